@@ -1,0 +1,142 @@
+//! The frame of every tool: parse, call, report, exit; and the options that all tools share that reach hosts.
+
+use crate::error::Report;
+use crate::exit::Exit;
+use crate::record::Host;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Runs a tool: parses its command line, prints what went wrong, ends with the status that says it.
+pub fn run<A: Parser + CommandFactory + FromArgMatches>(
+    tool: &str,
+    main: impl FnOnce(A) -> Result<Exit, Report>,
+) -> ExitCode {
+    let matches = command::<A>().get_matches();
+    let args = match A::from_arg_matches(&matches) {
+        Ok(args) => args,
+        Err(error) => error.exit(),
+    };
+    let exit = main(args).unwrap_or_else(|report| {
+        report.print(tool);
+        report.exit()
+    });
+    exit.into()
+}
+
+/// The tool's command line. Every long option is also taken with underscores (`--num_trainers`), as DGL's scripts spell them.
+fn command<A: CommandFactory>() -> clap::Command {
+    A::command().mut_args(|arg| match arg.get_long() {
+        Some(long) if long.contains('-') => {
+            let underscored = long.replace('-', "_");
+            arg.alias(underscored)
+        }
+        _ => arg,
+    })
+}
+
+/// How hosts are reached, which of them, and how results are shown.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Hosts")]
+pub struct Connect {
+    /// How to reach a host: ssh2, ssh, local, or a command such as 'srun -N1 -n1 -w {name}'
+    #[arg(long, env = "DGL_TOOLS_CONNECT", value_name = "HOW", hide_env = true)]
+    pub connect: Option<String>,
+
+    /// The port of the hosts' sshd [default: ssh's own configuration]
+    #[arg(long, env = "DGL_TOOLS_SSH_PORT", value_name = "PORT", hide_env = true)]
+    pub ssh_port: Option<u16>,
+
+    /// The user to log in as [default: ssh's own configuration]
+    #[arg(long, env = "DGL_TOOLS_SSH_USERNAME", value_name = "USER", hide_env = true)]
+    pub ssh_username: Option<String>,
+
+    /// A private key to log in with
+    #[arg(long, env = "DGL_TOOLS_IDENTITY", value_name = "FILE", hide_env = true)]
+    pub identity: Option<PathBuf>,
+
+    /// An ssh_config file in place of the user's
+    #[arg(long, value_name = "FILE")]
+    pub ssh_config: Option<PathBuf>,
+
+    /// What to do with the key of a host that was never seen
+    #[arg(long, value_enum, default_value_t = HostKey::Strict, value_name = "strict|accept-new", hide_possible_values = true)]
+    pub host_key: HostKey,
+
+    /// How long connecting and logging in may take
+    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    pub connect_timeout: Duration,
+
+    /// Act on these hosts only
+    #[arg(long, value_delimiter = ',', value_name = "ID[,ID…]")]
+    pub host: Vec<u32>,
+
+    /// Take a stream with holes, such as jq 'select(…)' leaves
+    #[arg(long)]
+    pub partial: bool,
+
+    /// Records, or what people want to see [auto: people on a terminal]
+    #[arg(long, value_enum, default_value_t = Format::Auto, value_name = "auto|human|jsonl", hide_possible_values = true)]
+    pub format: Format,
+}
+
+/// Whether to trust a host key that known_hosts does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HostKey {
+    /// Refuse it.
+    Strict,
+    /// Take it and write it down; a changed key is refused all the same.
+    AcceptNew,
+}
+
+/// What goes to stdout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Human on a terminal, else JSON lines.
+    Auto,
+    /// For people.
+    Human,
+    /// For programs.
+    Jsonl,
+}
+
+impl Format {
+    /// Whether people read stdout.
+    pub fn human(self) -> bool {
+        match self {
+            Format::Auto => std::io::IsTerminal::is_terminal(&std::io::stdout()),
+            Format::Human => true,
+            Format::Jsonl => false,
+        }
+    }
+}
+
+impl Connect {
+    /// The hosts to act on: all, or those of `--host`.
+    pub fn choose(&self, hosts: Vec<Host>) -> Result<Vec<Host>, Report> {
+        if self.host.is_empty() {
+            return Ok(hosts);
+        }
+        let mut report = Report::default();
+        for id in &self.host {
+            if !hosts.iter().any(|host| host.id == *id) {
+                report.push(crate::error::Fault::usage("--host", format!("there is no host {id} in the stream")));
+            }
+        }
+        report.check()?;
+        Ok(hosts.into_iter().filter(|host| self.host.contains(&host.id)).collect())
+    }
+
+    /// Says once that the stream may have holes.
+    pub fn say_partial(&self, tool: &str) {
+        if self.partial {
+            eprintln!("{tool}: --partial: what is missing in the stream is not missed");
+        }
+    }
+}
+
+/// A span of time: `10s`, `2m`, `1h 30m`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|error| format!("{error}; write it as 10s, 500ms or 2m"))
+}

@@ -1,0 +1,61 @@
+//! Exit statuses, the same for all tools; dgl-tools(7) lists them.
+
+use std::process::ExitCode;
+
+/// How a tool ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// All was done.
+    Done,
+    /// An item failed: a file, a process, a host that was reached.
+    ItemFailed,
+    /// The command line is wrong.
+    Usage,
+    /// The input is wrong: a file's content, a record, a stage before this one that failed. `EX_DATAERR` of sysexits.h.
+    BadData,
+    /// A host or a file could not be reached or read. `EX_IOERR` of sysexits.h.
+    Unreachable,
+    /// A time limit ran out, as timeout(1) says it.
+    TimeLimit,
+    /// A signal ended it: 128 + the signal's number, as a shell says it.
+    Signal(i32),
+    /// The status of the user's own process that failed first.
+    Process(u8),
+}
+
+impl Exit {
+    /// The number that the shell sees.
+    pub fn code(self) -> u8 {
+        match self {
+            Exit::Done => 0,
+            Exit::ItemFailed => 1,
+            Exit::Usage => 2,
+            Exit::BadData => 65,
+            Exit::Unreachable => 74,
+            Exit::TimeLimit => 124,
+            Exit::Signal(number) => 128u8.saturating_add(u8::try_from(number).unwrap_or(u8::MAX)),
+            Exit::Process(code) => code,
+        }
+    }
+
+    /// The worse of two, in the order usage, bad data, unreachable, item failed.
+    pub fn worst(self, other: Exit) -> Exit {
+        fn weight(exit: Exit) -> u8 {
+            match exit {
+                Exit::Done => 0,
+                Exit::ItemFailed => 1,
+                Exit::Unreachable => 2,
+                Exit::BadData => 3,
+                Exit::Usage => 4,
+                Exit::TimeLimit | Exit::Signal(_) | Exit::Process(_) => 5,
+            }
+        }
+        if weight(other) > weight(self) { other } else { self }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit.code())
+    }
+}

@@ -1,0 +1,410 @@
+//! The stream: JSON lines in, JSON lines out, and the rules that make a pipeline of tools safe in a plain `sh`.
+//!
+//! 1. A tool copies every input line to its output byte for byte and adds its own lines.
+//! 2. A record with `id` and `of` belongs to the set of its type: ids 0..of-1, each once, in any order. Every set must be whole and no
+//!    record may say `"ok":false`, whether a tool needs that set or not: so a stage that failed or was killed makes every later one
+//!    fail. An empty input is such a failure; a terminal as input is a usage error.
+//! 3. `--partial` and `--host` (tools that act): sets may have holes, and what is not `ok` counts as one.
+//! 4. Input is read to its end before anything is done.
+//!
+//! A value that stands over several lines, as `jq .` prints it, is taken too, and goes on as one line.
+
+use crate::error::{Fault, Report};
+use crate::record::{FileCopy, Pushed, Record};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+
+/// A record may hold the config of a graph with thousands of partitions (some 600 bytes each), but not all memory.
+const MAX_LINE: usize = 64 << 20;
+/// More records than a job of 10,000 hosts with 100 processes each has; `of` sizes memory here.
+const MAX_SET: u32 = 4_000_000;
+/// Faults of the stream beyond these tell nothing new.
+const MAX_FAULTS: usize = 10;
+
+/// All that came in.
+pub struct Stream {
+    lines: Vec<Line>,
+    partial: bool,
+}
+
+struct Line {
+    text: Vec<u8>,
+    head: Head,
+}
+
+/// What every record shares; read first, then the record itself.
+#[derive(Deserialize)]
+struct Head {
+    r#type: String,
+    id: Option<u32>,
+    of: Option<u32>,
+    ok: Option<bool>,
+    error: Option<String>,
+    host: Option<u32>,
+}
+
+impl Stream {
+    /// Reads stdin to its end and checks the rules.
+    pub fn from_stdin(partial: bool) -> Result<Stream, Report> {
+        let stdin = io::stdin();
+        if stdin.is_terminal() {
+            let fault = Fault::usage("stdin", "is a terminal; this tool reads records from the stage before it");
+            return Err(fault.fix("begin the pipeline with: ipconf-check ip_config.txt | …").report());
+        }
+        Stream::read(stdin.lock(), partial)
+    }
+
+    /// Reads to the end and checks the rules.
+    pub fn read(input: impl Read, partial: bool) -> Result<Stream, Report> {
+        let mut input = BufReader::with_capacity(1 << 16, input);
+        let mut lines = Vec::new();
+        let mut number = 0u64;
+        loop {
+            let begun = number + 1;
+            let Some(text) = next_value(&mut input, &mut number)? else { break };
+            let head = serde_json::from_slice(&text).map_err(|error| not_a_record(begun, &error))?;
+            lines.push(Line { text, head });
+        }
+        let stream = Stream { lines, partial };
+        stream.check()?;
+        Ok(stream)
+    }
+
+    fn check(&self) -> Result<(), Report> {
+        if self.lines.is_empty() {
+            return Err(broken("stdin: no record came in"));
+        }
+        let mut report = Report::default();
+        let mut sets: BTreeMap<&str, Set> = BTreeMap::new();
+        for Line { head, .. } in &self.lines {
+            if head.ok == Some(false) && !self.partial {
+                report.push(before(failed(head)));
+            }
+            if let (Some(id), Some(of)) = (head.id, head.of) {
+                let set = sets.entry(&head.r#type).or_insert_with(|| Set { of, seen: vec![false; of.min(MAX_SET) as usize] });
+                if let Err(problem) = set.add(id, of) {
+                    report.push(Fault::data("stdin", format!("{} records: {problem}", head.r#type)));
+                }
+            }
+            if report.0.len() >= MAX_FAULTS {
+                return Err(report);
+            }
+        }
+        if !self.partial {
+            report.0.extend(sets.iter().filter_map(|(name, set)| set.hole(name)).map(before));
+        }
+        report.check()
+    }
+
+    /// All records of a type, in the order of their ids where it is a set.
+    pub fn all<T: Record + DeserializeOwned>(&self) -> Result<Vec<T>, Report> {
+        let mut records = Vec::new();
+        let mut report = Report::default();
+        let ours = self.lines.iter().filter(|line| line.head.r#type == T::TYPE && line.head.ok != Some(false));
+        for Line { text, head } in ours {
+            match serde_json::from_slice(text) {
+                Ok(record) => records.push((head.id.unwrap_or(0), record)),
+                Err(error) => {
+                    let place = format!("stdin: {} record {}", T::TYPE, head.id.map_or(String::new(), |id| id.to_string()));
+                    report.push(Fault::data(place.trim_end(), error.to_string()));
+                }
+            }
+            if report.0.len() >= MAX_FAULTS {
+                break;
+            }
+        }
+        report.check()?;
+        records.sort_by_key(|(id, _)| *id);
+        Ok(records.into_iter().map(|(_, record)| record).collect())
+    }
+
+    /// All records of a type of which there must be some.
+    pub fn some<T: Record + DeserializeOwned>(&self, from: &str) -> Result<Vec<T>, Report> {
+        let records = self.all()?;
+        if records.is_empty() {
+            let fault = Fault::data("stdin", format!("no {} record came in", T::TYPE));
+            return Err(fault.fix(format!("put {from} into the pipeline before this tool")).report());
+        }
+        Ok(records)
+    }
+
+    /// The one record of a type, if there is one.
+    pub fn one<T: Record + DeserializeOwned>(&self) -> Result<Option<T>, Report> {
+        let mut records = self.all()?;
+        match records.len() {
+            0 | 1 => Ok(records.pop()),
+            several => Err(Fault::data("stdin", format!("{several} {} records, where one is enough", T::TYPE)).report()),
+        }
+    }
+
+    /// Refuses files that were planned but not copied.
+    pub fn check_pushed(&self, check: bool) -> Result<(), Report> {
+        let has = |name| self.lines.iter().any(|line| line.head.r#type == name);
+        if check && has(FileCopy::TYPE) && !has(Pushed::TYPE) {
+            let fault = Fault::data("stdin", "the files in the stream were never copied: there are file records and no pushed records");
+            return Err(fault.fix("put part-push into the pipeline, or say --no-push-check where the files are there already").report());
+        }
+        Ok(())
+    }
+
+    /// Every line as it came, without its end, and whether it is a host record that is not marked as failed, with its id.
+    pub fn lines(&self) -> impl Iterator<Item = (&[u8], Option<u32>)> {
+        self.lines.iter().map(|line| (line.text.as_slice(), line.head.id.filter(|_| line.head.r#type == "host" && line.head.ok != Some(false))))
+    }
+}
+
+struct Set {
+    of: u32,
+    seen: Vec<bool>,
+}
+
+impl Set {
+    fn add(&mut self, id: u32, of: u32) -> Result<(), String> {
+        if of != self.of {
+            return Err(format!("one says it is of {}, another of {of}", self.of));
+        }
+        if of > MAX_SET {
+            return Err(format!("of {of} is more than {MAX_SET}"));
+        }
+        match self.seen.get_mut(id as usize) {
+            None => Err(format!("id {id} is not below {of}")),
+            Some(true) => Err(format!("id {id} is there twice")),
+            Some(seen) => {
+                *seen = true;
+                Ok(())
+            }
+        }
+    }
+
+    fn hole(&self, name: &str) -> Option<String> {
+        let missing = self.seen.iter().filter(|seen| !**seen).count();
+        let first = self.seen.iter().position(|seen| !seen)?;
+        Some(format!("stdin: {missing} of {} {name} records are missing, the first is {first}", self.of))
+    }
+}
+
+/// The next value, white space around it taken off; `None` at the end. One that goes on over lines comes as one line.
+fn next_value(input: &mut impl BufRead, number: &mut u64) -> Result<Option<Vec<u8>>, Report> {
+    let mut text = Vec::new();
+    loop {
+        let before_line = text.len();
+        let room = (MAX_LINE + 1 - text.len()) as u64;
+        let read = input.take(room).read_until(b'\n', &mut text);
+        if read.map_err(|error| Fault::unreachable("stdin", error.to_string()))? == 0 {
+            return match text.is_empty() {
+                true => Ok(None),
+                false => Err(broken(&format!("stdin: line {number}: it breaks off in the middle of a record"))),
+            };
+        }
+        *number += 1;
+        if text.len() > MAX_LINE {
+            return Err(Fault::data(format!("stdin: line {number}"), format!("a record of more than {MAX_LINE} bytes")).report());
+        }
+        if before_line == 0 {
+            let whole = text.strip_suffix(b"\n").map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+            if whole.is_some_and(|line| line.trim_ascii().is_empty()) {
+                text.clear();
+                continue;
+            }
+        }
+        match serde_json::from_slice::<serde::de::IgnoredAny>(&text) {
+            Ok(_) if before_line == 0 => {
+                if text.ends_with(b"\n") {
+                    text.pop();
+                }
+                return Ok(Some(text));
+            }
+            Ok(_) => return Ok(Some(compact(&text))),
+            // Only an opening brace that is alone on its line begins a value of several lines (jq's form): anything else that
+            // breaks off is a record that was cut.
+            Err(error) if error.is_eof() && text.starts_with(b"{\n") => {}
+            Err(error) if error.is_eof() => return Err(broken(&format!("stdin: line {number}: it breaks off in the middle of a record"))),
+            Err(error) => return Err(not_a_record(*number, &error)),
+        }
+    }
+}
+
+/// JSON without the white space between its tokens.
+fn compact(text: &[u8]) -> Vec<u8> {
+    let (mut out, mut quoted, mut escaped) = (Vec::with_capacity(text.len()), false, false);
+    for &byte in text {
+        if quoted {
+            quoted = escaped || byte != b'"';
+            escaped = !escaped && byte == b'\\';
+        } else if byte.is_ascii_whitespace() {
+            continue;
+        } else {
+            quoted = byte == b'"';
+        }
+        out.push(byte);
+    }
+    out
+}
+
+fn not_a_record(number: u64, error: &serde_json::Error) -> Report {
+    let fault = Fault::data(format!("stdin: line {number}"), format!("not a record: {error}"));
+    fault.fix("a record is a JSON object with a \"type\"; only records may go into the pipe").report()
+}
+
+fn failed(head: &Head) -> String {
+    let item = match (head.host, head.id) {
+        (Some(host), Some(id)) => format!("{} {id} (host {host})", head.r#type),
+        (_, Some(id)) => format!("{} {id}", head.r#type),
+        _ => head.r#type.clone(),
+    };
+    format!("stdin: {item} failed: {}", head.error.as_deref().unwrap_or("ok is false"))
+}
+
+fn broken(place_and_problem: &str) -> Report {
+    before(place_and_problem.to_owned()).report()
+}
+
+/// `PLACE: PROBLEM` as the fault of an earlier stage.
+fn before(text: String) -> Fault {
+    let (place, problem) = text.rsplit_once("stdin: ").map_or(("stdin", text.as_str()), |(_, problem)| ("stdin", problem));
+    Fault::data(place, format!("the stage before this one failed: {problem}"))
+}
+
+/// A record as a line, its `type` first.
+pub fn line<T: Record>(record: &T) -> Vec<u8> {
+    let fields = serde_json::to_vec(record).unwrap_or_else(|error| format!("{{\"unwritable\":\"{error}\"}}").into_bytes());
+    let mut line = Vec::with_capacity(fields.len() + 32);
+    line.extend_from_slice(b"{\"type\":\"");
+    line.extend_from_slice(T::TYPE.as_bytes());
+    line.push(b'"');
+    if fields.len() > 2 {
+        line.push(b',');
+    }
+    line.extend_from_slice(&fields[1..]);
+    line.push(b'\n');
+    line
+}
+
+/// Writes a planner's whole output: what came in, then its own lines. A reader that has gone ends it quietly.
+pub fn print<'a>(stream: Option<&Stream>, own: impl IntoIterator<Item = Cow<'a, [u8]>>) -> Result<(), Report> {
+    let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    let came_in = stream.into_iter().flat_map(Stream::lines);
+    let result = came_in
+        .map(|(line, _)| out.write_all(line).and_then(|()| out.write_all(b"\n")))
+        .find(Result::is_err)
+        .unwrap_or(Ok(()));
+    let result = result.and_then(|()| own.into_iter().try_for_each(|line| out.write_all(&line))).and_then(|()| out.flush());
+    quiet(result).map_err(|error| Fault::unreachable("stdout", error.to_string()).report())
+}
+
+fn quiet(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+/// Stdout of a tool that acts: a record is written as soon as it is true. When the reader goes away, that is said once and the
+/// work goes on.
+pub struct Out {
+    tool: &'static str,
+    open: bool,
+}
+
+impl Out {
+    /// For the tool of that name.
+    pub fn new(tool: &'static str) -> Out {
+        Out { tool, open: true }
+    }
+
+    /// Writes whole lines and flushes.
+    pub fn write(&mut self, lines: &[u8]) {
+        if !self.open {
+            return;
+        }
+        let mut out = io::stdout().lock();
+        if let Err(error) = out.write_all(lines).and_then(|()| out.flush()) {
+            self.open = false;
+            eprintln!("{}: stdout: {error}; the work goes on without it", self.tool);
+        }
+    }
+
+    /// One record.
+    pub fn record<T: Record>(&mut self, record: &T) {
+        self.write(&line(record));
+    }
+
+    /// All that came in, as it came.
+    pub fn pass(&mut self, stream: &Stream) {
+        let mut all = Vec::new();
+        for (line, _) in stream.lines() {
+            all.extend_from_slice(line);
+            all.push(b'\n');
+        }
+        self.write(&all);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Host;
+
+    fn read(text: &str, partial: bool) -> Result<Vec<String>, String> {
+        match Stream::read(text.as_bytes(), partial) {
+            Ok(stream) => Ok(stream.lines().map(|(line, _)| String::from_utf8(line.to_vec()).unwrap()).collect()),
+            Err(report) => Err(report.0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
+        }
+    }
+
+    const A: &str = r#"{"type":"host","id":0,"of":2,"ip":"10.0.0.1","port":30050}"#;
+    const B: &str = r#"{"type":"host", "id":1,"of":2,"ip":"10.0.0.2","port":30050,"unknown":1.50}"#;
+
+    #[test]
+    fn lines_pass_byte_for_byte() {
+        let odd = r#"{"type":"unheard-of","x":[1e400,"ä"]}"#;
+        assert_eq!(read(&format!("{B}\n{odd}\n\n{A}\n"), false), Ok(vec![B.into(), odd.into(), A.into()]));
+        assert_eq!(read(&format!("{A}\n{B}"), false), Ok(vec![A.into(), B.into()]), "the last newline may be missing");
+    }
+
+    #[test]
+    fn what_jq_spreads_over_lines_comes_together() {
+        let spread = "{\n  \"type\": \"x\",\n  \"t\": \"a \\\" b\"\n}\n";
+        assert_eq!(read(spread, false), Ok(vec![r#"{"type":"x","t":"a \" b"}"#.into()]));
+    }
+
+    #[test]
+    fn broken_streams() {
+        let table = [
+            (String::new(), "no record came in"),
+            (A.to_owned(), "1 of 2 host records are missing, the first is 1"),
+            (format!("{A}\n{A}\n{B}"), "id 0 is there twice"),
+            (format!("{A}\n{}", &B[..20]), "line 2: it breaks off in the middle of a record"),
+            (format!("{A}\n{}\n", &B[..20]), "line 2: it breaks off in the middle of a record"),
+            (format!("{A}\n{}", B.replace(":2,\"ip", ":3,\"ip")), "one says it is of 2, another of 3"),
+            (A.replace(":2,\"ip", ":4000000000,\"ip"), "is more than"),
+            (format!("{A}\n{}", B.replace("\"id\":1", "\"id\":2")), "id 2 is not below 2"),
+            (format!("{A}\n{}", B.replace("}", ",\"ok\":false,\"error\":\"no route\"}")), "host 1 failed: no route"),
+            ("hello\n".to_owned(), "line 1: not a record"),
+            ("[1]\n".to_owned(), "line 1: not a record"),
+            ("{}\n".to_owned(), "missing field `type`"),
+        ];
+        for (text, problem) in table {
+            let got = read(&text, false).expect_err(problem);
+            assert!(got.contains(problem), "{text}: {got}");
+        }
+    }
+
+    #[test]
+    fn partial_streams_may_have_holes() {
+        let failed = B.replace("}", ",\"ok\":false}");
+        let stream = Stream::read(format!("{A}\n{failed}").as_bytes(), true).map_err(|report| format!("{report:?}")).unwrap();
+        assert_eq!(stream.all::<Host>().unwrap().len(), 1);
+        assert!(read(&format!("{A}\n{A}"), true).is_err(), "twice is twice");
+        assert!(read("", true).is_err());
+    }
+
+    #[test]
+    fn type_comes_first() {
+        let text = line(&crate::record::Dropped { lines: 3, time_ms: 4 });
+        assert_eq!(text, b"{\"type\":\"dropped\",\"lines\":3,\"time_ms\":4}\n");
+    }
+}

@@ -1,0 +1,52 @@
+//! Words for a POSIX shell.
+
+/// The bytes as one shell word, whatever they are: in single quotes, or as they stand where nothing in them means anything.
+pub fn sh(word: impl AsRef<[u8]>) -> Vec<u8> {
+    let word = word.as_ref();
+    let plain = |b: &u8| b.is_ascii_alphanumeric() || b"_-./:,+@%=".contains(b);
+    if !word.is_empty() && word.iter().all(plain) && word[0] != b'=' {
+        return word.to_vec();
+    }
+    let mut quoted = vec![b'\''];
+    for &byte in word {
+        match byte {
+            b'\'' => quoted.extend_from_slice(b"'\\''"),
+            other => quoted.push(other),
+        }
+    }
+    quoted.push(b'\'');
+    quoted
+}
+
+/// Words joined by blanks.
+pub fn sh_words<W: AsRef<[u8]>>(words: impl IntoIterator<Item = W>) -> Vec<u8> {
+    let mut line = Vec::new();
+    for word in words {
+        if !line.is_empty() {
+            line.push(b' ');
+        }
+        line.extend(sh(word));
+    }
+    line
+}
+
+/// For messages and plans that people read: as [`sh`], what is not UTF-8 replaced.
+pub fn shown(word: impl AsRef<[u8]>) -> String {
+    String::from_utf8_lossy(&sh(word)).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_arrive_as_they_are() {
+        let words: [&[u8]; 8] = [b"plain", b"", b"two words", b"it's", b"$(reboot)", b"-rf", b"new\nline", b"\xff\xfe"];
+        let mut script = b"printf '%s\\0' ".to_vec();
+        script.extend(sh_words(words));
+        let out = std::process::Command::new("sh").arg("-c").arg(std::ffi::OsStr::from_bytes(&script)).output().unwrap();
+        assert_eq!(out.stdout, words.iter().flat_map(|w| [*w, &b"\0"[..]].concat()).collect::<Vec<u8>>());
+    }
+
+    use std::os::unix::ffi::OsStrExt;
+}

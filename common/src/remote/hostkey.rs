@@ -1,0 +1,131 @@
+//! Is it the host that it was? `ssh-keygen -F` looks into known_hosts, because libssh2 knows neither hashed wildcards nor all forms of
+//! `[host]:port`, nor @revoked.
+
+use super::settings::Settings;
+use super::{HostFault, UnknownKey};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::process::{Command, Stdio};
+
+/// A line of known_hosts about this host.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    revoked: bool,
+    authority: bool,
+    pub kind: String,
+    key: String,
+}
+
+/// The name under which known_hosts has a host.
+pub(crate) fn name(settings: &Settings) -> String {
+    let host = settings.host_key_alias.as_deref().unwrap_or(&settings.hostname).to_lowercase();
+    match settings.port {
+        22 => host,
+        port => format!("[{host}]:{port}"),
+    }
+}
+
+/// All that known_hosts has about a host.
+pub(crate) fn known(settings: &Settings) -> Result<Vec<Known>, HostFault> {
+    let mut known = Vec::new();
+    for file in settings.known_hosts.iter().filter(|file| file.exists()) {
+        let mut keygen = Command::new("ssh-keygen");
+        keygen.arg("-F").arg(name(settings)).arg("-f").arg(file).stdin(Stdio::null());
+        let missing = |error| HostFault::new(format!("ssh-keygen: {error}")).fix("install OpenSSH's client, or choose another way with --connect");
+        let output = keygen.output().map_err(missing)?;
+        known.extend(String::from_utf8_lossy(&output.stdout).lines().filter_map(parse));
+    }
+    Ok(known)
+}
+
+fn parse(line: &str) -> Option<Known> {
+    let mut words = line.split_whitespace().peekable();
+    let marker = words.next_if(|word| word.starts_with('@'));
+    let _names = words.next().filter(|names| !names.starts_with('#'))?;
+    let (kind, key) = (words.next()?.to_owned(), words.next()?.to_owned());
+    Some(Known { revoked: marker == Some("@revoked"), authority: marker == Some("@cert-authority"), kind, key })
+}
+
+/// Holds a host's key against what is known. `Ok(false)`: nothing is known.
+pub(crate) fn check(settings: &Settings, known: &[Known], blob: &[u8]) -> Result<bool, HostFault> {
+    let key = BASE64.encode(blob);
+    let same = |line: &&Known| line.key == key;
+    if known.iter().filter(|line| line.revoked).any(|line| same(&line)) {
+        return Err(HostFault::new("its key is revoked in known_hosts").fix("do not connect; ask who runs the host"));
+    }
+    let plain: Vec<&Known> = known.iter().filter(|line| !line.revoked && !line.authority).collect();
+    if plain.iter().any(|line| line.key == key) {
+        return Ok(true);
+    }
+    if plain.is_empty() && known.iter().any(|line| line.authority) {
+        let fault = HostFault::new("known_hosts trusts it by a certificate authority, which libssh2 cannot check");
+        return Err(fault.fix("use --connect ssh"));
+    }
+    if plain.is_empty() {
+        return Ok(false);
+    }
+    let name = name(settings);
+    let fault = HostFault::new(format!("its key is not the one that known_hosts has for {name}: another host answers, or it was installed anew"));
+    Err(fault.fix(format!("if you know why, forget the old key: ssh-keygen -R {}", crate::quote::shown(&name))))
+}
+
+/// A key as people compare it.
+pub(crate) fn unknown(settings: &Settings, blob: &[u8], fingerprint: String) -> UnknownKey {
+    UnknownKey {
+        name: name(settings),
+        address: settings.hostname.clone(),
+        port: settings.port,
+        kind: kind_of(blob).unwrap_or_else(|| "?".to_owned()),
+        fingerprint,
+    }
+}
+
+/// The kind stands in the key itself, behind its length (RFC 4253, 6.6).
+fn kind_of(blob: &[u8]) -> Option<String> {
+    let (length, rest) = blob.split_first_chunk::<4>()?;
+    let kind = rest.get(..u32::from_be_bytes(*length) as usize)?;
+    String::from_utf8(kind.to_vec()).ok()
+}
+
+/// Writes a new host's key into the user's known_hosts, as OpenSSH's accept-new does.
+pub(crate) fn remember(settings: &Settings, blob: &[u8]) -> Result<(), HostFault> {
+    let file = settings.known_hosts.first().ok_or_else(|| HostFault::new("there is no known_hosts file to write its key to"))?;
+    let failed = |error| HostFault::new(format!("{}: {error}", file.display()));
+    if let Some(folder) = file.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
+    }
+    let kind = kind_of(blob).ok_or_else(|| HostFault::new("its key is of no known form"))?;
+    // one write: other threads and programs append to the same file
+    let line = format!("{} {kind} {}\n", name(settings), BASE64.encode(blob));
+    let mut known_hosts = OpenOptions::new().append(true).create(true).mode(0o600).open(file).map_err(failed)?;
+    known_hosts.write_all(line.as_bytes()).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_known_hosts() {
+        let known = |revoked, authority, kind: &str, key: &str| Some(Known { revoked, authority, kind: kind.into(), key: key.into() });
+        assert_eq!(parse("# Host 10.0.0.1 found: line 1"), None);
+        assert_eq!(parse("10.0.0.1,n1 ssh-ed25519 AAAA comment"), known(false, false, "ssh-ed25519", "AAAA"));
+        assert_eq!(parse("@revoked |1|x|y ssh-rsa BBBB"), known(true, false, "ssh-rsa", "BBBB"));
+        assert_eq!(parse("@cert-authority *.lab ssh-rsa CCCC"), known(false, true, "ssh-rsa", "CCCC"));
+    }
+
+    #[test]
+    fn keys_are_compared() {
+        let settings = Settings { hostname: "N1".into(), port: 2222, ..Settings::default() };
+        let line = |marker: &str, key: &[u8]| parse(&format!("{marker} n1 ssh-ed25519 {}", BASE64.encode(key))).unwrap();
+        assert_eq!(name(&settings), "[n1]:2222");
+        assert!(matches!(check(&settings, &[line("", b"old"), line("", b"key")], b"key"), Ok(true)));
+        assert!(matches!(check(&settings, &[], b"key"), Ok(false)));
+        assert!(check(&settings, &[line("", b"old")], b"key").unwrap_err().problem.contains("not the one"));
+        assert!(check(&settings, &[line("@revoked", b"key"), line("", b"key")], b"key").unwrap_err().problem.contains("revoked"));
+        assert!(check(&settings, &[line("@cert-authority", b"ca")], b"key").unwrap_err().problem.contains("authority"));
+    }
+}

@@ -1,0 +1,222 @@
+//! The one way to a host: a POSIX sh script goes in over stdin as one base64 line, its data behind it, and three streams come back.
+//! Nothing has to be installed there, and nothing of ours stands on a remote command line but the constant [`BOOT`].
+//!
+//! - [`ssh2`]: libssh2 in this process. A connection costs a tenth of what a program costs: the default where much is started.
+//! - [`program`]: OpenSSH's `ssh`, whose cipher costs a fifth a byte of libssh2's: the default where much is copied; this machine's
+//!   own `sh`; any command that runs a command elsewhere (srun, kubectl exec, docker exec).
+//!
+//! [`Running`] is the same over all of them: what the script says line by line, and how it ended, which its own last line tells,
+//! because no connector's exit status is proof (REMOTE: libssh2 says 0 after a lost connection, srun after a lost node).
+
+mod hostkey;
+mod program;
+mod running;
+mod settings;
+mod ssh2;
+
+pub use running::{Heard, Running, Waker};
+
+use crate::cli::{Connect, HostKey};
+use crate::error::{Fault, Report};
+use crate::exit::Exit;
+use crate::record::Host;
+use rayon::prelude::*;
+use std::collections::HashSet;
+use std::net::Ipv4Addr;
+
+/// What a host knows of the processes of a job, for scripts that need it.
+pub const JOB_SH: &str = include_str!("job.sh");
+
+/// Runs on a host. `sh -s` would not do: dash reads its script in blocks and swallows the data behind it.
+const BOOT: &str = r#"IFS= read -r s; eval "$(printf %s "$s" | base64 -d)""#;
+
+/// Logins at once. More only queue behind this machine's cores, and a bastion's sshd drops them (MaxStartups 10:30:100).
+const LOGINS_AT_ONCE: usize = 32;
+
+/// How to reach a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// libssh2.
+    Ssh2,
+    /// OpenSSH's program; `bulk` asks for its cheapest cipher.
+    Ssh {
+        /// Much will be copied.
+        bulk: bool,
+    },
+    /// This machine.
+    Local,
+    /// A template of a command.
+    Command(String),
+}
+
+/// Reaches hosts as the command line says.
+pub struct Remote {
+    connect: Connect,
+    kind: Kind,
+    /// Addresses of this machine: what is here needs no ssh.
+    here: HashSet<Ipv4Addr>,
+}
+
+/// Why a host cannot be used.
+#[derive(Clone, Debug)]
+pub struct HostFault {
+    /// In one line.
+    pub problem: String,
+    /// What to do about it.
+    pub fix: Option<String>,
+    /// Its key, where that was never seen before.
+    pub unknown_key: Option<UnknownKey>,
+    /// Worth another try: the connection was dropped before the login.
+    pub(crate) again: bool,
+}
+
+/// A key that known_hosts does not have.
+#[derive(Clone, Debug)]
+pub struct UnknownKey {
+    /// The name it would stand under: `10.0.0.1`, `[10.0.0.1]:2222`.
+    pub name: String,
+    /// The address to ask for it, and
+    pub address: String,
+    /// the port.
+    pub port: u16,
+    /// `ssh-ed25519`.
+    pub kind: String,
+    /// `SHA256:…`, as ssh-keygen -l shows it.
+    pub fingerprint: String,
+}
+
+impl HostFault {
+    pub(crate) fn new(problem: impl Into<String>) -> HostFault {
+        HostFault { problem: problem.into(), fix: None, unknown_key: None, again: false }
+    }
+
+    pub(crate) fn fix(self, fix: impl Into<String>) -> HostFault {
+        HostFault { fix: Some(fix.into()), ..self }
+    }
+}
+
+impl Remote {
+    /// `default` is what serves the tool best.
+    pub fn new(connect: &Connect, default: Kind) -> Result<Remote, Report> {
+        let bulk = matches!(default, Kind::Ssh { bulk: true });
+        let kind = match connect.connect.as_deref() {
+            None => default,
+            Some("ssh2") => Kind::Ssh2,
+            Some("ssh") => Kind::Ssh { bulk },
+            Some("local") => Kind::Local,
+            Some(template) if template.contains(char::is_whitespace) => Kind::Command(template.to_owned()),
+            Some(word) => {
+                let fault = Fault::usage("--connect", format!("{word} is none of ssh2, ssh, local, and no command with arguments"));
+                return Err(fault.fix("a command needs the host in it, such as 'srun -N1 -n1 -w {name}'").report());
+            }
+        };
+        let here = match connect.ssh_port.is_none() && connect.ssh_username.is_none() {
+            true => addresses_here(),
+            false => HashSet::new(),
+        };
+        Ok(Remote { connect: connect.clone(), kind, here })
+    }
+
+    /// Runs a script on a host and waits until it runs.
+    pub fn open(&self, host: &Host, script: &[u8]) -> Result<Running, HostFault> {
+        let (payload, token) = running::payload(script)?;
+        let mut tries = 0;
+        loop {
+            let channel = match self.kind_for(host) {
+                Kind::Ssh2 => ssh2::open(&self.connect, host, BOOT),
+                Kind::Ssh { bulk } => program::ssh(&self.connect, host, BOOT, bulk),
+                Kind::Local => program::local(BOOT),
+                Kind::Command(template) => program::template(&self.connect, host, &template, BOOT),
+            };
+            let opened = channel.and_then(|channel| {
+                let mut running = Running::new(channel, token.clone());
+                running.send(payload.clone());
+                running.wait_until_runs(self.connect.connect_timeout).map_err(|fault| self.explain(host, fault))?;
+                Ok(running)
+            });
+            match opened {
+                // sshd drops logins at random beyond MaxStartups: three tries a while apart get past it
+                Err(fault) if fault.again && tries < 3 => {
+                    tries += 1;
+                    std::thread::sleep(std::time::Duration::from_millis(200 * tries + u64::from(host.id % 16) * 25));
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Runs a script on each host, logging in to several at once. In the order of the hosts.
+    pub fn open_all(&self, hosts: &[Host], script: impl Fn(&Host) -> Vec<u8> + Sync) -> Result<Vec<Result<Running, HostFault>>, Report> {
+        let pool = threads(hosts.len().min(LOGINS_AT_ONCE))?;
+        Ok(pool.install(|| hosts.par_iter().map(|host| self.open(host, &script(host))).collect()))
+    }
+
+    fn kind_for(&self, host: &Host) -> Kind {
+        let ssh = matches!(self.kind, Kind::Ssh2 | Kind::Ssh { .. });
+        match ssh && host.login.is_none() && self.here.contains(&host.ip.0) {
+            true => Kind::Local,
+            false => self.kind.clone(),
+        }
+    }
+
+    /// What `ssh` could not say itself: the key that it refused.
+    fn explain(&self, host: &Host, fault: HostFault) -> HostFault {
+        let refused = fault.problem.contains("Host key verification failed");
+        match (self.kind_for(host), refused) {
+            (Kind::Ssh { .. }, true) => ssh2::refused_key(&self.connect, host).unwrap_or(fault),
+            _ => fault,
+        }
+    }
+}
+
+/// A pool for work that waits for hosts more than it computes: its size counts streams, not cores.
+pub fn threads(count: usize) -> Result<rayon::ThreadPool, Report> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(count.max(1)).build();
+    pool.map_err(|error| Fault::unreachable("threads", error.to_string()).report())
+}
+
+/// The faults of hosts as one report; all unknown keys are in one message with the one command that accepts them.
+pub fn report<'a>(faults: impl IntoIterator<Item = (&'a Host, &'a HostFault)>, how: HostKey) -> Report {
+    let mut report = Report::default();
+    let mut unknown = Vec::new();
+    for (host, fault) in faults {
+        match &fault.unknown_key {
+            Some(key) if how == HostKey::Strict => unknown.push((host, key)),
+            _ => report.push(Fault {
+                place: host.place(),
+                problem: fault.problem.clone(),
+                fix: fault.fix.clone(),
+                exit: Exit::Unreachable,
+            }),
+        }
+    }
+    if !unknown.is_empty() {
+        report.push(unknown_keys(&unknown));
+    }
+    report
+}
+
+fn unknown_keys(unknown: &[(&Host, &UnknownKey)]) -> Fault {
+    let mut problem = String::from("these keys are not in known_hosts, so the hosts may be others than you think:");
+    let mut ports: Vec<u16> = unknown.iter().map(|(_, key)| key.port).collect();
+    for (host, key) in unknown {
+        problem += &format!("\n    {}  {}  {}  {}", host.place(), key.name, key.kind, key.fingerprint);
+    }
+    ports.sort_unstable();
+    ports.dedup();
+    let scans: Vec<String> = ports
+        .iter()
+        .map(|port| {
+            let addresses: Vec<&str> = unknown.iter().filter(|(_, key)| key.port == *port).map(|(_, key)| key.address.as_str()).collect();
+            let option = if *port == 22 { String::new() } else { format!("-p {port} ") };
+            format!("ssh-keyscan {option}{} >> ~/.ssh/known_hosts", addresses.join(" "))
+        })
+        .collect();
+    let fix = format!("compare the fingerprints, then accept the keys with\n       {}\n       or once with --host-key accept-new", scans.join("\n       "));
+    Fault::unreachable("host keys", problem).fix(fix)
+}
+
+fn addresses_here() -> HashSet<Ipv4Addr> {
+    let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
+    interfaces.filter_map(|interface| Some(interface.address?.as_sockaddr_in()?.ip())).collect()
+}

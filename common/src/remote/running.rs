@@ -1,0 +1,346 @@
+//! A script that runs on a host, whatever carries it there.
+
+use super::HostFault;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// A line of a host's script is short, or a piece of output (4000 bytes) or a config (base64): beyond this something else talks.
+const MAX_LINE: usize = 64 << 20;
+/// What is kept of the other side's stderr: enough for its last words.
+const STDERR_KEPT: usize = 8 << 10;
+
+/// One of the two streams that come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// What a connector gives: three streams that never block. `WouldBlock` says wait, 0 says end.
+pub(crate) trait Channel: Send {
+    fn read(&mut self, stream: Stream, buffer: &mut [u8]) -> io::Result<usize>;
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
+    /// `WouldBlock` while it cannot be sent yet.
+    fn close_stdin(&mut self) -> io::Result<()>;
+    /// What to wait for until one of these may go on: stdout, stderr, stdin.
+    fn wait_for(&self, reading: [bool; 2], writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)>;
+    /// From time to time: keep-alives.
+    fn tick(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What came from a host.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// A line of the script, without its end.
+    Line(Vec<u8>),
+    /// The script's own end and status.
+    Ended(i32),
+    /// The connection broke before the script's end; why.
+    Lost(String),
+}
+
+/// A script that runs.
+pub struct Running {
+    channel: Box<dyn Channel>,
+    /// A random word that marks the script's own first and last line.
+    token: String,
+    outbox: VecDeque<Vec<u8>>,
+    /// Bytes of the first of the outbox that are gone.
+    sent: usize,
+    /// Bytes in the outbox that are not gone yet.
+    pending: usize,
+    closing: bool,
+    runs: bool,
+    over: bool,
+    partial_line: Vec<u8>,
+    stderr: Vec<u8>,
+    open: [bool; 2],
+    last_heard: Instant,
+    buffer: Vec<u8>,
+}
+
+/// The line that goes in first, and the token that its answer carries.
+pub(crate) fn payload(script: &[u8]) -> Result<(Vec<u8>, String), HostFault> {
+    let token = random_token().map_err(|error| HostFault::new(format!("/dev/urandom: {error}")))?;
+    let mut text = format!("echo; echo '{token} runs'; (\n").into_bytes();
+    text.extend_from_slice(script);
+    text.extend_from_slice(format!("\n)\nprintf '\\n%s %s\\n' '{token} ends' \"$?\"").as_bytes());
+    let mut line = BASE64.encode(text).into_bytes();
+    line.push(b'\n');
+    Ok((line, token))
+}
+
+/// 128 random bits in hexadecimal.
+pub fn random_token() -> io::Result<String> {
+    let mut bits = [0u8; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bits)?;
+    Ok(bits.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+impl Running {
+    pub(crate) fn new(channel: Box<dyn Channel>, token: String) -> Running {
+        Running {
+            channel,
+            token,
+            outbox: VecDeque::new(),
+            sent: 0,
+            pending: 0,
+            closing: false,
+            runs: false,
+            over: false,
+            partial_line: Vec::new(),
+            stderr: Vec::new(),
+            open: [true, true],
+            last_heard: Instant::now(),
+            buffer: vec![0; 64 << 10],
+        }
+    }
+
+    /// Puts bytes behind what is still to be sent.
+    pub fn send(&mut self, bytes: impl Into<Vec<u8>>) {
+        let bytes = bytes.into();
+        self.pending += bytes.len();
+        self.outbox.push_back(bytes);
+    }
+
+    /// Bytes that are not sent yet.
+    pub fn pending(&self) -> usize {
+        self.pending
+    }
+
+    /// Ends the script's stdin when all is sent.
+    pub fn close_stdin(&mut self) {
+        self.closing = true;
+    }
+
+    /// Since when nothing has come.
+    pub fn last_heard(&self) -> Instant {
+        self.last_heard
+    }
+
+    /// The last words on stderr, in one line.
+    pub fn last_words(&self) -> String {
+        last_words(&self.stderr)
+    }
+
+    pub(crate) fn wait_until_runs(&mut self, limit: Duration) -> Result<(), HostFault> {
+        let until = Instant::now() + limit;
+        while !self.runs {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(HostFault::new(format!("no answer within {} s", limit.as_secs_f32())).fix("look whether the host is up, or give it more time with --connect-timeout"));
+            }
+            for heard in self.step(None, left) {
+                if let Heard::Lost(why) = heard {
+                    let again = ["Connection closed by", "Connection reset by", "kex_exchange_identification"].iter().any(|sign| why.contains(sign));
+                    return Err(HostFault { again, ..HostFault::new(why) });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends and receives what can be, and waits for it up to `limit`, or until `wake` is woken. Returns when something was
+    /// heard, when everything that was pending is gone, or at the limit.
+    pub fn step(&mut self, wake: Option<&Waker>, limit: Duration) -> Vec<Heard> {
+        let until = Instant::now() + limit;
+        let mut heard = Vec::new();
+        loop {
+            let had_pending = self.pending > 0;
+            let progress = match self.transfer(&mut heard) {
+                Ok(progress) => progress,
+                Err(error) => {
+                    self.lose(&mut heard, &error.to_string());
+                    return heard;
+                }
+            };
+            if !heard.is_empty() || (had_pending && self.pending == 0) || self.over {
+                return heard;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return heard;
+            }
+            if !progress && self.wait(wake, left) {
+                return heard;
+            }
+        }
+    }
+
+    /// One round over the three streams; whether anything moved.
+    fn transfer(&mut self, heard: &mut Vec<Heard>) -> io::Result<bool> {
+        if self.over {
+            return Ok(false);
+        }
+        let mut progress = self.write_some();
+        for stream in [Stream::Stderr, Stream::Stdout] {
+            while self.open[stream as usize] {
+                match self.channel.read(stream, &mut self.buffer) {
+                    Ok(0) => {
+                        self.open[stream as usize] = false;
+                        progress = true;
+                    }
+                    Ok(count) => {
+                        progress = true;
+                        self.last_heard = Instant::now();
+                        self.take(stream, count, heard)?;
+                        if self.over || heard.len() > 1000 {
+                            return Ok(true);
+                        }
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        if self.open == [false, false] {
+            self.lose(heard, "the connection ended before the script");
+        }
+        Ok(progress)
+    }
+
+    fn write_some(&mut self) -> bool {
+        let mut progress = false;
+        while let Some(first) = self.outbox.front() {
+            match self.channel.write(&first[self.sent..]) {
+                Ok(count) => {
+                    progress |= count > 0;
+                    self.sent += count;
+                    self.pending -= count;
+                    if self.sent == first.len() {
+                        self.outbox.pop_front();
+                        self.sent = 0;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return progress,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Nobody reads there any more. What it said last is still to be read and tells why.
+                Err(_) => {
+                    self.outbox.clear();
+                    self.sent = 0;
+                    self.pending = 0;
+                    self.closing = false;
+                    return true;
+                }
+            }
+        }
+        if self.closing {
+            self.closing = matches!(self.channel.close_stdin(), Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+        }
+        progress
+    }
+
+    fn take(&mut self, stream: Stream, count: usize, heard: &mut Vec<Heard>) -> io::Result<()> {
+        let bytes = &self.buffer[..count];
+        if stream == Stream::Stderr {
+            self.stderr.extend_from_slice(bytes);
+            let surplus = self.stderr.len().saturating_sub(STDERR_KEPT);
+            self.stderr.drain(..surplus);
+            return Ok(());
+        }
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.partial_line.extend_from_slice(piece);
+            if self.partial_line.last() == Some(&b'\n') {
+                self.partial_line.pop();
+                let line = std::mem::take(&mut self.partial_line);
+                match mark(&line, &self.token) {
+                    Some(Mark::Runs) => self.runs = true,
+                    Some(Mark::Ends(status)) if self.runs => {
+                        self.over = true;
+                        heard.push(Heard::Ended(status));
+                        return Ok(());
+                    }
+                    // before it runs the host's own shell may talk (.bashrc, a banner)
+                    _ if self.runs && !line.is_empty() => heard.push(Heard::Line(line)),
+                    _ => {}
+                }
+            } else if self.partial_line.len() > MAX_LINE {
+                return Err(io::Error::other("the host sends a line without an end"));
+            }
+        }
+        Ok(())
+    }
+
+    fn lose(&mut self, heard: &mut Vec<Heard>, what: &str) {
+        self.over = true;
+        let said = self.last_words();
+        heard.push(Heard::Lost(if said.is_empty() { what.to_owned() } else { said }));
+    }
+
+    /// Waits until something may go on; whether it was woken.
+    fn wait(&mut self, wake: Option<&Waker>, limit: Duration) -> bool {
+        // a keep-alive is due every few seconds, and sending one costs nothing when it is not
+        let limit = limit.min(Duration::from_secs(5));
+        let writing = !self.outbox.is_empty() || self.closing;
+        let mut fds: Vec<PollFd<'_>> = self.channel.wait_for(self.open, writing).into_iter().map(|(fd, flags)| PollFd::new(fd, flags)).collect();
+        if let Some(wake) = wake {
+            fds.push(PollFd::new(wake.reader.as_fd(), PollFlags::POLLIN));
+        }
+        let timeout = PollTimeout::try_from(limit + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
+        let result = poll(&mut fds, timeout);
+        let woken = wake.is_some() && fds.last().and_then(PollFd::any).unwrap_or(false);
+        if woken && let Some(wake) = wake {
+            wake.drain();
+        }
+        if result == Ok(0) && self.channel.tick().is_err() {
+            self.open = [false, false];
+        }
+        woken
+    }
+}
+
+enum Mark {
+    Runs,
+    Ends(i32),
+}
+
+fn mark(line: &[u8], token: &str) -> Option<Mark> {
+    let rest = std::str::from_utf8(line.strip_prefix(token.as_bytes())?).ok()?;
+    match rest.trim() {
+        "runs" => Some(Mark::Runs),
+        ends => Some(Mark::Ends(ends.strip_prefix("ends ")?.parse().ok()?)),
+    }
+}
+
+/// The last lines of a stderr as one.
+fn last_words(stderr: &[u8]) -> String {
+    let text = String::from_utf8_lossy(stderr);
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(3)..].join("; ")
+}
+
+/// Interrupts a [`Running::step`] from another thread.
+pub struct Waker {
+    reader: OwnedFd,
+    writer: OwnedFd,
+}
+
+impl Waker {
+    /// A new one.
+    pub fn new() -> io::Result<Waker> {
+        let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_NONBLOCK | nix::fcntl::OFlag::O_CLOEXEC)?;
+        Ok(Waker { reader, writer })
+    }
+
+    /// Wakes it. A full pipe has been told already.
+    pub fn wake(&self) {
+        let _ = std::fs::File::from(match self.writer.try_clone() {
+            Ok(writer) => writer,
+            Err(_) => return,
+        })
+        .write(b"w");
+    }
+
+    fn drain(&self) {
+        let mut buffer = [0u8; 64];
+        while matches!(nix::unistd::read(&self.reader, &mut buffer), Ok(count) if count == buffer.len()) {}
+    }
+}

@@ -1,0 +1,188 @@
+//! libssh2 in this process.
+
+use super::running::{Channel, Stream};
+use super::settings::{Settings, settings};
+use super::{HostFault, hostkey};
+use crate::cli::{Connect, HostKey};
+use crate::record::Host;
+use nix::poll::PollFlags;
+use ssh2::{BlockDirections, HashType, MethodType, Session};
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+/// sshd hangs up after six failures (MaxAuthTries).
+const MAX_KEYS: usize = 5;
+/// A keep-alive keeps the way open through firewalls that forget idle connections.
+const KEEPALIVE_S: u32 = 15;
+/// In the order in which OpenSSH prefers them; of what is known of a host, first what is known.
+const HOST_KEYS: [&str; 7] =
+    ["ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "rsa-sha2-512", "rsa-sha2-256", "ssh-rsa"];
+
+/// Logs in and runs `boot` in a channel.
+pub(crate) fn open(connect: &Connect, host: &Host, boot: &str) -> Result<Box<dyn Channel>, HostFault> {
+    let settings = settings(connect, host)?;
+    if let Some(what) = &settings.beyond_us {
+        return Err(HostFault::new(format!("ssh_config has {what} for it, which libssh2 cannot do")).fix("use --connect ssh"));
+    }
+    let known = hostkey::known(&settings)?;
+    let (session, socket) = handshake(connect, &settings, &known)?;
+    let (blob, fingerprint) = key(&session)?;
+    if !hostkey::check(&settings, &known, &blob)? {
+        match connect.host_key {
+            HostKey::AcceptNew => hostkey::remember(&settings, &blob)?,
+            HostKey::Strict => return Err(unknown(&settings, &blob, fingerprint)),
+        }
+    }
+    log_in(&session, &settings)?;
+    let failed = |error: ssh2::Error| HostFault::new(format!("no channel: {}", error.message()));
+    let mut channel = session.channel_session().map_err(failed)?;
+    channel.exec(&format!("sh -c {}", crate::quote::shown(boot))).map_err(failed)?;
+    session.set_keepalive(true, KEEPALIVE_S);
+    session.set_blocking(false);
+    Ok(Box::new(Ssh2 { session, channel, socket, full: false }))
+}
+
+/// The key of a host that OpenSSH's program refused without showing it.
+pub(crate) fn refused_key(connect: &Connect, host: &Host) -> Option<HostFault> {
+    let settings = settings(connect, host).ok().filter(|settings| settings.beyond_us.is_none())?;
+    let known = hostkey::known(&settings).ok()?;
+    let (session, _socket) = handshake(connect, &settings, &known).ok()?;
+    let (blob, fingerprint) = key(&session).ok()?;
+    match hostkey::check(&settings, &known, &blob) {
+        Err(fault) => Some(fault),
+        Ok(true) => None,
+        Ok(false) => Some(unknown(&settings, &blob, fingerprint)),
+    }
+}
+
+fn unknown(settings: &Settings, blob: &[u8], fingerprint: String) -> HostFault {
+    HostFault { unknown_key: Some(hostkey::unknown(settings, blob, fingerprint)), ..HostFault::new("its key is not in known_hosts") }
+}
+
+fn handshake(connect: &Connect, settings: &Settings, known: &[hostkey::Known]) -> Result<(Session, TcpStream), HostFault> {
+    let place = format!("{}:{}", settings.hostname, settings.port);
+    let socket = connect_to(&settings.hostname, settings.port, connect.connect_timeout)?;
+    let failed = |error: &dyn std::fmt::Display| HostFault::new(format!("{place}: {error}"));
+    socket.set_nodelay(true).map_err(|error| failed(&error))?;
+    let mut session = Session::new().map_err(|error| failed(&error))?;
+    session.set_timeout(u32::try_from(connect.connect_timeout.as_millis()).unwrap_or(u32::MAX));
+    session.set_tcp_stream(socket.try_clone().map_err(|error| failed(&error))?);
+    let kinds = preferred(known.iter().map(|line| line.kind.as_str()));
+    session.method_pref(MethodType::HostKey, &kinds).map_err(|error| failed(&error))?;
+    session.handshake().map_err(|error| {
+        let fault = HostFault::new(format!("{place}: no SSH handshake: {}", error.message()));
+        HostFault { again: true, ..fault.fix("look whether sshd answers there, and its MaxStartups") }
+    })?;
+    Ok((session, socket))
+}
+
+/// Host key algorithms, those of known keys first, or a good host would look changed.
+fn preferred<'a>(known: impl Iterator<Item = &'a str>) -> String {
+    let known: Vec<&str> = known.collect();
+    let is_known = |kind: &&&str| known.contains(&kind.replace("rsa-sha2-512", "ssh-rsa").replace("rsa-sha2-256", "ssh-rsa").as_str());
+    let (first, then): (Vec<&str>, Vec<&str>) = HOST_KEYS.iter().partition(|kind| is_known(&kind));
+    [first, then].concat().join(",")
+}
+
+fn connect_to(hostname: &str, port: u16, limit: Duration) -> Result<TcpStream, HostFault> {
+    let unresolved = |error: io::Error| HostFault::new(format!("{hostname}: {error}")).fix("correct the name, or use --connect with another way");
+    let mut last = HostFault::new(format!("{hostname}: the name has no address"));
+    for address in (hostname, port).to_socket_addrs().map_err(unresolved)? {
+        match TcpStream::connect_timeout(&address, limit) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => {
+                let problem = match error.kind() {
+                    io::ErrorKind::TimedOut => format!("{address}: no answer within {} s", limit.as_secs_f32()),
+                    _ => format!("{address}: {error}"),
+                };
+                last = HostFault::new(problem).fix("look whether the host is up and sshd listens there (--ssh-port)");
+            }
+        }
+    }
+    Err(last)
+}
+
+fn key(session: &Session) -> Result<(Vec<u8>, String), HostFault> {
+    let missing = || HostFault::new("it sent no host key");
+    let (blob, _) = session.host_key().ok_or_else(missing)?;
+    let hash = session.host_key_hash(HashType::Sha256).ok_or_else(missing)?;
+    use base64::Engine as _;
+    let fingerprint = base64::engine::general_purpose::STANDARD_NO_PAD.encode(hash);
+    Ok((blob.to_vec(), format!("SHA256:{fingerprint}")))
+}
+
+/// Keys that an agent holds, then key files, as OpenSSH would; what `--identity` or IdentitiesOnly names comes alone.
+fn log_in(session: &Session, settings: &Settings) -> Result<(), HostFault> {
+    let mut tried = Vec::new();
+    if !settings.identities_only && let Ok(mut agent) = session.agent() {
+        let listed = agent.connect().and_then(|()| agent.list_identities()).and_then(|()| agent.identities());
+        for identity in listed.unwrap_or_default().iter().take(MAX_KEYS) {
+            if agent.userauth(&settings.user, identity).is_ok() {
+                return Ok(());
+            }
+            tried.push(format!("{} (agent)", identity.comment()));
+        }
+    }
+    for file in settings.identities.iter().filter(|file| file.exists()).take(MAX_KEYS.saturating_sub(tried.len())) {
+        match session.userauth_pubkey_file(&settings.user, None, file, None) {
+            Ok(()) => return Ok(()),
+            // libssh2 has no better word for a key that has a passphrase
+            Err(error) if error.message().contains("passphrase") || error.message().contains("extract public key") => {
+                tried.push(format!("{} (has a passphrase, or is of a kind that libssh2 cannot read)", file.display()));
+            }
+            Err(_) => tried.push(file.display().to_string()),
+        }
+    }
+    let tried = if tried.is_empty() { "there is no key to try".to_owned() } else { format!("tried {}", tried.join(", ")) };
+    let fault = HostFault::new(format!("login refused for {}: {tried}", settings.user));
+    Err(fault.fix(format!(
+        "name user and key with --ssh-username and --identity; load a key that has a passphrase into ssh-agent; then `ssh {}@{}` must work without a question",
+        settings.user, settings.hostname
+    )))
+}
+
+struct Ssh2 {
+    session: Session,
+    channel: ssh2::Channel,
+    socket: TcpStream,
+    /// The socket takes no more just now.
+    full: bool,
+}
+
+impl Channel for Ssh2 {
+    fn read(&mut self, stream: Stream, buffer: &mut [u8]) -> io::Result<usize> {
+        match stream {
+            Stream::Stdout => self.channel.read(buffer),
+            Stream::Stderr => self.channel.stderr().read(buffer),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let result = self.channel.write(bytes);
+        self.full = matches!(&result, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+            && matches!(self.session.block_directions(), BlockDirections::Outbound | BlockDirections::Both);
+        result
+    }
+
+    fn close_stdin(&mut self) -> io::Result<()> {
+        self.channel.send_eof().map_err(io::Error::from)
+    }
+
+    fn wait_for(&self, _reading: [bool; 2], _writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        // a write that waits for the other side's window waits for what comes in
+        let out = if self.full { PollFlags::POLLOUT } else { PollFlags::empty() };
+        vec![(self.socket.as_fd(), PollFlags::POLLIN | out)]
+    }
+
+    fn tick(&mut self) -> io::Result<()> {
+        match self.session.keepalive_send() {
+            Ok(_) => Ok(()),
+            Err(error) => match io::Error::from(error) {
+                error if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+                error => Err(error),
+            },
+        }
+    }
+}

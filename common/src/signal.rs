@@ -1,0 +1,27 @@
+//! Signals that ask a tool to end.
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::fs;
+use std::io;
+
+/// The signals that end a job: Ctrl-C, kill, a terminal that closes. One that was ignored when the tool started (nohup) stays
+/// ignored and is left out.
+pub fn ending() -> io::Result<Vec<i32>> {
+    let ignored = ignored_at_start()?;
+    Ok([SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored & (1 << (signal - 1)) == 0).collect())
+}
+
+/// The mask of ignored signals of this process, bit n-1 for signal n (`SigIgn` of proc(5)).
+fn ignored_at_start() -> io::Result<u64> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or("0");
+    u64::from_str_radix(mask.trim(), 16).map_err(io::Error::other)
+}
+
+/// A signal's number as its name, without SIG: `KILL`.
+pub fn name(number: i32) -> String {
+    match nix::sys::signal::Signal::try_from(number) {
+        Ok(signal) => signal.as_str().trim_start_matches("SIG").to_owned(),
+        Err(_) => number.to_string(),
+    }
+}

@@ -1,0 +1,27 @@
+#!/usr/bin/env python3
+"""Loads one partition as a DGL server does: load.py PART_CONFIG NUM_PARTS PART_ID, from the workspace.
+
+Shows whether what was copied to a host can be used there. DGL looks for some of the files relative to the working
+directory, so that is part of the question.
+"""
+
+import os
+import sys
+
+os.environ.setdefault("DGLBACKEND", "pytorch")  # without it DGL writes ~/.dgl/config.json
+
+import dgl
+
+
+def main():
+    if len(sys.argv) != 4:
+        sys.exit("usage: load.py PART_CONFIG NUM_PARTS PART_ID")
+    part_config, num_parts, part_id = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    graph, _, _, book, *_ = dgl.distributed.load_partition(part_config, part_id)
+    if book.num_partitions() != num_parts:
+        sys.exit(f"{part_config}: {book.num_partitions()} parts, not {num_parts}")
+    print(f"loaded part {part_id}: {graph.num_nodes()} nodes, {graph.num_edges()} edges")
+
+
+if __name__ == "__main__":
+    main()

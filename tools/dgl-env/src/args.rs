@@ -1,0 +1,132 @@
+//! The command line.
+
+use crate::plan::UserCommand;
+use clap::{Parser, ValueEnum};
+use common::error::{Fault, Report};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Works out every process of a DGL job: its role, rank, environment and command.
+///
+/// Reads host records (with what host-probe found, if it did) and adds a process record for each graph server and trainer. Words
+/// after -- are the command, never read by a shell; a command in one word is shell text.
+#[derive(Parser)]
+#[command(version, after_long_help = "Examples:
+  … | dgl-env --workspace /data/job --part-config data/g.json --num-trainers 2 --num-samplers 4 -- python3 code/train.py --lr 0.1
+  … | dgl-env --num-trainers 2 'source env.sh && python3 code/train.py' | dgl-spawn
+  … | dgl-env --role worker -- python3 prepare.py | dgl-spawn")]
+pub struct Args {
+    /// Trainers a host
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024), value_name = "N", required_unless_present = "role")]
+    pub num_trainers: Option<u32>,
+
+    /// Samplers a trainer; the trainer starts them itself
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1024), value_name = "N")]
+    pub num_samplers: u32,
+
+    /// Graph servers a host
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "N")]
+    pub num_servers: u16,
+
+    /// The folder of the job on every host [default: the graph record's]
+    #[arg(long, value_name = "DIR")]
+    pub workspace: Option<PathBuf>,
+
+    /// The partition config, relative to the workspace [default: the graph record's]
+    #[arg(long, value_name = "REL")]
+    pub part_config: Option<PathBuf>,
+
+    /// The ip_config, relative to the workspace [default: the graph record's, else ip_config.txt]
+    #[arg(long, value_name = "REL")]
+    pub ip_config: Option<PathBuf>,
+
+    /// OpenMP threads of a server
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    pub num_server_threads: u32,
+
+    /// OpenMP threads of a trainer [default: half of its host's processors, shared among its trainers]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    pub num_omp_threads: Option<u32>,
+
+    /// Sparse formats that servers make of the graph: csc, coo, csr; link prediction wants csc,coo
+    #[arg(long, default_value = "csc", value_name = "LIST")]
+    pub graph_format: String,
+
+    /// One more variable for every process; K alone takes its value from here
+    #[arg(long, value_name = "K=V|K")]
+    pub env: Vec<OsString>,
+
+    /// Shell text that comes before the command, such as 'source env.sh'
+    #[arg(long, value_name = "SHELL")]
+    pub setup: Option<String>,
+
+    /// How trainers start: each by itself, or one process a host that starts them
+    #[arg(long, value_enum, default_value_t = Launcher::Direct, value_name = "direct|torchrun|torch-launch", hide_possible_values = true)]
+    pub launcher: Launcher,
+
+    /// One more argument for torchrun or torch-launch
+    #[arg(long, allow_hyphen_values = true, value_name = "ARG")]
+    pub launcher_arg: Vec<OsString>,
+
+    /// Give each directly started trainer --local_rank=N, as scripts of DGL 0.5 to 1.0 expect it
+    #[arg(long)]
+    pub local_rank_arg: bool,
+
+    /// Where torch's rendezvous listens on host 0 [default: what host-probe found free, else 29500]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..), value_name = "PORT")]
+    pub master_port: Option<u16>,
+
+    /// The number of this group of trainers (DGL_GROUP_ID)
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub group_id: u32,
+
+    /// Only these processes [default: server and trainer]; worker: a plain process a host
+    #[arg(long, value_enum, value_name = "server|trainer|worker", hide_possible_values = true)]
+    pub role: Vec<RoleArg>,
+
+    /// Go on though files in the stream were not pushed
+    #[arg(long)]
+    pub no_push_check: bool,
+
+    /// The command as one word of shell text
+    #[arg(value_name = "COMMAND STRING")]
+    pub shell: Option<String>,
+
+    /// The command in words
+    #[arg(last = true, value_name = "COMMAND")]
+    pub words: Vec<OsString>,
+}
+
+/// How trainers start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Launcher {
+    /// Each trainer is a process of ours.
+    Direct,
+    /// python -m torch.distributed.run
+    Torchrun,
+    /// python -m torch.distributed.launch
+    TorchLaunch,
+}
+
+/// Which processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RoleArg {
+    /// Graph servers.
+    Server,
+    /// Trainers.
+    Trainer,
+    /// A plain process a host.
+    Worker,
+}
+
+impl Args {
+    /// What the user wants to run.
+    pub fn command(&self) -> Result<UserCommand, Report> {
+        match (&self.shell, self.words.is_empty()) {
+            (None, false) => Ok(UserCommand::Words(self.words.clone())),
+            (Some(text), true) if !text.trim().is_empty() => Ok(UserCommand::Shell(text.clone())),
+            (Some(_), false) => Err(Fault::usage("COMMAND", "is there twice: as words after -- and as a string").fix("put the whole command behind --").report()),
+            _ => Err(Fault::usage("COMMAND", "is missing").fix("end the line with -- python3 train.py …").report()),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+# One host's part of a job. Sent in front of it: common's job.sh, and what this job is: `token`, `job`, `count` (processes, 0..count-1),
+# `ports` ("ID:HEXPORT" of each server), `lost_after` (s), `grace` (s), `checks` (a function), and per process ID
+# `enter_ID` (its folder and environment) and `run_ID` (becomes the process).
+#
+# To the launcher, a line each, on stdout:
+#   fault TEXT | config B64 | ready           before the start
+#   pid ID PID | listening ID | exited ID STATUS | alive
+#   shm COUNT | over STATUS                   files removed from /dev/shm; the end, not 0 when something could not be ended
+#   o ID TEXT | e ID TEXT                     a line of its stdout, stderr; O, E: a piece of one, the next piece follows
+#   drained ID                                a stream of its output is at its end (two of them a process)
+# From the launcher: start, alive (a heartbeat), end GRACE, kill.
+# Everything but `fault`, `config` and `ready` goes through one pipe, at most 4096 bytes a write, so that no line is ever torn.
+
+# Ports that listen are told within this time; idle it costs a fork a second.
+tick=1
+# A piece of a line, with its head: below PIPE_BUF (4096 on Linux), up to which a write to a pipe is whole.
+piece=4000
+
+relay() { # ID SMALL LARGE: one stream of a process, line by line
+  LC_ALL=C
+  while IFS= read -r line; do relay_line "$1" "$2" "$3"; done
+  [ -z "$line" ] || relay_line "$1" "$2" "$3"
+  printf 'drained %s\n' "$1"
+}
+relay_line() {
+  while [ "${#line}" -gt "$piece" ]; do
+    head=$(printf "%.${piece}sx" "$line"); head=${head%x}
+    printf '%s %s %s\n' "$3" "$1" "$head"
+    line=${line#"$head"}
+  done
+  printf '%s %s %s\n' "$2" "$1" "$line"
+}
+
+# process ID: runs one, its output relayed to fd 4, its start and end told to the watch on fd 6. In no background, because sh
+# would have it ignore SIGINT there.
+process() {
+  {
+    {
+      {
+        (
+          exec 4>&- 3>&- 5<&-
+          export DGL_TOOLS_JOB="$job" DGL_TOOLS_TOKEN="$token"
+          "enter_$1" && "run_$1"
+        ) 2>&3
+        printf 'exited %s %s\n' "$1" "$?" >&6
+      } 6>&6 | relay "$1" o O >&4 6>&- 3>&-
+    } 3>&1 | relay "$1" e E >&4 6>&-
+  } </dev/null
+}
+
+# A pipeline as long as there are processes: its members run side by side and in the foreground.
+processes() {
+  if [ $(($1 + 1)) -lt "$count" ]; then
+    process "$1" >/dev/null | processes $(($1 + 1))
+  else
+    process "$1" >/dev/null
+  fi
+}
+
+tell() { printf '%s\n' "$*" >&4 2>/dev/null; }
+
+# What the job maps in /dev/shm, while it lives: a process that is killed cannot be asked any more.
+remember_shm() {
+  # shellcheck disable=SC2046
+  shm=$({ [ -z "$shm" ] || printf '%s\n' "$shm"; job_shm $(job_pids "$token"); } | LC_ALL=C sort -u)
+}
+
+listening() {
+  still=
+  for port in $ports; do
+    if LC_ALL=C grep -qsiE "^ *[0-9]+: [0-9A-F]+:${port#*:} [0-9A-F]+:0000 0A " /proc/net/tcp /proc/net/tcp6; then
+      tell "listening ${port%%:*}"
+    else
+      still="$still $port"
+    fi
+  done
+  ports=$still
+}
+
+# The watch: one loop over what happens, in the order in which it happens. It outlives the launcher, whose silence it takes for
+# its end.
+watch() {
+  # A launcher that is gone must not take the watch with it.
+  trap '' PIPE HUP INT TERM
+  # A second way into the pipe that it reads, for those that it starts itself.
+  exec 6>/proc/self/fd/0
+  { while read -r line; do printf '%s\n' "$line"; done; echo eof; } <&5 >&6 2>/dev/null 4>&- &
+  reader=$!
+  # With the token, so that it ends with the job
+  { trap - TERM; while DGL_TOOLS_TOKEN=$token sleep "$tick"; do echo tick; done; } </dev/null >&6 2>/dev/null 4>&- 5<&- &
+  shm='' groups='' ending='' ticks=0 silent=0
+  while read -r what id value; do
+    case $what in
+      tick)
+        ticks=$((ticks + 1)) silent=$((silent + tick))
+        [ -z "$ports" ] || listening
+        [ $((ticks % 5)) -ne 0 ] || remember_shm
+        if [ "$silent" -ge "$lost_after" ]; then end "$grace"; fi ;;
+      alive) silent=0; tell alive ;;
+      pid) groups="$groups $value"; tell "pid $id $value" ;;
+      exited) tell "exited $id $value" ;;
+      end) end "$id" ;;
+      eof) end "$grace" ;;
+      kill) for group in $groups; do kill -s KILL -- "-$group" 2>/dev/null; done
+        # shellcheck disable=SC2046
+        job_signal KILL $(job_pids "$token") ;;
+      ended) break ;;
+    esac
+  done
+  kill "$reader" 2>/dev/null
+  tell "shm $(printf '%s\n' "$shm" | job_shm_remove)"
+  tell "over $id"
+}
+
+end() {
+  [ -z "$ending" ] || return 0
+  ending=1
+  remember_shm
+  # shellcheck disable=SC2086
+  { job_end "$token" "$1" $groups; echo "ended $?"; } </dev/null >&6 4>&- 5<&- &
+}
+
+# A limit of 1024 is too low for a server of many clients (two sockets each); above 65536 programs that close every descriptor slow down.
+most=$(ulimit -H -n)
+case $most in unlimited) most=65536 ;; *) [ "$most" -le 65536 ] || most=65536 ;; esac
+ulimit -S -n "$most" 2>/dev/null
+
+setsid=$(command -v setsid)
+checks
+echo ready
+read -r go || exit 0
+[ "$go" = start ] || exit 0
+{ { processes 0 6>&1 >/dev/null; } | watch; } 4>&1 5<&0 | cat

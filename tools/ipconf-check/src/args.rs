@@ -1,0 +1,45 @@
+//! The command line.
+
+use clap::{Parser, ValueEnum};
+use std::path::PathBuf;
+
+/// Checks an ip_config file as DGL reads it and prints a host record a line.
+///
+/// A line of the file is an IPv4 address and, if it is not the default, a port. Blank lines, comments (#), tabs and Windows line
+/// ends are understood here; DGL itself stops reading at a line that it cannot use, without an error.
+#[derive(Parser)]
+#[command(version, after_long_help = "Examples:
+  ipconf-check ip_config.txt
+  ipconf-check --num-servers 4 ip_config.txt | host-probe
+  scontrol show hostnames | ipconf-check --resolve -
+  ipconf-check --emit ip_config messy.txt > ip_config.txt")]
+pub struct Args {
+    /// The ip_config file; - or nothing is stdin
+    pub file: Option<PathBuf>,
+
+    /// The port of a host that has none
+    #[arg(long, default_value_t = 30050, value_name = "PORT")]
+    pub default_port: u16,
+
+    /// Graph servers a host: each needs a port of its own, from the host's port on
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..), value_name = "N")]
+    pub num_servers: u16,
+
+    /// Take host names too, and look up their IPv4 addresses
+    #[arg(long)]
+    pub resolve: bool,
+
+    /// What to print: records, or an ip_config that DGL can read
+    #[arg(long, value_enum, default_value_t = Emit::Jsonl, value_name = "jsonl|ip_config", hide_possible_values = true)]
+    pub emit: Emit,
+}
+
+/// What to print.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Emit {
+    /// Records.
+    Jsonl,
+    /// A clean ip_config.
+    #[value(name = "ip_config")]
+    IpConfig,
+}

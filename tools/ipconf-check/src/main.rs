@@ -1,0 +1,53 @@
+//! Reads an ip_config file and prints a host record a line.
+
+mod args;
+mod plan;
+
+use args::{Args, Emit};
+use common::cli;
+use common::error::{Fault, Report};
+use common::exit::Exit;
+use common::jsonl;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::io::{self, IsTerminal, Read};
+use std::net::{IpAddr, ToSocketAddrs};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::run("ipconf-check", |args: Args| {
+        let (place, text) = read(args.file.as_deref())?;
+        let lines = plan::lines(&place, &text)?;
+        let names = if args.resolve { resolve(plan::names(&lines)) } else { HashMap::new() };
+        let options = plan::Options { place: &place, default_port: args.default_port, num_servers: args.num_servers, resolve: args.resolve };
+        let hosts = plan::plan(&lines, &names, &options)?;
+        jsonl::print(None, hosts.iter().map(|host| Cow::Owned(match args.emit {
+            Emit::Jsonl => jsonl::line(host),
+            Emit::IpConfig => format!("{} {}\n", host.ip, host.port).into_bytes(),
+        })))?;
+        Ok(Exit::Done)
+    })
+}
+
+/// The file's name for messages, and what is in it.
+fn read(file: Option<&std::path::Path>) -> Result<(String, Vec<u8>), Report> {
+    let mut text = Vec::new();
+    let named = file.filter(|file| *file != "-");
+    let place = named.map_or("stdin".to_owned(), |file| file.display().to_string());
+    let read = match named {
+        Some(file) => std::fs::File::open(file).and_then(|mut file| file.read_to_end(&mut text)),
+        None if io::stdin().is_terminal() => return Err(Fault::usage("FILE", "name an ip_config file, or pipe one in").report()),
+        None => io::stdin().lock().read_to_end(&mut text),
+    };
+    read.map_err(|error| Fault::unreachable(&place, error.to_string()).report())?;
+    Ok((place, text))
+}
+
+/// The IPv4 addresses of each name, as this machine's resolver gives them.
+fn resolve(names: Vec<&str>) -> HashMap<&str, plan::Resolved> {
+    let lookup = |name: &str| -> plan::Resolved {
+        let addresses = (name, 0).to_socket_addrs().map_err(|error| error.to_string())?;
+        Ok(addresses.filter_map(|address| match address.ip() { IpAddr::V4(ip) => Some(ip), IpAddr::V6(_) => None }).collect())
+    };
+    names.into_iter().map(|name| (name, lookup(name))).collect()
+}
