@@ -506,7 +506,7 @@ pub struct Summary {
 }
 
 /// What failed first in a job.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstFailure {
     /// The host.
     pub host: u32,

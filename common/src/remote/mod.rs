@@ -14,7 +14,7 @@ mod running;
 mod settings;
 mod ssh2;
 
-pub use running::{Heard, Running, Waker};
+pub use running::{Heard, Running, Waker, random_token};
 
 use crate::cli::{Connect, HostKey};
 use crate::error::{Fault, Report};

@@ -58,6 +58,7 @@ pub struct Running {
     pending: usize,
     closing: bool,
     runs: bool,
+    early: Vec<Heard>,
     over: bool,
     partial_line: Vec<u8>,
     stderr: Vec<u8>,
@@ -94,6 +95,7 @@ impl Running {
             pending: 0,
             closing: false,
             runs: false,
+            early: Vec::new(),
             over: false,
             partial_line: Vec::new(),
             stderr: Vec::new(),
@@ -138,7 +140,10 @@ impl Running {
                 return Err(HostFault::new(format!("no answer within {} s", limit.as_secs_f32())).fix("look whether the host is up, or give it more time with --connect-timeout"));
             }
             for heard in self.step(None, left) {
-                if let Heard::Lost(why) = heard {
+                // what the script says at once is for the first step that is asked for
+                if !matches!(heard, Heard::Lost(_)) {
+                    self.early.push(heard);
+                } else if let Heard::Lost(why) = heard {
                     let again = ["Connection closed by", "Connection reset by", "kex_exchange_identification"].iter().any(|sign| why.contains(sign));
                     return Err(HostFault { again, ..HostFault::new(why) });
                 }
@@ -151,7 +156,7 @@ impl Running {
     /// heard, when everything that was pending is gone, or at the limit.
     pub fn step(&mut self, wake: Option<&Waker>, limit: Duration) -> Vec<Heard> {
         let until = Instant::now() + limit;
-        let mut heard = Vec::new();
+        let mut heard = if self.runs { std::mem::take(&mut self.early) } else { Vec::new() };
         loop {
             let had_pending = self.pending > 0;
             let progress = match self.transfer(&mut heard) {

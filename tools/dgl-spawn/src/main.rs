@@ -1,1 +1,52 @@
-fn main() {}
+//! Starts the processes of a job on their hosts, watches them and ends them all.
+
+mod act;
+mod args;
+mod job;
+mod plan;
+mod show;
+
+use args::Args;
+use common::cli;
+use common::error::{Fault, Report};
+use common::exit::Exit;
+use common::jsonl::Stream;
+use common::record::{Host, Process};
+use common::remote;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::run("dgl-spawn", |args: Args| {
+        let stream = Stream::from_stdin(args.connect.partial)?;
+        args.connect.say_partial("dgl-spawn");
+        stream.check_pushed(!args.no_push_check)?;
+        let hosts = args.connect.choose(stream.some("ipconf-check")?)?;
+        let processes: Vec<Process> = stream.some("dgl-env")?;
+        let processes = match args.connect.host.is_empty() {
+            true => processes,
+            false => processes.into_iter().filter(|process| args.connect.host.contains(&process.host)).collect(),
+        };
+        plan::check(&hosts, &processes)?;
+        if args.dry_run {
+            return dry_run(&hosts, &processes);
+        }
+        let token = remote::random_token().map_err(|error| Fault::unreachable("/dev/urandom", error.to_string()))?;
+        let job = plan::Job {
+            name: args.job.clone().unwrap_or_else(|| format!("job-{}", &token[..8])),
+            token,
+            grace: args.grace,
+            preflight: !args.no_preflight,
+        };
+        act::run(&args, &stream, &hosts, &processes, &job)
+    })
+}
+
+fn dry_run(hosts: &[Host], processes: &[Process]) -> Result<Exit, Report> {
+    let mut out = common::jsonl::Out::new("dgl-spawn");
+    for process in processes {
+        if let Some(host) = hosts.iter().find(|host| host.id == process.host) {
+            out.write(plan::pasted(host, process)?.as_bytes());
+        }
+    }
+    Ok(Exit::Done)
+}

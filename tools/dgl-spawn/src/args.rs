@@ -1,0 +1,53 @@
+//! The command line.
+
+use clap::Parser;
+use common::cli::{Connect, duration};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Starts the processes of a job on their hosts, watches them and ends them all.
+///
+/// Reads host and process records. When a process fails, all are ended, and the exit status is its status (128+n for signal n).
+/// Ctrl-C ends the job, a second one at once. Nothing of the job is left on any host, even if dgl-spawn itself is killed.
+#[derive(Parser)]
+#[command(version, after_long_help = "Examples:
+  … | dgl-env --num-trainers 2 -- python3 code/train.py | dgl-spawn
+  … | dgl-spawn --job try7 --log-dir logs
+  … | dgl-spawn --dry-run")]
+pub struct Args {
+    #[command(flatten)]
+    pub connect: Connect,
+
+    /// The job's name [default: one is made up]
+    #[arg(long, value_name = "NAME", value_parser = job_name)]
+    pub job: Option<String>,
+
+    /// Start nothing; print what would be run on each host, to be pasted into a shell
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Also write the output of each process to a file there: trainer-3.log
+    #[arg(long, value_name = "DIR")]
+    pub log_dir: Option<PathBuf>,
+
+    /// How long processes may take to end after TERM, before KILL
+    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    pub grace: Duration,
+
+    /// Do not look before the start whether workspace, config, command and ports are all right
+    #[arg(long)]
+    pub no_preflight: bool,
+
+    /// Go on though files in the stream were not pushed
+    #[arg(long)]
+    pub no_push_check: bool,
+}
+
+/// A name that stands in messages, file names and the environment as it is.
+fn job_name(text: &str) -> Result<String, String> {
+    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+    match plain && !text.is_empty() && text.len() <= 64 && !text.starts_with(['-', '.']) {
+        true => Ok(text.to_owned()),
+        false => Err("letters, digits, dots, dashes and underscores, 64 at most".to_owned()),
+    }
+}

@@ -1,0 +1,172 @@
+//! What runs on each host: the script that starts and watches its processes, or the same for people to paste.
+
+use common::error::{Fault, Report};
+use common::quote;
+use common::record::{Command, Host, Process, Role};
+use common::remote::JOB_SH;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+const HOST_SH: &str = include_str!("host.sh");
+
+/// A host hears from the launcher every 5 s; after this long without a word it takes the launcher for lost and ends the job.
+pub const LOST_AFTER: Duration = Duration::from_secs(30);
+
+/// What makes a job one.
+pub struct Job {
+    /// Its name.
+    pub name: String,
+    /// What its processes carry in their environment: random, so that nothing else does.
+    pub token: String,
+    /// From TERM to KILL.
+    pub grace: Duration,
+    /// Look before the start.
+    pub preflight: bool,
+}
+
+/// Checks every process record and that its host is there.
+pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
+    let mut report = Report::default();
+    for process in processes {
+        let place = || format!("process record {}", process.id);
+        match hosts.iter().find(|host| host.id == process.host) {
+            None => report.push(Fault::data(place(), format!("there is no host {} in the stream", process.host))),
+            Some(host) if host.ip != process.ip => {
+                let problem = format!("says {} for host {}, whose record says {}", process.ip, host.id, host.ip);
+                report.push(Fault::data(place(), problem).fix("make the stream anew, from ipconf-check on"));
+            }
+            Some(_) => {}
+        }
+        if let Err(fault) = process.command().and_then(|_| process.environment()) {
+            report.push(fault);
+        }
+        for name in process.env.keys().chain(process.env_b64.keys()) {
+            if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') || name.as_bytes()[0].is_ascii_digit() {
+                report.push(Fault::data(place(), format!("{name:?} is not a variable's name")));
+            }
+        }
+    }
+    report.check()
+}
+
+/// The script of one host. `processes` are those of that host; their position is the id that the script uses.
+pub fn script(job: &Job, host: &Host, processes: &[&Process]) -> Result<Vec<u8>, Fault> {
+    let mut text = Text(Vec::new());
+    let ports: Vec<String> = (0..).zip(processes).filter_map(|(id, process)| Some(format!("{id}:{:04X}", process.port?))).collect();
+    text.line(["token=", &job.token, " job=", &job.name, &format!(" count={}", processes.len())]);
+    text.line([&format!("lost_after={} grace={}", LOST_AFTER.as_secs(), job.grace.as_secs())]);
+    text.line(["ports='", &ports.join(" "), "'"]);
+    text.line(["checks() {"]);
+    if job.preflight {
+        checks(&mut text, host, processes)?;
+    }
+    text.line([":", "\n}"]);
+    for (id, process) in processes.iter().enumerate() {
+        text.line([&format!("enter_{id}() {{")]);
+        for (name, value) in process.environment()? {
+            text.words([b"export ", name.as_bytes(), b"=", &quote::sh(value.as_bytes())]);
+        }
+        if let Some(cwd) = &process.cwd {
+            text.words([b"cd -- ", &quote::sh(cwd)]);
+        }
+        text.line([":", "\n}"]);
+        // The process tells its own number, then gives its place to the command. The words stand in no other process's command line.
+        text.line([&format!("run_{id}() {{")]);
+        let tell = r#"printf "pid %s %s\n" "$0" "$$" >&6; exec 6>&-; "#;
+        match (process.command()?, &process.setup) {
+            (Command::Words(words), None) => {
+                let words = quote::sh_words(words.iter().map(|word| word.as_bytes()));
+                text.words([b"exec ${setsid:+\"$setsid\"} sh -c '", tell.as_bytes(), b"exec \"$@\"' ", id.to_string().as_bytes(), b" ", &words]);
+            }
+            (command, setup) => {
+                let shell = shell_text(&command, setup.as_deref());
+                let run = b"exec \"${SHELL:-/bin/sh}\" -c \"$1\"' ";
+                text.words([b"exec ${setsid:+\"$setsid\"} sh -c '", tell.as_bytes(), run, id.to_string().as_bytes(), b" ", &quote::sh(shell)]);
+            }
+        }
+        text.line(["}"]);
+    }
+    text.0.extend_from_slice(JOB_SH.as_bytes());
+    text.0.extend_from_slice(HOST_SH.as_bytes());
+    Ok(text.0)
+}
+
+/// The user's shell text; words behind a setup are quoted for it.
+fn shell_text(command: &Command, setup: Option<&str>) -> Vec<u8> {
+    let mut text = setup.map_or(Vec::new(), |setup| format!("{setup}\n").into_bytes());
+    match command {
+        Command::Shell(own) => text.extend_from_slice(own.as_bytes()),
+        Command::Words(words) => {
+            text.extend_from_slice(b"exec ");
+            text.extend(quote::sh_words(words.iter().map(|word| word.as_bytes())));
+        }
+    }
+    text
+}
+
+fn checks(text: &mut Text, host: &Host, processes: &[&Process]) -> Result<(), Fault> {
+    let mut seen = std::collections::HashSet::new();
+    let mut once = |text: &mut Text, words: Vec<u8>| {
+        if seen.insert(words.clone()) {
+            text.words([words.as_slice()]);
+        }
+    };
+    let call = |name: &str, words: &[&[u8]]| [name.as_bytes(), b" ", &quote::sh_words(words)].concat();
+    for (id, process) in processes.iter().enumerate() {
+        let cwd = process.cwd.as_deref().unwrap_or(".").as_bytes();
+        once(text, call("check_folder", &[cwd]));
+        for (name, check) in [("DGL_CONF_PATH", "check_file"), ("DGL_IP_CONFIG", "check_file"), ("DGL_IP_CONFIG", "check_ip_config")] {
+            if let Some(path) = process.env.get(name) {
+                once(text, call(check, &[cwd, path.as_bytes()]));
+            }
+        }
+        if let (Command::Words(words), None) = (process.command()?, &process.setup)
+            && processes[..id].iter().all(|other| other.argv.as_ref().and_then(|argv| argv.first()) != process.argv.as_ref().and_then(|argv| argv.first()))
+        {
+            once(text, call("check_command", &[id.to_string().as_bytes(), words[0].as_bytes()]));
+        }
+        let master = process.env.get("MASTER_PORT").filter(|_| host.id == 0 && process.role != Role::Server).and_then(|port| port.parse().ok());
+        for port in process.port.into_iter().chain(master) {
+            once(text, call("check_port", &[port.to_string().as_bytes(), format!("{port:04X}").as_bytes()]));
+        }
+    }
+    Ok(())
+}
+
+/// One command for people: all that the process is, on the host it runs on.
+pub fn pasted(host: &Host, process: &Process) -> Result<String, Fault> {
+    let mut line = Vec::new();
+    if let Some(cwd) = &process.cwd {
+        line.extend_from_slice(b"cd ");
+        line.extend(quote::sh(cwd));
+        line.extend_from_slice(b" && ");
+    }
+    line.extend_from_slice(b"env");
+    for (name, value) in process.environment()? {
+        line.push(b' ');
+        line.extend(quote::sh([name.as_bytes(), b"=", value.as_bytes()].concat()));
+    }
+    line.push(b' ');
+    match (process.command()?, &process.setup) {
+        (Command::Words(words), None) => line.extend(quote::sh_words(words.iter().map(|word| word.as_bytes()))),
+        (command, setup) => {
+            line.extend_from_slice(b"sh -c ");
+            line.extend(quote::sh(shell_text(&command, setup.as_deref())));
+        }
+    }
+    Ok(format!("# {} ({})\nssh {} {}\n", process.place(), process.ip, quote::shown(host.target()), quote::shown(line)))
+}
+
+/// A script that is being written; it may hold bytes that are not UTF-8.
+struct Text(Vec<u8>);
+
+impl Text {
+    fn line<const N: usize>(&mut self, pieces: [&str; N]) {
+        self.words(pieces.map(str::as_bytes));
+    }
+
+    fn words<const N: usize>(&mut self, pieces: [&[u8]; N]) {
+        pieces.iter().for_each(|piece| self.0.extend_from_slice(piece));
+        self.0.push(b'\n');
+    }
+}
