@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 import time
+import traceback
 
 os.environ.setdefault("DGLBACKEND", "pytorch")  # without it DGL writes ~/.dgl/config.json
 
@@ -85,9 +86,7 @@ def train(graph, args):
     first = last = None
     for epoch in range(args.num_epochs):
         if rank == args.fail_rank and epoch == args.fail_epoch:
-            print(f"rank {rank} fails in epoch {epoch}, as it was told to", file=sys.stderr, flush=True)
-            # Not sys.exit: on its way out DGL waits for all other clients, and they wait for this one.
-            os._exit(1)
+            raise RuntimeError(f"rank {rank} fails in epoch {epoch}, as it was told to")
         begin = time.monotonic()
         losses = []
         for inputs, seeds, blocks in loader:
@@ -120,4 +119,11 @@ def main():
 
 
 if __name__ == "__main__":  # samplers are spawned, and import this file again
-    main()
+    try:
+        main()
+    except Exception:
+        traceback.print_exc()
+        sys.stdout.flush()
+        # A plain exception would not end the process: on the way out DGL waits for all other clients to come that far, and
+        # they wait for this one. Nobody would ever see the job fail.
+        os._exit(1)

@@ -1,0 +1,49 @@
+//! The command line.
+
+use clap::{Parser, ValueEnum};
+use common::cli::Connect;
+
+/// Copies files to their hosts; each is there whole or not at all.
+///
+/// Reads host and file records and adds a pushed record for each delivery. What is there already with the same size and time is
+/// skipped. Bulk data goes through the ssh program, whose cipher costs a fifth of libssh2's.
+#[derive(Parser)]
+#[command(version, after_long_help = "Examples:
+  ipconf-check ip_config.txt | part-map --part-config out/g.json --workspace /data/job | part-push
+  … | part-push --host 2        to one host again
+  … | part-push --dry-run")]
+pub struct Args {
+    #[command(flatten)]
+    pub connect: Connect,
+
+    /// Compare checksums, of files that are there already too
+    #[arg(long)]
+    pub verify: bool,
+
+    /// Hosts to copy to at once
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..), value_name = "N")]
+    pub jobs: u16,
+
+    /// Compress on the way with zstd, where the host has it [auto: where the data shrinks and the link is slow]
+    #[arg(long, value_enum, default_value_t = When::Auto, value_name = "auto|always|never", hide_possible_values = true)]
+    pub compress: When,
+
+    /// Send nothing; say what would be sent
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Progress on stderr [auto: a bar on a terminal, else a line a host at the end]
+    #[arg(long, value_enum, default_value_t = When::Auto, value_name = "auto|always|never", hide_possible_values = true)]
+    pub progress: When,
+}
+
+/// Whether to do a thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum When {
+    /// Where it helps.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
