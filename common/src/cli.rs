@@ -9,10 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// Runs a tool: parses its command line, prints what went wrong, ends with the status that says it.
-pub fn run<A: Parser + CommandFactory + FromArgMatches>(
-    tool: &str,
-    main: impl FnOnce(A) -> Result<Exit, Report>,
-) -> ExitCode {
+pub fn run<A: Parser + CommandFactory + FromArgMatches>(tool: &str, main: impl FnOnce(A) -> Result<Exit, Report>) -> ExitCode {
     let matches = command::<A>().get_matches();
     let args = match A::from_arg_matches(&matches) {
         Ok(args) => args,

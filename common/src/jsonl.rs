@@ -152,7 +152,9 @@ impl Stream {
 
     /// Every line as it came, without its end, and whether it is a host record that is not marked as failed, with its id.
     pub fn lines(&self) -> impl Iterator<Item = (&[u8], Option<u32>)> {
-        self.lines.iter().map(|line| (line.text.as_slice(), line.head.id.filter(|_| line.head.r#type == "host" && line.head.ok != Some(false))))
+        self.lines
+            .iter()
+            .map(|line| (line.text.as_slice(), line.head.id.filter(|_| line.head.r#type == "host" && line.head.ok != Some(false))))
     }
 }
 
@@ -287,10 +289,7 @@ pub fn line<T: Record>(record: &T) -> Vec<u8> {
 pub fn print<'a>(stream: Option<&Stream>, own: impl IntoIterator<Item = Cow<'a, [u8]>>) -> Result<(), Report> {
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     let came_in = stream.into_iter().flat_map(Stream::lines);
-    let result = came_in
-        .map(|(line, _)| out.write_all(line).and_then(|()| out.write_all(b"\n")))
-        .find(Result::is_err)
-        .unwrap_or(Ok(()));
+    let result = came_in.map(|(line, _)| out.write_all(line).and_then(|()| out.write_all(b"\n"))).find(Result::is_err).unwrap_or(Ok(()));
     let result = result.and_then(|()| own.into_iter().try_for_each(|line| out.write_all(&line))).and_then(|()| out.flush());
     quiet(result).map_err(|error| Fault::unreachable("stdout", error.to_string()).report())
 }

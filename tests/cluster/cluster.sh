@@ -61,7 +61,7 @@ An ordinary user has no capabilities in exec; for ip, tc or mount there: cluster
 EOF2
 }
 
-# Status 2: wrong use. 69: the machine lacks something. 1 is kept for the answer of `left`.
+# Status 1: it did not work (of `left`: something is left). 2: wrong use. 69: the machine lacks something.
 die() { echo "cluster.sh: $1" >&2; exit "${2:-2}"; }
 
 need() { command -v "$1" >/dev/null || die "$1 is missing: apt-get install $2" 69; }
@@ -94,7 +94,7 @@ is_up() {
 # pid 1 of host K as the machine sees it; nothing and status 1 when the host is stopped.
 host_pid() {
     local parent
-    { read -r parent <"$LAB/h$1/pid"; } 2>/dev/null && pgrep -P "$parent" -f "init $1 $LAB\$"
+    { read -r parent <"$LAB/h$1/pid"; } 2>/dev/null && pgrep -P "$parent" -f " init $1 /"
 }
 
 check_host() {

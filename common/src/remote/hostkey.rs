@@ -34,7 +34,8 @@ pub(crate) fn known(settings: &Settings) -> Result<Vec<Known>, HostFault> {
     for file in settings.known_hosts.iter().filter(|file| file.exists()) {
         let mut keygen = Command::new("ssh-keygen");
         keygen.arg("-F").arg(name(settings)).arg("-f").arg(file).stdin(Stdio::null());
-        let missing = |error| HostFault::new(format!("ssh-keygen: {error}")).fix("install OpenSSH's client, or choose another way with --connect");
+        let missing =
+            |error| HostFault::new(format!("ssh-keygen: {error}")).fix("install OpenSSH's client, or choose another way with --connect");
         let output = keygen.output().map_err(missing)?;
         known.extend(String::from_utf8_lossy(&output.stdout).lines().filter_map(parse));
     }
@@ -68,7 +69,8 @@ pub(crate) fn check(settings: &Settings, known: &[Known], blob: &[u8]) -> Result
         return Ok(false);
     }
     let name = name(settings);
-    let fault = HostFault::new(format!("its key is not the one that known_hosts has for {name}: another host answers, or it was installed anew"));
+    let fault =
+        HostFault::new(format!("its key is not the one that known_hosts has for {name}: another host answers, or it was installed anew"));
     Err(fault.fix(format!("if you know why, forget the old key: ssh-keygen -R {}", crate::quote::shown(&name))))
 }
 

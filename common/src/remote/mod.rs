@@ -182,12 +182,9 @@ pub fn report<'a>(faults: impl IntoIterator<Item = (&'a Host, &'a HostFault)>, h
     for (host, fault) in faults {
         match &fault.unknown_key {
             Some(key) if how == HostKey::Strict => unknown.push((host, key)),
-            _ => report.push(Fault {
-                place: host.place(),
-                problem: fault.problem.clone(),
-                fix: fault.fix.clone(),
-                exit: Exit::Unreachable,
-            }),
+            _ => {
+                report.push(Fault { place: host.place(), problem: fault.problem.clone(), fix: fault.fix.clone(), exit: Exit::Unreachable })
+            }
         }
     }
     if !unknown.is_empty() {
@@ -212,7 +209,10 @@ fn unknown_keys(unknown: &[(&Host, &UnknownKey)]) -> Fault {
             format!("ssh-keyscan {option}{} >> ~/.ssh/known_hosts", addresses.join(" "))
         })
         .collect();
-    let fix = format!("compare the fingerprints, then accept the keys with\n       {}\n       or once with --host-key accept-new", scans.join("\n       "));
+    let fix = format!(
+        "compare the fingerprints, then accept the keys with\n       {}\n       or once with --host-key accept-new",
+        scans.join("\n       ")
+    );
     Fault::unreachable("host keys", problem).fix(fix)
 }
 

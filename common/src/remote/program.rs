@@ -81,7 +81,9 @@ fn start(mut command: Command, name: &str) -> Result<Box<dyn Channel>, HostFault
     command.process_group(0);
     let failed = |error: &dyn std::fmt::Display| HostFault::new(format!("{name}: {error}"));
     let mut child = command.spawn().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => HostFault::new(format!("{name}: no such program here")).fix("install it, or choose another way with --connect"),
+        io::ErrorKind::NotFound => {
+            HostFault::new(format!("{name}: no such program here")).fix("install it, or choose another way with --connect")
+        }
         _ => failed(&error),
     })?;
     let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take()) else {

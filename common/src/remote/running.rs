@@ -137,14 +137,17 @@ impl Running {
         while !self.runs {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(HostFault::new(format!("no answer within {} s", limit.as_secs_f32())).fix("look whether the host is up, or give it more time with --connect-timeout"));
+                return Err(HostFault::new(format!("no answer within {} s", limit.as_secs_f32()))
+                    .fix("look whether the host is up, or give it more time with --connect-timeout"));
             }
             for heard in self.step(None, left) {
                 // what the script says at once is for the first step that is asked for
                 if !matches!(heard, Heard::Lost(_)) {
                     self.early.push(heard);
                 } else if let Heard::Lost(why) = heard {
-                    let again = ["Connection closed by", "Connection reset by", "kex_exchange_identification"].iter().any(|sign| why.contains(sign));
+                    let again = ["Connection closed by", "Connection reset by", "kex_exchange_identification"]
+                        .iter()
+                        .any(|sign| why.contains(sign));
                     return Err(HostFault { again, ..HostFault::new(why) });
                 }
             }
@@ -285,7 +288,8 @@ impl Running {
         // a keep-alive is due every few seconds, and sending one costs nothing when it is not
         let limit = limit.min(Duration::from_secs(5));
         let writing = !self.outbox.is_empty() || self.closing;
-        let mut fds: Vec<PollFd<'_>> = self.channel.wait_for(self.open, writing).into_iter().map(|(fd, flags)| PollFd::new(fd, flags)).collect();
+        let mut fds: Vec<PollFd<'_>> =
+            self.channel.wait_for(self.open, writing).into_iter().map(|(fd, flags)| PollFd::new(fd, flags)).collect();
         if let Some(wake) = wake {
             fds.push(PollFd::new(wake.reader.as_fd(), PollFlags::POLLIN));
         }

@@ -87,7 +87,8 @@ fn preferred<'a>(known: impl Iterator<Item = &'a str>) -> String {
 }
 
 fn connect_to(hostname: &str, port: u16, limit: Duration) -> Result<TcpStream, HostFault> {
-    let unresolved = |error: io::Error| HostFault::new(format!("{hostname}: {error}")).fix("correct the name, or use --connect with another way");
+    let unresolved =
+        |error: io::Error| HostFault::new(format!("{hostname}: {error}")).fix("correct the name, or use --connect with another way");
     let mut last = HostFault::new(format!("{hostname}: the name has no address"));
     for address in (hostname, port).to_socket_addrs().map_err(unresolved)? {
         match TcpStream::connect_timeout(&address, limit) {
@@ -116,7 +117,9 @@ fn key(session: &Session) -> Result<(Vec<u8>, String), HostFault> {
 /// Keys that an agent holds, then key files, as OpenSSH would; what `--identity` or IdentitiesOnly names comes alone.
 fn log_in(session: &Session, settings: &Settings) -> Result<(), HostFault> {
     let mut tried = Vec::new();
-    if !settings.identities_only && let Ok(mut agent) = session.agent() {
+    if !settings.identities_only
+        && let Ok(mut agent) = session.agent()
+    {
         let listed = agent.connect().and_then(|()| agent.list_identities()).and_then(|()| agent.identities());
         for identity in listed.unwrap_or_default().iter().take(MAX_KEYS) {
             if agent.userauth(&settings.user, identity).is_ok() {

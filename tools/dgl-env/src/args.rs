@@ -11,10 +11,13 @@ use std::path::PathBuf;
 /// Reads host records (with what host-probe found, if it did) and adds a process record for each graph server and trainer. Words
 /// after -- are the command, never read by a shell; a command in one word is shell text.
 #[derive(Parser)]
-#[command(version, after_long_help = "Examples:
+#[command(
+    version,
+    after_long_help = "Examples:
   … | dgl-env --workspace /data/job --part-config data/g.json --num-trainers 2 --num-samplers 4 -- python3 code/train.py --lr 0.1
   … | dgl-env --num-trainers 2 'source env.sh && python3 code/train.py' | dgl-spawn
-  … | dgl-env --role worker -- python3 prepare.py | dgl-spawn")]
+  … | dgl-env --role worker -- python3 prepare.py | dgl-spawn"
+)]
 pub struct Args {
     /// Trainers a host
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024), value_name = "N", required_unless_present = "role")]
@@ -125,7 +128,9 @@ impl Args {
         match (&self.shell, self.words.is_empty()) {
             (None, false) => Ok(UserCommand::Words(self.words.clone())),
             (Some(text), true) if !text.trim().is_empty() => Ok(UserCommand::Shell(text.clone())),
-            (Some(_), false) => Err(Fault::usage("COMMAND", "is there twice: as words after -- and as a string").fix("put the whole command behind --").report()),
+            (Some(_), false) => Err(Fault::usage("COMMAND", "is there twice: as words after -- and as a string")
+                .fix("put the whole command behind --")
+                .report()),
             _ => Err(Fault::usage("COMMAND", "is missing").fix("end the line with -- python3 train.py …").report()),
         }
     }

@@ -40,12 +40,14 @@ fn check_parts(plan: &plan::Plan) -> Result<(), Report> {
     let Some(path) = plan.config_here() else { return Ok(()) };
     let Ok(text) = std::fs::read(&path) else { return Ok(()) };
     let place = path.display().to_string();
-    let config: serde_json::Value = serde_json::from_slice(&text).map_err(|error| Fault::data(&place, format!("not a partition config: {error}")))?;
+    let config: serde_json::Value =
+        serde_json::from_slice(&text).map_err(|error| Fault::data(&place, format!("not a partition config: {error}")))?;
     let parts = config.get("num_parts").and_then(serde_json::Value::as_u64).unwrap_or(0);
     match parts == plan.num_hosts() as u64 {
         true => Ok(()),
         false => {
-            let fault = Fault::data(place, format!("{parts} partitions for {} hosts; DGL needs as many hosts as partitions", plan.num_hosts()));
+            let fault =
+                Fault::data(place, format!("{parts} partitions for {} hosts; DGL needs as many hosts as partitions", plan.num_hosts()));
             Err(fault.fix("partition the graph again, or list as many hosts").report())
         }
     }

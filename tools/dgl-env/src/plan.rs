@@ -13,8 +13,22 @@ const MASTER_PORT: u16 = 29500;
 
 /// What counts or numbers processes, or says who they are: another value than ours makes a job that hangs.
 const OURS: [&str; 17] = [
-    "DGL_ROLE", "DGL_SERVER_ID", "DGL_DIST_MODE", "DGL_NUM_CLIENT", "DGL_NUM_SERVER", "DGL_NUM_SAMPLER", "DGL_CONF_PATH", "DGL_IP_CONFIG",
-    "DGL_GROUP_ID", "DGL_TOOLS_JOB", "DGL_TOOLS_TOKEN", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK",
+    "DGL_ROLE",
+    "DGL_SERVER_ID",
+    "DGL_DIST_MODE",
+    "DGL_NUM_CLIENT",
+    "DGL_NUM_SERVER",
+    "DGL_NUM_SAMPLER",
+    "DGL_CONF_PATH",
+    "DGL_IP_CONFIG",
+    "DGL_GROUP_ID",
+    "DGL_TOOLS_JOB",
+    "DGL_TOOLS_TOKEN",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
     "DGL_KEEP_ALIVE",
 ];
 
@@ -72,11 +86,17 @@ pub fn user_env(given: &[OsString], lookup: impl Fn(&str) -> Option<OsString>) -
         let bytes = entry.as_bytes();
         let equals = bytes.iter().position(|byte| *byte == b'=');
         let name = String::from_utf8_lossy(&bytes[..equals.unwrap_or(bytes.len())]).into_owned();
-        let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && !name.starts_with(|c: char| c.is_ascii_digit());
+        let plain =
+            name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && !name.starts_with(|c: char| c.is_ascii_digit());
         if name.is_empty() || !plain {
-            report.push(Fault::usage("--env", format!("{name:?} is not a variable's name")).fix("write --env NAME=VALUE, once for each variable"));
+            report.push(
+                Fault::usage("--env", format!("{name:?} is not a variable's name")).fix("write --env NAME=VALUE, once for each variable"),
+            );
         } else if OURS.contains(&name.as_str()) {
-            report.push(Fault::usage("--env", format!("{name} cannot be set: another value than the plan's makes a job that hangs or takes one process for another")));
+            report.push(Fault::usage(
+                "--env",
+                format!("{name} cannot be set: another value than the plan's makes a job that hangs or takes one process for another"),
+            ));
         } else if let Some(at) = equals {
             env.push((name, OsString::from_vec(bytes[at + 1..].to_vec())));
         } else if let Some(value) = lookup(&name) {
@@ -91,7 +111,14 @@ pub fn user_env(given: &[OsString], lookup: impl Fn(&str) -> Option<OsString>) -
 
 impl Plan {
     /// Checks all that can be seen before a process is worked out.
-    pub fn new(args: &Args, command: UserCommand, hosts: Vec<Host>, graph: Option<Graph>, env: Vec<(String, OsString)>, here: Here) -> Result<Plan, Report> {
+    pub fn new(
+        args: &Args,
+        command: UserCommand,
+        hosts: Vec<Host>,
+        graph: Option<Graph>,
+        env: Vec<(String, OsString)>,
+        here: Here,
+    ) -> Result<Plan, Report> {
         let mut report = Report::default();
         let wants = |role| args.role.contains(&role);
         let (servers, trainers, workers) = match args.role.is_empty() {
@@ -220,7 +247,8 @@ impl Plan {
         set(&mut process, "DGL_ROLE", "client");
         set(&mut process, "DGL_DIST_MODE", "distributed");
         set(&mut process, "DGL_GROUP_ID", self.group_id);
-        let omp = self.launcher_omp().cloned().unwrap_or_else(|| self.omp_threads(host.facts.cpus.unwrap_or(self.here.cpus)).to_string().into());
+        let omp =
+            self.launcher_omp().cloned().unwrap_or_else(|| self.omp_threads(host.facts.cpus.unwrap_or(self.here.cpus)).to_string().into());
         process.set_env("OMP_NUM_THREADS", &omp);
         if direct {
             set(&mut process, "RANK", host.id * self.num_trainers + t);
@@ -358,7 +386,10 @@ fn agreed(option: &str, given: Option<&Path>, stream: Option<&Path>) -> Result<O
 /// The command with torch's launcher between the interpreter and its arguments.
 fn under_torch(command: &UserCommand, torch: &[OsString]) -> Result<UserCommand, Fault> {
     let refused = |word: &str| {
-        let fault = Fault::usage("COMMAND", format!("begins with {word}, not with a Python interpreter, so torch's launcher cannot be put behind it"));
+        let fault = Fault::usage(
+            "COMMAND",
+            format!("begins with {word}, not with a Python interpreter, so torch's launcher cannot be put behind it"),
+        );
         fault.fix("begin the command with python3, or take --launcher direct")
     };
     match command {
@@ -387,7 +418,9 @@ fn is_python(word: &OsStr) -> bool {
 
 fn with_local_rank(command: &UserCommand, local_rank: u32) -> UserCommand {
     match command {
-        UserCommand::Words(words) => UserCommand::Words(words.iter().cloned().chain([format!("--local_rank={local_rank}").into()]).collect()),
+        UserCommand::Words(words) => {
+            UserCommand::Words(words.iter().cloned().chain([format!("--local_rank={local_rank}").into()]).collect())
+        }
         UserCommand::Shell(text) => UserCommand::Shell(format!("{text} --local_rank={local_rank}")),
     }
 }
@@ -404,7 +437,14 @@ mod tests {
     }
 
     fn graph(parts: u32) -> Graph {
-        Graph { graph_name: "g".into(), num_parts: parts, files: 0, workspace: "/ws".into(), part_config: "data/g.json".into(), ip_config: "ip.txt".into() }
+        Graph {
+            graph_name: "g".into(),
+            num_parts: parts,
+            files: 0,
+            workspace: "/ws".into(),
+            part_config: "data/g.json".into(),
+            ip_config: "ip.txt".into(),
+        }
     }
 
     fn plan(line: &str, hosts: Vec<Host>, graph: Option<Graph>, here: Here) -> Result<Vec<Process>, Vec<String>> {
@@ -498,7 +538,13 @@ mod tests {
 
     #[test]
     fn under_torchrun_one_process_a_host() {
-        let all = plan("--launcher torchrun --launcher-arg --redirects=1 --num-trainers 4 --master-port 4000 -- /o/python3.11 t.py -x", hosts(2), Some(graph(2)), Here::default()).unwrap();
+        let all = plan(
+            "--launcher torchrun --launcher-arg --redirects=1 --num-trainers 4 --master-port 4000 -- /o/python3.11 t.py -x",
+            hosts(2),
+            Some(graph(2)),
+            Here::default(),
+        )
+        .unwrap();
         assert_eq!(all.len(), 4);
         let trainer = &all[3];
         assert_eq!((trainer.rank, trainer.nproc, env(trainer, "RANK"), env(trainer, "MASTER_PORT")), (1, Some(4), "-", "-"));
@@ -524,14 +570,19 @@ mod tests {
         let servers = plan("--role server --num-trainers 2 -- python3 t.py", hosts(2), Some(graph(2)), Here::default()).unwrap();
         assert!(servers.len() == 2 && servers.iter().all(|process| process.role == Role::Server));
         let workers = plan("--role worker -- hostname", hosts(3), None, Here::default()).unwrap();
-        assert_eq!((workers.len(), env(&workers[2], "RANK"), env(&workers[2], "WORLD_SIZE"), env(&workers[2], "DGL_ROLE")), (3, "2", "3", "-"));
-        let group = plan("--group-id 3 --role trainer --num-trainers 1 -- python3 t.py", hosts(1), Some(graph(1)), Here::default()).unwrap();
+        assert_eq!(
+            (workers.len(), env(&workers[2], "RANK"), env(&workers[2], "WORLD_SIZE"), env(&workers[2], "DGL_ROLE")),
+            (3, "2", "3", "-")
+        );
+        let group =
+            plan("--group-id 3 --role trainer --num-trainers 1 -- python3 t.py", hosts(1), Some(graph(1)), Here::default()).unwrap();
         assert_eq!(env(&group[0], "DGL_GROUP_ID"), "3");
     }
 
     #[test]
     fn the_environment_is_literal_and_the_last_wins() {
-        let all = plan("--env A=$HOME=1 --env B --env A=2;x --num-trainers 1 -- python3 t.py", hosts(1), Some(graph(1)), Here::default()).unwrap();
+        let all = plan("--env A=$HOME=1 --env B --env A=2;x --num-trainers 1 -- python3 t.py", hosts(1), Some(graph(1)), Here::default())
+            .unwrap();
         assert_eq!((env(&all[0], "A"), env(&all[0], "B")), ("2;x", "from here"));
         let bytes = user_env(&[OsString::from_vec(b"A=\xff\n'".to_vec())], |_| None).unwrap();
         assert_eq!(bytes, vec![("A".to_owned(), OsString::from_vec(b"\xff\n'".to_vec()))]);

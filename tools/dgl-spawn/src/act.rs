@@ -77,7 +77,13 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], processes: &[Process], 
                 Stopped::Hosts(report) => (report.exit(), "host"),
                 Stopped::Preflight(report) => (report.exit(), "preflight"),
             };
-            let summary = Summary { code: exit.code(), cause: Some(cause.to_owned()), elapsed_ms: millis(begun.elapsed()), job: Some(plan.name.clone()), ..Summary::default() };
+            let summary = Summary {
+                code: exit.code(),
+                cause: Some(cause.to_owned()),
+                elapsed_ms: millis(begun.elapsed()),
+                job: Some(plan.name.clone()),
+                ..Summary::default()
+            };
             show.record(&summary);
             show.finish();
             return match stopped {
@@ -92,7 +98,13 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], processes: &[Process], 
     };
     eprintln!("dgl-spawn: job {}: {} on {}", plan.name, processes_of(processes.len()), term::count(sites.len() as u64, "host"));
     sites.iter().for_each(|site| site.line.say("start\n".to_owned()));
-    let mut life = Life { job: Job::new(processes), processes, started: vec![None; processes.len()], halves: vec![Default::default(); processes.len()], show: &mut show };
+    let mut life = Life {
+        job: Job::new(processes),
+        processes,
+        started: vec![None; processes.len()],
+        halves: vec![Default::default(); processes.len()],
+        show: &mut show,
+    };
     let left = life.run(plan, &mut sites, &happening);
     let job = life.job;
 
@@ -134,7 +146,13 @@ enum Stopped {
     Signal(i32),
 }
 
-fn connect<'a>(args: &Args, hosts: &'a [Host], processes: &[Process], plan: &plan::Job, events: &Sender<Event>) -> Result<Vec<Site<'a>>, Stopped> {
+fn connect<'a>(
+    args: &Args,
+    hosts: &'a [Host],
+    processes: &[Process],
+    plan: &plan::Job,
+    events: &Sender<Event>,
+) -> Result<Vec<Site<'a>>, Stopped> {
     let members = |host: &Host| -> Vec<usize> { (0..processes.len()).filter(|at| processes[*at].host == host.id).collect() };
     let busy: Vec<Host> = hosts.iter().filter(|host| processes.iter().any(|process| process.host == host.id)).cloned().collect();
     let remote = Remote::new(&args.connect, Kind::Ssh2).map_err(Stopped::Hosts)?;
@@ -149,7 +167,9 @@ fn connect<'a>(args: &Args, hosts: &'a [Host], processes: &[Process], plan: &pla
         return Err(Stopped::Hosts(remote::report(faults, args.connect.host_key)));
     }
     let mut sites = Vec::new();
-    for (at, (host, running)) in hosts.iter().filter(|host| busy.iter().any(|other| other.id == host.id)).zip(opened.into_iter().flatten()).enumerate() {
+    for (at, (host, running)) in
+        hosts.iter().filter(|host| busy.iter().any(|other| other.id == host.id)).zip(opened.into_iter().flatten()).enumerate()
+    {
         let failed = |error: std::io::Error| Stopped::Hosts(Fault::unreachable("dgl-spawn", error.to_string()).report());
         let (commands, orders) = channel();
         let waker = Arc::new(Waker::new().map_err(failed)?);
@@ -220,12 +240,18 @@ fn preflight(sites: &mut [Site<'_>], hosts: &[Host], happening: &Receiver<Event>
                 ready[at] = true;
             }
             Ok(Event::Host(at, Heard::Ended(status))) => {
-                report.push(Fault::unreachable(sites[at].host.place(), format!("its shell ended with status {status}")).fix("it must be a POSIX shell, with base64, grep and sed in its PATH"));
+                report.push(
+                    Fault::unreachable(sites[at].host.place(), format!("its shell ended with status {status}"))
+                        .fix("it must be a POSIX shell, with base64, grep and sed in its PATH"),
+                );
                 ready[at] = true;
             }
             Err(_) => {
                 for (site, _) in sites.iter().zip(&ready).filter(|(_, ready)| !**ready) {
-                    report.push(Fault::unreachable(site.host.place(), format!("looking at it took more than {} s", PREFLIGHT_LIMIT.as_secs())).fix("is a file system hanging there? --no-preflight skips the look"));
+                    report.push(
+                        Fault::unreachable(site.host.place(), format!("looking at it took more than {} s", PREFLIGHT_LIMIT.as_secs()))
+                            .fix("is a file system hanging there? --no-preflight skips the look"),
+                    );
                 }
                 break;
             }
@@ -237,9 +263,15 @@ fn preflight(sites: &mut [Site<'_>], hosts: &[Host], happening: &Receiver<Event>
 fn preflight_fault(host: &Host, problem: &str) -> Fault {
     let fault = Fault::unreachable(host.place(), problem);
     match problem {
-        _ if problem.starts_with("no such file") || problem.starts_with("no such folder") => fault.fix("copy the job there with part-map and part-push, or correct --workspace"),
-        _ if problem.starts_with("no such command") => fault.fix("install it there, give its whole path, or set PATH with --env or --setup in dgl-env"),
-        _ if problem.starts_with("port ") => fault.fix("dgl-reap --list shows what jobs have left, dgl-reap --job NAME ends one; or choose another port in ip_config.txt"),
+        _ if problem.starts_with("no such file") || problem.starts_with("no such folder") => {
+            fault.fix("copy the job there with part-map and part-push, or correct --workspace")
+        }
+        _ if problem.starts_with("no such command") => {
+            fault.fix("install it there, give its whole path, or set PATH with --env or --setup in dgl-env")
+        }
+        _ if problem.starts_with("port ") => {
+            fault.fix("dgl-reap --list shows what jobs have left, dgl-reap --job NAME ends one; or choose another port in ip_config.txt")
+        }
         _ => fault,
     }
 }
@@ -255,7 +287,10 @@ fn stale_ip_config(host: &Host, encoded: &str, hosts: &[Host]) -> Option<Fault> 
     let there: Vec<Option<(String, u16)>> = text.lines().map(read).collect();
     let wanted: Vec<Option<(String, u16)>> = hosts.iter().map(|host| Some((host.ip.to_string(), host.port))).collect();
     match hosts.len() == host.of as usize && there != wanted {
-        true => Some(Fault::unreachable(host.place(), "the ip_config there is not that of the records").fix("copy it anew with part-map and part-push")),
+        true => Some(
+            Fault::unreachable(host.place(), "the ip_config there is not that of the records")
+                .fix("copy it anew with part-map and part-push"),
+        ),
         false => None,
     }
 }
@@ -299,7 +334,10 @@ impl Life<'_> {
             }
         }
         for site in sites.iter().filter(|site| !site.over) {
-            left.push(Fault::unreachable(site.host.place(), "it did not say that the job's processes have ended").fix(format!("look with dgl-reap --list, end them with dgl-reap --job {}", plan.name)));
+            left.push(
+                Fault::unreachable(site.host.place(), "it did not say that the job's processes have ended")
+                    .fix(format!("look with dgl-reap --list, end them with dgl-reap --job {}", plan.name)),
+            );
         }
         left
     }
@@ -317,7 +355,10 @@ impl Life<'_> {
             Heard::Lost(why) => {
                 site.over = true;
                 if self.job.ending() {
-                    left.push(Fault::unreachable(site.host.place(), format!("lost while the job was ended: {why}")).fix("its own watch ends the job there; look with dgl-reap --list"));
+                    left.push(
+                        Fault::unreachable(site.host.place(), format!("lost while the job was ended: {why}"))
+                            .fix("its own watch ends the job there; look with dgl-reap --list"),
+                    );
                 }
                 self.job.lost(site.host.id, why)
             }
@@ -364,7 +405,14 @@ impl Life<'_> {
         let text = String::from_utf8_lossy(&bytes);
         let lossy = matches!(text, std::borrow::Cow::Owned(_));
         let stream = if stderr { "stderr" } else { "stdout" };
-        let output = Output { id: self.processes[at].id, stream: stream.to_owned(), line: text.into_owned(), time_ms: now_ms(), partial: more, lossy };
+        let output = Output {
+            id: self.processes[at].id,
+            stream: stream.to_owned(),
+            line: text.into_owned(),
+            time_ms: now_ms(),
+            partial: more,
+            lossy,
+        };
         self.job.output(at, &output.line);
         self.show.output(at, &output);
     }

@@ -10,10 +10,13 @@ use std::time::Duration;
 /// Reads host and process records. When a process fails, all are ended, and the exit status is its status (128+n for signal n).
 /// Ctrl-C ends the job, a second one at once. Nothing of the job is left on any host, even if dgl-spawn itself is killed.
 #[derive(Parser)]
-#[command(version, after_long_help = "Examples:
+#[command(
+    version,
+    after_long_help = "Examples:
   … | dgl-env --num-trainers 2 -- python3 code/train.py | dgl-spawn
   … | dgl-spawn --job try7 --log-dir logs
-  … | dgl-spawn --dry-run")]
+  … | dgl-spawn --dry-run"
+)]
 pub struct Args {
     #[command(flatten)]
     pub connect: Connect,

@@ -41,7 +41,10 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
             report.push(fault);
         }
         for name in process.env.keys().chain(process.env_b64.keys()) {
-            if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') || name.as_bytes()[0].is_ascii_digit() {
+            if name.is_empty()
+                || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+                || name.as_bytes()[0].is_ascii_digit()
+            {
                 report.push(Fault::data(place(), format!("{name:?} is not a variable's name")));
             }
         }
@@ -76,12 +79,26 @@ pub fn script(job: &Job, host: &Host, processes: &[&Process]) -> Result<Vec<u8>,
         match (process.command()?, &process.setup) {
             (Command::Words(words), None) => {
                 let words = quote::sh_words(words.iter().map(|word| word.as_bytes()));
-                text.words([b"exec ${setsid:+\"$setsid\"} sh -c '", tell.as_bytes(), b"exec \"$@\"' ", id.to_string().as_bytes(), b" ", &words]);
+                text.words([
+                    b"exec ${setsid:+\"$setsid\"} sh -c '",
+                    tell.as_bytes(),
+                    b"exec \"$@\"' ",
+                    id.to_string().as_bytes(),
+                    b" ",
+                    &words,
+                ]);
             }
             (command, setup) => {
                 let shell = shell_text(&command, setup.as_deref());
                 let run = b"exec \"${SHELL:-/bin/sh}\" -c \"$1\"' ";
-                text.words([b"exec ${setsid:+\"$setsid\"} sh -c '", tell.as_bytes(), run, id.to_string().as_bytes(), b" ", &quote::sh(shell)]);
+                text.words([
+                    b"exec ${setsid:+\"$setsid\"} sh -c '",
+                    tell.as_bytes(),
+                    run,
+                    id.to_string().as_bytes(),
+                    b" ",
+                    &quote::sh(shell),
+                ]);
             }
         }
         text.line(["}"]);
@@ -121,11 +138,14 @@ fn checks(text: &mut Text, host: &Host, processes: &[&Process]) -> Result<(), Fa
             }
         }
         if let (Command::Words(words), None) = (process.command()?, &process.setup)
-            && processes[..id].iter().all(|other| other.argv.as_ref().and_then(|argv| argv.first()) != process.argv.as_ref().and_then(|argv| argv.first()))
+            && processes[..id]
+                .iter()
+                .all(|other| other.argv.as_ref().and_then(|argv| argv.first()) != process.argv.as_ref().and_then(|argv| argv.first()))
         {
             once(text, call("check_command", &[id.to_string().as_bytes(), words[0].as_bytes()]));
         }
-        let master = process.env.get("MASTER_PORT").filter(|_| host.id == 0 && process.role != Role::Server).and_then(|port| port.parse().ok());
+        let master =
+            process.env.get("MASTER_PORT").filter(|_| host.id == 0 && process.role != Role::Server).and_then(|port| port.parse().ok());
         for port in process.port.into_iter().chain(master) {
             once(text, call("check_port", &[port.to_string().as_bytes(), format!("{port:04X}").as_bytes()]));
         }

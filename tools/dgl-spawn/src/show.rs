@@ -49,7 +49,8 @@ impl Show {
             let log = |folder: &Path| File::create(folder.join(format!("{}-{}.log", process.role.name(), process.rank)));
             logs.push(log_dir.map(log).transpose()?.map(BufWriter::new));
         }
-        let tags = processes.iter().zip(names).map(|(process, name)| format!("[{name} {} {}]", process.role.name(), process.rank)).collect();
+        let tags =
+            processes.iter().zip(names).map(|(process, name)| format!("[{name} {} {}]", process.role.name(), process.rank)).collect();
         let queue = Arc::new(Queue::default());
         let writer = std::thread::Builder::new().name("stdout".to_owned()).spawn({
             let queue = Arc::clone(&queue);

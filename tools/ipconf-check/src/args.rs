@@ -8,11 +8,14 @@ use std::path::PathBuf;
 /// A line of the file is an IPv4 address and, if it is not the default, a port. Blank lines, comments (#), tabs and Windows line
 /// ends are understood here; DGL itself stops reading at a line that it cannot use, without an error.
 #[derive(Parser)]
-#[command(version, after_long_help = "Examples:
+#[command(
+    version,
+    after_long_help = "Examples:
   ipconf-check ip_config.txt
   ipconf-check --num-servers 4 ip_config.txt | host-probe
   scontrol show hostnames | ipconf-check --resolve -
-  ipconf-check --emit ip_config messy.txt > ip_config.txt")]
+  ipconf-check --emit ip_config messy.txt > ip_config.txt"
+)]
 pub struct Args {
     /// The ip_config file; - or nothing is stdin
     pub file: Option<PathBuf>,

@@ -19,12 +19,18 @@ fn main() -> ExitCode {
         let (place, text) = read(args.file.as_deref())?;
         let lines = plan::lines(&place, &text)?;
         let names = if args.resolve { resolve(plan::names(&lines)) } else { HashMap::new() };
-        let options = plan::Options { place: &place, default_port: args.default_port, num_servers: args.num_servers, resolve: args.resolve };
+        let options =
+            plan::Options { place: &place, default_port: args.default_port, num_servers: args.num_servers, resolve: args.resolve };
         let hosts = plan::plan(&lines, &names, &options)?;
-        jsonl::print(None, hosts.iter().map(|host| Cow::Owned(match args.emit {
-            Emit::Jsonl => jsonl::line(host),
-            Emit::IpConfig => format!("{} {}\n", host.ip, host.port).into_bytes(),
-        })))?;
+        jsonl::print(
+            None,
+            hosts.iter().map(|host| {
+                Cow::Owned(match args.emit {
+                    Emit::Jsonl => jsonl::line(host),
+                    Emit::IpConfig => format!("{} {}\n", host.ip, host.port).into_bytes(),
+                })
+            }),
+        )?;
         Ok(Exit::Done)
     })
 }
@@ -47,7 +53,12 @@ fn read(file: Option<&std::path::Path>) -> Result<(String, Vec<u8>), Report> {
 fn resolve(names: Vec<&str>) -> HashMap<&str, plan::Resolved> {
     let lookup = |name: &str| -> plan::Resolved {
         let addresses = (name, 0).to_socket_addrs().map_err(|error| error.to_string())?;
-        Ok(addresses.filter_map(|address| match address.ip() { IpAddr::V4(ip) => Some(ip), IpAddr::V6(_) => None }).collect())
+        Ok(addresses
+            .filter_map(|address| match address.ip() {
+                IpAddr::V4(ip) => Some(ip),
+                IpAddr::V6(_) => None,
+            })
+            .collect())
     };
     names.into_iter().map(|name| (name, lookup(name))).collect()
 }

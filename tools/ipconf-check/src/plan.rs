@@ -31,7 +31,8 @@ pub struct Options<'a> {
 pub fn lines(place: &str, text: &[u8]) -> Result<Vec<Line>, Report> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let spaced: Vec<u8> = text.iter().map(|byte| if matches!(byte, b'\t' | b'\r') { b' ' } else { *byte }).collect();
-    let mut reader = csv::ReaderBuilder::new().delimiter(b' ').has_headers(false).flexible(true).quoting(false).from_reader(spaced.as_slice());
+    let mut reader =
+        csv::ReaderBuilder::new().delimiter(b' ').has_headers(false).flexible(true).quoting(false).from_reader(spaced.as_slice());
     let mut lines = Vec::new();
     let mut report = Report::default();
     for row in reader.byte_records() {
@@ -41,7 +42,10 @@ pub fn lines(place: &str, text: &[u8]) -> Result<Vec<Line>, Report> {
         match words.map(|word| String::from_utf8(word.to_vec())).collect::<Result<Vec<_>, _>>() {
             Ok(words) if words.is_empty() => {}
             Ok(words) => lines.push(Line { number, words }),
-            Err(_) => report.push(Fault::data(at(place, number), "is not UTF-8 text").fix("save the file as plain text (UTF-16 is what some Windows editors write)")),
+            Err(_) => report.push(
+                Fault::data(at(place, number), "is not UTF-8 text")
+                    .fix("save the file as plain text (UTF-16 is what some Windows editors write)"),
+            ),
         }
     }
     report.check()?;
@@ -62,7 +66,9 @@ fn is_name(word: &str) -> bool {
 pub fn plan(lines: &[Line], names: &HashMap<&str, Resolved>, options: &Options<'_>) -> Result<Vec<Host>, Report> {
     let place = options.place;
     if lines.is_empty() {
-        return Err(Fault::data(place, "names no host").fix("write a line a host: its IPv4 address, then its port if it is not 30050").report());
+        return Err(Fault::data(place, "names no host")
+            .fix("write a line a host: its IPv4 address, then its port if it is not 30050")
+            .report());
     }
     let of = u32::try_from(lines.len()).map_err(|_| Fault::data(place, "more lines than there are IPv4 addresses").report())?;
     let mut report = Report::default();
@@ -95,7 +101,9 @@ fn host(line: &Line, names: &HashMap<&str, Resolved>, options: &Options<'_>) -> 
     }
     let name = Some(&line.words[0]).filter(|word| is_name(word)).cloned();
     match (ip, port) {
-        (Some(ip), Some(port)) if report.0.is_empty() => Ok(Host { ip: IpAddr(ip), port, line: Some(line.number), name, ..Host::default() }),
+        (Some(ip), Some(port)) if report.0.is_empty() => {
+            Ok(Host { ip: IpAddr(ip), port, line: Some(line.number), name, ..Host::default() })
+        }
         _ => Err(report),
     }
 }
@@ -103,16 +111,24 @@ fn host(line: &Line, names: &HashMap<&str, Resolved>, options: &Options<'_>) -> 
 fn address(place: &str, word: &str, names: &HashMap<&str, Resolved>, resolve: bool) -> Result<Ipv4Addr, Fault> {
     if let Ok(ip) = word.parse::<Ipv4Addr>() {
         return match () {
-            () if ip.is_unspecified() => Err(Fault::data(place, "0.0.0.0 is no host's address").fix("write the address of the card that the other hosts reach")),
-            () if ip.is_broadcast() || ip.is_multicast() => Err(Fault::data(place, format!("{ip} is no host's address")).fix("write the address of one machine")),
+            () if ip.is_unspecified() => {
+                Err(Fault::data(place, "0.0.0.0 is no host's address").fix("write the address of the card that the other hosts reach"))
+            }
+            () if ip.is_broadcast() || ip.is_multicast() => {
+                Err(Fault::data(place, format!("{ip} is no host's address")).fix("write the address of one machine"))
+            }
             () => Ok(ip),
         };
     }
     if word.trim_matches(['[', ']']).parse::<Ipv6Addr>().is_ok() {
-        return Err(Fault::data(place, format!("{word} is an IPv6 address, which no version of DGL supports")).fix("write the host's IPv4 address"));
+        return Err(
+            Fault::data(place, format!("{word} is an IPv6 address, which no version of DGL supports")).fix("write the host's IPv4 address")
+        );
     }
     if !is_name(word) {
-        return Err(Fault::data(place, format!("{word:?} is not an IPv4 address")).fix("write four numbers from 0 to 255 with dots between them"));
+        return Err(
+            Fault::data(place, format!("{word:?} is not an IPv4 address")).fix("write four numbers from 0 to 255 with dots between them")
+        );
     }
     if !resolve {
         let fault = Fault::data(place, format!("{word} is a name; DGL compares addresses, and would silently take the host for another"));
@@ -127,7 +143,9 @@ fn address(place: &str, word: &str, names: &HashMap<&str, Resolved>, resolve: bo
             Some(ip) => Ok(*ip),
             None => Err(Fault::data(place, format!("{word} has no IPv4 address")).fix("write the host's IPv4 address")),
         },
-        Some(Err(error)) => Err(Fault::unreachable(place, format!("{word}: {error}")).fix("correct the name, or write the host's IPv4 address")),
+        Some(Err(error)) => {
+            Err(Fault::unreachable(place, format!("{word}: {error}")).fix("correct the name, or write the host's IPv4 address"))
+        }
         None => Err(Fault::unreachable(place, format!("{word} was not looked up"))),
     }
 }
@@ -147,7 +165,8 @@ fn together(place: &str, hosts: &[Host]) -> Report {
         let number = host.line.unwrap_or(0);
         if let Some(earlier) = first.insert(host.ip.0, number) {
             let fault = Fault::data(at(place, number), format!("{} stands in line {earlier} already", host.ip));
-            report.push(fault.fix("a host holds one partition: list it once, and partition the graph into as many parts as there are hosts"));
+            report
+                .push(fault.fix("a host holds one partition: list it once, and partition the graph into as many parts as there are hosts"));
         }
         if host.ip.0.is_loopback() && hosts.len() > 1 {
             let fault = Fault::data(at(place, number), format!("{} is every machine's own address; other hosts cannot reach it", host.ip));
@@ -169,7 +188,11 @@ mod tests {
         check(text, 1, None)
     }
 
-    fn check(text: &str, num_servers: u16, names: Option<&[(&'static str, Resolved)]>) -> Result<Vec<(u32, String, u16, u64)>, Vec<String>> {
+    fn check(
+        text: &str,
+        num_servers: u16,
+        names: Option<&[(&'static str, Resolved)]>,
+    ) -> Result<Vec<(u32, String, u16, u64)>, Vec<String>> {
         let known = names.unwrap_or_default().iter().cloned().collect();
         let options = Options { place: "f", default_port: 30050, num_servers, resolve: names.is_some() };
         let planned = lines("f", text.as_bytes()).and_then(|lines| plan(&lines, &known, &options));
@@ -205,7 +228,10 @@ mod tests {
             ("10.0.0.256\n", &["f:1: \"10.0.0.256\" is not an IPv4 address"]),
             ("10.0.0.01\n", &["f:1: \"10.0.0.01\" is not an IPv4 address"]),
             ("10.0.0.1:30050\n", &["f:1: \"10.0.0.1:30050\" is not an IPv4 address"]),
-            ("10.0.0.1 0\n10.0.0.2 65536\n10.0.0.3 +5\n", &["f:1: \"0\" is not a port", "f:2: \"65536\" is not a port", "f:3: \"+5\" is not a port"]),
+            (
+                "10.0.0.1 0\n10.0.0.2 65536\n10.0.0.3 +5\n",
+                &["f:1: \"0\" is not a port", "f:2: \"65536\" is not a port", "f:3: \"+5\" is not a port"],
+            ),
             ("10.0.0.1\n10.0.0.2\n10.0.0.1 30051\n", &["f:3: 10.0.0.1 stands in line 1 already"]),
             ("127.0.0.1\n10.0.0.2\n", &["f:1: 127.0.0.1 is every machine's own address"]),
             ("0.0.0.0\n", &["f:1: 0.0.0.0 is no host's address"]),

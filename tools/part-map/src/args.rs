@@ -7,9 +7,12 @@ use std::path::PathBuf;
 ///
 /// Reads host records and adds a graph record and a file record for each file. Nothing is copied; part-push does that.
 #[derive(Parser)]
-#[command(version, after_long_help = "Examples:
+#[command(
+    version,
+    after_long_help = "Examples:
   ipconf-check ip_config.txt | part-map --part-config out/g.json --workspace /data/job --script-folder code | part-push
-  … | part-map --part-config out/g.json --workspace /data/job | jq -r 'select(.type==\"file\") | \"\\(.host) \\(.dst)\"'")]
+  … | part-map --part-config out/g.json --workspace /data/job | jq -r 'select(.type==\"file\") | \"\\(.host) \\(.dst)\"'"
+)]
 pub struct Args {
     /// The partition config that DGL wrote [without it: scripts only]
     #[arg(long, value_name = "FILE")]

@@ -61,7 +61,9 @@ pub fn scripts(args: &Args) -> Result<Vec<Found>, Report> {
                 Some(name) => found.extend(report.keep(walk(&real, Path::new(name), "script", &exclude)).unwrap_or_default()),
                 None => report.push(Fault::usage("--script-folder", format!("{place} has no name of its own"))),
             },
-            Ok(_) => report.push(Fault::usage("--script-folder", format!("{place} is not a folder")).fix("a single file goes with --extra FILE")),
+            Ok(_) => {
+                report.push(Fault::usage("--script-folder", format!("{place} is not a folder")).fix("a single file goes with --extra FILE"))
+            }
             Err(error) => report.push(Fault::unreachable(place, error.to_string()).fix("correct --script-folder")),
         }
     }

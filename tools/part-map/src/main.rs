@@ -6,11 +6,11 @@ mod disk;
 mod plan;
 
 use args::Args;
+use common::cli;
 use common::error::Report;
 use common::exit::Exit;
 use common::jsonl::{self, Stream};
 use common::record::Host;
-use common::cli;
 use config::PartConfig;
 use std::borrow::Cow;
 use std::process::ExitCode;

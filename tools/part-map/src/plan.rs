@@ -110,7 +110,10 @@ pub fn relative(option: &str, path: &Path) -> Result<PathBuf, Fault> {
     let plain = |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
     match path.components().all(|part| plain(&part)) && path.to_str().is_some() {
         true => Ok(path.components().filter(|part| *part != Component::CurDir).collect()),
-        false => Err(Fault::usage(option, format!("{} does not stay below the workspace", path.display())).fix("give a relative path without ..")),
+        false => {
+            Err(Fault::usage(option, format!("{} does not stay below the workspace", path.display()))
+                .fix("give a relative path without .."))
+        }
     }
 }
 
@@ -119,7 +122,10 @@ pub fn check_count(config: &PartConfig, hosts: &[Host]) -> Result<(), Report> {
     if config.num_parts as usize == hosts.len() {
         return Ok(());
     }
-    let fault = Fault::data(&config.place, format!("{} partitions for {} hosts; DGL needs as many hosts as partitions", config.num_parts, hosts.len()));
+    let fault = Fault::data(
+        &config.place,
+        format!("{} partitions for {} hosts; DGL needs as many hosts as partitions", config.num_parts, hosts.len()),
+    );
     Err(fault.fix(format!("partition the graph into {} parts, or list {} hosts", hosts.len(), config.num_parts)).report())
 }
 
@@ -131,7 +137,14 @@ pub fn wanted(config: Option<&PartConfig>, layout: &Layout) -> Result<Vec<Wanted
     for key in config::MAPS {
         if let Some(path) = config.text(key) {
             let dst = layout.data.join(format!("{key}.npy"));
-            wanted.push(Wanted { host: None, kind: "map", candidates: candidates(config, &path), dst, key: key.to_owned(), required: true });
+            wanted.push(Wanted {
+                host: None,
+                kind: "map",
+                candidates: candidates(config, &path),
+                dst,
+                key: key.to_owned(),
+                required: true,
+            });
         }
     }
     for (k, part) in (0u32..).zip(&config.parts) {
@@ -224,7 +237,15 @@ pub fn plan(config: Option<&PartConfig>, hosts: &[Host], layout: &Layout, found:
 
 fn made(kind: &str, content: String, dst: PathBuf) -> FileCopy {
     let (dst, dst_b64) = path_fields(&dst);
-    FileCopy { kind: kind.to_owned(), bytes: content.len() as u64, content: Some(content), dst, dst_b64, mode: 0o644, ..FileCopy::default() }
+    FileCopy {
+        kind: kind.to_owned(),
+        bytes: content.len() as u64,
+        content: Some(content),
+        dst,
+        dst_b64,
+        mode: 0o644,
+        ..FileCopy::default()
+    }
 }
 
 fn rewrite(config: &PartConfig, layout: &Layout, found: &[Found]) -> Result<String, Report> {
@@ -234,7 +255,9 @@ fn rewrite(config: &PartConfig, layout: &Layout, found: &[Found]) -> Result<Stri
     for Found { wanted, .. } in found {
         match (wanted.kind, wanted.key.split_once('.'), wanted.host) {
             ("map", ..) => drop(maps.insert(wanted.key.clone(), as_text(layout.map_path(&wanted.dst))?)),
-            ("partition", Some((_, key)), Some(k)) => drop(parts[k as usize].insert(key.to_owned(), as_text(layout.part_path(&wanted.dst))?)),
+            ("partition", Some((_, key)), Some(k)) => {
+                drop(parts[k as usize].insert(key.to_owned(), as_text(layout.part_path(&wanted.dst))?))
+            }
             _ => {}
         }
     }
@@ -257,7 +280,8 @@ fn check_clashes(config: Option<&PartConfig>, layout: &Layout, found: &[Found]) 
         let everywhere = (wanted.dst.as_path(), None);
         let other = taken.get(&everywhere).cloned().or_else(|| taken.insert((&wanted.dst, wanted.host), src.display().to_string()));
         if let Some(other) = other.filter(|other| *other != src.display().to_string()) {
-            let fault = Fault::data(src.display().to_string(), format!("goes to {} as does {other}", layout.workspace.join(&wanted.dst).display()));
+            let fault =
+                Fault::data(src.display().to_string(), format!("goes to {} as does {other}", layout.workspace.join(&wanted.dst).display()));
             report.push(fault.fix("rename one of them, or leave one out with --exclude"));
         }
     }

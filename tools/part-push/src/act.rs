@@ -43,7 +43,14 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], deliveries: &[Delivery]
     let opened = remote.open_all(hosts, script)?;
     let faults: Vec<_> = hosts.iter().zip(&opened).filter_map(|(host, opened)| Some((host, opened.as_ref().err()?))).collect();
     let mut report = remote::report(faults, args.connect.host_key);
-    let options = Options { verify: args.verify, compress: match args.compress { When::Auto => None, When::Always => Some(true), When::Never => Some(false) } };
+    let options = Options {
+        verify: args.verify,
+        compress: match args.compress {
+            When::Auto => None,
+            When::Always => Some(true),
+            When::Never => Some(false),
+        },
+    };
 
     let mut tasks: Vec<Task<'_>> = Vec::new();
     for (host, opened) in hosts.iter().zip(opened) {
@@ -132,10 +139,21 @@ fn dry_run(tasks: &[Task<'_>], report: Report) -> Result<Exit, Report> {
                 Source::File(path) => path.display().to_string(),
                 Source::Content(_) => "(made)".to_owned(),
             };
-            out.write(format!("{}: {source} -> {} ({})\n", task.host.place(), delivery.dst.display(), term::bytes(delivery.bytes)).as_bytes());
+            out.write(
+                format!("{}: {source} -> {} ({})\n", task.host.place(), delivery.dst.display(), term::bytes(delivery.bytes)).as_bytes(),
+            );
         }
         let bytes = send.iter().map(|delivery| delivery.bytes).sum();
-        out.write(format!("{}: {} to send, {}; {} there already\n", task.host.place(), term::count(send.len() as u64, "file"), term::bytes(bytes), task.deliveries.len() - send.len()).as_bytes());
+        out.write(
+            format!(
+                "{}: {} to send, {}; {} there already\n",
+                task.host.place(),
+                term::count(send.len() as u64, "file"),
+                term::bytes(bytes),
+                task.deliveries.len() - send.len()
+            )
+            .as_bytes(),
+        );
     }
     report.print("part-push");
     Ok(report.exit())
@@ -196,12 +214,19 @@ fn told(task: &Task<'_>, report: &Report) -> String {
     let sent = to_send(task);
     let bytes: u64 = sent.iter().map(|delivery| delivery.bytes).sum();
     let rate = match task.site.as_ref().map(Site::rate) {
-        Some((_, time)) if !time.is_zero() && bytes > 1_000_000 => format!(", {}/s", term::bytes((bytes as f64 / time.as_secs_f64()) as u64)),
+        Some((_, time)) if !time.is_zero() && bytes > 1_000_000 => {
+            format!(", {}/s", term::bytes((bytes as f64 / time.as_secs_f64()) as u64))
+        }
         _ => String::new(),
     };
     let trouble = if report.0.is_empty() && task.broken.is_none() { "" } else { "; not all of it arrived" };
     let skipped = task.skipped.iter().filter(|skipped| **skipped).count();
-    format!("part-push: {}: {}, {}; {skipped} there already{rate}{trouble}", task.host.place(), term::count(sent.len() as u64, "file"), term::bytes(bytes))
+    format!(
+        "part-push: {}: {}, {}; {skipped} there already{rate}{trouble}",
+        task.host.place(),
+        term::count(sent.len() as u64, "file"),
+        term::bytes(bytes)
+    )
 }
 
 fn bar(progress: When, tasks: &[Task<'_>]) -> ProgressBar {

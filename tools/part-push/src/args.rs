@@ -8,10 +8,13 @@ use common::cli::Connect;
 /// Reads host and file records and adds a pushed record for each delivery. What is there already with the same size and time is
 /// skipped. Bulk data goes through the ssh program, whose cipher costs a fifth of libssh2's.
 #[derive(Parser)]
-#[command(version, after_long_help = "Examples:
+#[command(
+    version,
+    after_long_help = "Examples:
   ipconf-check ip_config.txt | part-map --part-config out/g.json --workspace /data/job | part-push
   … | part-push --host 2        to one host again
-  … | part-push --dry-run")]
+  … | part-push --dry-run"
+)]
 pub struct Args {
     #[command(flatten)]
     pub connect: Connect,

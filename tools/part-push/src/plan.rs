@@ -131,7 +131,16 @@ mod tests {
     use super::*;
 
     fn delivery(dst: &str) -> Delivery {
-        Delivery { id: 0, host: 0, file: 0, source: Source::Content(String::new()), dst: dst.into(), bytes: 5, mtime: Some((100, 7)), mode: 0o644 }
+        Delivery {
+            id: 0,
+            host: 0,
+            file: 0,
+            source: Source::Content(String::new()),
+            dst: dst.into(),
+            bytes: 5,
+            mtime: Some((100, 7)),
+            mode: 0o644,
+        }
     }
 
     #[test]
@@ -175,7 +184,8 @@ mod tests {
     #[test]
     fn a_destination_stays_where_it_was_planned() {
         let host = Host::default();
-        let file = |dst: &str| FileCopy { dst: Some(dst.into()), content: Some("hello".into()), bytes: 5, mode: 0o644, ..FileCopy::default() };
+        let file =
+            |dst: &str| FileCopy { dst: Some(dst.into()), content: Some("hello".into()), bytes: 5, mode: 0o644, ..FileCopy::default() };
         assert!(super::delivery(&host, &file("/w/a")).is_ok());
         for dst in ["a", "/w/../a", "/", "", "/w/\0"] {
             assert!(super::delivery(&host, &file(dst)).is_err(), "{dst:?}");

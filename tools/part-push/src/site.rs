@@ -67,7 +67,15 @@ pub struct Outcome {
 impl Site {
     /// Waits until the host is ready.
     pub fn new(running: Running) -> Result<Site, Broken> {
-        let mut site = Site { running, zstd: false, free_bytes: None, notes: Vec::new(), failed: BTreeMap::new(), sent_bytes: 0, sending: Duration::ZERO };
+        let mut site = Site {
+            running,
+            zstd: false,
+            free_bytes: None,
+            notes: Vec::new(),
+            failed: BTreeMap::new(),
+            sent_bytes: 0,
+            sending: Duration::ZERO,
+        };
         site.until(b"ready")?;
         Ok(site)
     }
@@ -80,7 +88,8 @@ impl Site {
     /// Which of the deliveries are there already, whole.
     pub fn look(&mut self, deliveries: &[&Delivery], options: Options) -> Result<Vec<bool>, Broken> {
         let there = self.stat(deliveries)?;
-        let mut same: Vec<bool> = deliveries.iter().zip(&there).map(|(delivery, there)| there.is_some_and(|there| is_there(delivery, &there))).collect();
+        let mut same: Vec<bool> =
+            deliveries.iter().zip(&there).map(|(delivery, there)| there.is_some_and(|there| is_there(delivery, &there))).collect();
         // one that is made has no time: only its content tells
         let unsure = |delivery: &Delivery| options.verify || delivery.mtime.is_none();
         let check: Vec<usize> = (0..deliveries.len()).filter(|at| same[*at] && unsure(deliveries[*at])).collect();
@@ -360,7 +369,8 @@ fn changed(path: &Path, delivery: &Delivery) -> Option<String> {
     match std::fs::metadata(path) {
         Err(error) => Some(format!("{}: {error}", path.display())),
         Ok(meta) => {
-            let same = meta.len() == delivery.bytes && delivery.mtime.is_none_or(|(s, ns)| s == meta.mtime() && i64::from(ns) == meta.mtime_nsec());
+            let same = meta.len() == delivery.bytes
+                && delivery.mtime.is_none_or(|(s, ns)| s == meta.mtime() && i64::from(ns) == meta.mtime_nsec());
             (!same).then(|| format!("{} changed since part-map looked at it", path.display()))
         }
     }
