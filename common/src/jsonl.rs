@@ -261,12 +261,13 @@ fn failed(head: &Head) -> String {
 }
 
 fn broken(place_and_problem: &str) -> Report {
-    before(place_and_problem.to_owned()).report()
+    before(place_and_problem).report()
 }
 
 /// `PLACE: PROBLEM` as the fault of an earlier stage.
-fn before(text: String) -> Fault {
-    let (place, problem) = text.rsplit_once("stdin: ").map_or(("stdin", text.as_str()), |(_, problem)| ("stdin", problem));
+fn before(text: impl AsRef<str>) -> Fault {
+    let text = text.as_ref();
+    let (place, problem) = text.rsplit_once("stdin: ").map_or(("stdin", text), |(_, problem)| ("stdin", problem));
     Fault::data(place, format!("the stage before this one failed: {problem}"))
 }
 

@@ -3,6 +3,7 @@
 
 # job_pids TOKEN: the processes that carry the token, a word each. A zombie has no environment left and does not count.
 job_pids() {
+  # shellcheck disable=SC2013 # no blank is in /proc/PID/environ
   for job_file in $(LC_ALL=C grep -ls -- "DGL_TOOLS_TOKEN=$1" /proc/[0-9]*/environ); do
     job_file=${job_file#/proc/}
     printf '%s ' "${job_file%/environ}"

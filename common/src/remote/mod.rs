@@ -65,7 +65,7 @@ pub struct HostFault {
     /// What to do about it.
     pub fix: Option<String>,
     /// Its key, where that was never seen before.
-    pub unknown_key: Option<UnknownKey>,
+    pub unknown_key: Option<Box<UnknownKey>>,
     /// Worth another try: the connection was dropped before the login.
     pub(crate) again: bool,
 }
@@ -181,7 +181,7 @@ pub fn report<'a>(faults: impl IntoIterator<Item = (&'a Host, &'a HostFault)>, h
     let mut unknown = Vec::new();
     for (host, fault) in faults {
         match &fault.unknown_key {
-            Some(key) if how == HostKey::Strict => unknown.push((host, key)),
+            Some(key) if how == HostKey::Strict => unknown.push((host, key.as_ref())),
             _ => {
                 report.push(Fault { place: host.place(), problem: fault.problem.clone(), fix: fault.fix.clone(), exit: Exit::Unreachable })
             }

@@ -58,7 +58,10 @@ pub(crate) fn refused_key(connect: &Connect, host: &Host) -> Option<HostFault> {
 }
 
 fn unknown(settings: &Settings, blob: &[u8], fingerprint: String) -> HostFault {
-    HostFault { unknown_key: Some(hostkey::unknown(settings, blob, fingerprint)), ..HostFault::new("its key is not in known_hosts") }
+    HostFault {
+        unknown_key: Some(Box::new(hostkey::unknown(settings, blob, fingerprint))),
+        ..HostFault::new("its key is not in known_hosts")
+    }
 }
 
 fn handshake(connect: &Connect, settings: &Settings, known: &[hostkey::Known]) -> Result<(Session, TcpStream), HostFault> {
@@ -81,8 +84,8 @@ fn handshake(connect: &Connect, settings: &Settings, known: &[hostkey::Known]) -
 /// Host key algorithms, those of known keys first, or a good host would look changed.
 fn preferred<'a>(known: impl Iterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.collect();
-    let is_known = |kind: &&&str| known.contains(&kind.replace("rsa-sha2-512", "ssh-rsa").replace("rsa-sha2-256", "ssh-rsa").as_str());
-    let (first, then): (Vec<&str>, Vec<&str>) = HOST_KEYS.iter().partition(|kind| is_known(&kind));
+    let is_known = |kind: &&str| known.contains(&kind.replace("rsa-sha2-512", "ssh-rsa").replace("rsa-sha2-256", "ssh-rsa").as_str());
+    let (first, then): (Vec<&str>, Vec<&str>) = HOST_KEYS.iter().partition(|kind| is_known(kind));
     [first, then].concat().join(",")
 }
 

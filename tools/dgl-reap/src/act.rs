@@ -32,23 +32,12 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     }
     let script = plan::script(&what, args.grace);
     let opened = remote.open_all(hosts, |_| script.clone())?;
-    let refused = hosts
-        .iter()
-        .zip(&opened)
-        .filter_map(|(host, opened)| Some((host, opened.as_ref().err()?)));
+    let refused = hosts.iter().zip(&opened).filter_map(|(host, opened)| Some((host, opened.as_ref().err()?)));
     let mut report = remote::report(refused, args.connect.host_key);
-    let running: Vec<_> = hosts
-        .iter()
-        .zip(opened)
-        .filter_map(|(host, opened)| Some((host, opened.ok()?)))
-        .collect();
+    let running: Vec<_> = hosts.iter().zip(opened).filter_map(|(host, opened)| Some((host, opened.ok()?))).collect();
     let limit = args.grace + JOB_LIMIT;
-    let heard: Vec<_> = remote::threads(running.len().min(AT_ONCE))?.install(|| {
-        running
-            .into_par_iter()
-            .map(|(host, running)| listen(host, running, limit))
-            .collect()
-    });
+    let heard: Vec<_> = remote::threads(running.len().min(AT_ONCE))?
+        .install(|| running.into_par_iter().map(|(host, running)| listen(host, running, limit)).collect());
 
     let (mut found, mut reaped) = (Vec::new(), Vec::new());
     for (said, fault) in heard {
@@ -63,28 +52,12 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     let reaped = plan::merged(reaped);
     let all_reached = report.0.is_empty();
     for one in reaped.iter().filter(|one| !one.ok) {
-        let place = hosts
-            .iter()
-            .find(|host| host.id == one.host)
-            .map_or_else(String::new, Host::place);
-        report.push(Fault::item(
-            place,
-            format!(
-                "job {}: {}",
-                one.job,
-                one.error.as_deref().unwrap_or("some are left")
-            ),
-        ));
+        let place = hosts.iter().find(|host| host.id == one.host).map_or_else(String::new, Host::place);
+        report.push(Fault::item(place, format!("job {}: {}", one.job, one.error.as_deref().unwrap_or("some are left"))));
     }
     if found.is_empty() && reaped.is_empty() {
-        let of = args
-            .job
-            .as_ref()
-            .map_or_else(|| "any job".to_owned(), |name| format!("job {name}"));
-        eprintln!(
-            "dgl-reap: no process of {of} on any host{}",
-            if all_reached { "" } else { " that was reached" }
-        );
+        let of = args.job.as_ref().map_or_else(|| "any job".to_owned(), |name| format!("job {name}"));
+        eprintln!("dgl-reap: no process of {of} on any host{}", if all_reached { "" } else { " that was reached" });
     }
     let exit = report.exit();
     if human {
@@ -98,14 +71,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
             _ => Some("host".to_owned()),
         };
         let elapsed_ms = term::millis(begun.elapsed());
-        out.record(&Summary {
-            ok: exit == Exit::Done,
-            code: exit.code(),
-            cause,
-            elapsed_ms,
-            job: args.job.clone(),
-            ..Summary::default()
-        });
+        out.record(&Summary { ok: exit == Exit::Done, code: exit.code(), cause, elapsed_ms, job: args.job.clone(), ..Summary::default() });
     }
     report.check().map(|()| Exit::Done)
 }
@@ -122,18 +88,10 @@ fn listen(host: &Host, mut running: Running, limit: Duration) -> (Vec<Said>, Opt
         }
         for heard in heard {
             match heard {
-                Heard::Line(line) => {
-                    said.extend(plan::said(host.id, &String::from_utf8_lossy(&line)))
-                }
+                Heard::Line(line) => said.extend(plan::said(host.id, &String::from_utf8_lossy(&line))),
                 Heard::Ended(0) => return (said, None),
                 Heard::Ended(status) => {
-                    return (
-                        said,
-                        fault(format!(
-                            "the script there ended with status {status}: {}",
-                            running.last_words()
-                        )),
-                    );
+                    return (said, fault(format!("the script there ended with status {status}: {}", running.last_words())));
                 }
                 Heard::Lost(why) => return (said, fault(why)),
             }
@@ -145,38 +103,20 @@ fn listen(host: &Host, mut running: Running, limit: Duration) -> (Vec<Said>, Opt
 fn table(found: &[Found], reaped: &[Reaped]) -> String {
     let mut text = String::new();
     if !found.is_empty() {
-        text += &format!(
-            "{:>4}  {:<16}  {:>8}  {:<11}  {:>9}  {:>7}  command\n",
-            "host", "job", "pid", "role", "age", "memory"
-        );
+        text += &format!("{:>4}  {:<16}  {:>8}  {:<11}  {:>9}  {:>7}  command\n", "host", "job", "pid", "role", "age", "memory");
     }
     for one in found {
         let rank = one.rank.map_or_else(String::new, |rank| format!(" {rank}"));
         let role = format!("{}{rank}", one.role.as_deref().unwrap_or("-"));
-        let (age, memory) = (
-            term::seconds(Duration::from_secs(one.age_s)),
-            term::bytes(one.rss_bytes),
-        );
-        let command: String = one
-            .command
-            .chars()
-            .map(|c| if c.is_control() { ' ' } else { c })
-            .collect();
-        text += &format!(
-            "{:>4}  {:<16}  {:>8}  {role:<11}  {age:>9}  {memory:>7}  {command}\n",
-            one.host, one.job, one.pid
-        );
+        let (age, memory) = (term::seconds(Duration::from_secs(one.age_s)), term::bytes(one.rss_bytes));
+        let command: String = one.command.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        text += &format!("{:>4}  {:<16}  {:>8}  {role:<11}  {age:>9}  {memory:>7}  {command}\n", one.host, one.job, one.pid);
     }
     for one in reaped {
-        let (processes, files) = (
-            term::count(one.processes.into(), "process").replace("processs", "processes"),
-            term::count(one.shm_files.into(), "file"),
-        );
+        let (processes, files) =
+            (term::count(one.processes.into(), "process").replace("processs", "processes"), term::count(one.shm_files.into(), "file"));
         let end = one.error.as_deref().unwrap_or("nothing is left");
-        text += &format!(
-            "{:>4}  {:<16}  {processes} ended, {files} removed from /dev/shm; {end}\n",
-            one.host, one.job
-        );
+        text += &format!("{:>4}  {:<16}  {processes} ended, {files} removed from /dev/shm; {end}\n", one.host, one.job);
     }
     text
 }

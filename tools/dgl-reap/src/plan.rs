@@ -52,41 +52,16 @@ pub fn said(host: u32, line: &str) -> Option<Said> {
     match words[..] {
         ["found", pid, age, rss, job, role, rank, server, command] => {
             let (role, rank) = role_of(&text(role)?, &text(rank)?, &text(server)?);
-            let command = text(command)?
-                .trim_end()
-                .chars()
-                .take(COMMAND_CHARS)
-                .collect();
-            let (pid, age_s, rss_bytes) = (
-                pid.parse().ok()?,
-                age.parse().unwrap_or(0),
-                rss.parse().unwrap_or(0),
-            );
-            Some(Said::Found(Found {
-                host,
-                job: text(job)?,
-                pid,
-                role: role.map(str::to_owned),
-                rank,
-                age_s,
-                rss_bytes,
-                command,
-            }))
+            let command = text(command)?.trim_end().chars().take(COMMAND_CHARS).collect();
+            let (pid, age_s, rss_bytes) = (pid.parse().ok()?, age.parse().unwrap_or(0), rss.parse().unwrap_or(0));
+            Some(Said::Found(Found { host, job: text(job)?, pid, role: role.map(str::to_owned), rank, age_s, rss_bytes, command }))
         }
         ["reaped", job, processes, shm, left] => {
             let left = text(left)?;
             let left = left.trim();
-            let error = (!left.is_empty())
-                .then(|| format!("could not be ended: process {}", left.replace(' ', ", ")));
+            let error = (!left.is_empty()).then(|| format!("could not be ended: process {}", left.replace(' ', ", ")));
             let (processes, shm_files) = (processes.parse().ok()?, shm.parse().unwrap_or(0));
-            Some(Said::Reaped(Reaped {
-                host,
-                job: text(job)?,
-                ok: error.is_none(),
-                processes,
-                shm_files,
-                error,
-            }))
+            Some(Said::Reaped(Reaped { host, job: text(job)?, ok: error.is_none(), processes, shm_files, error }))
         }
         _ => None,
     }
@@ -112,10 +87,7 @@ fn role_of(role: &str, rank: &str, server: &str) -> (Option<&'static str>, Optio
 pub fn merged(all: Vec<Reaped>) -> Vec<Reaped> {
     let mut merged: Vec<Reaped> = Vec::new();
     for one in all {
-        match merged
-            .iter_mut()
-            .find(|other| other.host == one.host && other.job == one.job)
-        {
+        match merged.iter_mut().find(|other| other.host == one.host && other.job == one.job) {
             Some(other) => {
                 other.ok &= one.ok;
                 other.processes += one.processes;
@@ -149,30 +121,13 @@ mod tests {
     #[test]
     fn lines() {
         let b64 = |text: &str| format!(":{}", BASE64.encode(text));
-        let found = format!(
-            "found 7 5 4096 {} {} {} : {}",
-            b64("a"),
-            b64("client"),
-            b64("1"),
-            b64(&"x ".repeat(300))
-        );
+        let found = format!("found 7 5 4096 {} {} {} : {}", b64("a"), b64("client"), b64("1"), b64(&"x ".repeat(300)));
         assert!(
             matches!(said(2, &found), Some(Said::Found(Found { host: 2, pid: 7, rank: Some(1), ref command, .. })) if command.len() == 200)
         );
         let reaped = |left: &str| said(0, &format!("reaped {} 2 1 {}", b64("a"), b64(left)));
-        assert!(matches!(
-            reaped(""),
-            Some(Said::Reaped(Reaped {
-                ok: true,
-                processes: 2,
-                shm_files: 1,
-                error: None,
-                ..
-            }))
-        ));
-        assert!(
-            matches!(reaped("4 5 "), Some(Said::Reaped(Reaped { ok: false, error: Some(ref e), .. })) if e.ends_with("process 4, 5"))
-        );
+        assert!(matches!(reaped(""), Some(Said::Reaped(Reaped { ok: true, processes: 2, shm_files: 1, error: None, .. }))));
+        assert!(matches!(reaped("4 5 "), Some(Said::Reaped(Reaped { ok: false, error: Some(ref e), .. })) if e.ends_with("process 4, 5")));
         assert!(said(0, "motd").is_none());
     }
 }

@@ -11,6 +11,10 @@
 # From the launcher: start, alive (a heartbeat), end GRACE, kill.
 # Everything but `fault`, `config` and `ready` goes through one pipe, at most 4096 bytes a write, so that no line is ever torn.
 
+# shellcheck disable=SC2154 # token, job, count, ports, lost_after and grace are sent in front of it
+# shellcheck disable=SC2034 # setsid is used by run_ID
+# shellcheck disable=SC3045 # dash, bash, busybox and mksh all know ulimit -H and -S
+
 # Ports that listen are told within this time; idle it costs a fork a second.
 tick=1
 # A piece of a line, with its head: below PIPE_BUF (4096 on Linux), up to which a write to a pipe is whole.
@@ -51,6 +55,7 @@ process() {
 # A pipeline as long as there are processes: its members run side by side and in the foreground.
 processes() {
   if [ $(($1 + 1)) -lt "$count" ]; then
+    # shellcheck disable=SC2260 # the pipe only makes them run side by side
     process "$1" >/dev/null | processes $(($1 + 1))
   else
     process "$1" >/dev/null
@@ -145,6 +150,7 @@ check_port() {
   # shellcheck disable=SC2086
   set -- $port_line # sl local remote st queues tr when retrnsmt uid timeout inode
   port_inode=${10}
+  # shellcheck disable=SC2012 # names here are numbers
   port_pid=$(ls -l /proc/[0-9]*/fd 2>/dev/null | awk -v s="socket:[$port_inode]" '/^\/proc/ { d = $1 } index($0, s) { split(d, a, "/"); print a[3]; exit }')
   port_job=; [ -z "$port_pid" ] || port_job=$(job_env "$port_pid" DGL_TOOLS_JOB)
   fault "port $port is taken${port_pid:+ by process $port_pid ($(tr '\0' ' ' <"/proc/$port_pid/cmdline" | cut -c 1-60))}${port_job:+ of job $port_job}"

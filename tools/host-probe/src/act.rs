@@ -19,53 +19,33 @@ const AT_ONCE: usize = 64;
 
 /// Probes the hosts; prints the stream with their facts.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report> {
-    let wanted = Wanted {
-        workspace: args.workspace.as_deref(),
-        num_servers: args.num_servers,
-        python: &args.python,
-        setup: args.setup.as_deref(),
-    };
+    let wanted =
+        Wanted { workspace: args.workspace.as_deref(), num_servers: args.num_servers, python: &args.python, setup: args.setup.as_deref() };
     let remote = Remote::new(&args.connect, Kind::Ssh2)?;
     let opened = remote.open_all(hosts, |host| plan::script(&wanted, host))?;
     let how = args.connect.host_key;
-    let mut report = remote::report(
-        hosts
-            .iter()
-            .zip(&opened)
-            .filter_map(|(host, opened)| Some((host, opened.as_ref().err()?))),
-        how,
-    );
-    let outcomes: Vec<Result<Answer, Fault>> =
-        remote::threads(hosts.len().min(AT_ONCE))?.install(|| {
-            let pairs: Vec<_> = hosts.iter().zip(opened).collect();
-            pairs
-                .into_par_iter()
-                .map(|(host, opened)| match opened {
-                    Ok(running) => listen(host, running)
-                        .and_then(|lines| plan::answer(host, &args.python, &lines)),
-                    Err(fault) => Err(Fault::unreachable("", fault.problem)),
-                })
-                .collect()
-        });
+    let mut report = remote::report(hosts.iter().zip(&opened).filter_map(|(host, opened)| Some((host, opened.as_ref().err()?))), how);
+    let outcomes: Vec<Result<Answer, Fault>> = remote::threads(hosts.len().min(AT_ONCE))?.install(|| {
+        let pairs: Vec<_> = hosts.iter().zip(opened).collect();
+        pairs
+            .into_par_iter()
+            .map(|(host, opened)| match opened {
+                Ok(running) => listen(host, running).and_then(|lines| plan::answer(host, &args.python, &lines)),
+                Err(fault) => Err(Fault::unreachable("", fault.problem)),
+            })
+            .collect()
+    });
     let mut warnings = Report::default();
     for (host, outcome) in hosts.iter().zip(&outcomes) {
         match outcome {
-            Ok(answer) => answer
-                .warnings
-                .iter()
-                .for_each(|text| warnings.push(Fault::data(host.place(), text))),
+            Ok(answer) => answer.warnings.iter().for_each(|text| warnings.push(Fault::data(host.place(), text))),
             // one that could not be opened stands in the report already
             Err(fault) if fault.place.is_empty() => {}
             Err(fault) => report.push(fault.clone()),
         }
     }
-    let found = hosts
-        .iter()
-        .zip(&outcomes)
-        .filter_map(|(host, outcome)| Some((host.id, &outcome.as_ref().ok()?.facts)));
-    warnings
-        .0
-        .extend(plan::versions_differ(found).map(|text| Fault::data("warning", text)));
+    let found = hosts.iter().zip(&outcomes).filter_map(|(host, outcome)| Some((host.id, &outcome.as_ref().ok()?.facts)));
+    warnings.0.extend(plan::versions_differ(found).map(|text| Fault::data("warning", text)));
     warnings.print("host-probe");
 
     let mut out = Out::new("host-probe");
@@ -83,10 +63,7 @@ fn listen(host: &Host, mut running: Running) -> Result<Vec<String>, Fault> {
     loop {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Fault::unreachable(
-                host.place(),
-                format!("no answer within {} s", PROBE_LIMIT.as_secs()),
-            ));
+            return Err(Fault::unreachable(host.place(), format!("no answer within {} s", PROBE_LIMIT.as_secs())));
         }
         for heard in running.step(None, left) {
             match heard {
@@ -95,10 +72,7 @@ fn listen(host: &Host, mut running: Running) -> Result<Vec<String>, Fault> {
                 Heard::Ended(status) => {
                     return Err(Fault::unreachable(
                         host.place(),
-                        format!(
-                            "its probe ended with status {status}: {}",
-                            running.last_words()
-                        ),
+                        format!("its probe ended with status {status}: {}", running.last_words()),
                     ));
                 }
                 Heard::Lost(why) => return Err(Fault::unreachable(host.place(), why)),
@@ -107,23 +81,14 @@ fn listen(host: &Host, mut running: Running) -> Result<Vec<String>, Fault> {
     }
 }
 
-fn lines(
-    stream: &Stream,
-    hosts: &[Host],
-    outcomes: &[Result<Answer, Fault>],
-) -> Result<Vec<u8>, Report> {
-    let by_id: HashMap<u32, &Result<Answer, Fault>> =
-        hosts.iter().map(|host| host.id).zip(outcomes).collect();
+fn lines(stream: &Stream, hosts: &[Host], outcomes: &[Result<Answer, Fault>]) -> Result<Vec<u8>, Report> {
+    let by_id: HashMap<u32, &Result<Answer, Fault>> = hosts.iter().map(|host| host.id).zip(outcomes).collect();
     let mut all = Vec::new();
     for (line, id) in stream.lines() {
         match id.and_then(|id| by_id.get(&id)) {
             Some(outcome) => {
-                let outcome = outcome
-                    .as_ref()
-                    .map(|answer| &answer.facts)
-                    .map_err(|fault| fault.problem.as_str());
-                let line = plan::rewritten(line, outcome)
-                    .map_err(|error| Fault::data("stdin: host record", error.to_string()))?;
+                let outcome = outcome.as_ref().map(|answer| &answer.facts).map_err(|fault| fault.problem.as_str());
+                let line = plan::rewritten(line, outcome).map_err(|error| Fault::data("stdin: host record", error.to_string()))?;
                 all.extend(line);
             }
             None => all.extend_from_slice(line),
@@ -137,26 +102,13 @@ fn lines(
 fn table(hosts: &[Host], outcomes: &[Result<Answer, Fault>]) -> String {
     let row = |cells: [&str; 10]| {
         let [id, ip, card, cpus, gpus, memory, shm, free, python, dgl] = cells;
-        format!(
-            "{id:>4}  {ip:<15}  {card:<10}  {cpus:>4}  {gpus:>4}  {memory:>7}  {shm:>7}  {free:>7}  {python:<8}  {dgl}\n"
-        )
+        format!("{id:>4}  {ip:<15}  {card:<10}  {cpus:>4}  {gpus:>4}  {memory:>7}  {shm:>7}  {free:>7}  {python:<8}  {dgl}\n")
     };
-    let mut text = row([
-        "host", "ip", "card", "cpus", "gpus", "memory", "shm", "disk", "python", "dgl",
-    ]);
+    let mut text = row(["host", "ip", "card", "cpus", "gpus", "memory", "shm", "disk", "python", "dgl"]);
     for (host, outcome) in hosts.iter().zip(outcomes) {
         match outcome {
-            Ok(Answer { facts, .. }) => {
-                text += &row(cells(host, facts).each_ref().map(String::as_str))
-            }
-            Err(fault) => {
-                text += &format!(
-                    "{:>4}  {:<15}  failed: {}\n",
-                    host.id,
-                    host.ip.to_string(),
-                    fault.problem
-                )
-            }
+            Ok(Answer { facts, .. }) => text += &row(cells(host, facts).each_ref().map(String::as_str)),
+            Err(fault) => text += &format!("{:>4}  {:<15}  failed: {}\n", host.id, host.ip.to_string(), fault.problem),
         }
     }
     text
@@ -164,25 +116,9 @@ fn table(hosts: &[Host], outcomes: &[Result<Answer, Fault>]) -> String {
 
 fn cells(host: &Host, facts: &Facts) -> [String; 10] {
     let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
-    let number =
-        |value: Option<u32>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
+    let number = |value: Option<u32>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
     let size = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), term::bytes);
     let (cpus, gpus) = (number(facts.cpus), number(facts.gpus));
-    let (memory, shm, free) = (
-        size(facts.mem_bytes),
-        size(facts.shm_free_bytes),
-        size(facts.free_bytes),
-    );
-    [
-        host.id.to_string(),
-        host.ip.to_string(),
-        text(&facts.iface),
-        cpus,
-        gpus,
-        memory,
-        shm,
-        free,
-        text(&facts.python),
-        text(&facts.dgl),
-    ]
+    let (memory, shm, free) = (size(facts.mem_bytes), size(facts.shm_free_bytes), size(facts.free_bytes));
+    [host.id.to_string(), host.ip.to_string(), text(&facts.iface), cpus, gpus, memory, shm, free, text(&facts.python), text(&facts.dgl)]
 }

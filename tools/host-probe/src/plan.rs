@@ -23,22 +23,12 @@ pub struct Wanted<'a> {
 
 /// The script of a host.
 pub fn script(wanted: &Wanted<'_>, host: &Host) -> Vec<u8> {
-    let mut python = wanted
-        .setup
-        .map_or(String::new(), |setup| format!("{setup}\n"))
-        .into_bytes();
+    let mut python = wanted.setup.map_or(String::new(), |setup| format!("{setup}\n")).into_bytes();
     python.extend_from_slice(b"exec ");
-    python.extend(quote::sh_words([
-        wanted.python.as_bytes(),
-        b"-c",
-        FACTS_PY.as_bytes(),
-    ]));
+    python.extend(quote::sh_words([wanted.python.as_bytes(), b"-c", FACTS_PY.as_bytes()]));
     let last = host.port.saturating_add(wanted.num_servers - 1);
     let mut text = format!("first={} last={last}\n", host.port).into_bytes();
-    for (name, value) in [
-        ("workspace", wanted.workspace.unwrap_or_default().as_bytes()),
-        ("python", python.as_slice()),
-    ] {
+    for (name, value) in [("workspace", wanted.workspace.unwrap_or_default().as_bytes()), ("python", python.as_slice())] {
         text.extend_from_slice(format!("{name}=").as_bytes());
         text.extend(quote::sh(value));
         text.push(b'\n');
@@ -84,10 +74,9 @@ pub fn answer(host: &Host, interpreter: &str, lines: &[String]) -> Result<Answer
     let ip = host.ip.to_string();
     match cards.iter().find(|(_, address)| *address == ip) {
         Some((card, _)) => facts.iface = Some((*card).to_owned()),
-        None if cards.is_empty() => warnings.push(
-            "its network cards could not be listed, so nobody knows whether DGL finds its address"
-                .to_owned(),
-        ),
+        None if cards.is_empty() => {
+            warnings.push("its network cards could not be listed, so nobody knows whether DGL finds its address".to_owned())
+        }
         None => return Err(no_card(host, &cards)),
     }
     match (&facts.python, &facts.dgl) {
@@ -99,20 +88,9 @@ pub fn answer(host: &Host, interpreter: &str, lines: &[String]) -> Result<Answer
 }
 
 fn no_card(host: &Host, cards: &[(&str, &str)]) -> Fault {
-    let real: Vec<String> = cards
-        .iter()
-        .filter(|(card, _)| *card != "lo")
-        .map(|(card, address)| format!("{card} {address}"))
-        .collect();
-    let shown = if real.is_empty() {
-        "there is only lo".to_owned()
-    } else {
-        real.join(", ")
-    };
-    let problem = format!(
-        "{} is not the first address of a card there ({shown}); DGL would take the host for machine 0",
-        host.ip
-    );
+    let real: Vec<String> = cards.iter().filter(|(card, _)| *card != "lo").map(|(card, address)| format!("{card} {address}")).collect();
+    let shown = if real.is_empty() { "there is only lo".to_owned() } else { real.join(", ") };
+    let problem = format!("{} is not the first address of a card there ({shown}); DGL would take the host for machine 0", host.ip);
     let fix = "write the address of its card in ip_config (DGL compares only the first address of each card)";
     Fault::unreachable(host.place(), problem).fix(fix)
 }
@@ -125,16 +103,8 @@ pub fn versions_differ<'a>(found: impl IntoIterator<Item = (u32, &'a Facts)>) ->
             versions.entry(version).or_default().push(host.to_string());
         }
     }
-    let shown: Vec<String> = versions
-        .iter()
-        .map(|(version, hosts)| format!("{version} on host {}", hosts.join(",")))
-        .collect();
-    (shown.len() > 1).then(|| {
-        format!(
-            "the hosts have different versions of dgl: {}",
-            shown.join("; ")
-        )
-    })
+    let shown: Vec<String> = versions.iter().map(|(version, hosts)| format!("{version} on host {}", hosts.join(","))).collect();
+    (shown.len() > 1).then(|| format!("the hosts have different versions of dgl: {}", shown.join("; ")))
 }
 
 /// A host's line with its facts, or with why it cannot be used. What is not known here stays as it was written.
@@ -144,8 +114,7 @@ pub fn rewritten(line: &[u8], outcome: Result<&Facts, &str>) -> Result<Vec<u8>, 
     fields.shift_remove("error");
     match outcome {
         Ok(facts) => {
-            let facts: IndexMap<String, Box<RawValue>> =
-                serde_json::from_str(&serde_json::to_string(facts)?)?;
+            let facts: IndexMap<String, Box<RawValue>> = serde_json::from_str(&serde_json::to_string(facts)?)?;
             fields.extend(facts);
         }
         Err(error) => {
@@ -162,31 +131,15 @@ mod tests {
     use common::record::IpAddr;
 
     fn host(ip: &str) -> Host {
-        Host {
-            of: 1,
-            ip: IpAddr(ip.parse().unwrap()),
-            port: 30050,
-            ..Host::default()
-        }
+        Host { of: 1, ip: IpAddr(ip.parse().unwrap()), port: 30050, ..Host::default() }
     }
 
     #[test]
     fn answers() {
-        let whole = [
-            "card lo 127.0.0.1",
-            "card eth0 10.77.0.2",
-            "python 3.10.1",
-            "dgl 2.1.0",
-        ];
+        let whole = ["card lo 127.0.0.1", "card eth0 10.77.0.2", "python 3.10.1", "dgl 2.1.0"];
         let table: [(&str, &[&str], Result<(Option<&str>, usize), &str>); 5] = [
             ("10.77.0.2", &whole, Ok((Some("eth0"), 0))),
-            (
-                "10.0.0.5",
-                &whole,
-                Err(
-                    "10.0.0.5 is not the first address of a card there (eth0 10.77.0.2); DGL would",
-                ),
-            ),
+            ("10.0.0.5", &whole, Err("10.0.0.5 is not the first address of a card there (eth0 10.77.0.2); DGL would")),
             ("10.0.0.5", &whole[..1], Err("(there is only lo)")),
             ("10.77.0.2", &whole[..3], Ok((Some("eth0"), 1))),
             ("10.77.0.2", &[], Ok((None, 2))),
@@ -194,11 +147,9 @@ mod tests {
         for (ip, lines, wanted) in table {
             let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
             match (answer(&host(ip), "python3", &lines), wanted) {
-                (Ok(got), Ok((iface, warnings))) => assert_eq!(
-                    (got.facts.iface.as_deref(), got.warnings.len()),
-                    (iface, warnings),
-                    "{lines:?}"
-                ),
+                (Ok(got), Ok((iface, warnings))) => {
+                    assert_eq!((got.facts.iface.as_deref(), got.warnings.len()), (iface, warnings), "{lines:?}")
+                }
                 (Err(fault), Err(text)) => assert!(fault.to_string().contains(text), "{fault}"),
                 (got, wanted) => assert!(got.is_ok() == wanted.is_ok(), "{got:?} {wanted:?}"),
             }
@@ -207,47 +158,23 @@ mod tests {
 
     #[test]
     fn lines_keep_what_is_not_known() {
-        let facts = Facts {
-            cpus: Some(8),
-            ..Facts::default()
-        };
+        let facts = Facts { cpus: Some(8), ..Facts::default() };
         let table: [(&str, Result<&Facts, &str>, &str); 3] = [
-            (
-                r#"{"type":"host","x":1.50,"cpus":2,"id":0}"#,
-                Ok(&facts),
-                r#"{"type":"host","x":1.50,"cpus":8,"id":0}"#,
-            ),
-            (
-                r#"{"type":"host","ok":true,"error":"old","y":[1e400]}"#,
-                Ok(&facts),
-                r#"{"type":"host","y":[1e400],"cpus":8}"#,
-            ),
-            (
-                r#"{"type":"host","ok":true,"z":"ä"}"#,
-                Err("no"),
-                r#"{"type":"host","z":"ä","ok":false,"error":"no"}"#,
-            ),
+            (r#"{"type":"host","x":1.50,"cpus":2,"id":0}"#, Ok(&facts), r#"{"type":"host","x":1.50,"cpus":8,"id":0}"#),
+            (r#"{"type":"host","ok":true,"error":"old","y":[1e400]}"#, Ok(&facts), r#"{"type":"host","y":[1e400],"cpus":8}"#),
+            (r#"{"type":"host","ok":true,"z":"ä"}"#, Err("no"), r#"{"type":"host","z":"ä","ok":false,"error":"no"}"#),
         ];
         for (line, outcome, wanted) in table {
-            assert_eq!(
-                String::from_utf8(rewritten(line.as_bytes(), outcome).unwrap()).unwrap(),
-                wanted
-            );
+            assert_eq!(String::from_utf8(rewritten(line.as_bytes(), outcome).unwrap()).unwrap(), wanted);
         }
     }
 
     #[test]
     fn different_versions_are_told() {
-        let facts = |version: Option<&str>| Facts {
-            dgl: version.map(str::to_owned),
-            ..Facts::default()
-        };
+        let facts = |version: Option<&str>| Facts { dgl: version.map(str::to_owned), ..Facts::default() };
         let (old, new, none) = (facts(Some("1.0.4")), facts(Some("2.1.0")), facts(None));
         assert_eq!(versions_differ([(0, &old), (1, &old), (2, &none)]), None);
         let told = versions_differ([(0, &old), (1, &new), (2, &old)]).unwrap();
-        assert!(
-            told.ends_with("1.0.4 on host 0,2; 2.1.0 on host 1"),
-            "{told}"
-        );
+        assert!(told.ends_with("1.0.4 on host 0,2; 2.1.0 on host 1"), "{told}");
     }
 }
