@@ -183,7 +183,7 @@ pub fn report<'a>(faults: impl IntoIterator<Item = (&'a Host, &'a HostFault)>, h
         match &fault.unknown_key {
             Some(key) if how == HostKey::Strict => unknown.push((host, key.as_ref())),
             _ => {
-                report.push(Fault { place: host.place(), problem: fault.problem.clone(), fix: fault.fix.clone(), exit: Exit::Unreachable })
+                report.push(Fault { place: host.place(), problem: fault.problem.clone(), fix: fault.fix.clone(), exit: Exit::Unreachable });
             }
         }
     }

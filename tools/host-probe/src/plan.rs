@@ -75,7 +75,7 @@ pub fn answer(host: &Host, interpreter: &str, lines: &[String]) -> Result<Answer
     match cards.iter().find(|(_, address)| *address == ip) {
         Some((card, _)) => facts.iface = Some((*card).to_owned()),
         None if cards.is_empty() => {
-            warnings.push("its network cards could not be listed, so nobody knows whether DGL finds its address".to_owned())
+            warnings.push("its network cards could not be listed, so nobody knows whether DGL finds its address".to_owned());
         }
         None => return Err(no_card(host, &cards)),
     }
@@ -148,7 +148,7 @@ mod tests {
             let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
             match (answer(&host(ip), "python3", &lines), wanted) {
                 (Ok(got), Ok((iface, warnings))) => {
-                    assert_eq!((got.facts.iface.as_deref(), got.warnings.len()), (iface, warnings), "{lines:?}")
+                    assert_eq!((got.facts.iface.as_deref(), got.warnings.len()), (iface, warnings), "{lines:?}");
                 }
                 (Err(fault), Err(text)) => assert!(fault.to_string().contains(text), "{fault}"),
                 (got, wanted) => assert!(got.is_ok() == wanted.is_ok(), "{got:?} {wanted:?}"),

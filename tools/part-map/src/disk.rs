@@ -62,7 +62,8 @@ pub fn scripts(args: &Args) -> Result<Vec<Found>, Report> {
                 None => report.push(Fault::usage("--script-folder", format!("{place} has no name of its own"))),
             },
             Ok(_) => {
-                report.push(Fault::usage("--script-folder", format!("{place} is not a folder")).fix("a single file goes with --extra FILE"))
+                report
+                    .push(Fault::usage("--script-folder", format!("{place} is not a folder")).fix("a single file goes with --extra FILE"));
             }
             Err(error) => report.push(Fault::unreachable(place, error.to_string()).fix("correct --script-folder")),
         }

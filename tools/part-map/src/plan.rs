@@ -256,7 +256,7 @@ fn rewrite(config: &PartConfig, layout: &Layout, found: &[Found]) -> Result<Stri
         match (wanted.kind, wanted.key.split_once('.'), wanted.host) {
             ("map", ..) => drop(maps.insert(wanted.key.clone(), as_text(layout.map_path(&wanted.dst))?)),
             ("partition", Some((_, key)), Some(k)) => {
-                drop(parts[k as usize].insert(key.to_owned(), as_text(layout.part_path(&wanted.dst))?))
+                drop(parts[k as usize].insert(key.to_owned(), as_text(layout.part_path(&wanted.dst))?));
             }
             _ => {}
         }

@@ -8,6 +8,9 @@
 # To the sender: `zstd yes|no`, `free KB`, `look B64`, `sums B64`, `done ID`, `failed ID TEXT`, `note TEXT`.
 # A file is written under a name of our own on the same file system and then renamed: it is either whole or not there.
 
+# shellcheck disable=SC2154 # base and token are sent in front of it
+# shellcheck disable=SC2094 # err is looked at while it is written, on purpose
+
 take() { # BYTES: exactly so many, and no byte that comes behind them
   [ "$1" -lt 65536 ] || dd bs=65536 count=$(($1 / 65536)) iflag=fullblock 2>/dev/null
   [ $(($1 % 65536)) -eq 0 ] || dd bs=$(($1 % 65536)) count=1 iflag=fullblock 2>/dev/null
