@@ -17,6 +17,7 @@ pub(crate) struct Settings {
     pub identities: Vec<PathBuf>,
     /// Only these, of what an agent holds too.
     pub identities_only: bool,
+    /// The user's own first; new keys are written to the first.
     pub known_hosts: Vec<PathBuf>,
     /// The name that known_hosts has it under, where that is not `hostname`.
     pub host_key_alias: Option<String>,
@@ -75,6 +76,7 @@ fn parse(text: &str, home: &std::path::Path) -> Settings {
         None => PathBuf::from(value),
     };
     let mut settings = Settings { port: 22, ..Settings::default() };
+    let mut everybodys: Vec<PathBuf> = Vec::new();
     for (key, value) in text.lines().filter_map(|line| line.split_once(' ')) {
         match key {
             "hostname" => settings.hostname = value.to_owned(),
@@ -82,13 +84,16 @@ fn parse(text: &str, home: &std::path::Path) -> Settings {
             "user" => settings.user = value.to_owned(),
             "identityfile" => settings.identities.push(path(value)),
             "identitiesonly" => settings.identities_only = value == "yes",
-            "userknownhostsfile" | "globalknownhostsfile" => settings.known_hosts.extend(value.split(' ').map(path)),
+            "userknownhostsfile" => settings.known_hosts.extend(value.split(' ').map(path)),
+            "globalknownhostsfile" => everybodys.extend(value.split(' ').map(path)),
             "hostkeyalias" => settings.host_key_alias = Some(value.to_owned()),
             "proxyjump" | "proxycommand" if value != "none" => settings.beyond_us = Some(format!("{key} {value}")),
             "certificatefile" => settings.beyond_us = Some(format!("{key} {value}")),
             _ => {}
         }
     }
+    // the user's own file stays first: it is the one that new keys are written to
+    settings.known_hosts.extend(everybodys);
     settings
 }
 
@@ -98,7 +103,7 @@ mod tests {
 
     #[test]
     fn what_ssh_prints_is_understood() {
-        let text = "host n1\nuser ann\nhostname 10.0.0.1\nport 2222\nidentitiesonly yes\nidentityfile ~/.ssh/a\nidentityfile /k/b\n\
+        let text = "host n1\nuser ann\nhostname 10.0.0.1\nport 2222\nidentitiesonly yes\nidentityfile ~/.ssh/a\nidentityfile /k/b\nglobalknownhostsfile /etc/known\n\
                     userknownhostsfile ~/.ssh/known_hosts /k/known\nproxyjump none\nhostkeyalias node\n";
         let settings = parse(text, std::path::Path::new("/home/ann"));
         assert_eq!(
@@ -109,7 +114,7 @@ mod tests {
                 user: "ann".into(),
                 identities: vec!["/home/ann/.ssh/a".into(), "/k/b".into()],
                 identities_only: true,
-                known_hosts: vec!["/home/ann/.ssh/known_hosts".into(), "/k/known".into()],
+                known_hosts: vec!["/home/ann/.ssh/known_hosts".into(), "/k/known".into(), "/etc/known".into()],
                 host_key_alias: Some("node".into()),
                 beyond_us: None,
             }

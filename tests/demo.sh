@@ -1,0 +1,71 @@
+#!/bin/bash
+# The whole path on this machine: builds the tools, starts 4 hosts, partitions a graph with DGL, copies it over ssh, trains on
+# all hosts, shows the result, takes all down, and shows that nothing is left.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+cluster=$root/tests/cluster/cluster.sh
+PATH=$PATH:/usr/sbin:/sbin
+
+work=$(mktemp -d /var/tmp/dgl-tools-demo-XXXXXX) # not in /tmp, which every host has for itself
+export LAB=$work/lab
+end() {
+    status=$?
+    "$cluster" down || true
+    rm -rf "$work"
+    exit "$status"
+}
+trap end EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+say() { printf '\n== %s\n' "$*"; }
+
+say "Building the tools"
+cargo build --release
+target=${CARGO_TARGET_DIR:-target}
+case $target in /*) bin=$target/release ;; *) bin=$root/$target/release ;; esac
+PATH=$bin:$PATH
+
+say "Looking for a Python with DGL and torch (the first time this takes minutes)"
+python=$(tests/dgl/python.sh)
+echo "$python"
+
+say "Starting 4 hosts, 10.77.0.1 to 10.77.0.4, each with its own network, processes and sshd"
+"$cluster" up 4
+
+say "Partitioning a graph into 4 parts"
+cd "$work"
+seq -f 10.77.0.%g 4 >ip_config.txt
+mkdir code
+cp "$root/tests/dgl/train.py" code/
+"$python" "$root/tests/dgl/partition.py" --out out --num-parts 4 2>partition.log || { cat partition.log; exit 1; }
+
+say "Copying it over ssh: ipconf-check | part-map | part-push"
+"$cluster" exec 1 sh -c "ipconf-check --num-servers 2 ip_config.txt |
+    part-map --part-config out/g.json --workspace /srv/job --script-folder code |
+    part-push >pushed.jsonl"
+jq -rs 'map(select(.type == "pushed")) | "\(length) files, \(map(.sent_bytes // 0) | add) bytes sent"' pushed.jsonl
+
+say "Training on 4 hosts, 2 trainers, 2 servers and 1 sampler a trainer: host-probe | dgl-env | dgl-spawn"
+"$cluster" exec 1 sh -c "ipconf-check --num-servers 2 ip_config.txt |
+    host-probe --num-servers 2 --workspace /srv/job --python '$python' |
+    dgl-env --workspace /srv/job --part-config data/g.json --num-trainers 2 --num-samplers 1 --num-servers 2 \
+        -- '$python' code/train.py --ip-config ip_config.txt --part-config data/g.json |
+    dgl-spawn >job.jsonl"
+
+say "What trainer 0 said"
+jq -r --slurp '(map(select(.type == "process" and .role == "trainer" and .rank == 0)) | .[0].id) as $id |
+    .[] | select(.type == "output" and .id == $id) | .line' job.jsonl | grep loss | tail -6
+
+say "What is left on the hosts: processes, files in /dev/shm"
+if "$cluster" left; then
+    echo "nothing"
+else
+    echo "the job left something behind"
+    exit 1
+fi
+
+say "Taking the hosts down"
+"$cluster" down
+echo "done"
