@@ -21,9 +21,9 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
   echo "need.sh: packages are missing; install them first: sudo apt-get install -y$missing" >&2
   exit 69
 fi
+# shellcheck disable=SC2086 # a word a package
 for try in 1 2 3; do
   if apt-get -o DPkg::Lock::Timeout=600 update -q &&
-    # shellcheck disable=SC2086 # a word a package
     DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -y -q --no-install-recommends $missing; then
     exit 0
   fi

@@ -16,6 +16,7 @@ pub const FEATURES: [&str; 2] = ["node_feats", "edge_feats"];
 pub const MAPS: [&str; 2] = ["node_map", "edge_map"];
 
 /// A partition config that was read.
+#[derive(Debug)]
 pub struct PartConfig {
     /// Its name, for messages.
     pub place: String,
@@ -118,7 +119,7 @@ mod tests {
     fn what_is_not_understood_stays() {
         let text = r#"{"graph_name":"g","num_parts":1,"node_map":"/x/node_map.npy","halo_hops":1.0,"big":12345678901234567890123,
             "part-0":{"part_graph":"a","future":1e400}}"#;
-        let config = parse(text).map_err(|e| e).unwrap();
+        let config = parse(text).unwrap();
         let parts = [IndexMap::from([("part_graph".to_owned(), "b c".to_owned())])];
         let maps = IndexMap::from([("node_map".to_owned(), "data/n.npy".to_owned())]);
         let written = config.rewritten(&parts, &maps).unwrap();
