@@ -1,113 +1,8 @@
-//! The pipelines as users run them: plain `sh`, real binaries, real sshd on real hosts, real DGL.
+//! Whole pipelines in plain `sh`: records, failures of a stage, the whole path on this machine alone and on real hosts.
 
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-
-/// The repository.
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
-}
-
-/// The folder of the tools that were built with this test.
-fn tools() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let folder = test.ancestors().find(|folder| folder.join("dgl-spawn").is_file());
-    folder.expect("the tools are not built: run `make test`").to_owned()
-}
-
-/// A folder of this test's own, empty.
-fn scratch(name: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
-}
-
-struct Ran {
-    status: i32,
-    out: String,
-    err: String,
-}
-
-fn ran(output: Output) -> Ran {
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Ran { status: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
-}
-
-fn path() -> String {
-    format!("{}:{}", tools().display(), std::env::var("PATH").unwrap())
-}
-
-/// A script in plain `sh`, without pipefail, in a folder.
-fn sh(folder: &Path, script: &str) -> Ran {
-    ran(Command::new("timeout").args(["300", "sh", "-c", script]).current_dir(folder).env("PATH", path()).output().unwrap())
-}
-
-/// Hosts of our own; taken down at the end whatever happens.
-struct Cluster(PathBuf);
-
-impl Cluster {
-    fn up(name: &str, hosts: u32) -> Cluster {
-        let lab = PathBuf::from(format!("/var/tmp/dgl-tools-test-{name}-{}", std::process::id()));
-        let cluster = Cluster(lab);
-        let up = cluster.call(&["up", &hosts.to_string()]);
-        assert_eq!(up.status, 0, "the cluster did not start: {}", up.err);
-        cluster
-    }
-
-    fn call(&self, args: &[&str]) -> Ran {
-        let script = root().join("tests/cluster/cluster.sh");
-        ran(Command::new("timeout").arg("600").arg(script).args(args).env("LAB", &self.0).env("PATH", path()).output().unwrap())
-    }
-
-    /// A script on host 1, the launching machine, in a folder.
-    fn sh(&self, folder: &Path, script: &str) -> Ran {
-        self.call(&["exec", "1", "sh", "-c", &format!("cd '{}'; PATH='{}'; {script}", folder.display(), path())])
-    }
-
-    /// Nothing is left on any host, soon.
-    fn assert_clean(&self) {
-        for _ in 0..60 {
-            if self.call(&["left"]).status == 0 {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(250));
-        }
-        panic!("left on the hosts:\n{}", self.call(&["left"]).out);
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        self.call(&["down"]);
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// A partitioned graph as far as the planners look into it.
-fn partition(folder: &Path, parts: u32) {
-    let mut config = String::from(r#"{"graph_name":"g","num_nodes":1,"num_edges":1,"node_map":{"_N":[]},"edge_map":{}"#);
-    config += &format!(",\"num_parts\":{parts}");
-    for k in 0..parts {
-        std::fs::create_dir_all(folder.join(format!("out/part{k}"))).unwrap();
-        for name in ["node_feat", "edge_feat", "graph"] {
-            std::fs::write(folder.join(format!("out/part{k}/{name}.dgl")), format!("{name} of part {k}")).unwrap();
-        }
-        config += &format!(
-            r#","part-{k}":{{"node_feats":"part{k}/node_feat.dgl","edge_feats":"part{k}/edge_feat.dgl","part_graph":"part{k}/graph.dgl"}}"#
-        );
-    }
-    std::fs::write(folder.join("out/g.json"), config + "}").unwrap();
-    std::fs::create_dir_all(folder.join("code")).unwrap();
-    std::fs::write(folder.join("code/run it.sh"), "cat \"data/part$RANK/graph.dgl\"; echo; echo \"$1\"\n").unwrap();
-}
-
-fn ip_config(folder: &Path, hosts: u32) {
-    let text: String = (1..=hosts).map(|k| format!("10.77.0.{k}\n")).collect();
-    std::fs::write(folder.join("ip.txt"), text).unwrap();
-}
+use support::{Cluster, ip_config, partition, scratch, sh};
 
 #[test]
 fn without_ssh_and_without_root() {
@@ -182,16 +77,6 @@ fn records_survive_jq_and_unknown_ones_pass() {
 }
 
 #[test]
-fn every_flag_is_in_the_help() {
-    let folder = scratch("help");
-    for tool in ["ipconf-check", "host-probe", "part-map", "part-push", "dgl-env", "dgl-spawn", "dgl-reap"] {
-        let help = sh(&folder, &format!("{tool} --help"));
-        assert!(help.status == 0 && help.out.contains("Examples:"), "{tool}: {}{}", help.out, help.err);
-        assert_eq!(sh(&folder, &format!("{tool} --version")).status, 0);
-    }
-}
-
-#[test]
 fn on_real_hosts() {
     let folder = scratch("hosts");
     let cluster = Cluster::up("hosts", 3);
@@ -255,48 +140,4 @@ fn on_real_hosts() {
     // without root a host has no right to mount
     assert!(full.status == 99 || (full.status == 1 && full.err.contains("no space left")), "{} {}", full.status, full.err);
     cluster.assert_clean();
-}
-
-#[test]
-fn real_dgl_trains_to_its_end() {
-    let python = Command::new(root().join("tests/dgl/python.sh")).output().unwrap();
-    let python = ran(python);
-    if python.status != 0 {
-        assert!(std::env::var_os("CI").is_none(), "no DGL: {}", python.err);
-        println!("skipped: no DGL here: {}", python.err);
-        return;
-    }
-    let python = python.out.trim();
-    let folder = scratch("train");
-    let cluster = Cluster::up("train", 4);
-    ip_config(&folder, 4);
-    let scripts = root().join("tests/dgl");
-    let made = sh(&folder, &format!("DGLBACKEND=pytorch '{python}' '{}/partition.py' --out out --num-parts 4", scripts.display()));
-    assert_eq!(made.status, 0, "{}", made.err);
-
-    // DGL itself loads the copied config, by each of the three ways to name its files
-    for (paths, config) in [("workspace", "g.json"), ("absolute", "data/g.json"), ("config", "data/g.json")] {
-        let copy = format!(
-            "ipconf-check ip.txt | part-map --part-config out/g.json --workspace /srv/job --paths {paths} --script-folder '{}' | part-push >pushed.jsonl",
-            scripts.display()
-        );
-        let pushed = cluster.sh(&folder, &copy);
-        assert_eq!(pushed.status, 0, "{}", pushed.err);
-        let load =
-            format!("<pushed.jsonl dgl-env --role worker 'exec \"{python}\" dgl/load.py {config} 4 $RANK' | dgl-spawn --format human");
-        let loaded = cluster.sh(&folder, &load);
-        assert_eq!(loaded.status, 0, "{paths}: {}{}", loaded.out, loaded.err);
-        assert_eq!(loaded.out.matches("loaded part").count(), 4, "{}", loaded.out);
-    }
-    for launcher in ["direct", "torchrun --launcher-arg=--redirects=1 --launcher-arg=--tee=1"] {
-        let train = format!(
-            "<pushed.jsonl host-probe --workspace /srv/job --python '{python}' | dgl-env --num-trainers 2 --num-servers 2 --num-samplers 1 \
-             --num-omp-threads 1 --launcher {launcher} -- '{python}' dgl/train.py --ip-config ip_config.txt --part-config data/g.json --num-epochs 3 | \
-             dgl-spawn --format human --log-dir logs"
-        );
-        let trained = cluster.sh(&folder, &train);
-        assert_eq!(trained.status, 0, "{launcher}: {}{}", trained.out, trained.err);
-        assert!(trained.out.contains("loss fell from"), "{}", trained.out);
-        cluster.assert_clean();
-    }
 }
