@@ -75,7 +75,7 @@ impl Stream {
 
     fn check(&self) -> Result<(), Report> {
         if self.lines.is_empty() {
-            return Err(broken("stdin: no record came in"));
+            return Err(before("no record came in").report());
         }
         let mut report = Report::default();
         let mut sets: BTreeMap<&str, Set> = BTreeMap::new();
@@ -184,7 +184,7 @@ impl Set {
     fn hole(&self, name: &str) -> Option<String> {
         let missing = self.seen.iter().filter(|seen| !**seen).count();
         let first = self.seen.iter().position(|seen| !seen)?;
-        Some(format!("stdin: {missing} of {} {name} records are missing, the first is {first}", self.of))
+        Some(format!("{missing} of {} {name} records are missing, the first is {first}", self.of))
     }
 }
 
@@ -198,7 +198,7 @@ fn next_value(input: &mut impl BufRead, number: &mut u64) -> Result<Option<Vec<u
         if read.map_err(|error| Fault::unreachable("stdin", error.to_string()))? == 0 {
             return match text.is_empty() {
                 true => Ok(None),
-                false => Err(broken(&format!("stdin: line {number}: it breaks off in the middle of a record"))),
+                false => Err(cut(*number)),
             };
         }
         *number += 1;
@@ -223,7 +223,7 @@ fn next_value(input: &mut impl BufRead, number: &mut u64) -> Result<Option<Vec<u
             // Only an opening brace that is alone on its line begins a value of several lines (jq's form): anything else that
             // breaks off is a record that was cut.
             Err(error) if error.is_eof() && text.starts_with(b"{\n") => {}
-            Err(error) if error.is_eof() => return Err(broken(&format!("stdin: line {number}: it breaks off in the middle of a record"))),
+            Err(error) if error.is_eof() => return Err(cut(*number)),
             Err(error) => return Err(not_a_record(*number, &error)),
         }
     }
@@ -251,24 +251,22 @@ fn not_a_record(number: u64, error: &serde_json::Error) -> Report {
     fault.fix("a record is a JSON object with a \"type\"; only records may go into the pipe").report()
 }
 
+fn cut(number: u64) -> Report {
+    before(format!("line {number} breaks off in the middle of a record")).report()
+}
+
 fn failed(head: &Head) -> String {
     let item = match (head.host, head.id) {
         (Some(host), Some(id)) => format!("{} {id} (host {host})", head.r#type),
         (_, Some(id)) => format!("{} {id}", head.r#type),
         _ => head.r#type.clone(),
     };
-    format!("stdin: {item} failed: {}", head.error.as_deref().unwrap_or("ok is false"))
+    format!("{item} failed: {}", head.error.as_deref().unwrap_or("ok is false"))
 }
 
-fn broken(place_and_problem: &str) -> Report {
-    before(place_and_problem).report()
-}
-
-/// `PLACE: PROBLEM` as the fault of an earlier stage.
-fn before(text: impl AsRef<str>) -> Fault {
-    let text = text.as_ref();
-    let (place, problem) = text.rsplit_once("stdin: ").map_or(("stdin", text), |(_, problem)| ("stdin", problem));
-    Fault::data(place, format!("the stage before this one failed: {problem}"))
+/// The fault of an earlier stage.
+fn before(problem: impl std::fmt::Display) -> Fault {
+    Fault::data("stdin", format!("the stage before this one failed: {problem}"))
 }
 
 /// A record as a line, its `type` first.
@@ -377,8 +375,8 @@ mod tests {
             (String::new(), "no record came in"),
             (A.to_owned(), "1 of 2 host records are missing, the first is 1"),
             (format!("{A}\n{A}\n{B}"), "id 0 is there twice"),
-            (format!("{A}\n{}", &B[..20]), "line 2: it breaks off in the middle of a record"),
-            (format!("{A}\n{}\n", &B[..20]), "line 2: it breaks off in the middle of a record"),
+            (format!("{A}\n{}", &B[..20]), "line 2 breaks off in the middle of a record"),
+            (format!("{A}\n{}\n", &B[..20]), "line 2 breaks off in the middle of a record"),
             (format!("{A}\n{}", B.replace(":2,\"ip", ":3,\"ip")), "one says it is of 2, another of 3"),
             (A.replace(":2,\"ip", ":4000000000,\"ip"), "is more than"),
             (format!("{A}\n{}", B.replace("\"id\":1", "\"id\":2")), "id 2 is not below 2"),
