@@ -99,12 +99,20 @@ impl Stream {
         report.check()
     }
 
-    /// All records of a type, in the order of their ids where it is a set.
+    /// All records of a type, in the order of their ids where it is a set; those that say `"ok":false` are left out.
     pub fn all<T: Record + DeserializeOwned>(&self) -> Result<Vec<T>, Report> {
+        self.parse(|head| head.ok != Some(false))
+    }
+
+    /// As [`Stream::all`], with those that say `"ok":false`.
+    pub fn every<T: Record + DeserializeOwned>(&self) -> Result<Vec<T>, Report> {
+        self.parse(|_| true)
+    }
+
+    fn parse<T: Record + DeserializeOwned>(&self, wanted: fn(&Head) -> bool) -> Result<Vec<T>, Report> {
         let mut records = Vec::new();
         let mut report = Report::default();
-        let ours = self.lines.iter().filter(|line| line.head.r#type == T::TYPE && line.head.ok != Some(false));
-        for Line { text, head } in ours {
+        for Line { text, head } in self.lines.iter().filter(|line| line.head.r#type == T::TYPE && wanted(&line.head)) {
             match serde_json::from_slice(text) {
                 Ok(record) => records.push((head.id.unwrap_or(0), record)),
                 Err(error) => {

@@ -1,0 +1,24 @@
+//! The command line.
+
+use clap::Parser;
+use std::path::PathBuf;
+
+/// Turns the records of a run into one HTML page: when each process ran, who failed first, what was copied how fast.
+///
+/// Reads the records that dgl-spawn wrote (and part-push before it, where it was in the pipeline), of a run that went well or not.
+/// The page needs nothing beside it: it can be mailed.
+#[derive(Parser)]
+#[command(
+    version,
+    after_long_help = "Examples:
+  … | dgl-spawn > job.jsonl; dgl-report < job.jsonl > job.html
+  dgl-report --lines 200 job.jsonl > job.html"
+)]
+pub struct Args {
+    /// The records; - or nothing is stdin
+    pub file: Option<PathBuf>,
+
+    /// The last lines of output to keep of each process
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    pub lines: usize,
+}

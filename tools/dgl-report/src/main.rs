@@ -1,0 +1,34 @@
+//! Turns the records of a run into one HTML page.
+
+mod args;
+mod page;
+mod plan;
+
+use args::Args;
+use common::cli;
+use common::error::{Fault, Report};
+use common::exit::Exit;
+use common::jsonl::{self, Stream};
+use std::borrow::Cow;
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::run("dgl-report", |args: Args| {
+        let stream = read(args.file.as_deref())?;
+        let run = plan::run(&plan::Records::of(&stream)?, args.lines);
+        jsonl::print(None, [Cow::Owned(page::page(&run).into_bytes())])?;
+        Ok(Exit::Done)
+    })
+}
+
+/// A run that failed or was cut short is what people want to look at: holes are all right.
+fn read(file: Option<&Path>) -> Result<Stream, Report> {
+    match file.filter(|file| *file != "-") {
+        None => Stream::from_stdin(true),
+        Some(file) => {
+            let opened = std::fs::File::open(file).map_err(|error| Fault::unreachable(file.display().to_string(), error.to_string()))?;
+            Stream::read(opened, true)
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The page: HTML and CSS, no script, nothing to load.
+
+use crate::plan::{Bar, Copied, HostRun, Run};
+use common::term;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use std::time::{Duration, UNIX_EPOCH};
+
+const STYLE: &str = include_str!("page.css");
+/// As many marks on the time axis as can be read side by side.
+const MARKS: u64 = 8;
+
+/// The whole page.
+pub fn page(run: &Run) -> String {
+    let title = title(run);
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { (title) }
+                (summary(run))
+                (failure(run))
+                @if run.hosts.iter().any(|host| !host.processes.is_empty()) { (timeline(run)) }
+                @if run.hosts.iter().any(|host| host.copied.is_some()) { (copies(&run.hosts)) }
+            }
+        }
+    }
+    .into_string()
+}
+
+fn title(run: &Run) -> String {
+    let job = run.summary.as_ref().and_then(|summary| summary.job.as_deref()).unwrap_or("a DGL job");
+    match &run.summary {
+        Some(summary) if summary.ok => format!("{job}: ended well"),
+        Some(_) => format!("{job}: failed"),
+        None => format!("{job}: the records break off before its end"),
+    }
+}
+
+fn summary(run: &Run) -> Markup {
+    let processes: usize = run.hosts.iter().map(|host| host.processes.len()).sum();
+    html! {
+        p {
+            (term::count(run.hosts.len() as u64, "host")) ", "
+            @if processes == 1 { "1 process" } @else { (processes) " processes" }
+            @if let Some(summary) = &run.summary {
+                ", " (time(summary.elapsed_ms)) ", exit status " (summary.code)
+                @if let Some(cause) = &summary.cause { ", cause: " (cause) }
+            }
+            @if let Some(began_ms) = run.began_ms { ", began " (date(began_ms)) }
+        }
+    }
+}
+
+/// Who failed first, and its last words.
+fn failure(run: &Run) -> Markup {
+    let failure = run.summary.as_ref().and_then(|summary| summary.first_failure.as_ref());
+    html! {
+        @if let Some(failure) = failure {
+            section.failure {
+                h2 { "First failure" }
+                p {
+                    "host " (failure.host)
+                    @if let (Some(role), Some(rank)) = (failure.role, failure.rank) { ", " (role.name()) " " (rank) }
+                    ": "
+                    @if let Some(error) = &failure.error { (error) }
+                    @else if let Some(signal) = &failure.signal { "ended by SIG" (signal) }
+                    @else { "exited with status " (failure.code.unwrap_or(1)) }
+                }
+                @if !failure.last_lines.is_empty() { pre { (failure.last_lines.join("\n")) } }
+            }
+        }
+    }
+}
+
+fn timeline(run: &Run) -> Markup {
+    let step = step(run.length_ms);
+    html! {
+        section {
+            h2 { "Processes" }
+            p.legend { span.server { "server" } span.trainer { "trainer" } span.worker { "worker" } span.culprit { "failed first" } span.tick { "listens" } }
+            div.chart {
+                div.axis {
+                    @for mark in (0..=run.length_ms / step).map(|n| n * step) {
+                        span style={ "left:" (percent(mark, run.length_ms)) } { (time(mark)) }
+                    }
+                }
+                @for host in run.hosts.iter().filter(|host| !host.processes.is_empty()) {
+                    h3 { "host " (host.name) }
+                    @for bar in &host.processes { (row(bar, run.length_ms)) }
+                }
+            }
+        }
+    }
+}
+
+fn row(bar: &Bar, length_ms: u64) -> Markup {
+    let end = bar.end.as_deref().unwrap_or(if bar.from_ms.is_some() { "no end was recorded" } else { "never started" });
+    let class = if bar.culprit { "culprit" } else { bar.role };
+    html! {
+        details.row {
+            summary {
+                span.name { (bar.role) " " (bar.rank) }
+                span.track {
+                    @if let Some(from_ms) = bar.from_ms {
+                        @let to_ms = bar.to_ms.unwrap_or(length_ms);
+                        span class={ "bar " (class) @if bar.to_ms.is_none() { " open" } }
+                            style={ "left:" (percent(from_ms, length_ms)) ";width:" (percent(to_ms - from_ms, length_ms)) }
+                            title={ (time(from_ms)) " to " (time(to_ms)) } {}
+                    }
+                    @if let Some(listening_ms) = bar.listening_ms {
+                        span.tick style={ "left:" (percent(listening_ms, length_ms)) } title={ "listens after " (time(listening_ms)) } {}
+                    }
+                }
+                span.end { (end) }
+            }
+            p {
+                @if let Some(pid) = bar.pid { "process " (pid) "; " }
+                @if bar.last_lines.is_empty() { "it wrote nothing" } @else { "its last lines:" }
+            }
+            @if !bar.last_lines.is_empty() { pre { @for line in &bar.last_lines { (line) "\n" } } }
+        }
+    }
+}
+
+fn copies(hosts: &[HostRun]) -> Markup {
+    let fastest = hosts.iter().filter_map(|host| rate(host.copied.as_ref()?)).max().unwrap_or(1);
+    html! {
+        section {
+            h2 { "Copied" }
+            table {
+                tr { th { "host" } th { "files" } th { "there already" } th { "failed" } th { "sent" } th { "time" } th.rate { "rate" } }
+                @for (host, copied) in hosts.iter().filter_map(|host| Some((host, host.copied.as_ref()?))) {
+                    tr {
+                        td { (host.name) }
+                        td { (copied.files) }
+                        td { (copied.skipped) }
+                        td { (copied.failed) @if let Some(error) = &copied.error { ": " (error) } }
+                        td { (term::bytes(copied.sent_bytes)) }
+                        td { (time(copied.elapsed_ms)) }
+                        td.rate {
+                            @if let Some(rate) = rate(copied) {
+                                span.bar.copy style={ "width:" (percent(rate, fastest)) } {}
+                                span { (term::bytes(rate)) "/s" }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Bytes a second.
+fn rate(copied: &Copied) -> Option<u64> {
+    (copied.elapsed_ms > 0 && copied.sent_bytes > 0).then(|| copied.sent_bytes.saturating_mul(1000) / copied.elapsed_ms)
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    format!("{:.2}%", part as f64 * 100.0 / whole.max(1) as f64)
+}
+
+fn time(ms: u64) -> String {
+    term::seconds(Duration::from_millis(ms))
+}
+
+/// `2026-01-31T12:00:00Z`
+fn date(ms: u64) -> String {
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(ms)).to_string()
+}
+
+/// Between two marks of the time axis: 1, 2 or 5 times a power of ten.
+fn step(length_ms: u64) -> u64 {
+    let steps = (0..16).flat_map(|power| [1, 2, 5].map(|digit| digit * 10u64.pow(power)));
+    steps.into_iter().find(|step| length_ms / step <= MARKS).unwrap_or(length_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn marks_are_round_and_few() {
+        for (length_ms, step) in [(1, 1), (9, 2), (1000, 200), (61_000, 10_000), (3_600_000, 500_000)] {
+            assert_eq!(super::step(length_ms), step, "{length_ms}");
+        }
+    }
+}
