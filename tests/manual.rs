@@ -24,12 +24,10 @@ fn flags_of_help(tool: &str) -> Names {
     assert_eq!(help.status, 0, "{tool}: {}", help.err);
     let (options, examples) = help.out.split_once("Examples:").unwrap_or_else(|| panic!("{tool}: no examples"));
     assert!(examples.contains(tool), "{tool}: its examples are another's");
-    let words = options.lines().filter_map(|line| {
-        let line = line.trim_start();
-        let line = line.strip_prefix("-h, ").or(line.strip_prefix("-V, ")).unwrap_or(line);
-        line.strip_prefix("--")?.split([' ', '=', '[']).next()
-    });
-    words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    // a description that goes on in a new line stands further in
+    let begins = ["      --", "  -h, --", "  -V, --"];
+    let flags = options.lines().filter_map(|line| begins.iter().find_map(|begin| line.strip_prefix(begin)));
+    flags.filter_map(|flag| flag.split(' ').next()).map(str::to_owned).collect()
 }
 
 /// What follows a macro on the lines of a page that begin so: `.It Fl -a | Fl -b` has the flags a and b.
@@ -63,6 +61,19 @@ fn pages_have_what_readers_look_for() {
         }
         assert!(page.contains("\n.Xr dgl-tools 7"), "{tool}: no way to dgl-tools(7)");
         assert_eq!(sh(&scratch("version"), &format!("{tool} --version")).status, 0);
+    }
+}
+
+#[test]
+fn help_fits_a_screen() {
+    let folder = scratch("screen");
+    // lines of a terminal of 80 columns: -h in one of the usual height, --help in a tall one
+    for (help, most) in [("-h", 30), ("--help", 70)] {
+        for tool in TOOLS {
+            let shown = sh(&folder, &format!("COLUMNS=80 {tool} {help}")).out;
+            assert!(shown.lines().count() <= most && shown.lines().all(|line| line.chars().count() <= 80), "{tool} {help}:\n{shown}");
+            assert_eq!(shown.contains("Examples:"), help == "--help", "{tool} {help}:\n{shown}");
+        }
     }
 }
 

@@ -12,8 +12,9 @@ use common::cli::Connect;
     version,
     after_long_help = "Examples:
   ipconf-check ip_config.txt | host-probe | dgl-env …
-  ipconf-check ip_config.txt | host-probe --workspace /data/job --python /opt/venv/bin/python3
-  ipconf-check ip_config.txt | host-probe --setup '. /opt/conda/etc/profile.d/conda.sh; conda activate gnn' --format human"
+  ipconf-check ip_config.txt | host-probe --python /opt/venv/bin/python3
+  ipconf-check ip_config.txt | host-probe --format human \\
+    --setup '. /opt/conda/etc/profile.d/conda.sh; conda activate gnn'"
 )]
 pub struct Args {
     /// The folder of the job on every host: how much room there is, on what kind of file system

@@ -11,7 +11,8 @@ use common::cli::Connect;
 #[command(
     version,
     after_long_help = "Examples:
-  ipconf-check ip_config.txt | part-map --part-config out/g.json --workspace /data/job | part-push
+  ipconf-check ip_config.txt |
+    part-map --part-config out/g.json --workspace /data/job | part-push
   … | part-push --host 2        to one host again
   … | part-push --dry-run"
 )]
