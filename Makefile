@@ -1,5 +1,6 @@
-# make build | check | test | demo | bench | install | clean
+# make build | check | test | demo | bench | install | uninstall | clean
 PREFIX ?= /usr/local
+MANDIR ?= $(PREFIX)/share/man
 DESTDIR ?=
 TOOLS = ipconf-check host-probe part-map part-push dgl-env dgl-spawn dgl-reap
 
@@ -24,6 +25,7 @@ check:
 	shellcheck tools/dgl-copy/dgl-copy tools/dgl-launch/dgl-launch
 	shellcheck -s sh common/src/remote/job.sh tools/*/src/host.sh tests/need.sh
 	shellcheck tests/cluster/cluster.sh tests/dgl/python.sh tests/demo.sh .ci/run
+	mandoc -T lint -W warning $(TOOLS:%=man/%.1) man/dgl-tools.7
 
 test:
 	tests/need.sh
@@ -41,8 +43,15 @@ bench: build
 install: build
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(TOOLS:%=target/release/%) $(DESTDIR)$(PREFIX)/bin
+	install -d $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man7
+	install -m 644 $(TOOLS:%=man/%.1) $(DESTDIR)$(MANDIR)/man1
+	install -m 644 man/dgl-tools.7 $(DESTDIR)$(MANDIR)/man7
+
+uninstall:
+	rm -f $(TOOLS:%=$(DESTDIR)$(PREFIX)/bin/%)
+	rm -f $(TOOLS:%=$(DESTDIR)$(MANDIR)/man1/%.1) $(DESTDIR)$(MANDIR)/man7/dgl-tools.7
 
 clean:
 	cargo clean
 
-.PHONY: build check test demo bench install clean
+.PHONY: build check test demo bench install uninstall clean

@@ -1,15 +1,143 @@
-//! What users read: `--help` and the manual pages.
+//! What users read: `--help` and the manual pages. Both say the same as the tools do.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
-use support::{scratch, sh};
+use std::collections::BTreeSet;
+use std::process::Command;
+use support::{root, scratch, sh};
+
+const TOOLS: [&str; 7] = ["ipconf-check", "host-probe", "part-map", "part-push", "dgl-env", "dgl-spawn", "dgl-reap"];
+
+type Names = BTreeSet<String>;
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn page(tool: &str) -> String {
+    read(&format!("man/{tool}.1"))
+}
+
+/// The long flags in front of what `--help` says of them.
+fn flags_of_help(tool: &str) -> Names {
+    let help = sh(&scratch(&format!("help-{tool}")), &format!("{tool} --help"));
+    assert_eq!(help.status, 0, "{tool}: {}", help.err);
+    let (options, examples) = help.out.split_once("Examples:").unwrap_or_else(|| panic!("{tool}: no examples"));
+    assert!(examples.contains(tool), "{tool}: its examples are another's");
+    // a description that goes on in a new line stands further in
+    let begins = ["      --", "  -h, --", "  -V, --"];
+    let flags = options.lines().filter_map(|line| begins.iter().find_map(|begin| line.strip_prefix(begin)));
+    flags.filter_map(|flag| flag.split(' ').next()).map(str::to_owned).collect()
+}
+
+/// What follows a macro on the lines of a page that begin so: `.It Fl -a | Fl -b` has the flags a and b.
+fn flags_of(page: &str, begin: &str) -> Names {
+    let lines = page.lines().filter(|line| line.starts_with(begin));
+    let words = lines.flat_map(|line| line.split("Fl -").skip(1).filter_map(|rest| rest.split([' ', ')']).next()));
+    words.map(str::to_owned).collect()
+}
 
 #[test]
-fn every_flag_is_in_the_help() {
-    let folder = scratch("help");
-    for tool in ["ipconf-check", "host-probe", "part-map", "part-push", "dgl-env", "dgl-spawn", "dgl-reap"] {
-        let help = sh(&folder, &format!("{tool} --help"));
-        assert!(help.status == 0 && help.out.contains("Examples:"), "{tool}: {}{}", help.out, help.err);
-        assert_eq!(sh(&folder, &format!("{tool} --version")).status, 0);
+fn pages_have_the_flags_of_the_tools() {
+    let mut all = Names::new();
+    for tool in TOOLS {
+        let help = flags_of_help(tool);
+        assert!(help.len() > 5 && help.contains("version"), "{tool}: {help:?}");
+        assert_eq!(flags_of(&page(tool), ".It "), help, "{tool}: its page (left) and its --help (right)");
+        all.extend(help);
+    }
+    for name in TOOLS.iter().map(|tool| format!("{tool}.1")).chain(["dgl-tools.7".to_owned()]) {
+        let unknown: Vec<_> = flags_of(&read(&format!("man/{name}")), ".").difference(&all).cloned().collect();
+        assert!(unknown.is_empty(), "{name}: no tool has {unknown:?}");
+    }
+}
+
+#[test]
+fn pages_have_what_readers_look_for() {
+    for tool in TOOLS {
+        let page = page(tool);
+        for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "EXIT STATUS", "EXAMPLES", "DIAGNOSTICS", "SEE ALSO"] {
+            assert!(page.contains(&format!("\n.Sh {section}\n")), "{tool}: no section {section}");
+        }
+        assert!(page.contains("\n.Xr dgl-tools 7"), "{tool}: no way to dgl-tools(7)");
+        assert_eq!(sh(&scratch("version"), &format!("{tool} --version")).status, 0);
+    }
+}
+
+#[test]
+fn help_fits_a_screen() {
+    let folder = scratch("screen");
+    // lines of a terminal of 80 columns: -h in one of the usual height, --help in a tall one
+    for (help, most) in [("-h", 30), ("--help", 70)] {
+        for tool in TOOLS {
+            let shown = sh(&folder, &format!("COLUMNS=80 {tool} {help}")).out;
+            assert!(shown.lines().count() <= most && shown.lines().all(|line| line.chars().count() <= 80), "{tool} {help}:\n{shown}");
+            assert_eq!(shown.contains("Examples:"), help == "--help", "{tool} {help}:\n{shown}");
+        }
+    }
+}
+
+/// The fields of a struct of record.rs, in the order of the source; those of a struct within it too.
+fn fields_of(source: &str, name: &str) -> Vec<String> {
+    let body = source.split_once(&format!("pub struct {name} {{")).unwrap_or_else(|| panic!("no struct {name}")).1;
+    let body = body.split_once("\n}").unwrap().0;
+    let mut fields = Vec::new();
+    for (field, kind) in body.lines().filter_map(|line| line.trim().strip_prefix("pub ")?.split_once(": ")) {
+        match kind {
+            "Facts," => fields.extend(fields_of(source, "Facts")),
+            "Option<FirstFailure>," => {
+                fields.push(field.to_owned());
+                fields.extend(fields_of(source, "FirstFailure").iter().map(|inner| format!("{field}.{inner}")));
+            }
+            _ => fields.push(field.to_owned()),
+        }
+    }
+    fields
+}
+
+#[test]
+fn dgl_tools_7_has_every_record_and_field() {
+    let source = read("common/src/record.rs");
+    let manual = read("man/dgl-tools.7");
+    let records = manual.split_once(".Sh RECORDS\n").unwrap().1.split_once("\n.Sh ").unwrap().0;
+    let described: Vec<(&str, &str)> = records.split("\n.Ss ").skip(1).map(|section| section.split_once('\n').unwrap()).collect();
+
+    let list = source.split_once("\nrecords! {").unwrap().1.split_once('}').unwrap().0;
+    let mut words = list.split_whitespace();
+    let mut types = Vec::new();
+    while let (Some(kind), Some(name)) = (words.next(), words.next()) {
+        types.push((kind.trim_matches('"'), name.trim_end_matches(',')));
+    }
+    let names: BTreeSet<&str> = types.iter().map(|(kind, _)| *kind).collect();
+    assert!(names.len() > 10, "{names:?}");
+    assert_eq!(described.iter().map(|(name, _)| *name).collect::<BTreeSet<_>>(), names, "types: the manual (left), record.rs (right)");
+
+    for (kind, name) in types {
+        let text = described.iter().find(|(other, _)| *other == kind).unwrap().1;
+        let items = text.lines().filter_map(|line| line.strip_prefix(".It Va "));
+        let items: Names = items.flat_map(|line| line.split(" , ")).map(str::to_owned).collect();
+        let fields: Names = fields_of(&source, name).into_iter().collect();
+        assert_eq!(items, fields, "{kind}: the manual (left), record.rs (right)");
+    }
+}
+
+#[test]
+fn dgl_tools_7_has_every_variable() {
+    let source = read("common/src/cli.rs");
+    let read_here: Names = source.split("env = \"").skip(1).filter_map(|rest| rest.split('"').next()).map(str::to_owned).collect();
+    let manual = read("man/dgl-tools.7");
+    let described = manual.lines().filter_map(|line| line.strip_prefix(".It Ev "));
+    assert_eq!(described.map(str::to_owned).collect::<Names>(), read_here);
+}
+
+#[test]
+fn pages_are_clean_mdoc() {
+    let pages = TOOLS.iter().map(|tool| format!("man/{tool}.1")).chain(["man/dgl-tools.7".to_owned()]);
+    match Command::new("mandoc").args(["-T", "lint", "-W", "warning"]).args(pages).current_dir(root()).output() {
+        Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout)),
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "mandoc: {error}");
+            println!("skipped: mandoc: {error}");
+        }
     }
 }

@@ -3,16 +3,21 @@
 use crate::error::Report;
 use crate::exit::Exit;
 use crate::record::Host;
-use clap::{Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
+use crate::term;
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 /// Runs a tool: parses its command line, prints what went wrong, ends with the status that says it.
 pub fn run<A: Parser + CommandFactory + FromArgMatches>(tool: &str, main: impl FnOnce(A) -> Result<Exit, Report>) -> ExitCode {
-    let matches = command::<A>().get_matches();
-    let args = match A::from_arg_matches(&matches) {
+    let args = match command::<A>().try_get_matches().and_then(|matches| A::from_arg_matches(&matches)) {
         Ok(args) => args,
+        Err(error) if error.kind() == ErrorKind::DisplayHelp && std::env::args_os().any(|word| word == "--help") => {
+            return help(command::<A>());
+        }
         Err(error) => error.exit(),
     };
     let exit = main(args).unwrap_or_else(|report| {
@@ -24,18 +29,42 @@ pub fn run<A: Parser + CommandFactory + FromArgMatches>(tool: &str, main: impl F
 
 /// The tool's command line. Every long option is also taken with underscores (`--num_trainers`), as DGL's scripts spell them.
 fn command<A: CommandFactory>() -> clap::Command {
-    A::command().mut_args(|arg| match arg.get_long() {
-        Some(long) if long.contains('-') => {
-            let underscored = long.replace('-', "_");
-            arg.alias(underscored)
+    let help = Arg::new("help").short('h').long("help").action(ArgAction::Help).help_heading(None);
+    let help = help.help("Print help: -h in short, --help with all options and examples");
+    A::command().disable_help_flag(true).arg(help).mut_args(|arg| {
+        let arg = if arg.get_help_heading() == Some(HOSTS) { arg.hide_short_help(true) } else { arg };
+        match arg.get_long() {
+            Some(long) if long.contains('-') => {
+                let underscored = long.replace('-', "_");
+                arg.alias(underscored)
+            }
+            _ => arg,
         }
-        _ => arg,
     })
 }
 
+/// Prints `--help`: all options, the description, the examples. As close as `-h`, because clap's long form, an empty line between any two
+/// options, is three screens.
+fn help(mut command: clap::Command) -> ExitCode {
+    if let Some(about) = command.get_long_about().cloned() {
+        command = command.about(about);
+    }
+    if let Some(examples) = command.get_after_long_help().cloned() {
+        command = command.after_help(examples);
+    }
+    let text = command.mut_args(|arg| arg.hide_short_help(false)).render_help();
+    let text = if term::colours() { text.ansi().to_string() } else { text.to_string() };
+    // a pager that was left early has read enough
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    ExitCode::SUCCESS
+}
+
+/// The heading of these options; `-h` leaves them out.
+const HOSTS: &str = "Hosts";
+
 /// How hosts are reached, which of them, and how results are shown.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Hosts")]
+#[command(next_help_heading = HOSTS)]
 pub struct Connect {
     /// How to reach a host: ssh2, ssh, local, or a command such as 'srun -N1 -n1 -w {name}'
     #[arg(long, env = "DGL_TOOLS_CONNECT", value_name = "HOW", hide_env = true)]

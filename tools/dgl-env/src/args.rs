@@ -14,8 +14,9 @@ use std::path::PathBuf;
 #[command(
     version,
     after_long_help = "Examples:
-  … | dgl-env --workspace /data/job --part-config data/g.json --num-trainers 2 --num-samplers 4 -- python3 code/train.py --lr 0.1
-  … | dgl-env --num-trainers 2 'source env.sh && python3 code/train.py' | dgl-spawn
+  … | dgl-env --workspace /data/job --part-config data/g.json --num-trainers 2 \\
+        --num-samplers 4 -- python3 code/train.py --lr 0.1 | dgl-spawn
+  … | dgl-env --num-trainers 2 'source env.sh && python3 code/train.py'
   … | dgl-env --role worker -- python3 prepare.py | dgl-spawn"
 )]
 pub struct Args {
@@ -40,15 +41,15 @@ pub struct Args {
     pub part_config: Option<PathBuf>,
 
     /// The ip_config, relative to the workspace [default: the graph record's, else ip_config.txt]
-    #[arg(long, value_name = "REL")]
+    #[arg(long, hide_short_help = true, value_name = "REL")]
     pub ip_config: Option<PathBuf>,
 
     /// OpenMP threads of a server
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    #[arg(long, hide_short_help = true, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     pub num_server_threads: u32,
 
     /// OpenMP threads of a trainer [default: half of its host's processors, shared among its trainers]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    #[arg(long, hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     pub num_omp_threads: Option<u32>,
 
     /// Sparse formats that servers make of the graph: csc, coo, csr; link prediction wants csc,coo
@@ -64,31 +65,31 @@ pub struct Args {
     pub setup: Option<String>,
 
     /// How trainers start: each by itself, or one process a host that starts them
-    #[arg(long, value_enum, default_value_t = Launcher::Direct, value_name = "direct|torchrun|torch-launch", hide_possible_values = true)]
+    #[arg(long, hide_short_help = true, value_enum, default_value_t = Launcher::Direct, value_name = "direct|torchrun|torch-launch", hide_possible_values = true)]
     pub launcher: Launcher,
 
     /// One more argument for torchrun or torch-launch
-    #[arg(long, allow_hyphen_values = true, value_name = "ARG")]
+    #[arg(long, hide_short_help = true, allow_hyphen_values = true, value_name = "ARG")]
     pub launcher_arg: Vec<OsString>,
 
     /// Give each directly started trainer --local_rank=N, as scripts of DGL 0.5 to 1.0 expect it
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub local_rank_arg: bool,
 
     /// Where torch's rendezvous listens on host 0 [default: what host-probe found free, else 29500]
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..), value_name = "PORT")]
+    #[arg(long, hide_short_help = true, value_parser = clap::value_parser!(u16).range(1..), value_name = "PORT")]
     pub master_port: Option<u16>,
 
     /// The number of this group of trainers (DGL_GROUP_ID)
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, hide_short_help = true, default_value_t = 0, value_name = "N")]
     pub group_id: u32,
 
     /// Only these processes [default: server and trainer]; worker: a plain process a host
-    #[arg(long, value_enum, value_name = "server|trainer|worker", hide_possible_values = true)]
+    #[arg(long, hide_short_help = true, value_enum, value_name = "server|trainer|worker", hide_possible_values = true)]
     pub role: Vec<RoleArg>,
 
     /// Go on though files in the stream were not pushed
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub no_push_check: bool,
 
     /// The command as one word of shell text

@@ -1,4 +1,4 @@
-//! The processes of a job. The environment is that of DGL's launch.py; what of it each version of DGL reads, dgl-tools(7) says.
+//! The processes of a job. The environment is that of DGL's launch.py; what of it each version of DGL reads, dgl-env(1) says.
 
 use crate::args::{Args, Launcher, RoleArg};
 use common::error::{Fault, Report};

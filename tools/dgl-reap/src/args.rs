@@ -13,9 +13,6 @@ use std::time::Duration;
   ipconf-check ip_config.txt | dgl-reap --list
   ipconf-check ip_config.txt | dgl-reap --job try7")]
 pub struct Args {
-    #[command(flatten)]
-    pub connect: Connect,
-
     /// Show the processes of all jobs; end nothing
     #[arg(long)]
     pub list: bool,
@@ -31,4 +28,8 @@ pub struct Args {
     /// How long processes may take to end after TERM, before KILL
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     pub grace: Duration,
+
+    // last: its heading would stand over all that follows
+    #[command(flatten)]
+    pub connect: Connect,
 }

@@ -18,9 +18,6 @@ use std::time::Duration;
   … | dgl-spawn --dry-run"
 )]
 pub struct Args {
-    #[command(flatten)]
-    pub connect: Connect,
-
     /// The job's name [default: one is made up]
     #[arg(long, value_name = "NAME", value_parser = job_name)]
     pub job: Option<String>,
@@ -44,6 +41,10 @@ pub struct Args {
     /// Go on though files in the stream were not pushed
     #[arg(long)]
     pub no_push_check: bool,
+
+    // last: its heading would stand over all that follows
+    #[command(flatten)]
+    pub connect: Connect,
 }
 
 /// A name that stands in messages, file names and the environment as it is.

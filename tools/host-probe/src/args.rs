@@ -12,13 +12,11 @@ use common::cli::Connect;
     version,
     after_long_help = "Examples:
   ipconf-check ip_config.txt | host-probe | dgl-env …
-  ipconf-check ip_config.txt | host-probe --workspace /data/job --python /opt/venv/bin/python3
-  ipconf-check ip_config.txt | host-probe --setup '. /opt/conda/etc/profile.d/conda.sh; conda activate gnn' --format human"
+  ipconf-check ip_config.txt | host-probe --python /opt/venv/bin/python3
+  ipconf-check ip_config.txt | host-probe --format human \\
+    --setup '. /opt/conda/etc/profile.d/conda.sh; conda activate gnn'"
 )]
 pub struct Args {
-    #[command(flatten)]
-    pub connect: Connect,
-
     /// The folder of the job on every host: how much room there is, on what kind of file system
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<String>,
@@ -34,4 +32,8 @@ pub struct Args {
     /// Shell text that comes before the interpreter, run by the user's $SHELL
     #[arg(long, value_name = "SHELL")]
     pub setup: Option<String>,
+
+    // last: its heading would stand over all that follows
+    #[command(flatten)]
+    pub connect: Connect,
 }

@@ -10,8 +10,11 @@ use std::path::PathBuf;
 #[command(
     version,
     after_long_help = "Examples:
-  ipconf-check ip_config.txt | part-map --part-config out/g.json --workspace /data/job --script-folder code | part-push
-  … | part-map --part-config out/g.json --workspace /data/job | jq -r 'select(.type==\"file\") | \"\\(.host) \\(.dst)\"'"
+  ipconf-check ip_config.txt |
+    part-map --part-config out/g.json --workspace /data/job --script-folder code |
+    part-push
+  … | part-map --part-config out/g.json --workspace /data/job |
+    jq -r 'select(.type==\"file\") | \"\\(.host) \\(.dst)\"'"
 )]
 pub struct Args {
     /// The partition config that DGL wrote [without it: scripts only]
@@ -27,11 +30,11 @@ pub struct Args {
     pub rel_data_path: PathBuf,
 
     /// The partition config's name on the hosts [default: GRAPH_NAME.json]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, hide_short_help = true, value_name = "NAME")]
     pub config_name: Option<String>,
 
     /// The name that ip_config gets in the workspace; it is written afresh from the host records
-    #[arg(long, default_value = "ip_config.txt", value_name = "NAME")]
+    #[arg(long, hide_short_help = true, default_value = "ip_config.txt", value_name = "NAME")]
     pub ip_config: PathBuf,
 
     /// A folder of scripts that goes into the workspace under its own name

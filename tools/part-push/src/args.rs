@@ -11,14 +11,12 @@ use common::cli::Connect;
 #[command(
     version,
     after_long_help = "Examples:
-  ipconf-check ip_config.txt | part-map --part-config out/g.json --workspace /data/job | part-push
+  ipconf-check ip_config.txt |
+    part-map --part-config out/g.json --workspace /data/job | part-push
   … | part-push --host 2        to one host again
   … | part-push --dry-run"
 )]
 pub struct Args {
-    #[command(flatten)]
-    pub connect: Connect,
-
     /// Compare checksums, of files that are there already too
     #[arg(long)]
     pub verify: bool,
@@ -38,6 +36,10 @@ pub struct Args {
     /// Progress on stderr [auto: a bar on a terminal, else a line a host at the end]
     #[arg(long, value_enum, default_value_t = When::Auto, value_name = "auto|always|never", hide_possible_values = true)]
     pub progress: When,
+
+    // last: its heading would stand over all that follows
+    #[command(flatten)]
+    pub connect: Connect,
 }
 
 /// Whether to do a thing.
