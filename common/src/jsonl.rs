@@ -10,7 +10,7 @@
 //! A value that stands over several lines, as `jq .` prints it, is taken too, and goes on as one line.
 
 use crate::error::{Fault, Report};
-use crate::record::{FileCopy, Pushed, Record};
+use crate::record::{FileCopy, Graph, Pushed, Record};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::borrow::Cow;
@@ -79,12 +79,18 @@ impl Stream {
         }
         let mut report = Report::default();
         let mut sets: BTreeMap<&str, Set> = BTreeMap::new();
-        for Line { head, .. } in &self.lines {
+        for Line { head, text } in &self.lines {
+            if head.r#type == Graph::TYPE
+                && let Ok(Graph { files: of @ 1.., .. }) = serde_json::from_slice(text)
+            {
+                // it announces the file records that follow it: a stream cut between them has lost a whole set
+                sets.entry(FileCopy::TYPE).or_insert_with(|| Set::new(of));
+            }
             if head.ok == Some(false) && !self.partial {
                 report.push(before(failed(head)));
             }
             if let (Some(id), Some(of)) = (head.id, head.of) {
-                let set = sets.entry(&head.r#type).or_insert_with(|| Set { of, seen: vec![false; of.min(MAX_SET) as usize] });
+                let set = sets.entry(&head.r#type).or_insert_with(|| Set::new(of));
                 if let Err(problem) = set.add(id, of) {
                     report.push(Fault::data("stdin", format!("{} records: {problem}", head.r#type)));
                 }
@@ -164,6 +170,10 @@ struct Set {
 }
 
 impl Set {
+    fn new(of: u32) -> Set {
+        Set { of, seen: vec![false; of.min(MAX_SET) as usize] }
+    }
+
     fn add(&mut self, id: u32, of: u32) -> Result<(), String> {
         if of != self.of {
             return Err(format!("one says it is of {}, another of {of}", self.of));
@@ -357,6 +367,8 @@ mod tests {
 
     const A: &str = r#"{"type":"host","id":0,"of":2,"ip":"10.0.0.1","port":30050}"#;
     const B: &str = r#"{"type":"host", "id":1,"of":2,"ip":"10.0.0.2","port":30050,"unknown":1.50}"#;
+    const GRAPH: &str =
+        r#"{"type":"graph","graph_name":"g","num_parts":2,"files":3,"workspace":"/w","part_config":"g.json","ip_config":"ip.txt"}"#;
 
     #[test]
     fn lines_pass_byte_for_byte() {
@@ -383,6 +395,7 @@ mod tests {
             (A.replace(":2,\"ip", ":4000000000,\"ip"), "is more than"),
             (format!("{A}\n{}", B.replace("\"id\":1", "\"id\":2")), "id 2 is not below 2"),
             (format!("{A}\n{}", B.replace("}", ",\"ok\":false,\"error\":\"no route\"}")), "host 1 failed: no route"),
+            (format!("{A}\n{B}\n{GRAPH}"), "3 of 3 file records are missing, the first is 0"),
             ("hello\n".to_owned(), "line 1: not a record"),
             ("[1]\n".to_owned(), "line 1: not a record"),
             ("{}\n".to_owned(), "missing field `type`"),
