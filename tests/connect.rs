@@ -128,6 +128,15 @@ fn some_hosts_only_on_real_hosts() {
     for planner in ["part-map --workspace /w --partial", "dgl-env --workspace /w --partial --role worker -- true"] {
         assert_eq!(cluster.sh(&folder, &format!("{planner} <plan.jsonl")).status, 2, "{planner}");
     }
+
+    // all jobs of this user, on one host and then on the others
+    let two = "dgl-env --role worker -- sleep 300 <pushed.jsonl >sleep.jsonl
+        dgl-spawn --job a <sleep.jsonl >a.jsonl & a=$!; dgl-spawn --job b <sleep.jsonl >b.jsonl & b=$!
+        for job in a b; do until [ \"$(grep -cs '\"started\"' $job.jsonl)\" = 3 ]; do sleep 0.05; done; done
+        ipconf-check ip.txt | dgl-reap --all --host 1 | jq -r 'select(.type==\"reaped\") | \"\\(.host) \\(.job)\"' | sort
+        wait $a; echo $?; wait $b; echo $?";
+    let reaped = cluster.sh(&folder, two);
+    assert!(reaped.out.starts_with("1 a\n1 b\n") && !reaped.out.contains("\n0\n"), "{}{}", reaped.out, reaped.err);
     cluster.assert_clean();
 }
 
