@@ -17,6 +17,7 @@ need unshare util-linux
 need jq jq
 need busybox busybox
 need mandoc mandoc
+need tmux tmux
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
   echo "need.sh: packages are missing; install them first: sudo apt-get install -y$missing" >&2

@@ -46,6 +46,15 @@ pub fn sh(folder: &Path, script: &str) -> Ran {
     ran(Command::new("timeout").args(["300", "sh", "-c", script]).current_dir(folder).env("PATH", path()).output().unwrap())
 }
 
+/// Waits until something is so, as long as a loaded machine may need.
+pub fn soon(what: &str, is_so: impl Fn() -> bool) {
+    let begun = std::time::Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed().as_secs() < 60, "waited for a minute: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
 /// Hosts of our own; taken down at the end whatever happens.
 pub struct Cluster(pub PathBuf);
 

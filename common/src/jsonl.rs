@@ -10,9 +10,10 @@
 //! A value that stands over several lines, as `jq .` prints it, is taken too, and goes on as one line.
 
 use crate::error::{Fault, Report};
-use crate::record::{FileCopy, Pushed, Record};
-use serde::Deserialize;
+use crate::record::{FileCopy, Graph, Pushed, Record};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
@@ -35,15 +36,25 @@ struct Line {
     head: Head,
 }
 
-/// What every record shares; read first, then the record itself.
+/// What every record shares; read first, then the record itself. A user's own record may mean something else by these names.
 #[derive(Deserialize)]
 struct Head {
     r#type: String,
+    #[serde(default, deserialize_with = "if_it_fits")]
     id: Option<u32>,
+    #[serde(default, deserialize_with = "if_it_fits")]
     of: Option<u32>,
+    #[serde(default, deserialize_with = "if_it_fits")]
     ok: Option<bool>,
+    #[serde(default, deserialize_with = "if_it_fits")]
     error: Option<String>,
+    #[serde(default, deserialize_with = "if_it_fits")]
     host: Option<u32>,
+}
+
+fn if_it_fits<'de, D: Deserializer<'de>, T: DeserializeOwned>(value: D) -> Result<Option<T>, D::Error> {
+    let value: &RawValue = Deserialize::deserialize(value)?;
+    Ok(serde_json::from_str(value.get()).ok())
 }
 
 impl Stream {
@@ -79,12 +90,18 @@ impl Stream {
         }
         let mut report = Report::default();
         let mut sets: BTreeMap<&str, Set> = BTreeMap::new();
-        for Line { head, .. } in &self.lines {
+        for Line { head, text } in &self.lines {
+            if head.r#type == Graph::TYPE
+                && let Ok(Graph { files: of @ 1.., .. }) = serde_json::from_slice(text)
+            {
+                // it announces the file records that follow it: a stream cut between them has lost a whole set
+                sets.entry(FileCopy::TYPE).or_insert_with(|| Set::new(of));
+            }
             if head.ok == Some(false) && !self.partial {
                 report.push(before(failed(head)));
             }
             if let (Some(id), Some(of)) = (head.id, head.of) {
-                let set = sets.entry(&head.r#type).or_insert_with(|| Set { of, seen: vec![false; of.min(MAX_SET) as usize] });
+                let set = sets.entry(&head.r#type).or_insert_with(|| Set::new(of));
                 if let Err(problem) = set.add(id, of) {
                     report.push(Fault::data("stdin", format!("{} records: {problem}", head.r#type)));
                 }
@@ -172,6 +189,10 @@ struct Set {
 }
 
 impl Set {
+    fn new(of: u32) -> Set {
+        Set { of, seen: vec![false; of.min(MAX_SET) as usize] }
+    }
+
     fn add(&mut self, id: u32, of: u32) -> Result<(), String> {
         if of != self.of {
             return Err(format!("one says it is of {}, another of {of}", self.of));
@@ -363,10 +384,12 @@ mod tests {
 
     const A: &str = r#"{"type":"host","id":0,"of":2,"ip":"10.0.0.1","port":30050}"#;
     const B: &str = r#"{"type":"host", "id":1,"of":2,"ip":"10.0.0.2","port":30050,"unknown":1.50}"#;
+    const GRAPH: &str =
+        r#"{"type":"graph","graph_name":"g","num_parts":2,"files":3,"workspace":"/w","part_config":"g.json","ip_config":"ip.txt"}"#;
 
     #[test]
     fn lines_pass_byte_for_byte() {
-        let odd = r#"{"type":"unheard-of","x":[1e400,"ä"]}"#;
+        let odd = r#"{"type":"unheard-of","id":"x","of":-1,"ok":"yes","host":{"a":1},"x":[1e400,"ä"]}"#;
         assert_eq!(read(&format!("{B}\n{odd}\n\n{A}\n"), false), Ok(vec![B.into(), odd.into(), A.into()]));
         assert_eq!(read(&format!("{A}\n{B}"), false), Ok(vec![A.into(), B.into()]), "the last newline may be missing");
     }
@@ -389,6 +412,7 @@ mod tests {
             (A.replace(":2,\"ip", ":4000000000,\"ip"), "is more than"),
             (format!("{A}\n{}", B.replace("\"id\":1", "\"id\":2")), "id 2 is not below 2"),
             (format!("{A}\n{}", B.replace("}", ",\"ok\":false,\"error\":\"no route\"}")), "host 1 failed: no route"),
+            (format!("{A}\n{B}\n{GRAPH}"), "3 of 3 file records are missing, the first is 0"),
             ("hello\n".to_owned(), "line 1: not a record"),
             ("[1]\n".to_owned(), "line 1: not a record"),
             ("{}\n".to_owned(), "missing field `type`"),

@@ -3,7 +3,7 @@
 
 Runs as every process of a job: the environment says which one it is (DGL_ROLE, DGL_SERVER_ID, RANK ...). Trainers may be
 started directly or by torchrun. Prints a line per epoch and trainer, and fails if the loss did not fall. Written for
-DGL 0.6.1 to 2.1, which moved and renamed some things.
+DGL 0.5 to 2.1, which moved and renamed some things.
 """
 
 import argparse
@@ -104,9 +104,16 @@ def train(graph, args):
     return model.module, first, last
 
 
+def initialize(ip_config):
+    numbers = {}
+    if dgl.__version__.startswith(("0.5.", "0.6.0")):  # later ones find them in the environment
+        numbers = {"num_servers": int(os.environ["DGL_NUM_SERVER"]), "num_workers": int(os.environ["DGL_NUM_SAMPLER"])}
+    dgl.distributed.initialize(ip_config, **numbers)
+
+
 def main():
     args = parse_args()
-    dgl.distributed.initialize(args.ip_config)  # a server, and a sampler, never comes back from here
+    initialize(args.ip_config)  # a server, and a sampler, never comes back from here
     distributed.init_process_group("gloo")
     graph = dgl.distributed.DistGraph(args.graph_name, part_config=args.part_config)
     model, first, last = train(graph, args)

@@ -19,12 +19,13 @@ pub(crate) struct Known {
     key: String,
 }
 
-/// The name under which known_hosts has a host.
+/// The name under which known_hosts has a host; a HostKeyAlias stands there as it is, whatever the port.
 pub(crate) fn name(settings: &Settings) -> String {
-    let host = settings.host_key_alias.as_deref().unwrap_or(&settings.hostname).to_lowercase();
-    match settings.port {
-        22 => host,
-        port => format!("[{host}]:{port}"),
+    let host = settings.hostname.to_lowercase();
+    match (&settings.host_key_alias, settings.port) {
+        (Some(alias), _) => alias.to_lowercase(),
+        (None, 22) => host,
+        (None, port) => format!("[{host}]:{port}"),
     }
 }
 
@@ -124,6 +125,7 @@ mod tests {
         let settings = Settings { hostname: "N1".into(), port: 2222, ..Settings::default() };
         let line = |marker: &str, key: &[u8]| parse(&format!("{marker} n1 ssh-ed25519 {}", BASE64.encode(key))).unwrap();
         assert_eq!(name(&settings), "[n1]:2222");
+        assert_eq!(name(&Settings { host_key_alias: Some("node".into()), ..Settings::default() }), "node");
         assert!(matches!(check(&settings, &[line("", b"old"), line("", b"key")], b"key"), Ok(true)));
         assert!(matches!(check(&settings, &[], b"key"), Ok(false)));
         assert!(check(&settings, &[line("", b"old")], b"key").unwrap_err().problem.contains("not the one"));

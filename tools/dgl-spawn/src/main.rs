@@ -45,7 +45,7 @@ fn dry_run(hosts: &[Host], processes: &[Process]) -> Result<Exit, Report> {
     let mut out = common::jsonl::Out::new("dgl-spawn");
     for process in processes {
         if let Some(host) = hosts.iter().find(|host| host.id == process.host) {
-            out.write(plan::pasted(host, process)?.as_bytes());
+            out.write(&plan::pasted(host, process)?);
         }
     }
     Ok(Exit::Done)

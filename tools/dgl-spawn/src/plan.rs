@@ -154,7 +154,7 @@ fn checks(text: &mut Text, host: &Host, processes: &[&Process]) -> Result<(), Fa
 }
 
 /// One command for people: all that the process is, on the host it runs on.
-pub fn pasted(host: &Host, process: &Process) -> Result<String, Fault> {
+pub fn pasted(host: &Host, process: &Process) -> Result<Vec<u8>, Fault> {
     let mut line = Vec::new();
     if let Some(cwd) = &process.cwd {
         line.extend_from_slice(b"cd ");
@@ -170,11 +170,14 @@ pub fn pasted(host: &Host, process: &Process) -> Result<String, Fault> {
     match (process.command()?, &process.setup) {
         (Command::Words(words), None) => line.extend(quote::sh_words(words.iter().map(|word| word.as_bytes()))),
         (command, setup) => {
-            line.extend_from_slice(b"sh -c ");
+            line.extend_from_slice(b"\"${SHELL:-/bin/sh}\" -c ");
             line.extend(quote::sh(shell_text(&command, setup.as_deref())));
         }
     }
-    Ok(format!("# {} ({})\nssh {} {}\n", process.place(), process.ip, quote::shown(host.target()), quote::shown(line)))
+    let mut text = format!("# {} ({})\nssh {} ", process.place(), process.ip, quote::shown(host.target())).into_bytes();
+    text.extend(quote::sh(line));
+    text.push(b'\n');
+    Ok(text)
 }
 
 /// A script that is being written; it may hold bytes that are not UTF-8.

@@ -1,0 +1,193 @@
+//! Ways to a host: connectors, what the environment and an ssh_config say of them; and some hosts only: `--host`, `--partial`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
+
+use std::path::Path;
+use support::{Cluster, ip_config, partition, scratch, sh, soon};
+
+fn executable(path: &Path, text: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// The whole path with a template of ours, whose program talks before and after the command.
+#[test]
+fn a_command_template_carries_the_whole_path() {
+    let folder = scratch("template");
+    partition(&folder, 1);
+    std::fs::write(folder.join("ip.txt"), "127.0.0.1 31000\n").unwrap();
+    let way = "#!/bin/sh\necho \"$1 $2 $3 $4 $5 $6\" >>way.log; shift 6\n\
+               echo 'Last login: today'; printf 'no newline'; printf noise >&2; \"$@\"; s=$?; printf 'Goodbye\\n0 ends'; exit $s\n";
+    executable(&folder.join("way"), way);
+    let script = "export DGL_TOOLS_CONNECT='./way {name} {ip} {id} {user} {port} {dgl_port}' DGL_TOOLS_SSH_USERNAME=ann DGL_TOOLS_SSH_PORT=2022
+        ipconf-check ip.txt | host-probe --workspace \"$PWD\" | part-map --part-config out/g.json --workspace \"$PWD/ws\" | part-push --verify |
+        dgl-env --role worker -- sh -c 'cat data/part0/graph.dgl; echo; printf \"%s\" \"last words\"' | dgl-spawn --format human &&
+        ipconf-check ip.txt | dgl-reap --list --format human";
+    let ran = sh(&folder, script);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let lines: Vec<_> = ran.out.lines().collect();
+    assert_eq!(lines, ["[127.0.0.1 worker 0] graph of part 0", "[127.0.0.1 worker 0] last words"], "{}", ran.err);
+    let log = std::fs::read_to_string(folder.join("way.log")).unwrap();
+    assert!(log.lines().count() >= 4 && log.lines().all(|line| line == "127.0.0.1 127.0.0.1 0 ann 2022 31000"), "{log}");
+}
+
+#[test]
+fn a_template_that_fails_says_why() {
+    let folder = scratch("template-fails");
+    partition(&folder, 1);
+    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    executable(&folder.join("refuses"), "#!/bin/sh\necho 'error: no such pod' >&2; exit 9\n");
+    executable(&folder.join("swallows"), "#!/bin/sh\nread -r line; echo done; exit 0\n");
+    executable(&folder.join("waits"), "#!/bin/sh\nexec sleep 60\n");
+    let plan = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace \"$PWD/ws\" >plan.jsonl
+                <plan.jsonl dgl-env --role worker --no-push-check -- touch ran >job.jsonl";
+    assert_eq!(sh(&folder, plan).status, 0);
+    let table = [
+        ("./refuses {name}", "no such pod", 74),
+        ("./swallows {name}", "the connection ended before the script", 74),
+        ("./missing {name}", "not found", 74),
+        ("./waits {name}", "no answer within 1 s", 74),
+        ("nonsense", "nonsense is none of ssh2, ssh, local, and no command with arguments", 2),
+    ];
+    let tools = ["host-probe <plan.jsonl", "part-push <plan.jsonl", "dgl-spawn --no-push-check <job.jsonl", "dgl-reap --list <plan.jsonl"];
+    for (template, said, status) in table {
+        for tool in tools {
+            let got = sh(&folder, &format!("{tool} --connect '{template}' --connect-timeout 1s"));
+            assert_eq!(got.status, status, "{template}: {tool}: {}", got.err);
+            assert!(got.err.contains(said), "{template}: {tool}: {}", got.err);
+            assert!(!folder.join("ws").exists(), "{template}: {tool}");
+        }
+    }
+}
+
+#[test]
+fn local_and_underscores() {
+    let folder = scratch("local-connect");
+    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    let script = "ipconf-check --default_port 31000 --num_servers 2 ip.txt | host-probe --connect local --num_servers 2 --connect_timeout 5s |
+        dgl-env --role worker --workspace \"$PWD\" --master_port 31100 -- sh -c 'echo $MASTER_PORT' | dgl-spawn --connect local --no_preflight --format human";
+    let ran = sh(&folder, script);
+    assert_eq!((ran.status, ran.out.as_str()), (0, "[127.0.0.1 worker 0] 31100\n"), "{}", ran.err);
+    // the command line beats the environment
+    let beaten = sh(&folder, "export DGL_TOOLS_CONNECT='false {name}'; ipconf-check ip.txt | host-probe --connect local >/dev/null");
+    assert_eq!(beaten.status, 0, "{}", beaten.err);
+    let taken = sh(&folder, "export DGL_TOOLS_CONNECT='false {name}'; ipconf-check ip.txt | host-probe >/dev/null");
+    assert_eq!(taken.status, 74, "{}", taken.err);
+}
+
+#[test]
+fn some_hosts_only_on_real_hosts() {
+    let folder = scratch("some");
+    let cluster = Cluster::up("some", 3);
+    partition(&folder, 3);
+    ip_config(&folder, 3);
+    let plan = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace /srv/job --script-folder code >plan.jsonl; part-push <plan.jsonl >pushed.jsonl";
+    let pushed = cluster.sh(&folder, plan);
+    assert_eq!(pushed.status, 0, "{}", pushed.err);
+    let there = |host: u32, file: &str| cluster.0.join(format!("h{host}/srv/job/{file}")).exists();
+
+    // to one host again
+    cluster.sh(&folder, "for k in 1 2 3; do ssh h$k rm -r /srv/job/code; done");
+    let again = cluster.sh(&folder, "part-push --host 1 <plan.jsonl | jq -c 'select(.type==\"pushed\") | .host' | sort -u");
+    assert_eq!(again.out, "1\n", "{}", again.err);
+    assert_eq!([1, 2, 3].map(|host| there(host, "code/run it.sh")), [false, true, false]);
+    let two = cluster.sh(
+        &folder,
+        "part-push --host 0,2 --dry-run <plan.jsonl | grep -c 'run it.sh'; part-push --host 0 --host 2 <plan.jsonl >/dev/null",
+    );
+    assert_eq!((two.status, two.out.as_str()), (0, "2\n"), "{}", two.err);
+    assert_eq!([1, 2, 3].map(|host| there(host, "code/run it.sh")), [true, true, true]);
+
+    // one host probed, the others as they were; no other host is even logged in to
+    cluster.call(&["stop", "3"]);
+    let probed = cluster.sh(&folder, "ipconf-check ip.txt | host-probe --host 1 | jq -c '[.id, has(\"cpus\")]'");
+    assert_eq!((probed.status, probed.out.as_str()), (0, "[0,false]\n[1,true]\n[2,false]\n"), "{}", probed.err);
+    cluster.call(&["start", "3"]);
+    let one =
+        cluster.sh(&folder, "dgl-env --role worker -- sh -c 'echo $RANK of $WORLD_SIZE' <pushed.jsonl | dgl-spawn --host 2 --format human");
+    assert_eq!((one.status, one.out.as_str()), (0, "[10.77.0.3 worker 2] 2 of 3\n"), "{}", one.err);
+
+    // holes: never by chance, and with --partial on purpose, said once
+    let tools = [("plan.jsonl", "host-probe"), ("plan.jsonl", "part-push"), ("job.jsonl", "dgl-spawn"), ("plan.jsonl", "dgl-reap --list")];
+    cluster.sh(&folder, "dgl-env --role worker -- true <pushed.jsonl >job.jsonl");
+    for (stream, tool) in tools {
+        let holes = format!("jq -c 'select(.type!=\"host\" or .id!=0) | select(.host!=0)' {stream} | {tool}");
+        let refused = cluster.sh(&folder, &holes);
+        assert_eq!((refused.status, refused.out.as_str()), (65, ""), "{tool}: {}", refused.err);
+        assert!(refused.err.contains("1 of 3 host records are missing, the first is 0"), "{tool}: {}", refused.err);
+        let taken = cluster.sh(&folder, &format!("{holes} --partial"));
+        assert_eq!((taken.status, taken.err.matches("--partial:").count()), (0, 1), "{tool}: {}", taken.err);
+        let name = tool.split(' ').next().unwrap();
+        let unknown = cluster.sh(&folder, &format!("{tool} --host 1,7,9 <{stream}"));
+        assert_eq!((unknown.status, unknown.out.as_str()), (2, ""), "{tool}: {}", unknown.err);
+        for id in [7, 9] {
+            assert!(unknown.err.contains(&format!("{name}: --host: there is no host {id} in the stream")), "{tool}: {}", unknown.err);
+        }
+    }
+    for planner in ["part-map --workspace /w --partial", "dgl-env --workspace /w --partial --role worker -- true"] {
+        assert_eq!(cluster.sh(&folder, &format!("{planner} <plan.jsonl")).status, 2, "{planner}");
+    }
+
+    // all jobs of this user, on one host and then on the others
+    let two = "dgl-env --role worker -- sleep 300 <pushed.jsonl >sleep.jsonl
+        dgl-spawn --job a <sleep.jsonl >a.jsonl & a=$!; dgl-spawn --job b <sleep.jsonl >b.jsonl & b=$!
+        for job in a b; do until [ \"$(grep -cs '\"started\"' $job.jsonl)\" = 3 ]; do sleep 0.05; done; done
+        ipconf-check ip.txt | dgl-reap --all --host 1 | jq -r 'select(.type==\"reaped\") | \"\\(.host) \\(.job)\"' | sort
+        wait $a; echo $?; wait $b; echo $?";
+    let reaped = cluster.sh(&folder, two);
+    assert!(reaped.out.starts_with("1 a\n1 b\n") && !reaped.out.contains("\n0\n"), "{}{}", reaped.out, reaped.err);
+    cluster.assert_clean();
+}
+
+#[test]
+fn what_ssh_is_told_on_real_hosts() {
+    let folder = scratch("ssh-config");
+    let cluster = Cluster::up("ssh-config", 3);
+    ip_config(&folder, 3);
+    let user = sh(&folder, "id -un").out.trim().to_owned();
+    let probe = "ipconf-check ip.txt | host-probe --host 1,2 --connect-timeout 5s >/dev/null";
+
+    // the environment, each variable by what a wrong value does, and that the flag beats it
+    let wrong_key = "ssh-keygen -q -t ed25519 -N '' -f /tmp/wrong </dev/null";
+    assert_eq!(cluster.sh(&folder, wrong_key).status, 0);
+    let table = [
+        ("DGL_TOOLS_SSH_PORT=1", "10.77.0.2:1", "--ssh-port 22"),
+        ("DGL_TOOLS_SSH_USERNAME=nobody-there", "login refused for nobody-there", &format!("--ssh-username {user}")),
+        ("DGL_TOOLS_IDENTITY=/tmp/wrong", "/tmp/wrong", "--identity ~/.ssh/id_ed25519"),
+    ];
+    for (variable, said, flag) in table {
+        let wrong = cluster.sh(&folder, &format!("export {variable}; {probe}"));
+        assert_eq!((wrong.status, wrong.err.contains(said)), (74, true), "{variable}: {}", wrong.err);
+        for connect in ["ssh", "ssh2"] {
+            let right = cluster.sh(
+                &folder,
+                &format!("export {variable} DGL_TOOLS_CONNECT={connect}; {}", probe.replace("--host", &format!("{flag} --host"))),
+            );
+            assert_eq!(right.status, 0, "{variable}, {connect} {flag}: {}", right.err);
+        }
+    }
+
+    // an ssh_config: another port, another user, the key under another name; a jump host
+    let second = "ssh h2 '\"$(command -v sshd || echo /usr/sbin/sshd)\" -f '$LAB'/h2/sshd_config -o PidFile=none -p 2222'";
+    let started = cluster.sh(&folder, &format!("LAB='{}'; {second}", cluster.0.display()));
+    assert_eq!(started.status, 0, "{}", started.err);
+    soon("sshd listens on port 2222", || cluster.sh(&folder, "ssh h2 grep -q :08AE /proc/net/tcp").status == 0);
+    let config = format!("Host 10.77.0.2\n  Port 2222\n  User {user}\n  HostKeyAlias h2\nHost 10.77.0.3\n  ProxyJump 10.77.0.2\n");
+    std::fs::write(folder.join("config"), config).unwrap();
+    let told = "ipconf-check ip.txt | dgl-env --role worker --workspace /srv -- sh -c 'echo $SSH_CONNECTION | cut -d\" \" -f1,4' |
+                dgl-spawn --format human --ssh-config config";
+    let ssh = cluster.sh(&folder, &format!("{told} --host 1,2 --connect ssh | sort"));
+    let both = "[10.77.0.2 worker 1] 10.77.0.1 2222\n[10.77.0.3 worker 2] 10.77.0.2 22\n";
+    assert_eq!((ssh.status, ssh.out.as_str()), (0, both), "{}", ssh.err);
+    let ssh2 = cluster.sh(&folder, &format!("{told} --host 1 --connect ssh2"));
+    assert_eq!((ssh2.status, ssh2.out.as_str()), (0, "[10.77.0.2 worker 1] 10.77.0.1 2222\n"), "{}", ssh2.err);
+    let beyond = cluster.sh(&folder, &format!("{told} --host 1,2 --connect ssh2"));
+    assert_eq!((beyond.status, beyond.out.as_str()), (74, ""), "{}", beyond.err);
+    assert!(
+        beyond.err.contains("host 2 (10.77.0.3): ssh_config has proxyjump") && beyond.err.contains("use --connect ssh"),
+        "{}",
+        beyond.err
+    );
+    assert!(beyond.err.contains("nothing was started"), "{}", beyond.err);
+}
