@@ -1,4 +1,4 @@
-# make build | check | test | demo | bench | install | uninstall | clean
+# make build | check | test | test-versions | demo | bench | install | uninstall | clean
 PREFIX ?= /usr/local
 MANDIR ?= $(PREFIX)/share/man
 DESTDIR ?=
@@ -24,13 +24,20 @@ check:
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	shellcheck tools/dgl-copy/dgl-copy tools/dgl-launch/dgl-launch
 	shellcheck -s sh common/src/remote/job.sh tools/*/src/host.sh tests/need.sh
-	shellcheck tests/cluster/cluster.sh tests/dgl/python.sh tests/demo.sh .ci/run
+	shellcheck tests/cluster/cluster.sh tests/dgl/python.sh tests/dgl/version.sh tests/demo.sh .ci/run
 	mandoc -T lint -W warning $(TOOLS:%=man/%.1) man/dgl-tools.7
 
 test:
 	tests/need.sh
 	cargo build --workspace --locked
 	$(RUN_TESTS)
+
+# All of DGL_VERSIONS, on real hosts; 1.1.3 and 2.1.0 can be had too.
+DGL_VERSIONS ?= 0.5.3 0.6.1 0.9.1 1.0.4
+test-versions:
+	tests/need.sh
+	cargo build --workspace --locked
+	DGL_VERSIONS="$(DGL_VERSIONS)" cargo test -p dgl-tools-tests --test versions -- --ignored --nocapture
 
 demo:
 	tests/need.sh
@@ -54,4 +61,4 @@ uninstall:
 clean:
 	cargo clean
 
-.PHONY: build check test demo bench install uninstall clean
+.PHONY: build check test test-versions demo bench install uninstall clean

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Loads one partition as a DGL server does: load.py PART_CONFIG NUM_PARTS PART_ID, from the workspace.
+"""Loads one partition as a DGL server does: load.py PART_CONFIG NUM_PARTS [PART_ID], from the workspace; else partition RANK.
 
 Shows whether what was copied to a host can be used there. DGL looks for some of the files relative to the working
 directory, so that is part of the question.
@@ -14,9 +14,10 @@ import dgl
 
 
 def main():
-    if len(sys.argv) != 4:
-        sys.exit("usage: load.py PART_CONFIG NUM_PARTS PART_ID")
-    part_config, num_parts, part_id = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    if len(sys.argv) not in (3, 4):
+        sys.exit("usage: load.py PART_CONFIG NUM_PARTS [PART_ID]")
+    part_config, num_parts = sys.argv[1], int(sys.argv[2])
+    part_id = int(sys.argv[3] if len(sys.argv) == 4 else os.environ["RANK"])
     graph, _, _, book, *_ = dgl.distributed.load_partition(part_config, part_id)
     if book.num_partitions() != num_parts:
         sys.exit(f"{part_config}: {book.num_partitions()} parts, not {num_parts}")
