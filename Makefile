@@ -3,17 +3,9 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe part-map part-push dgl-env dgl-spawn dgl-reap
 
-# Building OpenSSL takes minutes; where the system has its headers, they are used.
-ifeq ($(shell pkg-config --exists openssl 2>/dev/null && echo yes),yes)
-export OPENSSL_NO_VENDOR = 1
-endif
-
-# cargo-nextest where it is there: its one summary line is easier to read than a page of them.
-ifeq ($(shell cargo nextest --version >/dev/null 2>&1 && echo yes),yes)
-RUN_TESTS = cargo nextest run --workspace --no-fail-fast
-else
-RUN_TESTS = cargo test --workspace --no-fail-fast
-endif
+# Building OpenSSL takes minutes; where the system has its headers, they are used. Asked anew for each line of a recipe, because
+# tests/need.sh may have just installed them.
+export OPENSSL_NO_VENDOR ?= $(shell pkg-config --exists openssl 2>/dev/null && echo 1 || echo 0)
 
 build:
 	cargo build --release --locked
@@ -27,12 +19,12 @@ check:
 test:
 	tests/need.sh
 	cargo build --workspace --locked
-	$(RUN_TESTS)
+	tests/run.sh $(TESTS)
 
 demo:
 	tests/need.sh
 	cargo build --release --locked
-	tests/demo.sh
+	@tests/demo.sh
 
 bench: build
 	tests/bench/planners.sh

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The whole path on this machine: builds the tools, starts 4 hosts, partitions a graph with DGL, copies it over ssh, trains on
-# all hosts, shows the result, takes all down, and shows that nothing is left.
+# The whole path on this machine, with the tools that `make demo` has built: starts 4 hosts, partitions a graph with DGL, copies it
+# over ssh, trains on all hosts, shows the result, takes all down, and shows that nothing is left.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -15,17 +15,14 @@ end() {
     rm -rf "$work"
     exit "$status"
 }
+target=${CARGO_TARGET_DIR:-target}
+case $target in /*) ;; *) target=$root/$target ;; esac
+PATH=$target/release:$PATH
 trap end EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
 say() { printf '\n== %s\n' "$*"; }
-
-say "Building the tools"
-cargo build --release
-target=${CARGO_TARGET_DIR:-target}
-case $target in /*) bin=$target/release ;; *) bin=$root/$target/release ;; esac
-PATH=$bin:$PATH
 
 say "Looking for a Python with DGL and torch (the first time this takes minutes)"
 python=$(tests/dgl/python.sh)
