@@ -22,6 +22,15 @@ trap end EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
+# The lines of trainer 0 as they come, out of the records of dgl-spawn; Ctrl-C is dgl-spawn's, and what it says then is still read.
+losses() (
+    trap '' INT
+    # shellcheck disable=SC2016 # jq's variables
+    jq --unbuffered -rn 'foreach inputs as $r (null;
+        if $r.type == "process" and $r.role == "trainer" and $r.rank == 0 then $r.id else . end;
+        select($r.type == "output" and $r.id == . and ($r.line | test("loss"))) | "  " + $r.line)'
+)
+
 say() { printf '\n== %s\n' "$*"; }
 
 say "Looking for a Python with DGL and torch (the first time this takes minutes)"
@@ -45,15 +54,12 @@ say "Copying it over ssh: ipconf-check | part-map | part-push"
 jq -rs 'map(select(.type == "pushed")) | "\(length) files, \(map(.sent_bytes // 0) | add) bytes sent"' pushed.jsonl
 
 say "Training on 4 hosts, 2 trainers, 2 servers and 1 sampler a trainer: host-probe | dgl-env | dgl-spawn"
+echo "What trainer 0 says:"
 "$cluster" exec 1 sh -c "ipconf-check --num-servers 2 ip_config.txt |
     host-probe --num-servers 2 --workspace /srv/job --python '$python' |
     dgl-env --workspace /srv/job --part-config data/g.json --num-trainers 2 --num-samplers 1 --num-servers 2 \
         -- '$python' code/train.py --ip-config ip_config.txt --part-config data/g.json |
-    dgl-spawn >job.jsonl"
-
-say "What trainer 0 said"
-jq -r --slurp '(map(select(.type == "process" and .role == "trainer" and .rank == 0)) | .[0].id) as $id |
-    .[] | select(.type == "output" and .id == $id) | .line' job.jsonl | grep loss | tail -6
+    dgl-spawn" | losses
 
 say "What is left on the hosts: processes, files in /dev/shm"
 if "$cluster" left; then

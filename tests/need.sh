@@ -18,7 +18,7 @@ is_debian_12() { (. /etc/os-release && [ "$ID-${VERSION_ID:-}" = debian-12 ]) 2>
 links() { echo 'int main(void) { return 0; }' | cc -x c -o /dev/null - 2>/dev/null; }
 
 if ! has cargo; then
-  echo "need.sh: there is no cargo in PATH: install Rust 1.88 or later, as https://rustup.rs says" >&2
+  echo "need.sh: there is no cargo in PATH: install Rust 1.88 or later, with rustup" >&2
   exit 69
 fi
 need cc gcc

@@ -78,9 +78,10 @@ check_machine() {
     need setsid util-linux
     need setpriv util-linux
     [[ $(unshare --help) == *--map-current-user* ]] || die "unshare is too old: a newer util-linux is needed" 69
-    unshare "${unshare_user[@]}" -n -m -p --fork true 2>/dev/null && return
-    [ "$(id -u)" = 0 ] && die "this container may not make namespaces: give it docker run --privileged" 69
-    die "namespaces are forbidden to ordinary users here: be root, or set sysctl kernel.unprivileged_userns_clone=1 (Debian), kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu)" 69
+    local why
+    why=$(unshare "${unshare_user[@]}" -n -m -p --fork true 2>&1) && return
+    [ "$(id -u)" = 0 ] && die "this container may not make namespaces ($why): give it docker run --privileged" 69
+    die "ordinary users may not make namespaces here ($why): be root, or set sysctl kernel.unprivileged_userns_clone=1 (Debian), kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), user.max_user_namespaces=10000 (Red Hat)" 69
 }
 
 # The pid may have gone to a stranger since: only a switch of this very state folder counts.
