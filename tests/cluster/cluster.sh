@@ -110,7 +110,7 @@ enter() { # K NSENTER-ARG...
 }
 
 # The switch reads its orders from a fifo. A dead switch would block the writer for ever.
-order() { timeout 5 tee "$LAB/ctl" <<<"$*" >/dev/null || die "the switch does not answer, see $LAB/log" 1; }
+order() { timeout 30 tee "$LAB/ctl" <<<"$*" >/dev/null || die "the switch does not answer, see $LAB/log" 1; }
 
 within() { # SECONDS CMD... : try CMD until it succeeds
     local end=$((SECONDS + $1))
@@ -121,7 +121,7 @@ within() { # SECONDS CMD... : try CMD until it succeeds
 }
 
 await_sshd() { # sshd writes its pid file once it listens
-    within 10 test -s "$LAB/h$1/sshd.pid" && return
+    within 30 test -s "$LAB/h$1/sshd.pid" && return
     cat "$LAB/log" "$LAB/h$1/log" "$LAB/h$1/sshd.log" >&2 2>/dev/null || true
     die "host $1 did not start" 1
 }
@@ -156,7 +156,7 @@ up() {
     mkfifo ctl
     trap 'down' EXIT # a half-started cluster is of no use
     setsid unshare "${unshare_user[@]}" -n -m -p --fork --kill-child "$me" switch "$LAB" >log 2>&1 </dev/null &
-    within 10 is_up || { cat log >&2; die "the switch did not start" 1; }
+    within 30 is_up || { cat log >&2; die "the switch did not start" 1; }
     for ((k = 1; k <= n; k++)); do order start "$k"; done
     for ((k = 1; k <= n; k++)); do await_sshd "$k"; done
     trap - EXIT
@@ -204,7 +204,7 @@ stop() {
     check_host "${1:-}"
     pid=$(host_pid "$1") || return 0
     kill -KILL "$pid" # the kernel ends the rest of its namespace before this pid is gone
-    within 10 is_gone "$pid" || die "host $1 does not end" 1
+    within 30 is_gone "$pid" || die "host $1 does not end" 1
 }
 
 start() {
@@ -219,14 +219,14 @@ cut_link() {
     check_host "${1:-}"
     host_pid "$1" >/dev/null || die "host $1 is stopped"
     order link "$1" down
-    within 5 has_no_link "$1" || die "the link of host $1 is still up" 1
+    within 30 has_no_link "$1" || die "the link of host $1 is still up" 1
 }
 
 mend_link() {
     check_host "${1:-}"
     host_pid "$1" >/dev/null || die "host $1 is stopped"
     order link "$1" up
-    within 5 has_link "$1" || die "the link of host $1 is still down" 1
+    within 30 has_link "$1" || die "the link of host $1 is still down" 1
 }
 
 left() {
@@ -258,7 +258,7 @@ down() {
     if is_up; then
         read -r pid <"$LAB/pid"
         kill -KILL "$pid"
-        within 20 is_gone "$pid" || die "the switch, pid $pid, does not end" 1
+        within 30 is_gone "$pid" || die "the switch, pid $pid, does not end" 1
     fi
     rm -rf "$LAB"/h[0-9]*/{srv,tmp} "$LAB/pid" "$LAB/ctl" # logs and keys stay
 }
