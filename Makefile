@@ -23,7 +23,7 @@ test:
 
 demo:
 	tests/need.sh
-	cargo build --release --locked
+	cargo build --workspace --locked
 	@tests/demo.sh
 
 bench: build

@@ -17,7 +17,7 @@ end() {
 }
 target=${CARGO_TARGET_DIR:-target}
 case $target in /*) ;; *) target=$root/$target ;; esac
-PATH=$target/release:$PATH
+PATH=$target/debug:$PATH
 trap end EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
