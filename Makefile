@@ -3,8 +3,8 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe part-map part-push dgl-env dgl-spawn dgl-reap
 
-# Building OpenSSL takes minutes; where the system has its headers, they are used. Asked anew for each line of a recipe, because
-# tests/need.sh may have just installed them.
+# Building OpenSSL takes minutes; where the system has its headers, they are used. Asked anew for each target, because `need`
+# may have just installed them.
 export OPENSSL_NO_VENDOR ?= $(shell pkg-config --exists openssl 2>/dev/null && echo 1 || echo 0)
 
 build:
@@ -16,13 +16,14 @@ check:
 	shellcheck -s sh common/src/remote/job.sh tools/*/src/host.sh tests/need.sh
 	shellcheck tests/cluster/cluster.sh tests/dgl/python.sh tests/demo.sh .ci/run
 
-test:
-	tests/need.sh
+need:
+	@tests/need.sh
+
+test: need
 	cargo build --workspace --locked
 	tests/run.sh $(TESTS)
 
-demo:
-	tests/need.sh
+demo: need
 	cargo build --workspace --locked
 	@tests/demo.sh
 
@@ -36,4 +37,4 @@ install: build
 clean:
 	cargo clean
 
-.PHONY: build check test demo bench install clean
+.PHONY: build check need test demo bench install clean
