@@ -4,17 +4,9 @@ MANDIR ?= $(PREFIX)/share/man
 DESTDIR ?=
 TOOLS = ipconf-check host-probe part-map part-push dgl-env dgl-spawn dgl-reap
 
-# Building OpenSSL takes minutes; where the system has its headers, they are used.
-ifeq ($(shell pkg-config --exists openssl 2>/dev/null && echo yes),yes)
-export OPENSSL_NO_VENDOR = 1
-endif
-
-# cargo-nextest where it is there: its one summary line is easier to read than a page of them.
-ifeq ($(shell cargo nextest --version >/dev/null 2>&1 && echo yes),yes)
-RUN_TESTS = cargo nextest run --workspace --no-fail-fast
-else
-RUN_TESTS = cargo test --workspace --no-fail-fast
-endif
+# Building OpenSSL takes minutes; where the system has its headers, they are used. Asked anew for each target, because `need`
+# may have just installed them.
+export OPENSSL_NO_VENDOR ?= $(shell pkg-config --exists openssl 2>/dev/null && echo 1 || echo 0)
 
 build:
 	cargo build --release --locked
@@ -24,25 +16,27 @@ check:
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	shellcheck tools/dgl-copy/dgl-copy tools/dgl-launch/dgl-launch
 	shellcheck -s sh common/src/remote/job.sh tools/*/src/host.sh tests/need.sh
-	shellcheck tests/cluster/cluster.sh tests/dgl/python.sh tests/dgl/version.sh tests/demo.sh .ci/run
+	shellcheck tests/cluster/cluster.sh tests/dgl/python.sh tests/dgl/version.sh tests/demo.sh tests/run.sh .ci/run
 	mandoc -T lint -W warning $(TOOLS:%=man/%.1) man/dgl-tools.7
 
-test:
-	tests/need.sh
+need:
+	@tests/need.sh
+need-test:
+	@tests/need.sh test
+
+test: need-test
 	cargo build --workspace --locked
-	$(RUN_TESTS)
+	tests/run.sh $(TESTS)
 
 # All of DGL_VERSIONS, on real hosts; 1.1.3 and 2.1.0 can be had too.
 DGL_VERSIONS ?= 0.5.3 0.6.1 0.9.1 1.0.4
-test-versions:
-	tests/need.sh
+test-versions: need-test
 	cargo build --workspace --locked
 	DGL_VERSIONS="$(DGL_VERSIONS)" cargo test -p dgl-tools-tests --test versions -- --ignored --nocapture
 
-demo:
-	tests/need.sh
-	cargo build --release --locked
-	tests/demo.sh
+demo: need
+	cargo build --workspace --locked
+	@tests/demo.sh
 
 bench: build
 	tests/bench/planners.sh
@@ -61,4 +55,4 @@ uninstall:
 clean:
 	cargo clean
 
-.PHONY: build check test test-versions demo bench install uninstall clean
+.PHONY: build check need need-test test test-versions demo bench install uninstall clean

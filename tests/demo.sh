@@ -1,6 +1,6 @@
 #!/bin/bash
-# The whole path on this machine: builds the tools, starts 4 hosts, partitions a graph with DGL, copies it over ssh, trains on
-# all hosts, shows the result, takes all down, and shows that nothing is left.
+# The whole path on this machine, with the tools that `make demo` has built: starts 4 hosts, partitions a graph with DGL, copies it
+# over ssh, trains on all hosts, shows the result, takes all down, and shows that nothing is left.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -15,17 +15,24 @@ end() {
     rm -rf "$work"
     exit "$status"
 }
+target=${CARGO_TARGET_DIR:-target}
+case $target in /*) ;; *) target=$root/$target ;; esac
+PATH=$target/debug:$PATH
 trap end EXIT
+trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-say() { printf '\n== %s\n' "$*"; }
+# The lines of trainer 0 as they come, out of the records of dgl-spawn; Ctrl-C is dgl-spawn's, and what it says then is still read.
+losses() (
+    trap '' INT
+    # shellcheck disable=SC2016 # jq's variables
+    jq --unbuffered -rn 'foreach inputs as $r (null;
+        if $r.type == "process" and $r.role == "trainer" and $r.rank == 0 then $r.id else . end;
+        select($r.type == "output" and $r.id == . and ($r.line | test("loss"))) | "  " + $r.line)'
+)
 
-say "Building the tools"
-cargo build --release
-target=${CARGO_TARGET_DIR:-target}
-case $target in /*) bin=$target/release ;; *) bin=$root/$target/release ;; esac
-PATH=$bin:$PATH
+say() { printf '\n== %s\n' "$*"; }
 
 say "Looking for a Python with DGL and torch (the first time this takes minutes)"
 python=$(tests/dgl/python.sh)
@@ -48,15 +55,12 @@ say "Copying it over ssh: ipconf-check | part-map | part-push"
 jq -rs 'map(select(.type == "pushed")) | "\(length) files, \(map(.sent_bytes // 0) | add) bytes sent"' pushed.jsonl
 
 say "Training on 4 hosts, 2 trainers, 2 servers and 1 sampler a trainer: host-probe | dgl-env | dgl-spawn"
+echo "The loss, as trainer 0 tells it, once all processes have loaded torch:"
 "$cluster" exec 1 sh -c "ipconf-check --num-servers 2 ip_config.txt |
     host-probe --num-servers 2 --workspace /srv/job --python '$python' |
     dgl-env --workspace /srv/job --part-config data/g.json --num-trainers 2 --num-samplers 1 --num-servers 2 \
         -- '$python' code/train.py --ip-config ip_config.txt --part-config data/g.json |
-    dgl-spawn >job.jsonl"
-
-say "What trainer 0 said"
-jq -r --slurp '(map(select(.type == "process" and .role == "trainer" and .rank == 0)) | .[0].id) as $id |
-    .[] | select(.type == "output" and .id == $id) | .line' job.jsonl | grep loss | tail -6
+    dgl-spawn" | losses
 
 say "What is left on the hosts: processes, files in /dev/shm"
 if "$cluster" left; then

@@ -1,13 +1,30 @@
 #!/bin/sh
-# Sees to it that the system packages are there that building, testing and rehearsing need. As root on a Debian it installs what is
-# missing; otherwise it names the one command that does.
+# Sees to it that the system packages are there that building, testing and rehearsing need. As root where there is apt it installs
+# what is missing; otherwise it names the one command that does. Exit status 69: something is missing still.
+#   need.sh        for a build and a rehearsal
+#   need.sh test   for the tests too
 set -eu
 PATH=$PATH:/usr/sbin:/sbin
 missing=
+
+has() { command -v "$1" >/dev/null 2>&1; }
 need() { # COMMAND PACKAGE
-  command -v "$1" >/dev/null 2>&1 || missing="$missing $2"
+  has "$1" || missing="$missing $2"
 }
+need_package() { # PACKAGE, one that has no command
+  [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ] || missing="$missing $1"
+}
+may_install() { [ "$(id -u)" = 0 ] && has apt-get; }
+# shellcheck disable=SC1091 # the system's file
+is_debian_12() { (. /etc/os-release && [ "$ID-${VERSION_ID:-}" = debian-12 ]) 2>/dev/null; }
+links() { echo 'int main(void) { return 0; }' | cc -x c -o /dev/null - 2>/dev/null; }
+
+if ! has cargo; then
+  echo "need.sh: there is no cargo in PATH: install Rust 1.88 or later, with rustup" >&2
+  exit 69
+fi
 need cc gcc
+links || missing="$missing libc6-dev"
 need make make
 need ssh openssh-client
 need sshd openssh-server
@@ -16,20 +33,54 @@ need pgrep procps
 need unshare util-linux
 need jq jq
 need busybox busybox
-need mandoc mandoc
-need tmux tmux
+if [ "${1:-}" = test ]; then
+  need mandoc mandoc
+  need tmux tmux
+  need chromium chromium
+fi
+
+# With these the system's OpenSSL is used; without them it is built from source, which takes minutes and the whole of Perl.
+if ! pkg-config --exists openssl 2>/dev/null; then
+  if may_install || ! perl -MFindBin -MFile::Compare -e 1 2>/dev/null; then
+    missing="$missing pkg-config libssl-dev"
+  fi
+fi
+
+# What tests/dgl/python.sh makes its venv with. Debian 12 has a torch (1.13, CPU only) and all that DGL needs: 100 MB, where
+# pip's torch brings CUDA.
+if [ -z "${PYTHON:-}" ]; then
+  if is_debian_12; then
+    for package in python3-venv python3-torch python3-scipy python3-networkx python3-psutil python3-requests python3-tqdm python3-numpy; do
+      need_package "$package"
+    done
+  elif ! python3 -c 'import venv, ensurepip' 2>/dev/null; then
+    missing="$missing python3-venv"
+  fi
+fi
+
 [ -n "$missing" ] || exit 0
-if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
-  echo "need.sh: packages are missing; install them first: sudo apt-get install -y$missing" >&2
+if ! has apt-get; then
+  echo "need.sh: packages are missing, by their Debian names:$missing" >&2
   exit 69
 fi
-# shellcheck disable=SC2086 # a word a package
+if ! may_install; then
+  echo "need.sh: packages are missing: sudo apt-get install -y --no-install-recommends$missing" >&2
+  exit 69
+fi
+
+echo "need.sh: installing$missing" >&2
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
 for try in 1 2 3; do
-  if apt-get -o DPkg::Lock::Timeout=600 update -q &&
-    DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -y -q --no-install-recommends $missing; then
+  # shellcheck disable=SC2086 # a word a package
+  if {
+    apt-get -o DPkg::Lock::Timeout=600 update &&
+      DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends $missing
+  } >"$log" 2>&1; then
     exit 0
   fi
+  tail -n 20 "$log" >&2
   echo "need.sh: apt-get failed, try $try of 3" >&2
-  sleep $((try * 5))
+  [ "$try" = 3 ] || sleep $((try * 5))
 done
 exit 69

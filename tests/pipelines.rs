@@ -105,16 +105,19 @@ fn on_real_hosts() {
 
     // nothing outlives a launcher that is killed, whatever session it went to
     let tree = "sh -c 'sleep 300 & setsid sh -c \"sleep 301 & sleep 302\" & sleep 303'";
+    let started = "until [ \"$(grep -c '\"started\"' out.jsonl)\" = 3 ]; do sleep 0.1; done";
     let kill9 = format!(
-        "<pushed.jsonl dgl-env --role worker -- {tree} >job.jsonl; dgl-spawn <job.jsonl >/dev/null & p=$!; sleep 3; kill -9 $p; wait $p"
+        "<pushed.jsonl dgl-env --role worker -- {tree} >job.jsonl; dgl-spawn <job.jsonl >out.jsonl & p=$!; {started} 2>/dev/null; kill -9 $p; wait $p"
     );
     assert_eq!(cluster.sh(&folder, &kill9).status, 137);
     cluster.assert_clean();
 
     // dgl-reap ends a job by its whole name
-    let reap = "dgl-spawn --job ab <job.jsonl >out.jsonl & p=$!; sleep 3; ipconf-check ip.txt | dgl-reap --job a >/dev/null; \
-                ipconf-check ip.txt | dgl-reap --list | grep -c '\"job\":\"ab\"'; ipconf-check ip.txt | dgl-reap --job ab >/dev/null; wait $p; echo \"status $?\"";
-    let reaped = cluster.sh(&folder, reap);
+    let reap = format!(
+        "rm -f out.jsonl; dgl-spawn --job ab <job.jsonl >out.jsonl & p=$!; {started} 2>/dev/null; ipconf-check ip.txt | dgl-reap --job a >/dev/null; \
+         ipconf-check ip.txt | dgl-reap --list | grep -c '\"job\":\"ab\"'; ipconf-check ip.txt | dgl-reap --job ab >/dev/null; wait $p; echo \"status $?\""
+    );
+    let reaped = cluster.sh(&folder, &reap);
     let found: u32 = reaped.out.lines().next().and_then(|line| line.parse().ok()).unwrap_or(0);
     assert!(found >= 3 && !reaped.out.contains("status 0"), "{}{}", reaped.out, reaped.err);
     cluster.assert_clean();

@@ -79,7 +79,7 @@ impl Cluster {
 
     /// Nothing is left on any host, soon.
     pub fn assert_clean(&self) {
-        for _ in 0..60 {
+        for _ in 0..240 {
             if self.call(&["left"]).status == 0 {
                 return;
             }

@@ -11,7 +11,6 @@ dgl=dgl==1.0.4
 
 die() { echo "python.sh: $1" >&2; exit 69; } # also from within $(...)
 answer() { echo "$1" >&3; exit 0; }
-as_root() { [ "$(id -u)" = 0 ]; }
 imports() { "$1" -c 'import dgl, torch'; }
 
 if [ -n "${PYTHON:-}" ]; then
@@ -22,9 +21,6 @@ fi
 
 # ---- the recipe: what the venv is made of -------------------------------------------------------------------------
 
-# Debian 12 has a torch (1.13, CPU only) and all that DGL needs: 100 MB, where pip's torch brings CUDA.
-debian=(python3-venv python3-torch python3-scipy python3-networkx python3-psutil python3-requests python3-tqdm python3-numpy)
-
 # shellcheck disable=SC1091 # the system's file
 is_debian_12() { (. /etc/os-release && [ "$ID-${VERSION_ID:-}" = debian-12 ] && [ -x /usr/bin/python3 ]) 2>/dev/null; }
 
@@ -32,12 +28,13 @@ is_debian_12() { (. /etc/os-release && [ "$ID-${VERSION_ID:-}" = debian-12 ] && 
 pip_python() {
     local name
     for name in python3.10 python3.11 python3.9 python3.8 python3.7 python3; do
-        "$name" -c 'import sys, venv; sys.exit(not (3, 7) <= sys.version_info < (3, 12))' 2>/dev/null && command -v "$name" && return
+        "$name" -c 'import sys, venv, ensurepip; sys.exit(not (3, 7) <= sys.version_info < (3, 12))' 2>/dev/null && command -v "$name" && return
     done
     die "DGL 1.0.4 needs a Python 3.7 to 3.11 with venv, and there is none in PATH: install one, or set PYTHON"
 }
 
 if is_debian_12; then
+    # torch and all that DGL needs are Debian's: need.sh has the list.
     base=/usr/bin/python3
     venv_options=(--system-site-packages)
     # --no-deps: they are Debian's, and pip would bring newer ones that do not fit its torch. packaging is imported by DGL
@@ -52,7 +49,7 @@ else
 fi
 
 # Another recipe or another interpreter is another venv.
-recipe="$base $("$base" --version) ${venv_options[*]} ${debian[*]} ${pip_options[*]}"
+recipe="$base $("$base" --version) ${venv_options[*]} ${pip_options[*]}"
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/dgl-tools
 venv=$cache/venv-${dgl/==/-}-$(cksum <<<"$recipe" | cut -d' ' -f1)
 python=$venv/bin/python3
@@ -61,29 +58,12 @@ is_made() { [ -e "$venv/complete" ] && "$python" -c ''; } # not an import: torch
 
 # ---- making it ----------------------------------------------------------------------------------------------------
 
-install_debian() {
-    local missing=() name try
-    for name in "${debian[@]}"; do
-        [ "$(dpkg-query -W -f='${db:Status-Status}' "$name" 2>/dev/null)" = installed ] || missing+=("$name")
-    done
-    [ ${#missing[@]} -gt 0 ] || return 0
-    as_root || die "packages are missing: sudo apt-get install --no-install-recommends ${missing[*]}"
-    for try in 1 2 3; do
-        apt-get -o DPkg::Lock::Timeout=600 update &&
-            DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends "${missing[@]}" &&
-            return
-        echo "python.sh: apt-get failed, try $try of 3"
-        sleep $((try * 5))
-    done
-    die "apt-get cannot install ${missing[*]}"
-}
-
 make_venv() {
     local new=$venv.new
     rm -rf "$new" # of a call that was interrupted
-    echo "python.sh: making $venv"
+    echo "python.sh: making $venv: minutes, this once"
     "$base" -m venv "${venv_options[@]}" "$new" || die "$base cannot make a venv"
-    "$new/bin/python3" -m pip install --retries 5 "${pip_options[@]}" || die "pip cannot install ${pip_options[*]} for $("$base" --version)"
+    "$new/bin/python3" -m pip install --quiet --retries 5 "${pip_options[@]}" || die "pip cannot install ${pip_options[*]} for $("$base" --version)"
     imports "$new/bin/python3" || die "what was installed in $new cannot be imported"
     # A venv's scripts (activate, pip) have its path in them.
     grep -rlIF "$new" "$new/bin" "$new/pyvenv.cfg" | xargs sed -i "s|$new|$venv|g"
@@ -97,7 +77,7 @@ if ! is_made; then
     exec 9>"$cache/lock"
     flock 9 # two calls at once: the second waits, and finds it made
     if ! is_made; then
-        if is_debian_12; then install_debian; fi
+        "$(dirname "$0")/../need.sh" || exit 69
         make_venv 9>&-
     fi
 fi
