@@ -20,7 +20,7 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 /// A record may hold the config of a graph with thousands of partitions (some 600 bytes each), but not all memory.
 const MAX_LINE: usize = 64 << 20;
 /// More records than a job of 10,000 hosts with 100 processes each has; `of` sizes memory here.
-const MAX_SET: u32 = 4_000_000;
+pub const MAX_SET: u32 = 4_000_000;
 /// Faults of the stream beyond these tell nothing new.
 const MAX_FAULTS: usize = 10;
 
