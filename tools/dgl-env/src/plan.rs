@@ -102,7 +102,11 @@ impl<'a> Plan<'a> {
             }
         }
         if let Some(dir) = workspace.as_ref().filter(|dir| !dir.starts_with('/')) {
-            let fault = Fault::usage("--workspace", format!("{dir} is not an absolute path"));
+            let problem = format!("{dir} is not an absolute path");
+            let fault = match args.workspace {
+                Some(_) => Fault::usage("--workspace", problem),
+                None => Fault::data("stdin: graph record: workspace", problem),
+            };
             report.push(fault.fix("it is the same folder on every host: begin it with / (or ~/)"));
         }
 
