@@ -218,6 +218,7 @@ fn warnings_name_what_disagrees_and_change_nothing() {
     let table = [
         ("", "-- python3 t.py --graph_name h", "the script's --graph_name h is not g"),
         ("", "'python3 t.py --ip_config other.txt'", "the script's --ip_config other.txt is not ip_config.txt"),
+        ("", "-- 'python3 t.py'", "leave out -- to have the hosts' shell read it"),
         ("", "--num-samplers 1 -- python3 t.py", "does not support samplers under Python 3.8"),
         ("OMP_NUM_THREADS=6", "--num-omp-threads 3 -- python3 t.py", "--num-omp-threads 3 is taken, not OMP_NUM_THREADS=6"),
     ];

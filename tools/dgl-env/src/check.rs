@@ -6,6 +6,7 @@ use crate::paths;
 use common::error::Fault;
 use common::record::{Graph, Host};
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::net::Ipv4Addr;
 
 /// A network card's name is at most 15 bytes (Linux, IFNAMSIZ).
@@ -75,10 +76,25 @@ pub fn master_port(host: &Host, port: u16, num_servers: u32) -> Option<Fault> {
 
 /// What the installed torch can do.
 pub fn torch(hosts: &[Host], launcher: Launcher) -> Option<Fault> {
-    let old = |host: &&Host| host.facts.torch.as_deref().and_then(version).is_some_and(|version| version < (1, 9, 0));
-    let host = hosts.iter().find(old).filter(|_| launcher == Launcher::Torchrun)?;
+    let host = hosts.iter().find(|host| below(&host.facts.torch, (1, 9, 0))).filter(|_| launcher == Launcher::Torchrun)?;
     let problem = format!("torch {} has no torchrun: it came with 1.9", host.facts.torch.as_deref().unwrap_or_default());
     Some(Fault::data(host.place(), problem).fix("take --launcher torch-launch, or direct"))
+}
+
+/// A torch of before 2.0 under Python 3.11 or later: its launcher stumbles over its own default (`'NoneType' object has no attribute 'get'`).
+pub fn redirects(hosts: &[Host], launcher: Launcher, launcher_args: &[OsString]) -> Option<String> {
+    let given = launcher_args.iter().any(|arg| arg.to_str().is_some_and(|arg| arg.starts_with("--redirects")));
+    if launcher == Launcher::Direct || given {
+        return None;
+    }
+    let stumbles = |host: &&Host| at_least(&host.facts.python, (3, 11, 0)) && below(&host.facts.torch, (2, 0, 0));
+    let host = hosts.iter().find(stumbles)?;
+    let torch = host.facts.torch.as_deref().unwrap_or_default();
+    Some(format!(
+        "the launcher of torch {torch} fails under Python 3.11 and later, which {} has, without --launcher-arg=--redirects=1 \
+         --launcher-arg=--tee=1",
+        host.place()
+    ))
 }
 
 /// The same number of trainers everywhere is what DGL's own data splitting reckons with.
@@ -93,10 +109,8 @@ pub fn unequal(trainers: &[u32]) -> Option<String> {
 
 /// DGL 0.6 has no samplers under Python 3.8 and later; its launch.py takes 0 in their place.
 pub fn samplers(hosts: &[Host], num_samplers: u32) -> Option<String> {
-    let at_least = |fact: &Option<String>, least| fact.as_deref().and_then(version).is_some_and(|version| version >= least);
-    let no_samplers = |host: &Host| {
-        at_least(&host.facts.dgl, (0, 6, 1)) && !at_least(&host.facts.dgl, (0, 7, 0)) && at_least(&host.facts.python, (3, 8, 0))
-    };
+    let dgl_0_6 = |host: &Host| at_least(&host.facts.dgl, (0, 6, 1)) && below(&host.facts.dgl, (0, 7, 0));
+    let no_samplers = |host: &Host| dgl_0_6(host) && at_least(&host.facts.python, (3, 8, 0));
     let host = hosts.iter().find(|host| num_samplers > 0 && no_samplers(host))?;
     Some(format!("DGL 0.6.1 does not support samplers under Python 3.8 and later, which {} has; say --num-samplers 0", host.place()))
 }
@@ -138,8 +152,7 @@ pub fn script(command: &UserCommand, job: &Job, hosts: &[Host]) -> Vec<String> {
         differs(&["graph_name"], name, &|theirs| theirs == name, "trainers look for a graph of the name that the partition config has");
     }
     // to 0.6.0 the script's initialize() says how many; later the environment does
-    let asks_script = |host: &Host| host.facts.dgl.as_deref().and_then(version).is_none_or(|version| version <= (0, 6, 0));
-    if hosts.iter().any(asks_script) {
+    if hosts.iter().any(|host| !at_least(&host.facts.dgl, (0, 6, 1))) {
         let why = "DGL to 0.6.0 believes the script, and the job waits for ever for processes that do not come";
         for (name, flag, count) in [("num_workers", "--num-samplers", job.num_samplers), ("num_servers", "--num-servers", job.num_servers)]
         {
@@ -164,8 +177,20 @@ fn option<'a>(args: &'a [Option<String>], names: &[&str]) -> Option<(&'a str, &'
     found
 }
 
+/// Whether a version is known, and that one or later.
+fn at_least(fact: &Option<String>, least: Version) -> bool {
+    fact.as_deref().and_then(version).is_some_and(|version| version >= least)
+}
+
+/// Whether a version is known, and before that one.
+fn below(fact: &Option<String>, limit: Version) -> bool {
+    fact.as_deref().and_then(version).is_some_and(|version| version < limit)
+}
+
+type Version = (u32, u32, u32);
+
 /// `1.0.4`, `0.6.0post1`, `1.13.0+cu117`; not `unknown`.
-fn version(text: &str) -> Option<(u32, u32, u32)> {
+fn version(text: &str) -> Option<Version> {
     let mut numbers = text.split('.').map(|part| {
         let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
         part[..digits].parse().ok()
@@ -176,7 +201,6 @@ fn version(text: &str) -> Option<(u32, u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::OsString;
 
     #[test]
     fn versions() {
@@ -193,6 +217,30 @@ mod tests {
         for (text, parsed) in table {
             assert_eq!(version(text), parsed, "{text}");
         }
+    }
+
+    #[test]
+    fn what_the_installed_versions_cannot_do() {
+        let on = |python: &str, torch: &str, dgl: &str| {
+            let mut host = Host::default();
+            (host.facts.python, host.facts.torch, host.facts.dgl) = (Some(python.into()), Some(torch.into()), Some(dgl.into()));
+            [host]
+        };
+        let refused = |torch_version: &str, launcher| torch(&on("3.8.1", torch_version, "0.6.1"), launcher).is_some();
+        assert!(
+            refused("1.8.2+cu111", Launcher::Torchrun) && !refused("1.8.2", Launcher::TorchLaunch) && !refused("1.8.2", Launcher::Direct)
+        );
+        assert!(!refused("1.9.0", Launcher::Torchrun) && !refused("unknown", Launcher::Torchrun));
+        let stumbles = |python: &str, torch: &str, launcher, args: &[&str]| {
+            redirects(&on(python, torch, "1.0.4"), launcher, &args.iter().map(OsString::from).collect::<Vec<_>>()).is_some()
+        };
+        assert!(stumbles("3.11.2", "1.13.0", Launcher::Torchrun, &[]) && stumbles("3.11.2", "1.13.0", Launcher::TorchLaunch, &["--tee=1"]));
+        assert!(!stumbles("3.11.2", "1.13.0", Launcher::Torchrun, &["--redirects=1", "--tee=1"]));
+        assert!(!stumbles("3.11.2", "1.13.0", Launcher::Direct, &[]) && !stumbles("3.11.2", "2.0.0", Launcher::Torchrun, &[]));
+        assert!(!stumbles("3.10.9", "1.13.0", Launcher::Torchrun, &[]));
+        let no_samplers = |python: &str, dgl: &str, count| samplers(&on(python, "1.9.1", dgl), count).is_some();
+        assert!(no_samplers("3.8.0", "0.6.1", 1) && !no_samplers("3.8.0", "0.6.1", 0));
+        assert!(!no_samplers("3.7.9", "0.6.1", 1) && !no_samplers("3.8.0", "0.7.2", 1) && !no_samplers("3.8.0", "0.5.3", 1));
     }
 
     fn warnings(command: &str, dgl: Option<&str>) -> String {

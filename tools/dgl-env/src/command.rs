@@ -238,6 +238,7 @@ mod tests {
         "python3 -c 'import torch' && python3 TORCH t.py RANK",
         "echo 'run python3 t.py' && A=B numactl -N0 python3 TORCH t.py RANK",
         "python3 TORCH 'my script.py' RANK # python3 u.py",
+        "python3 TORCH \\\n  t.py RANK \\\n  --lr 0.1",
     ];
 
     #[test]

@@ -17,6 +17,7 @@ use common::error::{Fault, Report};
 use common::jsonl::MAX_SET;
 use common::record::{Graph, Host, Process, Role};
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Where torch's rendezvous listens when nothing says otherwise; torchrun's own default.
@@ -181,10 +182,18 @@ impl<'a> Plan<'a> {
         if unknown(|host| host.facts.iface.is_some()) && self.hosts.len() > 1 && !self.env.sets("GLOO_SOCKET_IFNAME") {
             warnings.push("gloo may choose the wrong network card; put host-probe before dgl-env to name the right one".to_owned());
         }
+        if let UserCommand::Words(words) = &self.command
+            && words.len() == 1
+            && words[0].as_bytes().contains(&b' ')
+        {
+            let word = words[0].to_string_lossy();
+            warnings.push(format!("{word:?} is taken for the name of one program; leave out -- to have the hosts' shell read it"));
+        }
         if self.servers || self.trainers {
             let counts: Vec<u32> = self.of_hosts.iter().map(|trainers| trainers.count).collect();
             warnings.extend(check::unequal(&counts));
             warnings.extend(check::samplers(&self.hosts, self.args.num_samplers));
+            warnings.extend(check::redirects(&self.hosts, self.args.launcher, &self.args.launcher_arg).filter(|_| self.trainers));
             let job = check::Job {
                 workspace: self.workspace.as_deref(),
                 part_config: self.part_config.as_deref().unwrap_or_default(),

@@ -23,6 +23,8 @@ pub fn commands(text: &str) -> Option<Vec<Simple>> {
     while let Some(byte) = reader.peek() {
         match byte {
             b' ' | b'\t' => reader.at += 1,
+            // a line that goes on
+            b'\\' if reader.rest().starts_with(b"\\\n") => reader.at += 2,
             b'#' => reader.skip_comment(),
             b'\n' | b';' | b'&' | b'|' | b'(' | b')' => {
                 reader.at += 1;
@@ -196,6 +198,7 @@ mod tests {
             ("x=$(a \"b)\" $(c)) d", Some("<x=$>,d")),
             ("a *.x ~/b \\$c \"\\$d\\e\"", Some("a,<*.x>,<~/b>,$c,$d\\e")),
             ("ä 'ö ü'", Some("ä,ö ü")),
+            ("a \\\n  b\\\nc \\\n", Some("a,bc")),
             ("a 'b", None),
             ("a \"b", None),
             ("a $(b", None),
@@ -207,6 +210,19 @@ mod tests {
         ];
         for (text, words) in table {
             assert_eq!(shown(text).as_deref(), words, "{text}");
+        }
+    }
+
+    #[test]
+    fn any_text_is_read_to_its_end_or_not_at_all() {
+        let alphabet: Vec<char> = " '\"\\$(){`;#<\nä".chars().collect();
+        let mut texts = vec![String::new()];
+        for _ in 0..4 {
+            texts = texts.iter().flat_map(|text| alphabet.iter().map(move |c| format!("{text}{c}"))).collect();
+            for text in texts.iter().filter_map(|text| Some((text, commands(text)?))) {
+                let ends: Vec<usize> = text.1.iter().flatten().map(|word| word.end).collect();
+                assert!(ends.is_sorted() && ends.iter().all(|end| text.0.is_char_boundary(*end)), "{:?}", text.0);
+            }
         }
     }
 
