@@ -10,10 +10,9 @@
 //! A value that stands over several lines, as `jq .` prints it, is taken too, and goes on as one line.
 
 use crate::error::{Fault, Report};
-use crate::record::{FileCopy, Graph, Pushed, Record};
+use crate::record::{FileCopy, Graph, Pushed, Record, TYPES};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
@@ -21,7 +20,7 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 /// A record may hold the config of a graph with thousands of partitions (some 600 bytes each), but not all memory.
 const MAX_LINE: usize = 64 << 20;
 /// More records than a job of 10,000 hosts with 100 processes each has; `of` sizes memory here.
-const MAX_SET: u32 = 4_000_000;
+pub const MAX_SET: u32 = 4_000_000;
 /// Faults of the stream beyond these tell nothing new.
 const MAX_FAULTS: usize = 10;
 
@@ -36,25 +35,29 @@ struct Line {
     head: Head,
 }
 
-/// What every record shares; read first, then the record itself. A user's own record may mean something else by these names.
-#[derive(Deserialize)]
+/// What every record shares; read first, then the record itself.
+#[derive(Deserialize, Default)]
 struct Head {
     r#type: String,
-    #[serde(default, deserialize_with = "if_it_fits")]
     id: Option<u32>,
-    #[serde(default, deserialize_with = "if_it_fits")]
     of: Option<u32>,
-    #[serde(default, deserialize_with = "if_it_fits")]
     ok: Option<bool>,
-    #[serde(default, deserialize_with = "if_it_fits")]
     error: Option<String>,
-    #[serde(default, deserialize_with = "if_it_fits")]
     host: Option<u32>,
 }
 
-fn if_it_fits<'de, D: Deserializer<'de>, T: DeserializeOwned>(value: D) -> Result<Option<T>, D::Error> {
-    let value: &RawValue = Deserialize::deserialize(value)?;
-    Ok(serde_json::from_str(value.get()).ok())
+impl Head {
+    fn of(text: &[u8]) -> Result<Head, serde_json::Error> {
+        #[derive(Deserialize)]
+        struct Named {
+            r#type: String,
+        }
+        serde_json::from_slice(text).or_else(|error| match serde_json::from_slice(text) {
+            // a user's own record may mean something else by these names
+            Ok(Named { r#type }) if !TYPES.contains(&r#type.as_str()) => Ok(Head { r#type, ..Head::default() }),
+            _ => Err(error),
+        })
+    }
 }
 
 impl Stream {
@@ -76,7 +79,7 @@ impl Stream {
         loop {
             let begun = number + 1;
             let Some(text) = next_value(&mut input, &mut number)? else { break };
-            let head = serde_json::from_slice(&text).map_err(|error| not_a_record(begun, &error))?;
+            let head = Head::of(&text).map_err(|error| not_a_record(begun, &error))?;
             lines.push(Line { text, head });
         }
         let stream = Stream { lines, partial };

@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::plan::UserCommand;
+use crate::command::UserCommand;
 use clap::{Parser, ValueEnum};
 use common::error::{Fault, Report};
 use std::ffi::OsString;
@@ -17,12 +17,14 @@ use std::path::PathBuf;
   … | dgl-env --workspace /data/job --part-config data/g.json --num-trainers 2 \\
         --num-samplers 4 -- python3 code/train.py --lr 0.1 | dgl-spawn
   … | dgl-env --num-trainers 2 'source env.sh && python3 code/train.py'
+  … | dgl-env --num-trainers 8,8,4 --trainer-env 'CUDA_VISIBLE_DEVICES={local_rank}' \\
+        -- python3 code/train.py | dgl-spawn
   … | dgl-env --role worker -- python3 prepare.py | dgl-spawn"
 )]
 pub struct Args {
-    /// Trainers a host
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024), value_name = "N", required_unless_present = "role")]
-    pub num_trainers: Option<u32>,
+    /// Trainers a host; or one number a host, in the order of ip_config (with --launcher direct)
+    #[arg(long, value_parser = trainers, value_name = "N[,N…]", required_unless_present = "role")]
+    pub num_trainers: Option<Trainers>,
 
     /// Samplers a trainer; the trainer starts them itself
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1024), value_name = "N")]
@@ -32,16 +34,16 @@ pub struct Args {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "N")]
     pub num_servers: u16,
 
-    /// The folder of the job on every host [default: the graph record's]
+    /// The folder of the job on every host; ~/ is the hosts' home [default: the graph record's]
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
 
-    /// The partition config, relative to the workspace [default: the graph record's]
-    #[arg(long, value_name = "REL")]
+    /// The partition config, absolute or relative to the workspace [default: the graph record's]
+    #[arg(long, value_name = "PATH")]
     pub part_config: Option<PathBuf>,
 
-    /// The ip_config, relative to the workspace [default: the graph record's, else ip_config.txt]
-    #[arg(long, hide_short_help = true, value_name = "REL")]
+    /// The ip_config, absolute or relative to the workspace [default: the graph record's, else ip_config.txt]
+    #[arg(long, hide_short_help = true, value_name = "PATH")]
     pub ip_config: Option<PathBuf>,
 
     /// OpenMP threads of a server
@@ -53,18 +55,26 @@ pub struct Args {
     pub num_omp_threads: Option<u32>,
 
     /// Sparse formats that servers make of the graph: csc, coo, csr; link prediction wants csc,coo
-    #[arg(long, default_value = "csc", value_name = "LIST")]
+    #[arg(long, default_value = "csc", value_parser = graph_format, value_name = "LIST")]
     pub graph_format: String,
 
-    /// One more variable for every process; K alone takes its value from here
+    /// One more variable for every process, taken as it stands; K alone takes its value from here
     #[arg(long, value_name = "K=V|K")]
     pub env: Vec<OsString>,
+
+    /// The same for trainers, with {local_rank}, {rank} and {host} (its number) filled in; {{ and }} are braces
+    #[arg(long, hide_short_help = true, value_name = "K=V|K")]
+    pub trainer_env: Vec<OsString>,
+
+    /// The same for graph servers
+    #[arg(long, hide_short_help = true, value_name = "K=V|K")]
+    pub server_env: Vec<OsString>,
 
     /// Shell text that comes before the command, such as 'source env.sh'
     #[arg(long, value_name = "SHELL")]
     pub setup: Option<String>,
 
-    /// How trainers start: each by itself, or one process a host that starts them
+    /// How trainers start: each by itself, or by torch.distributed.run (DGL 2) or .launch (DGL to 1.1), once a host
     #[arg(long, hide_short_help = true, value_enum, default_value_t = Launcher::Direct, value_name = "direct|torchrun|torch-launch", hide_possible_values = true)]
     pub launcher: Launcher,
 
@@ -72,7 +82,7 @@ pub struct Args {
     #[arg(long, hide_short_help = true, allow_hyphen_values = true, value_name = "ARG")]
     pub launcher_arg: Vec<OsString>,
 
-    /// Give each directly started trainer --local_rank=N, as scripts of DGL 0.5 to 1.0 expect it
+    /// Give each trainer's script --local_rank=N, as those of DGL 0.5 to 1.0 expect it
     #[arg(long, hide_short_help = true)]
     pub local_rank_arg: bool,
 
@@ -121,6 +131,28 @@ pub enum RoleArg {
     Trainer,
     /// A plain process a host.
     Worker,
+}
+
+/// Trainers: one number for all hosts, or one a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trainers(pub Vec<u32>);
+
+/// More than processors in any machine that is sold; beyond it a number is a typing error.
+const MAX_TRAINERS: u32 = 1024;
+
+fn trainers(text: &str) -> Result<Trainers, String> {
+    let one = |word: &str| match word.parse() {
+        Ok(count @ 1..=MAX_TRAINERS) => Ok(count),
+        _ => Err(format!("{word:?} is not a number from 1 to {MAX_TRAINERS}")),
+    };
+    text.split(',').map(one).collect::<Result<_, _>>().map(Trainers)
+}
+
+fn graph_format(text: &str) -> Result<String, String> {
+    match text.split(',').find(|word| !["csc", "coo", "csr"].contains(word)) {
+        Some(word) => Err(format!("{word:?} is not csc, coo or csr; write them as csc,coo")),
+        None => Ok(text.to_owned()),
+    }
 }
 
 impl Args {

@@ -1,0 +1,296 @@
+//! The user's command, and the same with torch's launcher in it.
+
+use crate::args::Launcher;
+use crate::shell::{self, Word};
+use common::error::Fault;
+use common::quote;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+/// The user's command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UserCommand {
+    /// Exec'd as they are.
+    Words(Vec<OsString>),
+    /// For the user's shell.
+    Shell(String),
+}
+
+/// Where a Python program stands in a command: behind which word torch's launcher goes, and which word is the script (or the module
+/// behind `-m`).
+#[derive(Debug, PartialEq, Eq)]
+struct Program {
+    behind: usize,
+    script: usize,
+}
+
+impl UserCommand {
+    /// The command with torch's launcher in it, where `python3 SCRIPT` or `python3 -m MODULE` stands: behind the interpreter, as DGL's
+    /// launcher puts it, and behind its `-u`, which that one gives to torch.
+    pub fn under_torch(&self, torch: &[OsString]) -> Result<UserCommand, Fault> {
+        match self {
+            UserCommand::Words(words) => {
+                let at = program(&plain(words)).map_err(|problem| refused(&problem, shell_of(words)))?.behind + 1;
+                Ok(UserCommand::Words(words[..at].iter().chain(torch).chain(&words[at..]).cloned().collect()))
+            }
+            UserCommand::Shell(text) => {
+                let (command, program) = only_program(text).map_err(|problem| refused(&problem, false))?;
+                let words: String = torch.iter().map(|word| format!(" {}", quote::shown(word.as_bytes()))).collect();
+                Ok(UserCommand::Shell(inserted(text, command[program.behind].end, &words)))
+            }
+        }
+    }
+
+    /// The command with `--local_rank=N` behind the script, where torch's launcher of those days puts it; at its end where no
+    /// interpreter is among the words (`./train.py`).
+    pub fn with_local_rank(&self, local_rank: u32) -> Result<UserCommand, Fault> {
+        let word = format!("--local_rank={local_rank}");
+        match self {
+            UserCommand::Words(words) => {
+                let at = program(&plain(words)).map_or(words.len(), |program| program.script + 1);
+                Ok(UserCommand::Words(words[..at].iter().chain([&word.into()]).chain(&words[at..]).cloned().collect()))
+            }
+            UserCommand::Shell(text) => {
+                let refused = |problem: String| {
+                    let fault = Fault::usage("COMMAND", format!("{problem}, so --local_rank cannot be put behind the script"));
+                    fault.fix("give the command as words behind --, with what comes before it in --setup")
+                };
+                let (command, program) = only_program(text).map_err(refused)?;
+                Ok(UserCommand::Shell(inserted(text, command[program.script].end, &format!(" {word}"))))
+            }
+        }
+    }
+
+    /// What the script is given, as far as it can be seen: `None` for what only the host's shell knows.
+    pub fn script_args(&self) -> Vec<Option<String>> {
+        match self {
+            UserCommand::Words(words) => {
+                let words = plain(words);
+                let from = program(&words).map_or(1, |program| program.script + 1);
+                words.into_iter().skip(from).map(|word| word.literal.then_some(word.text)).collect()
+            }
+            UserCommand::Shell(text) => match only_program(text) {
+                Ok((command, program)) => {
+                    command.into_iter().skip(program.script + 1).map(|word| word.literal.then_some(word.text)).collect()
+                }
+                Err(_) => Vec::new(),
+            },
+        }
+    }
+
+    /// Whether the script runs in the folder where the process starts, as far as that can be seen.
+    pub fn stays(&self) -> bool {
+        match self {
+            UserCommand::Words(_) => true,
+            UserCommand::Shell(text) => {
+                let moves = |word: &Word| word.text == "cd" || word.text == "pushd";
+                shell::commands(text).is_some_and(|commands| !commands.iter().flatten().any(moves))
+            }
+        }
+    }
+}
+
+/// The words of torch's launcher for one host, as DGL's launch.py gives them.
+pub fn torch_words(launcher: Launcher, nproc: u32, nnodes: usize, node: u32, master: &str, port: u16, more: &[OsString]) -> Vec<OsString> {
+    let module = match launcher {
+        Launcher::TorchLaunch => "torch.distributed.launch",
+        Launcher::Direct | Launcher::Torchrun => "torch.distributed.run",
+    };
+    let words = [
+        "-m".to_owned(),
+        module.to_owned(),
+        format!("--nproc_per_node={nproc}"),
+        format!("--nnodes={nnodes}"),
+        format!("--node_rank={node}"),
+        format!("--master_addr={master}"),
+        format!("--master_port={port}"),
+    ];
+    words.into_iter().map(OsString::from).chain(more.iter().cloned()).collect()
+}
+
+/// The one Python program of a shell text, and the simple command it stands in.
+fn only_program(text: &str) -> Result<(Vec<Word>, Program), String> {
+    let commands = shell::commands(text).ok_or("has a here-document, or a quote that is not closed")?;
+    let mut found = Vec::new();
+    let mut problem = None;
+    for command in commands {
+        match program(&command) {
+            Ok(program) => found.push((command, program)),
+            // what python is called for says more than that it is not called
+            Err(other) if other != NO_PYTHON => problem = Some(other),
+            Err(_) => {}
+        }
+    }
+    match found.len() {
+        0 => Err(problem.unwrap_or_else(|| NO_PYTHON.to_owned())),
+        1 => Ok(found.remove(0)),
+        several => Err(format!("runs {several} Python programs, of which only one can be the training")),
+    }
+}
+
+const NO_PYTHON: &str = "has no Python interpreter as a word of its own";
+
+/// Finds `python3 SCRIPT` in a simple command, behind whatever wraps it (`numactl -N0`, `env A=B`, `conda run -n e`).
+fn program(words: &[Word]) -> Result<Program, String> {
+    let mut problem = None;
+    for (at, _) in words.iter().enumerate().filter(|(_, word)| is_python(&word.text)) {
+        let unbuffered = words[at + 1..].iter().take_while(|word| word.text == "-u").count();
+        let behind = at + unbuffered;
+        let word = |at: usize| words.get(at).map(|word| word.text.as_str());
+        let script = match (word(behind + 1), word(behind + 2)) {
+            (Some("-m"), Some(module)) if !module.starts_with('-') => behind + 2,
+            (Some(option @ ("-c" | "-" | "-m")), _) => {
+                problem.get_or_insert(format!("gives python {option}, and torch's launcher starts scripts and modules only"));
+                continue;
+            }
+            (Some(option), _) if option.starts_with('-') => {
+                problem.get_or_insert(format!("gives python {option}, which torch's launcher does not hand on to the trainers"));
+                continue;
+            }
+            // a folder, or the environment of `conda run -n python3 python3 train.py`
+            (None, _) if at == 0 => {
+                problem.get_or_insert("calls python without a script".to_owned());
+                continue;
+            }
+            (None, _) => continue,
+            (Some(script), _) if is_python(script) => continue,
+            (Some(_), _) => behind + 1,
+        };
+        return Ok(Program { behind, script });
+    }
+    Err(problem.unwrap_or_else(|| NO_PYTHON.to_owned()))
+}
+
+/// `python`, `python3`, `/opt/env/bin/python3.11`, `python3.13t`; not `PY=python3`, `--python=…`, `pythonic`.
+fn is_python(word: &str) -> bool {
+    let name = word.rsplit('/').next().unwrap_or_default();
+    let version = name.strip_prefix("python").map(|rest| rest.trim_end_matches("-dbg").trim_end_matches(['d', 't']));
+    !word.starts_with('-') && !word.contains('=') && version.is_some_and(|v| v.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
+}
+
+fn refused(problem: &str, shell: bool) -> Fault {
+    let fault = Fault::usage("COMMAND", format!("{problem}, so torch's launcher cannot be put into it"));
+    fault.fix(match shell {
+        true => "give the shell text itself as the command, in one word: dgl-env … 'cd x && python3 train.py'",
+        false => "let it run one python3 SCRIPT by name or path, with what comes before in --setup; or take --launcher direct",
+    })
+}
+
+/// `sh -c …`: the shell text is one of the words.
+fn shell_of(words: &[OsString]) -> bool {
+    let name = words.first().map(|word| word.to_string_lossy().rsplit('/').next().unwrap_or_default().to_owned());
+    name.is_some_and(|name| ["sh", "bash", "dash", "ksh", "zsh"].contains(&name.as_str()))
+        && words.iter().any(|word| word.to_str().is_some_and(|word| word.starts_with('-') && word.ends_with('c')))
+}
+
+fn plain(words: &[OsString]) -> Vec<Word> {
+    words.iter().map(|word| Word { text: word.to_string_lossy().into_owned(), literal: word.to_str().is_some(), end: 0 }).collect()
+}
+
+fn inserted(text: &str, at: usize, more: &str) -> String {
+    format!("{}{more}{}", &text[..at], &text[at..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> UserCommand {
+        UserCommand::Words(line.split(' ').map(OsString::from).collect())
+    }
+
+    fn shown(command: Result<UserCommand, Fault>) -> String {
+        match command {
+            Ok(UserCommand::Words(words)) => words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" "),
+            Ok(UserCommand::Shell(text)) => text,
+            Err(fault) => fault.to_string(),
+        }
+    }
+
+    /// TORCH stands where torch's words go, RANK where `--local_rank` goes.
+    const WORDS: &[&str] = &[
+        "python3 TORCH t.py RANK -x",
+        "python TORCH t.py RANK",
+        "/opt/python-3/bin/python3.11 TORCH t.py RANK",
+        "python3.13t TORCH t.py RANK",
+        "python3.8-dbg TORCH t.py RANK",
+        "python3 -u TORCH t.py RANK -u",
+        "python3 TORCH -m pkg.train RANK --lr 1",
+        "python3 TORCH /home/pythonista/x.py RANK",
+        "numactl -N0 python3 TORCH t.py RANK",
+        "numactl -N 0 -m 0 python3 TORCH t.py RANK",
+        "env A=B PY=/usr/bin/python3 python3 TORCH t.py RANK",
+        "nice -n 5 python3 TORCH t.py RANK",
+        "time -p python3 TORCH t.py RANK",
+        "conda run -n e --no-capture-output python TORCH t.py RANK",
+        "conda run -n python3 python3 TORCH t.py RANK",
+        "taskset -c 0-3 timeout 1h python3 TORCH t.py RANK python3 u.py",
+    ];
+
+    const SHELL: &[&str] = &[
+        "python3 TORCH t.py RANK",
+        " python3 TORCH t.py RANK && x",
+        "cd x && python3 TORCH t.py RANK",
+        "cd /opt/python && python3 TORCH t.py RANK",
+        "(cd x; exec python3 -u TORCH t.py RANK --a 'b c') 2>&1 | tee log",
+        "source env.sh\n\"$CONDA\"/bin/python TORCH -m mod RANK >log",
+        "export X=$(python3 -c 'import torch; print(1)') && python3 TORCH t.py RANK",
+        "python3 -c 'import torch' && python3 TORCH t.py RANK",
+        "echo 'run python3 t.py' && A=B numactl -N0 python3 TORCH t.py RANK",
+        "python3 TORCH 'my script.py' RANK # python3 u.py",
+        "python3 TORCH \\\n  t.py RANK \\\n  --lr 0.1",
+    ];
+
+    #[test]
+    fn where_torch_goes() {
+        let torch: [OsString; 3] = ["-m".into(), "torch.x".into(), "a b".into()];
+        for line in WORDS {
+            let plain = line.replace(" TORCH", "").replace(" RANK", "");
+            assert_eq!(shown(words(&plain).under_torch(&torch)), line.replace("TORCH", "-m torch.x a b").replace(" RANK", ""));
+            assert_eq!(shown(words(&plain).with_local_rank(3)), line.replace(" TORCH", "").replace("RANK", "--local_rank=3"));
+        }
+        for line in SHELL {
+            let plain = UserCommand::Shell(line.replace(" TORCH", "").replace(" RANK", ""));
+            assert_eq!(shown(plain.under_torch(&torch)), line.replace("TORCH", "-m torch.x 'a b'").replace(" RANK", ""));
+            assert_eq!(shown(plain.with_local_rank(3)), line.replace(" TORCH", "").replace("RANK", "--local_rank=3"));
+        }
+    }
+
+    #[test]
+    fn what_torch_cannot_start() {
+        let table = [
+            (words("./train.py"), "has no Python interpreter"),
+            (words("pythonic t.py"), "has no Python interpreter"),
+            (words("python-wrapper t.py"), "has no Python interpreter"),
+            (words("pypy3 t.py"), "--launcher direct"),
+            (words("uv run --python=python3 t.py"), "has no Python interpreter"),
+            (words("/home/python/run.sh"), "has no Python interpreter"),
+            (words("python3"), "calls python without a script"),
+            (words("python3 -"), "gives python -, and torch's launcher starts scripts"),
+            (words("python3 -c 1"), "gives python -c, and"),
+            (words("python3 -X dev t.py"), "gives python -X, which torch's launcher does not hand on"),
+            (UserCommand::Words(vec!["bash".into(), "-lc".into(), "cd x && python3 t.py".into()]), "give the shell text itself"),
+            (UserCommand::Shell("\"$PYTHON\" t.py".into()), "has no Python interpreter"),
+            (UserCommand::Shell("bash -c 'python3 t.py'".into()), "has no Python interpreter"),
+            (UserCommand::Shell("python3 a.py && python3 b.py".into()), "runs 2 Python programs"),
+            (UserCommand::Shell("python3 -c x".into()), "gives python -c"),
+            (UserCommand::Shell("cat >t.py <<E\nE\npython3 t.py".into()), "here-document"),
+        ];
+        for (command, problem) in table {
+            let got = shown(command.under_torch(&[]));
+            assert!(got.starts_with("COMMAND: ") && got.contains(problem) && got.contains("\n  fix: "), "{command:?}: {got}");
+        }
+        assert_eq!(shown(words("./train.py -x").with_local_rank(1)), "./train.py -x --local_rank=1");
+        assert!(shown(UserCommand::Shell("./t.py >log".into()).with_local_rank(1)).contains("fix: give the command as words"));
+    }
+
+    #[test]
+    fn what_the_script_is_given() {
+        let seen =
+            |command: UserCommand| command.script_args().into_iter().map(|arg| arg.unwrap_or("?".into())).collect::<Vec<_>>().join(" ");
+        assert_eq!(seen(words("numactl -N0 python3 t.py --a b")), "--a b");
+        assert_eq!(seen(words("./t.py --a b")), "--a b");
+        assert_eq!(seen(UserCommand::Shell("x && python3 -u t.py --a 'b c' --d $E >log; y --f".into())), "--a b c --d ?");
+        assert_eq!(seen(UserCommand::Shell("./t.py --a".into())), "");
+    }
+}

@@ -1,0 +1,37 @@
+//! The partition config, where it lies on this machine too, as it must for launch.py.
+
+use crate::check;
+use common::error::{Fault, Report};
+use serde::Deserialize;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// A partition takes some 600 bytes of a config, so this is one of 100,000 partitions.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// What of a config says whether it belongs to the job.
+#[derive(Deserialize)]
+pub struct Config {
+    /// What the script must call the graph.
+    pub graph_name: Option<String>,
+    #[serde(default)]
+    num_parts: u64,
+}
+
+/// Reads it, if it is there, and compares its number of partitions with that of the hosts.
+pub fn here(path: Option<&Path>, num_hosts: usize) -> Result<Option<Config>, Report> {
+    let Some(path) = path.filter(|path| path.is_file()) else { return Ok(None) };
+    let Ok(file) = File::open(path) else { return Ok(None) };
+    let place = path.display().to_string();
+    let mut text = Vec::new();
+    file.take(MAX_BYTES + 1).read_to_end(&mut text).map_err(|error| Fault::unreachable(&place, error.to_string()))?;
+    if text.len() as u64 > MAX_BYTES {
+        return Err(Fault::data(place, format!("more than {MAX_BYTES} bytes: not a partition config")).report());
+    }
+    let config: Config = serde_json::from_slice(&text).map_err(|error| Fault::data(&place, format!("not a partition config: {error}")))?;
+    match check::parts(config.num_parts, num_hosts, place) {
+        Some(fault) => Err(fault.report()),
+        None => Ok(Some(config)),
+    }
+}

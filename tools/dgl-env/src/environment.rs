@@ -1,0 +1,252 @@
+//! Variables of the user's own: for all processes, for servers, for trainers.
+
+use common::error::{Fault, Report};
+use common::record::Process;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// What counts or numbers processes, or says who they are: another value than the plan's makes a job that hangs.
+const OURS: [&str; 17] = [
+    "DGL_ROLE",
+    "DGL_SERVER_ID",
+    "DGL_DIST_MODE",
+    "DGL_NUM_CLIENT",
+    "DGL_NUM_SERVER",
+    "DGL_NUM_SAMPLER",
+    "DGL_CONF_PATH",
+    "DGL_IP_CONFIG",
+    "DGL_GROUP_ID",
+    "DGL_KEEP_ALIVE",
+    "DGL_TOOLS_JOB",
+    "DGL_TOOLS_TOKEN",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+];
+
+/// Who a process is, for the placeholders.
+#[derive(Clone, Copy)]
+pub struct Who {
+    /// Among those of its role on its host.
+    pub local_rank: u32,
+    /// Among those of its role.
+    pub rank: u32,
+    /// Its host's number.
+    pub host: u32,
+}
+
+/// A value with placeholders: `{local_rank}`, `{rank}`, `{host}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template(Vec<Piece>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(Vec<u8>),
+    LocalRank,
+    Rank,
+    Host,
+}
+
+/// All that was given; the later of two with one name wins.
+#[derive(Default)]
+pub struct UserEnv {
+    /// `--env`
+    pub all: Vec<(String, OsString)>,
+    /// `--server-env`, which beats `--env`.
+    pub server: Vec<(String, Template)>,
+    /// `--trainer-env`, which beats `--env`.
+    pub trainer: Vec<(String, Template)>,
+}
+
+impl UserEnv {
+    /// From the three options' `K=V` and `K`; a name alone takes its value from `lookup`, as it stands there.
+    pub fn new(
+        all: &[OsString],
+        server: &[OsString],
+        trainer: &[OsString],
+        lookup: &dyn Fn(&str) -> Option<OsString>,
+    ) -> Result<UserEnv, Report> {
+        let mut report = Report::default();
+        let mut each = |option: &'static str, entries: &[OsString], template: bool| -> Vec<(String, Template)> {
+            let read = |entry: &OsString| variable(option, entry.as_bytes(), template, lookup);
+            entries.iter().filter_map(|entry| report.keep(read(entry).map_err(Report::from))).collect()
+        };
+        let literal = |(name, value): (String, Template)| (name, value.fill(Who { local_rank: 0, rank: 0, host: 0 }));
+        let env = UserEnv {
+            all: each("--env", all, false).into_iter().map(literal).collect(),
+            server: each("--server-env", server, true),
+            trainer: each("--trainer-env", trainer, true),
+        };
+        report.check()?;
+        Ok(env)
+    }
+
+    /// Whether a variable is set for every process.
+    pub fn sets(&self, name: &str) -> bool {
+        self.all.iter().any(|(other, _)| other == name)
+    }
+
+    /// Adds those for all, then those of the role.
+    pub fn add_to(&self, process: &mut Process, of_role: &[(String, Template)], who: Who) {
+        for (name, value) in &self.all {
+            process.set_env(name, value);
+        }
+        for (name, value) in of_role {
+            process.set_env(name, &value.fill(who));
+        }
+    }
+}
+
+impl Template {
+    fn literal(text: &[u8]) -> Template {
+        Template(vec![Piece::Text(text.to_vec())])
+    }
+
+    /// `{{` and `}}` are braces; any other brace that begins or ends no placeholder is a fault.
+    fn parse(text: &[u8]) -> Result<Template, String> {
+        let mut pieces = Vec::new();
+        let mut plain = Vec::new();
+        let mut rest = text;
+        while let Some((&byte, behind)) = rest.split_first() {
+            rest = behind;
+            match byte {
+                b'{' | b'}' if behind.first() == Some(&byte) => {
+                    plain.push(byte);
+                    rest = &behind[1..];
+                }
+                b'{' => {
+                    let close = behind.iter().position(|byte| *byte == b'}');
+                    let name = &behind[..close.unwrap_or(behind.len())];
+                    let piece = match (name, close) {
+                        (b"local_rank", Some(_)) => Piece::LocalRank,
+                        (b"rank", Some(_)) => Piece::Rank,
+                        (b"host", Some(_)) => Piece::Host,
+                        _ => {
+                            let shown = String::from_utf8_lossy(&rest[..name.len() + usize::from(close.is_some())]);
+                            return Err(format!("{{{shown} is not {{local_rank}}, {{rank}} or {{host}}"));
+                        }
+                    };
+                    pieces.extend([Piece::Text(std::mem::take(&mut plain)), piece]);
+                    rest = &behind[name.len() + 1..];
+                }
+                b'}' => return Err("a } stands alone".to_owned()),
+                other => plain.push(other),
+            }
+        }
+        pieces.push(Piece::Text(plain));
+        Ok(Template(pieces))
+    }
+
+    /// Whether each trainer of a host would have another value.
+    pub fn differs_on_a_host(&self) -> bool {
+        self.0.iter().any(|piece| matches!(piece, Piece::LocalRank | Piece::Rank))
+    }
+
+    /// The value for one process.
+    pub fn fill(&self, who: Who) -> OsString {
+        let mut value = Vec::new();
+        for piece in &self.0 {
+            match piece {
+                Piece::Text(text) => value.extend_from_slice(text),
+                Piece::LocalRank => value.extend(who.local_rank.to_string().bytes()),
+                Piece::Rank => value.extend(who.rank.to_string().bytes()),
+                Piece::Host => value.extend(who.host.to_string().bytes()),
+            }
+        }
+        OsString::from_vec(value)
+    }
+}
+
+fn variable(option: &str, entry: &[u8], template: bool, lookup: &dyn Fn(&str) -> Option<OsString>) -> Result<(String, Template), Fault> {
+    let equals = entry.iter().position(|byte| *byte == b'=');
+    let name = String::from_utf8_lossy(&entry[..equals.unwrap_or(entry.len())]).into_owned();
+    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && !name.starts_with(|c: char| c.is_ascii_digit());
+    if name.is_empty() || !plain {
+        let fault = Fault::usage(option, format!("{name:?} is not a variable's name"));
+        return Err(fault.fix(format!("write {option} NAME=VALUE, once for each variable")));
+    }
+    if OURS.contains(&name.as_str()) {
+        let problem =
+            format!("{name} cannot be set: another value than the plan's makes a job that hangs or takes one process for another");
+        return Err(Fault::usage(option, problem));
+    }
+    let value = match equals {
+        Some(at) if template => Template::parse(&entry[at + 1..])
+            .map_err(|problem| Fault::usage(option, format!("{name}: {problem}")).fix("write {{ and }} for braces of the value itself"))?,
+        Some(at) => Template::literal(&entry[at + 1..]),
+        None => {
+            let found = lookup(&name)
+                .ok_or_else(|| Fault::usage(option, format!("{name} is not set here")).fix(format!("write {option} {name}=VALUE")))?;
+            Template::literal(found.as_bytes())
+        }
+    };
+    Ok((name, value))
+}
+
+/// Sets a variable to what can be written.
+pub fn set(process: &mut Process, name: &str, value: impl ToString) {
+    process.set_env(name, OsStr::new(&value.to_string()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(option: &str, entry: &[u8]) -> Result<(String, Template), Fault> {
+        variable(option, entry, option != "--env", &|name| (name == "HERE").then(|| "{here}".into()))
+    }
+
+    #[test]
+    fn values_are_literal_but_for_placeholders() {
+        let table: [(&str, &[u8], &[u8]); 12] = [
+            ("--env", b"A=", b""),
+            ("--env", b"A=b=c", b"b=c"),
+            ("--env", b"A=$HOME `x` \"y\" 'z' \\\n;&", b"$HOME `x` \"y\" 'z' \\\n;&"),
+            ("--env", b"A=\xff\x01\x7f", b"\xff\x01\x7f"),
+            ("--env", b"A={rank}", b"{rank}"),
+            ("--env", b"HERE", b"{here}"),
+            ("--trainer-env", b"CUDA_VISIBLE_DEVICES={local_rank}", b"1"),
+            ("--trainer-env", b"A={rank}.{host}.{local_rank}{rank}", b"5.2.15"),
+            ("--trainer-env", b"A={{rank}} {{}}", b"{rank} {}"),
+            ("--trainer-env", b"A={{{rank}}}", b"{5}"),
+            ("--trainer-env", b"A=\xff{host}", b"\xff2"),
+            ("--server-env", b"HERE", b"{here}"),
+        ];
+        for (option, entry, value) in table {
+            let (_, template) = parse(option, entry).unwrap();
+            assert_eq!(template.fill(Who { local_rank: 1, rank: 5, host: 2 }).as_bytes(), value, "{}", String::from_utf8_lossy(entry));
+        }
+    }
+
+    #[test]
+    fn what_is_no_variable() {
+        let table: [(&str, &[u8], &str); 11] = [
+            ("--env", b"", "\"\" is not a variable's name"),
+            ("--env", b"=x", "\"\" is not a variable's name"),
+            ("--env", b"A-B=x", "\"A-B\" is not"),
+            ("--env", b"1A=x", "\"1A\" is not"),
+            ("--env", b"\xff=x", "is not a variable's name"),
+            ("--env", b"NOWHERE", "NOWHERE is not set here\n  fix: write --env NOWHERE=VALUE"),
+            ("--env", b"DGL_NUM_CLIENT=3", "DGL_NUM_CLIENT cannot be set"),
+            ("--trainer-env", b"RANK={rank}", "RANK cannot be set"),
+            ("--trainer-env", b"A={gpu}", "A: {gpu} is not {local_rank}, {rank} or {host}\n  fix: write {{ and }}"),
+            ("--server-env", b"A={\"a\":1}", "is not {local_rank}"),
+            ("--server-env", b"A=a}b", "a } stands alone"),
+        ];
+        for (option, entry, problem) in table {
+            let got = parse(option, entry).expect_err(problem).to_string();
+            assert!(got.starts_with(option) && got.contains(problem), "{got}");
+        }
+    }
+
+    #[test]
+    fn the_later_wins_and_that_of_the_role_beats_that_of_all() {
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        let env = UserEnv::new(&words(&["A=1", "A=2", "B=3"]), &[], &words(&["B={rank}"]), &|_| None).unwrap();
+        let mut process: Process = serde_json::from_str(r#"{"id":0,"of":1,"host":0,"ip":"10.0.0.1","role":"trainer","rank":7}"#).unwrap();
+        env.add_to(&mut process, &env.trainer, Who { local_rank: 0, rank: 7, host: 0 });
+        assert_eq!((process.env["A"].as_str(), process.env["B"].as_str()), ("2", "7"));
+    }
+}

@@ -1,0 +1,235 @@
+//! The words of shell text, as far as they can be told without running it: where each ends, and which of them are literal.
+
+/// A simple command: words between two operators, redirections left out.
+pub type Simple = Vec<Word>;
+
+/// A word of shell text.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Word {
+    /// Its text without quotes; a `$` stands for each expansion.
+    pub text: String,
+    /// No part of it is an expansion or a pattern.
+    pub literal: bool,
+    /// The byte behind it.
+    pub end: usize,
+}
+
+/// The simple commands of a text; `None` where it cannot be told: a quote that is not closed, a here-document.
+pub fn commands(text: &str) -> Option<Vec<Simple>> {
+    let mut reader = Reader { bytes: text.as_bytes(), at: 0 };
+    let mut commands = vec![Simple::new()];
+    // the word behind < or > names a file, it is no argument
+    let mut target = false;
+    while let Some(byte) = reader.peek() {
+        match byte {
+            b' ' | b'\t' => reader.at += 1,
+            // a line that goes on
+            b'\\' if reader.rest().starts_with(b"\\\n") => reader.at += 2,
+            b'#' => reader.skip_comment(),
+            b'\n' | b';' | b'&' | b'|' | b'(' | b')' => {
+                reader.at += 1;
+                target = false;
+                commands.push(Simple::new());
+            }
+            b'<' | b'>' => {
+                if reader.rest().starts_with(b"<<") && !reader.rest().starts_with(b"<<<") {
+                    return None;
+                }
+                while reader.peek().is_some_and(|byte| b"<>&|".contains(&byte)) {
+                    reader.at += 1;
+                }
+                target = true;
+            }
+            _ => {
+                let word = reader.word()?;
+                let descriptor =
+                    reader.peek().is_some_and(|byte| b"<>".contains(&byte)) && word.text.bytes().all(|byte| byte.is_ascii_digit());
+                if !target && !descriptor {
+                    commands.last_mut()?.push(word);
+                }
+                target = false;
+            }
+        }
+    }
+    commands.retain(|command| !command.is_empty());
+    Some(commands)
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    fn next(&mut self) -> Option<u8> {
+        let byte = self.peek()?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn rest(&self) -> &[u8] {
+        self.bytes.get(self.at..).unwrap_or_default()
+    }
+
+    fn skip_comment(&mut self) {
+        while self.peek().is_some_and(|byte| byte != b'\n') {
+            self.at += 1;
+        }
+    }
+
+    fn word(&mut self) -> Option<Word> {
+        let (mut text, mut literal) = (Vec::new(), true);
+        while let Some(byte) = self.peek() {
+            match byte {
+                b' ' | b'\t' | b'\n' | b';' | b'&' | b'|' | b'(' | b')' | b'<' | b'>' => break,
+                b'\'' => {
+                    self.at += 1;
+                    loop {
+                        match self.next()? {
+                            b'\'' => break,
+                            other => text.push(other),
+                        }
+                    }
+                }
+                b'"' => {
+                    self.at += 1;
+                    self.double_quoted(&mut text, &mut literal)?;
+                }
+                b'\\' => {
+                    self.at += 1;
+                    match self.next()? {
+                        b'\n' => {}
+                        other => text.push(other),
+                    }
+                }
+                b'$' | b'`' => self.expansion(&mut text, &mut literal)?,
+                _ => {
+                    literal &= !b"*?[~{".contains(&byte);
+                    text.push(byte);
+                    self.at += 1;
+                }
+            }
+        }
+        // bytes were taken from a text at ASCII places only
+        Some(Word { text: String::from_utf8(text).ok()?, literal, end: self.at })
+    }
+
+    fn double_quoted(&mut self, text: &mut Vec<u8>, literal: &mut bool) -> Option<()> {
+        loop {
+            match self.peek()? {
+                b'"' => {
+                    self.at += 1;
+                    return Some(());
+                }
+                b'$' | b'`' => self.expansion(text, literal)?,
+                b'\\' => {
+                    self.at += 1;
+                    match self.next()? {
+                        b'\n' => {}
+                        other if b"$`\"\\".contains(&other) => text.push(other),
+                        other => text.extend([b'\\', other]),
+                    }
+                }
+                other => {
+                    text.push(other);
+                    self.at += 1;
+                }
+            }
+        }
+    }
+
+    /// `$NAME`, `${…}`, `$(…)`, `$((…))`, `` `…` ``: over it, and a `$` in its place.
+    fn expansion(&mut self, text: &mut Vec<u8>, literal: &mut bool) -> Option<()> {
+        *literal = false;
+        text.push(b'$');
+        let closing = match (self.next()?, self.peek()) {
+            (b'`', _) => b'`',
+            (_, Some(b'(')) => b')',
+            (_, Some(b'{')) => b'}',
+            _ => {
+                while self.peek().is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+                    self.at += 1;
+                }
+                return Some(());
+            }
+        };
+        let opening = if closing == b'`' { None } else { self.next() };
+        let mut depth = 1u32;
+        loop {
+            let byte = self.next()?;
+            match byte {
+                b'\\' => drop(self.next()?),
+                b'\'' if closing == b')' => while self.next()? != b'\'' {},
+                b'"' if closing == b')' => while self.next()? != b'"' {},
+                _ if byte == closing => depth -= 1,
+                _ if Some(byte) == opening => depth += 1,
+                _ => {}
+            }
+            if depth == 0 {
+                return Some(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> Option<String> {
+        let word = |word: &Word| if word.literal { word.text.clone() } else { format!("<{}>", word.text) };
+        let line = |command: &Simple| command.iter().map(word).collect::<Vec<_>>().join(",");
+        Some(commands(text)?.iter().map(line).collect::<Vec<_>>().join(" | "))
+    }
+
+    #[test]
+    fn words_as_a_shell_reads_them() {
+        let table = [
+            ("a b  c", Some("a,b,c")),
+            ("a 'b  c' \"d'e\" f\\ g h'i'j", Some("a,b  c,d'e,f g,hij")),
+            ("cd x && a; b | c & (d)\ne", Some("cd,x | a | b | c | d | e")),
+            ("a >f 2>&1 <g >>h b &>i", Some("a,b")),
+            ("a # no b\nc#d", Some("a | c#d")),
+            ("$HOME/bin/a \"$B\" ${C:-x y} $(d 'e)' f) `g h` $((1<<2))z", Some("<$/bin/a>,<$>,<$>,<$>,<$>,<$z>")),
+            ("x=$(a \"b)\" $(c)) d", Some("<x=$>,d")),
+            ("a *.x ~/b \\$c \"\\$d\\e\"", Some("a,<*.x>,<~/b>,$c,$d\\e")),
+            ("ä 'ö ü'", Some("ä,ö ü")),
+            ("a \\\n  b\\\nc \\\n", Some("a,bc")),
+            ("a 'b", None),
+            ("a \"b", None),
+            ("a $(b", None),
+            ("a `b", None),
+            ("a \\", None),
+            ("a <<E\nb\nE", None),
+            ("a <<<b c", Some("a,c")),
+            ("", Some("")),
+        ];
+        for (text, words) in table {
+            assert_eq!(shown(text).as_deref(), words, "{text}");
+        }
+    }
+
+    #[test]
+    fn any_text_is_read_to_its_end_or_not_at_all() {
+        let alphabet: Vec<char> = " '\"\\$(){`;#<\nä".chars().collect();
+        let mut texts = vec![String::new()];
+        for _ in 0..4 {
+            texts = texts.iter().flat_map(|text| alphabet.iter().map(move |c| format!("{text}{c}"))).collect();
+            for text in texts.iter().filter_map(|text| Some((text, commands(text)?))) {
+                let ends: Vec<usize> = text.1.iter().flatten().map(|word| word.end).collect();
+                assert!(ends.is_sorted() && ends.iter().all(|end| text.0.is_char_boundary(*end)), "{:?}", text.0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_word_ends_behind_its_last_byte() {
+        let text = "cd 'x y' && python3 t.py";
+        let found = commands(text).unwrap();
+        assert_eq!(&text[..found[1][0].end], "cd 'x y' && python3");
+    }
+}
