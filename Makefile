@@ -2,7 +2,9 @@
 PREFIX ?= /usr/local
 MANDIR ?= $(PREFIX)/share/man
 DESTDIR ?=
-TOOLS = ipconf-check host-probe part-map part-push dgl-env dgl-spawn dgl-reap
+TOOLS = ipconf-check host-probe part-map part-push dgl-env dgl-spawn dgl-reap dgl-report
+SCRIPTS = dgl-copy dgl-launch
+COMMANDS = $(TOOLS) $(SCRIPTS)
 
 # Building OpenSSL takes minutes; where the system has its headers, they are used.
 ifeq ($(shell pkg-config --exists openssl 2>/dev/null && echo yes),yes)
@@ -22,10 +24,10 @@ build:
 check:
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	shellcheck tools/dgl-copy/dgl-copy tools/dgl-launch/dgl-launch
+	shellcheck $(foreach script,$(SCRIPTS),tools/$(script)/$(script))
 	shellcheck -s sh common/src/remote/job.sh tools/*/src/host.sh tests/need.sh
 	shellcheck tests/cluster/cluster.sh tests/dgl/python.sh tests/demo.sh .ci/run
-	mandoc -T lint -W warning $(TOOLS:%=man/%.1) man/dgl-tools.7
+	mandoc -T lint -W warning $(COMMANDS:%=man/%.1) man/dgl-tools.7
 
 test:
 	tests/need.sh
@@ -42,14 +44,14 @@ bench: build
 
 install: build
 	install -d $(DESTDIR)$(PREFIX)/bin
-	install -m 755 $(TOOLS:%=target/release/%) $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(TOOLS:%=target/release/%) $(foreach script,$(SCRIPTS),tools/$(script)/$(script)) $(DESTDIR)$(PREFIX)/bin
 	install -d $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man7
-	install -m 644 $(TOOLS:%=man/%.1) $(DESTDIR)$(MANDIR)/man1
+	install -m 644 $(COMMANDS:%=man/%.1) $(DESTDIR)$(MANDIR)/man1
 	install -m 644 man/dgl-tools.7 $(DESTDIR)$(MANDIR)/man7
 
 uninstall:
-	rm -f $(TOOLS:%=$(DESTDIR)$(PREFIX)/bin/%)
-	rm -f $(TOOLS:%=$(DESTDIR)$(MANDIR)/man1/%.1) $(DESTDIR)$(MANDIR)/man7/dgl-tools.7
+	rm -f $(COMMANDS:%=$(DESTDIR)$(PREFIX)/bin/%)
+	rm -f $(COMMANDS:%=$(DESTDIR)$(MANDIR)/man1/%.1) $(DESTDIR)$(MANDIR)/man7/dgl-tools.7
 
 clean:
 	cargo clean

@@ -37,8 +37,10 @@ pub fn ran(output: Output) -> Ran {
     Ran { status: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
 }
 
+/// The tools, and the scripts, which lie beside their sources.
 pub fn path() -> String {
-    format!("{}:{}", tools().display(), std::env::var("PATH").unwrap())
+    let (tools, scripts) = (tools(), root().join("tools"));
+    format!("{}:{1}/dgl-copy:{1}/dgl-launch:{2}", tools.display(), scripts.display(), std::env::var("PATH").unwrap())
 }
 
 /// A script in plain `sh`, without pipefail, in a folder.
