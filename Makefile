@@ -1,6 +1,5 @@
 # make build | check | test | demo | bench | install | uninstall | clean
 PREFIX ?= /usr/local
-MANDIR ?= $(PREFIX)/share/man
 DESTDIR ?=
 TOOLS = ipconf-check host-probe part-map part-push dgl-env dgl-spawn dgl-reap dgl-report
 SCRIPTS = dgl-copy dgl-launch
@@ -26,6 +25,7 @@ check:
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	shellcheck $(foreach script,$(SCRIPTS),tools/$(script)/$(script))
 	shellcheck -s sh common/src/remote/job.sh tools/*/src/host.sh tests/need.sh
+	shellcheck -s bash completions/dgl-tools.bash
 	shellcheck tests/cluster/cluster.sh tests/dgl/python.sh tests/demo.sh .ci/run
 	mandoc -T lint -W warning $(COMMANDS:%=man/%.1) man/dgl-tools.7
 
@@ -42,16 +42,31 @@ demo:
 bench: build
 	tests/bench/planners.sh
 
+# BUILT=DIR installs tools that were built elsewhere.
+ifndef BUILT
+BUILT = target/release
 install: build
-	install -d $(DESTDIR)$(PREFIX)/bin
-	install -m 755 $(TOOLS:%=target/release/%) $(foreach script,$(SCRIPTS),tools/$(script)/$(script)) $(DESTDIR)$(PREFIX)/bin
-	install -d $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man7
-	install -m 644 $(COMMANDS:%=man/%.1) $(DESTDIR)$(MANDIR)/man1
-	install -m 644 man/dgl-tools.7 $(DESTDIR)$(MANDIR)/man7
+endif
+PLACE = $(DESTDIR)$(PREFIX)
+MAN1 = share/man/man1
+BASH = share/bash-completion/completions
+FISH = share/fish/vendor_completions.d
+ZSH = share/zsh/site-functions
+
+install:
+	install -d $(addprefix $(PLACE)/,bin $(MAN1) share/man/man7 $(BASH) $(FISH) $(ZSH))
+	install -m 755 $(TOOLS:%=$(BUILT)/%) $(foreach script,$(SCRIPTS),tools/$(script)/$(script)) $(PLACE)/bin
+	install -m 644 $(COMMANDS:%=man/%.1) $(PLACE)/$(MAN1)
+	install -m 644 man/dgl-tools.7 $(PLACE)/share/man/man7
+	install -m 644 completions/_dgl-tools $(PLACE)/$(ZSH)
+	for command in $(COMMANDS); do \
+		install -m 644 completions/dgl-tools.bash $(PLACE)/$(BASH)/$$command && \
+		install -m 644 completions/dgl-tools.fish $(PLACE)/$(FISH)/$$command.fish || exit; \
+	done
 
 uninstall:
-	rm -f $(COMMANDS:%=$(DESTDIR)$(PREFIX)/bin/%)
-	rm -f $(COMMANDS:%=$(DESTDIR)$(MANDIR)/man1/%.1) $(DESTDIR)$(MANDIR)/man7/dgl-tools.7
+	rm -f $(addprefix $(PLACE)/,$(COMMANDS:%=bin/%) $(COMMANDS:%=$(MAN1)/%.1) share/man/man7/dgl-tools.7 \
+		$(ZSH)/_dgl-tools $(COMMANDS:%=$(BASH)/%) $(COMMANDS:%=$(FISH)/%.fish))
 
 clean:
 	cargo clean

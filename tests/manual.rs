@@ -4,15 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::process::Command;
-use support::{root, scratch, sh};
-
-const TOOLS: [&str; 8] = ["ipconf-check", "host-probe", "part-map", "part-push", "dgl-env", "dgl-spawn", "dgl-reap", "dgl-report"];
-/// Plain sh; their flags have the underscores of DGL's own scripts.
-const SCRIPTS: [&str; 2] = ["dgl-copy", "dgl-launch"];
-
-fn commands() -> impl Iterator<Item = &'static str> {
-    TOOLS.into_iter().chain(SCRIPTS)
-}
+use support::{SCRIPTS, commands, flags_of_help, root, scratch, sh};
 
 type Names = BTreeSet<String>;
 
@@ -22,18 +14,6 @@ fn read(path: &str) -> String {
 
 fn page(tool: &str) -> String {
     read(&format!("man/{tool}.1"))
-}
-
-/// The long flags in front of what `--help` says of them.
-fn flags_of_help(tool: &str) -> Names {
-    let help = sh(&scratch(&format!("help-{tool}")), &format!("{tool} --help"));
-    assert_eq!(help.status, 0, "{tool}: {}", help.err);
-    let (options, examples) = help.out.split_once("Examples:").unwrap_or_else(|| panic!("{tool}: no examples"));
-    assert!(examples.contains(tool), "{tool}: its examples are another's");
-    // a description that goes on in a new line stands further in
-    let begins = ["      --", "  -h, --", "  -V, --"];
-    let flags = options.lines().filter_map(|line| begins.iter().find_map(|begin| line.strip_prefix(begin)));
-    flags.filter_map(|flag| flag.split(' ').next()).map(str::to_owned).collect()
 }
 
 /// What follows a macro on the lines of a page that begin so: `.It Fl -a | Fl -b` has the flags a and b.

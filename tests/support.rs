@@ -2,6 +2,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -25,6 +26,15 @@ pub fn scratch(name: &str) -> PathBuf {
     folder
 }
 
+pub const TOOLS: [&str; 8] = ["ipconf-check", "host-probe", "part-map", "part-push", "dgl-env", "dgl-spawn", "dgl-reap", "dgl-report"];
+/// Plain sh; their flags have the underscores of DGL's own scripts.
+pub const SCRIPTS: [&str; 2] = ["dgl-copy", "dgl-launch"];
+
+/// All that is installed.
+pub fn commands() -> impl Iterator<Item = &'static str> {
+    TOOLS.into_iter().chain(SCRIPTS)
+}
+
 /// How a script ended and what it wrote.
 pub struct Ran {
     pub status: i32,
@@ -46,6 +56,18 @@ pub fn path() -> String {
 /// A script in plain `sh`, without pipefail, in a folder.
 pub fn sh(folder: &Path, script: &str) -> Ran {
     ran(Command::new("timeout").args(["300", "sh", "-c", script]).current_dir(folder).env("PATH", path()).output().unwrap())
+}
+
+/// The long flags in front of what `--help` says of them.
+pub fn flags_of_help(tool: &str) -> BTreeSet<String> {
+    let help = sh(&scratch(&format!("help-{tool}")), &format!("{tool} --help"));
+    assert_eq!(help.status, 0, "{tool}: {}", help.err);
+    let (options, examples) = help.out.split_once("Examples:").unwrap_or_else(|| panic!("{tool}: no examples"));
+    assert!(examples.contains(tool), "{tool}: its examples are another's");
+    // a description that goes on in a new line stands further in
+    let begins = ["      --", "  -h, --", "  -V, --"];
+    let flags = options.lines().filter_map(|line| begins.iter().find_map(|begin| line.strip_prefix(begin)));
+    flags.filter_map(|flag| flag.split(' ').next()).map(str::to_owned).collect()
 }
 
 /// Hosts of our own; taken down at the end whatever happens.
