@@ -54,11 +54,12 @@ FISH = share/fish/vendor_completions.d
 ZSH = share/zsh/site-functions
 
 install:
-	install -d $(addprefix $(PLACE)/,bin $(MAN1) share/man/man7 $(BASH) $(FISH) $(ZSH))
+	install -d $(addprefix $(PLACE)/,bin $(MAN1) share/man/man7 $(BASH) $(FISH) $(ZSH) include)
 	install -m 755 $(TOOLS:%=$(BUILT)/%) $(foreach script,$(SCRIPTS),tools/$(script)/$(script)) $(PLACE)/bin
 	install -m 644 $(COMMANDS:%=man/%.1) $(PLACE)/$(MAN1)
 	install -m 644 man/dgl-tools.7 $(PLACE)/share/man/man7
 	install -m 644 completions/_dgl-tools $(PLACE)/$(ZSH)
+	install -m 644 dgl.mk $(PLACE)/include
 	for command in $(COMMANDS); do \
 		install -m 644 completions/dgl-tools.bash $(PLACE)/$(BASH)/$$command && \
 		install -m 644 completions/dgl-tools.fish $(PLACE)/$(FISH)/$$command.fish || exit; \
@@ -66,7 +67,7 @@ install:
 
 uninstall:
 	rm -f $(addprefix $(PLACE)/,$(COMMANDS:%=bin/%) $(COMMANDS:%=$(MAN1)/%.1) share/man/man7/dgl-tools.7 \
-		$(ZSH)/_dgl-tools $(COMMANDS:%=$(BASH)/%) $(COMMANDS:%=$(FISH)/%.fish))
+		include/dgl.mk $(ZSH)/_dgl-tools $(COMMANDS:%=$(BASH)/%) $(COMMANDS:%=$(FISH)/%.fish))
 
 clean:
 	cargo clean

@@ -111,6 +111,17 @@ impl Drop for Cluster {
     }
 }
 
+/// A Python with DGL and torch. Where there can be none, a test is skipped, except in continuous integration.
+pub fn python_with_dgl() -> Option<String> {
+    let python = ran(Command::new(root().join("tests/dgl/python.sh")).output().unwrap());
+    if python.status == 0 {
+        return Some(python.out.trim().to_owned());
+    }
+    assert!(std::env::var_os("CI").is_none(), "no DGL: {}", python.err);
+    println!("skipped: no DGL here: {}", python.err);
+    None
+}
+
 /// A partitioned graph as far as the planners look into it.
 pub fn partition(folder: &Path, parts: u32) {
     let mut config = String::from(r#"{"graph_name":"g","num_nodes":1,"num_edges":1,"node_map":{"_N":[]},"edge_map":{}"#);
