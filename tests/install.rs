@@ -1,0 +1,38 @@
+//! What `make install` puts in place works from there, and `make uninstall` takes all of it away.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
+
+use support::{commands, partition, root, scratch, sh, tools};
+
+/// A pipeline, a Makefile and the manual, with nothing but what lies in a prefix and the system. The prefix is $P.
+const USE: &str = r#"
+    set -e
+    PATH=$P/bin:/usr/bin:/bin; export PATH DGL_TOOLS_CONNECT=local
+    dgl-copy --workspace "$PWD/ws" --rel_data_path data --part_config out/g.json --ip_config ip.txt --script_folder code
+    ipconf-check ip.txt | host-probe | dgl-env --workspace "$PWD/ws" --part-config data/g.json --ip-config ip.txt --role worker \
+      -- sh 'code/run it.sh' installed | dgl-spawn --format human
+    printf '%s\n' 'include dgl.mk' | make -f - -I "$P/include" push HOSTS=ip.txt WORKSPACE="$PWD/ws" PART_CONFIG=out/g.json
+    ! command -v man >/dev/null || MANPATH=$P/share/man man dgl-copy | grep 'What differs from'"#;
+
+#[test]
+fn into_an_empty_prefix() {
+    let folder = scratch("install");
+    partition(&folder, 1);
+    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    let make = |goal: &str| {
+        let built = tools();
+        let line = format!("make -C '{}' {goal} BUILT='{}' DESTDIR=\"$PWD/root\" PREFIX=/opt/dgl", root().display(), built.display());
+        assert_eq!(sh(&folder, &line).status, 0, "{line}");
+    };
+
+    make("install");
+    let used = sh(&folder, &format!("P=$PWD/root/opt/dgl; {USE}"));
+    assert!(used.status == 0 && used.out.contains("worker 0] installed"), "{}{}", used.out, used.err);
+    let places = ["bin/{}", "share/man/man1/{}.1", "share/bash-completion/completions/{}", "share/fish/vendor_completions.d/{}.fish"];
+    for path in commands().flat_map(|command| places.map(|place| place.replace("{}", command))) {
+        assert!(folder.join("root/opt/dgl").join(&path).is_file(), "{path}");
+    }
+
+    make("uninstall");
+    assert_eq!(sh(&folder, "find root ! -type d").out, "");
+}
