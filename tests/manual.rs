@@ -127,3 +127,16 @@ fn pages_are_clean_mdoc() {
         }
     }
 }
+
+#[test]
+fn architecture_names_every_folder() {
+    let text = read("ARCHITECTURE.md");
+    for place in ["", "tools", "tests"] {
+        for entry in std::fs::read_dir(root().join(place)).unwrap().map(Result::unwrap) {
+            let name = entry.file_name().into_string().unwrap();
+            if entry.path().is_dir() && !name.starts_with('.') && name != "target" {
+                assert!(text.contains(&name), "ARCHITECTURE.md does not say what {place}/{name} is");
+            }
+        }
+    }
+}
