@@ -1,4 +1,4 @@
-# make build | check | test | demo | bench | install | uninstall | clean
+# make build | check | test | demo | bench | install | uninstall | wheel | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe part-map part-push dgl-env dgl-spawn dgl-reap dgl-report
@@ -26,7 +26,7 @@ check:
 	shellcheck $(foreach script,$(SCRIPTS),tools/$(script)/$(script))
 	shellcheck -s sh common/src/remote/job.sh tools/*/src/host.sh tests/need.sh
 	shellcheck -s bash completions/dgl-tools.bash
-	shellcheck tests/cluster/cluster.sh tests/dgl/python.sh tests/demo.sh .ci/run
+	shellcheck tests/cluster/cluster.sh tests/dgl/python.sh tests/demo.sh packaging/wheel.sh .ci/run
 	mandoc -T lint -W warning $(COMMANDS:%=man/%.1) man/dgl-tools.7
 
 test:
@@ -69,7 +69,11 @@ uninstall:
 	rm -f $(addprefix $(PLACE)/,$(COMMANDS:%=bin/%) $(COMMANDS:%=$(MAN1)/%.1) share/man/man7/dgl-tools.7 \
 		include/dgl.mk $(ZSH)/_dgl-tools $(COMMANDS:%=$(BASH)/%) $(COMMANDS:%=$(FISH)/%.fish))
 
+# In $(CARGO_TARGET_DIR)/wheel; `make wheel test` tries it too.
+wheel:
+	packaging/wheel.sh
+
 clean:
 	cargo clean
 
-.PHONY: build check test demo bench install uninstall clean
+.PHONY: build check test demo bench install uninstall wheel clean
