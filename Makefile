@@ -1,8 +1,9 @@
-# make build | check | test | test-versions | demo | bench | install | uninstall | clean
+# make build | check | test | test-versions | demo | bench | install | uninstall | wheel | clean
 PREFIX ?= /usr/local
-MANDIR ?= $(PREFIX)/share/man
 DESTDIR ?=
-TOOLS = ipconf-check host-probe part-map part-push dgl-env dgl-spawn dgl-reap
+TOOLS = ipconf-check host-probe part-map part-push dgl-env dgl-spawn dgl-reap dgl-report
+SCRIPTS = dgl-copy dgl-launch
+COMMANDS = $(TOOLS) $(SCRIPTS)
 
 # Building OpenSSL takes minutes; where the system has its headers, they are used. Asked anew for each target, because `need`
 # may have just installed them.
@@ -14,10 +15,11 @@ build:
 check:
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	shellcheck tools/dgl-copy/dgl-copy tools/dgl-launch/dgl-launch
+	shellcheck $(foreach script,$(SCRIPTS),tools/$(script)/$(script))
 	shellcheck -s sh common/src/remote/job.sh tools/*/src/host.sh tests/need.sh
-	shellcheck tests/cluster/cluster.sh tests/dgl/python.sh tests/dgl/version.sh tests/demo.sh tests/run.sh .ci/run
-	mandoc -T lint -W warning $(TOOLS:%=man/%.1) man/dgl-tools.7
+	shellcheck -s bash completions/dgl-tools.bash
+	shellcheck tests/cluster/cluster.sh tests/dgl/python.sh tests/dgl/version.sh tests/demo.sh tests/run.sh packaging/wheel.sh .ci/run
+	mandoc -T lint -W warning $(COMMANDS:%=man/%.1) man/dgl-tools.7
 
 need:
 	@tests/need.sh
@@ -41,18 +43,38 @@ demo: need
 bench: build
 	tests/bench/planners.sh
 
+# BUILT=DIR installs tools that were built elsewhere.
+ifndef BUILT
+BUILT = target/release
 install: build
-	install -d $(DESTDIR)$(PREFIX)/bin
-	install -m 755 $(TOOLS:%=target/release/%) $(DESTDIR)$(PREFIX)/bin
-	install -d $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man7
-	install -m 644 $(TOOLS:%=man/%.1) $(DESTDIR)$(MANDIR)/man1
-	install -m 644 man/dgl-tools.7 $(DESTDIR)$(MANDIR)/man7
+endif
+PLACE = $(DESTDIR)$(PREFIX)
+MAN1 = share/man/man1
+BASH = share/bash-completion/completions
+FISH = share/fish/vendor_completions.d
+ZSH = share/zsh/site-functions
+
+install:
+	install -d $(addprefix $(PLACE)/,bin $(MAN1) share/man/man7 $(BASH) $(FISH) $(ZSH) include)
+	install -m 755 $(TOOLS:%=$(BUILT)/%) $(foreach script,$(SCRIPTS),tools/$(script)/$(script)) $(PLACE)/bin
+	install -m 644 $(COMMANDS:%=man/%.1) $(PLACE)/$(MAN1)
+	install -m 644 man/dgl-tools.7 $(PLACE)/share/man/man7
+	install -m 644 completions/_dgl-tools $(PLACE)/$(ZSH)
+	install -m 644 dgl.mk $(PLACE)/include
+	for command in $(COMMANDS); do \
+		install -m 644 completions/dgl-tools.bash $(PLACE)/$(BASH)/$$command && \
+		install -m 644 completions/dgl-tools.fish $(PLACE)/$(FISH)/$$command.fish || exit; \
+	done
 
 uninstall:
-	rm -f $(TOOLS:%=$(DESTDIR)$(PREFIX)/bin/%)
-	rm -f $(TOOLS:%=$(DESTDIR)$(MANDIR)/man1/%.1) $(DESTDIR)$(MANDIR)/man7/dgl-tools.7
+	rm -f $(addprefix $(PLACE)/,$(COMMANDS:%=bin/%) $(COMMANDS:%=$(MAN1)/%.1) share/man/man7/dgl-tools.7 \
+		include/dgl.mk $(ZSH)/_dgl-tools $(COMMANDS:%=$(BASH)/%) $(COMMANDS:%=$(FISH)/%.fish))
+
+# In $(CARGO_TARGET_DIR)/wheel; `make wheel test` tries it too.
+wheel:
+	packaging/wheel.sh
 
 clean:
 	cargo clean
 
-.PHONY: build check need need-test test test-versions demo bench install uninstall clean
+.PHONY: build check need need-test test test-versions demo bench install uninstall wheel clean

@@ -2,13 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
-use support::{Cluster, ip_config, partition, root, scratch, sh};
-
-/// dgl-copy and dgl-launch lie beside their sources, not with what was built.
-fn with_scripts(script: &str) -> String {
-    let root = root();
-    format!("PATH=\"{0}/tools/dgl-copy:{0}/tools/dgl-launch:$PATH\"; {script}", root.display())
-}
+use support::{Cluster, ip_config, partition, scratch, sh};
 
 #[test]
 fn command_lines_of_every_generation() {
@@ -42,12 +36,12 @@ fn command_lines_of_every_generation() {
         ),
     ];
     for (line, pipeline) in table {
-        let printed = sh(&folder, &with_scripts(&format!("dgl-launch --print {line}")));
+        let printed = sh(&folder, &format!("dgl-launch --print {line}"));
         assert_eq!((printed.status, printed.out), (0, pipeline), "{line}: {}", printed.err);
     }
     let copy =
         "dgl-copy --print --workspace /w --rel_data_path data --part_config out/g.json --script_folder 'my code' --ip_config ../ip.txt";
-    let printed = sh(&folder, &with_scripts(copy));
+    let printed = sh(&folder, copy);
     assert_eq!(
         printed.out,
         "ipconf-check ../ip.txt |\n  part-map --part-config out/g.json --workspace /w --rel-data-path data \\\n    \
@@ -67,12 +61,12 @@ fn what_is_missing_is_named() {
         ("dgl-launch --workspace /w --part_config g --ip_config i --num_trainers 1 python3 t.py", "a second command"),
     ];
     for (line, problem) in table {
-        let got = sh(&folder, &with_scripts(line));
+        let got = sh(&folder, line);
         assert!(got.status == 2 && got.err.contains(problem) && got.err.contains("fix: "), "{line}: {} {}", got.status, got.err);
     }
     for tool in ["dgl-copy", "dgl-launch"] {
-        let help = sh(&folder, &with_scripts(&format!("{tool} --help && {tool} --version")));
-        assert!(help.status == 0 && help.out.contains("Example:"), "{}", help.err);
+        let help = sh(&folder, &format!("{tool} --help && {tool} --version"));
+        assert!(help.status == 0 && help.out.contains("Examples:"), "{}", help.err);
     }
 }
 
@@ -89,16 +83,17 @@ fn copied_and_launched_on_real_hosts() {
     )
     .unwrap();
     let copy = "dgl-copy --workspace /srv/job --rel_data_path data --part_config out/g.json --script_folder code --ip_config ip.txt";
-    let copied = cluster.sh(&folder, &with_scripts(copy));
+    let copied = cluster.sh(&folder, copy);
     assert_eq!(copied.status, 0, "{}", copied.err);
     let launch = "dgl-launch --workspace /srv/job --num_trainers 1 --num_servers 1 --part_config data/g.json --ip_config ip.txt \
                   --extra_envs GREETING='it is $5' ";
-    let launched = cluster.sh(&folder, &with_scripts(&format!("{launch} 'python3 code/job.py \"a  b\"'")));
+    let launched = cluster.sh(&folder, &format!("{launch} 'python3 code/job.py \"a  b\"'"));
     assert_eq!(launched.status, 0, "{}", launched.err);
     for line in ["trainer 0] client 0 it is $5 data/g.json a  b", "server 1] server - it is $5 data/g.json a  b"] {
         assert!(launched.out.contains(line), "{line}: {}", launched.out);
     }
-    let failed = cluster.sh(&folder, &with_scripts(&format!("{launch} 'python3 code/job.py fail'")));
+    let failed = cluster.sh(&folder, &format!("{launch} --log_dir logs 'python3 code/job.py fail'"));
     assert_eq!(failed.status, 3, "the status is not lost: {}", failed.err);
+    assert_eq!(std::fs::read_to_string(folder.join("logs/trainer-1.log")).unwrap(), "client 1 it is $5 data/g.json fail\n");
     cluster.assert_clean();
 }

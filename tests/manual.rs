@@ -4,9 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::process::Command;
-use support::{root, scratch, sh};
-
-const TOOLS: [&str; 7] = ["ipconf-check", "host-probe", "part-map", "part-push", "dgl-env", "dgl-spawn", "dgl-reap"];
+use support::{SCRIPTS, commands, flags_of_help, root, scratch, sh};
 
 type Names = BTreeSet<String>;
 
@@ -16,18 +14,6 @@ fn read(path: &str) -> String {
 
 fn page(tool: &str) -> String {
     read(&format!("man/{tool}.1"))
-}
-
-/// The long flags in front of what `--help` says of them.
-fn flags_of_help(tool: &str) -> Names {
-    let help = sh(&scratch(&format!("help-{tool}")), &format!("{tool} --help"));
-    assert_eq!(help.status, 0, "{tool}: {}", help.err);
-    let (options, examples) = help.out.split_once("Examples:").unwrap_or_else(|| panic!("{tool}: no examples"));
-    assert!(examples.contains(tool), "{tool}: its examples are another's");
-    // a description that goes on in a new line stands further in
-    let begins = ["      --", "  -h, --", "  -V, --"];
-    let flags = options.lines().filter_map(|line| begins.iter().find_map(|begin| line.strip_prefix(begin)));
-    flags.filter_map(|flag| flag.split(' ').next()).map(str::to_owned).collect()
 }
 
 /// What follows a macro on the lines of a page that begin so: `.It Fl -a | Fl -b` has the flags a and b.
@@ -40,13 +26,13 @@ fn flags_of(page: &str, begin: &str) -> Names {
 #[test]
 fn pages_have_the_flags_of_the_tools() {
     let mut all = Names::new();
-    for tool in TOOLS {
+    for tool in commands() {
         let help = flags_of_help(tool);
-        assert!(help.len() > 5 && help.contains("version"), "{tool}: {help:?}");
+        assert!(help.len() > 2 && help.contains("version"), "{tool}: {help:?}");
         assert_eq!(flags_of(&page(tool), ".It "), help, "{tool}: its page (left) and its --help (right)");
         all.extend(help);
     }
-    for name in TOOLS.iter().map(|tool| format!("{tool}.1")).chain(["dgl-tools.7".to_owned()]) {
+    for name in commands().map(|tool| format!("{tool}.1")).chain(["dgl-tools.7".to_owned()]) {
         let unknown: Vec<_> = flags_of(&read(&format!("man/{name}")), ".").difference(&all).cloned().collect();
         assert!(unknown.is_empty(), "{name}: no tool has {unknown:?}");
     }
@@ -54,7 +40,7 @@ fn pages_have_the_flags_of_the_tools() {
 
 #[test]
 fn pages_have_what_readers_look_for() {
-    for tool in TOOLS {
+    for tool in commands() {
         let page = page(tool);
         for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "EXIT STATUS", "EXAMPLES", "DIAGNOSTICS", "SEE ALSO"] {
             assert!(page.contains(&format!("\n.Sh {section}\n")), "{tool}: no section {section}");
@@ -69,10 +55,10 @@ fn help_fits_a_screen() {
     let folder = scratch("screen");
     // lines of a terminal of 80 columns: -h in one of the usual height, --help in a tall one
     for (help, most) in [("-h", 30), ("--help", 80)] {
-        for tool in TOOLS {
+        for tool in commands() {
             let shown = sh(&folder, &format!("COLUMNS=80 {tool} {help}")).out;
             assert!(shown.lines().count() <= most && shown.lines().all(|line| line.chars().count() <= 80), "{tool} {help}:\n{shown}");
-            assert_eq!(shown.contains("Examples:"), help == "--help", "{tool} {help}:\n{shown}");
+            assert_eq!(shown.contains("Examples:"), help == "--help" || SCRIPTS.contains(&tool), "{tool} {help}:\n{shown}");
         }
     }
 }
@@ -132,12 +118,25 @@ fn dgl_tools_7_has_every_variable() {
 
 #[test]
 fn pages_are_clean_mdoc() {
-    let pages = TOOLS.iter().map(|tool| format!("man/{tool}.1")).chain(["man/dgl-tools.7".to_owned()]);
+    let pages = commands().map(|tool| format!("man/{tool}.1")).chain(["man/dgl-tools.7".to_owned()]);
     match Command::new("mandoc").args(["-T", "lint", "-W", "warning"]).args(pages).current_dir(root()).output() {
         Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout)),
         Err(error) => {
             assert!(std::env::var_os("CI").is_none(), "mandoc: {error}");
             println!("skipped: mandoc: {error}");
+        }
+    }
+}
+
+#[test]
+fn architecture_names_every_folder() {
+    let text = read("ARCHITECTURE.md");
+    for place in ["", "tools", "tests"] {
+        for entry in std::fs::read_dir(root().join(place)).unwrap().map(Result::unwrap) {
+            let name = entry.file_name().into_string().unwrap();
+            if entry.path().is_dir() && !name.starts_with('.') && name != "target" {
+                assert!(text.contains(&name), "ARCHITECTURE.md does not say what {place}/{name} is");
+            }
         }
     }
 }

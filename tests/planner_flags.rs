@@ -28,10 +28,14 @@ fn flags_of_planners_are_seen_in_the_records() {
         ),
         (format!("{env} --num-server-threads 3 -- true | {}", process(".role==\"server\"", ".env.OMP_NUM_THREADS")), "3\n"),
         (format!("{env} --graph-format csc,coo -- true | {}", process(".role==\"server\"", ".env.DGL_GRAPH_FORMAT")), "csc,coo\n"),
+        (
+            format!("{env} --trainer-env D={{local_rank}} --server-env D=s{{host}} -- true | jq -r 'select(.type==\"process\") | .env.D'"),
+            "s0\n0\n1\n",
+        ),
         (format!("{env} --group-id 4 -- true | {}", process(".role==\"trainer\"", ".env.DGL_GROUP_ID")), "4\n"),
         (
             format!("{env} --local-rank-arg -- python3 t.py --lr 1 | {}", process(".role==\"trainer\"", ".argv|join(\" \")")),
-            "python3 t.py --lr 1 --local_rank=0\npython3 t.py --lr 1 --local_rank=1\n",
+            "python3 t.py --local_rank=0 --lr 1\npython3 t.py --local_rank=1 --lr 1\n",
         ),
     ];
     for (script, expected) in table {

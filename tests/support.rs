@@ -2,6 +2,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -25,6 +26,15 @@ pub fn scratch(name: &str) -> PathBuf {
     folder
 }
 
+pub const TOOLS: [&str; 8] = ["ipconf-check", "host-probe", "part-map", "part-push", "dgl-env", "dgl-spawn", "dgl-reap", "dgl-report"];
+/// Plain sh; their flags have the underscores of DGL's own scripts.
+pub const SCRIPTS: [&str; 2] = ["dgl-copy", "dgl-launch"];
+
+/// All that is installed.
+pub fn commands() -> impl Iterator<Item = &'static str> {
+    TOOLS.into_iter().chain(SCRIPTS)
+}
+
 /// How a script ended and what it wrote.
 pub struct Ran {
     pub status: i32,
@@ -37,8 +47,10 @@ pub fn ran(output: Output) -> Ran {
     Ran { status: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
 }
 
+/// The tools, and the scripts, which lie beside their sources.
 pub fn path() -> String {
-    format!("{}:{}", tools().display(), std::env::var("PATH").unwrap())
+    let (tools, scripts) = (tools(), root().join("tools"));
+    format!("{}:{1}/dgl-copy:{1}/dgl-launch:{2}", tools.display(), scripts.display(), std::env::var("PATH").unwrap())
 }
 
 /// A script in plain `sh`, without pipefail, in a folder.
@@ -55,6 +67,18 @@ pub fn soon(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
+/// The long flags in front of what `--help` says of them.
+pub fn flags_of_help(tool: &str) -> BTreeSet<String> {
+    let help = sh(&scratch(&format!("help-{tool}")), &format!("{tool} --help"));
+    assert_eq!(help.status, 0, "{tool}: {}", help.err);
+    let (options, examples) = help.out.split_once("Examples:").unwrap_or_else(|| panic!("{tool}: no examples"));
+    assert!(examples.contains(tool), "{tool}: its examples are another's");
+    // a description that goes on in a new line stands further in
+    let begins = ["      --", "  -h, --", "  -V, --"];
+    let flags = options.lines().filter_map(|line| begins.iter().find_map(|begin| line.strip_prefix(begin)));
+    flags.filter_map(|flag| flag.split(' ').next()).map(str::to_owned).collect()
+}
+
 /// Hosts of our own; taken down at the end whatever happens.
 pub struct Cluster(pub PathBuf);
 
@@ -69,7 +93,10 @@ impl Cluster {
 
     pub fn call(&self, args: &[&str]) -> Ran {
         let script = root().join("tests/cluster/cluster.sh");
-        ran(Command::new("timeout").arg("600").arg(script).args(args).env("LAB", &self.0).env("PATH", path()).output().unwrap())
+        let mut call = Command::new("timeout");
+        // on a busy machine a login may take long, and hosts that are there are not what tests of limits look for
+        call.arg("600").arg(script).args(args).env("LAB", &self.0).env("PATH", path()).env("DGL_TOOLS_CONNECT_TIMEOUT", "60s");
+        ran(call.output().unwrap())
     }
 
     /// A script on host 1, the launching machine, in a folder.
@@ -94,6 +121,17 @@ impl Drop for Cluster {
         self.call(&["down"]);
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// A Python with DGL and torch. Where there can be none, a test is skipped, except in continuous integration.
+pub fn python_with_dgl() -> Option<String> {
+    let python = ran(Command::new(root().join("tests/dgl/python.sh")).output().unwrap());
+    if python.status == 0 {
+        return Some(python.out.trim().to_owned());
+    }
+    assert!(std::env::var_os("CI").is_none(), "no DGL: {}", python.err);
+    println!("skipped: no DGL here: {}", python.err);
+    None
 }
 
 /// A partitioned graph as far as the planners look into it.

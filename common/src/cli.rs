@@ -91,7 +91,7 @@ pub struct Connect {
     pub host_key: HostKey,
 
     /// How long connecting and logging in may take
-    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    #[arg(long, env = "DGL_TOOLS_CONNECT_TIMEOUT", hide_env = true, default_value = "10s", value_parser = duration, value_name = "TIME")]
     pub connect_timeout: Duration,
 
     /// Act on these hosts only

@@ -55,6 +55,7 @@ Environment, for 'up':
                             one cluster each, any number at a time. \$LAB/hK/srv is the /srv of host K
   SHM=4g                    size of /dev/shm (Docker gives 64m)
   NAMES=1                   0: the names h1 to hN do not resolve
+  BASHRC=0                  1: logins read your ~/.bashrc, as on a host of yours
   MAXSTARTUPS, MAXSESSIONS  sshd's limits
 
 An ordinary user has no capabilities in exec; for ip, tc or mount there: cluster.sh exec K ssh hK CMD
@@ -312,6 +313,9 @@ init() { # pid 1 of host K
     mount --bind "$h/srv" /srv
     mount --bind "$h/tmp" /tmp
     mount --bind "$h/ssh" "$home/.ssh"
+    # What a shell reads there at each login costs seconds with pyenv or conda in it, and pyenv's lock survives a host whose power
+    # is cut: each later login on this machine would wait a minute for it.
+    [ "${BASHRC:-0}" != 0 ] || [ ! -e "$home/.bashrc" ] || mount --bind /dev/null "$home/.bashrc"
     [ "${NAMES:-1}" = 0 ] || mount --bind "$LAB/hosts" /etc/hosts
     if [ "$(id -u)" = 0 ]; then mkdir -p /run/sshd; else mount --bind "$LAB/group" /etc/group; fi
     echo 0 >/proc/sys/net/ipv4/ip_unprivileged_port_start

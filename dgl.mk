@@ -1,0 +1,63 @@
+# To include in the Makefile of a research repo:
+#
+#   HOSTS       = ip_config.txt              a line a host
+#   WORKSPACE   = /data/job                  the folder of the job on every host
+#   PART_CONFIG = out/g.json                 what partition_graph wrote; a rule of your own may make it
+#   SCRIPTS     = code                       folders that go into the workspace
+#   TRAIN       = python3 code/train.py --part-config data/g.json
+#   FETCH       = 'model-*.pt'               what to bring back from the workspace
+#   include dgl.mk                           make -I PREFIX/include, where that is not /usr or /usr/local
+#
+#   make probe   what each host is and has
+#   make push    copies what is not there yet; the hosts are asked, because a host may have lost its disk since
+#   make train   pushes, then trains; make fails when a process of the job does
+#   make fetch   brings FETCH back to RESULTS, a folder a host
+#   make reap    ends what is left of JOB on the hosts
+#   make logs    the last TAIL lines of each process of the last run
+#
+# Hosts are reached as ssh is configured, or as DGL_TOOLS_CONNECT and its like say; see dgl-tools(7). A word of TRAIN that has
+# a blank or a $ in it needs quotes, as in a shell. IPCONF_FLAGS, PROBE_FLAGS, MAP_FLAGS ... are more flags for each tool.
+
+HOSTS ?= ip_config.txt
+NUM_TRAINERS ?= 1
+NUM_SAMPLERS ?= 0
+NUM_SERVERS ?= 1
+RESULTS ?= results
+JOB ?= $(notdir $(WORKSPACE))
+RUN ?= .dgl-run
+TAIL ?= 20
+
+dgl_workspace = --workspace '$(or $(WORKSPACE),$(error dgl.mk: set WORKSPACE, the folder of the job on every host))'
+dgl_hosts = ipconf-check --num-servers $(NUM_SERVERS) $(IPCONF_FLAGS) '$(HOSTS)'
+dgl_probe = host-probe $(dgl_workspace) --num-servers $(NUM_SERVERS) $(PROBE_FLAGS)
+dgl_goal := $(.DEFAULT_GOAL)
+
+probe:
+	$(dgl_hosts) | $(dgl_probe) --format human
+
+push: $(PART_CONFIG)
+	@mkdir -p '$(RUN)'
+	$(dgl_hosts) | \
+	part-map $(dgl_workspace) $(PART_CONFIG:%=--part-config '%') $(SCRIPTS:%=--script-folder '%') $(MAP_FLAGS) | \
+	part-push --format jsonl $(PUSH_FLAGS) > '$(RUN)/pushed.jsonl'
+
+train: push
+	@rm -f '$(RUN)'/logs/*.log
+	$(dgl_probe) --format jsonl < '$(RUN)/pushed.jsonl' | \
+	dgl-env --num-trainers $(NUM_TRAINERS) --num-samplers $(NUM_SAMPLERS) --num-servers $(NUM_SERVERS) $(ENV_FLAGS) \
+	  -- $(or $(TRAIN),$(error dgl.mk: set TRAIN, the command)) | \
+	dgl-spawn --format human --job '$(JOB)' --log-dir '$(RUN)/logs' $(SPAWN_FLAGS)
+
+fetch:
+	$(dgl_hosts) | \
+	part-pull --format human $(dgl_workspace) --to '$(RESULTS)' $(PULL_FLAGS) $(or $(FETCH),$(error dgl.mk: set FETCH, what to bring back))
+
+reap:
+	$(dgl_hosts) | dgl-reap --format human --job '$(JOB)' $(REAP_FLAGS)
+
+logs:
+	@tail -n $(TAIL) '$(RUN)'/logs/*.log
+
+.PHONY: probe push train fetch reap logs
+# The first target stays the repo's own.
+.DEFAULT_GOAL := $(dgl_goal)

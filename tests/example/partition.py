@@ -1,0 +1,1 @@
+../dgl/partition.py
