@@ -97,14 +97,21 @@ pub fn redirects(hosts: &[Host], launcher: Launcher, launcher_args: &[OsString])
     ))
 }
 
-/// The same number of trainers everywhere is what DGL's own data splitting reckons with.
+/// DGL divides the number of trainers by that of partitions, and takes the result for each host's (seen with 1.0.4; the refusal is there
+/// from 0.7 on, and only with force_even).
 pub fn unequal(trainers: &[u32]) -> Option<String> {
-    let equal = trainers.windows(2).all(|pair| pair[0] == pair[1]);
-    (!equal).then(|| {
-        "hosts have unequal numbers of trainers: DGL's node_split, edge_split and sparse optimizers take them for equal, and node_split gives \
+    if trainers.windows(2).all(|pair| pair[0] == pair[1]) {
+        return None;
+    }
+    let (total, parts) = (trainers.iter().sum::<u32>(), trainers.len());
+    let refuse = match total as usize % parts {
+        0 => String::new(),
+        _ => format!("refuse {total} trainers for {parts} partitions, or "),
+    };
+    Some(format!(
+        "hosts have unequal numbers of trainers, which DGL's node_split, edge_split and sparse optimizers take for equal: they {refuse}give \
          some nodes to several trainers and others to none; split the nodes in the script, by RANK and WORLD_SIZE"
-            .to_owned()
-    })
+    ))
 }
 
 /// DGL 0.6 has no samplers under Python 3.8 and later; its launch.py takes 0 in their place.
@@ -217,6 +224,14 @@ mod tests {
         for (text, parsed) in table {
             assert_eq!(version(text), parsed, "{text}");
         }
+    }
+
+    #[test]
+    fn what_dgl_makes_of_unequal_hosts() {
+        let told = |trainers: &[u32]| unequal(trainers).unwrap_or_default();
+        assert_eq!((told(&[4]), told(&[4, 4, 4])), (String::new(), String::new()));
+        assert!(told(&[8, 8, 4]).contains("they refuse 20 trainers for 3 partitions, or give some nodes"));
+        assert!(told(&[3, 1]).contains("they give some nodes"));
     }
 
     #[test]
