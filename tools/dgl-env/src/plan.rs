@@ -400,7 +400,10 @@ fn flags(args: &Args, trainers: bool, command: &UserCommand, env: &UserEnv) -> V
         let fault = Fault::usage("--num-trainers", format!("{}: torch's launcher supports one number for all hosts only", listed(counts)));
         faults.push(fault.fix("take --launcher direct"));
     }
-    if !direct && trainers {
+    if trainers && command.starts_torch() {
+        let fault = Fault::usage("COMMAND", "starts torch's launcher itself, whose trainers the plan does not know");
+        faults.push(fault.fix("give the script alone: python3 train.py …, with --launcher torchrun where trainers need it"));
+    } else if !direct && trainers {
         faults.extend(command.under_torch(&[]).err());
     }
     if direct && trainers && args.local_rank_arg {
@@ -637,6 +640,7 @@ mod tests {
             ("--num-trainers 1 --env A-B=3 -- t", Some(2), "is not a variable's name"),
             ("--num-trainers 1 --launcher-arg x -- t", Some(2), "is for --launcher torchrun"),
             ("--num-trainers 1 --launcher torchrun -- ./t", Some(2), "COMMAND: has no Python interpreter"),
+            ("--num-trainers 1 -- torchrun t.py", Some(2), "COMMAND: starts torch's launcher itself"),
             ("--num-trainers 1 --launcher torchrun --local-rank-arg -- python t", Some(2), "--local-rank-arg: is for --launcher direct"),
             ("--num-trainers 1,2 --launcher torchrun -- python t", Some(2), "--num-trainers: 1,2: torch's launcher supports one number"),
             ("--num-trainers 1,2,3 -- t", Some(2), "--num-trainers: has 3 numbers for 2 hosts"),
