@@ -74,7 +74,8 @@ pub struct Args {
     #[arg(long, value_name = "SHELL")]
     pub setup: Option<String>,
 
-    /// How trainers start: each by itself, or by torch.distributed.run (DGL 2) or .launch (DGL to 1.1), once a host
+    /// How trainers start: direct, each by itself; torchrun or torch-launch, by torch.distributed.run (as DGL 2 does) or
+    /// torch.distributed.launch (as DGL to 1.1 does) once a host
     #[arg(long, hide_short_help = true, value_enum, default_value_t = Launcher::Direct, value_name = "direct|torchrun|torch-launch", hide_possible_values = true)]
     pub launcher: Launcher,
 

@@ -1,8 +1,8 @@
-//! What can be seen to be wrong before a process is started: in records, which anyone may have edited, and in the command.
+//! What can be seen to be wrong before a process is started: in flags, in records, which anyone may have edited, and in what is installed.
 
-use crate::args::Launcher;
+use crate::args::{Args, Launcher, RoleArg, Trainers};
 use crate::command::UserCommand;
-use crate::paths;
+use crate::environment::UserEnv;
 use common::error::Fault;
 use common::record::{Graph, Host};
 use std::collections::HashMap;
@@ -11,6 +11,52 @@ use std::net::Ipv4Addr;
 
 /// A network card's name is at most 15 bytes (Linux, IFNAMSIZ).
 const MAX_IFACE: usize = 15;
+
+/// Flags that do not go together, with each other or with the command.
+pub fn flags(args: &Args, trainers: bool, command: &UserCommand, env: &UserEnv) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let workers = args.role.contains(&RoleArg::Worker);
+    let direct = args.launcher == Launcher::Direct;
+    if workers && args.role.iter().any(|role| *role != RoleArg::Worker) {
+        faults.push(Fault::usage("--role", "worker does not go together with server and trainer"));
+    }
+    if !workers && args.num_trainers.is_none() {
+        faults.push(Fault::usage("--num-trainers", "is missing: servers too must know how many clients will come"));
+    }
+    if workers && !(env.server.is_empty() && env.trainer.is_empty()) {
+        faults.push(Fault::usage("--server-env and --trainer-env", "are not for workers").fix("say --env"));
+    }
+    if direct && !args.launcher_arg.is_empty() {
+        faults.push(Fault::usage("--launcher-arg", "is for --launcher torchrun and torch-launch"));
+    }
+    if !direct && args.local_rank_arg {
+        faults.push(Fault::usage("--local-rank-arg", "is for --launcher direct; torch-launch gives it by itself"));
+    }
+    if let Some((name, _)) = env.trainer.iter().find(|(_, value)| !direct && value.differs_on_a_host()) {
+        let fault = Fault::usage("--trainer-env", format!("{name}: torch's launcher gives all trainers of a host one environment"));
+        faults.push(fault.fix("take --launcher direct, or have the script read LOCAL_RANK and RANK"));
+    }
+    if let Some(Trainers(counts)) =
+        args.num_trainers.as_ref().filter(|Trainers(counts)| !direct && counts.windows(2).any(|pair| pair[0] != pair[1]))
+    {
+        let fault = Fault::usage("--num-trainers", format!("{}: torch's launcher supports one number for all hosts only", listed(counts)));
+        faults.push(fault.fix("take --launcher direct"));
+    }
+    if trainers && command.starts_torch() {
+        let fault = Fault::usage("COMMAND", "starts torch's launcher itself, whose trainers the plan does not know");
+        faults.push(fault.fix("give the script alone: python3 train.py …, with --launcher torchrun where trainers need it"));
+    } else if !direct && trainers {
+        faults.extend(command.under_torch(&[]).err());
+    }
+    if direct && trainers && args.local_rank_arg {
+        faults.extend(command.with_local_rank(0).err());
+    }
+    faults
+}
+
+fn listed(counts: &[u32]) -> String {
+    counts.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+}
 
 /// Each host's record, for itself and beside the others.
 pub fn hosts(hosts: &[Host], num_servers: u32) -> Vec<Fault> {
@@ -97,14 +143,21 @@ pub fn redirects(hosts: &[Host], launcher: Launcher, launcher_args: &[OsString])
     ))
 }
 
-/// The same number of trainers everywhere is what DGL's own data splitting reckons with.
+/// DGL divides the number of trainers by that of partitions, and takes the result for each host's (seen with 1.0.4; the refusal is there
+/// from 0.7 on, and only with force_even).
 pub fn unequal(trainers: &[u32]) -> Option<String> {
-    let equal = trainers.windows(2).all(|pair| pair[0] == pair[1]);
-    (!equal).then(|| {
-        "hosts have unequal numbers of trainers: DGL's node_split, edge_split and sparse optimizers take them for equal, and node_split gives \
+    if trainers.windows(2).all(|pair| pair[0] == pair[1]) {
+        return None;
+    }
+    let (total, parts) = (trainers.iter().sum::<u32>(), trainers.len());
+    let refuse = match total as usize % parts {
+        0 => String::new(),
+        _ => format!("refuse {total} trainers for {parts} partitions, or "),
+    };
+    Some(format!(
+        "hosts have unequal numbers of trainers, which DGL's node_split, edge_split and sparse optimizers take for equal: they {refuse}give \
          some nodes to several trainers and others to none; split the nodes in the script, by RANK and WORLD_SIZE"
-            .to_owned()
-    })
+    ))
 }
 
 /// DGL 0.6 has no samplers under Python 3.8 and later; its launch.py takes 0 in their place.
@@ -115,70 +168,8 @@ pub fn samplers(hosts: &[Host], num_samplers: u32) -> Option<String> {
     Some(format!("DGL 0.6.1 does not support samplers under Python 3.8 and later, which {} has; say --num-samplers 0", host.place()))
 }
 
-/// What the script's own options must agree with.
-pub struct Job<'a> {
-    /// The folder of the job.
-    pub workspace: Option<&'a str>,
-    /// DGL_CONF_PATH.
-    pub part_config: &'a str,
-    /// DGL_IP_CONFIG.
-    pub ip_config: &'a str,
-    /// The graph's name, where it is known.
-    pub graph_name: Option<&'a str>,
-    /// DGL_NUM_SAMPLER.
-    pub num_samplers: u32,
-    /// DGL_NUM_SERVER.
-    pub num_servers: u32,
-}
-
-/// What the script is told that is not what DGL is told by the environment. A script's options may mean something else, so these are
-/// warnings.
-pub fn script(command: &UserCommand, job: &Job, hosts: &[Host]) -> Vec<String> {
-    let args = command.script_args();
-    let mut warnings = Vec::new();
-    let mut differs = |names: &[&str], ours: &str, same: &dyn Fn(&str) -> bool, why: &str| {
-        if let Some((name, theirs)) = option(&args, names).filter(|(_, theirs)| !same(theirs)) {
-            warnings.push(format!("the script's {name} {theirs} is not {ours}: {why}"));
-        }
-    };
-    let same_path = |ours: &str, theirs: &str| {
-        let unseen = !command.stays() && !theirs.starts_with('/');
-        unseen || paths::same(job.workspace, ours, theirs)
-    };
-    let why = "trainers read the script's, servers the other";
-    differs(&["ip_config"], job.ip_config, &|theirs| same_path(job.ip_config, theirs), why);
-    differs(&["part_config", "conf_path"], job.part_config, &|theirs| same_path(job.part_config, theirs), why);
-    if let Some(name) = job.graph_name {
-        differs(&["graph_name"], name, &|theirs| theirs == name, "trainers look for a graph of the name that the partition config has");
-    }
-    // to 0.6.0 the script's initialize() says how many; later the environment does
-    if hosts.iter().any(|host| !at_least(&host.facts.dgl, (0, 6, 1))) {
-        let why = "DGL to 0.6.0 believes the script, and the job waits for ever for processes that do not come";
-        for (name, flag, count) in [("num_workers", "--num-samplers", job.num_samplers), ("num_servers", "--num-servers", job.num_servers)]
-        {
-            differs(&[name], &format!("{flag} {count}"), &|theirs| theirs.parse() == Ok(count), why);
-        }
-    }
-    warnings
-}
-
-/// The last of an option's values, as argparse takes it, with the option as it was written: `--ip_config X`, `--ip-config=X`.
-fn option<'a>(args: &'a [Option<String>], names: &[&str]) -> Option<(&'a str, &'a str)> {
-    let named = |word: &str| word.strip_prefix("--").is_some_and(|name| names.contains(&name.replace('-', "_").as_str()));
-    let mut found = None;
-    for (at, word) in args.iter().enumerate() {
-        let Some(word) = word else { continue };
-        match word.split_once('=') {
-            Some((name, value)) if named(name) => found = Some((name, value)),
-            None if named(word) => found = args.get(at + 1).and_then(|value| Some((word.as_str(), value.as_deref()?))),
-            _ => {}
-        }
-    }
-    found
-}
-
 /// Whether a version is known, and that one or later.
-fn at_least(fact: &Option<String>, least: Version) -> bool {
+pub fn at_least(fact: &Option<String>, least: Version) -> bool {
     fact.as_deref().and_then(version).is_some_and(|version| version >= least)
 }
 
@@ -187,7 +178,8 @@ fn below(fact: &Option<String>, limit: Version) -> bool {
     fact.as_deref().and_then(version).is_some_and(|version| version < limit)
 }
 
-type Version = (u32, u32, u32);
+/// Major, minor, patch.
+pub type Version = (u32, u32, u32);
 
 /// `1.0.4`, `0.6.0post1`, `1.13.0+cu117`; not `unknown`.
 fn version(text: &str) -> Option<Version> {
@@ -220,6 +212,14 @@ mod tests {
     }
 
     #[test]
+    fn what_dgl_makes_of_unequal_hosts() {
+        let told = |trainers: &[u32]| unequal(trainers).unwrap_or_default();
+        assert_eq!((told(&[4]), told(&[4, 4, 4])), (String::new(), String::new()));
+        assert!(told(&[8, 8, 4]).contains("they refuse 20 trainers for 3 partitions, or give some nodes"));
+        assert!(told(&[3, 1]).contains("they give some nodes"));
+    }
+
+    #[test]
     fn what_the_installed_versions_cannot_do() {
         let on = |python: &str, torch: &str, dgl: &str| {
             let mut host = Host::default();
@@ -241,60 +241,5 @@ mod tests {
         let no_samplers = |python: &str, dgl: &str, count| samplers(&on(python, "1.9.1", dgl), count).is_some();
         assert!(no_samplers("3.8.0", "0.6.1", 1) && !no_samplers("3.8.0", "0.6.1", 0));
         assert!(!no_samplers("3.7.9", "0.6.1", 1) && !no_samplers("3.8.0", "0.7.2", 1) && !no_samplers("3.8.0", "0.5.3", 1));
-    }
-
-    fn warnings(command: &str, dgl: Option<&str>) -> String {
-        let words: Vec<OsString> = command.split(' ').map(OsString::from).collect();
-        let command = match command.strip_prefix("sh: ") {
-            Some(text) => UserCommand::Shell(text.to_owned()),
-            None => UserCommand::Words(words),
-        };
-        let mut host = Host::default();
-        host.facts.dgl = dgl.map(str::to_owned);
-        let job = Job {
-            workspace: Some("/ws"),
-            part_config: "data/g.json",
-            ip_config: "ip_config.txt",
-            graph_name: Some("g"),
-            num_samplers: 2,
-            num_servers: 1,
-        };
-        script(&command, &job, &[host]).join("; ")
-    }
-
-    #[test]
-    fn what_the_script_is_told_is_held_against_the_plan() {
-        let fine = [
-            "python3 t.py --ip_config ip_config.txt --part_config data/g.json --graph_name g --num_workers 2 --num_servers 1",
-            "python3 t.py --ip-config=/ws/ip_config.txt --part-config ./data/g.json --graph-name=g",
-            "python3 t.py --ip_config other.txt --ip_config ip_config.txt",
-            "python3 t.py --ip_config",
-            "python3 t.py --ip_configuration other.txt",
-            "sh: python3 t.py --ip_config $IP --graph_name \"$G\"",
-            "sh: cd code && python3 t.py --ip_config ../ip_config.txt",
-            "sh: echo --graph_name h; python3 t.py",
-            "sh: \"$PYTHON\" t.py --graph_name h",
-        ];
-        for command in fine {
-            assert_eq!(warnings(command, None), "", "{command}");
-        }
-        let table = [
-            ("python3 t.py --ip_config other.txt", "the script's --ip_config other.txt is not ip_config.txt: trainers read"),
-            ("python3 t.py --part-config=g.json", "the script's --part-config g.json is not data/g.json"),
-            ("python3 t.py --conf_path g.json", "the script's --conf_path g.json is not data/g.json"),
-            ("python3 t.py --graph-name h", "the script's --graph-name h is not g"),
-            ("python3 t.py --num_workers 4", "the script's --num_workers 4 is not --num-samplers 2: DGL to 0.6.0"),
-            ("python3 t.py --num_servers=x", "the script's --num_servers x is not --num-servers 1"),
-            ("./t.py --graph_name h", "--graph_name h"),
-            ("numactl -N0 python3 -m t --graph_name h", "--graph_name h"),
-            ("sh: x && python3 t.py --graph_name 'h i' >log", "--graph_name h i is not g"),
-            ("sh: cd code && python3 t.py --ip_config /ip.txt", "--ip_config /ip.txt"),
-        ];
-        for (command, warning) in table {
-            assert!(warnings(command, None).contains(warning), "{command}: {}", warnings(command, None));
-        }
-        let workers = "python3 t.py --num_workers 4";
-        assert!(warnings(workers, Some("0.6.0post1")).contains("--num_workers"));
-        assert_eq!(warnings(workers, Some("0.6.1")), "", "it reads the environment");
     }
 }

@@ -61,6 +61,23 @@ impl UserCommand {
         }
     }
 
+    /// Whether it starts torch's launcher itself: then there are more trainers than DGL is told of, and it waits for ever.
+    pub fn starts_torch(&self) -> bool {
+        let commands = match self {
+            UserCommand::Words(words) => vec![plain(words)],
+            UserCommand::Shell(text) => shell::commands(text).unwrap_or_default(),
+        };
+        let launcher = |word: &Word| {
+            let name = word.text.rsplit('/').next().unwrap_or_default();
+            name == "torchrun" || ["torch.distributed.run", "torch.distributed.launch"].contains(&name)
+        };
+        // a script may have an option of that name
+        commands.iter().any(|words| match program(words) {
+            Ok(program) => words[..=program.script].iter().any(launcher),
+            Err(_) => words.iter().take_while(|word| !word.text.ends_with(".py")).any(launcher),
+        })
+    }
+
     /// What the script is given, as far as it can be seen: `None` for what only the host's shell knows.
     pub fn script_args(&self) -> Vec<Option<String>> {
         match self {
@@ -282,6 +299,22 @@ mod tests {
         }
         assert_eq!(shown(words("./train.py -x").with_local_rank(1)), "./train.py -x --local_rank=1");
         assert!(shown(UserCommand::Shell("./t.py >log".into()).with_local_rank(1)).contains("fix: give the command as words"));
+    }
+
+    #[test]
+    fn torch_is_started_once() {
+        let table = [
+            (words("torchrun --nproc_per_node=2 t.py"), true),
+            (words("nice /o/bin/torchrun t.py"), true),
+            (words("python3 -m torch.distributed.run t.py"), true),
+            (UserCommand::Shell("cd x && python3 -m torch.distributed.launch t.py".into()), true),
+            (words("python3 t.py --launcher torchrun"), false),
+            (words("./t.py torchrun"), false),
+            (UserCommand::Shell("echo; python3 t.py --launcher torchrun".into()), false),
+        ];
+        for (command, starts) in table {
+            assert_eq!(command.starts_torch(), starts, "{command:?}");
+        }
     }
 
     #[test]

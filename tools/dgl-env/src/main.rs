@@ -7,6 +7,7 @@ mod config;
 mod environment;
 mod paths;
 mod plan;
+mod script;
 mod shell;
 
 use args::Args;

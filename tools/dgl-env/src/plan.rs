@@ -13,6 +13,7 @@ use crate::check;
 use crate::command::{UserCommand, torch_words};
 use crate::environment::{UserEnv, Who, set};
 use crate::paths::Given;
+use crate::script;
 use common::error::{Fault, Report};
 use common::jsonl::MAX_SET;
 use common::record::{Graph, Host, Process, Role};
@@ -84,7 +85,7 @@ impl<'a> Plan<'a> {
             true => (true, true, false),
             false => (wants(RoleArg::Server), wants(RoleArg::Trainer), wants(RoleArg::Worker)),
         };
-        report.0.extend(flags(args, trainers, &command, &env));
+        report.0.extend(check::flags(args, trainers, &command, &env));
         report.0.extend(check::hosts(&hosts, num_servers));
         report.0.extend(graph.as_ref().and_then(|graph| check::graph(graph, hosts.len())));
 
@@ -165,20 +166,7 @@ impl<'a> Plan<'a> {
     pub fn warnings(&self, graph_name: Option<&str>) -> Vec<String> {
         let mut warnings = Vec::new();
         let unknown = |known: fn(&Host) -> bool| !self.hosts.iter().all(known);
-        if self.trainers && !self.env.sets("OMP_NUM_THREADS") {
-            let from_here =
-                self.launcher_omp().is_none() && self.args.num_omp_threads.is_none() && unknown(|host| host.facts.cpus.is_some());
-            if from_here {
-                let threads = self.omp_threads(self.here.cpus, self.of_hosts[0].count);
-                warnings.push(format!("OMP_NUM_THREADS={threads} comes from this machine's {} processors; put host-probe before dgl-env to take the hosts', or say --num-omp-threads", self.here.cpus));
-            }
-            if let (Some(threads), Some(own)) = (self.args.num_omp_threads, self.own_omp()) {
-                let own = own.to_string_lossy();
-                if own != threads.to_string() {
-                    warnings.push(format!("--num-omp-threads {threads} is taken, not OMP_NUM_THREADS={own}, which is set here"));
-                }
-            }
-        }
+        warnings.extend(self.omp_warning().filter(|_| self.trainers && !self.env.sets("OMP_NUM_THREADS")));
         if unknown(|host| host.facts.iface.is_some()) && self.hosts.len() > 1 && !self.env.sets("GLOO_SOCKET_IFNAME") {
             warnings.push("gloo may choose the wrong network card; put host-probe before dgl-env to name the right one".to_owned());
         }
@@ -194,7 +182,7 @@ impl<'a> Plan<'a> {
             warnings.extend(check::unequal(&counts));
             warnings.extend(check::samplers(&self.hosts, self.args.num_samplers));
             warnings.extend(check::redirects(&self.hosts, self.args.launcher, &self.args.launcher_arg).filter(|_| self.trainers));
-            let job = check::Job {
+            let job = script::Job {
                 workspace: self.workspace.as_deref(),
                 part_config: self.part_config.as_deref().unwrap_or_default(),
                 ip_config: &self.ip_config,
@@ -202,9 +190,27 @@ impl<'a> Plan<'a> {
                 num_samplers: self.args.num_samplers,
                 num_servers: self.num_servers,
             };
-            warnings.extend(check::script(&self.command, &job, &self.hosts));
+            warnings.extend(script::warnings(&self.command, &job, &self.hosts));
         }
         warnings
+    }
+
+    /// Where the threads of trainers come from, where that may surprise.
+    fn omp_warning(&self) -> Option<String> {
+        match (self.args.num_omp_threads, self.own_omp()) {
+            (Some(threads), Some(own)) if *own != *threads.to_string() => {
+                Some(format!("--num-omp-threads {threads} is taken, not OMP_NUM_THREADS={}, which is set here", own.to_string_lossy()))
+            }
+            (None, None) if self.hosts.iter().any(|host| host.facts.cpus.is_none()) => {
+                let cpus = self.here.cpus;
+                let threads = self.omp_threads(cpus, self.of_hosts[0].count);
+                Some(format!(
+                    "OMP_NUM_THREADS={threads} comes from this machine's {cpus} processors; put host-probe before dgl-env to take the hosts', \
+                     or say --num-omp-threads"
+                ))
+            }
+            _ => None,
+        }
     }
 
     fn num_processes(&self) -> u64 {
@@ -370,49 +376,6 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Flags that do not go together, with each other or with the command.
-fn flags(args: &Args, trainers: bool, command: &UserCommand, env: &UserEnv) -> Vec<Fault> {
-    let mut faults = Vec::new();
-    let workers = args.role.contains(&RoleArg::Worker);
-    let direct = args.launcher == Launcher::Direct;
-    if workers && args.role.iter().any(|role| *role != RoleArg::Worker) {
-        faults.push(Fault::usage("--role", "worker does not go together with server and trainer"));
-    }
-    if !workers && args.num_trainers.is_none() {
-        faults.push(Fault::usage("--num-trainers", "is missing: servers too must know how many clients will come"));
-    }
-    if workers && !(env.server.is_empty() && env.trainer.is_empty()) {
-        faults.push(Fault::usage("--server-env and --trainer-env", "are not for workers").fix("say --env"));
-    }
-    if direct && !args.launcher_arg.is_empty() {
-        faults.push(Fault::usage("--launcher-arg", "is for --launcher torchrun and torch-launch"));
-    }
-    if !direct && args.local_rank_arg {
-        faults.push(Fault::usage("--local-rank-arg", "is for --launcher direct; torch-launch gives it by itself"));
-    }
-    if let Some((name, _)) = env.trainer.iter().find(|(_, value)| !direct && value.differs_on_a_host()) {
-        let fault = Fault::usage("--trainer-env", format!("{name}: torch's launcher gives all trainers of a host one environment"));
-        faults.push(fault.fix("take --launcher direct, or have the script read LOCAL_RANK and RANK"));
-    }
-    if let Some(Trainers(counts)) =
-        args.num_trainers.as_ref().filter(|Trainers(counts)| !direct && counts.windows(2).any(|pair| pair[0] != pair[1]))
-    {
-        let fault = Fault::usage("--num-trainers", format!("{}: torch's launcher supports one number for all hosts only", listed(counts)));
-        faults.push(fault.fix("take --launcher direct"));
-    }
-    if !direct && trainers {
-        faults.extend(command.under_torch(&[]).err());
-    }
-    if direct && trainers && args.local_rank_arg {
-        faults.extend(command.with_local_rank(0).err());
-    }
-    faults
-}
-
-fn listed(counts: &[u32]) -> String {
-    counts.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
-}
-
 /// Which trainers each host has.
 fn of_hosts(trainers: Option<&Trainers>, hosts: &[Host]) -> Result<Vec<OfHost>, Fault> {
     let counts = trainers.map_or(&[1][..], |Trainers(counts)| counts);
@@ -443,7 +406,7 @@ mod tests {
     use common::record::{Command, Facts, IpAddr};
 
     fn hosts(count: u32) -> Vec<Host> {
-        let host = |id| Host { id, of: count, ip: IpAddr([10, 0, 0, id as u8 + 1].into()), port: 30050, ..Host::default() };
+        let host = |id| Host { id, of: count, ip: IpAddr((0x0a00_0001 + id).into()), port: 30050, ..Host::default() };
         (0..count).map(host).collect()
     }
 
@@ -637,6 +600,7 @@ mod tests {
             ("--num-trainers 1 --env A-B=3 -- t", Some(2), "is not a variable's name"),
             ("--num-trainers 1 --launcher-arg x -- t", Some(2), "is for --launcher torchrun"),
             ("--num-trainers 1 --launcher torchrun -- ./t", Some(2), "COMMAND: has no Python interpreter"),
+            ("--num-trainers 1 -- torchrun t.py", Some(2), "COMMAND: starts torch's launcher itself"),
             ("--num-trainers 1 --launcher torchrun --local-rank-arg -- python t", Some(2), "--local-rank-arg: is for --launcher direct"),
             ("--num-trainers 1,2 --launcher torchrun -- python t", Some(2), "--num-trainers: 1,2: torch's launcher supports one number"),
             ("--num-trainers 1,2,3 -- t", Some(2), "--num-trainers: has 3 numbers for 2 hosts"),
@@ -658,6 +622,9 @@ mod tests {
             let got = plan(line, hosts(2), parts.map(graph), Here::default()).expect_err(line).join("; ");
             assert!(got.contains(problem), "{line}: {got}");
         }
+        let line = "--num-trainers 1024 --num-samplers 1024 --num-servers 1024 -- t";
+        let got = plan(line, hosts(2100), Some(graph(2100)), Here::default()).unwrap_err().join("; ");
+        assert!(got.contains("2204160000 trainers and samplers are more") && got.contains("4300800 processes are more than"), "{got}");
         let same = plan("--num-trainers 1 --part-config ./data//g.json -- t", hosts(2), Some(graph(2)), Here::default());
         assert!(same.is_ok(), "the same path in other words");
     }

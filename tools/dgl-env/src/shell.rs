@@ -227,6 +227,36 @@ mod tests {
     }
 
     #[test]
+    fn sh_itself_reads_the_same_words() {
+        let pieces = [" ", "'", "\"", "\\", "#", "a", "\\\n"];
+        let mut texts = vec![String::new()];
+        let (mut script, mut expected) = (String::new(), String::new());
+        for _ in 0..5 {
+            texts = texts.iter().flat_map(|text| pieces.map(|piece| format!("{text}{piece}"))).collect();
+            for (text, commands) in texts.iter().filter_map(|text| Some((text, commands(text)?))) {
+                // another command begins on the next line
+                if commands.len() > 1 || (text.contains('#') && text.contains('\n')) {
+                    continue;
+                }
+                script += &format!("set -- {text}\nprintf '<%s>' \"$@\"; echo .\n");
+                let words: Vec<String> = commands.iter().flatten().map(|word| format!("<{}>", word.text)).collect();
+                // printf writes its format once where there is no word
+                expected += &format!("{}.\n", if words.is_empty() { "<>".to_owned() } else { words.concat() });
+            }
+        }
+        let mut sh = std::process::Command::new("sh");
+        sh.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut sh = sh.spawn().unwrap();
+        let mut stdin = sh.stdin.take().unwrap();
+        let write = std::thread::spawn(move || std::io::Write::write_all(&mut stdin, script.as_bytes()));
+        let out = String::from_utf8(sh.wait_with_output().unwrap().stdout).unwrap();
+        write.join().unwrap().unwrap();
+        assert!(expected.lines().count() > 5000);
+        let differs = out.lines().zip(expected.lines()).find(|(sh, ours)| sh != ours);
+        assert!(out == expected, "{differs:?}");
+    }
+
+    #[test]
     fn a_word_ends_behind_its_last_byte() {
         let text = "cd 'x y' && python3 t.py";
         let found = commands(text).unwrap();
