@@ -21,7 +21,7 @@ build:
 check:
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	shellcheck -s sh common/src/remote/job.sh tools/*/src/host.sh tests/need.sh
+	shellcheck -s sh common/src/remote/job.sh tools/*/src/*.sh tests/need.sh
 	shellcheck tests/cluster/cluster.sh tests/dgl/python.sh tests/demo.sh .ci/run
 
 test:

@@ -4,6 +4,7 @@ mod act;
 mod args;
 mod job;
 mod plan;
+mod preflight;
 mod show;
 
 use args::Args;
