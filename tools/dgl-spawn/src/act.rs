@@ -8,7 +8,7 @@ use crate::show::Show;
 use common::error::{Fault, Report};
 use common::exit::Exit;
 use common::jsonl::Stream;
-use common::record::{Exited, FirstFailure, Host, Listening, Output, Process, Started, Summary};
+use common::record::{Exited, FirstFailure, Graph, Host, Listening, Output, Process, Started, Summary};
 use common::remote::{self, Heard, Kind, Remote, Running, Waker};
 use common::term::{self, millis, now_ms};
 use std::sync::Arc;
@@ -59,6 +59,7 @@ pub struct Site<'a> {
 /// Starts, watches, ends; the exit status is that of the first failure.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host], processes: &[Process], plan: &plan::Job) -> Result<Exit, Report> {
     let begun = Instant::now();
+    let graph: Option<Graph> = stream.one()?;
     let names: Vec<String> = processes.iter().map(|process| name_of(hosts, process)).collect();
     let failed = |error: std::io::Error| Fault::unreachable("dgl-spawn", error.to_string());
     let mut show = Show::new(args.connect.format.human(), args.log_dir.as_deref(), processes, &names)
@@ -69,7 +70,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], processes: &[Process], 
     watch_signals(events.clone()).map_err(failed)?;
 
     let result = connect(args, hosts, processes, plan, &events).and_then(|sites| {
-        preflight::look(&sites, hosts, &happening)?;
+        preflight::look(&sites, hosts, graph.as_ref(), &happening)?;
         Ok(sites)
     });
     let mut sites = match result {

@@ -3,13 +3,13 @@
 # `enter_ID` (its folder and environment) and `run_ID` (becomes the process).
 #
 # To the launcher, a line each, on stdout:
-#   fault TEXT | config B64 | ready           before the start
+#   ready                                     before the start, behind what preflight.sh says
 #   pid ID PID | listening ID | exited ID STATUS | alive
 #   shm COUNT | over STATUS                   files removed from /dev/shm; the end, not 0 when something could not be ended
 #   o ID TEXT | e ID TEXT                     a line of its stdout, stderr; O, E: a piece of one, the next piece follows
 #   drained ID                                a stream of its output is at its end (two of them a process)
 # From the launcher: start, alive (a heartbeat), end GRACE, kill.
-# Everything but `fault`, `config` and `ready` goes through one pipe, at most 4096 bytes a write, so that no line is ever torn.
+# Everything behind `ready` goes through one pipe, at most 4096 bytes a write, so that no line is ever torn.
 
 # shellcheck disable=SC2154 # token, job, count, ports, lost_after and grace are sent in front of it
 # shellcheck disable=SC2034 # setsid is used by run_ID
@@ -133,6 +133,6 @@ ulimit -S -n "$most" 2>/dev/null
 setsid=$(command -v setsid)
 checks
 echo ready
-read -r go || exit 0
+while read -r go && [ "$go" = alive ]; do :; done
 [ "$go" = start ] || exit 0
 { { processes 0 6>&1 >/dev/null; } | watch; } 4>&1 5<&0 | cat

@@ -5,6 +5,7 @@ mod args;
 mod job;
 mod plan;
 mod preflight;
+mod reach;
 mod show;
 
 use args::Args;

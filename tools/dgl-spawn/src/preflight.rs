@@ -3,128 +3,458 @@
 
 use crate::act::{Event, Site, Stopped};
 use crate::plan::Text;
+use crate::reach::{self, Unreached};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use common::error::{Fault, Report};
 use common::quote;
-use common::record::{Command, Host, Process, Role};
+use common::record::{Command, Graph, Host, Process, Role};
 use common::remote::Heard;
+use common::term;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 /// The checks themselves, for the host's script.
 pub const SH: &str = include_str!("preflight.sh");
+const PY: &str = include_str!("preflight.py");
 
 /// Looking at a host takes well under a second; a file system that hangs must not hold the job up for ever.
 const PREFLIGHT_LIMIT: Duration = Duration::from_secs(60);
+/// What a server opens beside two sockets a client: Python's own files, and those of its partition.
+const FILES_BESIDE: u32 = 100;
 
 /// The calls that make up one host's look.
 pub fn checks(text: &mut Text, host: &Host, processes: &[&Process]) -> Result<(), Fault> {
-    let mut seen = std::collections::HashSet::new();
-    let mut once = |text: &mut Text, words: Vec<u8>| {
-        if seen.insert(words.clone()) {
-            text.words([words.as_slice()]);
+    let mut calls: Vec<Vec<u8>> = Vec::new();
+    let servers = || processes.iter().filter(|process| process.role == Role::Server);
+    let part = servers().next().map_or(String::new(), |_| host.id.to_string());
+    for process in processes {
+        let cwd = folder_of(process);
+        let mut add = |name: &str, words: &[&[u8]]| calls.push(in_folder(cwd, name, &quote::sh_words(words)));
+        if let Some(config) = process.env.get("DGL_CONF_PATH") {
+            add("check_file", &[cwd, config.as_bytes()]);
+            add("check_config", &[cwd, config.as_bytes(), part.as_bytes()]);
         }
-    };
-    let call = |name: &str, words: &[&[u8]]| [name.as_bytes(), b" ", &quote::sh_words(words)].concat();
-    for (id, process) in processes.iter().enumerate() {
-        let cwd = process.cwd.as_deref().unwrap_or(".").as_bytes();
-        once(text, call("check_folder", &[cwd]));
-        for (name, check) in [("DGL_CONF_PATH", "check_file"), ("DGL_IP_CONFIG", "check_file"), ("DGL_IP_CONFIG", "check_ip_config")] {
-            if let Some(path) = process.env.get(name) {
-                once(text, call(check, &[cwd, path.as_bytes()]));
-            }
+        if let Some(ip_config) = process.env.get("DGL_IP_CONFIG") {
+            add("check_file", &[cwd, ip_config.as_bytes()]);
+            add("check_ip_config", &[cwd, ip_config.as_bytes()]);
         }
-        if let (Command::Words(words), None) = (process.command()?, &process.setup)
-            && processes[..id]
-                .iter()
-                .all(|other| other.argv.as_ref().and_then(|argv| argv.first()) != process.argv.as_ref().and_then(|argv| argv.first()))
-        {
-            once(text, call("check_command", &[id.to_string().as_bytes(), words[0].as_bytes()]));
-        }
-        let master =
-            process.env.get("MASTER_PORT").filter(|_| host.id == 0 && process.role != Role::Server).and_then(|port| port.parse().ok());
-        for port in process.port.into_iter().chain(master) {
-            once(text, call("check_port", &[port.to_string().as_bytes(), format!("{port:04X}").as_bytes()]));
+        add("true", &[]);
+    }
+    let clients = servers().filter_map(|server| server.env.get("DGL_NUM_CLIENT")?.parse::<u32>().ok()).max();
+    if let Some(clients) = clients {
+        calls.push(format!("check_nofile {}", clients.saturating_mul(2).saturating_add(FILES_BESIDE)).into_bytes());
+    }
+    let ports = Ports::of(host, processes);
+    calls.push(ports.call(host));
+    calls.push(b"check_jobs".to_vec());
+    if !part.is_empty() {
+        calls.push(b"check_shm".to_vec());
+    }
+    command_checks(&mut calls, host, processes, &ports)?;
+    for (at, call) in calls.iter().enumerate() {
+        if !calls[..at].contains(call) {
+            text.words([call]);
         }
     }
     Ok(())
 }
 
+fn folder_of(process: &Process) -> &[u8] {
+    process.cwd.as_deref().unwrap_or(".").as_bytes()
+}
+
+/// Nothing else is worth saying of a folder that is not there.
+fn in_folder(cwd: &[u8], name: &str, words: &[u8]) -> Vec<u8> {
+    [b"check_folder ", &*quote::sh(cwd), b" && ", name.as_bytes(), b" ", words].concat()
+}
+
+/// What is to be bound on a host: the graph servers' ports on its own address, torch's rendezvous on any.
+struct Ports {
+    own: Vec<u16>,
+    any: Vec<u16>,
+}
+
+impl Ports {
+    fn of(host: &Host, processes: &[&Process]) -> Ports {
+        let own = processes.iter().filter_map(|process| process.port).collect();
+        let clients = processes.iter().filter(|process| host.id == 0 && process.role != Role::Server);
+        let any = clients.take(1).filter_map(|process| process.env.get("MASTER_PORT")?.parse().ok()).collect();
+        Ports { own, any }
+    }
+
+    fn call(&self, host: &Host) -> Vec<u8> {
+        // as /proc/net/tcp has it: the bytes of the address as they lie in memory, read as one number
+        let address = format!("{:08X}", u32::from_le_bytes(host.ip.0.octets()));
+        let mut call = "check_ports".to_owned();
+        self.own.iter().for_each(|port| call += &format!(" {port}/{port:04X}/{address}"));
+        self.any.iter().for_each(|port| call += &format!(" {port}/{port:04X}/any"));
+        call.into_bytes()
+    }
+}
+
+/// The commands, each once; the first that is Python also binds the ports and tries to reach the other hosts.
+fn command_checks(calls: &mut Vec<Vec<u8>>, host: &Host, processes: &[&Process], ports: &Ports) -> Result<(), Fault> {
+    let mut seen = Vec::new();
+    let mut binds = true;
+    for (id, process) in processes.iter().enumerate() {
+        let command = process.command()?;
+        let words: Vec<&OsStr> = match &command {
+            Command::Words(words) => words.iter().map(|word| word.as_os_str()).collect(),
+            Command::Shell(text) => text.split_whitespace().map(OsStr::new).collect(),
+        };
+        let Some(first) = words.first().map(|word| word.as_bytes()) else { continue };
+        let key = (first.to_vec(), process.setup.clone(), process.role == Role::Worker);
+        if seen.contains(&key) {
+            continue;
+        }
+        seen.push(key);
+        let id = id.to_string();
+        let shell_text = |words: &[u8]| [process.setup.as_deref().unwrap_or_default().as_bytes(), b"\n", words].concat();
+        let own_words = matches!(command, Command::Words(_));
+        let mut call = Vec::new();
+        if own_words && (process.setup.is_none() || !is_python(first)) {
+            call.extend(quote::sh_words([id.as_bytes(), first]));
+            if process.setup.is_some() {
+                call.push(b' ');
+                call.extend(quote::sh(shell_text(&[b"command -v -- ", &*quote::sh(first)].concat())));
+            }
+            call = in_folder(folder_of(process), "check_command", &call);
+        }
+        if is_python(first) {
+            let look = python_look(host, process, &words, binds.then_some(ports));
+            binds = false;
+            let run = match own_words && process.setup.is_none() {
+                true => look,
+                false => [b"\"${SHELL:-/bin/sh}\" -c ", &*quote::sh(shell_text(&[b"exec ", &*look].concat()))].concat(),
+            };
+            call = match call.is_empty() {
+                true => in_folder(folder_of(process), "check_python", &[id.as_bytes(), b" ", &run].concat()),
+                false => [&call, &b" && check_python "[..], id.as_bytes(), b" ", &run].concat(),
+            };
+        }
+        if !call.is_empty() {
+            calls.push(call);
+        }
+    }
+    Ok(())
+}
+
+/// The interpreter with preflight.py.
+fn python_look(host: &Host, process: &Process, words: &[&OsStr], ports: Option<&Ports>) -> Vec<u8> {
+    let listed = |ports: &[u16]| ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
+    let of_dgl = process.role != Role::Worker;
+    // the script is the first word that looks like one; a module (-m) has none
+    let script = words[1..].iter().take_while(|word| **word != "-c").find(|word| word.as_bytes().ends_with(b".py"));
+    let others = of_dgl && host.of > 1 && ports.is_some();
+    quote::sh_words([
+        words[0].as_bytes(),
+        b"-c",
+        PY.as_bytes(),
+        script.map_or(b"-", |word| word.as_bytes()),
+        if of_dgl { b"dgl,torch" } else { b"" },
+        host.ip.to_string().as_bytes(),
+        listed(ports.map_or(&[], |ports| &ports.own)).as_bytes(),
+        listed(ports.map_or(&[], |ports| &ports.any)).as_bytes(),
+        if others { b"1" } else { b"0" },
+    ])
+}
+
+/// `python`, `python3`, `/opt/env/bin/python3.11`.
+fn is_python(word: &[u8]) -> bool {
+    let name = Path::new(OsStr::from_bytes(word)).file_name().and_then(OsStr::to_str).unwrap_or_default();
+    name.strip_prefix("python").is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
+}
+
 /// Lets every host look; all that is wrong anywhere comes in one report.
-pub fn look(sites: &[Site<'_>], hosts: &[Host], happening: &Receiver<Event>) -> Result<(), Stopped> {
+pub fn look(sites: &[Site<'_>], hosts: &[Host], graph: Option<&Graph>, happening: &Receiver<Event>) -> Result<(), Stopped> {
     let until = Instant::now() + PREFLIGHT_LIMIT;
-    let mut ready = vec![false; sites.len()];
-    let mut report = Report::default();
-    while !ready.iter().all(|ready| *ready) {
+    let mut look = Look::new(sites.iter().map(|site| site.host).collect(), hosts, graph);
+    while !look.is_over() {
         match happening.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(Event::Signal(number)) => return Err(Stopped::Signal(number)),
-            Ok(Event::Host(at, Heard::Line(line))) => {
-                let text = String::from_utf8_lossy(&line);
-                match text.split_once(' ').unwrap_or((&text, "")) {
-                    ("ready", _) => ready[at] = true,
-                    ("fault", problem) => report.push(fault_of(sites[at].host, problem)),
-                    ("config", encoded) => report.0.extend(stale_ip_config(sites[at].host, encoded, hosts)),
-                    _ => {}
+            Ok(Event::Host(at, heard)) => {
+                for (to, order) in look.heard(at, heard) {
+                    sites[to].line.say(order);
                 }
-            }
-            Ok(Event::Host(at, Heard::Lost(why))) => {
-                report.push(Fault::unreachable(sites[at].host.place(), why));
-                ready[at] = true;
-            }
-            Ok(Event::Host(at, Heard::Ended(status))) => {
-                report.push(
-                    Fault::unreachable(sites[at].host.place(), format!("its shell ended with status {status}"))
-                        .fix("it must be a POSIX shell, with base64, grep and sed in its PATH"),
-                );
-                ready[at] = true;
             }
             Err(_) => {
-                for (site, _) in sites.iter().zip(&ready).filter(|(_, ready)| !**ready) {
-                    report.push(
-                        Fault::unreachable(site.host.place(), format!("looking at it took more than {} s", PREFLIGHT_LIMIT.as_secs()))
-                            .fix("is a file system hanging there? --no-preflight skips the look"),
-                    );
-                }
+                look.late();
                 break;
             }
         }
     }
-    report.check().map_err(Stopped::Preflight)
+    look.report().check().map_err(Stopped::Preflight)
 }
 
-fn fault_of(host: &Host, problem: &str) -> Fault {
-    let fault = Fault::unreachable(host.place(), problem);
-    match problem {
-        _ if problem.starts_with("no such file") || problem.starts_with("no such folder") => {
-            fault.fix("copy the job there with part-map and part-push, or correct --workspace")
+/// A host as its look goes.
+#[derive(Default)]
+struct Seen {
+    /// Where it can be reached: the last is an ephemeral port.
+    listens: Vec<u16>,
+    reached: bool,
+    /// It said all, or will say nothing more.
+    over: bool,
+    /// The partition config's checksum.
+    config: Option<String>,
+}
+
+/// What the hosts see, from line to line.
+struct Look<'a> {
+    sites: Vec<&'a Host>,
+    hosts: &'a [Host],
+    graph: Option<&'a Graph>,
+    seen: Vec<Seen>,
+    faults: Vec<(usize, String, Option<String>)>,
+    unreached: Vec<Unreached>,
+    /// All have been told whom to reach; all have been told that it is enough.
+    told: [bool; 2],
+}
+
+impl<'a> Look<'a> {
+    fn new(sites: Vec<&'a Host>, hosts: &'a [Host], graph: Option<&'a Graph>) -> Look<'a> {
+        let seen = sites.iter().map(|_| Seen::default()).collect();
+        Look { sites, hosts, graph, seen, faults: Vec::new(), unreached: Vec::new(), told: [false; 2] }
+    }
+
+    fn is_over(&self) -> bool {
+        self.seen.iter().all(|seen| seen.over)
+    }
+
+    fn fault(&mut self, at: usize, problem: impl Into<String>, fix: Option<&str>) {
+        let fault = (at, problem.into(), fix.map(str::to_owned));
+        if !self.faults.contains(&fault) {
+            self.faults.push(fault);
         }
-        _ if problem.starts_with("no such command") => {
-            fault.fix("install it there, give its whole path, or set PATH with --env or --setup in dgl-env")
+    }
+
+    /// What is to be said to which hosts now.
+    fn heard(&mut self, at: usize, heard: Heard) -> Vec<(usize, String)> {
+        match heard {
+            Heard::Line(line) => self.line(at, &String::from_utf8_lossy(&line)),
+            Heard::Lost(why) => {
+                self.seen[at].over = true;
+                self.fault(at, why, None);
+            }
+            Heard::Ended(status) => {
+                self.seen[at].over = true;
+                let fix = "it must be a POSIX shell, with base64, grep, sed and awk in its PATH";
+                self.fault(at, format!("its shell ended with status {status}"), Some(fix));
+            }
         }
-        _ if problem.starts_with("port ") => {
-            fault.fix("dgl-reap --list shows what jobs have left, dgl-reap --job NAME ends one; or choose another port in ip_config.txt")
+        self.orders()
+    }
+
+    /// Connecting begins when every host that will listen does, and is over when all have tried.
+    fn orders(&mut self) -> Vec<(usize, String)> {
+        let listeners: Vec<usize> = (0..self.seen.len()).filter(|at| !self.seen[*at].listens.is_empty()).collect();
+        let all = |done: fn(&Seen) -> bool| self.seen.iter().all(|seen| seen.over || done(seen));
+        if !self.told[0] && all(|seen| !seen.listens.is_empty()) {
+            self.told[0] = true;
+            let order = |(rank, at): (usize, &usize)| {
+                let targets = reach::peers(listeners.len(), rank).flat_map(|peer| {
+                    let (ip, ports) = (self.sites[listeners[peer]].ip, &self.seen[listeners[peer]].listens);
+                    ports.iter().map(move |port| format!(" {ip}:{port}"))
+                });
+                (*at, format!("reach{}\n", targets.collect::<String>()))
+            };
+            return listeners.iter().enumerate().map(order).collect();
         }
-        _ => fault,
+        if self.told[0] && !self.told[1] && all(|seen| seen.reached) {
+            self.told[1] = true;
+            return listeners.iter().map(|at| (*at, "enough\n".to_owned())).collect();
+        }
+        Vec::new()
+    }
+
+    fn line(&mut self, at: usize, line: &str) {
+        let (what, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let (first, more) = rest.split_once(' ').unwrap_or((rest, ""));
+        match what {
+            "ready" => self.seen[at].over = true,
+            "fault" => self.fault(at, rest, fix_of(rest)),
+            "config" => self.ip_config(at, rest),
+            "part_config" => self.part_config(at, first, more),
+            "elsewhere" => self.elsewhere(at, rest),
+            "holds" => self.fault(at, format!("port {first} is taken by {more}"), Some(&holder_fix(more))),
+            "left" => {
+                let fix = format!("end it: ipconf-check ip_config.txt | dgl-reap --job {first}");
+                self.fault(at, format!("job {first} was left there without a launcher: {more}"), Some(&fix));
+            }
+            "alive" => {
+                let fix = format!("give this one another --job, or end that one: ipconf-check ip_config.txt | dgl-reap --job {rest}");
+                self.fault(at, format!("a job named {rest} runs there"), Some(&fix));
+            }
+            "shm" => self.shm(at, first, more),
+            "listens" => self.seen[at].listens = rest.split(' ').filter_map(|port| port.parse().ok()).collect(),
+            "unreached" => self.unreached(at, first, more),
+            "reached" => self.seen[at].reached = true,
+            _ => {}
+        }
+    }
+
+    /// DGL believes the ip_config in the workspace: an old one there starts a job that hangs.
+    fn ip_config(&mut self, at: usize, encoded: &str) {
+        let text = BASE64.decode(encoded).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let read = |line: &str| -> Option<(String, u16)> {
+            let mut words = line.split_whitespace();
+            Some((words.next()?.to_owned(), words.next().map_or(Some(30050), |word| word.parse().ok())?))
+        };
+        let there = text.lines().map(read);
+        let wanted = self.hosts.iter().map(|host| Some((host.ip.to_string(), host.port)));
+        if self.hosts.len() == self.sites[at].of as usize && !there.eq(wanted) {
+            self.fault(at, "the ip_config there is not that of the records", Some(COPY_ANEW));
+        }
+    }
+
+    fn part_config(&mut self, at: usize, sum: &str, facts: &str) {
+        self.seen[at].config = Some(sum.to_owned());
+        let (parts, name) = facts.split_once(" :").unwrap_or((facts, ""));
+        let name = BASE64.decode(name).unwrap_or_default();
+        let hosts = self.sites[at].of;
+        match parts.parse::<u32>() {
+            Err(_) => self.fault(at, "the partition config there is none: it has no num_parts", Some(COPY_ANEW)),
+            Ok(parts) if parts != hosts => {
+                let problem =
+                    format!("the partition config there has {parts} partitions, and the job {}", term::count(hosts.into(), "host"));
+                self.fault(at, problem, Some("DGL needs as many hosts as partitions: partition again, or correct ip_config.txt"));
+            }
+            Ok(_) => {}
+        }
+        if let Some(graph) = self.graph.filter(|graph| graph.graph_name.as_bytes() != name) {
+            let name = String::from_utf8_lossy(&name).into_owned();
+            self.fault(at, format!("the partition config there is of graph {name:?}, not {:?}", graph.graph_name), Some(COPY_ANEW));
+        }
+    }
+
+    fn elsewhere(&mut self, at: usize, file: &str) {
+        if !self.sites[at].facts.dgl.as_deref().is_some_and(|version| version.starts_with("0.5")) {
+            let fix =
+                "DGL looks for it from the folder of the partition config, as part-map writes it: copy it anew with part-map and part-push";
+            self.fault(at, format!("no such file: {file}"), Some(fix));
+        }
+    }
+
+    fn shm(&mut self, at: usize, kind: &str, rest: &str) {
+        let mut words = rest.splitn(3, ' ');
+        let mut number = || words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+        let what = format!("{}, {}", term::count(number(), "file"), term::bytes(number()));
+        let which = words.next().unwrap_or_default();
+        let other = "jobs of DGL on one host overwrite each other's features without a word: wait for its end, or say --private-shm";
+        match kind {
+            "used" => self.fault(at, format!("another job of DGL runs there: {what} in /dev/shm, mapped by {which}"), Some(other)),
+            "stale" => {
+                let fix = "remove it: ipconf-check ip_config.txt | dgl-reap --stale-shm";
+                self.fault(at, format!("a job of DGL has left {what} in /dev/shm, such as {which}"), Some(fix));
+            }
+            _ => {
+                let problem = format!("/dev/shm has {what} of a job of DGL of user {which}, and only that user can see whether it runs");
+                self.fault(at, problem, Some("say --private-shm, or ask the user for dgl-reap --stale-shm"));
+            }
+        }
+    }
+
+    fn unreached(&mut self, at: usize, target: &str, why: &str) {
+        let Some((ip, port)) = target.rsplit_once(':').and_then(|(ip, port)| Some((ip, port.parse().ok()?))) else { return };
+        // hosts may share an address, when several are rehearsed on one machine
+        let of = |seen: &(usize, &&Host)| seen.1.ip.to_string() == ip && self.seen[seen.0].listens.contains(&port);
+        if let Some((to, _)) = self.sites.iter().enumerate().find(of) {
+            let ephemeral = self.seen[to].listens.last() == Some(&port);
+            self.unreached.push(Unreached { from: at, to, port, ephemeral, why: why.to_owned() });
+        }
+    }
+
+    /// The time is over.
+    fn late(&mut self) {
+        for at in (0..self.seen.len()).filter(|at| !self.seen[*at].over).collect::<Vec<_>>() {
+            let problem = format!("looking at it took more than {} s", PREFLIGHT_LIMIT.as_secs());
+            self.fault(at, problem, Some("is a file system hanging there? --no-preflight skips the look"));
+        }
+    }
+
+    /// All that is wrong; the same on several hosts is one fault.
+    fn report(mut self) -> Report {
+        self.configs_differ();
+        self.walls();
+        self.faults.sort_by_key(|(at, ..)| *at);
+        let mut grouped: Vec<(Vec<usize>, String, Option<String>)> = Vec::new();
+        for (at, problem, fix) in std::mem::take(&mut self.faults) {
+            match grouped.iter_mut().find(|(_, other, other_fix)| *other == problem && *other_fix == fix) {
+                Some((all, ..)) => all.push(at),
+                None => grouped.push((vec![at], problem, fix)),
+            }
+        }
+        let fault = |(all, problem, fix): (Vec<usize>, String, _)| Fault { fix, ..Fault::unreachable(self.place(&all), problem) };
+        Report(grouped.into_iter().map(fault).collect())
+    }
+
+    fn place(&self, all: &[usize]) -> String {
+        match all {
+            [one] => self.sites[*one].place(),
+            _ => format!("hosts {}", reach::ranges(&all.iter().map(|at| self.sites[*at].id).collect::<Vec<_>>())),
+        }
+    }
+
+    fn configs_differ(&mut self) {
+        let sums: Vec<(usize, &String)> = self.seen.iter().enumerate().filter_map(|(at, seen)| Some((at, seen.config.as_ref()?))).collect();
+        let count = |sum: &String| sums.iter().filter(|(_, other)| *other == sum).count();
+        // the one that most hosts have, or of several the first host's
+        let Some(usual) = sums.iter().rev().map(|(_, sum)| *sum).max_by_key(|sum| count(sum)) else { return };
+        let odd: Vec<usize> = sums.iter().filter(|(_, sum)| *sum != usual).map(|(at, _)| *at).collect();
+        odd.into_iter().for_each(|at| self.fault(at, "the partition config there is another than on the other hosts", Some(COPY_ANEW)));
+    }
+
+    fn walls(&mut self) {
+        let fix = "open to one another between the hosts the ports of ip_config.txt and all of net.ipv4.ip_local_port_range: \
+                   DGL's servers connect back to such ports of their clients, and without them the job hangs";
+        for wall in reach::walls(std::mem::take(&mut self.unreached)) {
+            let ports = match wall.ephemeral {
+                true => "an ephemeral port".to_owned(),
+                false => format!("port {}", wall.port),
+            };
+            let others = self.place(&wall.others);
+            let problem = match wall.inward {
+                true => format!("cannot be reached on {ports} from {others}: {}", wall.why),
+                false => format!("cannot reach {others} on {ports}: {}", wall.why),
+            };
+            self.fault(wall.at, problem, Some(fix));
+        }
+        let deaf = self.seen.iter().filter(|seen| seen.listens.is_empty()).count();
+        let of_dgl = self.sites.len() > 1 && self.seen.iter().any(|seen| seen.config.is_some());
+        if of_dgl && deaf > 0 && self.faults.is_empty() {
+            let problem = "whether the hosts reach one another was not tried: that needs a command that begins with Python";
+            Fault::data("warning", problem).report().print("dgl-spawn");
+        }
     }
 }
 
-/// DGL believes the ip_config in the workspace: an old one there starts a job that hangs.
-fn stale_ip_config(host: &Host, encoded: &str, hosts: &[Host]) -> Option<Fault> {
-    let text = BASE64.decode(encoded).ok()?;
-    let text = String::from_utf8_lossy(&text);
-    let read = |line: &str| -> Option<(String, u16)> {
-        let mut words = line.split_whitespace();
-        Some((words.next()?.to_owned(), words.next().map_or(Some(30050), |word| word.parse().ok())?))
-    };
-    let there: Vec<Option<(String, u16)>> = text.lines().map(read).collect();
-    let wanted: Vec<Option<(String, u16)>> = hosts.iter().map(|host| Some((host.ip.to_string(), host.port))).collect();
-    match hosts.len() == host.of as usize && there != wanted {
-        true => Some(
-            Fault::unreachable(host.place(), "the ip_config there is not that of the records")
-                .fix("copy it anew with part-map and part-push"),
+const COPY_ANEW: &str = "copy it anew, to all hosts, with part-map and part-push";
+
+fn fix_of(problem: &str) -> Option<&'static str> {
+    let table: [(&str, &'static str); 8] = [
+        ("no such file", "copy the job there with part-map and part-push, or correct --workspace"),
+        ("no such folder", "copy the job there with part-map and part-push, or correct --workspace"),
+        ("no such command", "install it there, give its whole path, or set PATH with --env or --setup in dgl-env"),
+        ("no module named", "name the Python that has it, by its path, or --setup in dgl-env, as in a shell on that host"),
+        ("its Python does not run", "try it in a shell on that host; --env and --setup of dgl-env are in force"),
+        (
+            "its part of the graph",
+            "make it larger: mount -o remount,size=… /dev/shm, or docker run --shm-size; or more partitions and hosts",
         ),
-        false => None,
+        ("a process may have", "raise the hard limit there: LimitNOFILE= of its sshd, or /etc/security/limits.conf"),
+        ("port", "choose another port in ip_config.txt, or --master-port in dgl-env"),
+    ];
+    table.iter().find(|(beginning, _)| problem.starts_with(beginning)).map(|(_, fix)| *fix)
+}
+
+fn holder_fix(holder: &str) -> String {
+    let job = holder.split_once(" of job ").and_then(|(_, rest)| rest.split(' ').next());
+    match job.filter(|_| !holder.contains(" of user ")) {
+        Some(job) => format!("end that job: ipconf-check ip_config.txt | dgl-reap --job {job}; or choose another port in ip_config.txt"),
+        None => "end that process, or choose another port in ip_config.txt, or --master-port in dgl-env".to_owned(),
     }
 }
