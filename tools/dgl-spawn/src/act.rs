@@ -4,6 +4,7 @@ use crate::args::Args;
 use crate::job::{Cause, Do, Job, status_of};
 use crate::plan::{self, LOST_AFTER};
 use crate::preflight;
+use crate::private;
 use crate::show::Show;
 use common::error::{Fault, Report};
 use common::exit::Exit;
@@ -168,16 +169,20 @@ fn connect<'a>(
         let own: Vec<&Process> = processes.iter().filter(|process| process.host == host.id).collect();
         plan::script(plan, host, &own).unwrap_or_default()
     };
-    let opened = remote.open_all(&busy, script).map_err(Stopped::Hosts)?;
+    let first = |host: &Host| if args.private_shm { private::script() } else { script(host) };
+    let opened = remote.open_all(&busy, first).map_err(Stopped::Hosts)?;
     let faults: Vec<_> = busy.iter().zip(&opened).filter_map(|(host, result)| Some((host, result.as_ref().err()?))).collect();
     if !faults.is_empty() {
         return Err(Stopped::Hosts(remote::report(faults, args.connect.host_key)));
     }
     let mut sites = Vec::new();
-    for (at, (host, running)) in
+    for (at, (host, mut running)) in
         hosts.iter().filter(|host| busy.iter().any(|other| other.id == host.id)).zip(opened.into_iter().flatten()).enumerate()
     {
         let failed = |error: std::io::Error| Stopped::Hosts(Fault::unreachable("dgl-spawn", error.to_string()).report());
+        if args.private_shm {
+            running.send(private::line(&script(host)));
+        }
         let (commands, orders) = channel();
         let waker = Arc::new(Waker::new().map_err(failed)?);
         let (events, own_waker) = (events.clone(), Arc::clone(&waker));

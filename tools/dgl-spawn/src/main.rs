@@ -5,6 +5,7 @@ mod args;
 mod job;
 mod plan;
 mod preflight;
+mod private;
 mod reach;
 mod show;
 

@@ -178,7 +178,7 @@ pub fn look(sites: &[Site<'_>], hosts: &[Host], graph: Option<&Graph>, happening
             Ok(Event::Signal(number)) => return Err(Stopped::Signal(number)),
             Ok(Event::Host(at, heard)) => {
                 for (to, order) in look.heard(at, heard) {
-                    sites[to].line.say(order);
+                    sites[to].line.say(format!("{order}\n"));
                 }
             }
             Err(_) => {
@@ -259,13 +259,13 @@ impl<'a> Look<'a> {
                     let (ip, ports) = (self.sites[listeners[peer]].ip, &self.seen[listeners[peer]].listens);
                     ports.iter().map(move |port| format!(" {ip}:{port}"))
                 });
-                (*at, format!("reach{}\n", targets.collect::<String>()))
+                (*at, format!("reach{}", targets.collect::<String>()))
             };
             return listeners.iter().enumerate().map(order).collect();
         }
         if self.told[0] && !self.told[1] && all(|seen| seen.reached) {
             self.told[1] = true;
-            return listeners.iter().map(|at| (*at, "enough\n".to_owned())).collect();
+            return listeners.iter().map(|at| (*at, "enough".to_owned())).collect();
         }
         Vec::new()
     }
@@ -434,8 +434,12 @@ impl<'a> Look<'a> {
 
 const COPY_ANEW: &str = "copy it anew, to all hosts, with part-map and part-push";
 
+const PRIVATE_SHM: &str = "be root there, or allow namespaces to users: sysctl kernel.unprivileged_userns_clone=1 (Debian), \
+                           kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), docker run --cap-add SYS_ADMIN; an old unshare \
+                           lacks --map-current-user";
+
 fn fix_of(problem: &str) -> Option<&'static str> {
-    let table: [(&str, &'static str); 8] = [
+    let table: [(&str, &'static str); 9] = [
         ("no such file", "copy the job there with part-map and part-push, or correct --workspace"),
         ("no such folder", "copy the job there with part-map and part-push, or correct --workspace"),
         ("no such command", "install it there, give its whole path, or set PATH with --env or --setup in dgl-env"),
@@ -446,6 +450,7 @@ fn fix_of(problem: &str) -> Option<&'static str> {
             "make it larger: mount -o remount,size=… /dev/shm, or docker run --shm-size; or more partitions and hosts",
         ),
         ("a process may have", "raise the hard limit there: LimitNOFILE= of its sshd, or /etc/security/limits.conf"),
+        ("no /dev/shm of its own", PRIVATE_SHM),
         ("port", "choose another port in ip_config.txt, or --master-port in dgl-env"),
     ];
     table.iter().find(|(beginning, _)| problem.starts_with(beginning)).map(|(_, fix)| *fix)
