@@ -1,20 +1,20 @@
 # What dgl-spawn and dgl-reap know about the processes of a job on a host. POSIX sh; /proc makes it Linux.
 # A process belongs to a job by the token in the environment it was started with, never by the words of its command.
 
-# job_pids TOKEN: the processes that carry the token, a word each. A zombie has no environment left and does not count.
+# job_pids TOKEN: the processes that carry the token, a word each; where `job_uid` is set, those of that user only, because root reads
+# everybody's environment. A zombie has none left and does not count.
 job_pids() {
   # shellcheck disable=SC2013 # no blank is in /proc/PID/environ
   for job_file in $(LC_ALL=C grep -ls -- "DGL_TOOLS_TOKEN=$1" /proc/[0-9]*/environ); do
-    job_file=${job_file#/proc/}
-    printf '%s ' "${job_file%/environ}"
+    job_file=${job_file#/proc/} job_file=${job_file%/environ}
+    [ -z "${job_uid-}" ] || job_is_of "$job_uid" "$job_file" || continue
+    printf '%s ' "$job_file"
   done
 }
 
 # job_list: what carries a token, of this user, `PID TOKEN JOB` each. The watch of a job has no JOB: it ends with the rest.
 job_list() {
-  job_uid=$(id -u)
-  for job_pid in $(job_pids ''); do
-    job_is_of "$job_uid" "$job_pid" || continue
+  for job_pid in $(job_uid=$(id -u); job_pids ''); do
     # no variable has an empty name
     printf '\n=%s\n' "$job_pid"
     tr '\0\n' '\n ' <"/proc/$job_pid/environ" 2>/dev/null
@@ -26,7 +26,7 @@ job_list() {
     END { tell() }'
 }
 
-# job_is_of UID PID: whether it is that user's. Root reads everybody's environment.
+# job_is_of UID PID: whether it is that user's.
 job_is_of() {
   # shellcheck disable=SC2034 # of each line the first two words
   while read -r job_key job_value job_rest; do
