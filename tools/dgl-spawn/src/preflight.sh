@@ -143,7 +143,7 @@ who() {
   who_job=
   if [ -n "$1" ]; then
     who_job=$(job_env "$1" DGL_TOOLS_JOB)
-    printf 'process %s (%s)' "$1" "$(tr '\0\n' '  ' <"/proc/$1/cmdline" 2>/dev/null | cut -c 1-60 | sed 's/ *$//')"
+    printf 'process %s (%s)' "$1" "$(tr '\0\n' '  ' <"/proc/$1/cmdline" 2>/dev/null | sed 's,^[^ ]*/,,; s/ *$//' | cut -c 1-60)"
   else
     printf 'a process'
   fi
