@@ -91,8 +91,8 @@ watch() {
   exec 6>/proc/self/fd/0
   { while read -r line; do printf '%s\n' "$line"; done; echo eof; } <&5 >&6 2>/dev/null 4>&- &
   reader=$!
-  # With the token, so that it ends with the job
-  { trap - TERM; while DGL_TOOLS_TOKEN=$token sleep "$tick"; do echo tick; done; } </dev/null >&6 2>/dev/null 4>&- 5<&- &
+  # With the token, so that it ends with the job; between two sleeps it has none, and ends when nobody hears it any more.
+  { trap - TERM; while DGL_TOOLS_TOKEN=$token sleep "$tick" && echo tick; do :; done; } </dev/null >&6 2>/dev/null 4>&- 5<&- &
   shm='' groups='' ending='' ticks=0 silent=0
   while read -r what id value; do
     case $what in
