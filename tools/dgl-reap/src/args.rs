@@ -36,7 +36,7 @@ pub struct Args {
     pub stale_shm: bool,
 
     /// Send a signal in place of ending the job; ABRT makes Python print where it stands
-    #[arg(long, requires = "job", value_name = "NAME", value_parser = signal_name)]
+    #[arg(long, requires = "job", conflicts_with_all = ["list", "all", "stale_shm"], value_name = "NAME", value_parser = signal_name)]
     pub signal: Option<String>,
 
     /// Signal processes of this role only
