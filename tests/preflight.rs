@@ -75,7 +75,7 @@ fn faults_of_real_hosts_come_in_one_report() {
     let folder = scratch("preflight");
     let cluster = Cluster::up("preflight", 3);
     copied(&cluster, &folder, 3);
-    let spawn = |options: &str| cluster.sh(&folder, &format!("dgl-spawn --format jsonl {options} <job.jsonl"));
+    let spawn = |options: &str| cluster.sh(&folder, &format!("dgl-spawn --connect-timeout 60s --format jsonl {options} <job.jsonl"));
     went_well(&spawn(""));
 
     on(&cluster, "1", "head -c 4096 /dev/zero >'/dev/shm/node~_N~feat-kvdata-'; rm /srv/job/code/job.py");
@@ -113,11 +113,17 @@ fn faults_of_real_hosts_come_in_one_report() {
     let nowhere = cluster.sh(&folder, "<job.jsonl jq -c 'if .cwd then .cwd = \"/srv/none\" else . end' | dgl-spawn");
     refused(&nowhere, &["hosts 0-2: no such folder: /srv/none"]);
     assert_eq!(nowhere.err.matches("host").count(), 1, "{}", nowhere.err);
+    on(&cluster, "2", "truncate -s 100G /srv/job/data/part1/node_feat.dgl");
     let other = cluster.sh(
         &folder,
-        "<job.jsonl jq -c 'if .argv then .argv = [\"python9\", \"x.py\"] elif .graph_name then .graph_name = \"h\" else . end' | dgl-spawn",
+        "<job.jsonl jq -c 'if .argv then .argv = [\"python9\", \"x.py\"] | .env.DGL_NUM_CLIENT = \"100000000\" elif .graph_name then .graph_name = \"h\" else . end' | dgl-spawn",
     );
     refused(&other, &["hosts 0-2: no such command: python9", "hosts 0-2: the partition config there is of graph \"g\", not \"h\""]);
+    refused(
+        &other,
+        &["host 1 (10.77.0.2): its part of the graph has 102400 MiB, and /dev/shm only", "and a server needs about 200000100 for"],
+    );
+    on(&cluster, "2", "truncate -s 9 /srv/job/data/part1/node_feat.dgl");
     let setup = "if .argv then .setup = \"echo noise; PATH=$PATH:/srv/job/bin\" | .argv = [\"runner\"] else . end";
     let with_setup = cluster.sh(
         &folder,
@@ -145,7 +151,7 @@ fn jobs_share_real_hosts_with_a_shm_of_their_own() {
     let folder = scratch("private");
     let cluster = Cluster::up("private", 2);
     copied(&cluster, &folder, 2);
-    let spawn = |options: &str| cluster.sh(&folder, &format!("dgl-spawn --format jsonl {options} <job.jsonl"));
+    let spawn = |options: &str| cluster.sh(&folder, &format!("dgl-spawn --connect-timeout 60s --format jsonl {options} <job.jsonl"));
 
     // memory of a live job is in the way of another, and is not of one that has its own
     let other = start(&cluster, "2", &format!("python3 -c \"{MAPS}\""));
@@ -164,10 +170,10 @@ fn jobs_share_real_hosts_with_a_shm_of_their_own() {
     let made = cluster.sh(&folder, second);
     assert_eq!(made.status, 0, "{}", made.err);
     let both = "for k in $(cat ip.txt); do ssh $k rm /srv/go; done
-                dgl-spawn --job a --private-shm --format human <job.jsonl >a.out 2>a.err & p=$!
-                dgl-spawn --job b --private-shm --format human <job2.jsonl >b.out 2>b.err & q=$!
+                dgl-spawn --connect-timeout 60s --job a --private-shm --format human <job.jsonl >a.out 2>a.err & p=$!
+                dgl-spawn --connect-timeout 60s --job b --private-shm --format human <job2.jsonl >b.out 2>b.err & q=$!
                 until [ $(cat a.out b.out | grep -c wrote) = 4 ]; do sleep 0.2; done
-                dgl-spawn --job a --private-shm <job.jsonl >/dev/null 2>twin.err
+                dgl-spawn --connect-timeout 60s --job a --private-shm <job.jsonl >/dev/null 2>twin.err
                 for k in $(cat ip.txt); do ssh $k touch /srv/go; done; wait $p; echo $?; wait $q; echo $?; cat a.out b.out";
     let got = cluster.sh(&folder, both);
     let text = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap();
@@ -205,8 +211,8 @@ fn real_dgl_two_jobs_at_once() {
              dgl-env --num-trainers 1 --num-omp-threads 1 --master-port 2950$n -- '{python}' dgl/train.py --ip-config ip_config.txt \
                --part-config data/g.json --num-epochs 2 >job$n.jsonl || exit
          done
-         dgl-spawn --private-shm --format human <job1.jsonl & p=$!
-         dgl-spawn --private-shm --format human <job2.jsonl; echo \"second $?\"; wait $p; echo \"first $?\"",
+         dgl-spawn --connect-timeout 60s --private-shm --format human <job1.jsonl & p=$!
+         dgl-spawn --connect-timeout 60s --private-shm --format human <job2.jsonl; echo \"second $?\"; wait $p; echo \"first $?\"",
         dir = scripts.display()
     );
     let got = cluster.sh(&folder, &jobs);

@@ -148,7 +148,8 @@ pub fn pasted(host: &Host, process: &Process) -> Result<String, Fault> {
 }
 
 /// A script that is being written; it may hold bytes that are not UTF-8.
-pub struct Text(Vec<u8>);
+#[derive(Default)]
+pub struct Text(pub Vec<u8>);
 
 impl Text {
     /// A line made of pieces.

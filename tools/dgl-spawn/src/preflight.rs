@@ -33,6 +33,7 @@ pub fn checks(text: &mut Text, host: &Host, processes: &[&Process]) -> Result<()
     let part = servers().next().map_or(String::new(), |_| host.id.to_string());
     for process in processes {
         let cwd = folder_of(process);
+        calls.push(quote::sh_words([b"check_folder", cwd]));
         let mut add = |name: &str, words: &[&[u8]]| calls.push(in_folder(cwd, name, &quote::sh_words(words)));
         if let Some(config) = process.env.get("DGL_CONF_PATH") {
             add("check_file", &[cwd, config.as_bytes()]);
@@ -42,7 +43,6 @@ pub fn checks(text: &mut Text, host: &Host, processes: &[&Process]) -> Result<()
             add("check_file", &[cwd, ip_config.as_bytes()]);
             add("check_ip_config", &[cwd, ip_config.as_bytes()]);
         }
-        add("true", &[]);
     }
     let clients = servers().filter_map(|server| server.env.get("DGL_NUM_CLIENT")?.parse::<u32>().ok()).max();
     if let Some(clients) = clients {
@@ -82,8 +82,7 @@ impl Ports {
     fn of(host: &Host, processes: &[&Process]) -> Ports {
         let own = processes.iter().filter_map(|process| process.port).collect();
         let clients = processes.iter().filter(|process| host.id == 0 && process.role != Role::Server);
-        let any = clients.take(1).filter_map(|process| process.env.get("MASTER_PORT")?.parse().ok()).collect();
-        Ports { own, any }
+        Ports { own, any: clients.take(1).filter_map(|process| master_port(process)).collect() }
     }
 
     fn call(&self, host: &Host) -> Vec<u8> {
@@ -94,6 +93,17 @@ impl Ports {
         self.any.iter().for_each(|port| call += &format!(" {port}/{port:04X}/any"));
         call.into_bytes()
     }
+}
+
+/// Trainers have it in their environment, torch's launcher among its arguments.
+fn master_port(process: &Process) -> Option<u16> {
+    let option = |word: &str| word.strip_prefix("--master_port=")?.parse().ok();
+    let argument = || match process.command() {
+        Ok(Command::Words(words)) => words.iter().filter_map(|word| word.to_str()).find_map(option),
+        Ok(Command::Shell(text)) => text.split_whitespace().find_map(option),
+        Err(_) => None,
+    };
+    process.env.get("MASTER_PORT").and_then(|port| port.parse().ok()).or_else(argument)
 }
 
 /// The commands, each once; the first that is Python also binds the ports and tries to reach the other hosts.
@@ -461,5 +471,142 @@ fn holder_fix(holder: &str) -> String {
     match job.filter(|_| !holder.contains(" of user ")) {
         Some(job) => format!("end that job: ipconf-check ip_config.txt | dgl-reap --job {job}; or choose another port in ip_config.txt"),
         None => "end that process, or choose another port in ip_config.txt, or --master-port in dgl-env".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts(count: u32) -> Vec<Host> {
+        let ip = |id: u32| common::record::IpAddr(std::net::Ipv4Addr::new(10, 0, 0, id as u8 + 1));
+        (0..count).map(|id| Host { id, of: count, ip: ip(id), port: 30050, ..Host::default() }).collect()
+    }
+
+    fn process(rest: &str) -> Process {
+        serde_json::from_str(&format!(r#"{{"id":0,"of":2,"host":0,"ip":"10.0.0.1","rank":0,{rest}}}"#)).unwrap()
+    }
+
+    fn script(processes: &[Process]) -> String {
+        let mut text = Text::default();
+        checks(&mut text, &hosts(2)[0], &processes.iter().collect::<Vec<_>>()).unwrap();
+        String::from_utf8_lossy(&text.0).replace(&String::from_utf8_lossy(&quote::sh(PY)).into_owned(), "PY")
+    }
+
+    #[test]
+    fn each_thing_is_looked_at_once() {
+        let env = r#""cwd":"/w","env":{"DGL_CONF_PATH":"d/g.json","DGL_IP_CONFIG":"ip","DGL_NUM_CLIENT":"8","MASTER_PORT":"29500"}"#;
+        let argv = r#""argv":["python3","-u","code/train.py","--x"]"#;
+        let server = process(&format!(r#""role":"server","port":30050,{env},{argv}"#));
+        let trainer = process(&format!(r#""role":"trainer",{env},{argv}"#));
+        let wanted = "check_folder /w
+check_folder /w && check_file /w d/g.json
+check_folder /w && check_config /w d/g.json 0
+check_folder /w && check_file /w ip
+check_folder /w && check_ip_config /w ip
+check_nofile 116
+check_ports 30050/7562/0100000A 29500/733C/any
+check_jobs
+check_shm
+check_folder /w && check_command 0 python3 && check_python 0 python3 -c PY code/train.py dgl,torch 10.0.0.1 30050 29500 1
+";
+        assert_eq!(script(&[server, trainer]), wanted);
+    }
+
+    #[test]
+    fn commands() {
+        let table = [
+            (r#""argv":["run","x"]"#, "check_folder . && check_command 0 run\n"),
+            (r#""setup":"s","argv":["run"]"#, "check_folder . && check_command 0 run 's\ncommand -v -- run'\n"),
+            (
+                r#""argv":["/v/bin/python3.11","-m","pkg"]"#,
+                "check_command 0 /v/bin/python3.11 && check_python 0 /v/bin/python3.11 -c PY - '' 10.0.0.1 '' '' 0\n",
+            ),
+            (r#""shell":"sleep 1; x""#, "check_jobs\n"),
+        ];
+        for (command, wanted) in table {
+            let got = script(&[process(&format!(r#""role":"worker",{command}"#))]);
+            assert!(got.ends_with(wanted), "{command}: {got}");
+        }
+        let shell = script(&[process(r#""role":"trainer","setup":"s","shell":"python3 t.py --master_port=29777""#)]);
+        assert!(shell.contains("check_ports 29777/7451/any\n"), "{shell}");
+        assert!(shell.contains("&& check_python 0 \"${SHELL:-/bin/sh}\" -c 's\nexec python3 -c "), "{shell}");
+    }
+
+    fn said(look: &mut Look<'_>, at: usize, line: &str) -> Vec<(usize, String)> {
+        look.heard(at, Heard::Line(line.as_bytes().to_vec()))
+    }
+
+    #[test]
+    fn hosts_connect_when_all_listen_and_stop_when_all_have_tried() {
+        let hosts = hosts(3);
+        let mut look = Look::new(hosts.iter().collect(), &hosts, None);
+        assert_eq!(said(&mut look, 0, "listens 30050 40000"), []);
+        // one that has no Python is not waited for
+        assert_eq!(said(&mut look, 1, "ready"), []);
+        let told = said(&mut look, 2, "listens 41000");
+        assert_eq!(told, [(0, "reach 10.0.0.3:41000".to_owned()), (2, "reach 10.0.0.1:30050 10.0.0.1:40000".to_owned())]);
+        assert_eq!(said(&mut look, 2, "unreached 10.0.0.1:40000 Connection timed out"), []);
+        assert_eq!(said(&mut look, 2, "reached"), []);
+        assert_eq!(said(&mut look, 0, "reached"), [(0, "enough".to_owned()), (2, "enough".to_owned())]);
+        assert!(!look.is_over());
+        said(&mut look, 0, "ready");
+        look.heard(2, Heard::Lost("gone".into()));
+        assert!(look.is_over());
+        let report: Vec<String> = look.report().0.iter().map(|fault| format!("{}: {}", fault.place, fault.problem)).collect();
+        let wall = "host 0 (10.0.0.1): cannot be reached on an ephemeral port from host 2 (10.0.0.3): Connection timed out";
+        assert_eq!(report, [wall, "host 2 (10.0.0.3): gone"]);
+    }
+
+    #[test]
+    fn what_is_said_is_judged() {
+        let graph = Graph {
+            graph_name: "g".into(),
+            num_parts: 3,
+            files: 0,
+            workspace: "/w".into(),
+            part_config: "g.json".into(),
+            ip_config: "ip".into(),
+        };
+        let ip_config = |text: &str| format!("config {}", BASE64.encode(text));
+        let config = |sum: &str, parts: &str, name: &str| format!("part_config {sum} {parts} :{}", BASE64.encode(name));
+        let table = [
+            (0, ip_config("10.0.0.1\n10.0.0.2 30050\n10.0.0.3\n"), None),
+            (0, ip_config("10.0.0.1\n10.0.0.2\n"), Some("host 0 (10.0.0.1): the ip_config there is not that of the records")),
+            (1, config("1:9", "3", "g"), None),
+            (1, config("1:9", "2", "g"), Some("host 1 (10.0.0.2): the partition config there has 2 partitions, and the job 3 hosts")),
+            (1, config("1:9", "-", "g"), Some("host 1 (10.0.0.2): the partition config there is none: it has no num_parts")),
+            (1, config("1:9", "3", "h"), Some("host 1 (10.0.0.2): the partition config there is of graph \"h\", not \"g\"")),
+            (2, "elsewhere /w/d/part2/graph.dgl".into(), Some("host 2 (10.0.0.3): no such file: /w/d/part2/graph.dgl")),
+            (2, "holds 30050 process 7 (x) of job a".into(), Some("host 2 (10.0.0.3): port 30050 is taken by process 7 (x) of job a")),
+            (
+                2,
+                "shm stale 2 8192 /dev/shm/x".into(),
+                Some("host 2 (10.0.0.3): a job of DGL has left 2 files, 8.2 kB in /dev/shm, such as /dev/shm/x"),
+            ),
+            (2, "motd".into(), None),
+        ];
+        let mut hosts = hosts(3);
+        for (at, line, wanted) in table {
+            let mut look = Look::new(hosts.iter().collect(), &hosts, Some(&graph));
+            said(&mut look, at, &line);
+            let report = look.report();
+            let got: Vec<String> = report.0.iter().map(|fault| format!("{}: {}", fault.place, fault.problem)).collect();
+            assert_eq!(got, wanted.into_iter().collect::<Vec<_>>(), "{line}");
+            assert!(report.0.iter().all(|fault| fault.fix.is_some()), "{line}");
+        }
+        // DGL 0.5 looks from the working directory
+        hosts[2].facts.dgl = Some("0.5.3".into());
+        let mut look = Look::new(hosts.iter().collect(), &hosts, None);
+        said(&mut look, 2, "elsewhere /w/d/part2/graph.dgl");
+        // the same on several hosts is one fault; of different configs the odd one is named
+        for (at, sum) in [(0, "1:9"), (1, "2:9"), (2, "1:9")] {
+            said(&mut look, at, &config(sum, "3", "g"));
+            said(&mut look, at, "fault no such folder: /w");
+            said(&mut look, at, "fault no such folder: /w");
+        }
+        let got: Vec<String> = look.report().0.iter().map(|fault| format!("{}: {}", fault.place, fault.problem)).collect();
+        let odd = "host 1 (10.0.0.2): the partition config there is another than on the other hosts";
+        assert_eq!(got, ["hosts 0-2: no such folder: /w", odd]);
     }
 }

@@ -49,10 +49,10 @@ config_facts() {
     }' "$1"
 }
 
-# bytes_of FILE: 0 where it cannot be read
-bytes_of() {
+# mib_of FILE: its size in MiB, which a shell with numbers of 32 bits can add (mksh)
+mib_of() {
   # shellcheck disable=SC2012 # one file; the fifth word is its size whatever its name
-  ls -lnL -- "$1" 2>/dev/null | awk 'NR == 1 { size = $5 } END { print size + 0 }'
+  ls -lnL -- "$1" 2>/dev/null | awk 'NR == 1 { printf "%.0f\n", $5 / 1048576 }'
 }
 
 # check_config FOLDER FILE PART: the partition config, and that this host has what its servers load of it (PART is empty where none
@@ -79,14 +79,13 @@ EOF
   # the graph may be there in two forms; the script chooses which of them is loaded
   [ -n "$graphs" ] || fault "${missing:-$config names no graph for part-$3}"
   need=$((need + graph))
-  room=$(LC_ALL=C df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 { print $4 }')
-  [ -z "$room" ] || [ "$need" -le $((room * 1024)) ] ||
-    fault "its part of the graph has $((need / 1048576)) MiB, and /dev/shm only $((room / 1024)) MiB of room"
+  room=$(LC_ALL=C df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 { printf "%.0f", $4 / 1024 }')
+  [ "$need" -le "${room:-$need}" ] || fault "its part of the graph has $need MiB, and /dev/shm only $room MiB of room"
 }
 part_file() { # FOLDER KEY FILE
   at "${config%/*}" "$3"
   if [ -r "$path" ]; then
-    size=$(bytes_of "$path")
+    size=$(mib_of "$path") size=${size:-0}
     case $2 in
       part_graph*) graphs=1; [ "$size" -le "$graph" ] || graph=$size ;;
       *) need=$((need + size)) ;;
@@ -108,12 +107,11 @@ check_command() {
   esac </dev/null >/dev/null 2>&1 || { fault "no such command: $2"; return 1; }
 }
 
-# check_nofile NEED: the soft limit is raised, the hard one is the host's
+# check_nofile NEED: the soft limit is raised as far as it has to be, the hard one is the host's
 check_nofile() {
-  # shellcheck disable=SC3045 # dash, bash, busybox and mksh all know ulimit -H
-  limit=$(ulimit -H -n)
-  case $limit in unlimited) return 0 ;; esac
-  [ "$limit" -ge "$1" ] || fault "a process may have $limit open files, and a server needs about $1 for the clients of this job"
+  # shellcheck disable=SC3045 # dash, bash, busybox and mksh all know ulimit -H and -S
+  { limit=$(ulimit -H -n); [ "$(ulimit -S -n)" = unlimited ] || [ "$(ulimit -S -n)" -ge "$1" ] || ulimit -S -n "$1" 2>/dev/null; } && return
+  fault "a process may have $limit open files, and a server needs about $1 for the clients of this job"
 }
 
 # check_ports PORT/HEXPORT/HEXADDRESS...: what listens there, on that address or on all (`any` stands for any); anything else, such as
@@ -170,7 +168,7 @@ check_shm() {
   me=$(id -u)
   job_dgl_shm | awk '
     { key = $1 " " $2; files[key]++; bytes[key] += $3; sub(/^[^ ]+ [^ ]+ [^ ]+ [^ ]+ /, ""); name[key] = $0 }
-    END { for (key in files) print key, files[key], bytes[key], name[key] }' |
+    END { for (key in files) printf "%s %d %.0f %s\n", key, files[key], bytes[key], name[key] }' |
     while read -r uid pid files bytes name; do
       if [ "$pid" != - ]; then printf 'shm used %s %s %s\n' "$files" "$bytes" "$(who "$pid" "$uid")"
       elif [ "$uid" = "$me" ]; then printf 'shm stale %s %s %s\n' "$files" "$bytes" "$name"
