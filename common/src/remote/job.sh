@@ -12,7 +12,8 @@ job_pids() {
   done
 }
 
-# job_list: what carries a token, of this user, `PID TOKEN JOB` each. The watch of a job has no JOB: it ends with the rest.
+# job_list: what carries a token, of this user, `PID TOKEN JOB` each. What belongs to the watch of a job has no JOB, and perhaps a word
+# and a dash in front of its token.
 job_list() {
   for job_pid in $(job_uid=$(id -u); job_pids ''); do
     # no variable has an empty name
@@ -21,7 +22,7 @@ job_list() {
   done | LC_ALL=C awk '
     function tell() { if (token ~ /^[0-9a-f]+$/ && length(token) == 32) print pid, token, job }
     /^=/ { tell(); pid = substr($0, 2); token = ""; job = "" }
-    /^DGL_TOOLS_TOKEN=/ { token = substr($0, 17) }
+    /^DGL_TOOLS_TOKEN=/ { token = substr($0, 17); sub(/^[a-z]+-/, "", token) }
     /^DGL_TOOLS_JOB=/ { job = substr($0, 15) }
     END { tell() }'
 }
