@@ -34,16 +34,16 @@ fn jobs_on_real_hosts_are_shown_and_signalled() {
     std::fs::write(folder.join("job.py"), JOB_PY).unwrap();
     let start = format!(
         "ipconf-check ip.txt | dgl-env --num-trainers 2 --workspace '{0}' --part-config g.json -- python3 job.py >job.jsonl 2>/dev/null
-         dgl-spawn --no-preflight --job try7 --format human <job.jsonl >out.txt 2>err.txt & p=$!
-         until [ $(grep -c '] up' out.txt) = 6 ]; do sleep 0.2; done",
+         dgl-spawn --connect-timeout 60s --no-preflight --job try7 --format human <job.jsonl >out.txt 2>err.txt & p=$!
+         until [ $(grep -c '] up' out.txt) = 6 ] || ! kill -0 $p; do sleep 0.2; done",
         folder.display()
     );
-    let reap = "ipconf-check ip.txt | dgl-reap";
+    let reap = "ipconf-check ip.txt | dgl-reap --connect-timeout 60s";
     let script = format!(
         "{start}
          {reap} --list --format human >table.txt; {reap} --list | grep '\"found\"' >found.jsonl
          {reap} --job try7 --role trainer --rank 3 --signal usr1 --format human
-         until grep -q 'got it' out.txt; do sleep 0.2; done
+         until grep -q 'got it' out.txt || ! kill -0 $p; do sleep 0.2; done
          {reap} --job try7 --role trainer --rank 9 --signal USR1 2>none.txt >/dev/null; echo \"none $?\"
          {reap} --job try7 --signal NONE 2>/dev/null; echo \"wrong $?\"; {reap} --list --signal USR1 2>/dev/null; echo \"alone $?\"
          {reap} --job try7 | tail -n 1; wait $p"
@@ -74,7 +74,7 @@ fn on_real_hosts_only_what_is_meant_ends() {
     let folder = scratch("meant");
     let cluster = Cluster::up("meant", 1);
     ip_config(&folder, 1);
-    let reap = "ipconf-check ip.txt | dgl-reap";
+    let reap = "ipconf-check ip.txt | dgl-reap --connect-timeout 60s";
 
     // a process of a job that looks at the job and ends it does not meet itself
     let inside = "echo 10.77.0.1 | ipconf-check | dgl-reap --connect local --list | grep -c found; \
@@ -97,7 +97,7 @@ fn on_real_hosts_only_what_is_meant_ends() {
     let files = "cd /dev/shm && touch psm_mine x_node_count 'edge~a:b:c~w-kvdata-' g g_node_meta g_edge__ID g_node_more gg_0_csc_indptr h hh_0_csc_data";
     on(&cluster, "1", files);
     let mapper = start(&cluster, &format!("python3 -c \"{maps}\""));
-    on(&cluster, "1", &format!("until grep -q graphbolt /proc/{mapper}/maps; do sleep 0.1; done"));
+    on(&cluster, "1", &format!("until grep -q graphbolt /proc/{mapper}/maps || ! kill -0 {mapper}; do sleep 0.1; done"));
     let removed = cluster.sh(&folder, &format!("{reap} --stale-shm --format human"));
     assert!(removed.out.contains("6 files removed from /dev/shm"), "{}{}", removed.out, removed.err);
     let kept = on(&cluster, "1", &format!("ls /dev/shm; rm /dev/shm/*; kill {mapper}"));

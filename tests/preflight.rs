@@ -110,13 +110,13 @@ fn faults_of_real_hosts_come_in_one_report() {
     went_well(&spawn(""));
 
     // folders, commands and a graph that are not there are one line for all hosts
-    let nowhere = cluster.sh(&folder, "<job.jsonl jq -c 'if .cwd then .cwd = \"/srv/none\" else . end' | dgl-spawn");
+    let nowhere = cluster.sh(&folder, "<job.jsonl jq -c 'if .cwd then .cwd = \"/srv/none\" else . end' | dgl-spawn --connect-timeout 60s");
     refused(&nowhere, &["hosts 0-2: no such folder: /srv/none"]);
     assert_eq!(nowhere.err.matches("host").count(), 1, "{}", nowhere.err);
     on(&cluster, "2", "truncate -s 100G /srv/job/data/part1/node_feat.dgl");
     let other = cluster.sh(
         &folder,
-        "<job.jsonl jq -c 'if .argv then .argv = [\"python9\", \"x.py\"] | .env.DGL_NUM_CLIENT = \"100000000\" elif .graph_name then .graph_name = \"h\" else . end' | dgl-spawn",
+        "<job.jsonl jq -c 'if .argv then .argv = [\"python9\", \"x.py\"] | .env.DGL_NUM_CLIENT = \"100000000\" elif .graph_name then .graph_name = \"h\" else . end' | dgl-spawn --connect-timeout 60s",
     );
     refused(&other, &["hosts 0-2: no such command: python9", "hosts 0-2: the partition config there is of graph \"g\", not \"h\""]);
     refused(
@@ -127,7 +127,7 @@ fn faults_of_real_hosts_come_in_one_report() {
     let setup = "if .argv then .setup = \"echo noise; PATH=$PATH:/srv/job/bin\" | .argv = [\"runner\"] else . end";
     let with_setup = cluster.sh(
         &folder,
-        &format!("mkdir -p /srv/job/bin; printf '#!/bin/sh\\n' >/srv/job/bin/runner; chmod +x /srv/job/bin/runner; <job.jsonl jq -c '{setup}' | dgl-spawn"),
+        &format!("mkdir -p /srv/job/bin; printf '#!/bin/sh\\n' >/srv/job/bin/runner; chmod +x /srv/job/bin/runner; <job.jsonl jq -c '{setup}' | dgl-spawn --connect-timeout 60s"),
     );
     refused(&with_setup, &["hosts 1-2: no such command: runner"]);
 
@@ -172,7 +172,7 @@ fn jobs_share_real_hosts_with_a_shm_of_their_own() {
     let both = "for k in $(cat ip.txt); do ssh $k rm /srv/go; done
                 dgl-spawn --connect-timeout 60s --job a --private-shm --format human <job.jsonl >a.out 2>a.err & p=$!
                 dgl-spawn --connect-timeout 60s --job b --private-shm --format human <job2.jsonl >b.out 2>b.err & q=$!
-                until [ $(cat a.out b.out | grep -c wrote) = 4 ]; do sleep 0.2; done
+                until [ $(cat a.out b.out | grep -c wrote) = 4 ] || ! kill -0 $p || ! kill -0 $q; do sleep 0.2; done
                 dgl-spawn --connect-timeout 60s --job a --private-shm <job.jsonl >/dev/null 2>twin.err
                 for k in $(cat ip.txt); do ssh $k touch /srv/go; done; wait $p; echo $?; wait $q; echo $?; cat a.out b.out";
     let got = cluster.sh(&folder, both);

@@ -133,6 +133,6 @@ ulimit -S -n "$most" 2>/dev/null
 setsid=$(command -v setsid)
 checks
 echo ready
-while read -r go && [ "$go" = alive ]; do :; done
+while read -r go && [ "$go" = alive ]; do echo alive; done
 [ "$go" = start ] || exit 0
 { { processes 0 6>&1 >/dev/null; } | watch; } 4>&1 5<&0 | cat

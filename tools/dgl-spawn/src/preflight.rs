@@ -294,7 +294,7 @@ impl<'a> Look<'a> {
                 let fix = format!("end it: ipconf-check ip_config.txt | dgl-reap --job {first}");
                 self.fault(at, format!("job {first} was left there without a launcher: {more}"), Some(&fix));
             }
-            "alive" => {
+            "named" => {
                 let fix = format!("give this one another --job, or end that one: ipconf-check ip_config.txt | dgl-reap --job {rest}");
                 self.fault(at, format!("a job named {rest} runs there"), Some(&fix));
             }

@@ -5,10 +5,10 @@
 #   part_config CRC NUM_PARTS NAME      the partition config, NAME its graph's name as `:BASE64`
 #   elsewhere FILE                      a file of this host's part lies where only DGL 0.5 looks for it
 #   holds PORT TEXT                     who listens on a port of the job
-#   left JOB TEXT | alive JOB           processes of a job that nobody watches any more; a job of this job's name that lives
+#   left JOB TEXT | named JOB           processes of a job that nobody watches any more; a job of this job's name that lives
 #   shm used FILES BYTES PROCESS | shm stale FILES BYTES FILE | shm foreign FILES BYTES USER      of a DGL job: mapped; of this user and
 #                                       mapped by nobody; of another user, and nobody is seen who maps it
-#   listens PORT... | unreached IP:PORT WHY | reached      (preflight.py) to and from the other hosts
+#   listens PORT... | unreached IP:PORT WHY | reached | alive      (preflight.py) to and from the other hosts
 # shellcheck disable=SC2154 # job is sent in front of it
 
 fault() { printf 'fault %s\n' "$*"; }
@@ -157,7 +157,7 @@ check_jobs() {
   for try in 1 2 3; do
     check_left=$(job_list | awk -v job="$job" '
       { pids[$2] = pids[$2] " " $1; if ($3 == "") watched[$2] = 1; else name[$2] = $3 }
-      END { for (t in pids) if (!(t in watched)) print "left", name[t], "process" pids[t]; else if (name[t] == job) print "alive", job }')
+      END { for (t in pids) if (!(t in watched)) print "left", name[t], "process" pids[t]; else if (name[t] == job) print "named", job }')
     case $check_left in *left*) sleep 0.3 2>/dev/null || sleep 1 ;; *) break ;; esac
   done
   [ -z "$check_left" ] || printf '%s\n' "$check_left"
