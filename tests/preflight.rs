@@ -35,9 +35,10 @@ if server and rank % number == 0:
 const MAPS: &str =
     "import mmap, time; f = open('/dev/shm/node~_N~feat-kvdata-', 'w+b'); f.truncate(4096); m = mmap.mmap(f.fileno(), 0); time.sleep(300)";
 
-/// A process that stays, until `kill` gets what is returned.
-fn start(cluster: &Cluster, host: &str, command: &str) -> String {
-    on(cluster, host, &format!("{command} >/dev/null 2>&1 </dev/null & echo $!")).out
+/// A process that stays, until `kill` gets what is returned; `sign` is true when it has come so far.
+fn start(cluster: &Cluster, host: &str, command: &str, sign: &str) -> String {
+    let script = format!("{command} >/dev/null 2>&1 </dev/null & until {sign} || ! kill -0 $!; do sleep 0.1; done; echo $!");
+    on(cluster, host, &script).out
 }
 
 fn on(cluster: &Cluster, host: &str, script: &str) -> Ran {
@@ -53,9 +54,10 @@ fn copied(cluster: &Cluster, folder: &Path, hosts: u32) {
         std::fs::create_dir_all(folder.join("mods").join(module)).unwrap();
         std::fs::write(folder.join("mods").join(module).join("__init__.py"), "").unwrap();
     }
-    let script = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace /srv/job --script-folder code --script-folder mods | \
+    // an interpreter that has no modules of the machine's
+    let script = "python3 -m venv --without-pip venv && ipconf-check ip.txt | part-map --part-config out/g.json --workspace /srv/job --script-folder code --script-folder mods | \
                   part-push >pushed.jsonl && <pushed.jsonl dgl-env --num-trainers 1 --num-servers 2 --env PYTHONPATH=/srv/job/mods -- \
-                  python3 code/job.py >job.jsonl; for k in $(cat ip.txt); do ssh $k touch /srv/go; done";
+                  $PWD/venv/bin/python3 code/job.py >job.jsonl; for k in $(cat ip.txt); do ssh $k touch /srv/go; done";
     let made = cluster.sh(folder, script);
     assert_eq!(made.status, 0, "{}", made.err);
 }
@@ -82,8 +84,8 @@ fn faults_of_real_hosts_come_in_one_report() {
     on(&cluster, "2", "echo >>/srv/job/data/g.json; rm /srv/job/data/part1/graph.dgl; rm -r /srv/job/mods/torch");
     on(&cluster, "3", "echo 10.77.0.9 >/srv/job/ip_config.txt");
     let listen = "import socket, time; s = socket.socket(); s.bind(('0.0.0.0', 30051)); s.listen(); time.sleep(300)";
-    let listener = start(&cluster, "3", &format!("python3 -c \"{listen}\""));
-    start(&cluster, "3", "DGL_TOOLS_TOKEN=0123456789abcdef0123456789abcdef DGL_TOOLS_JOB=old sleep 300");
+    let listener = start(&cluster, "3", &format!("python3 -c \"{listen}\""), "grep -q :7563 /proc/net/tcp");
+    start(&cluster, "3", "DGL_TOOLS_TOKEN=0123456789abcdef0123456789abcdef DGL_TOOLS_JOB=old sleep 300", "true");
     let all = spawn("");
     refused(
         &all,
@@ -154,7 +156,7 @@ fn jobs_share_real_hosts_with_a_shm_of_their_own() {
     let spawn = |options: &str| cluster.sh(&folder, &format!("dgl-spawn --connect-timeout 60s --format jsonl {options} <job.jsonl"));
 
     // memory of a live job is in the way of another, and is not of one that has its own
-    let other = start(&cluster, "2", &format!("python3 -c \"{MAPS}\""));
+    let other = start(&cluster, "2", &format!("python3 -c \"{MAPS}\""), "grep -q kvdata /proc/$!/maps");
     let used = ["host 1 (10.77.0.2): another job of DGL runs there: 1 file", "mapped by process", "--private-shm"];
     refused(&spawn(""), &used);
     went_well(&spawn("--private-shm"));
@@ -166,7 +168,7 @@ fn jobs_share_real_hosts_with_a_shm_of_their_own() {
     // two at once: each finds its own, where without it one overwrites the other's; a name that is alive is refused
     let second = "sed 's/$/ 30060/' ip.txt >ip2.txt; ipconf-check ip2.txt | part-map --part-config out/g.json --workspace /srv/job2 --script-folder code \
                   --script-folder mods | part-push >pushed2.jsonl && <pushed2.jsonl dgl-env --num-trainers 1 --num-servers 2 --master-port 29600 \
-                  --env PYTHONPATH=/srv/job2/mods -- python3 code/job.py >job2.jsonl";
+                  --env PYTHONPATH=/srv/job2/mods -- $PWD/venv/bin/python3 code/job.py >job2.jsonl";
     let made = cluster.sh(&folder, second);
     assert_eq!(made.status, 0, "{}", made.err);
     let both = "for k in $(cat ip.txt); do ssh $k rm /srv/go; done
