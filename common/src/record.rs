@@ -463,20 +463,29 @@ pub struct Found {
     pub age_s: u64,
     /// Resident memory.
     pub rss_bytes: u64,
+    /// What of that is shared memory, which the processes of a job map together.
+    #[serde(default)]
+    pub shm_bytes: u64,
+    /// Ports on which it listens.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<u16>,
     /// Its command, cut at 200 characters.
     pub command: String,
 }
 
-/// A job was ended on a host.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// A job was ended on a host, or signalled, or shared memory that nobody uses was removed.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Reaped {
     /// The host.
     pub host: u32,
-    /// The job's name.
+    /// The job's name; empty for shared memory of which nobody knows the job.
     pub job: String,
+    /// The signal that was sent, in place of ending the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<String>,
     /// Nothing of it is left.
     pub ok: bool,
-    /// Processes that were ended.
+    /// Processes that were ended or signalled.
     pub processes: u32,
     /// Files removed from /dev/shm.
     pub shm_files: u32,

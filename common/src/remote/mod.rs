@@ -28,7 +28,7 @@ use std::net::Ipv4Addr;
 pub const JOB_SH: &str = include_str!("job.sh");
 
 /// Runs on a host. `sh -s` would not do: dash reads its script in blocks and swallows the data behind it.
-const BOOT: &str = r#"IFS= read -r s; eval "$(printf %s "$s" | base64 -d)""#;
+pub const BOOT: &str = r#"IFS= read -r s; eval "$(printf %s "$s" | base64 -d)""#;
 
 /// Logins at once. More only queue behind this machine's cores, and a bastion's sshd drops them (MaxStartups 10:30:100).
 const LOGINS_AT_ONCE: usize = 32;

@@ -156,9 +156,10 @@ impl Running {
     }
 
     /// Sends and receives what can be, and waits for it up to `limit`, or until `wake` is woken. Returns when something was
-    /// heard, when everything that was pending is gone, or at the limit.
+    /// heard, when the script begins to run, when everything that was pending is gone, or at the limit.
     pub fn step(&mut self, wake: Option<&Waker>, limit: Duration) -> Vec<Heard> {
         let until = Instant::now() + limit;
+        let ran = self.runs;
         let mut heard = if self.runs { std::mem::take(&mut self.early) } else { Vec::new() };
         loop {
             let had_pending = self.pending > 0;
@@ -169,7 +170,7 @@ impl Running {
                     return heard;
                 }
             };
-            if !heard.is_empty() || (had_pending && self.pending == 0) || self.over {
+            if !heard.is_empty() || (had_pending && self.pending == 0) || self.runs != ran || self.over {
                 return heard;
             }
             let left = until.saturating_duration_since(Instant::now());

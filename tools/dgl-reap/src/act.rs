@@ -5,7 +5,7 @@ use crate::plan::{self, Said, What};
 use common::error::{Fault, Report};
 use common::exit::Exit;
 use common::jsonl::{Out, Stream};
-use common::record::{Found, Host, Reaped, Summary};
+use common::record::{Host, Summary};
 use common::remote::{self, Heard, Kind, Remote, Running};
 use common::term;
 use rayon::prelude::*;
@@ -19,10 +19,12 @@ const AT_ONCE: usize = 256;
 /// Lists or ends.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report> {
     let begun = Instant::now();
-    let what = match &args.job {
-        Some(name) => What::Job(name),
-        None if args.all => What::All,
-        None => What::List,
+    let what = match (&args.job, &args.signal) {
+        (Some(job), Some(signal)) => What::Signal { job, role: args.role(), rank: args.rank, signal },
+        (Some(job), None) => What::Job(job),
+        (None, _) if args.all => What::All,
+        (None, _) if args.stale_shm => What::StaleShm,
+        (None, _) => What::List,
     };
     let remote = Remote::new(&args.connect, Kind::Ssh2)?;
     let human = args.connect.format.human();
@@ -37,7 +39,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     let running: Vec<_> = hosts.iter().zip(opened).filter_map(|(host, opened)| Some((host, opened.ok()?))).collect();
     let limit = args.grace + JOB_LIMIT;
     let heard: Vec<_> = remote::threads(running.len().min(AT_ONCE))?
-        .install(|| running.into_par_iter().map(|(host, running)| listen(host, running, limit)).collect());
+        .install(|| running.into_par_iter().map(|(host, running)| listen(host, running, limit, args.signal.as_deref())).collect());
 
     let (mut found, mut reaped) = (Vec::new(), Vec::new());
     for (said, fault) in heard {
@@ -57,11 +59,16 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     }
     if found.is_empty() && reaped.is_empty() {
         let of = args.job.as_ref().map_or_else(|| "any job".to_owned(), |name| format!("job {name}"));
-        eprintln!("dgl-reap: no process of {of} on any host{}", if all_reached { "" } else { " that was reached" });
+        let hosts = if all_reached { "any host" } else { "any host that was reached" };
+        match &args.signal {
+            // who ends a job wants it to be gone; who sends a signal wants somebody to get it
+            Some(_) => report.push(Fault::item("--signal", format!("no such process of {of} on {hosts}"))),
+            None => eprintln!("dgl-reap: no process of {of} on {hosts}"),
+        }
     }
     let exit = report.exit();
     if human {
-        out.write(table(&found, &reaped).as_bytes());
+        out.write((plan::table(&found) + &plan::ended(&reaped)).as_bytes());
     } else {
         found.iter().for_each(|one| out.record(one));
         reaped.iter().for_each(|one| out.record(one));
@@ -77,7 +84,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
 }
 
 /// What a host says until its end; `limit` is the longest silence.
-fn listen(host: &Host, mut running: Running, limit: Duration) -> (Vec<Said>, Option<Fault>) {
+fn listen(host: &Host, mut running: Running, limit: Duration, signal: Option<&str>) -> (Vec<Said>, Option<Fault>) {
     running.close_stdin();
     let mut said = Vec::new();
     let fault = |problem: String| Some(Fault::unreachable(host.place(), problem));
@@ -88,7 +95,7 @@ fn listen(host: &Host, mut running: Running, limit: Duration) -> (Vec<Said>, Opt
         }
         for heard in heard {
             match heard {
-                Heard::Line(line) => said.extend(plan::said(host.id, &String::from_utf8_lossy(&line))),
+                Heard::Line(line) => said.extend(plan::said(host.id, &String::from_utf8_lossy(&line), signal)),
                 Heard::Ended(0) => return (said, None),
                 Heard::Ended(status) => {
                     return (said, fault(format!("the script there ended with status {status}: {}", running.last_words())));
@@ -97,26 +104,4 @@ fn listen(host: &Host, mut running: Running, limit: Duration) -> (Vec<Said>, Opt
             }
         }
     }
-}
-
-/// A line a process, or a line a host and job.
-fn table(found: &[Found], reaped: &[Reaped]) -> String {
-    let mut text = String::new();
-    if !found.is_empty() {
-        text += &format!("{:>4}  {:<16}  {:>8}  {:<11}  {:>9}  {:>7}  command\n", "host", "job", "pid", "role", "age", "memory");
-    }
-    for one in found {
-        let rank = one.rank.map_or_else(String::new, |rank| format!(" {rank}"));
-        let role = format!("{}{rank}", one.role.as_deref().unwrap_or("-"));
-        let (age, memory) = (term::seconds(Duration::from_secs(one.age_s)), term::bytes(one.rss_bytes));
-        let command: String = one.command.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        text += &format!("{:>4}  {:<16}  {:>8}  {role:<11}  {age:>9}  {memory:>7}  {command}\n", one.host, one.job, one.pid);
-    }
-    for one in reaped {
-        let (processes, files) =
-            (term::count(one.processes.into(), "process").replace("processs", "processes"), term::count(one.shm_files.into(), "file"));
-        let end = one.error.as_deref().unwrap_or("nothing is left");
-        text += &format!("{:>4}  {:<16}  {processes} ended, {files} removed from /dev/shm; {end}\n", one.host, one.job);
-    }
-    text
 }

@@ -1,17 +1,20 @@
 //! The command line.
 
-use clap::{ArgGroup, Parser};
+use clap::{ArgGroup, Parser, ValueEnum};
 use common::cli::{Connect, duration};
+use common::record::Role;
 use std::time::Duration;
 
-/// Lists or ends what a job has left on its hosts.
+/// Lists, signals or ends what jobs have on their hosts.
 ///
 /// Reads host records. A process belongs to a job by the token that dgl-spawn put into its environment, never by its name; only
 /// processes of the user that logs in are met. Files in /dev/shm that only they mapped are removed with them.
 #[derive(Parser)]
-#[command(version, group = ArgGroup::new("what").required(true).args(["list", "job", "all"]), after_long_help = "Examples:
+#[command(version, group = ArgGroup::new("what").required(true).args(["list", "job", "all", "stale_shm"]), after_long_help = "Examples:
   ipconf-check ip_config.txt | dgl-reap --list
-  ipconf-check ip_config.txt | dgl-reap --job try7")]
+  ipconf-check ip_config.txt | dgl-reap --job try7
+  ipconf-check ip_config.txt | dgl-reap --job try7 --role trainer --rank 3 --signal ABRT
+  ipconf-check ip_config.txt | dgl-reap --stale-shm")]
 pub struct Args {
     /// Show the processes of all jobs; end nothing
     #[arg(long)]
@@ -25,6 +28,22 @@ pub struct Args {
     #[arg(long)]
     pub all: bool,
 
+    /// Remove files of DGL in /dev/shm that are this user's and that no process maps
+    #[arg(long)]
+    pub stale_shm: bool,
+
+    /// Send a signal in place of ending the job; ABRT makes Python print where it stands
+    #[arg(long, requires = "job", conflicts_with_all = ["list", "all", "stale_shm"], value_name = "NAME", value_parser = signal_name)]
+    pub signal: Option<String>,
+
+    /// Signal processes of this role only
+    #[arg(long, requires = "signal", value_enum, value_name = "server|trainer|worker", hide_possible_values = true)]
+    pub role: Option<RoleArg>,
+
+    /// Signal this one of them only, with its samplers
+    #[arg(long, requires = "role", value_name = "N")]
+    pub rank: Option<u32>,
+
     /// How long processes may take to end after TERM, before KILL
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     pub grace: Duration,
@@ -32,4 +51,34 @@ pub struct Args {
     // last: its heading would stand over all that follows
     #[command(flatten)]
     pub connect: Connect,
+}
+
+impl Args {
+    /// As records name it.
+    pub fn role(&self) -> Option<Role> {
+        self.role.map(|role| match role {
+            RoleArg::Server => Role::Server,
+            RoleArg::Trainer => Role::Trainer,
+            RoleArg::Worker => Role::Worker,
+        })
+    }
+}
+
+/// What a process does in a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RoleArg {
+    /// A graph server.
+    Server,
+    /// A trainer, with its samplers.
+    Trainer,
+    /// A plain process.
+    Worker,
+}
+
+/// `ABRT`, `SIGABRT`, `abrt` or 6.
+fn signal_name(text: &str) -> Result<String, String> {
+    let upper = text.to_uppercase();
+    let wanted = upper.strip_prefix("SIG").unwrap_or(&upper);
+    let number = (1..32).find(|number| common::signal::name(*number) == wanted || number.to_string() == wanted);
+    number.map(common::signal::name).ok_or_else(|| "no such signal; kill -l lists them".to_owned())
 }

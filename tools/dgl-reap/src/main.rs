@@ -7,13 +7,33 @@ mod plan;
 use args::Args;
 use common::cli;
 use common::jsonl::Stream;
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
 
 fn main() -> ExitCode {
+    if let Err(error) = leave_job() {
+        eprintln!("dgl-reap: {error}");
+        return ExitCode::FAILURE;
+    }
     cli::run("dgl-reap", |args: Args| {
         let stream = Stream::from_stdin(args.connect.partial)?;
         args.connect.say_partial("dgl-reap");
         let hosts = args.connect.choose(stream.some("ipconf-check")?)?;
         act::run(&args, &stream, &hosts)
     })
+}
+
+/// Run by a process of a job it carries the job's token and is in its group, and would list and end itself. So it starts itself again,
+/// without the one and outside of the other.
+fn leave_job() -> std::io::Result<()> {
+    let marks = ["DGL_TOOLS_TOKEN", "DGL_TOOLS_JOB"];
+    if marks.iter().all(|mark| std::env::var_os(mark).is_none()) {
+        return Ok(());
+    }
+    nix::unistd::setpgid(nix::unistd::Pid::this(), nix::unistd::Pid::from_raw(0))?;
+    let mut again = Command::new("/proc/self/exe");
+    for mark in marks {
+        again.env_remove(mark);
+    }
+    Err(again.arg0("dgl-reap").args(std::env::args_os().skip(1)).exec())
 }

@@ -3,13 +3,13 @@
 use crate::args::Args;
 use crate::job::{Cause, Do, Job, status_of};
 use crate::plan::{self, LOST_AFTER};
+use crate::preflight;
+use crate::private;
 use crate::show::Show;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use common::error::{Fault, Report};
 use common::exit::Exit;
 use common::jsonl::Stream;
-use common::record::{Exited, FirstFailure, Host, Listening, Output, Process, Started, Summary};
+use common::record::{Exited, FirstFailure, Graph, Host, Listening, Output, Process, Started, Summary};
 use common::remote::{self, Heard, Kind, Remote, Running, Waker};
 use common::term::{self, millis, now_ms};
 use std::sync::Arc;
@@ -18,26 +18,28 @@ use std::time::{Duration, Instant};
 
 /// How often a host hears that the launcher lives.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// Looking at a host takes well under a second; a file system that hangs must not hold the job up for ever.
-const PREFLIGHT_LIMIT: Duration = Duration::from_secs(60);
 /// Beyond the grace: KILL and the removal of shared memory.
 const END_LIMIT: Duration = Duration::from_secs(15);
 /// A record's line is cut here, so that a program that never ends its lines does not fill memory.
 const MAX_LINE: usize = 64 << 10;
 
-enum Event {
+/// What happens.
+pub enum Event {
+    /// A host, by its position among the sites, said something.
     Host(usize, Heard),
+    /// A signal came.
     Signal(i32),
 }
 
 /// The way to a host's thread.
-struct Line {
+pub struct Line {
     commands: Sender<Vec<u8>>,
     waker: Arc<Waker>,
 }
 
 impl Line {
-    fn say(&self, text: String) {
+    /// Sends it to the host's script.
+    pub fn say(&self, text: String) {
         // a thread that has ended has told why
         let _ = self.commands.send(text.into_bytes());
         self.waker.wake();
@@ -45,17 +47,20 @@ impl Line {
 }
 
 /// A host as the job sees it.
-struct Site<'a> {
-    host: &'a Host,
+pub struct Site<'a> {
+    /// Its record.
+    pub host: &'a Host,
     /// Positions of its processes, in the order of the ids that its script uses.
     members: Vec<usize>,
-    line: Line,
+    /// The way to it.
+    pub line: Line,
     over: bool,
 }
 
 /// Starts, watches, ends; the exit status is that of the first failure.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host], processes: &[Process], plan: &plan::Job) -> Result<Exit, Report> {
     let begun = Instant::now();
+    let graph: Option<Graph> = stream.one()?;
     let names: Vec<String> = processes.iter().map(|process| name_of(hosts, process)).collect();
     let failed = |error: std::io::Error| Fault::unreachable("dgl-spawn", error.to_string());
     let mut show = Show::new(args.connect.format.human(), args.log_dir.as_deref(), processes, &names)
@@ -65,8 +70,8 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], processes: &[Process], 
     let (events, happening) = channel();
     watch_signals(events.clone()).map_err(failed)?;
 
-    let result = connect(args, hosts, processes, plan, &events).and_then(|mut sites| {
-        preflight(&mut sites, hosts, &happening)?;
+    let result = connect(args, hosts, processes, plan, &events).and_then(|sites| {
+        preflight::look(&sites, hosts, graph.as_ref(), &happening)?;
         Ok(sites)
     });
     let mut sites = match result {
@@ -140,9 +145,12 @@ fn processes_of(count: usize) -> String {
 }
 
 /// What stopped a job before it began.
-enum Stopped {
+pub enum Stopped {
+    /// Hosts could not be reached.
     Hosts(Report),
+    /// The look before the start found faults.
     Preflight(Report),
+    /// A signal came.
     Signal(i32),
 }
 
@@ -161,16 +169,20 @@ fn connect<'a>(
         let own: Vec<&Process> = processes.iter().filter(|process| process.host == host.id).collect();
         plan::script(plan, host, &own).unwrap_or_default()
     };
-    let opened = remote.open_all(&busy, script).map_err(Stopped::Hosts)?;
+    let first = |host: &Host| if args.private_shm { private::script() } else { script(host) };
+    let opened = remote.open_all(&busy, first).map_err(Stopped::Hosts)?;
     let faults: Vec<_> = busy.iter().zip(&opened).filter_map(|(host, result)| Some((host, result.as_ref().err()?))).collect();
     if !faults.is_empty() {
         return Err(Stopped::Hosts(remote::report(faults, args.connect.host_key)));
     }
     let mut sites = Vec::new();
-    for (at, (host, running)) in
+    for (at, (host, mut running)) in
         hosts.iter().filter(|host| busy.iter().any(|other| other.id == host.id)).zip(opened.into_iter().flatten()).enumerate()
     {
         let failed = |error: std::io::Error| Stopped::Hosts(Fault::unreachable("dgl-spawn", error.to_string()).report());
+        if args.private_shm {
+            running.send(private::line(&script(host)));
+        }
         let (commands, orders) = channel();
         let waker = Arc::new(Waker::new().map_err(failed)?);
         let (events, own_waker) = (events.clone(), Arc::clone(&waker));
@@ -215,83 +227,6 @@ fn talk(at: usize, mut running: Running, orders: &Receiver<Vec<u8>>, waker: &Wak
                 return;
             }
         }
-    }
-}
-
-/// Lets every host look; all that is wrong anywhere comes in one report.
-fn preflight(sites: &mut [Site<'_>], hosts: &[Host], happening: &Receiver<Event>) -> Result<(), Stopped> {
-    let until = Instant::now() + PREFLIGHT_LIMIT;
-    let mut ready = vec![false; sites.len()];
-    let mut report = Report::default();
-    while !ready.iter().all(|ready| *ready) {
-        match happening.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            Ok(Event::Signal(number)) => return Err(Stopped::Signal(number)),
-            Ok(Event::Host(at, Heard::Line(line))) => {
-                let text = String::from_utf8_lossy(&line);
-                match text.split_once(' ').unwrap_or((&text, "")) {
-                    ("ready", _) => ready[at] = true,
-                    ("fault", problem) => report.push(preflight_fault(sites[at].host, problem)),
-                    ("config", encoded) => report.0.extend(stale_ip_config(sites[at].host, encoded, hosts)),
-                    _ => {}
-                }
-            }
-            Ok(Event::Host(at, Heard::Lost(why))) => {
-                report.push(Fault::unreachable(sites[at].host.place(), why));
-                ready[at] = true;
-            }
-            Ok(Event::Host(at, Heard::Ended(status))) => {
-                report.push(
-                    Fault::unreachable(sites[at].host.place(), format!("its shell ended with status {status}"))
-                        .fix("it must be a POSIX shell, with base64, grep and sed in its PATH"),
-                );
-                ready[at] = true;
-            }
-            Err(_) => {
-                for (site, _) in sites.iter().zip(&ready).filter(|(_, ready)| !**ready) {
-                    report.push(
-                        Fault::unreachable(site.host.place(), format!("looking at it took more than {} s", PREFLIGHT_LIMIT.as_secs()))
-                            .fix("is a file system hanging there? --no-preflight skips the look"),
-                    );
-                }
-                break;
-            }
-        }
-    }
-    report.check().map_err(Stopped::Preflight)
-}
-
-fn preflight_fault(host: &Host, problem: &str) -> Fault {
-    let fault = Fault::unreachable(host.place(), problem);
-    match problem {
-        _ if problem.starts_with("no such file") || problem.starts_with("no such folder") => {
-            fault.fix("copy the job there with part-map and part-push, or correct --workspace")
-        }
-        _ if problem.starts_with("no such command") => {
-            fault.fix("install it there, give its whole path, or set PATH with --env or --setup in dgl-env")
-        }
-        _ if problem.starts_with("port ") => {
-            fault.fix("dgl-reap --list shows what jobs have left, dgl-reap --job NAME ends one; or choose another port in ip_config.txt")
-        }
-        _ => fault,
-    }
-}
-
-/// DGL believes the ip_config in the workspace: an old one there starts a job that hangs.
-fn stale_ip_config(host: &Host, encoded: &str, hosts: &[Host]) -> Option<Fault> {
-    let text = BASE64.decode(encoded).ok()?;
-    let text = String::from_utf8_lossy(&text);
-    let read = |line: &str| -> Option<(String, u16)> {
-        let mut words = line.split_whitespace();
-        Some((words.next()?.to_owned(), words.next().map_or(Some(30050), |word| word.parse().ok())?))
-    };
-    let there: Vec<Option<(String, u16)>> = text.lines().map(read).collect();
-    let wanted: Vec<Option<(String, u16)>> = hosts.iter().map(|host| Some((host.ip.to_string(), host.port))).collect();
-    match hosts.len() == host.of as usize && there != wanted {
-        true => Some(
-            Fault::unreachable(host.place(), "the ip_config there is not that of the records")
-                .fix("copy it anew with part-map and part-push"),
-        ),
-        false => None,
     }
 }
 

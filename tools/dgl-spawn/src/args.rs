@@ -34,7 +34,11 @@ pub struct Args {
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     pub grace: Duration,
 
-    /// Do not look before the start whether workspace, config, command and ports are all right
+    /// Give the job a /dev/shm of its own on each host: two jobs of DGL can share hosts, and nothing can be left there
+    #[arg(long)]
+    pub private_shm: bool,
+
+    /// Do not look before the start whether files, command, ports, network and shared memory are all right
     #[arg(long)]
     pub no_preflight: bool,
 

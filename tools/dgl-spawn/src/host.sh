@@ -3,13 +3,13 @@
 # `enter_ID` (its folder and environment) and `run_ID` (becomes the process).
 #
 # To the launcher, a line each, on stdout:
-#   fault TEXT | config B64 | ready           before the start
+#   ready                                     before the start, behind what preflight.sh says
 #   pid ID PID | listening ID | exited ID STATUS | alive
 #   shm COUNT | over STATUS                   files removed from /dev/shm; the end, not 0 when something could not be ended
 #   o ID TEXT | e ID TEXT                     a line of its stdout, stderr; O, E: a piece of one, the next piece follows
 #   drained ID                                a stream of its output is at its end (two of them a process)
 # From the launcher: start, alive (a heartbeat), end GRACE, kill.
-# Everything but `fault`, `config` and `ready` goes through one pipe, at most 4096 bytes a write, so that no line is ever torn.
+# Everything behind `ready` goes through one pipe, at most 4096 bytes a write, so that no line is ever torn.
 
 # shellcheck disable=SC2154 # token, job, count, ports, lost_after and grace are sent in front of it
 # shellcheck disable=SC2034 # setsid is used by run_ID
@@ -91,7 +91,7 @@ watch() {
   exec 6>/proc/self/fd/0
   { while read -r line; do printf '%s\n' "$line"; done; echo eof; } <&5 >&6 2>/dev/null 4>&- &
   reader=$!
-  # With the token, so that it ends with the job; between two sleeps nothing carries it, and then the pipe that nobody reads ends it
+  # With the token, so that it ends with the job; between two sleeps it has none, and ends when nobody hears it any more.
   { trap - TERM; while DGL_TOOLS_TOKEN=$token sleep "$tick" && echo tick; do :; done; } </dev/null >&6 2>/dev/null 4>&- 5<&- &
   shm='' groups='' ending='' ticks=0 silent=0
   while read -r what id value; do
@@ -125,37 +125,6 @@ end() {
   { job_end "$token" "$1" $groups; echo "ended $?"; } </dev/null >&6 4>&- 5<&- &
 }
 
-# ---- before the start: each says what is wrong, all of it
-
-fault() { printf 'fault %s\n' "$*"; }
-check_folder() { [ -d "$1" ] || fault "no such folder: $1"; }
-check_file() { # FOLDER FILE
-  case $2 in /*) set -- "" "$2" ;; *) set -- "$1/" "$2" ;; esac
-  if [ ! -f "$1$2" ]; then fault "no such file: $1$2"; elif [ ! -r "$1$2" ]; then fault "cannot be read: $1$2"; fi
-}
-# check_ip_config FOLDER FILE: shows the file, so that it is held against the records
-check_ip_config() {
-  case $2 in /*) set -- "" "$2" ;; *) set -- "$1/" "$2" ;; esac
-  [ ! -r "$1$2" ] || printf 'config %s\n' "$(base64 <"$1$2" | tr -d '\n')"
-}
-# check_command ID WORD: with the environment that the process will have
-check_command() {
-  ( "enter_$1" && command -v -- "$2" ) >/dev/null 2>&1 || fault "no such command: $2"
-}
-# check_port PORT HEXPORT: DGL sets SO_REUSEADDR, so only a listener is in its way
-check_port() {
-  port_line=$(LC_ALL=C grep -hsiE "^ *[0-9]+: [0-9A-F]+:$2 [0-9A-F]+:0000 0A " /proc/net/tcp /proc/net/tcp6 | head -n 1)
-  [ -n "$port_line" ] || return 0
-  port=$1
-  # shellcheck disable=SC2086
-  set -- $port_line # sl local remote st queues tr when retrnsmt uid timeout inode
-  port_inode=${10}
-  # shellcheck disable=SC2012 # names here are numbers
-  port_pid=$(ls -l /proc/[0-9]*/fd 2>/dev/null | awk -v s="socket:[$port_inode]" '/^\/proc/ { d = $1 } index($0, s) { split(d, a, "/"); print a[3]; exit }')
-  port_job=; [ -z "$port_pid" ] || port_job=$(job_env "$port_pid" DGL_TOOLS_JOB)
-  fault "port $port is taken${port_pid:+ by process $port_pid ($(tr '\0' ' ' <"/proc/$port_pid/cmdline" | cut -c 1-60))}${port_job:+ of job $port_job}"
-}
-
 # A limit of 1024 is too low for a server of many clients (two sockets each); above 65536 programs that close every descriptor slow down.
 most=$(ulimit -H -n)
 case $most in unlimited) most=65536 ;; *) [ "$most" -le 65536 ] || most=65536 ;; esac
@@ -164,6 +133,6 @@ ulimit -S -n "$most" 2>/dev/null
 setsid=$(command -v setsid)
 checks
 echo ready
-read -r go || exit 0
+while read -r go && [ "$go" = alive ]; do echo alive; done
 [ "$go" = start ] || exit 0
 { { processes 0 6>&1 >/dev/null; } | watch; } 4>&1 5<&0 | cat

@@ -4,6 +4,9 @@ mod act;
 mod args;
 mod job;
 mod plan;
+mod preflight;
+mod private;
+mod reach;
 mod show;
 
 use args::Args;

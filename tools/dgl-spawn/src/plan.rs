@@ -1,8 +1,9 @@
 //! What runs on each host: the script that starts and watches its processes, or the same for people to paste.
 
+use crate::preflight;
 use common::error::{Fault, Report};
 use common::quote;
-use common::record::{Command, Host, Process, Role};
+use common::record::{Command, Host, Process};
 use common::remote::JOB_SH;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
@@ -61,7 +62,7 @@ pub fn script(job: &Job, host: &Host, processes: &[&Process]) -> Result<Vec<u8>,
     text.line(["ports='", &ports.join(" "), "'"]);
     text.line(["checks() {"]);
     if job.preflight {
-        checks(&mut text, host, processes)?;
+        preflight::checks(&mut text, host, processes)?;
     }
     text.line([":", "\n}"]);
     for (id, process) in processes.iter().enumerate() {
@@ -104,6 +105,7 @@ pub fn script(job: &Job, host: &Host, processes: &[&Process]) -> Result<Vec<u8>,
         text.line(["}"]);
     }
     text.0.extend_from_slice(JOB_SH.as_bytes());
+    text.0.extend_from_slice(preflight::SH.as_bytes());
     text.0.extend_from_slice(HOST_SH.as_bytes());
     Ok(text.0)
 }
@@ -119,38 +121,6 @@ fn shell_text(command: &Command, setup: Option<&str>) -> Vec<u8> {
         }
     }
     text
-}
-
-fn checks(text: &mut Text, host: &Host, processes: &[&Process]) -> Result<(), Fault> {
-    let mut seen = std::collections::HashSet::new();
-    let mut once = |text: &mut Text, words: Vec<u8>| {
-        if seen.insert(words.clone()) {
-            text.words([words.as_slice()]);
-        }
-    };
-    let call = |name: &str, words: &[&[u8]]| [name.as_bytes(), b" ", &quote::sh_words(words)].concat();
-    for (id, process) in processes.iter().enumerate() {
-        let cwd = process.cwd.as_deref().unwrap_or(".").as_bytes();
-        once(text, call("check_folder", &[cwd]));
-        for (name, check) in [("DGL_CONF_PATH", "check_file"), ("DGL_IP_CONFIG", "check_file"), ("DGL_IP_CONFIG", "check_ip_config")] {
-            if let Some(path) = process.env.get(name) {
-                once(text, call(check, &[cwd, path.as_bytes()]));
-            }
-        }
-        if let (Command::Words(words), None) = (process.command()?, &process.setup)
-            && processes[..id]
-                .iter()
-                .all(|other| other.argv.as_ref().and_then(|argv| argv.first()) != process.argv.as_ref().and_then(|argv| argv.first()))
-        {
-            once(text, call("check_command", &[id.to_string().as_bytes(), words[0].as_bytes()]));
-        }
-        let master =
-            process.env.get("MASTER_PORT").filter(|_| host.id == 0 && process.role != Role::Server).and_then(|port| port.parse().ok());
-        for port in process.port.into_iter().chain(master) {
-            once(text, call("check_port", &[port.to_string().as_bytes(), format!("{port:04X}").as_bytes()]));
-        }
-    }
-    Ok(())
 }
 
 /// One command for people: all that the process is, on the host it runs on.
@@ -181,14 +151,17 @@ pub fn pasted(host: &Host, process: &Process) -> Result<Vec<u8>, Fault> {
 }
 
 /// A script that is being written; it may hold bytes that are not UTF-8.
-struct Text(Vec<u8>);
+#[derive(Default)]
+pub struct Text(pub Vec<u8>);
 
 impl Text {
-    fn line<const N: usize>(&mut self, pieces: [&str; N]) {
+    /// A line made of pieces.
+    pub fn line<const N: usize>(&mut self, pieces: [&str; N]) {
         self.words(pieces.map(str::as_bytes));
     }
 
-    fn words<const N: usize>(&mut self, pieces: [&[u8]; N]) {
+    /// The same of bytes.
+    pub fn words<const N: usize>(&mut self, pieces: [&[u8]; N]) {
         pieces.iter().for_each(|piece| self.0.extend_from_slice(piece));
         self.0.push(b'\n');
     }
