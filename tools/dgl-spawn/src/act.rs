@@ -2,7 +2,7 @@
 
 use crate::args::Args;
 use crate::job::{Cause, Do, Job, status_of};
-use crate::plan::{self, LOST_AFTER};
+use crate::plan;
 use crate::show::Show;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// How often a host hears that the launcher lives.
+/// How often a host hears that the launcher lives; oftener where six words would not fit into --host-timeout.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// Looking at a host takes well under a second; a file system that hangs must not hold the job up for ever.
 const PREFLIGHT_LIMIT: Duration = Duration::from_secs(60);
@@ -176,15 +176,17 @@ fn connect<'a>(
         let (events, own_waker) = (events.clone(), Arc::clone(&waker));
         // a thread that mostly waits needs little stack, and there may be thousands
         let thread = std::thread::Builder::new().stack_size(256 << 10);
-        thread.spawn(move || talk(at, running, &orders, &own_waker, &events)).map_err(failed)?;
+        let patience = plan.host_timeout;
+        thread.spawn(move || talk(at, running, patience, &orders, &own_waker, &events)).map_err(failed)?;
         sites.push(Site { host, members: members(host), line: Line { commands, waker }, over: false });
     }
     Ok(sites)
 }
 
 /// Talks with one host until its script ends or it is lost.
-fn talk(at: usize, mut running: Running, orders: &Receiver<Vec<u8>>, waker: &Waker, events: &Sender<Event>) {
+fn talk(at: usize, mut running: Running, patience: Duration, orders: &Receiver<Vec<u8>>, waker: &Waker, events: &Sender<Event>) {
     let mut beats: Option<Instant> = None;
+    let heartbeat = HEARTBEAT.min(patience / 6);
     let tell = |heard| events.send(Event::Host(at, heard)).is_ok();
     loop {
         loop {
@@ -199,16 +201,16 @@ fn talk(at: usize, mut running: Running, orders: &Receiver<Vec<u8>>, waker: &Wak
             }
         }
         if let Some(last) = beats {
-            if last.elapsed() >= HEARTBEAT {
+            if last.elapsed() >= heartbeat {
                 beats = Some(Instant::now());
                 running.send("alive\n");
             }
-            if running.last_heard().elapsed() >= LOST_AFTER {
-                tell(Heard::Lost(format!("nothing was heard of it for {} s", LOST_AFTER.as_secs())));
+            if running.last_heard().elapsed() >= patience {
+                tell(Heard::Lost(format!("nothing was heard of it for {} s", patience.as_secs_f32())));
                 return;
             }
         }
-        let wait = beats.map_or(Duration::from_secs(60), |last| HEARTBEAT.saturating_sub(last.elapsed()));
+        let wait = beats.map_or(Duration::from_secs(60), |last| heartbeat.saturating_sub(last.elapsed()));
         for heard in running.step(Some(waker), wait) {
             let last = !matches!(heard, Heard::Line(_));
             if !tell(heard) || last {
@@ -326,7 +328,7 @@ impl Life<'_> {
             };
             for order in [order, self.job.tick(Instant::now())].into_iter().flatten() {
                 let text = match order {
-                    Do::End => format!("end {}\n", plan.grace.as_secs()),
+                    Do::End => format!("end {}\n", plan.grace.as_secs_f32()),
                     Do::Kill => "kill\n".to_owned(),
                 };
                 sites.iter().for_each(|site| site.line.say(text.clone()));

@@ -37,6 +37,10 @@ pub struct Args {
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     pub grace: Duration,
 
+    /// How long a host may be silent before it is lost, and the launcher to a host
+    #[arg(long, default_value = "30s", value_parser = host_timeout, value_name = "TIME")]
+    pub host_timeout: Duration,
+
     /// Do not look before the start whether workspace, config, command and ports are all right
     #[arg(long)]
     pub no_preflight: bool,
@@ -44,6 +48,11 @@ pub struct Args {
     /// Go on though files in the stream were not pushed
     #[arg(long)]
     pub no_push_check: bool,
+}
+
+/// A host counts the launcher's silence in whole seconds, and a word takes a while on a busy network.
+fn host_timeout(text: &str) -> Result<Duration, String> {
+    duration(text).and_then(|time| if time < Duration::from_secs(2) { Err("2s or more".to_owned()) } else { Ok(time) })
 }
 
 /// A name that stands in messages, file names and the environment as it is.

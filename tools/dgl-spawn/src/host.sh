@@ -64,7 +64,18 @@ processes() {
 
 tell() { printf '%s\n' "$*" >&4 2>/dev/null; }
 
-# What the job maps in /dev/shm, while it lives: a process that is killed cannot be asked any more.
+# What the job maps in /dev/shm, while it lives: a process that is killed cannot be asked any more. Looking through /proc costs some
+# 10 ms of CPU, so that is done when files came to /dev/shm or went, and once more for those that were mapped a moment later; and
+# now and then for files that an earlier job has left and this one opened.
+look_at_shm() {
+  set -- /dev/shm/*
+  [ "$*" = "$shm_seen" ] || shm_news=2
+  shm_seen=$*
+  if [ "$shm_news" -gt 0 ] || [ $((ticks % 10)) -eq 0 ]; then
+    shm_news=$((shm_news - 1))
+    remember_shm
+  fi
+}
 remember_shm() {
   # shellcheck disable=SC2046
   shm=$({ [ -z "$shm" ] || printf '%s\n' "$shm"; job_shm $(job_pids "$token"); } | LC_ALL=C sort -u)
@@ -93,13 +104,13 @@ watch() {
   reader=$!
   # With the token, so that it ends with the job
   { trap - TERM; while DGL_TOOLS_TOKEN=$token sleep "$tick"; do echo tick; done; } </dev/null >&6 2>/dev/null 4>&- 5<&- &
-  shm='' groups='' ending='' ticks=0 silent=0
+  shm='' shm_seen='' shm_news=0 groups='' ending='' ticks=0 silent=0
   while read -r what id value; do
     case $what in
       tick)
         ticks=$((ticks + 1)) silent=$((silent + tick))
         [ -z "$ports" ] || listening
-        [ $((ticks % 5)) -ne 0 ] || remember_shm
+        look_at_shm
         if [ "$silent" -ge "$lost_after" ]; then end "$grace"; fi ;;
       alive) silent=0; tell alive ;;
       pid) groups="$groups $value"; tell "pid $id $value" ;;

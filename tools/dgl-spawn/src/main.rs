@@ -35,6 +35,7 @@ fn main() -> ExitCode {
             name: args.job.clone().unwrap_or_else(|| format!("job-{}", &token[..8])),
             token,
             grace: args.grace,
+            host_timeout: args.host_timeout,
             preflight: !args.no_preflight,
         };
         act::run(&args, &stream, &hosts, &processes, &job)

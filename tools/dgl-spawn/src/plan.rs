@@ -9,9 +9,6 @@ use std::time::Duration;
 
 const HOST_SH: &str = include_str!("host.sh");
 
-/// A host hears from the launcher every 5 s; after this long without a word it takes the launcher for lost and ends the job.
-pub const LOST_AFTER: Duration = Duration::from_secs(30);
-
 /// What makes a job one.
 pub struct Job {
     /// Its name.
@@ -20,6 +17,8 @@ pub struct Job {
     pub token: String,
     /// From TERM to KILL.
     pub grace: Duration,
+    /// A host that was not heard of for this long is lost; and the launcher, for a host, which then ends its part of the job.
+    pub host_timeout: Duration,
     /// Look before the start.
     pub preflight: bool,
 }
@@ -57,7 +56,7 @@ pub fn script(job: &Job, host: &Host, processes: &[&Process]) -> Result<Vec<u8>,
     let mut text = Text(Vec::new());
     let ports: Vec<String> = (0..).zip(processes).filter_map(|(id, process)| Some(format!("{id}:{:04X}", process.port?))).collect();
     text.line(["token=", &job.token, " job=", &job.name, &format!(" count={}", processes.len())]);
-    text.line([&format!("lost_after={} grace={}", LOST_AFTER.as_secs(), job.grace.as_secs())]);
+    text.line([&format!("lost_after={} grace={}", job.host_timeout.as_secs(), job.grace.as_secs_f32())]);
     text.line(["ports='", &ports.join(" "), "'"]);
     text.line(["checks() {"]);
     if job.preflight {
