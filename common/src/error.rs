@@ -96,19 +96,26 @@ impl Report {
         self.0.iter().fold(Exit::Done, |exit, fault| exit.worst(fault.exit))
     }
 
-    /// Writes it to stderr. A cure that several faults in a row share stands once, behind the last of them.
+    /// Writes it to stderr.
     pub fn print(&self, tool: &str) {
+        self.lines(tool).iter().for_each(|line| eprintln!("{line}"));
+    }
+
+    /// What people read. A cure that several faults in a row share stands once, behind the last of them.
+    pub fn lines(&self, tool: &str) -> Vec<String> {
         let shown = self.0.len().min(Report::SHOWN);
-        for (at, fault) in self.0.iter().take(shown).enumerate() {
+        let line = |(at, fault): (usize, &Fault)| {
             let again = self.0.get(at + 1).is_some_and(|next| next.fix == fault.fix) && at + 1 < shown;
             match again {
-                true => eprintln!("{tool}: {}: {}", fault.place, fault.problem),
-                false => eprintln!("{tool}: {fault}"),
+                true => format!("{tool}: {}: {}", fault.place, fault.problem),
+                false => format!("{tool}: {fault}"),
             }
-        }
+        };
+        let mut lines: Vec<String> = self.0.iter().take(shown).enumerate().map(line).collect();
         if self.0.len() > shown {
-            eprintln!("{tool}: and {} more like these", self.0.len() - shown);
+            lines.push(format!("{tool}: and {} more like these", self.0.len() - shown));
         }
+        lines
     }
 }
 

@@ -119,6 +119,15 @@ impl Remote {
 
     /// Runs a script on a host and waits until it runs.
     pub fn open(&self, host: &Host, script: &[u8]) -> Result<Running, HostFault> {
+        self.open_as(host, script, false)
+    }
+
+    /// The same for a script whose output is the user's data: it comes as it is, in blocks of whole lines.
+    pub fn open_in_blocks(&self, host: &Host, script: &[u8]) -> Result<Running, HostFault> {
+        self.open_as(host, script, true)
+    }
+
+    fn open_as(&self, host: &Host, script: &[u8], blocks: bool) -> Result<Running, HostFault> {
         let (payload, token) = running::payload(script)?;
         let mut tries = 0;
         loop {
@@ -129,7 +138,7 @@ impl Remote {
                 Kind::Command(template) => program::template(&self.connect, host, &template, BOOT),
             };
             let opened = channel.and_then(|channel| {
-                let mut running = Running::new(channel, token.clone());
+                let mut running = Running::new(channel, token.clone(), blocks);
                 running.send(payload.clone());
                 running.wait_until_runs(self.connect.connect_timeout).map_err(|fault| self.explain(host, fault))?;
                 Ok(running)
