@@ -41,6 +41,18 @@ pub struct Args {
     #[arg(long, default_value = "30s", value_parser = host_timeout, value_name = "TIME")]
     pub host_timeout: Duration,
 
+    /// End a job that takes longer; Python prints its stacks first
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub timeout: Option<Duration>,
+
+    /// End a job whose servers do not all listen by then; Python prints its stacks first
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub start_timeout: Option<Duration>,
+
+    /// Start a job that failed again from the beginning, so many times
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub restart: u32,
+
     /// Do not look before the start whether workspace, config, command and ports are all right
     #[arg(long)]
     pub no_preflight: bool,

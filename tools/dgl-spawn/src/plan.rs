@@ -1,9 +1,10 @@
 //! What runs on each host: the script that starts and watches its processes, or the same for people to paste.
 
+use crate::job::Limit;
 use common::error::{Fault, Report};
 use common::quote;
 use common::record::{Command, Host, Process, Role};
-use common::remote::JOB_SH;
+use common::remote::{self, JOB_SH};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
@@ -21,6 +22,13 @@ pub struct Job {
     pub host_timeout: Duration,
     /// Look before the start.
     pub preflight: bool,
+    /// What may not take longer.
+    pub limits: Vec<Limit>,
+}
+
+/// What marks the processes of a job, or of one try of it.
+pub fn token() -> Result<String, Report> {
+    remote::random_token().map_err(|error| Fault::unreachable("/dev/urandom", error.to_string()).report())
 }
 
 /// Checks every process record and that its host is there.
