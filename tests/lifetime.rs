@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{Cluster, ip_config, path, root, scratch};
+use support::{Cluster, ip_config, path, python_with_dgl, root, scratch, sh};
 
 const HOSTS: usize = 3;
 const TREES: [&str; 3] = ["direct", "torchrun", "daemon"];
@@ -57,6 +57,59 @@ fn real_hosts_whatever_ends_a_job_nothing_is_left() {
     }
 }
 
+/// The same with real DGL, as far as DGL ends otherwise than other programs; a server of it exits with 1 on TERM. The last one is
+/// under the real torchrun.
+const DGL_ENDS: [(&str, i32, &str); 5] = [
+    ("trainer exits 1", 1, "host 1 (10.77.0.2): trainer 1 exited with status 1; its last lines:"),
+    ("server exits 1", 1, "host 1 (10.77.0.2): server 1 exited with status 1"),
+    ("trainer killed", 137, "host 1 (10.77.0.2): trainer 1 ended by SIGKILL"),
+    ("server killed", 137, "host 1 (10.77.0.2): server 1 ended by SIGKILL"),
+    ("KILL", 137, ""),
+];
+
+#[test]
+fn real_dgl_whatever_ends_a_job_nothing_is_left() {
+    let Some(python) = python_with_dgl() else { return };
+    let folder = scratch("lifetime-dgl");
+    let cluster = Cluster::up("lifetime-dgl", 2);
+    ip_config(&folder, 2);
+    let scripts = root().join("tests/dgl");
+    let scripts = scripts.display();
+    let made = sh(&folder, &format!("DGLBACKEND=pytorch '{python}' '{scripts}/partition.py' --out out --num-parts 2"));
+    assert_eq!(made.status, 0, "{}", made.err);
+    let copy = format!(
+        "ipconf-check ip.txt | host-probe --workspace /srv/job --python '{python}' |
+         part-map --part-config out/g.json --workspace /srv/job --script-folder '{scripts}' | part-push >pushed.jsonl"
+    );
+    let pushed = cluster.sh(&folder, &copy);
+    assert_eq!(pushed.status, 0, "{}", pushed.err);
+    for (end, status, said) in DGL_ENDS {
+        let name = end.replace(' ', "-");
+        let launcher = if end == "KILL" { "torchrun --launcher-arg=--redirects=1 --launcher-arg=--tee=1" } else { "direct" };
+        let fails = if end == "trainer exits 1" { "--fail-rank 1 --fail-epoch 4" } else { "" };
+        let plan = format!(
+            "<pushed.jsonl dgl-env --num-trainers 1 --num-omp-threads 1 --launcher {launcher} -- '{python}' dgl/train.py
+             --ip-config ip_config.txt --part-config data/g.json --num-epochs 100000 {fails} >{name}.jsonl"
+        );
+        assert_eq!(cluster.sh(&folder, &plan.replace('\n', " ")).status, 0);
+        let mut job = Launched::launch(&cluster, &folder, &name);
+        job.wait_until(|job| job.count("epoch 3 loss") >= 2);
+        let begun = Instant::now();
+        let on_second = |script: &str| assert_eq!(cluster.call(&["exec", "2", "sh", "-c", script]).status, 0, "{script}");
+        match end {
+            "trainer exits 1" => {}
+            "server exits 1" => on_second(&format!("kill -TERM {}", job.pid(1, "server"))),
+            "trainer killed" => on_second(&format!("kill -KILL {}", job.pid(1, "trainer"))),
+            "server killed" => on_second(&format!("kill -KILL {}", job.pid(1, "server"))),
+            signal => job.signal(&cluster, signal),
+        }
+        let (got, err) = job.wait();
+        assert!(got == status && err.contains(said), "{end}: {got}: {err}");
+        cluster.assert_clean();
+        println!("real DGL: {end:<26} all clean after {:.1} s", begun.elapsed().as_secs_f64());
+    }
+}
+
 /// A job of each shape, all three at once on the same hosts, as the same user; then the event.
 fn one_round(cluster: &Cluster, folder: &Path, end: &str, status: i32, said: &str, port: usize, but: &str) {
     let name = |tree: &str| format!("{}-{tree}", end.replace(' ', "-"));
@@ -94,7 +147,7 @@ fn one_round(cluster: &Cluster, folder: &Path, end: &str, status: i32, said: &st
 
 fn happen(cluster: &Cluster, jobs: &[Launched], end: &str) {
     let on_third = |script: &str| assert_eq!(cluster.call(&["exec", "3", "sh", "-c", script]).status, 0, "{script}");
-    let pids = |role: &str| jobs.iter().map(|job| job.pid(role)).collect::<Vec<_>>().join(" ");
+    let pids = |role: &str| jobs.iter().map(|job| job.pid(2, role)).collect::<Vec<_>>().join(" ");
     match end {
         "trainer exits 1" => jobs.iter().for_each(|job| on_third(&format!("touch /srv/{}-trainer", job.name))),
         "server exits 1" => jobs.iter().for_each(|job| on_third(&format!("touch /srv/{}-server", job.name))),
@@ -141,6 +194,11 @@ impl Launched {
             ));
         }
         std::fs::write(folder.join(format!("{name}.jsonl")), records.join("\n")).unwrap();
+        Launched::launch(cluster, folder, name)
+    }
+
+    /// What is in NAME.jsonl.
+    fn launch(cluster: &Cluster, folder: &Path, name: &str) -> Launched {
         let launch = format!(
             "cd '{}'; PATH='{}'; echo $$ >{name}.pid; exec dgl-spawn --job {name} --grace 1s --host-timeout 8s <{name}.jsonl >{name}.out 2>{name}.err",
             folder.display(),
@@ -152,9 +210,13 @@ impl Launched {
     }
 
     fn wait_until_it_runs(&mut self) {
+        self.wait_until(|job| job.count(r#"{"type":"started""#) == 2 * HOSTS && job.count(r#"{"type":"listening""#) == HOSTS);
+    }
+
+    fn wait_until(&mut self, condition: impl Fn(&Launched) -> bool) {
         let begun = Instant::now();
-        while self.count("started") < 2 * HOSTS || self.count("listening") < HOSTS {
-            let over = self.launcher.try_wait().unwrap().is_some() || begun.elapsed() > Duration::from_secs(60);
+        while !condition(self) {
+            let over = self.launcher.try_wait().unwrap().is_some() || begun.elapsed() > Duration::from_secs(180);
             assert!(!over, "{} did not start: {}", self.name, self.err());
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -164,16 +226,15 @@ impl Launched {
         std::fs::read_to_string(self.out.with_extension("err")).unwrap_or_default()
     }
 
-    fn count(&self, kind: &str) -> usize {
-        let out = std::fs::read_to_string(&self.out).unwrap_or_default();
-        out.matches(&format!(r#"{{"type":"{kind}""#)).count()
+    fn count(&self, text: &str) -> usize {
+        std::fs::read_to_string(&self.out).unwrap_or_default().matches(text).count()
     }
 
-    /// The process id on the third host.
-    fn pid(&self, role: &str) -> String {
+    /// The process id on that host.
+    fn pid(&self, host: u32, role: &str) -> String {
         let out = std::fs::read_to_string(&self.out).unwrap();
         let started = out.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-        let mut own = started.filter(|record| record["type"] == "started" && record["host"] == 2 && record["role"] == role);
+        let mut own = started.filter(|record| record["type"] == "started" && record["host"] == host && record["role"] == role);
         own.next().unwrap()["pid"].to_string()
     }
 

@@ -2,19 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
-use std::process::Command;
-use support::{Cluster, ip_config, ran, root, scratch, sh};
+use support::{Cluster, ip_config, python_with_dgl, root, scratch, sh};
 
 #[test]
 fn real_dgl_trains_to_its_end() {
-    let python = Command::new(root().join("tests/dgl/python.sh")).output().unwrap();
-    let python = ran(python);
-    if python.status != 0 {
-        assert!(std::env::var_os("CI").is_none(), "no DGL: {}", python.err);
-        println!("skipped: no DGL here: {}", python.err);
-        return;
-    }
-    let python = python.out.trim();
+    let Some(python) = python_with_dgl() else { return };
     let folder = scratch("train");
     let cluster = Cluster::up("train", 4);
     ip_config(&folder, 4);

@@ -46,6 +46,17 @@ pub fn sh(folder: &Path, script: &str) -> Ran {
     ran(Command::new("timeout").args(["300", "sh", "-c", script]).current_dir(folder).env("PATH", path()).output().unwrap())
 }
 
+/// A python that has DGL; `None` where there is none to be had, which only continuous integration may not do without.
+pub fn python_with_dgl() -> Option<String> {
+    let python = ran(Command::new(root().join("tests/dgl/python.sh")).output().unwrap());
+    if python.status != 0 {
+        assert!(std::env::var_os("CI").is_none(), "no DGL: {}", python.err);
+        println!("skipped: no DGL here: {}", python.err);
+        return None;
+    }
+    Some(python.out.trim().to_owned())
+}
+
 /// Hosts of our own; taken down at the end whatever happens.
 pub struct Cluster(pub PathBuf);
 
