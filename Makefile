@@ -1,4 +1,4 @@
-# make build | check | test | demo | bench | install | clean
+# make build | check | test | soak | demo | bench | install | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe part-map part-push dgl-env dgl-spawn dgl-reap
@@ -22,12 +22,18 @@ check:
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	shellcheck -s sh common/src/remote/job.sh tools/*/src/host.sh tests/need.sh
-	shellcheck tests/cluster/cluster.sh tests/dgl/python.sh tests/demo.sh .ci/run
+	shellcheck tests/cluster/cluster.sh tests/dgl/python.sh tests/demo.sh tests/soak.sh .ci/run
 
 test:
 	tests/need.sh
 	cargo build --workspace --locked
 	$(RUN_TESTS)
+
+# 200 jobs with random ends: some 20 minutes
+soak:
+	tests/need.sh
+	cargo build --workspace --locked
+	tests/soak.sh
 
 demo:
 	tests/need.sh
@@ -36,6 +42,7 @@ demo:
 
 bench: build
 	tests/bench/planners.sh
+	tests/bench/spawn.sh
 
 install: build
 	install -d $(DESTDIR)$(PREFIX)/bin
@@ -44,4 +51,4 @@ install: build
 clean:
 	cargo clean
 
-.PHONY: build check test demo bench install clean
+.PHONY: build check test soak demo bench install clean

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A process of a job, as far as the operating system sees one: tree.py server|trainer direct|torchrun|daemon NAME FOLDER
+"""A process of a job, as far as the operating system sees one: tree.py server|trainer direct|torchrun|daemon|loud NAME FOLDER
 
 A server listens on $PORT. Both map a file in /dev/shm that nobody unlinks. Each exits with 1 when FOLDER/NAME-ROLE appears, its last
 words on stderr. `torchrun` has its workers in sessions of their own and gives their status on; `daemon` has a child that left the
-session, its folder and its streams behind and ignores TERM.
+session, its folder and its streams behind and ignores TERM; `loud` writes 0.5 MB/s.
 """
 
 import mmap
@@ -35,6 +35,8 @@ def work():
         listener.listen()
     while not os.path.exists(f"{folder}/{name}-{role}"):
         time.sleep(0.1)
+        if tree == "loud" and role == "trainer":
+            sys.stdout.write(("x" * 999 + "\n") * 50)
     print(f"the last words of {name} {role}", file=sys.stderr, flush=True)
     shared.close()
     sys.exit(1)

@@ -4,7 +4,7 @@ use crate::args::Args;
 use crate::job::{Cause, Limit};
 use crate::life::{Life, name_of};
 use crate::plan;
-use crate::show::Show;
+use crate::show::{Show, on_terminal};
 use crate::site::{Aside, Event, Site};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -269,7 +269,9 @@ fn explain(hosts: &[Host], plan: &plan::Job, outcome: &Outcome, begun: Instant, 
             };
             let last = if failure.last_lines.is_empty() { "; it wrote nothing" } else { "; its last lines:" };
             say(format!("{who} {what}{}", if failure.role.is_some() { last } else { "" }));
-            failure.last_lines.iter().for_each(|line| show.say(&format!("    {line}")));
+            for line in &failure.last_lines {
+                show.say(&format!("    {}", String::from_utf8_lossy(&on_terminal(line.as_bytes()))));
+            }
         }
         (None, Some(Cause::Signal(number))) => say(format!("job {} was ended by SIG{}", plan.name, common::signal::name(*number))),
         (None, Some(Cause::Time(Limit::Start(limit) | Limit::Job(limit)))) => {

@@ -210,9 +210,9 @@ impl<'a> Life<'a> {
         let [stream, relay, waits] = words[..] else { return };
         let (Some(relay), Some(waits)) = (number(relay), number(waits)) else { return };
         let stream = loud::Stream { site: at_site, at, stderr: stream == b"e", relay, waits };
-        let (remote, host, events) = (Arc::clone(self.remote), site.host.clone(), self.events.clone());
+        let (remote, host, token, events) = (Arc::clone(self.remote), site.host.clone(), self.plan.token.clone(), self.events.clone());
         let thread = std::thread::Builder::new().stack_size(256 << 10);
-        if site.carried < loud::AT_ONCE && thread.spawn(move || stream.carry(&remote, &host, &events)).is_ok() {
+        if site.carried < loud::AT_ONCE && thread.spawn(move || stream.carry(&remote, &host, &token, &events)).is_ok() {
             site.carried += 1;
         } else {
             site.say(&format!("go {waits}"));
@@ -234,7 +234,8 @@ fn status(name: &str, up: usize, hosts: usize, progress: Progress, time: Duratio
     if others > 0 {
         text += &format!(", {running}/{others} {} running", if servers > 0 { "trainers" } else { "processes" });
     }
-    text + &format!(", {}{}", term::seconds(Duration::from_secs(time.as_secs())), if ending { ", ending" } else { "" })
+    let time = if time.as_secs() < 60 { format!("{} s", time.as_secs()) } else { term::seconds(time) };
+    text + &format!(", {time}{}", if ending { ", ending" } else { "" })
 }
 
 /// How a process's host is called in front of its lines.

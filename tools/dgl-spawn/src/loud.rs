@@ -29,14 +29,16 @@ pub struct Stream {
 
 impl Stream {
     /// Carries it to its end; that it is there is told in any case.
-    pub fn carry(&self, remote: &Remote, host: &Host, events: &Sender<Event>) {
-        self.read(remote, host, events);
+    pub fn carry(&self, remote: &Remote, host: &Host, token: &str, events: &Sender<Event>) {
+        self.read(remote, host, token, events);
         let _ = events.send(Event::Aside(Aside::Carried { site: self.site, waits: self.waits }));
     }
 
-    fn read(&self, remote: &Remote, host: &Host, events: &Sender<Event>) {
+    fn read(&self, remote: &Remote, host: &Host, token: &str, events: &Sender<Event>) {
+        // Where nobody takes what it writes, the watch on the host ends it; then its shell has nothing to say either.
+        let script = format!("DGL_TOOLS_TOKEN=out-{token} cat </proc/{}/fd/0; [ $? -lt 128 ] || kill -s KILL $$", self.relay);
         // without a connection the relay goes on with it
-        let Ok(mut running) = remote.open_in_blocks(host, format!("exec cat </proc/{}/fd/0", self.relay).as_bytes()) else { return };
+        let Ok(mut running) = remote.open_in_blocks(host, script.as_bytes()) else { return };
         let (taken, room) = channel();
         (0..IN_FLIGHT).try_for_each(|_| taken.send(())).unwrap_or_default();
         loop {

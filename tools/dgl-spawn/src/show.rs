@@ -112,6 +112,14 @@ impl Show {
     }
 }
 
+/// A line of a process as a terminal shows it behind something else: what would overwrite that is left out, so a progress bar shows
+/// its last state; a colour that it began ends with it.
+pub fn on_terminal(text: &[u8]) -> Vec<u8> {
+    let shown = text.rsplit(|byte| *byte == b'\r').find(|part| !part.is_empty()).unwrap_or_default();
+    let end: &[u8] = if shown.contains(&0x1b) { b"\x1b[0m" } else { b"" };
+    [shown, end].concat()
+}
+
 /// How lines look.
 struct Style {
     human: bool,
@@ -133,14 +141,13 @@ impl Style {
         }
     }
 
-    /// A line for people. What would overwrite its tag is left out: a progress bar shows its last state.
+    /// A line for people.
     fn tagged(&self, at: usize, text: &[u8], out: &mut Vec<u8>) {
-        let shown = text.rsplit(|byte| *byte == b'\r').find(|part| !part.is_empty()).unwrap_or_default();
         out.extend_from_slice(term::colour(&self.tags[at], at, self.colours).as_bytes());
         out.push(b' ');
-        out.extend_from_slice(if self.terminal { shown } else { text });
-        if self.terminal && shown.contains(&0x1b) {
-            out.extend_from_slice(b"\x1b[0m"); // a colour that it began ends with the line
+        match self.terminal {
+            true => out.extend(on_terminal(text)),
+            false => out.extend_from_slice(text),
         }
         out.push(b'\n');
     }
