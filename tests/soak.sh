@@ -11,7 +11,7 @@ cluster=$PWD/tests/cluster/cluster.sh tree=$PWD/tests/tree.py
 hosts=3 jobs=${JOBS:-200}
 RANDOM=${SEED:=$((RANDOM))}
 work=$(mktemp -d "$target/soak-XXXXXX")
-trap '"$cluster" down; rm -rf "$work"' EXIT
+trap '"$cluster" down; rm -rf "$work" "$LAB"' EXIT
 cd "$work"
 
 shapes=(direct torchrun daemon)
@@ -62,14 +62,15 @@ for ((n = 1; n <= jobs; n++)); do
     launcher=$!
     until [ "$(grep -c '"type":"started"' out.jsonl 2>/dev/null)" = $((hosts * 2)) ] || ! kill -0 $launcher 2>/dev/null; do sleep 0.1; done
     sleep "$((after / 10)).$((after % 10))"
-    end_it "$how" "$name"
+    end_it "$how" "$name" 2>/dev/null || how="$how, which came too late: $(tail -n 1 err)"
     status=0
     { wait "$launcher"; } 2>/dev/null || status=$? # bash would tell who was killed
     if ! nothing_left; then
-        echo "soak: job $n ($shape, $how after $after tenths, status $status) left:"
+        echo "soak: job $n, SEED=$SEED ($shape, $how after $after tenths, status $status) left:"
         echo "$left"
         cat err
         exit 1
     fi
+    case $how in *,*) echo "soak: job $n: $how" ;; esac
     [ $((n % 20)) -ne 0 ] || echo "soak: $n jobs, nothing left, $((SECONDS - begun)) s"
 done

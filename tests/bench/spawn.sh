@@ -6,12 +6,12 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
 case $target in /*) ;; *) target=$PWD/$target ;; esac
-PATH=$target/release:$PATH
+PATH=$target/${PROFILE:-release}:$PATH
 export LAB=${LAB:-/var/tmp/dgl-tools-bench-$$} MAXSTARTUPS=100 SHM=16m
 cluster=$PWD/tests/cluster/cluster.sh
 many=${HOSTS:-250}
 work=$(mktemp -d "$target/bench-XXXXXX")
-trap '"$cluster" down; rm -rf "$work"' EXIT
+trap '"$cluster" down; rm -rf "$work" "$LAB"' EXIT
 cd "$work"
 
 job() { # HOSTS PROCESSES COMMAND: records
