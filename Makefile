@@ -22,7 +22,7 @@ check:
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	shellcheck -s sh common/src/remote/job.sh tools/*/src/host.sh tests/need.sh
-	shellcheck tests/cluster/cluster.sh tests/dgl/python.sh tests/demo.sh tests/soak.sh .ci/run
+	shellcheck tests/cluster/cluster.sh tests/dgl/python.sh tests/demo.sh tests/soak.sh tests/bench/*.sh .ci/run
 
 test:
 	tests/need.sh

@@ -218,7 +218,7 @@ impl Launched {
     /// What is in NAME.jsonl.
     fn launch(cluster: &Cluster, folder: &Path, name: &str) -> Launched {
         let launch = format!(
-            "cd '{}'; PATH='{}'; echo $$ >{name}.pid; exec dgl-spawn --job {name} --grace 1s --host-timeout 8s <{name}.jsonl >{name}.out 2>{name}.err",
+            "cd '{}'; PATH='{}'; echo $$ >{name}.pid; exec dgl-spawn --job {name} --grace 1s --host-timeout 8s --connect-timeout 60s <{name}.jsonl >{name}.out 2>{name}.err",
             folder.display(),
             path()
         );
