@@ -1,4 +1,4 @@
-# make build | check | test | test-versions | demo | bench | install | uninstall | wheel | clean
+# make build | check | test | test-versions | soak | demo | bench | install | uninstall | wheel | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe part-map part-push dgl-env dgl-spawn dgl-reap dgl-report
@@ -18,7 +18,7 @@ check:
 	shellcheck $(foreach script,$(SCRIPTS),tools/$(script)/$(script))
 	shellcheck -s sh common/src/remote/job.sh tools/*/src/*.sh tests/need.sh
 	shellcheck -s bash completions/dgl-tools.bash
-	shellcheck tests/cluster/cluster.sh tests/dgl/python.sh tests/dgl/version.sh tests/demo.sh tests/run.sh packaging/wheel.sh .ci/run
+	shellcheck tests/cluster/cluster.sh tests/dgl/python.sh tests/dgl/version.sh tests/demo.sh tests/run.sh tests/soak.sh tests/bench/*.sh packaging/wheel.sh .ci/run
 	mandoc -T lint -W warning $(COMMANDS:%=man/%.1) man/dgl-tools.7
 
 need:
@@ -29,6 +29,11 @@ need-test:
 test: need-test
 	cargo build --workspace --locked
 	tests/run.sh $(TESTS)
+
+# 200 jobs with random ends: some 20 minutes
+soak: need
+	cargo build --workspace --locked
+	tests/soak.sh
 
 # All of DGL_VERSIONS, on real hosts; 1.1.3 and 2.1.0 can be had too.
 DGL_VERSIONS ?= 0.5.3 0.6.1 0.9.1 1.0.4
@@ -42,6 +47,7 @@ demo: need
 
 bench: build
 	tests/bench/planners.sh
+	tests/bench/spawn.sh
 
 # BUILT=DIR installs tools that were built elsewhere.
 ifndef BUILT
@@ -77,4 +83,4 @@ wheel:
 clean:
 	cargo clean
 
-.PHONY: build check need need-test test test-versions demo bench install uninstall wheel clean
+.PHONY: build check need need-test test test-versions soak demo bench install uninstall wheel clean

@@ -96,22 +96,27 @@ impl Report {
         self.0.iter().fold(Exit::Done, |exit, fault| exit.worst(fault.exit))
     }
 
-    /// Writes it to stderr, in one piece: all stages of a pipeline write there at once. A cure that several faults in a row share
-    /// stands once, behind the last of them.
+    /// Writes it to stderr, in one piece: all stages of a pipeline write there at once.
     pub fn print(&self, tool: &str) {
-        let shown = self.0.len().min(Report::SHOWN);
-        let mut text = String::new();
-        for (at, fault) in self.0.iter().take(shown).enumerate() {
-            let again = self.0.get(at + 1).is_some_and(|next| next.fix == fault.fix) && at + 1 < shown;
-            text += &match again {
-                true => format!("{tool}: {}: {}\n", fault.place, fault.problem),
-                false => format!("{tool}: {fault}\n"),
-            };
-        }
-        if self.0.len() > shown {
-            text += &format!("{tool}: and {} more like these\n", self.0.len() - shown);
-        }
+        let text = self.lines(tool).join("\n") + "\n";
         eprint!("{text}");
+    }
+
+    /// What people read. A cure that several faults in a row share stands once, behind the last of them.
+    pub fn lines(&self, tool: &str) -> Vec<String> {
+        let shown = self.0.len().min(Report::SHOWN);
+        let line = |(at, fault): (usize, &Fault)| {
+            let again = self.0.get(at + 1).is_some_and(|next| next.fix == fault.fix) && at + 1 < shown;
+            match again {
+                true => format!("{tool}: {}: {}", fault.place, fault.problem),
+                false => format!("{tool}: {fault}"),
+            }
+        };
+        let mut lines: Vec<String> = self.0.iter().take(shown).enumerate().map(line).collect();
+        if self.0.len() > shown {
+            lines.push(format!("{tool}: and {} more like these", self.0.len() - shown));
+        }
+        lines
     }
 }
 

@@ -108,14 +108,15 @@ job_dgl_shm() {
     END { for (n in path) print uid[n], (n in pid ? pid[n] : "-"), bytes[n], n, path[n] }'
 }
 
-# job_end TOKEN GRACE [PGID...]: ends every process of the job: TERM, GRACE seconds later KILL, until none is left; the groups
-# given are ended with it. 0 when none is left, 1 when some could not be ended within GRACE and 10 seconds.
+# job_end TOKEN GRACE [PGID...]: ends every process of the job: TERM, GRACE seconds (0.5 is one) later KILL, until none is left; the
+# groups given are ended with it. 0 when none is left, 1 when some could not be ended within GRACE and 10 seconds.
 job_end() {
   job_token=$1 job_grace=$2; shift 2
   job_groups=$*
   job_round TERM
   # In steps of 0.1 s: long enough to cost nothing, short enough that a job that obeys is gone at once.
-  job_left=$((job_grace * 10))
+  case $job_grace in *.*) job_left=${job_grace#*.} job_left=${job_left%"${job_left#?}"} ;; *) job_left=0 ;; esac
+  job_left=$((${job_grace%%.*} * 10 + job_left))
   while job_alive; do
     if [ "$job_left" -le 0 ]; then
       [ "$job_left" -gt -100 ] || return 1

@@ -31,7 +31,7 @@ pub const JOB_SH: &str = include_str!("job.sh");
 pub const BOOT: &str = r#"IFS= read -r s; eval "$(printf %s "$s" | base64 -d)""#;
 
 /// Logins at once. More only queue behind this machine's cores, and a bastion's sshd drops them (MaxStartups 10:30:100).
-const LOGINS_AT_ONCE: usize = 32;
+const LOGINS_AT_ONCE: usize = 16;
 
 /// How to reach a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,6 +98,7 @@ impl HostFault {
 impl Remote {
     /// `default` is what serves the tool best.
     pub fn new(connect: &Connect, default: Kind) -> Result<Remote, Report> {
+        raise_descriptors();
         let bulk = matches!(default, Kind::Ssh { bulk: true });
         let kind = match connect.connect.as_deref() {
             None => default,
@@ -119,6 +120,15 @@ impl Remote {
 
     /// Runs a script on a host and waits until it runs.
     pub fn open(&self, host: &Host, script: &[u8]) -> Result<Running, HostFault> {
+        self.open_as(host, script, false)
+    }
+
+    /// The same for a script whose output is the user's data: it comes as it is, in blocks of whole lines.
+    pub fn open_in_blocks(&self, host: &Host, script: &[u8]) -> Result<Running, HostFault> {
+        self.open_as(host, script, true)
+    }
+
+    fn open_as(&self, host: &Host, script: &[u8], blocks: bool) -> Result<Running, HostFault> {
         let (payload, token) = running::payload(script)?;
         let mut tries = 0;
         loop {
@@ -129,7 +139,7 @@ impl Remote {
                 Kind::Command(template) => program::template(&self.connect, host, &template, BOOT),
             };
             let opened = channel.and_then(|channel| {
-                let mut running = Running::new(channel, token.clone());
+                let mut running = Running::new(channel, token.clone(), blocks);
                 running.send(payload.clone());
                 running.wait_until_runs(self.connect.connect_timeout).map_err(|fault| self.explain(host, fault))?;
                 Ok(running)
@@ -214,6 +224,15 @@ fn unknown_keys(unknown: &[(&Host, &UnknownKey)]) -> Fault {
         scans.join("\n       ")
     );
     Fault::unreachable("host keys", problem).fix(fix)
+}
+
+/// A host costs some descriptors, and the soft limit is 1024 as a rule: enough for 200 hosts. The hard one is far above.
+fn raise_descriptors() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // where it is refused, the host that finds none left says so
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
 }
 
 fn addresses_here() -> HashSet<Ipv4Addr> {

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// A line of a host's script is short, or a piece of output (4000 bytes) or a config (base64): beyond this something else talks.
 const MAX_LINE: usize = 64 << 20;
+/// A piece of a line that does not end is handed on at this length, where a script's output is taken in blocks.
+const MAX_BLOCK: usize = 64 << 10;
 /// What is kept of the other side's stderr: enough for its last words.
 const STDERR_KEPT: usize = 8 << 10;
 
@@ -38,7 +40,7 @@ pub(crate) trait Channel: Send {
 /// What came from a host.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// A line of the script, without its end.
+    /// A line of the script, without its end; of one that is heard in blocks, whole lines with their ends, or a piece of a long one.
     Line(Vec<u8>),
     /// The script's own end and status.
     Ended(i32),
@@ -49,6 +51,8 @@ pub enum Heard {
 /// A script that runs.
 pub struct Running {
     channel: Box<dyn Channel>,
+    /// Hand on blocks, not lines.
+    blocks: bool,
     /// A random word that marks the script's own first and last line.
     token: String,
     outbox: VecDeque<Vec<u8>>,
@@ -86,9 +90,10 @@ pub fn random_token() -> io::Result<String> {
 }
 
 impl Running {
-    pub(crate) fn new(channel: Box<dyn Channel>, token: String) -> Running {
+    pub(crate) fn new(channel: Box<dyn Channel>, token: String, blocks: bool) -> Running {
         Running {
             channel,
+            blocks,
             token,
             outbox: VecDeque::new(),
             sent: 0,
@@ -200,7 +205,7 @@ impl Running {
                         progress = true;
                         self.last_heard = Instant::now();
                         self.take(stream, count, heard)?;
-                        if self.over || heard.len() > 1000 {
+                        if self.over || !heard.is_empty() {
                             return Ok(true);
                         }
                     }
@@ -255,7 +260,14 @@ impl Running {
             self.stderr.drain(..surplus);
             return Ok(());
         }
+        let mut taken = 0;
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if self.blocks && self.runs {
+                self.partial_line.extend_from_slice(&bytes[taken..]);
+                self.take_block(heard);
+                return Ok(());
+            }
+            taken += piece.len();
             self.partial_line.extend_from_slice(piece);
             if self.partial_line.last() == Some(&b'\n') {
                 self.partial_line.pop();
@@ -276,6 +288,36 @@ impl Running {
             }
         }
         Ok(())
+    }
+
+    /// Hands on what is whole. An empty line at its end is kept back: it may be the one in front of the end mark. A last line without
+    /// an end gets one.
+    fn take_block(&mut self, heard: &mut Vec<Heard>) {
+        let text = &mut self.partial_line;
+        let last = text.strip_suffix(b"\n").map(|text| text.rsplit(|byte| *byte == b'\n').next().unwrap_or_default());
+        if let Some(Mark::Ends(status)) = last.and_then(|last| mark(last, &self.token)) {
+            let mark = last.map_or(0, <[u8]>::len) + "\n\n".len();
+            text.truncate(text.len().saturating_sub(mark));
+            if !text.is_empty() {
+                if !text.ends_with(b"\n") {
+                    text.push(b'\n');
+                }
+                heard.push(Heard::Line(std::mem::take(text)));
+            }
+            self.over = true;
+            heard.push(Heard::Ended(status));
+            return;
+        }
+        let whole = match text.iter().rposition(|byte| *byte == b'\n') {
+            Some(end) if text[..end].last().is_none_or(|byte| *byte == b'\n') => end,
+            Some(end) => end + 1,
+            None if text.len() >= MAX_BLOCK => text.len(),
+            None => 0,
+        };
+        if whole > 0 {
+            let rest = text.split_off(whole);
+            heard.push(Heard::Line(std::mem::replace(text, rest)));
+        }
     }
 
     fn lose(&mut self, heard: &mut Vec<Heard>, what: &str) {
@@ -352,5 +394,54 @@ impl Waker {
     fn drain(&self) {
         let mut buffer = [0u8; 64];
         while matches!(nix::unistd::read(&self.reader, &mut buffer), Ok(count) if count == buffer.len()) {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Says what it is given, a piece a read.
+    struct Says(VecDeque<Vec<u8>>);
+
+    impl Channel for Says {
+        fn read(&mut self, stream: Stream, buffer: &mut [u8]) -> io::Result<usize> {
+            let piece = if stream == Stream::Stdout { self.0.pop_front() } else { None };
+            let piece = piece.ok_or(io::ErrorKind::WouldBlock)?;
+            buffer[..piece.len()].copy_from_slice(&piece);
+            Ok(piece.len())
+        }
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            Ok(bytes.len())
+        }
+        fn close_stdin(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+        fn wait_for(&self, _: [bool; 2], _: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn blocks_come_as_they_were_written() {
+        for text in ["", "a\n", "\n", "\n\n", "a\n\nb\n\n\n", "no end", "a\nno end", "\nb"] {
+            let all = format!("a banner\n\nT runs\n{text}\nT ends 0\n");
+            for size in [1, 2, 3, 5, 100] {
+                let pieces = all.as_bytes().chunks(size).map(<[u8]>::to_vec).collect();
+                let mut running = Running::new(Box::new(Says(pieces)), "T".to_owned(), true);
+                let (mut got, mut ended) = (Vec::new(), false);
+                while !ended {
+                    for heard in running.step(None, Duration::from_millis(10)) {
+                        match heard {
+                            Heard::Line(block) => got.extend(block),
+                            other => ended = other == Heard::Ended(0),
+                        }
+                    }
+                }
+                let got = String::from_utf8(got).unwrap();
+                let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+                assert_eq!(got, format!("{text}{end}"), "in pieces of {size}");
+            }
+        }
     }
 }

@@ -1,147 +1,37 @@
-//! Carries a job out: a thread a host that talks to its script, one loop in which all that happens comes together.
+//! Carries a job out: connects, looks, starts, lives through it, tells how it ended; where it failed, perhaps again.
 
 use crate::args::Args;
-use crate::job::{Cause, Do, Job, status_of};
-use crate::plan::{self, LOST_AFTER};
+use crate::job::{Cause, Limit};
+use crate::life::{Life, name_of};
+use crate::plan;
 use crate::preflight;
 use crate::private;
-use crate::show::Show;
+use crate::show::{Show, on_terminal};
+use crate::site::{Aside, Event, Site};
 use common::error::{Fault, Report};
 use common::exit::Exit;
 use common::jsonl::Stream;
-use common::record::{Exited, FirstFailure, Graph, Host, Listening, Output, Process, Started, Summary};
-use common::remote::{self, Heard, Kind, Remote, Running, Waker};
-use common::term::{self, millis, now_ms};
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use common::record::{FirstFailure, Graph, Host, Process, Summary};
+use common::remote::{self, Kind, Remote};
+use common::term::{self, millis};
+use signal_hook::consts::SIGUSR1;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often a host hears that the launcher lives.
-const HEARTBEAT: Duration = Duration::from_secs(5);
-/// Beyond the grace: KILL and the removal of shared memory.
-const END_LIMIT: Duration = Duration::from_secs(15);
-/// A record's line is cut here, so that a program that never ends its lines does not fill memory.
-const MAX_LINE: usize = 64 << 10;
+/// Before a failed job starts again: what made it fail may pass.
+const RESTART_AFTER: Duration = Duration::from_secs(1);
 
-/// What happens.
-pub enum Event {
-    /// A host, by its position among the sites, said something.
-    Host(usize, Heard),
-    /// A signal came.
-    Signal(i32),
-}
-
-/// The way to a host's thread.
-pub struct Line {
-    commands: Sender<Vec<u8>>,
-    waker: Arc<Waker>,
-}
-
-impl Line {
-    /// Sends it to the host's script.
-    pub fn say(&self, text: String) {
-        // a thread that has ended has told why
-        let _ = self.commands.send(text.into_bytes());
-        self.waker.wake();
-    }
-}
-
-/// A host as the job sees it.
-pub struct Site<'a> {
-    /// Its record.
-    pub host: &'a Host,
-    /// Positions of its processes, in the order of the ids that its script uses.
-    members: Vec<usize>,
-    /// The way to it.
-    pub line: Line,
-    over: bool,
-}
-
-/// Starts, watches, ends; the exit status is that of the first failure.
-pub fn run(args: &Args, stream: &Stream, hosts: &[Host], processes: &[Process], plan: &plan::Job) -> Result<Exit, Report> {
-    let begun = Instant::now();
-    let graph: Option<Graph> = stream.one()?;
-    let names: Vec<String> = processes.iter().map(|process| name_of(hosts, process)).collect();
-    let failed = |error: std::io::Error| Fault::unreachable("dgl-spawn", error.to_string());
-    let mut show = Show::new(args.connect.format.human(), args.log_dir.as_deref(), processes, &names)
-        .map_err(|error| Fault::unreachable("--log-dir", error.to_string()))?;
-    show.pass(stream.lines().flat_map(|(line, _)| [line, b"\n"].concat()).collect());
-    // From here on a signal ends the job in order: nothing has been started yet.
-    let (events, happening) = channel();
-    watch_signals(events.clone()).map_err(failed)?;
-
-    let result = connect(args, hosts, processes, plan, &events).and_then(|sites| {
-        preflight::look(&sites, hosts, graph.as_ref(), &happening)?;
-        Ok(sites)
-    });
-    let mut sites = match result {
-        Ok(sites) => sites,
-        Err(stopped) => {
-            let (exit, cause) = match &stopped {
-                Stopped::Signal(number) => (Exit::Signal(*number), "signal"),
-                Stopped::Hosts(report) => (report.exit(), "host"),
-                Stopped::Preflight(report) => (report.exit(), "preflight"),
-            };
-            let summary = Summary {
-                code: exit.code(),
-                cause: Some(cause.to_owned()),
-                elapsed_ms: millis(begun.elapsed()),
-                job: Some(plan.name.clone()),
-                ..Summary::default()
-            };
-            show.record(&summary);
-            show.finish();
-            return match stopped {
-                Stopped::Signal(_) => Ok(exit),
-                Stopped::Hosts(report) | Stopped::Preflight(report) => {
-                    report.print("dgl-spawn");
-                    eprintln!("dgl-spawn: nothing was started");
-                    Ok(exit)
-                }
-            };
-        }
-    };
-    eprintln!("dgl-spawn: job {}: {} on {}", plan.name, processes_of(processes.len()), term::count(sites.len() as u64, "host"));
-    sites.iter().for_each(|site| site.line.say("start\n".to_owned()));
-    let mut life = Life {
-        job: Job::new(processes),
-        processes,
-        started: vec![None; processes.len()],
-        halves: vec![Default::default(); processes.len()],
-        show: &mut show,
-    };
-    let left = life.run(plan, &mut sites, &happening);
-    let job = life.job;
-
-    let exit = if left.0.is_empty() { job.exit() } else { job.exit().worst(left.exit()) };
-    let failure = job.failure();
-    let cause = job.cause().map(|cause| match cause {
-        Cause::Process => "process",
-        Cause::Host => "host",
-        Cause::Signal(_) => "signal",
-    });
-    show.record(&Summary {
-        ok: exit == Exit::Done,
-        code: exit.code(),
-        cause: cause.map(str::to_owned),
-        first_failure: failure.clone(),
-        elapsed_ms: millis(begun.elapsed()),
-        job: Some(plan.name.clone()),
-    });
-    show.finish();
-    left.print("dgl-spawn");
-    match failure {
-        Some(failure) => explain(hosts, &failure),
-        None => match job.cause() {
-            Some(Cause::Signal(number)) => eprintln!("dgl-spawn: job {} was ended by SIG{}", plan.name, common::signal::name(*number)),
-            _ => eprintln!("dgl-spawn: job {} ended well after {}", plan.name, term::seconds(begun.elapsed())),
-        },
-    }
-    Ok(exit)
-}
-
-fn processes_of(count: usize) -> String {
-    if count == 1 { "1 process".to_owned() } else { format!("{count} processes") }
+/// How a job, or one try of it, ended.
+struct Outcome {
+    exit: Exit,
+    cause: Option<Cause>,
+    /// The word for it in the summary.
+    word: Option<&'static str>,
+    failure: Option<FirstFailure>,
+    /// What is wrong beside that.
+    report: Report,
+    started: bool,
 }
 
 /// What stopped a job before it began.
@@ -154,19 +44,119 @@ pub enum Stopped {
     Signal(i32),
 }
 
+/// Starts, watches, ends; the exit status is that of the first failure.
+pub fn run(args: &Args, stream: &Stream, hosts: &[Host], processes: &[Process], mut plan: plan::Job) -> Result<Exit, Report> {
+    let begun = Instant::now();
+    let graph: Option<Graph> = stream.one()?;
+    let names: Vec<String> = processes.iter().map(|process| name_of(hosts, process)).collect();
+    let remote = Arc::new(Remote::new(&args.connect, Kind::Ssh2)?);
+    let mut show = Show::new(args.connect.format.human(), args.log_dir.as_deref(), processes, &names)
+        .map_err(|error| Fault::unreachable("--log-dir", error.to_string()))?;
+    show.pass(stream.lines().flat_map(|(line, _)| [line, b"\n"].concat()).collect());
+    // From here on a signal ends the job in order: nothing has been started yet.
+    let signals = Signals::watch().map_err(|error| Fault::unreachable("dgl-spawn", error.to_string()))?;
+
+    let mut tries = 0;
+    let (outcome, happening) = loop {
+        let (events, happening) = channel();
+        signals.go_to(&events);
+        let outcome = one_try(args, hosts, graph.as_ref(), processes, &plan, &remote, events, &happening, &mut show);
+        let failed = matches!(outcome.cause, Some(Cause::Process | Cause::Host | Cause::Time(Limit::Start(_))));
+        // a first try that started nothing has found what is wrong; a later one may only have come too early
+        let again = (failed && outcome.started) || (tries > 0 && !matches!(outcome.cause, Some(Cause::Signal(_))) && !outcome.started);
+        if tries == args.restart || !again {
+            break (outcome, happening);
+        }
+        tries += 1;
+        explain(hosts, &plan, &outcome, begun, &show);
+        // a host that was lost needs its time to find out that it is
+        let pause = if outcome.cause == Some(Cause::Host) { plan.host_timeout + plan.grace } else { RESTART_AFTER };
+        show.say(&format!("dgl-spawn: job {} starts again in {} ({tries} of {})", plan.name, term::seconds(pause), args.restart));
+        if let Some(number) = signal_within(&happening, pause) {
+            break (Outcome { exit: Exit::Signal(number), cause: Some(Cause::Signal(number)), word: Some("signal"), ..outcome }, happening);
+        }
+        plan.token = plan::token()?;
+    };
+
+    show.record(&Summary {
+        ok: outcome.exit == Exit::Done,
+        code: outcome.exit.code(),
+        cause: outcome.word.map(str::to_owned),
+        first_failure: outcome.failure.clone(),
+        elapsed_ms: millis(begun.elapsed()),
+        job: Some(plan.name.clone()),
+    });
+    explain(hosts, &plan, &outcome, begun, &show);
+    show.finish(|| signal_within(&happening, Duration::ZERO).is_some());
+    Ok(outcome.exit)
+}
+
+#[allow(clippy::too_many_arguments)] // all of them are the job
+fn one_try(
+    args: &Args,
+    hosts: &[Host],
+    graph: Option<&Graph>,
+    processes: &[Process],
+    plan: &plan::Job,
+    remote: &Arc<Remote>,
+    events: Sender<Event>,
+    happening: &Receiver<Event>,
+    show: &mut Show,
+) -> Outcome {
+    let connected = connect(args, hosts, processes, plan, remote, &events).and_then(|sites| {
+        preflight::look(&sites, hosts, graph, happening)?;
+        Ok(sites)
+    });
+    let mut sites = match connected {
+        Ok(sites) => sites,
+        Err(stopped) => return stopped.outcome(),
+    };
+    show.say(&format!("dgl-spawn: job {}: {} on {}", plan.name, processes_of(processes.len()), term::count(sites.len() as u64, "host")));
+    let mut life = Life::begin(plan, processes, &sites, remote, events, show);
+    let left = life.run(&mut sites, happening);
+    let job = life.job;
+    show.status("");
+    let exit = if left.0.is_empty() { job.exit() } else { job.exit().worst(left.exit()) };
+    let word = job.cause().map(|cause| match cause {
+        Cause::Process => "process",
+        Cause::Host => "host",
+        Cause::Signal(_) => "signal",
+        Cause::Time(_) => "timeout",
+    });
+    Outcome { exit, cause: job.cause().cloned(), word, failure: job.failure(), report: left, started: true }
+}
+
+impl Stopped {
+    fn outcome(self) -> Outcome {
+        let (exit, cause, word, report) = match self {
+            Stopped::Signal(number) => (Exit::Signal(number), Some(Cause::Signal(number)), "signal", Report::default()),
+            Stopped::Hosts(report) => (report.exit(), Some(Cause::Host), "host", report),
+            Stopped::Preflight(report) => (report.exit(), None, "preflight", report),
+        };
+        Outcome { exit, cause, word: Some(word), failure: None, report, started: false }
+    }
+}
+
+fn processes_of(count: usize) -> String {
+    if count == 1 { "1 process".to_owned() } else { format!("{count} processes") }
+}
+
 fn connect<'a>(
     args: &Args,
     hosts: &'a [Host],
     processes: &[Process],
     plan: &plan::Job,
+    remote: &Remote,
     events: &Sender<Event>,
 ) -> Result<Vec<Site<'a>>, Stopped> {
-    let members = |host: &Host| -> Vec<usize> { (0..processes.len()).filter(|at| processes[*at].host == host.id).collect() };
-    let busy: Vec<Host> = hosts.iter().filter(|host| processes.iter().any(|process| process.host == host.id)).cloned().collect();
-    let remote = Remote::new(&args.connect, Kind::Ssh2).map_err(Stopped::Hosts)?;
+    let mut members: std::collections::HashMap<u32, Vec<usize>> = std::collections::HashMap::new();
+    for (at, process) in processes.iter().enumerate() {
+        members.entry(process.host).or_default().push(at);
+    }
+    let busy: Vec<Host> = hosts.iter().filter(|host| members.contains_key(&host.id)).cloned().collect();
     // the records were checked: a script can be made of each
     let script = |host: &Host| {
-        let own: Vec<&Process> = processes.iter().filter(|process| process.host == host.id).collect();
+        let own: Vec<&Process> = members[&host.id].iter().map(|at| &processes[*at]).collect();
         plan::script(plan, host, &own).unwrap_or_default()
     };
     let first = |host: &Host| if args.private_shm { private::script() } else { script(host) };
@@ -175,209 +165,85 @@ fn connect<'a>(
     if !faults.is_empty() {
         return Err(Stopped::Hosts(remote::report(faults, args.connect.host_key)));
     }
-    let mut sites = Vec::new();
-    for (at, (host, mut running)) in
-        hosts.iter().filter(|host| busy.iter().any(|other| other.id == host.id)).zip(opened.into_iter().flatten()).enumerate()
-    {
-        let failed = |error: std::io::Error| Stopped::Hosts(Fault::unreachable("dgl-spawn", error.to_string()).report());
+    let busy = hosts.iter().filter(|host| members.contains_key(&host.id));
+    let sites = busy.zip(opened.into_iter().flatten()).enumerate().map(|(at, (host, mut running))| {
         if args.private_shm {
             running.send(private::line(&script(host)));
         }
-        let (commands, orders) = channel();
-        let waker = Arc::new(Waker::new().map_err(failed)?);
-        let (events, own_waker) = (events.clone(), Arc::clone(&waker));
-        // a thread that mostly waits needs little stack, and there may be thousands
-        let thread = std::thread::Builder::new().stack_size(256 << 10);
-        thread.spawn(move || talk(at, running, &orders, &own_waker, &events)).map_err(failed)?;
-        sites.push(Site { host, members: members(host), line: Line { commands, waker }, over: false });
+        Site::new(at, host, members[&host.id].clone(), running, plan.host_timeout, events.clone())
+            .map_err(|error| Stopped::Hosts(Fault::unreachable("dgl-spawn", error.to_string()).report()))
+    });
+    sites.collect()
+}
+
+/// Why it ended, as people want to know it.
+fn explain(hosts: &[Host], plan: &plan::Job, outcome: &Outcome, begun: Instant, show: &Show) {
+    let say = |text: String| show.say(&format!("dgl-spawn: {text}"));
+    outcome.report.lines("dgl-spawn").iter().for_each(|line| show.say(line));
+    if !outcome.started {
+        return say("nothing was started".to_owned());
     }
-    Ok(sites)
-}
-
-/// Talks with one host until its script ends or it is lost.
-fn talk(at: usize, mut running: Running, orders: &Receiver<Vec<u8>>, waker: &Waker, events: &Sender<Event>) {
-    let mut beats: Option<Instant> = None;
-    let tell = |heard| events.send(Event::Host(at, heard)).is_ok();
-    loop {
-        loop {
-            match orders.try_recv() {
-                Ok(order) => {
-                    beats = beats.or(Some(Instant::now()));
-                    running.send(order);
-                }
-                Err(std::sync::mpsc::TryRecvError::Empty) => break,
-                // nobody is interested any more: the end of its stdin ends the script
-                Err(std::sync::mpsc::TryRecvError::Disconnected) => return,
-            }
-        }
-        if let Some(last) = beats {
-            if last.elapsed() >= HEARTBEAT {
-                beats = Some(Instant::now());
-                running.send("alive\n");
-            }
-            if running.last_heard().elapsed() >= LOST_AFTER {
-                tell(Heard::Lost(format!("nothing was heard of it for {} s", LOST_AFTER.as_secs())));
-                return;
-            }
-        }
-        let wait = beats.map_or(Duration::from_secs(60), |last| HEARTBEAT.saturating_sub(last.elapsed()));
-        for heard in running.step(Some(waker), wait) {
-            let last = !matches!(heard, Heard::Line(_));
-            if !tell(heard) || last {
-                return;
-            }
-        }
-    }
-}
-
-/// The job while it lives.
-struct Life<'a> {
-    job: Job,
-    processes: &'a [Process],
-    started: Vec<Option<Instant>>,
-    /// Lines of which a piece has come, by process: stdout, stderr.
-    halves: Vec<[Vec<u8>; 2]>,
-    show: &'a mut Show,
-}
-
-impl Life<'_> {
-    /// To the end of the last host; what could not be ended is reported.
-    fn run(&mut self, plan: &plan::Job, sites: &mut [Site<'_>], happening: &Receiver<Event>) -> Report {
-        let mut left = Report::default();
-        let mut limit: Option<Instant> = None;
-        while sites.iter().any(|site| !site.over) {
-            let now = Instant::now();
-            if limit.is_some_and(|limit| now >= limit) {
-                break;
-            }
-            let order = match happening.try_recv().or_else(|_| {
-                self.show.flush();
-                happening.recv_timeout(Duration::from_millis(500))
-            }) {
-                Ok(Event::Host(at, heard)) => self.heard(&mut sites[at], heard, &mut left),
-                Ok(Event::Signal(number)) => self.job.signal(number),
-                Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => break,
+    match (&outcome.failure, &outcome.cause) {
+        (Some(failure), cause) => {
+            let host = hosts.iter().find(|host| host.id == failure.host).map_or_else(|| format!("host {}", failure.host), Host::place);
+            let who = match (failure.role, failure.rank) {
+                (Some(role), Some(rank)) => format!("{host}: {} {rank}", role.name()),
+                _ => host,
             };
-            for order in [order, self.job.tick(Instant::now())].into_iter().flatten() {
-                let text = match order {
-                    Do::End => format!("end {}\n", plan.grace.as_secs()),
-                    Do::Kill => "kill\n".to_owned(),
-                };
-                sites.iter().for_each(|site| site.line.say(text.clone()));
-                limit = limit.or(Some(Instant::now() + plan.grace + END_LIMIT));
+            let what = match (&failure.error, failure.code, &failure.signal) {
+                (Some(error), ..) if *cause == Some(Cause::Host) => format!("lost: {error}"),
+                (Some(error), ..) => error.clone(),
+                (_, _, Some(signal)) => format!("ended by SIG{signal}"),
+                (_, code, _) => format!("exited with status {}", code.unwrap_or(1)),
+            };
+            let last = if failure.last_lines.is_empty() { "; it wrote nothing" } else { "; its last lines:" };
+            say(format!("{who} {what}{}", if failure.role.is_some() { last } else { "" }));
+            for line in &failure.last_lines {
+                show.say(&format!("    {}", String::from_utf8_lossy(&on_terminal(line.as_bytes()))));
             }
         }
-        for site in sites.iter().filter(|site| !site.over) {
-            left.push(
-                Fault::unreachable(site.host.place(), "it did not say that the job's processes have ended")
-                    .fix(format!("look with dgl-reap --list, end them with dgl-reap --job {}", plan.name)),
-            );
+        (None, Some(Cause::Signal(number))) => say(format!("job {} was ended by SIG{}", plan.name, common::signal::name(*number))),
+        (None, Some(Cause::Time(Limit::Start(limit) | Limit::Job(limit)))) => {
+            say(format!("job {} was ended: it took longer than {}", plan.name, term::seconds(*limit)));
         }
-        left
+        _ => say(format!("job {} ended well after {}", plan.name, term::seconds(begun.elapsed()))),
     }
+}
 
-    fn heard(&mut self, site: &mut Site<'_>, heard: Heard, left: &mut Report) -> Option<Do> {
-        match heard {
-            Heard::Line(line) => self.line(site, &line, left),
-            Heard::Ended(_) => {
-                site.over = true;
-                match self.job.ending() {
-                    true => None,
-                    false => self.job.lost(site.host.id, "the job was ended there by someone else".to_owned()),
+/// The first signal that asks for the end, should one come in that time.
+fn signal_within(happening: &Receiver<Event>, time: Duration) -> Option<i32> {
+    let until = Instant::now() + time;
+    loop {
+        match happening.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(Event::Signal(number)) => return Some(number),
+            Ok(_) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+/// Where signals are told: the try that is on.
+struct Signals(Arc<Mutex<Option<Sender<Event>>>>);
+
+impl Signals {
+    fn watch() -> std::io::Result<Signals> {
+        let to: Arc<Mutex<Option<Sender<Event>>>> = Arc::default();
+        let own = Arc::clone(&to);
+        let mut signals = signal_hook::iterator::Signals::new(common::signal::ending()?.into_iter().chain([SIGUSR1]))?;
+        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            for number in signals.forever() {
+                let event = || if number == SIGUSR1 { Event::Aside(Aside::Asked) } else { Event::Signal(number) };
+                // between two tries for a moment nobody listens
+                let told = || own.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|events| events.send(event()));
+                while !matches!(told(), Some(Ok(()))) {
+                    std::thread::sleep(Duration::from_millis(10));
                 }
             }
-            Heard::Lost(why) => {
-                site.over = true;
-                if self.job.ending() {
-                    left.push(
-                        Fault::unreachable(site.host.place(), format!("lost while the job was ended: {why}"))
-                            .fix("its own watch ends the job there; look with dgl-reap --list"),
-                    );
-                }
-                self.job.lost(site.host.id, why)
-            }
-        }
+        })?;
+        Ok(Signals(to))
     }
 
-    /// A line of a host's script.
-    fn line(&mut self, site: &Site<'_>, line: &[u8], left: &mut Report) -> Option<Do> {
-        let mut words = line.splitn(3, |byte| *byte == b' ');
-        let (what, id, rest) = (words.next().unwrap_or_default(), words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        let number = |text: &[u8]| std::str::from_utf8(text).ok().and_then(|text| text.parse::<u32>().ok());
-        if what == b"over" && number(id) != Some(0) {
-            left.push(Fault::item(site.host.place(), "some processes of the job could not be ended").fix("look with dgl-reap --list"));
-        }
-        let at = number(id).and_then(|id| site.members.get(id as usize).copied())?;
-        let process = &self.processes[at];
-        let (id, host, role, rank) = (process.id, process.host, process.role, process.rank);
-        match what {
-            b"o" | b"e" | b"O" | b"E" => self.output(at, what[0].eq_ignore_ascii_case(&b'e'), rest, what[0].is_ascii_uppercase()),
-            b"pid" => {
-                self.started[at] = Some(Instant::now());
-                self.show.record(&Started { id, host, role, rank, pid: number(rest).unwrap_or(0), time_ms: now_ms() });
-            }
-            b"listening" => self.show.record(&Listening { id, host, role, rank, port: process.port.unwrap_or(0), time_ms: now_ms() }),
-            b"exited" => {
-                let status = number(rest).and_then(|status| u8::try_from(status).ok()).unwrap_or(1);
-                let (code, signal) = status_of(status);
-                let elapsed_ms = self.started[at].map_or(0, |started| millis(started.elapsed()));
-                self.show.record(&Exited { id, host, role, rank, code, signal, elapsed_ms });
-                return self.job.exited(at, process, status, Instant::now());
-            }
-            _ => {}
-        }
-        None
+    fn go_to(&self, events: &Sender<Event>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(events.clone());
     }
-
-    fn output(&mut self, at: usize, stderr: bool, piece: &[u8], more: bool) {
-        let half = &mut self.halves[at][usize::from(stderr)];
-        half.extend_from_slice(piece);
-        if more && half.len() < MAX_LINE {
-            return;
-        }
-        let bytes = std::mem::take(half);
-        let text = String::from_utf8_lossy(&bytes);
-        let lossy = matches!(text, std::borrow::Cow::Owned(_));
-        let stream = if stderr { "stderr" } else { "stdout" };
-        let output = Output {
-            id: self.processes[at].id,
-            stream: stream.to_owned(),
-            line: text.into_owned(),
-            time_ms: now_ms(),
-            partial: more,
-            lossy,
-        };
-        self.job.output(at, &output.line);
-        self.show.output(at, &output);
-    }
-}
-
-fn name_of(hosts: &[Host], process: &Process) -> String {
-    let host = hosts.iter().find(|host| host.id == process.host);
-    host.map_or_else(|| process.host.to_string(), |host| host.name.clone().unwrap_or_else(|| host.ip.to_string()))
-}
-
-/// The first failure, as people want to know it.
-fn explain(hosts: &[Host], failure: &FirstFailure) {
-    let host = hosts.iter().find(|host| host.id == failure.host).map_or_else(|| format!("host {}", failure.host), Host::place);
-    let who = match (failure.role, failure.rank) {
-        (Some(role), Some(rank)) => format!("{host}: {} {rank}", role.name()),
-        _ => host,
-    };
-    let what = match (&failure.error, failure.code, &failure.signal) {
-        (Some(error), ..) => format!("lost: {error}"),
-        (_, _, Some(signal)) => format!("ended by SIG{signal}"),
-        (_, code, _) => format!("exited with status {}", code.unwrap_or(1)),
-    };
-    let last = if failure.last_lines.is_empty() { "; it wrote nothing" } else { "; its last lines:" };
-    let last = if failure.role.is_some() { last } else { "" };
-    eprintln!("dgl-spawn: {who} {what}{last}");
-    failure.last_lines.iter().for_each(|line| eprintln!("    {line}"));
-}
-
-fn watch_signals(events: Sender<Event>) -> std::io::Result<()> {
-    let mut signals = signal_hook::iterator::Signals::new(common::signal::ending()?)?;
-    let thread = std::thread::Builder::new().name("signals".to_owned());
-    thread.spawn(move || signals.forever().all(|number| events.send(Event::Signal(number)).is_ok())).map(drop)
 }

@@ -34,6 +34,22 @@ pub struct Args {
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     pub grace: Duration,
 
+    /// How long a host may be silent before it is lost, and the launcher to a host
+    #[arg(long, default_value = "30s", value_parser = host_timeout, value_name = "TIME")]
+    pub host_timeout: Duration,
+
+    /// End a job that takes longer; Python prints its stacks first
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub timeout: Option<Duration>,
+
+    /// End a job whose servers do not all listen by then; Python prints its stacks first
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub start_timeout: Option<Duration>,
+
+    /// Start a job that failed again from the beginning, so many times
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub restart: u32,
+
     /// Give the job a /dev/shm of its own on each host: two jobs of DGL can share hosts, and nothing can be left there
     #[arg(long)]
     pub private_shm: bool,
@@ -49,6 +65,11 @@ pub struct Args {
     // last: its heading would stand over all that follows
     #[command(flatten)]
     pub connect: Connect,
+}
+
+/// A host counts the launcher's silence in whole seconds, and a word takes a while on a busy network.
+fn host_timeout(text: &str) -> Result<Duration, String> {
+    duration(text).and_then(|time| if time < Duration::from_secs(2) { Err("2s or more".to_owned()) } else { Ok(time) })
 }
 
 /// A name that stands in messages, file names and the environment as it is.

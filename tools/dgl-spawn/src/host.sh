@@ -5,10 +5,11 @@
 # To the launcher, a line each, on stdout:
 #   ready                                     before the start, behind what preflight.sh says
 #   pid ID PID | listening ID | exited ID STATUS | alive
+#   loud ID STREAM RELAY WAITS                more than a relay can carry: it waits until process WAITS is gone; its stdin is /proc/RELAY/fd/0
 #   shm COUNT | over STATUS                   files removed from /dev/shm; the end, not 0 when something could not be ended
 #   o ID TEXT | e ID TEXT                     a line of its stdout, stderr; O, E: a piece of one, the next piece follows
 #   drained ID                                a stream of its output is at its end (two of them a process)
-# From the launcher: start, alive (a heartbeat), end GRACE, kill.
+# From the launcher: start, alive (a heartbeat), end GRACE [ABRT], kill, go WAITS.
 # Everything behind `ready` goes through one pipe, at most 4096 bytes a write, so that no line is ever torn.
 
 # shellcheck disable=SC2154 # token, job, count, ports, lost_after and grace are sent in front of it
@@ -20,19 +21,48 @@ tick=1
 # A piece of a line, with its head: below PIPE_BUF (4096 on Linux), up to which a write to a pipe is whole.
 piece=4000
 
+# From here on a stream is loud: so many bytes in less than two seconds of relaying.
+loud=262144
+
 relay() { # ID SMALL LARGE: one stream of a process, line by line
-  LC_ALL=C
-  while IFS= read -r line; do relay_line "$1" "$2" "$3"; done
+  LC_ALL=C bytes=0 since=0 asked=
+  while IFS= read -r line; do
+    relay_line "$1" "$2" "$3"
+    bytes=$((bytes + ${#line}))
+    [ "$bytes" -lt "$loud" ] || relay_loud "$1" "$2"
+  done
   [ -z "$line" ] || relay_line "$1" "$2" "$3"
   printf 'drained %s\n' "$1"
 }
+# Asks the launcher, once, to carry the stream by other means, and waits until it did, or has said that it will not.
+relay_loud() {
+  read -r now rest </proc/uptime
+  now=${now%.*} bytes=0
+  if [ -z "$asked" ] && [ $((now - since)) -lt 2 ]; then
+    asked=1
+    DGL_TOOLS_TOKEN=waits-$token sleep 1000000 >/dev/null 2>&1 6>&- &
+    read -r self rest </proc/self/stat
+    printf 'loud %s %s %s %s\n' "$1" "$2" "$self" "$!" >&6
+    wait "$!" 2>/dev/null
+  fi
+  since=$now
+}
 relay_line() {
-  while [ "${#line}" -gt "$piece" ]; do
-    head=$(printf "%.${piece}sx" "$line"); head=${head%x}
-    printf '%s %s %s\n' "$3" "$1" "$head"
-    line=${line#"$head"}
-  done
-  printf '%s %s %s\n' "$2" "$1" "$line"
+  if [ "${#line}" -le "$piece" ]; then
+    printf '%s %s %s\n' "$2" "$1" "$line"
+    return
+  fi
+  # as a here-document: mksh has no printf of its own, and words of a command may not be as long as this can be
+  fold -b -w "$piece" <<EOF | {
+$line
+EOF
+    IFS= read -r part
+    while IFS= read -r next; do
+      printf '%s %s %s\n' "$3" "$1" "$part"
+      part=$next
+    done
+    printf '%s %s %s\n' "$2" "$1" "$part"
+  }
 }
 
 # process ID: runs one, its output relayed to fd 4, its start and end told to the watch on fd 6. In no background, because sh
@@ -47,8 +77,8 @@ process() {
           "enter_$1" && "run_$1"
         ) 2>&3
         printf 'exited %s %s\n' "$1" "$?" >&6
-      } 6>&6 | relay "$1" o O >&4 6>&- 3>&-
-    } 3>&1 | relay "$1" e E >&4 6>&-
+      } 6>&6 | relay "$1" o O >&4 3>&- 2>/dev/null
+    } 3>&1 | relay "$1" e E >&4 2>/dev/null
   } </dev/null
 }
 
@@ -62,9 +92,22 @@ processes() {
   fi
 }
 
-tell() { printf '%s\n' "$*" >&4 2>/dev/null; }
+tell() { printf '%s\n' "$*" 2>/dev/null; }
+# What the watch tells goes through a pipe of its own: where nobody takes the job's output any more, the watch must not wait for that.
+teller() { while IFS= read -r line; do printf '%s\n' "$line"; done; }
 
-# What the job maps in /dev/shm, while it lives: a process that is killed cannot be asked any more.
+# What the job maps in /dev/shm, while it lives: a process that is killed cannot be asked any more. Looking through /proc costs some
+# 10 ms of CPU, so that is done when files came to /dev/shm or went, and once more for those that were mapped a moment later; and
+# now and then for files that an earlier job has left and this one opened.
+look_at_shm() {
+  set -- /dev/shm/*
+  [ "$*" = "$shm_seen" ] || shm_news=2
+  shm_seen=$*
+  if [ "$shm_news" -gt 0 ] || [ $((ticks % 10)) -eq 0 ]; then
+    shm_news=$((shm_news - 1))
+    remember_shm
+  fi
+}
 remember_shm() {
   # shellcheck disable=SC2046
   shm=$({ [ -z "$shm" ] || printf '%s\n' "$shm"; job_shm $(job_pids "$token"); } | LC_ALL=C sort -u)
@@ -91,38 +134,73 @@ watch() {
   exec 6>/proc/self/fd/0
   { while read -r line; do printf '%s\n' "$line"; done; echo eof; } <&5 >&6 2>/dev/null 4>&- &
   reader=$!
-  # With the token, so that it ends with the job; between two sleeps it has none, and ends when nobody hears it any more.
-  { trap - TERM; while DGL_TOOLS_TOKEN=$token sleep "$tick" && echo tick; do :; done; } </dev/null >&6 2>/dev/null 4>&- 5<&- &
-  shm='' groups='' ending='' ticks=0 silent=0
+  { while DGL_TOOLS_TOKEN=waits-$token sleep "$tick"; do echo tick || break; done; } </dev/null >&6 2>/dev/null 4>&- 5<&- &
+  ticker=$!
+  shm='' shm_seen='' shm_news=0 groups='' ending='' ended='' gone='' waiting=0 patience=10 ticks=0 silent=0
   while read -r what id value; do
     case $what in
       tick)
         ticks=$((ticks + 1)) silent=$((silent + tick))
         [ -z "$ports" ] || listening
-        [ $((ticks % 5)) -ne 0 ] || remember_shm
-        if [ "$silent" -ge "$lost_after" ]; then end "$grace"; fi ;;
+        look_at_shm
+        [ "$silent" -lt "$lost_after" ] || alone
+        # The launcher still reads what loud processes have left; but not for ever.
+        [ -z "$ended" ] || { patience=$((patience - 1)); [ "$patience" -gt 0 ] || break; } ;;
       alive) silent=0; tell alive ;;
       pid) groups="$groups $value"; tell "pid $id $value" ;;
       exited) tell "exited $id $value" ;;
-      end) end "$id" ;;
-      eof) end "$grace" ;;
+      loud) waiting=$((waiting + 1)); tell "loud $id $value" ;;
+      go) go "$id"; [ -z "$ended" ] || [ "$waiting" -gt 0 ] || break ;;
+      end) end "$id" "$value" ;;
+      eof) alone ;;
       kill) for group in $groups; do kill -s KILL -- "-$group" 2>/dev/null; done
         # shellcheck disable=SC2046
         job_signal KILL $(job_pids "$token") ;;
-      ended) break ;;
+      ended)
+        ended=$id
+        if [ "$waiting" -le 0 ] || [ -n "$gone" ]; then break; fi ;;
     esac
   done
-  kill "$reader" 2>/dev/null
+  kill -s KILL "$reader" "$ticker" 2>/dev/null
+  # shellcheck disable=SC2046
+  job_signal KILL $(job_pids "waits-$token")
   tell "shm $(printf '%s\n' "$shm" | job_shm_remove)"
-  tell "over $id"
+  tell "over $ended"
+  # Nobody takes what is still to be said: those that would wait for it, this script's own shell among them, end now.
+  # shellcheck disable=SC2046
+  [ -z "$gone" ] || { job_signal KILL $(job_pids "out-$token"); kill -s KILL $$; }
 }
 
-end() {
+# The launcher is gone, or does not hear us.
+alone() {
+  gone=1
+  exec >/dev/null
+  end "$grace"
+}
+
+end() { # GRACE [ABRT]
   [ -z "$ending" ] || return 0
   ending=1
   remember_shm
-  # shellcheck disable=SC2086
-  { job_end "$token" "$1" $groups; echo "ended $?"; } </dev/null >&6 4>&- 5<&- &
+  {
+    if [ -n "$2" ]; then
+      # Python prints where it is (PYTHONFAULTHANDLER), which takes it a moment.
+      # shellcheck disable=SC2046
+      job_signal "$2" $(job_pids "$token")
+      sleep 1
+    fi
+    # shellcheck disable=SC2086
+    job_end "$token" "$1" $groups
+    echo "ended $?"
+  } </dev/null >&6 4>&- 5<&- &
+}
+
+# go WAITS: lets a relay go on. It may have gone already, and the number be another's.
+go() {
+  waiting=$((waiting - 1))
+  for pid in $(job_pids "waits-$token"); do
+    [ "$pid" != "$1" ] || kill -s KILL "$pid"
+  done
 }
 
 # A limit of 1024 is too low for a server of many clients (two sockets each); above 65536 programs that close every descriptor slow down.
@@ -135,4 +213,4 @@ checks
 echo ready
 while read -r go && [ "$go" = alive ]; do echo alive; done
 [ "$go" = start ] || exit 0
-{ { processes 0 6>&1 >/dev/null; } | watch; } 4>&1 5<&0 | cat
+{ { processes 0 6>&1 >/dev/null; } | watch | teller >&4; } 4>&1 5<&0 | DGL_TOOLS_TOKEN=out-$token cat

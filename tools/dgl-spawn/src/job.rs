@@ -19,6 +19,17 @@ pub enum Cause {
     Host,
     /// The user or the system wanted its end.
     Signal(i32),
+    /// A time limit ran out.
+    Time(Limit),
+}
+
+/// What was not to take longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// The time until all servers listen.
+    Start(Duration),
+    /// The whole job.
+    Job(Duration),
 }
 
 /// What is to be done next.
@@ -26,20 +37,39 @@ pub enum Cause {
 pub enum Do {
     /// End all processes.
     End,
+    /// The same; but first those that know how print what they are doing (ABRT).
+    EndWithStacks,
     /// End them at once.
     Kill,
 }
 
 /// A process as the job sees it.
 struct Member {
-    role: Role,
+    process: Process,
     running: bool,
-    last_lines: VecDeque<String>,
+    /// It is a server that does not listen yet.
+    awaited: bool,
+    last_lines: VecDeque<Vec<u8>>,
+}
+
+/// How far a job is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Servers that listen,
+    pub listening: usize,
+    /// of how many.
+    pub servers: usize,
+    /// Other processes that have not ended,
+    pub running: usize,
+    /// of how many.
+    pub others: usize,
 }
 
 /// The job.
 pub struct Job {
     members: Vec<Member>,
+    /// What may not take longer, and until when.
+    limits: Vec<(Limit, Instant)>,
     ending: bool,
     cause: Option<Cause>,
     /// What failed first; the lines of the process are added when it is asked for.
@@ -51,48 +81,64 @@ pub struct Job {
 }
 
 impl Job {
-    /// All processes are to be started.
-    pub fn new(processes: &[Process]) -> Job {
-        let member = |process: &Process| Member { role: process.role, running: true, last_lines: VecDeque::new() };
-        Job { members: processes.iter().map(member).collect(), ending: false, cause: None, failure: None, failed: None, linger: None }
+    /// All processes are to be started now.
+    pub fn new(processes: &[Process], limits: &[Limit], now: Instant) -> Job {
+        let member = |process: &Process| Member {
+            process: process.clone(),
+            running: true,
+            awaited: process.port.is_some(),
+            last_lines: VecDeque::new(),
+        };
+        let until = |limit: &Limit| {
+            let (Limit::Start(time) | Limit::Job(time)) = limit;
+            (*limit, now + *time)
+        };
+        Job {
+            members: processes.iter().map(member).collect(),
+            limits: limits.iter().map(until).collect(),
+            ending: false,
+            cause: None,
+            failure: None,
+            failed: None,
+            linger: None,
+        }
     }
 
-    /// A process wrote a line.
-    pub fn output(&mut self, at: usize, line: &str) {
+    /// A process wrote lines, the last of them perhaps without its end yet.
+    pub fn output(&mut self, at: usize, text: &[u8]) {
         let lines = &mut self.members[at].last_lines;
-        if lines.len() == LAST_LINES {
-            lines.pop_front();
+        let new: Vec<&[u8]> = text.strip_suffix(b"\n").unwrap_or(text).rsplit(|byte| *byte == b'\n').take(LAST_LINES).collect();
+        for line in new.into_iter().rev() {
+            if lines.len() == LAST_LINES {
+                lines.pop_front();
+            }
+            lines.push_back(line.to_vec());
         }
-        lines.push_back(line.to_owned());
+    }
+
+    /// A server listens.
+    pub fn listening(&mut self, at: usize) {
+        self.members[at].awaited = false;
     }
 
     /// A process ended: with a status, as a shell tells it (128+n for signal n).
-    pub fn exited(&mut self, at: usize, process: &Process, status: u8, now: Instant) -> Option<Do> {
+    pub fn exited(&mut self, at: usize, status: u8, now: Instant) -> Option<Do> {
         self.members[at].running = false;
         if self.ending {
             return None;
         }
         // servers that outlive their trainers have nothing to fail at
         if status != 0 && self.linger.is_none() {
-            self.cause = Some(Cause::Process);
-            self.failed = Some(at);
             let (code, signal) = status_of(status);
-            self.failure = Some(FirstFailure {
-                host: process.host,
-                id: Some(process.id),
-                role: Some(process.role),
-                rank: Some(process.rank),
-                code,
-                signal,
-                ..FirstFailure::default()
-            });
-            return self.end();
+            self.fail(at, FirstFailure { code, signal, ..FirstFailure::default() });
+            return self.end(Cause::Process);
         }
-        let left = |role: fn(Role) -> bool| self.members.iter().any(|member| member.running && role(member.role));
+        let left = |role: fn(Role) -> bool| self.members.iter().any(|member| member.running && role(member.process.role));
         if !left(|_| true) {
-            return self.end();
+            self.ending = true;
+            return Some(Do::End);
         }
-        let has_clients = self.members.iter().any(|member| member.role != Role::Server);
+        let has_clients = self.members.iter().any(|member| member.process.role != Role::Server);
         if has_clients && !left(|role| role != Role::Server) && self.linger.is_none() {
             self.linger = Some(now + SERVERS_LINGER);
         }
@@ -104,31 +150,59 @@ impl Job {
         if self.ending {
             return None;
         }
-        self.cause = Some(Cause::Host);
         self.failure = Some(FirstFailure { host, error: Some(why), ..FirstFailure::default() });
-        self.end()
+        self.end(Cause::Host)
     }
 
     /// A signal came: the first ends the job, the next one at once.
     pub fn signal(&mut self, number: i32) -> Option<Do> {
-        if self.ending {
-            return Some(Do::Kill);
+        match self.ending {
+            true => Some(Do::Kill),
+            false => self.end(Cause::Signal(number)),
         }
-        self.cause = Some(Cause::Signal(number));
-        self.end()
     }
 
     /// Time went by.
     pub fn tick(&mut self, now: Instant) -> Option<Do> {
-        match self.linger {
-            Some(until) if now >= until && !self.ending => self.end(),
-            _ => None,
+        if self.ending {
+            return None;
         }
+        if self.linger.is_some_and(|until| now >= until) {
+            self.ending = true;
+            return Some(Do::End);
+        }
+        let awaited = self.members.iter().position(|member| member.awaited);
+        let over = |(limit, until): &&(Limit, Instant)| now >= *until && (matches!(limit, Limit::Job(_)) || awaited.is_some());
+        let limit = self.limits.iter().find(over)?.0;
+        if let (Limit::Start(time), Some(at)) = (limit, awaited) {
+            let error = format!("does not listen after {} s", time.as_secs_f32());
+            self.fail(at, FirstFailure { error: Some(error), ..FirstFailure::default() });
+        }
+        self.end(Cause::Time(limit));
+        Some(Do::EndWithStacks)
     }
 
     /// Its end has begun.
     pub fn ending(&self) -> bool {
         self.ending
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> Progress {
+        let mut progress = Progress::default();
+        for member in &self.members {
+            match member.process.role {
+                Role::Server => {
+                    progress.servers += 1;
+                    progress.listening += usize::from(member.running && member.process.port.is_some() && !member.awaited);
+                }
+                _ => {
+                    progress.others += 1;
+                    progress.running += usize::from(member.running);
+                }
+            }
+        }
+        progress
     }
 
     /// Why it ended, if not because all went well.
@@ -139,7 +213,8 @@ impl Job {
     /// What failed first, with its last lines.
     pub fn failure(&self) -> Option<FirstFailure> {
         let failure = self.failure.clone()?;
-        let last_lines = self.failed.map_or(Vec::new(), |at| self.members[at].last_lines.iter().cloned().collect());
+        let text = |line: &Vec<u8>| String::from_utf8_lossy(line).into_owned();
+        let last_lines = self.failed.map_or(Vec::new(), |at| self.members[at].last_lines.iter().map(text).collect());
         Some(FirstFailure { last_lines, ..failure })
     }
 
@@ -149,6 +224,7 @@ impl Job {
             (None, _) => Exit::Done,
             (Some(Cause::Signal(number)), _) => Exit::Signal(*number),
             (Some(Cause::Host), _) => Exit::Unreachable,
+            (Some(Cause::Time(_)), _) => Exit::TimeLimit,
             (Some(Cause::Process), failure) => {
                 let failure = failure.as_ref();
                 let signal = failure.and_then(|failure| failure.signal.as_deref()).and_then(signal_number);
@@ -157,7 +233,14 @@ impl Job {
         }
     }
 
-    fn end(&mut self) -> Option<Do> {
+    fn fail(&mut self, at: usize, how: FirstFailure) {
+        let Process { host, id, role, rank, .. } = self.members[at].process;
+        self.failed = Some(at);
+        self.failure = Some(FirstFailure { host, id: Some(id), role: Some(role), rank: Some(rank), ..how });
+    }
+
+    fn end(&mut self, cause: Cause) -> Option<Do> {
+        self.cause = Some(cause);
         self.ending = true;
         Some(Do::End)
     }
@@ -186,29 +269,30 @@ mod tests {
         roles.iter().enumerate().map(|entry| serde_json::from_str(&text(entry)).unwrap()).collect()
     }
 
+    fn job(processes: &[Process]) -> (Job, Instant) {
+        let now = Instant::now();
+        (Job::new(processes, &[Limit::Start(Duration::from_secs(60)), Limit::Job(Duration::from_secs(3600))], now), now)
+    }
+
     #[test]
     fn the_first_failure_is_the_cause_and_nothing_after_it() {
-        let processes = processes(&[Role::Server, Role::Trainer, Role::Trainer]);
-        let mut job = Job::new(&processes);
-        let now = Instant::now();
-        (0..30).for_each(|n| job.output(2, &format!("line {n}")));
-        assert_eq!(job.exited(2, &processes[2], 137, now), Some(Do::End));
-        assert_eq!(job.exited(1, &processes[1], 3, now), None);
+        let (mut job, now) = job(&processes(&[Role::Server, Role::Trainer, Role::Trainer]));
+        (0..30).for_each(|n| job.output(2, format!("line {n}\n").as_bytes()));
+        assert_eq!(job.exited(2, 137, now), Some(Do::End));
+        assert_eq!(job.exited(1, 3, now), None);
         assert_eq!(job.lost(0, "gone".into()), None);
-        job.output(2, "its very last");
+        job.output(2, b"one more\nits very last");
         let failure = job.failure().unwrap();
         assert_eq!((failure.host, failure.signal.as_deref(), failure.last_lines.len()), (2, Some("KILL"), 20));
-        assert_eq!(failure.last_lines[19], "its very last");
+        assert_eq!(failure.last_lines[17..], ["line 29", "one more", "its very last"]);
         assert_eq!(job.exit(), Exit::Process(137));
     }
 
     #[test]
     fn servers_that_stay_behind_are_ended_and_the_job_is_a_success() {
-        let processes = processes(&[Role::Server, Role::Server, Role::Trainer]);
-        let mut job = Job::new(&processes);
-        let now = Instant::now();
-        assert_eq!(job.exited(2, &processes[2], 0, now), None);
-        assert_eq!(job.exited(0, &processes[0], 1, now), None, "a server has nothing left to fail at");
+        let (mut job, now) = job(&processes(&[Role::Server, Role::Server, Role::Trainer]));
+        assert_eq!(job.exited(2, 0, now), None);
+        assert_eq!(job.exited(0, 1, now), None, "a server has nothing left to fail at");
         assert_eq!(job.tick(now), None);
         assert_eq!(job.tick(now + SERVERS_LINGER), Some(Do::End));
         assert_eq!(job.tick(now + SERVERS_LINGER * 2), None);
@@ -217,18 +301,39 @@ mod tests {
 
     #[test]
     fn all_ended_well() {
-        let processes = processes(&[Role::Worker, Role::Worker]);
-        let mut job = Job::new(&processes);
-        assert_eq!(job.exited(0, &processes[0], 0, Instant::now()), None);
-        assert_eq!(job.exited(1, &processes[1], 0, Instant::now()), Some(Do::End));
+        let (mut job, now) = job(&processes(&[Role::Worker, Role::Worker]));
+        assert_eq!(job.exited(0, 0, now), None);
+        assert_eq!(job.exited(1, 0, now), Some(Do::End));
         assert_eq!(job.exit(), Exit::Done);
     }
 
     #[test]
     fn a_second_signal_is_impatient() {
-        let mut job = Job::new(&processes(&[Role::Trainer]));
+        let (mut job, _) = job(&processes(&[Role::Trainer]));
         assert_eq!(job.signal(2), Some(Do::End));
         assert_eq!(job.signal(2), Some(Do::Kill));
         assert_eq!(job.exit().code(), 130);
+    }
+
+    #[test]
+    fn servers_must_listen_in_time() {
+        let mut processes = processes(&[Role::Server, Role::Server, Role::Trainer]);
+        processes[..2].iter_mut().for_each(|server| server.port = Some(30050));
+        let (mut job, now) = job(&processes);
+        job.listening(0);
+        assert_eq!(job.progress(), Progress { listening: 1, servers: 2, running: 1, others: 1 });
+        assert_eq!(job.tick(now + Duration::from_secs(59)), None);
+        assert_eq!(job.tick(now + Duration::from_secs(60)), Some(Do::EndWithStacks));
+        let failure = job.failure().unwrap();
+        assert_eq!((failure.host, failure.error.as_deref()), (1, Some("does not listen after 60 s")));
+        assert_eq!((job.exited(1, 134, now), job.exit().code()), (None, 124));
+    }
+
+    #[test]
+    fn a_job_may_take_its_time_and_no_more() {
+        let (mut job, now) = job(&processes(&[Role::Trainer]));
+        assert_eq!(job.tick(now + Duration::from_secs(3599)), None, "no server is awaited");
+        assert_eq!(job.tick(now + Duration::from_secs(3600)), Some(Do::EndWithStacks));
+        assert_eq!((job.failure(), job.exit().code()), (None, 124));
     }
 }

@@ -3,19 +3,23 @@
 mod act;
 mod args;
 mod job;
+mod life;
+mod loud;
 mod plan;
 mod preflight;
 mod private;
+mod queue;
 mod reach;
 mod show;
+mod site;
 
 use args::Args;
 use common::cli;
-use common::error::{Fault, Report};
+use common::error::Report;
 use common::exit::Exit;
 use common::jsonl::Stream;
 use common::record::{Host, Process};
-use common::remote;
+use job::Limit;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -33,14 +37,16 @@ fn main() -> ExitCode {
         if args.dry_run {
             return dry_run(&hosts, &processes);
         }
-        let token = remote::random_token().map_err(|error| Fault::unreachable("/dev/urandom", error.to_string()))?;
+        let token = plan::token()?;
         let job = plan::Job {
             name: args.job.clone().unwrap_or_else(|| format!("job-{}", &token[..8])),
             token,
             grace: args.grace,
+            host_timeout: args.host_timeout,
             preflight: !args.no_preflight,
+            limits: args.start_timeout.map(Limit::Start).into_iter().chain(args.timeout.map(Limit::Job)).collect(),
         };
-        act::run(&args, &stream, &hosts, &processes, &job)
+        act::run(&args, &stream, &hosts, &processes, job)
     })
 }
 

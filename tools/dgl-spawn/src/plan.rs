@@ -1,17 +1,15 @@
 //! What runs on each host: the script that starts and watches its processes, or the same for people to paste.
 
+use crate::job::Limit;
 use crate::preflight;
 use common::error::{Fault, Report};
 use common::quote;
 use common::record::{Command, Host, Process};
-use common::remote::JOB_SH;
+use common::remote::{self, JOB_SH};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 const HOST_SH: &str = include_str!("host.sh");
-
-/// A host hears from the launcher every 5 s; after this long without a word it takes the launcher for lost and ends the job.
-pub const LOST_AFTER: Duration = Duration::from_secs(30);
 
 /// What makes a job one.
 pub struct Job {
@@ -21,8 +19,17 @@ pub struct Job {
     pub token: String,
     /// From TERM to KILL.
     pub grace: Duration,
+    /// A host that was not heard of for this long is lost; and the launcher, for a host, which then ends its part of the job.
+    pub host_timeout: Duration,
     /// Look before the start.
     pub preflight: bool,
+    /// What may not take longer.
+    pub limits: Vec<Limit>,
+}
+
+/// What marks the processes of a job, or of one try of it.
+pub fn token() -> Result<String, Report> {
+    remote::random_token().map_err(|error| Fault::unreachable("/dev/urandom", error.to_string()).report())
 }
 
 /// Checks every process record and that its host is there.
@@ -58,11 +65,13 @@ pub fn script(job: &Job, host: &Host, processes: &[&Process]) -> Result<Vec<u8>,
     let mut text = Text(Vec::new());
     let ports: Vec<String> = (0..).zip(processes).filter_map(|(id, process)| Some(format!("{id}:{:04X}", process.port?))).collect();
     text.line(["token=", &job.token, " job=", &job.name, &format!(" count={}", processes.len())]);
-    text.line([&format!("lost_after={} grace={}", LOST_AFTER.as_secs(), job.grace.as_secs())]);
+    text.line([&format!("lost_after={} grace={}", job.host_timeout.as_secs(), job.grace.as_secs_f32())]);
     text.line(["ports='", &ports.join(" "), "'"]);
     text.line(["checks() {"]);
-    if job.preflight {
-        preflight::checks(&mut text, host, processes)?;
+    match job.preflight {
+        true => preflight::checks(&mut text, host, processes)?,
+        // two jobs of one name could not be told apart
+        false => text.line(["check_jobs | grep '^alive '"]),
     }
     text.line([":", "\n}"]);
     for (id, process) in processes.iter().enumerate() {

@@ -1,9 +1,10 @@
 //! Before the start: what is looked at on each host, and what its answers mean. All hosts look at once; all that is wrong comes in one
 //! report, and then nothing is started.
 
-use crate::act::{Event, Site, Stopped};
+use crate::act::Stopped;
 use crate::plan::Text;
 use crate::reach::{self, Unreached};
+use crate::site::{Event, Site};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use common::error::{Fault, Report};
@@ -186,9 +187,10 @@ pub fn look(sites: &[Site<'_>], hosts: &[Host], graph: Option<&Graph>, happening
     while !look.is_over() {
         match happening.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(Event::Signal(number)) => return Err(Stopped::Signal(number)),
+            Ok(Event::Aside(_)) => {}
             Ok(Event::Host(at, heard)) => {
                 for (to, order) in look.heard(at, heard) {
-                    sites[to].line.say(format!("{order}\n"));
+                    sites[to].say(&order);
                 }
             }
             Err(_) => {

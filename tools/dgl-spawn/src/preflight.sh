@@ -150,8 +150,8 @@ who() {
 }
 user_name() { awk -F: -v uid="$1" '$3 == uid { name = $1 } END { print name != "" ? name : uid }' /etc/passwd; }
 
-# check_jobs: what earlier jobs of this user have left. The watch of a job that lives carries its token and no name. It is a new
-# process each second, so a job without one is looked at again.
+# check_jobs: what earlier jobs of this user have left, and whether one of this job's name runs. The watch of a job that lives carries
+# its token and no name. It is a new process each second, so a job without one is looked at again.
 check_jobs() {
   # shellcheck disable=SC2034 # three looks
   for try in 1 2 3; do

@@ -1,41 +1,28 @@
 //! What comes out: records or tagged lines on stdout, a file a process. Whoever reads stdout may be slow; the job does not wait for it.
 
+use crate::queue::{Lines, Queue};
 use common::jsonl;
 use common::record::{Dropped, Output, Process, Record};
 use common::term;
-use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-/// Lines that a slow reader has not taken yet; beyond it the oldest are dropped.
-const QUEUE_BYTES: usize = 64 << 20;
+/// To the beginning of the line, and it is empty.
+const CLEAR: &[u8] = b"\r\x1b[K";
+/// What was written to stdout in one go, before a slow reader is waited for.
+const BATCH_BYTES: usize = 64 << 10;
 
 /// All that the job shows.
 pub struct Show {
     human: bool,
-    colours: bool,
-    tags: Vec<String>,
-    logs: Vec<Option<BufWriter<File>>>,
+    status: bool,
+    logs: Vec<Option<(String, BufWriter<File>)>>,
     queue: Arc<Queue>,
     writer: Option<JoinHandle<()>>,
-}
-
-#[derive(Default)]
-struct Queue {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    /// A line and whether it may be dropped.
-    lines: VecDeque<(Vec<u8>, bool)>,
-    bytes: usize,
-    dropped: u64,
-    over: bool,
 }
 
 impl Show {
@@ -46,23 +33,28 @@ impl Show {
             std::fs::create_dir_all(folder)?;
         }
         for process in processes {
-            let log = |folder: &Path| File::create(folder.join(format!("{}-{}.log", process.role.name(), process.rank)));
-            logs.push(log_dir.map(log).transpose()?.map(BufWriter::new));
+            let name = format!("{}-{}.log", process.role.name(), process.rank);
+            let log = |folder: &Path| OpenOptions::new().create(true).write(true).truncate(true).open(folder.join(&name));
+            logs.push(log_dir.map(log).transpose()?.map(|file| (name, BufWriter::new(file))));
         }
         let tags =
             processes.iter().zip(names).map(|(process, name)| format!("[{name} {} {}]", process.role.name(), process.rank)).collect();
+        let ids = processes.iter().map(|process| process.id).collect();
+        let terminal = human && io::stdout().is_terminal();
+        let status = terminal && io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
+        let style = Style { human, colours: human && term::colours(), terminal, tags, ids };
         let queue = Arc::new(Queue::default());
         let writer = std::thread::Builder::new().name("stdout".to_owned()).spawn({
             let queue = Arc::clone(&queue);
-            move || queue.write_all()
+            move || write_all(&queue, &style)
         })?;
-        Ok(Show { human, colours: human && term::colours(), tags, logs, queue, writer: Some(writer) })
+        Ok(Show { human, status, logs, queue, writer: Some(writer) })
     }
 
     /// Bytes that go out as they are.
     pub fn pass(&self, bytes: Vec<u8>) {
         if !self.human {
-            self.queue.push(bytes, false);
+            self.queue.keep(bytes);
         }
     }
 
@@ -71,83 +63,166 @@ impl Show {
         self.pass(jsonl::line(record));
     }
 
-    /// A line of a process.
-    pub fn output(&mut self, at: usize, output: &Output) {
-        if let Some(log) = &mut self.logs[at] {
-            let end = if output.partial { "" } else { "\n" };
-            if let Err(error) = write!(log, "{}{end}", output.line) {
-                eprintln!("dgl-spawn: --log-dir: {error}; {} is not written any more", self.tags[at]);
-                self.logs[at] = None;
-            }
+    /// Lines of a process, or a piece of a long one.
+    pub fn output(&mut self, lines: Lines) {
+        let log = &mut self.logs[lines.at];
+        if let Some((name, file)) = log
+            && let Err(error) = file.write_all(&lines.text)
+        {
+            eprintln!("dgl-spawn: --log-dir: {name}: {error}; it is not written any more");
+            *log = None;
         }
-        let line = match self.human {
-            true => format!("{} {}\n", term::colour(&self.tags[at], at, self.colours), output.line).into_bytes(),
-            false => jsonl::line(output),
-        };
-        self.queue.push(line, true);
+        self.queue.push(lines);
     }
 
     /// Nothing more is at hand: what is buffered goes to the files.
     pub fn flush(&mut self) {
-        for log in self.logs.iter_mut().flatten() {
+        for (_, log) in self.logs.iter_mut().flatten() {
             let _ = log.flush();
         }
     }
 
-    /// Waits until all is written.
-    pub fn finish(mut self) {
+    /// The line that stands below all others on a terminal.
+    pub fn status(&self, text: &str) {
+        if self.status {
+            self.queue.status(text);
+        }
+    }
+
+    /// A line for people, wherever they are.
+    pub fn say(&self, text: &str) {
+        match self.status {
+            true => self.queue.keep(format!("{text}\n").into_bytes()),
+            false => eprintln!("{text}"),
+        }
+    }
+
+    /// Waits until all is written, or nobody wants to wait any longer.
+    pub fn finish(mut self, enough: impl Fn() -> bool) {
         self.flush();
-        self.queue.lock().over = true;
-        self.queue.changed.notify_all();
+        self.queue.close();
         if let Some(writer) = self.writer.take() {
-            let _ = writer.join();
+            while !writer.is_finished() {
+                if enough() {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
         }
     }
 }
 
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// A line of a process as a terminal shows it behind something else: what would overwrite that is left out, so a progress bar shows
+/// its last state; a colour that it began ends with it.
+pub fn on_terminal(text: &[u8]) -> Vec<u8> {
+    let shown = text.rsplit(|byte| *byte == b'\r').find(|part| !part.is_empty()).unwrap_or_default();
+    let end: &[u8] = if shown.contains(&0x1b) { b"\x1b[0m" } else { b"" };
+    [shown, end].concat()
+}
 
-    fn push(&self, line: Vec<u8>, may_drop: bool) {
-        let mut state = self.lock();
-        state.bytes += line.len();
-        state.lines.push_back((line, may_drop));
-        while state.bytes > QUEUE_BYTES {
-            let Some(oldest) = state.lines.iter().position(|(_, may_drop)| *may_drop) else { break };
-            if let Some((line, _)) = state.lines.remove(oldest) {
-                state.bytes -= line.len();
-                state.dropped += 1;
+/// How lines look.
+struct Style {
+    human: bool,
+    colours: bool,
+    terminal: bool,
+    tags: Vec<String>,
+    ids: Vec<u32>,
+}
+
+impl Style {
+    fn show(&self, lines: &Lines, out: &mut Vec<u8>) {
+        for line in lines.text.split_inclusive(|byte| *byte == b'\n') {
+            let whole = line.strip_suffix(b"\n");
+            let (text, partial) = (whole.unwrap_or(line), whole.is_none());
+            match self.human {
+                true => self.tagged(lines.at, text, out),
+                false => out.extend(self.record(lines, text, partial)),
             }
         }
-        self.changed.notify_one();
     }
 
-    fn write_all(&self) {
-        let mut out = jsonl::Out::new("dgl-spawn");
-        loop {
-            let mut state = self.lock();
-            while state.lines.is_empty() && !state.over {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
-            if state.lines.is_empty() {
-                return;
-            }
-            let dropped = std::mem::take(&mut state.dropped);
-            let mut batch = Vec::new();
-            while let Some((line, _)) = state.lines.pop_front() {
-                state.bytes -= line.len();
-                batch.extend(line);
-                if batch.len() > 1 << 16 {
-                    break;
-                }
-            }
-            drop(state);
-            if dropped > 0 {
-                out.record(&Dropped { lines: dropped, time_ms: term::now_ms() });
-            }
-            out.write(&batch);
+    /// A line for people.
+    fn tagged(&self, at: usize, text: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(term::colour(&self.tags[at], at, self.colours).as_bytes());
+        out.push(b' ');
+        match self.terminal {
+            true => out.extend(on_terminal(text)),
+            false => out.extend_from_slice(text),
         }
+        out.push(b'\n');
+    }
+
+    fn record(&self, lines: &Lines, text: &[u8], partial: bool) -> Vec<u8> {
+        let text = String::from_utf8_lossy(text);
+        let lossy = matches!(text, std::borrow::Cow::Owned(_));
+        jsonl::line(&Output {
+            id: self.ids[lines.at],
+            stream: if lines.stderr { "stderr" } else { "stdout" }.to_owned(),
+            line: text.into_owned(),
+            time_ms: lines.time_ms,
+            partial,
+            lossy,
+        })
+    }
+
+    fn dropped(&self, lines: u64) -> Vec<u8> {
+        match self.human {
+            true => format!("dgl-spawn: {lines} lines are missing here, because they came too fast\n").into_bytes(),
+            false => jsonl::line(&Dropped { lines, time_ms: term::now_ms() }),
+        }
+    }
+}
+
+/// The thread that stdout belongs to.
+fn write_all(queue: &Queue, style: &Style) {
+    let mut out = jsonl::Out::new("dgl-spawn");
+    let mut status = String::new();
+    while let Some(next) = queue.next(BATCH_BYTES) {
+        let mut batch = if status.is_empty() { Vec::new() } else { CLEAR.to_vec() };
+        next.kept.iter().for_each(|bytes| batch.extend_from_slice(bytes));
+        if next.dropped > 0 {
+            batch.extend(style.dropped(next.dropped));
+        }
+        for item in &next.items {
+            match item {
+                Ok(bytes) => batch.extend_from_slice(bytes),
+                Err(lines) => style.show(lines, &mut batch),
+            }
+        }
+        status = next.status;
+        if !status.is_empty() {
+            batch.extend_from_slice(format!("\x1b[?7l{status}\x1b[?7h").as_bytes()); // cut, not wrapped, at the terminal's edge
+        }
+        out.write(&batch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_look_well() {
+        let style = |human, terminal| Style { human, colours: false, terminal, tags: vec!["[h1 trainer 0]".into()], ids: vec![7] };
+        let shown = |style: Style, text: &[u8]| {
+            let mut out = Vec::new();
+            style.show(&Lines { at: 0, stderr: true, time_ms: 5, text: text.to_vec() }, &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        let table: [(bool, &[u8], &str); 5] = [
+            (true, b"a\nb\n", "[h1 trainer 0] a\n[h1 trainer 0] b\n"),
+            (true, b"a piece", "[h1 trainer 0] a piece\n"),
+            (true, b" 1%\r 50%\r100%\r\n", "[h1 trainer 0] 100%\n"),
+            (true, b"\x1b[31mred\n", "[h1 trainer 0] \x1b[31mred\x1b[0m\n"),
+            (false, b"\x1b[31mred\r\n", "[h1 trainer 0] \x1b[31mred\r\n"),
+        ];
+        for (terminal, text, wanted) in table {
+            assert_eq!(shown(style(true, terminal), text), wanted);
+        }
+        assert_eq!(
+            shown(style(false, false), b"a\n\xffb"),
+            "{\"type\":\"output\",\"id\":7,\"stream\":\"stderr\",\"line\":\"a\",\"time_ms\":5}\n\
+             {\"type\":\"output\",\"id\":7,\"stream\":\"stderr\",\"line\":\"\u{fffd}b\",\"time_ms\":5,\"partial\":true,\"lossy\":true}\n"
+        );
     }
 }

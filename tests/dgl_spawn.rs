@@ -1,0 +1,187 @@
+//! dgl-spawn on this machine alone: time limits, another try, names, what comes out and how fast.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+use support::{Ran, scratch, sh};
+
+/// The records of a job of workers on this machine, each a command for sh. One with a port is a server.
+fn job(folder: &Path, commands: &[(Option<u16>, &str)]) {
+    let mut records = vec![r#"{"type":"host","id":0,"of":1,"ip":"127.0.0.1","port":30050}"#.to_owned()];
+    for (id, (port, command)) in commands.iter().enumerate() {
+        let role = if port.is_some() { "server" } else { "trainer" };
+        let mut record = serde_json::json!({"type": "process", "id": id, "of": commands.len(), "host": 0, "ip": "127.0.0.1", "role": role, "rank": id,
+            "cwd": folder, "env": {"PYTHONFAULTHANDLER": "1"}, "argv": ["sh", "-c", command]});
+        if let Some(port) = port {
+            record["port"] = (*port).into();
+        }
+        records.push(record.to_string());
+    }
+    std::fs::write(folder.join("job.jsonl"), records.join("\n")).unwrap();
+}
+
+fn spawn(folder: &Path, options: &str) -> Ran {
+    sh(folder, &format!("dgl-spawn --connect local {options} <job.jsonl"))
+}
+
+#[test]
+fn a_job_that_takes_too_long_shows_where_it_hangs() {
+    let folder = scratch("too-long");
+    let hangs = "exec python3 -c '\nimport time\ndef hangs_here():\n    time.sleep(99)\nhangs_here()'";
+    job(&folder, &[(None, hangs), (None, "sleep 98")]);
+    let begun = Instant::now();
+    let ran = spawn(&folder, "--timeout 2s --format jsonl");
+    assert_eq!(ran.status, 124, "{}", ran.err);
+    assert!(ran.out.contains("in hangs_here") && ran.out.contains(r#""ok":false,"code":124,"cause":"timeout""#), "{}", ran.out);
+    assert!(ran.err.contains("was ended: it took longer than 2.0 s"), "{}", ran.err);
+    assert!(begun.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn servers_that_do_not_listen_in_time() {
+    let folder = scratch("start-timeout");
+    let listens = "exec python3 -c 'import socket; s = socket.create_server((\"\", 30981)); s.accept()'";
+    job(&folder, &[(Some(30981), listens), (Some(30982), "echo I cannot; sleep 97"), (None, "sleep 97")]);
+    let ran = spawn(&folder, "--start-timeout 3s");
+    assert_eq!(ran.status, 124, "{}", ran.err);
+    assert!(ran.err.contains("server 1 does not listen after 3 s; its last lines:\n    I cannot"), "{}", ran.err);
+    assert!(ran.out.contains(r#""type":"listening","id":0"#), "{}", ran.out);
+}
+
+#[test]
+fn a_job_that_failed_starts_again_from_the_beginning() {
+    let folder = scratch("restart");
+    job(&folder, &[(None, "echo try >>tries; [ $(wc -l <tries) -eq 3 ] || exit 4"), (None, "echo both >>others")]);
+    let ran = spawn(&folder, "--restart 2 --log-dir logs");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert!(
+        ran.err.contains("starts again in 1.0 s (2 of 2)") && ran.out.matches(r#""type":"summary""#).count() == 1,
+        "{}{}",
+        ran.err,
+        ran.out
+    );
+    assert_eq!(std::fs::read_to_string(folder.join("others")).unwrap().lines().count(), 3);
+    std::fs::remove_file(folder.join("tries")).unwrap();
+    assert_eq!(spawn(&folder, "--restart 1").status, 4);
+}
+
+#[test]
+fn a_name_that_is_alive_is_refused() {
+    let folder = scratch("name");
+    job(&folder, &[(None, "touch up; sleep 96")]);
+    let wait = "while [ ! -e up ]; do sleep 0.1; done";
+    let script = format!(
+        "dgl-spawn --connect local --job twin <job.jsonl >/dev/null 2>&1 & first=$!; {wait}; rm up
+         dgl-spawn --connect local --job twin --no-preflight <job.jsonl >/dev/null 2>second; echo twin $?
+         dgl-spawn --connect local --job twi --timeout 1s <job.jsonl >/dev/null 2>&1; echo other $?
+         kill -TERM $first; wait $first; echo first $?"
+    );
+    let ran = sh(&folder, &script);
+    assert_eq!(ran.out, "twin 74\nother 124\nfirst 143\n", "{}", ran.err);
+    let second = std::fs::read_to_string(folder.join("second")).unwrap();
+    assert!(second.contains("a job of the name twin runs here already") && second.contains("nothing was started"), "{second}");
+}
+
+#[test]
+fn a_grace_below_a_second() {
+    let folder = scratch("grace");
+    job(&folder, &[(None, "trap '' TERM; while :; do sleep 0.2; done"), (None, "sleep 1; exit 5")]);
+    let begun = Instant::now();
+    let ran = spawn(&folder, "--grace 300ms");
+    assert_eq!(ran.status, 5, "{}", ran.err);
+    assert!(ran.out.contains(r#""signal":"KILL""#) && begun.elapsed() < Duration::from_secs(9), "{}", ran.out);
+}
+
+#[test]
+fn usr1_asks_how_far_it_is() {
+    let folder = scratch("usr1");
+    job(&folder, &[(None, "touch up; sleep 2")]);
+    let ran = sh(
+        &folder,
+        "dgl-spawn --connect local --job far <job.jsonl >/dev/null & p=$!; while [ ! -e up ]; do sleep 0.1; done; kill -USR1 $p; wait $p",
+    );
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert!(ran.err.contains("dgl-spawn: job far: 1/1 hosts up, 1/1 processes running, "), "{}", ran.err);
+}
+
+#[test]
+fn no_value_of_the_environment_is_on_a_command_line() {
+    let folder = scratch("secrets");
+    job(&folder, &[(None, "cat /proc/[0-9]*/cmdline | tr '\\0' '\\n' | grep -c \"$(echo $KEY)\"; echo $KEY")]);
+    let text = std::fs::read_to_string(folder.join("job.jsonl")).unwrap();
+    std::fs::write(folder.join("job.jsonl"), text.replace(r#""env":{"#, r#""env":{"KEY":"s3cr3t-k3y","#)).unwrap();
+    let ran = spawn(&folder, "--format human");
+    // the one that looks for it has it on its own
+    assert!(ran.status == 0 && ran.out.contains("trainer 0] 1\n") && ran.out.contains("s3cr3t-k3y"), "{}{}", ran.out, ran.err);
+}
+
+/// Lines of 2 kB, between them empty ones and a long one, and a last one without an end.
+fn loud(lines: u32) -> String {
+    let format = format!("%.0f {}", "x".repeat(2000));
+    format!("printf '\\n\\n'; head -c 300000 /dev/zero | tr '\\0' y; printf '\\n\\n'; seq -f '{format}' {lines}; printf 'the end'")
+}
+
+#[test]
+fn loud_processes_lose_nothing_in_their_files_whatever_stdout_does() {
+    let folder = scratch("loud");
+    let lines = 25_000;
+    let command = loud(lines);
+    job(&folder, &[(None, &command), (None, &format!("{{ {command}; }} >&2")), (None, "sleep 1; echo quiet")]);
+    let wanted = sh(&folder, &format!("{{ {command}; echo; }} >wanted; cksum <wanted"));
+    // the reader of stdout takes nothing until all else is done
+    let slow = "(sh -c 'echo $$ >pid; exec dgl-spawn --connect local --log-dir logs' <job.jsonl) | { while [ ! -e ended ]; do sleep 0.1; done; cat >records; } & p=$!
+        size=$(stat -c %s wanted); short() { [ \"$(stat -c %s logs/trainer-$1.log 2>&1)\" != $size ]; }
+        while short 0 || short 1; do sleep 0.2; done
+        grep VmHWM /proc/$(cat pid)/status; touch ended; wait $p
+        for k in 0 1; do cksum <logs/trainer-$k.log; done; cat logs/trainer-2.log";
+    let ran = sh(&folder, slow);
+    let (memory, sums) = ran.out.split_once('\n').unwrap();
+    assert_eq!(sums, format!("{0}{0}quiet\n", wanted.out), "{}", ran.err);
+    let kilobytes: u64 = memory.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(kilobytes < 200_000, "{memory}");
+    // every line is there or counted
+    let (mut shown, mut dropped, mut last) = (0, 0, String::new());
+    for record in std::fs::read_to_string(folder.join("records")).unwrap().lines() {
+        let record: serde_json::Value = serde_json::from_str(record).unwrap();
+        match record["type"].as_str().unwrap() {
+            "output" if record.get("partial").is_none() => shown += 1,
+            "dropped" => dropped += record["lines"].as_u64().unwrap(),
+            _ => {}
+        }
+        last = record["type"].to_string();
+    }
+    assert!(dropped > 0, "stdout was not slow enough for this test");
+    assert_eq!(shown + dropped, 2 * (2 + 1 + 1 + u64::from(lines) + 1) + 1, "{dropped} dropped");
+    assert_eq!(last, "\"summary\"");
+}
+
+#[test]
+fn the_script_runs_in_every_shell_of_a_host() {
+    let folder = scratch("shells");
+    let tree = "(trap '' TERM; exec setsid sleep 94321) & printf '%s\\n' 'a  b\\c'; printf 'no end'; printf 'x%.0s' $(seq 9000) >&2; while [ ! -e said ]; do sleep 0.1; done; exit 6";
+    job(&folder, &[(None, tree), (None, "sleep 94322"), (None, &format!("{}; touch said", loud(2000)))]);
+    let wanted = sh(&folder, &format!("{{ {}; echo; }} | cksum", loud(2000)));
+    for shell in ["dash", "bash", "busybox sh", "mksh"] {
+        let found = sh(&folder, &format!("command -v {shell}"));
+        if found.status != 0 {
+            println!("skipped: no {shell} here");
+            continue;
+        }
+        let options =
+            format!("--connect \"sh -c 'shift; exec {shell} \\\"\\$@\\\"' x\" --grace 500ms --job in-{}", shell.replace(' ', "-"));
+        let ran = sh(
+            &folder,
+            &format!(
+                "rm -f said; dgl-spawn {options} --log-dir logs <job.jsonl >out; s=$?; cat logs/trainer-0.log; cksum <logs/trainer-2.log >&2; exit $s"
+            ),
+        );
+        assert!(ran.status == 6 && ran.err.contains(&wanted.out), "{shell}: {}", ran.err);
+        let long = "x".repeat(9000);
+        for line in ["a  b\\c", "no end", long.as_str()] {
+            assert!(ran.out.lines().any(|other| other == line), "{shell}: no line {line}");
+        }
+        let left = sh(&folder, "pgrep -f 'sleep 9432[12]' | wc -l");
+        assert_eq!(left.out.trim(), "0", "{shell}");
+    }
+}

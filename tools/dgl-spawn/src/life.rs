@@ -1,0 +1,245 @@
+//! The life of a job: one loop in which all that happens on all hosts comes together. What is to be done then is job.rs's to say.
+
+use crate::job::{Do, Job, Progress, status_of};
+use crate::loud;
+use crate::plan;
+use crate::queue::Lines;
+use crate::show::Show;
+use crate::site::{Aside, Event, Site};
+use common::error::{Fault, Report};
+use common::record::{Exited, Host, Listening, Process, Started};
+use common::remote::{Heard, Remote};
+use common::term::{self, millis, now_ms};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+/// Beyond the grace: KILL and the removal of shared memory.
+const END_LIMIT: Duration = Duration::from_secs(15);
+/// A record's line is cut here, so that a program that never ends its lines does not fill memory.
+const MAX_LINE: usize = 64 << 10;
+/// How often the clock is looked at, and the status line shows it.
+const TICK: Duration = Duration::from_millis(500);
+
+/// The job while it lives.
+pub struct Life<'a> {
+    pub job: Job,
+    plan: &'a plan::Job,
+    processes: &'a [Process],
+    remote: &'a Arc<Remote>,
+    events: Sender<Event>,
+    show: &'a mut Show,
+    begun: Instant,
+    started: Vec<Option<Instant>>,
+    /// Lines of which a piece has come, by process: stdout, stderr.
+    halves: Vec<[Vec<u8>; 2]>,
+    /// What could not be ended.
+    left: Report,
+}
+
+impl<'a> Life<'a> {
+    /// All processes are told to start.
+    pub fn begin(
+        plan: &'a plan::Job,
+        processes: &'a [Process],
+        sites: &[Site<'_>],
+        remote: &'a Arc<Remote>,
+        events: Sender<Event>,
+        show: &'a mut Show,
+    ) -> Life<'a> {
+        sites.iter().for_each(|site| site.say("start"));
+        let begun = Instant::now();
+        Life {
+            job: Job::new(processes, &plan.limits, begun),
+            plan,
+            processes,
+            remote,
+            events,
+            show,
+            begun,
+            started: vec![None; processes.len()],
+            halves: vec![Default::default(); processes.len()],
+            left: Report::default(),
+        }
+    }
+
+    /// To the end of the last host; what could not be ended is reported.
+    pub fn run(&mut self, sites: &mut [Site<'_>], happening: &Receiver<Event>) -> Report {
+        let mut limit: Option<Instant> = None;
+        let mut shown = Instant::now();
+        while sites.iter().any(|site| !site.over) {
+            let now = Instant::now();
+            if limit.is_some_and(|limit| now >= limit) {
+                break;
+            }
+            if now >= shown {
+                shown = now + TICK;
+                self.show.status(&self.status(sites));
+            }
+            let order = match happening.try_recv().or_else(|_| {
+                self.show.flush();
+                happening.recv_timeout(TICK)
+            }) {
+                Ok(Event::Host(at, heard)) => self.heard(sites, at, heard),
+                Ok(Event::Signal(number)) => self.job.signal(number),
+                Ok(Event::Aside(aside)) => {
+                    self.aside(sites, aside);
+                    None
+                }
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            for order in [order, self.job.tick(Instant::now())].into_iter().flatten() {
+                let grace = self.plan.grace.as_secs_f32();
+                let text = match order {
+                    Do::End => format!("end {grace}"),
+                    Do::EndWithStacks => format!("end {grace} ABRT"),
+                    Do::Kill => "kill".to_owned(),
+                };
+                sites.iter().for_each(|site| site.say(&text));
+                limit = limit.or(Some(Instant::now() + self.plan.grace + END_LIMIT));
+            }
+        }
+        for site in sites.iter().filter(|site| !site.over) {
+            self.left.push(
+                Fault::unreachable(site.host.place(), "it did not say that the job's processes have ended")
+                    .fix(format!("look with dgl-reap --list, end them with dgl-reap --job {}", self.plan.name)),
+            );
+        }
+        std::mem::take(&mut self.left)
+    }
+
+    fn status(&self, sites: &[Site<'_>]) -> String {
+        let up = sites.iter().filter(|site| !site.over).count();
+        let time = self.begun.elapsed();
+        status(&self.plan.name, up, sites.len(), self.job.progress(), time, self.job.ending())
+    }
+
+    fn aside(&mut self, sites: &mut [Site<'_>], aside: Aside) {
+        match aside {
+            Aside::Asked => self.show.say(&format!("dgl-spawn: {}", self.status(sites))),
+            Aside::Loud { at, stderr, text, taken } => {
+                self.output(at, stderr, text);
+                let _ = taken.send(());
+            }
+            Aside::Carried { site, waits } => {
+                sites[site].carried -= 1;
+                sites[site].say(&format!("go {waits}"));
+            }
+        }
+    }
+
+    fn heard(&mut self, sites: &mut [Site<'_>], at: usize, heard: Heard) -> Option<Do> {
+        let site = &mut sites[at];
+        match heard {
+            Heard::Line(line) => self.line(site, at, &line),
+            Heard::Ended(_) => {
+                site.over = true;
+                match self.job.ending() {
+                    true => None,
+                    false => self.job.lost(site.host.id, "the job was ended there by someone else".to_owned()),
+                }
+            }
+            Heard::Lost(why) => {
+                site.over = true;
+                if self.job.ending() {
+                    self.left.push(
+                        Fault::unreachable(site.host.place(), format!("lost while the job was ended: {why}"))
+                            .fix("its own watch ends the job there; look with dgl-reap --list"),
+                    );
+                }
+                self.job.lost(site.host.id, why)
+            }
+        }
+    }
+
+    /// A line of a host's script.
+    fn line(&mut self, site: &mut Site<'_>, at_site: usize, line: &[u8]) -> Option<Do> {
+        let mut words = line.splitn(3, |byte| *byte == b' ');
+        let (what, id, rest) = (words.next().unwrap_or_default(), words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        if what == b"over" && number(id) != Some(0) {
+            self.left.push(Fault::item(site.host.place(), "some processes of the job could not be ended").fix("look with dgl-reap --list"));
+        }
+        let at = number(id).and_then(|id| site.members.get(id as usize).copied())?;
+        let process = &self.processes[at];
+        let (id, host, role, rank) = (process.id, process.host, process.role, process.rank);
+        match what {
+            b"o" | b"e" | b"O" | b"E" => self.piece(at, what[0].eq_ignore_ascii_case(&b'e'), rest, what[0].is_ascii_uppercase()),
+            b"pid" => {
+                self.started[at] = Some(Instant::now());
+                self.show.record(&Started { id, host, role, rank, pid: number(rest).unwrap_or(0), time_ms: now_ms() });
+            }
+            b"listening" => {
+                self.job.listening(at);
+                self.show.record(&Listening { id, host, role, rank, port: process.port.unwrap_or(0), time_ms: now_ms() });
+            }
+            b"loud" => self.loud(site, at_site, at, rest),
+            b"exited" => {
+                let status = number(rest).and_then(|status| u8::try_from(status).ok()).unwrap_or(1);
+                let (code, signal) = status_of(status);
+                let elapsed_ms = self.started[at].map_or(0, |started| millis(started.elapsed()));
+                self.show.record(&Exited { id, host, role, rank, code, signal, elapsed_ms });
+                return self.job.exited(at, status, Instant::now());
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// A line, or a piece of one, as the relay on a host sends it.
+    fn piece(&mut self, at: usize, stderr: bool, piece: &[u8], more: bool) {
+        let half = &mut self.halves[at][usize::from(stderr)];
+        half.extend_from_slice(piece);
+        if !more {
+            half.push(b'\n');
+        }
+        if !more || half.len() >= MAX_LINE {
+            let text = std::mem::take(half);
+            self.output(at, stderr, text);
+        }
+    }
+
+    fn output(&mut self, at: usize, stderr: bool, text: Vec<u8>) {
+        self.job.output(at, &text);
+        self.show.output(Lines { at, stderr, time_ms: now_ms(), text });
+    }
+
+    /// A relay says that its stream is too loud for it, and waits: `STREAM RELAY WAITS`.
+    fn loud(&mut self, site: &mut Site<'_>, at_site: usize, at: usize, rest: &[u8]) {
+        let words: Vec<&[u8]> = rest.split(|byte| *byte == b' ').collect();
+        let [stream, relay, waits] = words[..] else { return };
+        let (Some(relay), Some(waits)) = (number(relay), number(waits)) else { return };
+        let stream = loud::Stream { site: at_site, at, stderr: stream == b"e", relay, waits };
+        let (remote, host, token, events) = (Arc::clone(self.remote), site.host.clone(), self.plan.token.clone(), self.events.clone());
+        let thread = std::thread::Builder::new().stack_size(256 << 10);
+        if site.carried < loud::AT_ONCE && thread.spawn(move || stream.carry(&remote, &host, &token, &events)).is_ok() {
+            site.carried += 1;
+        } else {
+            site.say(&format!("go {waits}"));
+        }
+    }
+}
+
+fn number(text: &[u8]) -> Option<u32> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// How far a job is, in a line.
+fn status(name: &str, up: usize, hosts: usize, progress: Progress, time: Duration, ending: bool) -> String {
+    let Progress { listening, servers, running, others } = progress;
+    let mut text = format!("job {name}: {up}/{hosts} hosts up");
+    if servers > 0 {
+        text += &format!(", {listening}/{servers} servers listening");
+    }
+    if others > 0 {
+        text += &format!(", {running}/{others} {} running", if servers > 0 { "trainers" } else { "processes" });
+    }
+    let time = if time.as_secs() < 60 { format!("{} s", time.as_secs()) } else { term::seconds(time) };
+    text + &format!(", {time}{}", if ending { ", ending" } else { "" })
+}
+
+/// How a process's host is called in front of its lines.
+pub fn name_of(hosts: &[Host], process: &Process) -> String {
+    let host = hosts.iter().find(|host| host.id == process.host);
+    host.map_or_else(|| process.host.to_string(), |host| host.name.clone().unwrap_or_else(|| host.ip.to_string()))
+}

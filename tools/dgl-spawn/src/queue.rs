@@ -1,0 +1,194 @@
+//! What waits for stdout. Bounded: to a reader that is too slow the oldest whole lines are dropped and counted, records never are.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Lines that a slow reader has not taken yet; beyond it the oldest are dropped.
+const MOST_BYTES: usize = 64 << 20;
+/// What an item costs beside its text.
+const ITEM_BYTES: usize = 96;
+
+/// What a process wrote: whole lines with their ends; where the last has none, more of it follows.
+pub struct Lines {
+    /// The position of the process.
+    pub at: usize,
+    /// Not stdout.
+    pub stderr: bool,
+    /// When it came, since 1970.
+    pub time_ms: u64,
+    /// The bytes.
+    pub text: Vec<u8>,
+}
+
+/// Bytes that must not be dropped, or lines that may be.
+pub type Item = Result<Vec<u8>, Lines>;
+
+/// The queue between the job and stdout.
+#[derive(Default)]
+pub struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Records that stood before lines that were dropped.
+    kept: Vec<Vec<u8>>,
+    /// Lines dropped behind those.
+    dropped: u64,
+    items: VecDeque<Item>,
+    bytes: usize,
+    status: String,
+    status_is_new: bool,
+    over: bool,
+}
+
+/// What is to be written next, in this order.
+#[derive(Default)]
+pub struct Next {
+    /// Records.
+    pub kept: Vec<Vec<u8>>,
+    /// So many lines are missing.
+    pub dropped: u64,
+    /// Records and lines.
+    pub items: Vec<Item>,
+    /// The status line below.
+    pub status: String,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.lock());
+        self.changed.notify_one();
+    }
+
+    /// Bytes that must not be dropped.
+    pub fn keep(&self, bytes: Vec<u8>) {
+        self.change(|state| state.push(Ok(bytes)));
+    }
+
+    /// Lines that may be.
+    pub fn push(&self, lines: Lines) {
+        self.change(|state| state.push(Err(lines)));
+    }
+
+    /// Another status line.
+    pub fn status(&self, text: &str) {
+        self.change(|state| {
+            state.status_is_new |= state.status != text;
+            text.clone_into(&mut state.status);
+        });
+    }
+
+    /// Nothing more will come.
+    pub fn close(&self) {
+        self.change(|state| {
+            state.over = true;
+            state.status_is_new |= !state.status.is_empty();
+            state.status.clear();
+        });
+    }
+
+    /// About so many bytes, as soon as there are any; `None` at the end.
+    pub fn next(&self, bytes: usize) -> Option<Next> {
+        let mut state = self.lock();
+        while state.items.is_empty() && state.kept.is_empty() && !state.status_is_new {
+            if state.over {
+                return None;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        Some(state.next(bytes))
+    }
+}
+
+impl State {
+    fn push(&mut self, item: Item) {
+        self.bytes += size(&item);
+        match (self.items.back_mut(), item) {
+            // what came in the same breath is one item
+            (Some(Err(last)), Err(new))
+                if (last.at, last.stderr, last.time_ms) == (new.at, new.stderr, new.time_ms)
+                    && last.text.ends_with(b"\n")
+                    && last.text.len() < 1 << 14 =>
+            {
+                self.bytes -= ITEM_BYTES;
+                last.text.extend(new.text);
+            }
+            (_, item) => self.items.push_back(item),
+        }
+        while self.bytes > MOST_BYTES {
+            let Some(oldest) = self.items.pop_front() else { break };
+            self.bytes -= size(&oldest);
+            match oldest {
+                Ok(bytes) => self.kept.push(bytes),
+                Err(lines) => self.dropped += lines.text.iter().filter(|byte| **byte == b'\n').count() as u64,
+            }
+        }
+    }
+
+    fn next(&mut self, bytes: usize) -> Next {
+        self.status_is_new = false;
+        let mut next = Next {
+            kept: std::mem::take(&mut self.kept),
+            dropped: std::mem::take(&mut self.dropped),
+            status: self.status.clone(),
+            ..Next::default()
+        };
+        let mut taken = 0;
+        while taken < bytes {
+            let Some(item) = self.items.pop_front() else { break };
+            taken += size(&item);
+            self.bytes -= size(&item);
+            next.items.push(item);
+        }
+        next
+    }
+}
+
+fn size(item: &Item) -> usize {
+    ITEM_BYTES
+        + match item {
+            Ok(bytes) => bytes.len(),
+            Err(lines) => lines.text.len(),
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(at: usize, time_ms: u64, text: &str) -> Lines {
+        Lines { at, stderr: false, time_ms, text: text.into() }
+    }
+
+    #[test]
+    fn the_oldest_lines_are_dropped_whole_and_counted_and_records_stay() {
+        let queue = Queue::default();
+        let block = "x\n".repeat(1 << 19);
+        queue.keep(b"first record\n".to_vec());
+        (0..100).for_each(|n| queue.push(lines(0, n, &block)));
+        queue.keep(b"last record\n".to_vec());
+        let next = queue.next(usize::MAX).unwrap();
+        assert_eq!(next.kept, [b"first record\n"]);
+        let left = next.items.iter().filter(|item| item.is_err()).count() as u64;
+        assert!((60..64).contains(&left) && matches!(next.items.last(), Some(Ok(_))));
+        assert_eq!(next.dropped, (100 - left) << 19);
+    }
+
+    #[test]
+    fn what_comes_at_once_is_one_item() {
+        let queue = Queue::default();
+        for (at, time_ms, text) in [(0, 1, "a\n"), (0, 1, "b\n"), (1, 1, "c\n"), (1, 2, "d"), (1, 2, "e\n")] {
+            queue.push(lines(at, time_ms, text));
+        }
+        let text: Vec<_> = queue.next(usize::MAX).unwrap().items.into_iter().map(|item| item.err().unwrap().text).collect();
+        assert_eq!(text, [&b"a\nb\n"[..], b"c\n", b"d", b"e\n"]);
+        queue.close();
+        assert!(queue.next(1).is_none());
+    }
+}
