@@ -27,6 +27,8 @@ const PREFLIGHT_LIMIT: Duration = Duration::from_secs(60);
 /// What a server opens beside two sockets a client: Python's own files, and those of its partition.
 const FILES_BESIDE: u32 = 100;
 
+const COPY_ANEW: &str = "copy it anew, to all hosts, with part-map and part-push";
+
 /// The calls that make up one host's look.
 pub fn checks(text: &mut Text, host: &Host, processes: &[&Process]) -> Result<(), Fault> {
     let mut calls: Vec<Vec<u8>> = Vec::new();
@@ -199,7 +201,13 @@ pub fn look(sites: &[Site<'_>], hosts: &[Host], graph: Option<&Graph>, happening
             }
         }
     }
-    look.report().check().map_err(Stopped::Preflight)
+    let untried = look.untried();
+    look.report().check().map_err(Stopped::Preflight)?;
+    if untried {
+        let problem = "whether the hosts reach one another was not tried: that needs a command that begins with Python";
+        Fault::data("warning", problem).report().print("dgl-spawn");
+    }
+    Ok(())
 }
 
 /// A host as its look goes.
@@ -380,6 +388,11 @@ impl<'a> Look<'a> {
         }
     }
 
+    /// A job of DGL on several hosts, some of which could not listen to the others.
+    fn untried(&self) -> bool {
+        self.seen.len() > 1 && self.seen.iter().any(|seen| seen.config.is_some()) && self.seen.iter().any(|seen| seen.listens.is_empty())
+    }
+
     /// The time is over.
     fn late(&mut self) {
         for at in (0..self.seen.len()).filter(|at| !self.seen[*at].over).collect::<Vec<_>>() {
@@ -435,16 +448,8 @@ impl<'a> Look<'a> {
             };
             self.fault(wall.at, problem, Some(fix));
         }
-        let deaf = self.seen.iter().filter(|seen| seen.listens.is_empty()).count();
-        let of_dgl = self.sites.len() > 1 && self.seen.iter().any(|seen| seen.config.is_some());
-        if of_dgl && deaf > 0 && self.faults.is_empty() {
-            let problem = "whether the hosts reach one another was not tried: that needs a command that begins with Python";
-            Fault::data("warning", problem).report().print("dgl-spawn");
-        }
     }
 }
-
-const COPY_ANEW: &str = "copy it anew, to all hosts, with part-map and part-push";
 
 const PRIVATE_SHM: &str = "be root there, or allow namespaces to users: sysctl kernel.unprivileged_userns_clone=1 (Debian), \
                            kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), docker run --cap-add SYS_ADMIN; an old unshare \
