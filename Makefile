@@ -1,4 +1,4 @@
-# make build | check | test | demo | bench | install | clean
+# make build | check | test | demo | bench | fuzz | install | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe part-map part-push dgl-env dgl-spawn dgl-reap
@@ -22,7 +22,7 @@ check:
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	shellcheck -s sh common/src/remote/job.sh tools/*/src/host.sh tests/need.sh
-	shellcheck tests/cluster/cluster.sh tests/dgl/python.sh tests/demo.sh .ci/run
+	shellcheck tests/cluster/cluster.sh tests/dgl/python.sh tests/demo.sh tests/bench/planners.sh fuzz/run .ci/run
 
 test:
 	tests/need.sh
@@ -37,6 +37,10 @@ demo:
 bench: build
 	tests/bench/planners.sh
 
+# Ten minutes each.
+fuzz:
+	fuzz/run
+
 install: build
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(TOOLS:%=target/release/%) $(DESTDIR)$(PREFIX)/bin
@@ -44,4 +48,4 @@ install: build
 clean:
 	cargo clean
 
-.PHONY: build check test demo bench install clean
+.PHONY: build check test demo bench fuzz install clean
