@@ -25,6 +25,8 @@ pub const MAX_BYTES: u64 = 32 << 20;
 /// Missing parts beyond these tell nothing new.
 const MAX_FAULTS: usize = 100;
 
+const AGAIN: &str = "partition the graph again: the config is not whole";
+
 /// A partition config that was read.
 #[derive(Debug)]
 pub struct PartConfig {
@@ -47,7 +49,7 @@ pub struct PartConfig {
 #[derive(Debug, Default)]
 pub struct Changes {
     /// New paths of the maps, by key.
-    pub maps: IndexMap<&'static str, String>,
+    pub maps: IndexMap<String, String>,
     /// New paths by part and key.
     pub parts: Vec<IndexMap<String, String>>,
     /// A key that parts have no more.
@@ -82,10 +84,8 @@ impl PartConfig {
         if graph_name.is_empty() || graph_name.contains(['/', '\0']) {
             return Err(Fault::data(place, format!("graph_name {graph_name:?} cannot be a file's name")).report());
         }
-        let mut report = Report::default();
-        let parts = parts(&fields, num_parts, |problem| {
-            report.push(Fault::data(place, problem).fix("partition the graph again: the config is not whole"));
-        });
+        let (parts, problems) = parts(&fields, num_parts);
+        let mut report = Report(problems.into_iter().map(|problem| Fault::data(place, problem).fix(AGAIN)).collect());
         let maps = KEYS.map(|keys| report.keep(maps::check(place, &fields, keys, num_parts)));
         let ([Some(nodes), Some(edges)], true) = (maps, report.0.is_empty()) else { return Err(report) };
         if matches!(nodes, Map::Npy { .. }) != matches!(edges, Map::Npy { .. }) {
@@ -118,7 +118,7 @@ impl PartConfig {
         let raw = |path: &String| serde_json::value::to_raw_value(path).map_err(failed);
         let mut fields: IndexMap<&str, Box<RawValue>> = self.fields.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
         for (key, path) in &changes.maps {
-            fields.insert(key, raw(path)?);
+            fields.insert(key.as_str(), raw(path)?);
         }
         let numbered: Vec<String> = (0..self.parts.len()).map(|k| format!("part-{k}")).collect();
         for ((name, part), paths) in numbered.iter().zip(&self.parts).zip(&changes.parts) {
@@ -138,35 +138,34 @@ impl PartConfig {
     }
 }
 
-fn parts(fields: &Object, num_parts: u32, mut wrong: impl FnMut(String)) -> Vec<Object> {
+/// The parts, and what is wrong with them.
+fn parts(fields: &Object, num_parts: u32) -> (Vec<Object>, Vec<String>) {
     let mut parts = Vec::new();
-    let mut faults = 0;
+    let mut problems = Vec::new();
     for k in 0..num_parts {
-        let part = field::<Object>(fields, &format!("part-{k}")).and_then(|part| {
-            match [DGL_GRAPH, GRAPHBOLT_GRAPH].iter().any(|key| part.contains_key(*key)) {
-                true => Ok(part),
-                false => Err(format!("part-{k} names no graph ({DGL_GRAPH} or {GRAPHBOLT_GRAPH})")),
-            }
-        });
-        match part {
+        match field::<Object>(fields, &format!("part-{k}")) {
             Ok(part) => {
-                let known = part.iter().filter(|(key, _)| is_known(key));
-                known
-                    .filter(|(_, value)| text(value).is_none())
-                    .for_each(|(key, value)| wrong(format!("part-{k}.{key}: {value} is no path")));
-                FEATURES.iter().filter(|key| !part.contains_key(**key)).for_each(|key| wrong(format!("part-{k}.{key} is missing")));
+                problems.extend(problems_of(&part).into_iter().map(|problem| format!("part-{k}{problem}")));
                 parts.push(part);
             }
-            Err(problem) => {
-                wrong(problem);
-                faults += 1;
-            }
+            Err(problem) => problems.push(problem),
         }
-        if faults >= MAX_FAULTS {
+        if problems.len() >= MAX_FAULTS {
             break;
         }
     }
-    parts
+    (parts, problems)
+}
+
+fn problems_of(part: &Object) -> Vec<String> {
+    let mut problems = Vec::new();
+    if !part.contains_key(DGL_GRAPH) && !part.contains_key(GRAPHBOLT_GRAPH) {
+        problems.push(format!(" names no graph ({DGL_GRAPH} or {GRAPHBOLT_GRAPH})"));
+    }
+    problems.extend(FEATURES.iter().filter(|key| !part.contains_key(**key)).map(|key| format!(".{key} is missing")));
+    let no_paths = part.iter().filter(|(key, value)| is_known(key) && text(value).is_none());
+    problems.extend(no_paths.map(|(key, value)| format!(".{key}: {value} is no path")));
+    problems
 }
 
 /// Whether a key of a part is a file of the partition in DGL 0.5 to 2.4.
@@ -199,7 +198,7 @@ mod tests {
         let config = parse(text).unwrap();
         let changes = Changes {
             parts: vec![IndexMap::from([(DGL_GRAPH.to_owned(), "b \"c\"".to_owned())])],
-            maps: IndexMap::from([("node_map", "data/n.npy".to_owned())]),
+            maps: IndexMap::from([("node_map".to_owned(), "data/n.npy".to_owned())]),
             dropped: Some(GRAPHBOLT_GRAPH),
         };
         assert!(!config.says(&changes));

@@ -339,15 +339,13 @@ fn rewrite(
     let mut changes = Changes { maps: IndexMap::new(), parts: vec![IndexMap::new(); config.parts.len()], dropped };
     let text = |path: PathBuf| path.to_str().map(str::to_owned).ok_or_else(|| Fault::data(path.display().to_string(), "must be UTF-8"));
     for (item, key) in items.iter().filter_map(|item| Some((item, item.key.as_ref()?))) {
-        match key.part {
-            Some(k) => drop(changes.parts[k as usize].insert(key.name.clone(), text(layout.part_path(part_config, &item.dst))?)),
-            None => KEYS.iter().filter(|keys| keys.map == key.name).try_for_each(|keys| {
-                changes.maps.insert(keys.map, text(layout.map_path(&item.dst))?);
-                Ok::<(), Fault>(())
-            })?,
-        }
+        let (paths, path) = match key.part {
+            Some(k) => (&mut changes.parts[k as usize], layout.part_path(part_config, &item.dst)),
+            None => (&mut changes.maps, layout.map_path(&item.dst)),
+        };
+        paths.insert(key.name.clone(), text(path)?);
     }
-    if layout.parts != Parts::Local && part_config == config.file {
+    if layout.parts == Parts::Shared && part_config == config.file {
         if config.says(&changes) {
             return Ok(None);
         }
