@@ -77,15 +77,7 @@ fn host(line: &Line, names: &HashMap<&str, Resolved>, options: &Options<'_>) -> 
 
 fn address(place: &str, word: &str, names: &HashMap<&str, Resolved>, resolve: bool) -> Result<Ipv4Addr, Fault> {
     if let Ok(ip) = word.parse::<Ipv4Addr>() {
-        return match () {
-            () if ip.is_unspecified() => {
-                Err(Fault::data(place, "0.0.0.0 is no host's address").fix("write the address of the card that the other hosts reach"))
-            }
-            () if ip.is_broadcast() || ip.is_multicast() => {
-                Err(Fault::data(place, format!("{ip} is no host's address")).fix("write the address of one machine"))
-            }
-            () => Ok(ip),
-        };
+        return one_machine(place, ip);
     }
     if word.trim_matches(['[', ']']).parse::<Ipv6Addr>().is_ok() {
         return Err(
@@ -107,13 +99,23 @@ fn address(place: &str, word: &str, names: &HashMap<&str, Resolved>, resolve: bo
                 let fault = Fault::data(place, format!("{word} resolves to {ip} here, which is every machine's own address"));
                 Err(fault.fix(format!("write its address in place of the name, or correct the line `{ip} {word}` of /etc/hosts (Debian writes 127.0.1.1 there)")))
             }
-            Some(ip) => Ok(*ip),
+            Some(ip) => one_machine(place, *ip),
             None => Err(Fault::data(place, format!("{word} has no IPv4 address")).fix("write the host's IPv4 address")),
         },
         Some(Err(error)) => {
             Err(Fault::unreachable(place, format!("{word}: {error}")).fix("correct the name, or write the host's IPv4 address"))
         }
         None => Err(Fault::unreachable(place, format!("{word} was not looked up"))),
+    }
+}
+
+/// An address that one machine can have.
+fn one_machine(place: &str, ip: Ipv4Addr) -> Result<Ipv4Addr, Fault> {
+    match ip.is_unspecified() || ip.is_broadcast() || ip.is_multicast() {
+        true => {
+            Err(Fault::data(place, format!("{ip} is no host's address")).fix("write the address of the card that the other hosts reach"))
+        }
+        false => Ok(ip),
     }
 }
 
@@ -247,12 +249,13 @@ mod tests {
             ("me", Ok(vec![Ipv4Addr::new(127, 0, 1, 1)])),
             ("also-me", Ok(vec![Ipv4Addr::new(127, 0, 1, 1), Ipv4Addr::new(10, 0, 0, 8)])),
             ("six", Ok(vec![])),
+            ("any", Ok(vec![Ipv4Addr::UNSPECIFIED])),
             ("gone", Err("no such host".into())),
         ];
         assert_eq!(check("n1 4000\n", 1, Some(known)), Ok(vec![(0, "10.0.0.7".into(), 4000, 1)]));
         assert_eq!(check("also-me\n", 1, Some(known)), Ok(vec![(0, "10.0.0.8".into(), 30050, 1)]));
-        let problems = check("me\nsix\ngone\n", 1, Some(known)).unwrap_err();
+        let problems = check("me\nsix\ngone\nany\n", 1, Some(known)).unwrap_err();
         assert!(problems[0].contains("me resolves to 127.0.1.1"), "{problems:?}");
-        assert_eq!(problems[1..], ["f:2: six has no IPv4 address", "f:3: gone: no such host"]);
+        assert_eq!(problems[1..], ["f:2: six has no IPv4 address", "f:3: gone: no such host", "f:4: 0.0.0.0 is no host's address"]);
     }
 }
