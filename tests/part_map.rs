@@ -63,6 +63,10 @@ fn each_part_goes_to_its_host_and_the_rest_to_all() {
         files(&folder, "--script-folder out/part0"),
         ["- /ws/ip_config.txt", "- /ws/part0/edge_feat.dgl", "- /ws/part0/graph.dgl", "- /ws/part0/node_feat.dgl"]
     );
+    // links: a config in another folder, a part on another disk, a file of it elsewhere
+    let links = "mkdir links disk && ln -s ../out/g.json links/ && mv out/part1 disk && ln -s ../disk/part1 out && mv out/part0/graph.dgl disk/g && ln -s ../../disk/g out/part0/graph.dgl";
+    assert_eq!(sh(&folder, links).status, 0);
+    assert_eq!(files(&folder, "--part-config links/g.json"), expected);
     // names elsewhere, and what the distributed pipeline leaves beside a part
     std::fs::copy(folder.join("out/part1/node_feat.dgl"), folder.join("out/part1/orig_nids.dgl")).unwrap();
     let got = files(&folder, "--part-config out/g.json --rel-data-path a/b --config-name /etc/dgl/h.json --ip-config conf/ip.txt");

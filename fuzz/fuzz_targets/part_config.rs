@@ -36,7 +36,7 @@ fuzz_target!(|data: &[u8]| {
                     if paths != Paths::Config {
                         assert_eq!(workspace.join(&text), dst, "as DGL 0.5 looks");
                     }
-                    written.folder().join(text)
+                    written.folders[0].join(text)
                 }
                 None => match &written.maps[usize::from(key.name == "edge_map")] {
                     part_map::maps::Map::Npy { path, .. } => workspace.join(path),

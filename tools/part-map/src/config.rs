@@ -34,6 +34,8 @@ pub struct PartConfig {
     pub place: String,
     /// The file itself, absolute.
     pub file: PathBuf,
+    /// Where its relative paths may lead from: the folder it lies in, and where it is a link, that of the file itself.
+    pub folders: Vec<PathBuf>,
     /// `graph_name`.
     pub graph_name: String,
     /// `num_parts`.
@@ -66,7 +68,10 @@ impl PartConfig {
         let mut text = Vec::new();
         // a byte too many is enough to refuse it
         std::fs::File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut text)).map_err(unreadable)?;
-        PartConfig::parse(&text, &place, std::path::absolute(path).map_err(unreadable)?)
+        let config = PartConfig::parse(&text, &place, std::path::absolute(path).map_err(unreadable)?)?;
+        let real = path.canonicalize().ok().and_then(|real| real.parent().map(Path::to_owned));
+        let other = real.filter(|real| !config.folders.contains(real));
+        Ok(PartConfig { folders: config.folders.into_iter().chain(other).collect(), ..config })
     }
 
     /// The same from its text.
@@ -91,12 +96,8 @@ impl PartConfig {
         if matches!(nodes, Map::Npy { .. }) != matches!(edges, Map::Npy { .. }) {
             return Err(not_one("one of node_map and edge_map is an .npy file, the other is not".to_owned()).report());
         }
-        Ok(PartConfig { place: place.to_owned(), file, graph_name, num_parts, maps: [nodes, edges], parts, fields })
-    }
-
-    /// The folder it lies in.
-    pub fn folder(&self) -> &Path {
-        self.file.parent().unwrap_or(Path::new("/"))
+        let folders = vec![file.parent().unwrap_or(Path::new("/")).to_owned()];
+        Ok(PartConfig { place: place.to_owned(), file, folders, graph_name, num_parts, maps: [nodes, edges], parts, fields })
     }
 
     /// Whether every part has a key.
@@ -163,7 +164,8 @@ fn problems_of(part: &Object) -> Vec<String> {
         problems.push(format!(" names no graph ({DGL_GRAPH} or {GRAPHBOLT_GRAPH})"));
     }
     problems.extend(FEATURES.iter().filter(|key| !part.contains_key(**key)).map(|key| format!(".{key} is missing")));
-    let no_paths = part.iter().filter(|(key, value)| is_known(key) && text(value).is_none());
+    let no_paths =
+        part.iter().filter(|(key, value)| is_known(key) && text(value).is_none_or(|path| Path::new(&path).file_name().is_none()));
     problems.extend(no_paths.map(|(key, value)| format!(".{key}: {value} is no path")));
     problems
 }
@@ -241,6 +243,10 @@ mod tests {
                 "part-0.node_feats: null is no path",
             ),
             (format!(r#"{{"graph_name":"g","num_parts":1,"part-0":{},{REST}}}"#, PART.replace("\"n\"", r#""\udcff""#)), "is no path"),
+            (
+                format!(r#"{{"graph_name":"g","num_parts":1,"part-0":{},{REST}}}"#, PART.replace("\"n\"", "\"\"")),
+                "part-0.node_feats: \"\" is no path",
+            ),
             (format!(r#"{{"graph_name":"g","num_parts":1,"part-0":{PART}}}"#), "num_nodes is missing"),
             (
                 format!(

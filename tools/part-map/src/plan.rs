@@ -216,15 +216,14 @@ pub fn wanted(config: &PartConfig, layout: &Layout) -> Vec<Wanted> {
 /// the folder was moved since (0.5, and .npy maps to 0.9, are written with absolute paths), at the end of its path beside the config.
 fn candidates(config: &PartConfig, path: &str) -> Vec<PathBuf> {
     let path = Path::new(path);
-    let mut found = vec![config.folder().join(path)];
+    let mut found: Vec<PathBuf> = config.folders.iter().map(|folder| folder.join(path)).collect();
     if path.is_relative() {
         found.extend(std::path::absolute(path));
     }
     let names: Vec<Component<'_>> = path.components().filter(|part| matches!(part, Component::Normal(_))).collect();
-    for count in [2, 1] {
-        if let Some(from) = names.len().checked_sub(count) {
-            found.push(config.folder().join(names[from..].iter().collect::<PathBuf>()));
-        }
+    for from in [2, 1].iter().filter_map(|count| names.len().checked_sub(*count)) {
+        let end: PathBuf = names[from..].iter().collect();
+        found.extend(config.folders.iter().map(|folder| folder.join(&end)));
     }
     found
 }
