@@ -250,10 +250,10 @@ pub fn share(items: &mut [Item], workspace: &Path, real_workspace: &Path) {
     for item in items {
         item.host = Some(0);
         let Source::Copied(here) = &item.source else { continue };
-        let below = here.path.strip_prefix(workspace).or(here.path.strip_prefix(real_workspace)).map(|below| workspace.join(below));
-        match below {
-            Ok(place) if item.key.is_some() || place == item.dst => (item.dst, item.source) = (place, Source::InPlace),
-            _ => {}
+        let below = here.path.strip_prefix(workspace).or(here.path.strip_prefix(real_workspace));
+        let Ok(place) = below.map(|below| workspace.join(below)) else { continue };
+        if ["partition", "map"].contains(&item.kind) || place == item.dst {
+            (item.dst, item.source) = (place, Source::InPlace);
         }
     }
 }
@@ -468,10 +468,11 @@ mod tests {
     fn a_shared_workspace_gets_each_file_once() {
         let script = |dst: &str, src: &str| item(None, dst, src);
         let table = [
-            // what the config names stays where it is below the workspace, whatever its place there; a script is where it must be, or copied
+            // what belongs to the graph stays where it is below the workspace, whatever its place there; a script is where it must be, or copied
             (keyed(1, "/ws/out/p1/g"), "/ws/out/p1/g", true),
             (keyed(1, "/mnt/real/out/g"), "/ws/out/g", true),
             (keyed(1, "/home/out/g"), "/ws/data/part1/g", false),
+            (Item { key: None, ..keyed(1, "/ws/out/p1/orig_nids.dgl") }, "/ws/out/p1/orig_nids.dgl", true),
             (script("/ws/code/a.py", "/ws/code/a.py"), "/ws/code/a.py", true),
             (script("/ws/code/a.py", "/ws/me/code/a.py"), "/ws/code/a.py", false),
         ];
