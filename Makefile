@@ -1,4 +1,4 @@
-# make build | check | test | test-versions | soak | demo | bench | install | uninstall | wheel | clean
+# make build | check | test | test-versions | soak | demo | bench | fuzz | install | uninstall | wheel | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe part-map part-push dgl-env dgl-spawn dgl-reap dgl-report
@@ -18,7 +18,7 @@ check:
 	shellcheck $(foreach script,$(SCRIPTS),tools/$(script)/$(script))
 	shellcheck -s sh common/src/remote/job.sh tools/*/src/*.sh tests/need.sh
 	shellcheck -s bash completions/dgl-tools.bash
-	shellcheck tests/cluster/cluster.sh tests/dgl/python.sh tests/dgl/version.sh tests/demo.sh tests/run.sh tests/soak.sh tests/bench/*.sh packaging/wheel.sh .ci/run
+	shellcheck tests/cluster/cluster.sh tests/dgl/python.sh tests/dgl/version.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/wheel.sh .ci/run
 	mandoc -T lint -W warning $(COMMANDS:%=man/%.1) man/dgl-tools.7
 
 need:
@@ -48,6 +48,10 @@ demo: need
 bench: build
 	tests/bench/planners.sh
 	tests/bench/spawn.sh
+
+# Ten minutes each.
+fuzz:
+	fuzz/run
 
 # BUILT=DIR installs tools that were built elsewhere.
 ifndef BUILT
@@ -83,4 +87,4 @@ wheel:
 clean:
 	cargo clean
 
-.PHONY: build check need need-test test test-versions soak demo bench install uninstall wheel clean
+.PHONY: build check need need-test test test-versions soak demo bench fuzz install uninstall wheel clean

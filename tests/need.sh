@@ -37,6 +37,8 @@ if [ "${1:-}" = test ]; then
   need mandoc mandoc
   need tmux tmux
   need chromium chromium
+  need zsh zsh
+  need fish fish
 fi
 
 # With these the system's OpenSSL is used; without them it is built from source, which takes minutes and the whole of Perl.

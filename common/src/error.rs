@@ -98,7 +98,7 @@ impl Report {
 
     /// Writes it to stderr, in one piece: all stages of a pipeline write there at once.
     pub fn print(&self, tool: &str) {
-        let text = self.lines(tool).join("\n") + "\n";
+        let text: String = self.lines(tool).iter().map(|line| format!("{line}\n")).collect();
         eprint!("{text}");
     }
 

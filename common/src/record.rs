@@ -156,7 +156,9 @@ pub struct Graph {
     pub ip_config: String,
 }
 
-/// A file and where it goes.
+/// A file and where it goes. It was found here (`src`) or is made (`content`). With neither it must be there already, as the parts are
+/// that the distributed partitioning pipeline left on their hosts: part-push looks whether it is, and sends nothing. A `dst` that ends
+/// in `/` is an empty folder.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct FileCopy {
     /// 0..of-1.
@@ -183,7 +185,7 @@ pub struct FileCopy {
     /// The same where it is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dst_b64: Option<String>,
-    /// Its size.
+    /// Its size; 0 where it must be there already, which is not known here.
     pub bytes: u64,
     /// When it was last changed: seconds since 1970; not for one that is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -196,6 +198,11 @@ pub struct FileCopy {
 }
 
 impl FileCopy {
+    /// Whether it is an empty folder that is made.
+    pub fn is_folder(&self) -> Result<bool, Fault> {
+        Ok(self.destination()?.as_os_str().as_bytes().ends_with(b"/"))
+    }
+
     /// The file here, if it was found and not made.
     pub fn source(&self) -> Result<Option<PathBuf>, Fault> {
         path_of("src", &self.src, &self.src_b64)

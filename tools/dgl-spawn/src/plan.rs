@@ -71,7 +71,7 @@ pub fn script(job: &Job, host: &Host, processes: &[&Process]) -> Result<Vec<u8>,
     match job.preflight {
         true => preflight::checks(&mut text, host, processes)?,
         // two jobs of one name could not be told apart
-        false => text.line(["check_jobs | grep '^alive '"]),
+        false => text.line(["check_jobs | grep '^named '"]),
     }
     text.line([":", "\n}"]);
     for (id, process) in processes.iter().enumerate() {

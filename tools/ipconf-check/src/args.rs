@@ -14,6 +14,7 @@ use std::path::PathBuf;
   ipconf-check ip_config.txt
   ipconf-check --num-servers 4 ip_config.txt | host-probe
   scontrol show hostnames | ipconf-check --resolve -
+  ipconf-check --login logins.txt ip_config.txt      with lines such as: 10.0.0.1 node1.example.org
   ipconf-check --emit ip_config messy.txt > ip_config.txt"
 )]
 pub struct Args {
@@ -21,7 +22,7 @@ pub struct Args {
     pub file: Option<PathBuf>,
 
     /// The port of a host that has none
-    #[arg(long, default_value_t = 30050, value_name = "PORT")]
+    #[arg(long, default_value_t = 30050, value_parser = clap::value_parser!(u16).range(1..), value_name = "PORT")]
     pub default_port: u16,
 
     /// Graph servers a host: each needs a port of its own, from the host's port on
@@ -31,6 +32,10 @@ pub struct Args {
     /// Take host names too, and look up their IPv4 addresses
     #[arg(long)]
     pub resolve: bool,
+
+    /// Lines `HOST LOGIN`: the address or name to log in by, where it is not the one that DGL uses
+    #[arg(long, value_name = "FILE")]
+    pub login: Option<PathBuf>,
 
     /// What to print: records, or an ip_config that DGL can read
     #[arg(long, value_enum, default_value_t = Emit::Jsonl, value_name = "jsonl|ip_config", hide_possible_values = true)]

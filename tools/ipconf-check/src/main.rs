@@ -1,27 +1,30 @@
 //! Reads an ip_config file and prints a host record a line.
 
-mod args;
-mod plan;
-
-use args::{Args, Emit};
 use common::cli;
 use common::error::{Fault, Report};
 use common::exit::Exit;
 use common::jsonl;
+use ipconf_check::args::{Args, Emit};
+use ipconf_check::{login, plan, text};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Read};
 use std::net::{IpAddr, ToSocketAddrs};
+use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     cli::run("ipconf-check", |args: Args| {
         let (place, text) = read(args.file.as_deref())?;
-        let lines = plan::lines(&place, &text)?;
+        let lines = text::lines(&place, &text)?;
         let names = if args.resolve { resolve(plan::names(&lines)) } else { HashMap::new() };
         let options =
             plan::Options { place: &place, default_port: args.default_port, num_servers: args.num_servers, resolve: args.resolve };
-        let hosts = plan::plan(&lines, &names, &options)?;
+        let mut hosts = plan::plan(&lines, &names, &options)?;
+        if let Some(file) = &args.login {
+            let (place, text) = read(Some(file))?;
+            login::assign(&mut hosts, &place, &text::lines(&place, &text)?)?;
+        }
         jsonl::print(
             None,
             hosts.iter().map(|host| {
@@ -36,14 +39,16 @@ fn main() -> ExitCode {
 }
 
 /// The file's name for messages, and what is in it.
-fn read(file: Option<&std::path::Path>) -> Result<(String, Vec<u8>), Report> {
+fn read(file: Option<&Path>) -> Result<(String, Vec<u8>), Report> {
     let mut text = Vec::new();
     let named = file.filter(|file| *file != "-");
     let place = named.map_or("stdin".to_owned(), |file| file.display().to_string());
+    // a byte too many is enough to refuse it
+    let limit = text::MAX_BYTES + 1;
     let read = match named {
-        Some(file) => std::fs::File::open(file).and_then(|mut file| file.read_to_end(&mut text)),
+        Some(file) => std::fs::File::open(file).and_then(|file| file.take(limit).read_to_end(&mut text)),
         None if io::stdin().is_terminal() => return Err(Fault::usage("FILE", "name an ip_config file, or pipe one in").report()),
-        None => io::stdin().lock().read_to_end(&mut text),
+        None => io::stdin().lock().take(limit).read_to_end(&mut text),
     };
     read.map_err(|error| Fault::unreachable(&place, error.to_string()).report())?;
     Ok((place, text))

@@ -1,5 +1,6 @@
 //! From the text of an ip_config to host records, or to all that is wrong with it.
 
+use crate::text::{Line, MAX_FAULTS, at, is_name};
 use common::error::{Fault, Report};
 use common::record::{Host, IpAddr};
 use std::collections::HashMap;
@@ -7,13 +8,6 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// What looking up a name gave: its IPv4 addresses, or the resolver's words.
 pub type Resolved = Result<Vec<Ipv4Addr>, String>;
-
-/// A line that means something: its number, from 1, and its words.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Line {
-    number: u64,
-    words: Vec<String>,
-}
 
 /// What the command line says.
 pub struct Options<'a> {
@@ -27,39 +21,9 @@ pub struct Options<'a> {
     pub resolve: bool,
 }
 
-/// The lines that mean something. Tabs, several blanks, CRLF, a byte order mark, blank lines and comments are all right.
-pub fn lines(place: &str, text: &[u8]) -> Result<Vec<Line>, Report> {
-    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
-    let spaced: Vec<u8> = text.iter().map(|byte| if matches!(byte, b'\t' | b'\r') { b' ' } else { *byte }).collect();
-    let mut reader =
-        csv::ReaderBuilder::new().delimiter(b' ').has_headers(false).flexible(true).quoting(false).from_reader(spaced.as_slice());
-    let mut lines = Vec::new();
-    let mut report = Report::default();
-    for row in reader.byte_records() {
-        let row = row.map_err(|error| Fault::data(place, error.to_string()))?;
-        let number = row.position().map_or(0, csv::Position::line);
-        let words = row.iter().filter(|word| !word.is_empty()).take_while(|word| !word.starts_with(b"#"));
-        match words.map(|word| String::from_utf8(word.to_vec())).collect::<Result<Vec<_>, _>>() {
-            Ok(words) if words.is_empty() => {}
-            Ok(words) => lines.push(Line { number, words }),
-            Err(_) => report.push(
-                Fault::data(at(place, number), "is not UTF-8 text")
-                    .fix("save the file as plain text (UTF-16 is what some Windows editors write)"),
-            ),
-        }
-    }
-    report.check()?;
-    Ok(lines)
-}
-
 /// The words that must be looked up.
 pub fn names(lines: &[Line]) -> Vec<&str> {
     lines.iter().map(|line| line.words[0].as_str()).filter(|word| is_name(word)).collect()
-}
-
-fn is_name(word: &str) -> bool {
-    let plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c)) && !word.starts_with(['-', '.']);
-    plain && word.chars().any(|c| c.is_ascii_alphabetic())
 }
 
 /// A host record a line.
@@ -74,6 +38,9 @@ pub fn plan(lines: &[Line], names: &HashMap<&str, Resolved>, options: &Options<'
     let mut report = Report::default();
     let mut hosts = Vec::new();
     for (id, line) in (0..of).zip(lines) {
+        if report.0.len() >= MAX_FAULTS {
+            break;
+        }
         if let Some(host) = report.keep(host(line, names, options)) {
             hosts.push(Host { id, of, ..host });
         }
@@ -110,15 +77,7 @@ fn host(line: &Line, names: &HashMap<&str, Resolved>, options: &Options<'_>) -> 
 
 fn address(place: &str, word: &str, names: &HashMap<&str, Resolved>, resolve: bool) -> Result<Ipv4Addr, Fault> {
     if let Ok(ip) = word.parse::<Ipv4Addr>() {
-        return match () {
-            () if ip.is_unspecified() => {
-                Err(Fault::data(place, "0.0.0.0 is no host's address").fix("write the address of the card that the other hosts reach"))
-            }
-            () if ip.is_broadcast() || ip.is_multicast() => {
-                Err(Fault::data(place, format!("{ip} is no host's address")).fix("write the address of one machine"))
-            }
-            () => Ok(ip),
-        };
+        return one_machine(place, ip);
     }
     if word.trim_matches(['[', ']']).parse::<Ipv6Addr>().is_ok() {
         return Err(
@@ -135,18 +94,28 @@ fn address(place: &str, word: &str, names: &HashMap<&str, Resolved>, resolve: bo
         return Err(fault.fix("write its IPv4 address, or let --resolve look it up"));
     }
     match names.get(word) {
-        Some(Ok(ips)) => match ips.first() {
+        Some(Ok(ips)) => match ips.iter().find(|ip| !ip.is_loopback()).or(ips.first()) {
             Some(ip) if ip.is_loopback() && word != "localhost" => {
                 let fault = Fault::data(place, format!("{word} resolves to {ip} here, which is every machine's own address"));
                 Err(fault.fix(format!("write its address in place of the name, or correct the line `{ip} {word}` of /etc/hosts (Debian writes 127.0.1.1 there)")))
             }
-            Some(ip) => Ok(*ip),
+            Some(ip) => one_machine(place, *ip),
             None => Err(Fault::data(place, format!("{word} has no IPv4 address")).fix("write the host's IPv4 address")),
         },
         Some(Err(error)) => {
             Err(Fault::unreachable(place, format!("{word}: {error}")).fix("correct the name, or write the host's IPv4 address"))
         }
         None => Err(Fault::unreachable(place, format!("{word} was not looked up"))),
+    }
+}
+
+/// An address that one machine can have.
+fn one_machine(place: &str, ip: Ipv4Addr) -> Result<Ipv4Addr, Fault> {
+    match ip.is_unspecified() || ip.is_broadcast() || ip.is_multicast() {
+        true => {
+            Err(Fault::data(place, format!("{ip} is no host's address")).fix("write the address of the card that the other hosts reach"))
+        }
+        false => Ok(ip),
     }
 }
 
@@ -176,13 +145,10 @@ fn together(place: &str, hosts: &[Host]) -> Report {
     report
 }
 
-fn at(place: &str, number: u64) -> String {
-    format!("{place}:{number}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::lines;
 
     fn hosts(text: &str) -> Result<Vec<(u32, String, u16, u64)>, Vec<String>> {
         check(text, 1, None)
@@ -211,6 +177,10 @@ mod tests {
             ("10.0.0.1\t30050\r\n10.0.0.2  \t 30051 \r\n", two(1, 2)),
             ("\u{feff}10.0.0.1\n\n  \n10.0.0.2 30051\n\n", two(1, 4)),
             ("# two hosts\n  10.0.0.1 # the first\n10.0.0.2 30051 #x\n", two(2, 3)),
+            ("10.0.0.1\r10.0.0.2 30051\r", two(1, 2)),
+            ("10.0.0.1\r\n\r\n10.0.0.2 30051", two(1, 3)),
+            ("\u{a0}10.0.0.1\u{a0}30050\u{2003}\n10.0.0.2\u{a0}30051\n", two(1, 2)),
+            ("10.0.0.1\t\t# a tab before\n\t10.0.0.2\u{b}30051\u{c}\n", two(1, 2)),
         ];
         for (text, expected) in table {
             assert_eq!(hosts(text), expected, "{text:?}");
@@ -219,7 +189,7 @@ mod tests {
 
     #[test]
     fn all_that_is_wrong_is_said_at_once() {
-        let table: [(&str, &[&str]); 14] = [
+        let table: [(&str, &[&str]); 20] = [
             ("", &["f: names no host"]),
             ("# nothing\n\n", &["f: names no host"]),
             ("10.0.0.1\nnode2\n", &["f:2: node2 is a name"]),
@@ -237,6 +207,12 @@ mod tests {
             ("0.0.0.0\n", &["f:1: 0.0.0.0 is no host's address"]),
             ("10.0.0.1 x y\n", &["f:1: \"x\" is not a port", "f:1: a third column: \"y\""]),
             ("-oProxyCommand=x\n", &["f:1: \"-oProxyCommand=x\" is not an IPv4 address"]),
+            ("10.0.0.1\u{200b}\n", &["f:1: \"10.0.0.1\\u{200b}\" is not an IPv4 address"]),
+            ("[fe80::1]\n::ffff:10.0.0.1\n", &["f:1: [fe80::1] is an IPv6", "f:2: ::ffff:10.0.0.1 is an IPv6"]),
+            ("255.255.255.255\n224.0.0.1\n", &["f:1: 255.255.255.255 is no host's", "f:2: 224.0.0.1 is no host's"]),
+            ("1\x000\x00.\x00", &["f: is UTF-16 or no text at all"]),
+            ("10.0.0.1, 10.0.0.2\n", &["f:1: \"10.0.0.1,\" is not an IPv4 address", "f:1: \"10.0.0.2\" is not a port"]),
+            ("node1:30050\n", &["f:1: \"node1:30050\" is not an IPv4 address"]),
         ];
         for (text, expected) in table {
             let got = hosts(text).expect_err(text);
@@ -245,7 +221,14 @@ mod tests {
                 assert!(got.starts_with(expected), "{text:?}: {got} does not begin with {expected}");
             }
         }
-        assert!(lines("f", b"10.0.0.1\n\xff\xfe1\n").is_err());
+        for text in [&b"10.0.0.1\n\xff\xfe1\n"[..], b"\xff\xfe1\x000\x00", b"\xfe\xff\x001", &[b'1'; 5000]] {
+            assert!(lines("f", text).is_err());
+        }
+        let got = lines("f", "10.0.0\n".repeat(40_000).as_bytes()).and_then(|lines| {
+            let options = Options { place: "f", default_port: 1, num_servers: 1, resolve: false };
+            plan(&lines, &HashMap::new(), &options)
+        });
+        assert_eq!(got.expect_err("40,000 wrong lines").0.len(), MAX_FAULTS);
     }
 
     #[test]
@@ -264,12 +247,15 @@ mod tests {
         let known: &[(&str, Resolved)] = &[
             ("n1", Ok(vec![Ipv4Addr::new(10, 0, 0, 7)])),
             ("me", Ok(vec![Ipv4Addr::new(127, 0, 1, 1)])),
+            ("also-me", Ok(vec![Ipv4Addr::new(127, 0, 1, 1), Ipv4Addr::new(10, 0, 0, 8)])),
             ("six", Ok(vec![])),
+            ("any", Ok(vec![Ipv4Addr::UNSPECIFIED])),
             ("gone", Err("no such host".into())),
         ];
         assert_eq!(check("n1 4000\n", 1, Some(known)), Ok(vec![(0, "10.0.0.7".into(), 4000, 1)]));
-        let problems = check("me\nsix\ngone\n", 1, Some(known)).unwrap_err();
+        assert_eq!(check("also-me\n", 1, Some(known)), Ok(vec![(0, "10.0.0.8".into(), 30050, 1)]));
+        let problems = check("me\nsix\ngone\nany\n", 1, Some(known)).unwrap_err();
         assert!(problems[0].contains("me resolves to 127.0.1.1"), "{problems:?}");
-        assert_eq!(problems[1..], ["f:2: six has no IPv4 address", "f:3: gone: no such host"]);
+        assert_eq!(problems[1..], ["f:2: six has no IPv4 address", "f:3: gone: no such host", "f:4: 0.0.0.0 is no host's address"]);
     }
 }

@@ -13,27 +13,39 @@ use std::path::PathBuf;
   ipconf-check ip_config.txt |
     part-map --part-config out/g.json --workspace /data/job --script-folder code |
     part-push
+  … | part-map --workspace /data/job --script-folder code        scripts alone
+  … | part-map --part-config /nfs/job/data/g.json --workspace /nfs/job --parts shared
+  … | part-map --part-config out/metadata.json --workspace /data/job \\
+        --rel-data-path out --parts remote
   … | part-map --part-config out/g.json --workspace /data/job |
-    jq -r 'select(.type==\"file\") | \"\\(.host) \\(.dst)\"'"
+        jq -r 'select(.type==\"file\") | \"\\(.host) \\(.dst)\"'"
 )]
 pub struct Args {
     /// The partition config that DGL wrote [without it: scripts only]
     #[arg(long, value_name = "FILE")]
     pub part_config: Option<PathBuf>,
 
-    /// The folder of the job on every host, absolute
+    /// The folder of the job on every host: absolute, or '~/…' behind host-probe
     #[arg(long, value_name = "DIR")]
     pub workspace: PathBuf,
 
-    /// Where the partitions go, relative to the workspace
+    /// Where the parts are: here; on their hosts already, part K on host K; or in a workspace that all hosts share (NFS)
+    #[arg(long, value_enum, default_value_t = Parts::Local, value_name = "local|remote|shared", hide_possible_values = true)]
+    pub parts: Parts,
+
+    /// Which form of a part's graph to copy [auto: what is there]
+    #[arg(long, value_enum, default_value_t = GraphForm::Auto, value_name = "auto|dgl|graphbolt|both", hide_possible_values = true)]
+    pub graph: GraphForm,
+
+    /// Where the partitions go, relative to the workspace; with --parts remote, where they are
     #[arg(long, default_value = "data", value_name = "DIR")]
     pub rel_data_path: PathBuf,
 
-    /// The partition config's name on the hosts [default: GRAPH_NAME.json]
+    /// The partition config's name on the hosts, or its absolute path [default: GRAPH_NAME.json]
     #[arg(long, hide_short_help = true, value_name = "NAME")]
-    pub config_name: Option<String>,
+    pub config_name: Option<PathBuf>,
 
-    /// The name that ip_config gets in the workspace; it is written afresh from the host records
+    /// The name that ip_config gets in the workspace, or its absolute path; it is written afresh from the host records
     #[arg(long, hide_short_help = true, default_value = "ip_config.txt", value_name = "NAME")]
     pub ip_config: PathBuf,
 
@@ -41,13 +53,17 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub script_folder: Vec<PathBuf>,
 
-    /// One more file or folder for every host; DST is relative to the workspace
+    /// One more file or folder for every host; DST is relative to the workspace, or absolute
     #[arg(long, value_name = "SRC[:DST]")]
     pub extra: Vec<String>,
 
     /// Leave out what matches, in script folders and extras: *.log, runs/**
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<String>,
+
+    /// Take what matches all the same: .git, __pycache__, *.pyc and .venv are left out otherwise
+    #[arg(long, value_name = "GLOB")]
+    pub include: Vec<String>,
 
     /// How the config names its files: 'config' for DGL 0.6 on, 'workspace' and 'absolute' for all versions
     #[arg(long, value_enum, default_value_t = Paths::Config, value_name = "config|workspace|absolute", hide_possible_values = true)]
@@ -64,4 +80,28 @@ pub enum Paths {
     Workspace,
     /// All paths absolute.
     Absolute,
+}
+
+/// Where the parts are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Parts {
+    /// On this machine: part K is copied to host K.
+    Local,
+    /// Part K is on host K already, where the distributed partitioning pipeline left it.
+    Remote,
+    /// In the workspace, which all hosts share, or copied there once.
+    Shared,
+}
+
+/// Which form of a part's graph to copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GraphForm {
+    /// What there is.
+    Auto,
+    /// DGL's own.
+    Dgl,
+    /// Graphbolt's.
+    Graphbolt,
+    /// Both; the script chooses.
+    Both,
 }

@@ -1,89 +1,134 @@
 //! The partition config, as the versions of DGL write it. What is not understood here is kept as it stands, numbers included.
 
+use crate::maps::{self, KEYS, Map};
 use common::error::{Fault, Report};
 use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// A JSON object whose values stay as they were written.
 pub type Object = IndexMap<String, Box<RawValue>>;
 
-/// Keys of a part that are files of the partition (DGL 0.5 to 2.4). A part has one of the graphs and both features.
-pub const GRAPHS: [&str; 2] = ["part_graph", "part_graph_graphbolt"];
+/// A part's graph as DGL's own sampling wants it.
+pub const DGL_GRAPH: &str = "part_graph";
+/// A part's graph as graphbolt wants it, from DGL 2.1 on. A part has one of the two forms, or both.
+pub const GRAPHBOLT_GRAPH: &str = "part_graph_graphbolt";
+/// A part's features: it has both files, whether there is something in them or not.
 pub const FEATURES: [&str; 2] = ["node_feats", "edge_feats"];
-/// Keys that are .npy files where DGL did not reshuffle (0.5 to 0.9).
-pub const MAPS: [&str; 2] = ["node_map", "edge_map"];
+
+/// As many as hosts of the largest job that is thinkable.
+const MAX_PARTS: u32 = 1 << 20;
+/// The config travels in a record of at most 64 MiB, in which a quote takes two bytes. 10,000 partitions with 40 types need 10 MB.
+pub const MAX_BYTES: u64 = 32 << 20;
+/// Missing parts beyond these tell nothing new.
+const MAX_FAULTS: usize = 100;
+
+const AGAIN: &str = "partition the graph again: the config is not whole";
 
 /// A partition config that was read.
 #[derive(Debug)]
 pub struct PartConfig {
     /// Its name, for messages.
     pub place: String,
-    /// The folder it lies in.
-    pub folder: PathBuf,
+    /// The file itself, absolute.
+    pub file: PathBuf,
+    /// Where its relative paths may lead from: the folder it lies in, and where it is a link, that of the file itself.
+    pub folders: Vec<PathBuf>,
     /// `graph_name`.
     pub graph_name: String,
     /// `num_parts`.
     pub num_parts: u32,
+    /// `node_map` and `edge_map`.
+    pub maps: [Map; 2],
     /// `part-0` and so on.
     pub parts: Vec<Object>,
     fields: Object,
+}
+
+/// What a rewritten config says in another way.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// New paths of the maps, by key.
+    pub maps: IndexMap<String, String>,
+    /// New paths by part and key.
+    pub parts: Vec<IndexMap<String, String>>,
+    /// A key that parts have no more.
+    pub dropped: Option<&'static str>,
 }
 
 impl PartConfig {
     /// Reads it and checks that it is one.
     pub fn read(path: &Path) -> Result<PartConfig, Report> {
         let place = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|error| {
+        let unreadable = |error: std::io::Error| {
             Fault::unreachable(&place, error.to_string()).fix("name the JSON file that partition_graph wrote, such as out/GRAPH_NAME.json")
-        })?;
-        let absolute = std::path::absolute(path).map_err(|error| Fault::unreachable(&place, error.to_string()))?;
-        let folder = absolute.parent().map(Path::to_owned).unwrap_or_default();
-        PartConfig::parse(&text, &place, folder)
+        };
+        let mut text = Vec::new();
+        // a byte too many is enough to refuse it
+        std::fs::File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut text)).map_err(unreadable)?;
+        let config = PartConfig::parse(&text, &place, std::path::absolute(path).map_err(unreadable)?)?;
+        let real = path.canonicalize().ok().and_then(|real| real.parent().map(Path::to_owned));
+        let other = real.filter(|real| !config.folders.contains(real));
+        Ok(PartConfig { folders: config.folders.into_iter().chain(other).collect(), ..config })
     }
 
-    fn parse(text: &str, place: &str, folder: PathBuf) -> Result<PartConfig, Report> {
+    /// The same from its text.
+    pub fn parse(text: &[u8], place: &str, file: PathBuf) -> Result<PartConfig, Report> {
         let not_one = |problem: String| Fault::data(place, problem).fix("name the JSON file that partition_graph wrote");
-        let fields: Object = serde_json::from_str(text).map_err(|error| not_one(format!("not a partition config: {error}")))?;
+        if text.len() as u64 > MAX_BYTES {
+            return Err(not_one(format!("more than {MAX_BYTES} bytes")).report());
+        }
+        let fields: Object = serde_json::from_slice(text).map_err(|error| not_one(format!("not a partition config: {error}")))?;
         let graph_name: String = field(&fields, "graph_name").map_err(&not_one)?;
         let num_parts: u32 = field(&fields, "num_parts").map_err(&not_one)?;
+        if num_parts == 0 || num_parts > MAX_PARTS {
+            return Err(not_one(format!("num_parts is {num_parts}")).report());
+        }
         if graph_name.is_empty() || graph_name.contains(['/', '\0']) {
             return Err(Fault::data(place, format!("graph_name {graph_name:?} cannot be a file's name")).report());
         }
-        let mut report = Report::default();
-        let mut parts = Vec::new();
-        for k in 0..num_parts.min(MAX_PARTS) {
-            match field(&fields, &format!("part-{k}")) {
-                Ok(part) => parts.push(part),
-                Err(problem) => report.push(Fault::data(place, problem).fix("partition the graph again: the config is not whole")),
-            }
+        let (parts, problems) = parts(&fields, num_parts);
+        let mut report = Report(problems.into_iter().map(|problem| Fault::data(place, problem).fix(AGAIN)).collect());
+        let maps = KEYS.map(|keys| report.keep(maps::check(place, &fields, keys, num_parts)));
+        let ([Some(nodes), Some(edges)], true) = (maps, report.0.is_empty()) else { return Err(report) };
+        if matches!(nodes, Map::Npy { .. }) != matches!(edges, Map::Npy { .. }) {
+            return Err(not_one("one of node_map and edge_map is an .npy file, the other is not".to_owned()).report());
         }
-        if num_parts == 0 || num_parts > MAX_PARTS {
-            report.push(not_one(format!("num_parts is {num_parts}")));
-        }
-        report.check()?;
-        Ok(PartConfig { place: place.to_owned(), folder, graph_name, num_parts, parts, fields })
+        let folders = vec![file.parent().unwrap_or(Path::new("/")).to_owned()];
+        Ok(PartConfig { place: place.to_owned(), file, folders, graph_name, num_parts, maps: [nodes, edges], parts, fields })
     }
 
-    /// The value of a top-level key, where it is text.
-    pub fn text(&self, key: &str) -> Option<String> {
-        self.fields.get(key).and_then(|value| text(value))
+    /// Whether every part has a key.
+    pub fn all_have(&self, key: &str) -> bool {
+        self.parts.iter().all(|part| part.contains_key(key))
     }
 
-    /// The config with other paths: those of the parts by part and key, those of the maps by key.
-    pub fn rewritten(&self, parts: &[IndexMap<String, String>], maps: &IndexMap<String, String>) -> Result<String, Fault> {
+    /// Whether it says in its own words already what the changes would say.
+    pub fn says(&self, changes: &Changes) -> bool {
+        let same = |object: &Object, key: &str, path: &str| object.get(key).and_then(|value| text(value)).as_deref() == Some(path);
+        let maps = changes.maps.iter().all(|(key, path)| same(&self.fields, key, path));
+        let one = |(part, paths): (&Object, &IndexMap<String, String>)| paths.iter().all(|(key, path)| same(part, key, path));
+        maps && self.parts.iter().zip(&changes.parts).all(one)
+    }
+
+    /// The config with other paths.
+    pub fn rewritten(&self, changes: &Changes) -> Result<String, Fault> {
         let failed = |error: serde_json::Error| Fault::data(&self.place, error.to_string());
-        let mut fields = self.fields.clone();
-        for (key, path) in maps {
-            fields.insert(key.clone(), serde_json::value::to_raw_value(path).map_err(failed)?);
+        let raw = |path: &String| serde_json::value::to_raw_value(path).map_err(failed);
+        let mut fields: IndexMap<&str, Box<RawValue>> = self.fields.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
+        for (key, path) in &changes.maps {
+            fields.insert(key.as_str(), raw(path)?);
         }
-        for (k, (part, paths)) in self.parts.iter().zip(parts).enumerate() {
+        let numbered: Vec<String> = (0..self.parts.len()).map(|k| format!("part-{k}")).collect();
+        for ((name, part), paths) in numbered.iter().zip(&self.parts).zip(&changes.parts) {
             let mut part = part.clone();
             for (key, path) in paths {
-                part.insert(key.clone(), serde_json::value::to_raw_value(path).map_err(failed)?);
+                part.insert(key.clone(), raw(path)?);
             }
-            fields.insert(format!("part-{k}"), serde_json::value::to_raw_value(&part).map_err(failed)?);
+            changes.dropped.map(|key| part.shift_remove(key));
+            fields.insert(name, serde_json::value::to_raw_value(&part).map_err(failed)?);
         }
         let mut text = String::from("{\n");
         for (at, (key, value)) in fields.iter().enumerate() {
@@ -94,8 +139,41 @@ impl PartConfig {
     }
 }
 
-/// As many as hosts of the largest job that is thinkable.
-const MAX_PARTS: u32 = 1 << 20;
+/// The parts, and what is wrong with them.
+fn parts(fields: &Object, num_parts: u32) -> (Vec<Object>, Vec<String>) {
+    let mut parts = Vec::new();
+    let mut problems = Vec::new();
+    for k in 0..num_parts {
+        match field::<Object>(fields, &format!("part-{k}")) {
+            Ok(part) => {
+                problems.extend(problems_of(&part).into_iter().map(|problem| format!("part-{k}{problem}")));
+                parts.push(part);
+            }
+            Err(problem) => problems.push(problem),
+        }
+        if problems.len() >= MAX_FAULTS {
+            break;
+        }
+    }
+    (parts, problems)
+}
+
+fn problems_of(part: &Object) -> Vec<String> {
+    let mut problems = Vec::new();
+    if !part.contains_key(DGL_GRAPH) && !part.contains_key(GRAPHBOLT_GRAPH) {
+        problems.push(format!(" names no graph ({DGL_GRAPH} or {GRAPHBOLT_GRAPH})"));
+    }
+    problems.extend(FEATURES.iter().filter(|key| !part.contains_key(**key)).map(|key| format!(".{key} is missing")));
+    let no_paths =
+        part.iter().filter(|(key, value)| is_known(key) && text(value).is_none_or(|path| Path::new(&path).file_name().is_none()));
+    problems.extend(no_paths.map(|(key, value)| format!(".{key}: {value} is no path")));
+    problems
+}
+
+/// Whether a key of a part is a file of the partition in DGL 0.5 to 2.4.
+pub fn is_known(key: &str) -> bool {
+    key == DGL_GRAPH || key == GRAPHBOLT_GRAPH || FEATURES.contains(&key)
+}
 
 /// The value, where it is text.
 pub fn text(value: &RawValue) -> Option<String> {
@@ -112,40 +190,75 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<PartConfig, String> {
-        PartConfig::parse(text, "g.json", PathBuf::from("/d")).map_err(|report| report.0[0].to_string())
+        PartConfig::parse(text.as_bytes(), "g.json", PathBuf::from("/d/g.json")).map_err(|report| report.0[0].to_string())
     }
 
     #[test]
     fn what_is_not_understood_stays() {
-        let text = r#"{"graph_name":"g","num_parts":1,"node_map":"/x/node_map.npy","halo_hops":1.0,"big":12345678901234567890123,
-            "part-0":{"part_graph":"a","future":1e400}}"#;
+        let text = r#"{"graph_name":"g","num_parts":1,"num_nodes":1,"num_edges":2,"node_map":"/x/n.npy","edge_map":"/x/e.npy","halo_hops":1.0,
+            "big":12345678901234567890123,"part-0":{"part_graph":"a","part_graph_graphbolt":"b","node_feats":"n","edge_feats":"e","future":1e400}}"#;
         let config = parse(text).unwrap();
-        let parts = [IndexMap::from([("part_graph".to_owned(), "b c".to_owned())])];
-        let maps = IndexMap::from([("node_map".to_owned(), "data/n.npy".to_owned())]);
-        let written = config.rewritten(&parts, &maps).unwrap();
+        let changes = Changes {
+            parts: vec![IndexMap::from([(DGL_GRAPH.to_owned(), "b \"c\"".to_owned())])],
+            maps: IndexMap::from([("node_map".to_owned(), "data/n.npy".to_owned())]),
+            dropped: Some(GRAPHBOLT_GRAPH),
+        };
+        assert!(!config.says(&changes));
+        let written = config.rewritten(&changes).unwrap();
         assert_eq!(
             written,
-            "{\n    \"graph_name\": \"g\",\n    \"num_parts\": 1,\n    \"node_map\": \"data/n.npy\",\n    \"halo_hops\": 1.0,\n    \
-             \"big\": 12345678901234567890123,\n    \"part-0\": {\"part_graph\":\"b c\",\"future\":1e400}\n}\n"
+            "{\n    \"graph_name\": \"g\",\n    \"num_parts\": 1,\n    \"num_nodes\": 1,\n    \"num_edges\": 2,\n    \"node_map\": \"data/n.npy\",\n    \
+             \"edge_map\": \"/x/e.npy\",\n    \"halo_hops\": 1.0,\n    \"big\": 12345678901234567890123,\n    \
+             \"part-0\": {\"part_graph\":\"b \\\"c\\\"\",\"node_feats\":\"n\",\"edge_feats\":\"e\",\"future\":1e400}\n}\n"
         );
+        assert!(parse(&written).unwrap().says(&changes));
     }
 
     #[test]
     fn what_is_no_config_is_refused() {
+        const REST: &str = r#""num_nodes":1,"num_edges":1,"node_map":[1],"edge_map":[1]"#;
+        const PART: &str = r#"{"part_graph":"g","node_feats":"n","edge_feats":"e"}"#;
         let table = [
-            ("", "not a partition config"),
-            ("[]", "not a partition config"),
-            ("{}", "graph_name is missing"),
-            (r#"{"graph_name":"g"}"#, "num_parts is missing"),
-            (r#"{"graph_name":"g","num_parts":-1}"#, "num_parts: "),
-            (r#"{"graph_name":"../g","num_parts":1,"part-0":{}}"#, "cannot be a file's name"),
-            (r#"{"graph_name":"g","num_parts":0}"#, "num_parts is 0"),
-            (r#"{"graph_name":"g","num_parts":4000000000}"#, "part-0 is missing"),
-            (r#"{"graph_name":"g","num_parts":2,"part-0":{}}"#, "part-1 is missing"),
+            ("".to_owned(), "not a partition config"),
+            ("[]".to_owned(), "not a partition config"),
+            ("[".repeat(100_000), "not a partition config"),
+            ("{}".to_owned(), "graph_name is missing"),
+            (r#"{"graph_name":"g"}"#.to_owned(), "num_parts is missing"),
+            (r#"{"graph_name":"g","num_parts":-1}"#.to_owned(), "num_parts: "),
+            (format!(r#"{{"graph_name":"../g","num_parts":1,"part-0":{PART},{REST}}}"#), "cannot be a file's name"),
+            (r#"{"graph_name":"g","num_parts":0}"#.to_owned(), "num_parts is 0"),
+            (r#"{"graph_name":"g","num_parts":4000000000}"#.to_owned(), "num_parts is 4000000000"),
+            (r#"{"graph_name":"g","num_parts":1000000}"#.to_owned(), "part-0 is missing"),
+            (format!(r#"{{"graph_name":"g","num_parts":2,"part-0":{PART},{REST}}}"#), "part-1 is missing"),
+            (
+                format!(r#"{{"graph_name":"g","num_parts":1,"part-0":{{"node_feats":"n","edge_feats":"e"}},{REST}}}"#),
+                "part-0 names no graph",
+            ),
+            (
+                format!(r#"{{"graph_name":"g","num_parts":1,"part-0":{{"part_graph":"g","node_feats":"n"}},{REST}}}"#),
+                "part-0.edge_feats is missing",
+            ),
+            (
+                format!(r#"{{"graph_name":"g","num_parts":1,"part-0":{},{REST}}}"#, PART.replace("\"n\"", "null")),
+                "part-0.node_feats: null is no path",
+            ),
+            (format!(r#"{{"graph_name":"g","num_parts":1,"part-0":{},{REST}}}"#, PART.replace("\"n\"", r#""\udcff""#)), "is no path"),
+            (
+                format!(r#"{{"graph_name":"g","num_parts":1,"part-0":{},{REST}}}"#, PART.replace("\"n\"", "\"\"")),
+                "part-0.node_feats: \"\" is no path",
+            ),
+            (format!(r#"{{"graph_name":"g","num_parts":1,"part-0":{PART}}}"#), "num_nodes is missing"),
+            (
+                format!(
+                    r#"{{"graph_name":"g","num_parts":1,"part-0":{PART},{}}}"#,
+                    REST.replace("\"edge_map\":[1]", "\"edge_map\":\"e.npy\"")
+                ),
+                "the other is not",
+            ),
         ];
         for (text, problem) in table {
-            let got = parse(text).err().unwrap_or_default();
-            assert!(got.contains(problem), "{text}: {got}");
+            let got = parse(&text).err().unwrap_or_default();
+            assert!(got.contains(problem), "{}: {got}", &text[..text.len().min(200)]);
         }
     }
 }

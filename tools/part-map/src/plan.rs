@@ -1,120 +1,121 @@
 //! Which file goes where: from the config, the hosts and what was found on disk to records.
 
-use crate::args::{Args, Paths};
-use crate::config::{self, PartConfig};
+use crate::args::{GraphForm, Parts};
+use crate::config::{self, Changes, DGL_GRAPH, GRAPHBOLT_GRAPH, PartConfig};
+use crate::format::Format;
+use crate::layout::{Layout, Place};
+use crate::maps::{KEYS, Map};
 use common::error::{Fault, Report};
 use common::record::{FileCopy, Graph, Host, path_fields};
+use common::term;
 use indexmap::IndexMap;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
 
-/// Names on the hosts. `data` and `ip_config` are relative to the workspace.
-#[derive(Debug)]
-pub struct Layout {
-    pub workspace: PathBuf,
-    pub data: PathBuf,
-    pub ip_config: PathBuf,
-    pub config_name: Option<String>,
-    pub paths: Paths,
-}
-
-/// A file that the config names: where it may be here, and where it goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
-    pub host: Option<u32>,
-    pub kind: &'static str,
-    /// The first of these that is there.
-    pub candidates: Vec<PathBuf>,
-    /// Relative to the workspace.
-    pub dst: PathBuf,
-    /// Where the config names it: `part-2.part_graph`; a file that only lies beside is named by nothing.
-    pub key: String,
-    /// An error where it is not there.
-    pub required: bool,
-}
-
-/// A file that is there.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
-    pub wanted: Wanted,
-    pub src: PathBuf,
-    pub bytes: u64,
-    pub mtime_s: i64,
-    pub mtime_nsec: u32,
-    pub mode: u32,
-}
-
-/// The records.
-pub struct Plan {
-    pub graph: Option<Graph>,
-    pub files: Vec<FileCopy>,
-}
-
+/// Scripts beyond so much are data by mistake, more often than not: they go to every host.
+const MANY_BYTES: u64 = 100_000_000;
 /// What lies beside the parts where the distributed partitioning pipeline was asked for it, though no config names it.
 const BESIDE: [&str; 2] = ["orig_nids.dgl", "orig_eids.dgl"];
 
-impl Layout {
-    pub fn new(args: &Args) -> Result<Layout, Report> {
-        let mut report = Report::default();
-        if !args.workspace.is_absolute() || args.workspace.components().any(|part| part == Component::ParentDir) {
-            let fault = Fault::usage("--workspace", format!("{} is not an absolute path", args.workspace.display()));
-            report.push(fault.fix("it is the same folder on every host: begin it with / and leave .. out"));
-        }
-        if args.workspace.to_str().is_none() {
-            report.push(Fault::usage("--workspace", "must be UTF-8"));
-        }
-        let data = report.keep(relative("--rel-data-path", &args.rel_data_path).map_err(Report::from));
-        let ip_config = report.keep(relative("--ip-config", &args.ip_config).map_err(Report::from));
-        if args.config_name.as_ref().is_some_and(|name| name.contains('/') || name.is_empty()) {
-            report.push(Fault::usage("--config-name", "is a file's name, without a folder"));
-        }
-        report.check()?;
-        Ok(Layout {
-            workspace: args.workspace.components().collect(),
-            data: data.unwrap_or_default(),
-            ip_config: ip_config.unwrap_or_default(),
-            config_name: args.config_name.clone(),
-            paths: args.paths,
-        })
-    }
+/// Where the config names a file: `part-2.part_graph`, or `node_map`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    /// Of which part; none for a map.
+    pub part: Option<u32>,
+    /// The key.
+    pub name: String,
+}
 
-    /// The config's name, relative to the workspace.
-    fn config(&self, graph_name: &str) -> PathBuf {
-        let name = self.config_name.clone().unwrap_or_else(|| format!("{graph_name}.json"));
-        match self.paths {
-            Paths::Workspace => PathBuf::from(name),
-            Paths::Config | Paths::Absolute => self.data.join(name),
-        }
-    }
-
-    /// How the config names a part's file. DGL from 0.6 on looks relative to the config's folder, 0.5 in the working directory.
-    fn part_path(&self, dst: &Path) -> PathBuf {
-        match self.paths {
-            Paths::Config => dst.strip_prefix(&self.data).unwrap_or(dst).to_owned(),
-            Paths::Workspace => dst.to_owned(),
-            Paths::Absolute => self.workspace.join(dst),
-        }
-    }
-
-    /// How the config names an .npy map. Every version of DGL that has them looks in the working directory, the workspace.
-    fn map_path(&self, dst: &Path) -> PathBuf {
-        match self.paths {
-            Paths::Config | Paths::Workspace => dst.to_owned(),
-            Paths::Absolute => self.workspace.join(dst),
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.part {
+            Some(k) => write!(f, "part-{k}.{}", self.name),
+            None => f.write_str(&self.name),
         }
     }
 }
 
-/// A path below the workspace, without `.` in it.
-pub fn relative(option: &str, path: &Path) -> Result<PathBuf, Fault> {
-    let plain = |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
-    match path.components().all(|part| plain(&part)) && path.to_str().is_some() {
-        true => Ok(path.components().filter(|part| *part != Component::CurDir).collect()),
-        false => {
-            Err(Fault::usage(option, format!("{} does not stay below the workspace", path.display()))
-                .fix("give a relative path without .."))
-        }
+/// A file that the config names, or that lies beside one that it names: where it may be here, and where it goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// The host it goes to; none for all.
+    pub host: Option<u32>,
+    /// partition or map.
+    pub kind: &'static str,
+    /// Where it may be: the first of these that is there.
+    pub candidates: Vec<PathBuf>,
+    /// Where it goes, absolute.
+    pub dst: PathBuf,
+    /// None for a file that only lies beside.
+    pub key: Option<Key>,
+    /// It must be there.
+    pub required: bool,
+    /// What it must be.
+    pub format: Format,
+}
+
+impl Wanted {
+    /// Whether it goes from here to the hosts.
+    pub fn is_copied(&self, parts: Parts, dropped: Option<&str>) -> bool {
+        let asked = self.key.as_ref().is_none_or(|key| Some(key.name.as_str()) != dropped);
+        asked && (parts != Parts::Remote || self.kind == "map")
     }
+}
+
+/// A file as it is on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Here {
+    /// Its path, absolute.
+    pub path: PathBuf,
+    /// Its size.
+    pub bytes: u64,
+    /// When it was changed: seconds since 1970,
+    pub mtime_s: i64,
+    /// and nanoseconds.
+    pub mtime_nsec: u32,
+    /// Permission bits.
+    pub mode: u32,
+    /// Device and inode: who it is, whatever its name.
+    pub identity: (u64, u64),
+}
+
+/// Where what lies at a destination comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// It is copied.
+    Copied(Here),
+    /// An empty folder is made.
+    Folder,
+    /// It must be there already.
+    There,
+    /// It lies in the workspace that all hosts share.
+    InPlace,
+}
+
+/// What a host will have under a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item {
+    /// The host; none for all.
+    pub host: Option<u32>,
+    /// partition, map, script or extra.
+    pub kind: &'static str,
+    /// Absolute.
+    pub dst: PathBuf,
+    /// Where the config names it.
+    pub key: Option<Key>,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+/// The records, and what deserves a word.
+#[derive(Debug)]
+pub struct Plan {
+    /// The graph, where there is one.
+    pub graph: Option<Graph>,
+    /// The files.
+    pub files: Vec<FileCopy>,
+    /// For people.
+    pub warnings: Vec<String>,
 }
 
 /// DGL needs exactly as many hosts as partitions.
@@ -129,222 +130,369 @@ pub fn check_count(config: &PartConfig, hosts: &[Host]) -> Result<(), Report> {
     Err(fault.fix(format!("partition the graph into {} parts, or list {} hosts", hosts.len(), config.num_parts)).report())
 }
 
-/// The files that a config names.
-pub fn wanted(config: Option<&PartConfig>, layout: &Layout) -> Result<Vec<Wanted>, Report> {
-    let Some(config) = config else { return Ok(Vec::new()) };
-    let mut wanted = Vec::new();
+/// The form of the graph that is not asked for; the one that is must be there.
+pub fn dropped(config: &PartConfig, form: GraphForm) -> Result<Option<&'static str>, Report> {
+    let (keys, dropped): (&[&str], _) = match form {
+        GraphForm::Auto => (&[], None),
+        GraphForm::Dgl => (&[DGL_GRAPH], Some(GRAPHBOLT_GRAPH)),
+        GraphForm::Graphbolt => (&[GRAPHBOLT_GRAPH], Some(DGL_GRAPH)),
+        GraphForm::Both => (&[DGL_GRAPH, GRAPHBOLT_GRAPH], None),
+    };
     let mut report = Report::default();
-    for key in config::MAPS {
-        if let Some(path) = config.text(key) {
-            let dst = layout.data.join(format!("{key}.npy"));
+    for key in keys.iter().filter(|key| !config.all_have(key)) {
+        let fault = Fault::data(&config.place, format!("not every part has the {key} that --graph asks for"));
+        report.push(fault.fix(match *key {
+            DGL_GRAPH => "partition with use_graphbolt=False, or say --graph graphbolt",
+            _ => "convert it with dgl.distributed.dgl_partition_to_graphbolt (DGL 2.1 and later), or say --graph dgl",
+        }));
+    }
+    report.check().map(|()| dropped)
+}
+
+/// A word where nobody has said which of the two forms of the graph the script loads.
+pub fn both_forms(config: &PartConfig, form: GraphForm) -> Option<String> {
+    let both = form == GraphForm::Auto && config.all_have(DGL_GRAPH) && config.all_have(GRAPHBOLT_GRAPH);
+    both.then(|| {
+        let place = &config.place;
+        format!(
+            "{place}: has the graph in both forms\n  fix: say --graph dgl or --graph graphbolt, as the script loads it, or --graph both"
+        )
+    })
+}
+
+/// The files that a config names, and those beside them.
+pub fn wanted(config: &PartConfig, layout: &Layout) -> Vec<Wanted> {
+    let mut wanted = Vec::new();
+    for (keys, map) in KEYS.iter().zip(&config.maps) {
+        if let Map::Npy { path, ids } = map {
             wanted.push(Wanted {
                 host: None,
                 kind: "map",
-                candidates: candidates(config, &path),
-                dst,
-                key: key.to_owned(),
+                candidates: candidates(config, path),
+                dst: layout.data.join(format!("{}.npy", keys.map)),
+                key: Some(Key { part: None, name: keys.map.to_owned() }),
                 required: true,
+                format: Format::Npy(*ids),
             });
         }
     }
     for (k, part) in (0u32..).zip(&config.parts) {
-        if !config::GRAPHS.iter().any(|key| part.contains_key(*key)) {
-            let fault = Fault::data(&config.place, format!("part-{k} names no graph ({})", config::GRAPHS.join(" or ")));
-            report.push(fault.fix("partition the graph again: the config is not whole"));
-        }
-        let named = part.iter().filter_map(|(key, value)| Some((key, config::text(value)?)));
-        let mut folder = None;
-        for (key, path) in named {
-            let known = config::GRAPHS.contains(&key.as_str()) || config::FEATURES.contains(&key.as_str());
-            let Some(name) = Path::new(&path).file_name() else { continue };
+        let folder = layout.data.join(format!("part{k}"));
+        let mut beside = None;
+        for (name, path) in part {
+            let Some(path) = config::text(path) else { continue };
+            let Some(file) = Path::new(&path).file_name() else { continue };
             let candidates = candidates(config, &path);
-            if known {
-                folder = candidates[0].parent().map(Path::to_owned);
+            let required = config::is_known(name);
+            if required {
+                beside = candidates.first().and_then(|path| path.parent()).map(Path::to_owned);
             }
-            let dst = layout.data.join(format!("part{k}")).join(name);
-            wanted.push(Wanted { host: Some(k), kind: "partition", candidates, dst, key: format!("part-{k}.{key}"), required: known });
+            wanted.push(Wanted {
+                host: Some(k),
+                kind: "partition",
+                candidates,
+                dst: folder.join(file),
+                key: Some(Key { part: Some(k), name: name.clone() }),
+                required,
+                format: Format::of_key(name),
+            });
         }
-        for name in BESIDE {
-            let candidates = folder.iter().map(|folder| folder.join(name)).collect();
-            let dst = layout.data.join(format!("part{k}")).join(name);
-            wanted.push(Wanted { host: Some(k), kind: "partition", candidates, dst, key: String::new(), required: false });
-        }
+        wanted.extend(beside.iter().flat_map(|beside| {
+            BESIDE.map(|name| Wanted {
+                host: Some(k),
+                kind: "partition",
+                candidates: vec![beside.join(name)],
+                dst: folder.join(name),
+                key: None,
+                required: false,
+                format: Format::Tensors,
+            })
+        }));
     }
-    report.check()?;
-    Ok(wanted)
+    wanted
 }
 
 /// Where a file may be that the config names: as it stands, relative to the config's folder or else to the working directory; or, where
 /// the folder was moved since (0.5, and .npy maps to 0.9, are written with absolute paths), at the end of its path beside the config.
 fn candidates(config: &PartConfig, path: &str) -> Vec<PathBuf> {
     let path = Path::new(path);
-    let mut found = vec![config.folder.join(path)];
+    let mut found: Vec<PathBuf> = config.folders.iter().map(|folder| folder.join(path)).collect();
     if path.is_relative() {
         found.extend(std::path::absolute(path));
     }
     let names: Vec<Component<'_>> = path.components().filter(|part| matches!(part, Component::Normal(_))).collect();
-    for count in [2, 1] {
-        if let Some(from) = names.len().checked_sub(count) {
-            found.push(config.folder.join(names[from..].iter().collect::<PathBuf>()));
-        }
+    for from in [2, 1].iter().filter_map(|count| names.len().checked_sub(*count)) {
+        let end: PathBuf = names[from..].iter().collect();
+        found.extend(config.folders.iter().map(|folder| folder.join(&end)));
     }
     found
 }
 
-/// The records for what was found.
-pub fn plan(config: Option<&PartConfig>, hosts: &[Host], layout: &Layout, found: Vec<Found>) -> Result<Plan, Report> {
-    check_clashes(config, layout, &found)?;
+/// The parts that their hosts have already: they lie there as they lie beside their config, in the folder of the partitions.
+pub fn on_their_hosts(config: &PartConfig, layout: &Layout, dropped: Option<&str>) -> Result<Vec<Item>, Report> {
+    let mut report = Report::default();
+    let mut items = Vec::new();
+    let place = Place { option: "part_config", below: Some(&layout.data), hosts: &[] };
+    for (k, part) in (0u32..).zip(&config.parts) {
+        for (name, path) in part.iter().filter(|(name, _)| config::is_known(name) && Some(name.as_str()) != dropped) {
+            let key = Key { part: Some(k), name: name.clone() };
+            match place.path(Path::new(&config::text(path).unwrap_or_default())) {
+                Ok(dst) => items.push(Item { host: Some(k), kind: "partition", dst, key: Some(key), source: Source::There }),
+                Err(fault) => report.push(Fault::data(format!("{}: {key}", config.place), fault.problem)),
+            }
+        }
+    }
+    report.check().map(|()| items)
+}
+
+/// In a workspace that all hosts share: what lies below it stays where it is, all else is copied once.
+pub fn share(items: &mut [Item], workspace: &Path, real_workspace: &Path) {
+    for item in items {
+        item.host = Some(0);
+        let Source::Copied(here) = &item.source else { continue };
+        let below = here.path.strip_prefix(workspace).or(here.path.strip_prefix(real_workspace));
+        let Ok(place) = below.map(|below| workspace.join(below)) else { continue };
+        if ["partition", "map"].contains(&item.kind) || place == item.dst {
+            (item.dst, item.source) = (place, Source::InPlace);
+        }
+    }
+}
+
+/// The records for all of it.
+pub fn plan(
+    config: Option<&PartConfig>,
+    dropped: Option<&'static str>,
+    hosts: &[Host],
+    layout: &Layout,
+    items: Vec<Item>,
+) -> Result<Plan, Report> {
     let mut files = Vec::new();
+    let mut made = Vec::new();
     let ip_config: String = hosts.iter().map(|host| format!("{} {}\n", host.ip, host.port)).collect();
-    files.push(made("ip_config", ip_config, layout.workspace.join(&layout.ip_config)));
+    made.push(("ip_config", layout.ip_config.clone(), Some(ip_config)));
     let mut graph = None;
     if let Some(config) = config {
         let part_config = layout.config(&config.graph_name);
-        files.push(made("config", rewrite(config, layout, &found)?, layout.workspace.join(&part_config)));
+        made.push(("config", part_config.clone(), rewrite(config, dropped, layout, &part_config, &items)?));
         graph = Some(Graph {
             graph_name: config.graph_name.clone(),
             num_parts: config.num_parts,
             files: 0,
             workspace: layout.workspace.display().to_string(),
-            part_config: part_config.display().to_string(),
-            ip_config: layout.ip_config.display().to_string(),
+            part_config: layout.from_workspace(&part_config).display().to_string(),
+            ip_config: layout.from_workspace(&layout.ip_config).display().to_string(),
         });
     }
-    files.extend(found.into_iter().map(|found| {
-        let (src, src_b64) = path_fields(&found.src);
-        let (dst, dst_b64) = path_fields(&layout.workspace.join(&found.wanted.dst));
-        FileCopy {
-            host: found.wanted.host,
-            kind: found.wanted.kind.to_owned(),
-            src,
-            src_b64,
-            dst,
-            dst_b64,
-            bytes: found.bytes,
-            mtime_s: Some(found.mtime_s),
-            mtime_nsec: Some(found.mtime_nsec),
-            mode: found.mode,
-            ..FileCopy::default()
+    check_clashes(&made, &items)?;
+    let warnings = warnings(&items);
+    let once = (layout.parts == Parts::Shared).then_some(0);
+    for (kind, dst, content) in made {
+        if let Some(content) = content {
+            let file = FileCopy {
+                host: once,
+                kind: kind.to_owned(),
+                bytes: content.len() as u64,
+                content: Some(content),
+                mode: 0o644,
+                ..FileCopy::default()
+            };
+            files.push(to(&dst, file));
         }
-    }));
+    }
+    files.extend(items.into_iter().filter_map(record));
     let of = u32::try_from(files.len()).map_err(|_| Fault::data("files", "more than a stream can number"))?;
     for (id, file) in (0..of).zip(&mut files) {
         (file.id, file.of) = (id, of);
     }
     graph.iter_mut().for_each(|graph| graph.files = of);
-    Ok(Plan { graph, files })
+    Ok(Plan { graph, files, warnings })
 }
 
-fn made(kind: &str, content: String, dst: PathBuf) -> FileCopy {
-    let (dst, dst_b64) = path_fields(&dst);
-    FileCopy {
-        kind: kind.to_owned(),
-        bytes: content.len() as u64,
-        content: Some(content),
-        dst,
-        dst_b64,
-        mode: 0o644,
-        ..FileCopy::default()
-    }
-}
-
-fn rewrite(config: &PartConfig, layout: &Layout, found: &[Found]) -> Result<String, Report> {
-    let mut parts = vec![IndexMap::new(); config.parts.len()];
-    let mut maps = IndexMap::new();
-    let as_text = |path: PathBuf| path.to_str().map(str::to_owned).ok_or_else(|| Fault::data(path.display().to_string(), "must be UTF-8"));
-    for Found { wanted, .. } in found {
-        match (wanted.kind, wanted.key.split_once('.'), wanted.host) {
-            ("map", ..) => drop(maps.insert(wanted.key.clone(), as_text(layout.map_path(&wanted.dst))?)),
-            ("partition", Some((_, key)), Some(k)) => {
-                drop(parts[k as usize].insert(key.to_owned(), as_text(layout.part_path(&wanted.dst))?));
-            }
-            _ => {}
+fn record(item: Item) -> Option<FileCopy> {
+    let file = FileCopy { host: item.host, kind: item.kind.to_owned(), mode: 0o644, ..FileCopy::default() };
+    match item.source {
+        Source::InPlace => None,
+        Source::There => Some(to(&item.dst, file)),
+        Source::Folder => Some(to(&item.dst.join(""), FileCopy { mode: 0o755, ..file })),
+        Source::Copied(here) => {
+            let (src, src_b64) = path_fields(&here.path);
+            let (mtime_s, mtime_nsec) = (Some(here.mtime_s), Some(here.mtime_nsec));
+            Some(to(&item.dst, FileCopy { src, src_b64, bytes: here.bytes, mtime_s, mtime_nsec, mode: here.mode, ..file }))
         }
     }
-    Ok(config.rewritten(&parts, &maps)?)
 }
 
-/// Two sources for one destination would leave it to chance which one arrives.
-fn check_clashes(config: Option<&PartConfig>, layout: &Layout, found: &[Found]) -> Result<(), Report> {
+fn to(dst: &Path, file: FileCopy) -> FileCopy {
+    let (dst, dst_b64) = path_fields(dst);
+    FileCopy { dst, dst_b64, ..file }
+}
+
+/// The config for the hosts; none where it is there already, in a workspace that all share, and says what it must say.
+fn rewrite(
+    config: &PartConfig,
+    dropped: Option<&'static str>,
+    layout: &Layout,
+    part_config: &Path,
+    items: &[Item],
+) -> Result<Option<String>, Report> {
+    let mut changes = Changes { maps: IndexMap::new(), parts: vec![IndexMap::new(); config.parts.len()], dropped };
+    let text = |path: PathBuf| path.to_str().map(str::to_owned).ok_or_else(|| Fault::data(path.display().to_string(), "must be UTF-8"));
+    for (item, key) in items.iter().filter_map(|item| Some((item, item.key.as_ref()?))) {
+        let (paths, path) = match key.part {
+            Some(k) => (&mut changes.parts[k as usize], layout.part_path(part_config, &item.dst)),
+            None => (&mut changes.maps, layout.map_path(&item.dst)),
+        };
+        paths.insert(key.name.clone(), text(path)?);
+    }
+    if layout.parts == Parts::Shared && part_config == config.file {
+        if config.says(&changes) {
+            return Ok(None);
+        }
+        let fault = Fault::data(&config.place, "would be written over: it names its files in another way than the hosts need");
+        return Err(fault.fix("say --config-name NAME.json, to have another one beside it").report());
+    }
+    Ok(Some(config.rewritten(&changes)?))
+}
+
+/// Who takes a destination.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taker<'a> {
+    Made(&'a str),
+    File(&'a Path),
+}
+
+impl std::fmt::Display for Taker<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Taker::Made(kind) => write!(f, "the {kind} that is made here"),
+            Taker::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// Two sources for one destination would leave it to chance which one arrives; so would a file where another needs a folder.
+fn check_clashes(made: &[(&str, PathBuf, Option<String>)], items: &[Item]) -> Result<(), Report> {
     let mut report = Report::default();
-    let mut taken: HashMap<(&Path, Option<u32>), String> = HashMap::new();
-    let config_dst = config.map(|config| layout.config(&config.graph_name)).unwrap_or_default();
-    taken.insert((&layout.ip_config, None), "the ip_config that is made from the host records".to_owned());
-    if config.is_some() {
-        let made = "the partition config that is made".to_owned();
-        if let Some(other) = taken.insert((&config_dst, None), made) {
-            report.push(Fault::usage("--config-name", format!("{} is {other} too", config_dst.display())));
-        }
-    }
-    for Found { wanted, src, .. } in found {
-        let everywhere = (wanted.dst.as_path(), None);
-        let other = taken.get(&everywhere).cloned().or_else(|| taken.insert((&wanted.dst, wanted.host), src.display().to_string()));
-        if let Some(other) = other.filter(|other| *other != src.display().to_string()) {
-            let fault =
-                Fault::data(src.display().to_string(), format!("goes to {} as does {other}", layout.workspace.join(&wanted.dst).display()));
+    let mut taken: HashMap<(&Path, Option<u32>), Taker<'_>> = HashMap::new();
+    let made = made.iter().map(|(kind, dst, _)| (dst, None, Taker::Made(kind)));
+    let found = items.iter().filter(|item| item.source != Source::Folder).map(|item| match &item.source {
+        Source::Copied(here) => (&item.dst, item.host, Taker::File(&here.path)),
+        _ => (&item.dst, item.host, Taker::File(&item.dst)),
+    });
+    for (dst, host, taker) in made.chain(found) {
+        let everywhere = taken.get(&(dst.as_path(), None)).copied();
+        let other = everywhere.or_else(|| taken.insert((dst, host), taker)).filter(|other| *other != taker);
+        if let Some(other) = other {
+            let fault = Fault::data(taker.to_string(), format!("goes to {} as does {other}", dst.display()));
             report.push(fault.fix("rename one of them, or leave one out with --exclude"));
         }
     }
+    let files: HashMap<&Path, Taker<'_>> = taken.into_iter().map(|((dst, _), taker)| (dst, taker)).collect();
+    let folders: HashSet<&Path> = items.iter().filter_map(|item| item.dst.parent()).collect();
+    let above: HashSet<&Path> = folders.into_iter().flat_map(Path::ancestors).collect();
+    for (folder, taker) in above.into_iter().filter_map(|folder| Some((folder, files.get(folder)?))) {
+        let fault = Fault::data(taker.to_string(), format!("goes to {}, where other files need a folder", folder.display()));
+        report.push(fault.fix("rename one of them, or leave one out with --exclude"));
+    }
+    report.extend(named_twice(items));
     report.check()
+}
+
+/// One file under two keys of the config: two parts would be the same.
+fn named_twice(items: &[Item]) -> Report {
+    let mut report = Report::default();
+    let mut named: HashMap<&Path, &Key> = HashMap::new();
+    for item in items {
+        if let (Some(key), Source::Copied(Here { path, .. })) = (&item.key, &item.source)
+            && let Some(earlier) = named.insert(path, key)
+        {
+            let fault = Fault::data(key.to_string(), format!("is {earlier} too: {}", path.display()));
+            report.push(fault.fix("correct the path, or run partition_graph again"));
+        }
+    }
+    report
+}
+
+fn warnings(items: &[Item]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let scripts = items.iter().filter(|item| item.kind == "script" || item.kind == "extra");
+    let bytes = scripts.filter_map(|item| if let Source::Copied(here) = &item.source { Some(here.bytes) } else { None }).sum();
+    if bytes > MANY_BYTES {
+        warnings.push(format!(
+            "{} of scripts and extras go to every host\n  fix: leave out what they do not need with --exclude",
+            term::bytes(bytes)
+        ));
+    }
+    warnings
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn layout(paths: Paths) -> Layout {
-        Layout { workspace: "/ws".into(), data: "data".into(), ip_config: "ip_config.txt".into(), config_name: None, paths }
+    fn item(host: Option<u32>, dst: &str, src: &str) -> Item {
+        let here = Here { path: src.into(), bytes: 1, mtime_s: 0, mtime_nsec: 0, mode: 0o644, identity: (0, 0) };
+        Item { host, kind: "script", dst: dst.into(), key: None, source: Source::Copied(here) }
     }
 
-    #[test]
-    fn names_in_the_config_are_what_dgl_looks_for() {
-        let part = Path::new("data/part0/graph.dgl");
-        let map = Path::new("data/node_map.npy");
-        let table = [
-            // config, part file from the config's folder, map from the workspace
-            (Paths::Config, "data/g.json", "part0/graph.dgl", "data/node_map.npy"),
-            (Paths::Workspace, "g.json", "data/part0/graph.dgl", "data/node_map.npy"),
-            (Paths::Absolute, "data/g.json", "/ws/data/part0/graph.dgl", "/ws/data/node_map.npy"),
-        ];
-        for (paths, config, part_path, map_path) in table {
-            let layout = layout(paths);
-            assert_eq!(layout.config("g"), PathBuf::from(config));
-            assert_eq!(layout.part_path(part), PathBuf::from(part_path));
-            assert_eq!(layout.map_path(map), PathBuf::from(map_path));
-            // and DGL's own rules lead from there to the file: 0.6 on from the config's folder, 0.5 from the workspace
-            let ws = Path::new("/ws");
-            let folder = ws.join(config).parent().unwrap().to_owned();
-            assert_eq!(folder.join(part_path), ws.join(part));
-            assert_eq!(ws.join(map_path), ws.join(map));
-            if paths != Paths::Config {
-                assert_eq!(ws.join(part_path), ws.join(part), "0.5");
-            }
-        }
+    fn keyed(part: u32, src: &str) -> Item {
+        let key = Key { part: Some(part), name: "part_graph".to_owned() };
+        Item { kind: "partition", key: Some(key), ..item(Some(part), &format!("/ws/data/part{part}/g"), src) }
     }
 
     #[test]
     fn two_sources_for_one_destination() {
-        let found = |host, dst: &str, src: &str| Found {
-            wanted: Wanted { host, kind: "script", candidates: vec![], dst: dst.into(), key: String::new(), required: true },
-            src: src.into(),
-            bytes: 1,
-            mtime_s: 0,
-            mtime_nsec: 0,
-            mode: 0o644,
-        };
-        let clashes = |files: &[Found]| check_clashes(None, &layout(Paths::Config), files).err().map_or(0, |report| report.0.len());
-        assert_eq!(clashes(&[found(Some(0), "a", "/1"), found(Some(1), "a", "/2")]), 0, "different hosts");
-        assert_eq!(clashes(&[found(Some(0), "a", "/1"), found(Some(0), "a", "/2")]), 1);
-        assert_eq!(clashes(&[found(None, "a", "/1"), found(Some(0), "a", "/2")]), 1);
-        assert_eq!(clashes(&[found(None, "ip_config.txt", "/1")]), 1);
-        assert_eq!(clashes(&[found(None, "a", "/1"), found(None, "a", "/1")]), 0, "the same file twice");
+        let made = [("ip_config", PathBuf::from("/ws/ip_config.txt"), None)];
+        let table: [(&[Item], Option<&str>); 10] = [
+            (&[item(Some(0), "/ws/a", "/1"), item(Some(1), "/ws/a", "/2")], None),
+            (&[item(None, "/ws/a", "/1"), item(None, "/ws/a", "/1")], None),
+            (&[item(None, "/ws/a/b", "/1"), item(None, "/ws/a/c", "/2")], None),
+            (&[keyed(0, "/1"), keyed(1, "/2")], None),
+            (&[item(Some(0), "/ws/a", "/1"), item(Some(0), "/ws/a", "/2")], Some("/2: goes to /ws/a as does /1")),
+            (&[item(None, "/ws/a", "/1"), item(Some(0), "/ws/a", "/2")], Some("/2: goes to /ws/a as does /1")),
+            (&[item(None, "/ws/ip_config.txt", "/1")], Some("/1: goes to /ws/ip_config.txt as does the ip_config that is made here")),
+            (&[item(None, "/ws/a", "/1"), item(None, "/ws/a/b/c", "/2")], Some("/1: goes to /ws/a, where other files need a folder")),
+            (&[item(None, "/ws", "/1"), item(None, "/ws/b", "/2")], Some("/1: goes to /ws, where")),
+            (&[keyed(0, "/1"), keyed(1, "/1")], Some("part-1.part_graph: is part-0.part_graph too: /1")),
+        ];
+        for (items, problem) in table {
+            let got = check_clashes(&made, items).err().map(|report| report.0[0].to_string());
+            assert_eq!(got.is_some(), problem.is_some(), "{got:?}");
+            assert!(got.as_deref().unwrap_or_default().starts_with(problem.unwrap_or_default()), "{got:?}");
+        }
+        let twice = [("ip_config", PathBuf::from("/ws/a"), None), ("config", PathBuf::from("/ws/a"), None)];
+        assert_eq!(check_clashes(&twice, &[]).expect_err("twice").0[0].problem, "goes to /ws/a as does the ip_config that is made here");
     }
 
     #[test]
-    fn paths_stay_below_the_workspace() {
-        assert_eq!(relative("o", Path::new("./a//b/")), Ok(PathBuf::from("a/b")));
-        assert_eq!(relative("o", Path::new(".")), Ok(PathBuf::new()));
-        assert!(relative("o", Path::new("/a")).is_err());
-        assert!(relative("o", Path::new("a/../../b")).is_err());
+    fn a_shared_workspace_gets_each_file_once() {
+        let script = |dst: &str, src: &str| item(None, dst, src);
+        let table = [
+            // what belongs to the graph stays where it is below the workspace, whatever its place there; a script is where it must be, or copied
+            (keyed(1, "/ws/out/p1/g"), "/ws/out/p1/g", true),
+            (keyed(1, "/mnt/real/out/g"), "/ws/out/g", true),
+            (keyed(1, "/home/out/g"), "/ws/data/part1/g", false),
+            (Item { key: None, ..keyed(1, "/ws/out/p1/orig_nids.dgl") }, "/ws/out/p1/orig_nids.dgl", true),
+            (script("/ws/code/a.py", "/ws/code/a.py"), "/ws/code/a.py", true),
+            (script("/ws/code/a.py", "/ws/me/code/a.py"), "/ws/code/a.py", false),
+        ];
+        for (before, dst, in_place) in table {
+            let mut items = [before];
+            share(&mut items, Path::new("/ws"), Path::new("/mnt/real"));
+            let [after] = items;
+            assert_eq!((after.host, after.dst.to_str(), after.source == Source::InPlace), (Some(0), Some(dst), in_place));
+        }
+    }
+
+    #[test]
+    fn much_that_goes_everywhere_is_worth_a_word() {
+        let mut script = item(None, "/ws/a", "/a");
+        assert!(warnings(&[script.clone()]).is_empty());
+        if let Source::Copied(here) = &mut script.source {
+            here.bytes = 100_000_001;
+        }
+        assert_eq!(warnings(&[script.clone()]).len(), 1);
+        script.kind = "partition";
+        assert!(warnings(&[script]).is_empty());
     }
 }

@@ -138,6 +138,8 @@ fn dry_run(tasks: &[Task<'_>], report: Report) -> Result<Exit, Report> {
             let source = match &delivery.source {
                 Source::File(path) => path.display().to_string(),
                 Source::Content(_) => "(made)".to_owned(),
+                Source::Folder => "(an empty folder)".to_owned(),
+                Source::There => "(not there)".to_owned(),
             };
             out.write(
                 format!("{}: {source} -> {} ({})\n", task.host.place(), delivery.dst.display(), term::bytes(delivery.bytes)).as_bytes(),

@@ -2,6 +2,7 @@
 # From the sender: a line with a number, then as many bytes of sh text, which are run; what it calls may read on:
 #   look LENGTH                          a list of paths, each ended by NUL
 #   put ID BYTES MODE MTIME FILTER PATH  one file, in chunks: a line with a length, the bytes; length 0 ends it
+#   folder ID PATH                       an empty folder
 #   unpack                               a tar archive, in chunks, into a folder of our own
 #   move N FOLDER                        what was unpacked in N goes to FOLDER
 #   sums LENGTH                          as look, for checksums
@@ -42,6 +43,10 @@ put() { # ID BYTES MODE MTIME FILTER PATH
     echo "failed $1 $(why)"
   fi
   rm -f "$stage/file"
+}
+
+folder() { # ID PATH
+  mkdir -p -- "$2" 2>"$stage/err" || echo "failed $1 $(why)"
 }
 
 unpack() {

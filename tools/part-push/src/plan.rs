@@ -33,6 +33,17 @@ pub enum Source {
     File(PathBuf),
     /// The record itself.
     Content(String),
+    /// Nowhere: an empty folder.
+    Folder,
+    /// Nowhere: it must be there already.
+    There,
+}
+
+impl Delivery {
+    /// Whether there is something to send, and to compare.
+    pub fn has_bytes(&self) -> bool {
+        matches!(self.source, Source::File(_) | Source::Content(_))
+    }
 }
 
 /// What a host has under a name.
@@ -63,16 +74,18 @@ pub fn deliveries(hosts: &[Host], files: &[FileCopy]) -> Result<Vec<Delivery>, R
 
 fn delivery(host: &Host, file: &FileCopy) -> Result<Delivery, Fault> {
     let place = || format!("file record {}", file.id);
-    let dst = file.destination()?;
+    let dst: PathBuf = file.destination()?.components().collect();
     let inside = dst.is_absolute() && dst.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
     if !inside || dst.file_name().is_none() || dst.as_os_str().as_bytes().contains(&0) {
         return Err(Fault::data(place(), format!("dst {} is not an absolute path without ..", dst.display())));
     }
     let source = match (file.source()?, &file.content) {
+        (None, None) if file.is_folder()? => Source::Folder,
+        (None, None) => Source::There,
         (Some(path), None) => Source::File(path),
         (None, Some(content)) if content.len() as u64 == file.bytes => Source::Content(content.clone()),
         (None, Some(_)) => return Err(Fault::data(place(), "bytes is not the length of content")),
-        _ => return Err(Fault::data(place(), "needs one of src, src_b64 and content")),
+        (Some(_), Some(_)) => return Err(Fault::data(place(), "has a src and a content, where one is enough")),
     };
     let mtime = file.mtime_s.map(|seconds| (seconds, file.mtime_nsec.unwrap_or(0)));
     Ok(Delivery { id: 0, host: host.id, file: file.id, source, dst, bytes: file.bytes, mtime, mode: file.mode & 0o7777 })
@@ -80,7 +93,8 @@ fn delivery(host: &Host, file: &FileCopy) -> Result<Delivery, Fault> {
 
 /// The folder that all of them lie below.
 pub fn base(deliveries: &[&Delivery]) -> PathBuf {
-    let mut parents = deliveries.iter().filter_map(|delivery| delivery.dst.parent());
+    let written = deliveries.iter().filter(|delivery| !matches!(delivery.source, Source::There));
+    let mut parents = written.filter_map(|delivery| delivery.dst.parent());
     let first = parents.next().map(Path::to_owned).unwrap_or_default();
     parents.fold(first, |base, parent| {
         let common = base.components().zip(parent.components()).take_while(|(a, b)| a == b);
@@ -91,9 +105,15 @@ pub fn base(deliveries: &[&Delivery]) -> PathBuf {
 /// Whether a file is there as it should be, as far as size and time show it. A host that cannot store fractions of a second is
 /// believed to the second.
 pub fn is_there(delivery: &Delivery, there: &There) -> bool {
-    let regular = there.mode & 0o170_000 == 0o100_000 && there.mode & 0o7777 == delivery.mode;
+    let regular = there.mode & 0o170_000 == 0o100_000;
+    match delivery.source {
+        Source::Folder => return there.mode & 0o170_000 == 0o040_000,
+        Source::There => return regular && there.bytes > 0,
+        Source::File(_) | Source::Content(_) => {}
+    }
+    let same_mode = there.mode & 0o7777 == delivery.mode;
     let same_time = delivery.mtime.is_none_or(|(s, ns)| s == there.mtime.0 && (ns == there.mtime.1 || there.mtime.1 == 0));
-    regular && there.bytes == delivery.bytes && same_time
+    regular && same_mode && there.bytes == delivery.bytes && same_time
 }
 
 /// What `stat -c '%f %s %Y %y %n/'` printed for the paths, in their order; those that are not there are left out of it.
@@ -171,6 +191,23 @@ mod tests {
         for (there, expected) in table {
             assert_eq!(is_there(&delivery("/w/a"), &there), expected, "{there:?}");
         }
+    }
+
+    #[test]
+    fn a_folder_and_a_file_that_must_be_there() {
+        let (folder, file, empty) = (
+            There { mode: 0o40_700, bytes: 4096, mtime: (1, 0) },
+            There { mode: 0o100_600, bytes: 9, mtime: (1, 0) },
+            There { mode: 0o100_600, bytes: 0, mtime: (1, 0) },
+        );
+        for (source, expected) in [(Source::Folder, [true, false, false]), (Source::There, [false, true, false])] {
+            let delivery = Delivery { source, bytes: 0, mtime: None, ..delivery("/w/a") };
+            assert_eq!([folder, file, empty].map(|there| is_there(&delivery, &there)), expected);
+        }
+        let record = |dst: &str| FileCopy { dst: Some(dst.into()), ..FileCopy::default() };
+        let source = |dst: &str| super::delivery(&Host::default(), &record(dst)).map(|delivery| (delivery.dst, delivery.source));
+        assert!(matches!(source("/w/a/"), Ok((dst, Source::Folder)) if dst.as_os_str() == "/w/a"));
+        assert!(matches!(source("/w/a"), Ok((_, Source::There))));
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl Site {
         let mut same: Vec<bool> =
             deliveries.iter().zip(&there).map(|(delivery, there)| there.is_some_and(|there| is_there(delivery, &there))).collect();
         // one that is made has no time: only its content tells
-        let unsure = |delivery: &Delivery| options.verify || delivery.mtime.is_none();
+        let unsure = |delivery: &Delivery| delivery.has_bytes() && (options.verify || delivery.mtime.is_none());
         let check: Vec<usize> = (0..deliveries.len()).filter(|at| same[*at] && unsure(deliveries[*at])).collect();
         let chosen: Vec<&Delivery> = check.iter().map(|at| deliveries[*at]).collect();
         for (at, right) in check.into_iter().zip(self.compare(&chosen)?) {
@@ -111,7 +111,9 @@ impl Site {
         }
         let text = self.ask("sums", deliveries)?;
         let there = parse_sums(&text, deliveries.iter().map(|delivery| delivery.dst.as_path()));
-        Ok(deliveries.iter().zip(there).map(|(delivery, there)| there.is_some() && there == cksum(&delivery.source)).collect())
+        let same =
+            |(delivery, there): (&&Delivery, Option<u32>)| !delivery.has_bytes() || (there.is_some() && there == cksum(&delivery.source));
+        Ok(deliveries.iter().zip(there).map(same).collect())
     }
 
     /// A question about files: the answer in base64, on one line.
@@ -207,6 +209,11 @@ impl Site {
     }
 
     fn send_one(&mut self, delivery: &Delivery, options: Options, progress: &(dyn Fn(u64) + Sync)) -> Result<u64, Broken> {
+        if let Source::Folder = delivery.source {
+            let call = [format!("folder {} ", delivery.id).into_bytes(), quote::sh(delivery.dst.as_os_str().as_bytes()), b"\n".to_vec()];
+            self.call(call.concat());
+            return Ok(0);
+        }
         let mut source = match open(delivery) {
             Ok(source) => source,
             Err(why) => {
@@ -348,6 +355,8 @@ fn is_small(delivery: &Delivery) -> bool {
 fn open(delivery: &Delivery) -> Result<Box<dyn Read>, String> {
     match &delivery.source {
         Source::Content(text) => Ok(Box::new(std::io::Cursor::new(text.clone().into_bytes()))),
+        Source::Folder => Ok(Box::new(std::io::empty())),
+        Source::There => Err("it should be there already, and is not; there is nothing here to send".to_owned()),
         Source::File(path) => match changed(path, delivery) {
             Some(why) => Err(why),
             None => Ok(Box::new(File::open(path).map_err(|error| format!("{}: {error}", path.display()))?)),
@@ -405,6 +414,7 @@ fn cksum(source: &Source) -> Option<u32> {
     let mut reader: Box<dyn Read> = match source {
         Source::Content(text) => Box::new(std::io::Cursor::new(text.clone().into_bytes())),
         Source::File(path) => Box::new(File::open(path).ok()?),
+        Source::Folder | Source::There => return None,
     };
     let mut digest = CKSUM.digest();
     let mut buffer = vec![0; CHUNK];

@@ -1,0 +1,77 @@
+//! The lines of an ip_config, and of the file of `--login`: words between white space, comments behind a #.
+
+use common::error::{Fault, Report};
+
+/// As many hosts as the largest job that is thinkable.
+pub const MAX_LINES: usize = 1 << 20;
+/// Room for so many lines with a comment each. A file beyond it (a graph by mistake, /dev/zero) is not read to its end.
+pub const MAX_BYTES: u64 = 64 << 20;
+/// Long enough for any comment; what is longer is no ip_config, and nobody wants to see it in a message.
+const MAX_LINE: usize = 4096;
+/// Wrong lines beyond these tell nothing new.
+pub const MAX_FAULTS: usize = 1000;
+
+/// A line that means something: its number, from 1, and its words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// From 1.
+    pub number: u64,
+    /// One at least.
+    pub words: Vec<String>,
+}
+
+/// The lines that mean something. White space is what Python takes for it, as DGL splits with `str.split`: blanks, tabs, and the
+/// no-break space of a web page too. Line ends of Unix, Windows and old Macs, a byte order mark, blank lines and comments are all right.
+pub fn lines(place: &str, text: &[u8]) -> Result<Vec<Line>, Report> {
+    if text.len() as u64 > MAX_BYTES {
+        return Err(Fault::data(place, format!("more than {MAX_BYTES} bytes: this is no list of hosts")).report());
+    }
+    if text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff") || text.contains(&0) {
+        let fault = Fault::data(place, "is UTF-16 or no text at all, which DGL cannot read");
+        return Err(fault.fix(format!("save it as plain text, or: iconv -f utf-16 -t utf-8 {place}")).report());
+    }
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    let mut lines = Vec::new();
+    let mut report = Report::default();
+    let mut before = b'\n';
+    let ended = |byte: &u8| {
+        // the line feed of CR LF ends no line of its own
+        let ends = *byte == b'\r' || (*byte == b'\n' && before != b'\r');
+        before = *byte;
+        ends
+    };
+    for (number, line) in (1..).zip(text.split(ended)) {
+        match words(line) {
+            Ok(words) if words.is_empty() => {}
+            Ok(words) => lines.push(Line { number, words }),
+            Err(problem) => report.push(Fault::data(at(place, number), problem).fix("save the file as plain text, a line a host")),
+        }
+        if lines.len() > MAX_LINES {
+            report.push(Fault::data(place, format!("more than {MAX_LINES} hosts")));
+        }
+        if report.0.len() >= MAX_FAULTS || lines.len() > MAX_LINES {
+            break;
+        }
+    }
+    report.check()?;
+    Ok(lines)
+}
+
+fn words(line: &[u8]) -> Result<Vec<String>, String> {
+    if line.len() > MAX_LINE {
+        return Err(format!("a line of {} bytes", line.len()));
+    }
+    let line = std::str::from_utf8(line).map_err(|_| "is not UTF-8 text".to_owned())?;
+    Ok(line.split_whitespace().take_while(|word| !word.starts_with('#')).map(str::to_owned).collect())
+}
+
+/// For messages: `FILE:LINE`.
+pub fn at(place: &str, number: u64) -> String {
+    format!("{place}:{number}")
+}
+
+/// Whether a word can be a host's name: nothing that a shell or ssh would take for something else.
+pub fn is_name(word: &str) -> bool {
+    let plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c)) && !word.starts_with(['-', '.']);
+    plain && word.chars().any(|c| c.is_ascii_alphabetic())
+}

@@ -1,0 +1,120 @@
+//! Which versions of DGL can load what. Where host-probe has found the versions, a wrong one is a fault; where nobody knows, the forms
+//! that only old versions read are worth a warning.
+
+use crate::args::Paths;
+use crate::config::{DGL_GRAPH, PartConfig};
+use crate::maps::Map;
+use common::error::{Fault, Report};
+use common::record::Host;
+
+/// Major and minor number.
+type Version = (u32, u32);
+
+/// Something about the config that not every version can load.
+#[derive(Debug, PartialEq, Eq)]
+struct Limit {
+    /// The first version that can, and the first that cannot any more.
+    from: Version,
+    until: Version,
+    what: &'static str,
+    fix: &'static str,
+}
+
+const FIRST: Version = (0, 5);
+const NEVER: Version = (u32::MAX, 0);
+
+/// Faults for the versions that are known; without any, warnings.
+pub fn check(config: &PartConfig, paths: Paths, hosts: &[Host]) -> Result<Vec<String>, Report> {
+    let limits = limits(config, paths);
+    let versions: Vec<(&Host, Version)> = hosts.iter().filter_map(|host| Some((host, version(host.facts.dgl.as_deref()?)?))).collect();
+    if versions.is_empty() {
+        let surprising = limits.iter().filter(|limit| limit.until != NEVER || limit.what == PATHS);
+        return Ok(surprising.map(|limit| format!("{}: {}\n  fix: {}", config.place, limit.what, limit.fix)).collect());
+    }
+    let mut report = Report::default();
+    for limit in limits {
+        if let Some((host, _)) = versions.iter().find(|(_, version)| *version < limit.from || *version >= limit.until) {
+            let dgl = host.facts.dgl.as_deref().unwrap_or_default();
+            report.push(Fault::data(&config.place, format!("{}; {} has DGL {dgl}", limit.what, host.place())).fix(limit.fix));
+        }
+    }
+    report.check().map(|()| Vec::new())
+}
+
+const PATHS: &str = "was written by DGL 0.5, which does not look for part files beside the config";
+
+fn limits(config: &PartConfig, paths: Paths) -> Vec<Limit> {
+    let mut limits = Vec::new();
+    let mut limit = |from, until, what, fix| limits.push(Limit { from, until, what, fix });
+    let [nodes, edges] = &config.maps;
+    if paths == Paths::Config {
+        let what = if *nodes == Map::Ends { PATHS } else { "DGL before 0.6 does not look for part files beside the config" };
+        limit((0, 6), NEVER, what, "say --paths workspace, or --paths absolute");
+    }
+    if matches!(nodes, Map::Npy { .. }) {
+        limit(FIRST, (1, 0), "has .npy maps, which DGL reads to 0.9 and refuses from 1.0 on", "partition with reshuffle=True");
+    }
+    if let Map::Ranges { canonical } = edges {
+        let fix = "partition the graph again with the hosts' version of DGL";
+        match canonical {
+            true => limit((1, 0), NEVER, "names edge types as src:etype:dst, which DGL reads from 1.0 on", fix),
+            false => limit(
+                (0, 6),
+                (1, 0),
+                "names edge types without their node types, which DGL reads from 0.6 to 0.9 and refuses from 1.0 on",
+                "for DGL 1.0 and later convert it with DGL's tools/change_etype_to_canonical_etype.py",
+            ),
+        }
+    }
+    if !config.all_have(DGL_GRAPH) {
+        limit((2, 1), NEVER, "has graphs of graphbolt's form alone, which DGL reads from 2.1 on", "partition with use_graphbolt=False");
+    }
+    limits
+}
+
+/// `1.1.3+cu118` is 1.1.
+fn version(text: &str) -> Option<Version> {
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::record::Facts;
+
+    fn config(maps: &str, graph: &str) -> PartConfig {
+        let text = format!(
+            r#"{{"graph_name":"g","num_parts":1,"num_nodes":1,"num_edges":1,{maps},"part-0":{{"{graph}":"g","node_feats":"n","edge_feats":"e"}}}}"#
+        );
+        PartConfig::parse(text.as_bytes(), "g.json", "/d/g.json".into()).unwrap()
+    }
+
+    #[test]
+    fn what_suits_which_version() {
+        let ends = r#""node_map":[1],"edge_map":[1]"#;
+        let npy = r#""node_map":"n.npy","edge_map":"e.npy""#;
+        let plain = r#""node_map":{"_N":[[0,1]]},"edge_map":{"_E":[[0,1]]},"etypes":{"_E":0}"#;
+        let canonical = r#""node_map":{"_N":[[0,1]]},"edge_map":{"_N:_E:_N":[[0,1]]},"etypes":{"_N:_E:_N":0}"#;
+        let (dgl, graphbolt) = ("part_graph", "part_graph_graphbolt");
+        // which of these versions load it, and whether it is worth a warning where the version is not known
+        let versions = ["0.5.3", "0.6.1", "0.9.1", "1.0.4", "1.1.3+cu118", "2.1.0", "2.4.0"];
+        let table = [
+            (ends, dgl, Paths::Config, [false, true, true, true, true, true, true], true),
+            (ends, dgl, Paths::Workspace, [true; 7], false),
+            (ends, dgl, Paths::Absolute, [true; 7], false),
+            (npy, dgl, Paths::Workspace, [true, true, true, false, false, false, false], true),
+            (npy, dgl, Paths::Config, [false, true, true, false, false, false, false], true),
+            (plain, dgl, Paths::Config, [false, true, true, false, false, false, false], true),
+            (canonical, dgl, Paths::Config, [false, false, false, true, true, true, true], false),
+            (canonical, graphbolt, Paths::Absolute, [false, false, false, false, false, true, true], false),
+        ];
+        for (maps, graph, paths, expected, warned) in table {
+            let config = config(maps, graph);
+            let host = |dgl: Option<&str>| Host { facts: Facts { dgl: dgl.map(str::to_owned), ..Facts::default() }, ..Host::default() };
+            let suits = versions.map(|version| check(&config, paths, &[host(None), host(Some(version))]).is_ok());
+            assert_eq!(suits, expected, "{maps} {graph} {paths:?}");
+            assert_eq!(check(&config, paths, &[host(None)]).unwrap().len(), usize::from(warned), "{maps} {paths:?}");
+        }
+    }
+}
