@@ -30,18 +30,18 @@ pub fn lines(place: &str, text: &[u8]) -> Result<Vec<Line>, Report> {
         let fault = Fault::data(place, "is UTF-16 or no text at all, which DGL cannot read");
         return Err(fault.fix(format!("save it as plain text, or: iconv -f utf-16 -t utf-8 {place}")).report());
     }
-    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    let text = String::from_utf8_lossy(text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text));
+    let one_kind_of_end = text.replace("\r\n", "\n").replace('\r', "\n");
+    // a blank in front, because csv does not count an empty line
+    let spaced: String = one_kind_of_end.split('\n').map(|line| format!(" {}\n", line.replace(char::is_whitespace, " "))).collect();
     let mut lines = Vec::new();
     let mut report = Report::default();
-    let mut before = b'\n';
-    let ended = |byte: &u8| {
-        // the line feed of CR LF ends no line of its own
-        let ends = *byte == b'\r' || (*byte == b'\n' && before != b'\r');
-        before = *byte;
-        ends
-    };
-    for (number, line) in (1..).zip(text.split(ended)) {
-        match words(line) {
+    let mut reader =
+        csv::ReaderBuilder::new().delimiter(b' ').has_headers(false).flexible(true).quoting(false).from_reader(spaced.as_bytes());
+    for row in reader.records() {
+        let row = row.map_err(|error| Fault::data(place, error.to_string()))?;
+        let number = row.position().map_or(0, csv::Position::line);
+        match words(&row) {
             Ok(words) if words.is_empty() => {}
             Ok(words) => lines.push(Line { number, words }),
             Err(problem) => report.push(Fault::data(at(place, number), problem).fix("save the file as plain text, a line a host")),
@@ -57,12 +57,15 @@ pub fn lines(place: &str, text: &[u8]) -> Result<Vec<Line>, Report> {
     Ok(lines)
 }
 
-fn words(line: &[u8]) -> Result<Vec<String>, String> {
-    if line.len() > MAX_LINE {
-        return Err(format!("a line of {} bytes", line.len()));
+fn words(row: &csv::StringRecord) -> Result<Vec<String>, String> {
+    let bytes = row.as_slice().len();
+    if bytes > MAX_LINE {
+        return Err(format!("a line of {bytes} bytes"));
     }
-    let line = std::str::from_utf8(line).map_err(|_| "is not UTF-8 text".to_owned())?;
-    Ok(line.split_whitespace().take_while(|word| !word.starts_with('#')).map(str::to_owned).collect())
+    if row.as_slice().contains('\u{fffd}') {
+        return Err("is not UTF-8 text".to_owned());
+    }
+    Ok(row.iter().filter(|word| !word.is_empty()).take_while(|word| !word.starts_with('#')).map(str::to_owned).collect())
 }
 
 /// For messages: `FILE:LINE`.
