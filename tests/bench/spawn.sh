@@ -26,7 +26,7 @@ say() { printf '%-58s %s\n' "$1" "$2"; }
 # dgl-spawn on host 1; the CPU of it, user and system, goes to ./used
 # shellcheck disable=SC2016 # the inner shell's
 spawn() {
-    "$cluster" exec 1 env PATH="$PATH" bash -c 'cd "$1"; TIMEFORMAT="%U %S"; shift; time dgl-spawn --connect-timeout 60s "$@" >out.jsonl 2>err' bash "$work" "$@" 2>used ||
+    "$cluster" exec 1 env PATH="$PATH" bash -c 'cd "$1"; TIMEFORMAT="%U %S"; time dgl-spawn --connect-timeout 60s >out.jsonl 2>err' bash "$work" 2>used ||
         { cat err >&2; false; }
 }
 
@@ -71,11 +71,30 @@ say "a job of $many hosts that waits: dgl-spawn's CPU" "$(awk -v t=$(($(ticks) -
 say "  memory at most" "$(awk '/VmHWM/ { print $2 / 1000 " MB" }' "/proc/$pid/status")"
 wait
 
-for n in 100 200 400; do
+# Hosts that only speak as a host's script does, for what is the launcher's own: thousands of real ones need more than this machine.
+cat >host <<'EOF'
+IFS= read -r script
+token=$(printf %s "$script" | base64 -d | sed -n "1s/.*'\(.*\) runs'.*/\1/p")
+printf '\n%s runs\nready\n' "$token"
+while read -r word _; do
+    case $word in
+        start) printf 'pid 0 1\nexited 0 0\n' ;;
+        alive) echo alive ;;
+        end) printf 'over 0\n\n%s ends 0\n' "$token"; exit ;;
+    esac
+done
+EOF
+for n in 500 1000 2000; do
     job "$n" 1 true >job.jsonl
     begun=$(now)
-    spawn --connect local <job.jsonl
-    say "$n hosts, all of them this machine" "$(seconds "$begun") s, dgl-spawn's CPU $(cat used) s"
+    dgl-spawn --connect-timeout 60s --connect 'sh ./host' <job.jsonl >out.jsonl 2>err &
+    pid=$!
+    while memory=$(awk '/VmHWM/ { print $2 / 1000 " MB" }' "/proc/$pid/status" 2>/dev/null) && [ -n "$memory" ]; do
+        most=$memory
+        sleep 0.05
+    done
+    wait "$pid"
+    say "$n simulated hosts" "$(seconds "$begun") s, $most"
 done
 
 line=$(printf 'x%.0s' {1..99})
