@@ -5,14 +5,20 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 /// A line of a host's script is short, or a piece of output (4000 bytes) or a config (base64): beyond this something else talks.
 const MAX_LINE: usize = 64 << 20;
 /// What is kept of the other side's stderr: enough for its last words.
 const STDERR_KEPT: usize = 8 << 10;
+/// What is written at once of a file that has to be copied through memory.
+const COPIED: usize = 64 << 10;
+/// In place of bytes that could not be read.
+static ZEROS: [u8; COPIED] = [0; COPIED];
 
 /// One of the two streams that come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +31,10 @@ pub(crate) enum Stream {
 pub(crate) trait Channel: Send {
     fn read(&mut self, stream: Stream, buffer: &mut [u8]) -> io::Result<usize>;
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
+    /// Writes bytes of a file from `offset` on, at most `length`; 0 at its end. One that can do it without a copy does.
+    fn write_file(&mut self, file: &File, offset: u64, length: u64) -> Result<usize, Unsent> {
+        copy_file(self, file, offset, length)
+    }
     /// `WouldBlock` while it cannot be sent yet.
     fn close_stdin(&mut self) -> io::Result<()>;
     /// What to wait for until one of these may go on: stdout, stderr, stdin.
@@ -33,6 +43,37 @@ pub(crate) trait Channel: Send {
     fn tick(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Through memory.
+pub(crate) fn copy_file<C: Channel + ?Sized>(channel: &mut C, file: &File, offset: u64, length: u64) -> Result<usize, Unsent> {
+    let mut buffer = [0; COPIED];
+    let room = COPIED.min(usize::try_from(length).unwrap_or(usize::MAX));
+    let count = file.read_at(&mut buffer[..room], offset).map_err(Unsent::Unreadable)?;
+    if count == 0 { Ok(0) } else { channel.write(&buffer[..count]).map_err(Unsent::Unwritable) }
+}
+
+/// Why nothing of a file was written.
+pub(crate) enum Unsent {
+    /// The file's fault.
+    Unreadable(io::Error),
+    /// The channel's.
+    Unwritable(io::Error),
+}
+
+/// What waits to be sent.
+enum Piece {
+    Bytes {
+        bytes: Vec<u8>,
+        sent: usize,
+    },
+    File {
+        file: File,
+        offset: u64,
+        left: u64,
+    },
+    /// In place of what a file no longer has: the length was promised.
+    Zeros(u64),
 }
 
 /// What came from a host.
@@ -51,11 +92,10 @@ pub struct Running {
     channel: Box<dyn Channel>,
     /// A random word that marks the script's own first and last line.
     token: String,
-    outbox: VecDeque<Vec<u8>>,
-    /// Bytes of the first of the outbox that are gone.
-    sent: usize,
+    outbox: VecDeque<Piece>,
     /// Bytes in the outbox that are not gone yet.
-    pending: usize,
+    pending: u64,
+    source_fault: Option<io::Error>,
     closing: bool,
     runs: bool,
     early: Vec<Heard>,
@@ -91,8 +131,8 @@ impl Running {
             channel,
             token,
             outbox: VecDeque::new(),
-            sent: 0,
             pending: 0,
+            source_fault: None,
             closing: false,
             runs: false,
             early: Vec::new(),
@@ -108,12 +148,26 @@ impl Running {
     /// Puts bytes behind what is still to be sent.
     pub fn send(&mut self, bytes: impl Into<Vec<u8>>) {
         let bytes = bytes.into();
-        self.pending += bytes.len();
-        self.outbox.push_back(bytes);
+        self.pending += bytes.len() as u64;
+        self.outbox.push_back(Piece::Bytes { bytes, sent: 0 });
+    }
+
+    /// Puts exactly `length` bytes of a file behind what is still to be sent, without a copy where the connector can. Where the file
+    /// ends before, zeros stand for the rest, and [`Running::source_fault`] tells.
+    pub fn send_file(&mut self, file: File, offset: u64, length: u64) {
+        if length > 0 {
+            self.pending += length;
+            self.outbox.push_back(Piece::File { file, offset, left: length });
+        }
+    }
+
+    /// Why a file that was sent could not be read whole.
+    pub fn source_fault(&mut self) -> Option<io::Error> {
+        self.source_fault.take()
     }
 
     /// Bytes that are not sent yet.
-    pub fn pending(&self) -> usize {
+    pub fn pending(&self) -> u64 {
         self.pending
     }
 
@@ -217,15 +271,26 @@ impl Running {
 
     fn write_some(&mut self) -> bool {
         let mut progress = false;
-        while let Some(first) = self.outbox.front() {
-            match self.channel.write(&first[self.sent..]) {
+        while let Some(first) = self.outbox.front_mut() {
+            let written = match first {
+                Piece::Bytes { bytes, sent } => self.channel.write(&bytes[*sent..]),
+                Piece::Zeros(left) => self.channel.write(&ZEROS[..ZEROS.len().min(usize::try_from(*left).unwrap_or(usize::MAX))]),
+                Piece::File { file, offset, left } => match self.channel.write_file(file, *offset, *left) {
+                    Err(Unsent::Unwritable(error)) => Err(error),
+                    Ok(count) if count > 0 => Ok(count),
+                    short => {
+                        self.source_fault = Some(short.err().map_or_else(|| io::ErrorKind::UnexpectedEof.into(), Unsent::into_error));
+                        *first = Piece::Zeros(*left);
+                        continue;
+                    }
+                },
+            };
+            match written {
                 Ok(count) => {
                     progress |= count > 0;
-                    self.sent += count;
-                    self.pending -= count;
-                    if self.sent == first.len() {
+                    self.pending -= count as u64;
+                    if first.advance(count) {
                         self.outbox.pop_front();
-                        self.sent = 0;
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return progress,
@@ -233,7 +298,6 @@ impl Running {
                 // Nobody reads there any more. What it said last is still to be read and tells why.
                 Err(_) => {
                     self.outbox.clear();
-                    self.sent = 0;
                     self.pending = 0;
                     self.closing = false;
                     return true;
@@ -303,6 +367,35 @@ impl Running {
             self.open = [false, false];
         }
         woken
+    }
+}
+
+impl Piece {
+    /// So much of it is gone; whether all is.
+    fn advance(&mut self, count: usize) -> bool {
+        match self {
+            Piece::Bytes { bytes, sent } => {
+                *sent += count;
+                *sent == bytes.len()
+            }
+            Piece::File { offset, left, .. } => {
+                *offset += count as u64;
+                *left -= count as u64;
+                *left == 0
+            }
+            Piece::Zeros(left) => {
+                *left -= count as u64;
+                *left == 0
+            }
+        }
+    }
+}
+
+impl Unsent {
+    fn into_error(self) -> io::Error {
+        match self {
+            Unsent::Unreadable(error) | Unsent::Unwritable(error) => error,
+        }
     }
 }
 
