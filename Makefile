@@ -22,7 +22,7 @@ check:
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	shellcheck -s sh common/src/remote/job.sh tools/*/src/host.sh tests/need.sh
-	shellcheck tests/cluster/cluster.sh tests/dgl/python.sh tests/demo.sh .ci/run
+	shellcheck tests/cluster/cluster.sh tests/bench/*.sh tests/dgl/python.sh tests/demo.sh .ci/run
 
 test:
 	tests/need.sh
@@ -36,6 +36,7 @@ demo:
 
 bench: build
 	tests/bench/planners.sh
+	tests/bench/copy.sh
 
 install: build
 	install -d $(DESTDIR)$(PREFIX)/bin

@@ -23,6 +23,10 @@ pub struct Args {
     #[arg(long)]
     pub verify: bool,
 
+    /// Put each file on the disk before it gets its name, and its folder after that
+    #[arg(long)]
+    pub fsync: bool,
+
     /// Hosts to copy to at once
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..), value_name = "N")]
     pub jobs: u16,
@@ -35,9 +39,20 @@ pub struct Args {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Progress on stderr [auto: a bar on a terminal, else a line a host at the end]
+    /// Progress on stderr [auto: bars on a terminal, else a line now and then, and a line a host at its end]
     #[arg(long, value_enum, default_value_t = When::Auto, value_name = "auto|always|never", hide_possible_values = true)]
     pub progress: When,
+}
+
+impl When {
+    /// `None` where it is to be found out.
+    pub fn wish(self) -> Option<bool> {
+        match self {
+            When::Auto => None,
+            When::Always => Some(true),
+            When::Never => Some(false),
+        }
+    }
 }
 
 /// Whether to do a thing.
