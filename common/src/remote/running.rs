@@ -17,6 +17,8 @@ const MAX_LINE: usize = 64 << 20;
 const STDERR_KEPT: usize = 8 << 10;
 /// What is written at once of a file that has to be copied through memory.
 const COPIED: usize = 64 << 10;
+/// So much is taken off a host's stdout before somebody has to want it.
+const RAW_KEPT: usize = 256 << 10;
 /// In place of bytes that could not be read.
 static ZEROS: [u8; COPIED] = [0; COPIED];
 
@@ -101,6 +103,8 @@ pub struct Running {
     early: Vec<Heard>,
     over: bool,
     partial_line: Vec<u8>,
+    /// Behind a raw mark: bytes as they are, until somebody says that the last of them was read.
+    raw: Option<Vec<u8>>,
     stderr: Vec<u8>,
     open: [bool; 2],
     last_heard: Instant,
@@ -110,7 +114,7 @@ pub struct Running {
 /// The line that goes in first, and the token that its answer carries.
 pub(crate) fn payload(script: &[u8]) -> Result<(Vec<u8>, String), HostFault> {
     let token = random_token().map_err(|error| HostFault::new(format!("/dev/urandom: {error}")))?;
-    let mut text = format!("echo; echo '{token} runs'; (\n").into_bytes();
+    let mut text = format!("echo; echo '{token} runs'; raw_mark='{token} raw'; (\n").into_bytes();
     text.extend_from_slice(script);
     text.extend_from_slice(format!("\n)\nprintf '\\n%s %s\\n' '{token} ends' \"$?\"").as_bytes());
     let mut line = BASE64.encode(text).into_bytes();
@@ -138,6 +142,7 @@ impl Running {
             early: Vec::new(),
             over: false,
             partial_line: Vec::new(),
+            raw: None,
             stderr: Vec::new(),
             open: [true, true],
             last_heard: Instant::now(),
@@ -164,6 +169,20 @@ impl Running {
     /// Why a file that was sent could not be read whole.
     pub fn source_fault(&mut self) -> Option<io::Error> {
         self.source_fault.take()
+    }
+
+    /// What has come behind a line of the script that is `$raw_mark`; `None` where no such line has come.
+    pub fn take_raw(&mut self) -> Option<Vec<u8>> {
+        self.raw.as_mut().map(std::mem::take)
+    }
+
+    /// From here on there are lines again; `rest` is what was taken and is none of the raw bytes.
+    pub fn end_raw(&mut self, rest: &[u8]) -> io::Result<()> {
+        let bytes = [rest, self.raw.take().unwrap_or_default().as_slice()].concat();
+        let mut heard = Vec::new();
+        let result = self.lines(&bytes, &mut heard);
+        self.early.extend(heard);
+        result
     }
 
     /// Bytes that are not sent yet.
@@ -223,7 +242,8 @@ impl Running {
                     return heard;
                 }
             };
-            if !heard.is_empty() || (had_pending && self.pending == 0) || self.over {
+            if !heard.is_empty() || self.raw.as_ref().is_some_and(|raw| !raw.is_empty()) || (had_pending && self.pending == 0) || self.over
+            {
                 return heard;
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -253,7 +273,7 @@ impl Running {
                         progress = true;
                         self.last_heard = Instant::now();
                         self.take(stream, count, heard)?;
-                        if self.over || heard.len() > 1000 {
+                        if self.over || heard.len() > 1000 || self.raw.as_ref().is_some_and(|raw| raw.len() > RAW_KEPT) {
                             return Ok(true);
                         }
                     }
@@ -311,20 +331,35 @@ impl Running {
     }
 
     fn take(&mut self, stream: Stream, count: usize, heard: &mut Vec<Heard>) -> io::Result<()> {
-        let bytes = &self.buffer[..count];
         if stream == Stream::Stderr {
-            self.stderr.extend_from_slice(bytes);
+            self.stderr.extend_from_slice(&self.buffer[..count]);
             let surplus = self.stderr.len().saturating_sub(STDERR_KEPT);
             self.stderr.drain(..surplus);
             return Ok(());
         }
-        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+        let buffer = std::mem::take(&mut self.buffer);
+        let result = self.lines(&buffer[..count], heard);
+        self.buffer = buffer;
+        result
+    }
+
+    fn lines(&mut self, bytes: &[u8], heard: &mut Vec<Heard>) -> io::Result<()> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            if let Some(raw) = &mut self.raw {
+                raw.extend_from_slice(rest);
+                return Ok(());
+            }
+            let end = rest.iter().position(|byte| *byte == b'\n');
+            let (piece, later) = rest.split_at(end.map_or(rest.len(), |at| at + 1));
+            rest = later;
             self.partial_line.extend_from_slice(piece);
-            if self.partial_line.last() == Some(&b'\n') {
+            if end.is_some() {
                 self.partial_line.pop();
                 let line = std::mem::take(&mut self.partial_line);
                 match mark(&line, &self.token) {
                     Some(Mark::Runs) => self.runs = true,
+                    Some(Mark::Raw) if self.runs => self.raw = Some(Vec::new()),
                     Some(Mark::Ends(status)) if self.runs => {
                         self.over = true;
                         heard.push(Heard::Ended(status));
@@ -401,6 +436,7 @@ impl Unsent {
 
 enum Mark {
     Runs,
+    Raw,
     Ends(i32),
 }
 
@@ -408,6 +444,7 @@ fn mark(line: &[u8], token: &str) -> Option<Mark> {
     let rest = std::str::from_utf8(line.strip_prefix(token.as_bytes())?).ok()?;
     match rest.trim() {
         "runs" => Some(Mark::Runs),
+        "raw" => Some(Mark::Raw),
         ends => Some(Mark::Ends(ends.strip_prefix("ends ")?.parse().ok()?)),
     }
 }
