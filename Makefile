@@ -1,7 +1,7 @@
 # make build | check | test | demo | bench | install | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
-TOOLS = ipconf-check host-probe part-map part-push dgl-env dgl-spawn dgl-reap
+TOOLS = ipconf-check host-probe part-map part-push part-pull dgl-env dgl-spawn dgl-reap
 
 # Building OpenSSL takes minutes; where the system has its headers, they are used.
 ifeq ($(shell pkg-config --exists openssl 2>/dev/null && echo yes),yes)

@@ -365,7 +365,7 @@ impl Lab {
     }
 
     fn push(&self) -> Ran {
-        self.cluster.sh(&self.folder, "echo $$ >pid; exec part-push --connect-timeout 3s <plan.jsonl")
+        self.cluster.sh(&self.folder, "echo $$ >pid; exec part-push <plan.jsonl")
     }
 
     fn signal(&self, signal: &str) {
@@ -373,25 +373,27 @@ impl Lab {
         assert_eq!(self.cluster.call(&["exec", "1", "kill", signal, pid.trim()]).status, 0);
     }
 
+    /// Host 3 has a tenth of the large file.
+    fn has_begun(&self) -> bool {
+        let stages = fs::read_dir(self.ws(3)).into_iter().flatten().flatten();
+        let parts = stages.flat_map(|stage| fs::read_dir(stage.path()).into_iter().flatten().flatten());
+        let mut parts = parts.filter(|part| part.file_name().to_string_lossy().starts_with("part."));
+        parts.any(|part| part.metadata().is_ok_and(|meta| meta.len() > LARGE as u64 / 10))
+    }
+
     /// Begins anew and disturbs when host 3 has a tenth of the large file.
     fn disturb(&self, disturbance: impl FnOnce()) -> Disturbed {
         for host in [2, 3] {
             let _ = fs::remove_dir_all(self.ws(host));
         }
-        let begun = Instant::now();
-        let ran = std::thread::scope(|scope| {
+        let (ran, took) = std::thread::scope(|scope| {
             let push = scope.spawn(|| self.push());
-            until("the large file is on its way", || {
-                let stages = fs::read_dir(self.ws(3)).into_iter().flatten().flatten();
-                let parts = stages.flat_map(|stage| fs::read_dir(stage.path()).into_iter().flatten().flatten());
-                parts
-                    .filter(|part| part.file_name().to_string_lossy().starts_with("part."))
-                    .any(|part| part.metadata().is_ok_and(|meta| meta.len() > LARGE as u64 / 10))
-            });
+            until("the large file is on its way", || push.is_finished() || self.has_begun());
+            assert!(!push.is_finished(), "it ended before it was disturbed: {}", push.join().unwrap().err);
+            let begun = Instant::now();
             disturbance();
-            push.join().unwrap()
+            (push.join().unwrap(), begun.elapsed())
         });
-        let took = begun.elapsed();
         Disturbed { ran, took, left: self.left_soon() }
     }
 
@@ -432,7 +434,7 @@ fn real_hosts_and_every_fault() {
             got.left
         );
         assert_eq!(got.ran.status, status, "{fault}: {}", got.ran.err);
-        assert!(status == 137 || (records.len() == 6 && arrived.contains(&there)), "{fault}: {}", got.ran.out);
+        assert!(status == -1 || (records.len() == 6 && arrived.contains(&there)), "{fault}: {}", got.ran.out);
         assert!(records.iter().all(|(ok, _, error)| *ok == error.is_empty()), "{fault}: {}", got.ran.out);
         assert!(got.took < Duration::from_secs(limit), "{fault}: took {:?}", got.took);
         assert_eq!(got.left, if kept { vec![".part-push.kept"] } else { vec![] }, "{fault}");
@@ -441,9 +443,9 @@ fn real_hosts_and_every_fault() {
         assert_eq!(sent < LARGE as u64, kept, "{fault}: the second run sent {sent}");
     };
 
-    check("SIGINT", lab.disturb(|| lab.signal("-INT")), 130, 4..=4, 8, true);
-    check("SIGTERM", lab.disturb(|| lab.signal("-TERM")), 143, 4..=4, 8, true);
-    check("SIGKILL", lab.disturb(|| lab.signal("-KILL")), 137, 0..=6, 8, true);
+    check("SIGINT", lab.disturb(|| lab.signal("-INT")), 130, 4..=4, 10, true);
+    check("SIGTERM", lab.disturb(|| lab.signal("-TERM")), 143, 4..=4, 10, true);
+    check("SIGKILL", lab.disturb(|| lab.signal("-KILL")), -1, 0..=6, 10, true);
 
     // what was kept is checked before anything is put behind it
     let killed = lab.disturb(|| lab.signal("-KILL"));
@@ -492,7 +494,7 @@ fn real_hosts_and_every_fault() {
     let ran = lab.push();
     let got = Disturbed { ran, took: begun.elapsed(), left: vec![] };
     lab.cluster.call(&["start", "3"]);
-    check("a host is down from the start", got, 74, 3..=3, 15, false);
+    check("a host is down from the start", got, 74, 3..=3, 25, false);
 
     // without root a host has no right to mount
     let mount = |how: &str| lab.cluster.call(&["exec", "3", "sh", "-c", how]).status == 0;

@@ -13,7 +13,7 @@
 
 say() { printf '%s\n' "$*"; }
 # a disk that is full leaves no room for a file with the reason in it, so reasons are kept in variables
-reason() { printf '%s\n' "$1" | sed '/^[0-9]*+[0-9]* records /d; /^$/d' | tail -n 1 | tr -d '\r'; }
+reason() { printf '%s\n' "$1" | sed '/^[0-9]*+[0-9]* records /d; / copied, /d; /^$/d' | tail -n 1 | tr -d '\r'; }
 # What can no longer be put right: the sender marks all that is not done yet with the reason.
 die() { say "note $(reason "$1")"; exit 1; }
 

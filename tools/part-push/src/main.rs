@@ -7,7 +7,6 @@ mod plan;
 mod push;
 mod show;
 mod site;
-mod sums;
 
 use args::Args;
 use common::cli;

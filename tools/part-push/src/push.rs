@@ -3,7 +3,7 @@
 use crate::feed::{self, Gone, PIECE};
 use crate::plan::{self, Delivery, Job, Source, key};
 use crate::site::{self, Answer, Broken, Site};
-use crate::sums;
+use common::cksum;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::Read;
@@ -201,7 +201,7 @@ impl<'d> Push<'_, 'd> {
     /// Where the host can go on: behind what it has, if that is what the file begins with.
     fn resume(&mut self, file: &Delivery, source: &Origin<'_>) -> u64 {
         let there = self.site.partial(file).filter(|(sum, bytes)| match source {
-            Origin::File(source) => sums::sum(ReadFrom { source, offset: 0 }.take(*bytes)).is_ok_and(|ours| ours == *sum),
+            Origin::File(source) => cksum::of(ReadFrom { source, offset: 0 }.take(*bytes)).is_ok_and(|ours| ours == (*sum, *bytes)),
             Origin::Text(_) => false,
         });
         if there.is_none() {

@@ -1,9 +1,10 @@
 //! One host that receives: what is asked, what it says, and when it is given up.
 
-use crate::plan::{Delivery, There, is_sure, is_there, key, parse_look, parse_sums};
-use crate::sums;
+use crate::plan::{Delivery, Source, is_sure, is_there, key, parse_sums};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use common::cksum;
+use common::listing::{There, parse_look};
 use common::quote;
 use common::remote::{Heard, Running};
 use std::collections::{BTreeMap, VecDeque};
@@ -162,16 +163,9 @@ impl Site {
         right(&answer, deliveries)
     }
 
-    /// A line of sh text. A newline in a word stands as `"$nl"`, so that one line it is.
+    /// A line of sh text.
     pub fn call(&mut self, words: &[&[u8]]) {
-        let line: Vec<u8> = quote::sh_words(words);
-        let mut text = Vec::with_capacity(line.len() + 1);
-        for (at, piece) in line.split(|byte| *byte == b'\n').enumerate() {
-            if at > 0 {
-                text.extend_from_slice(b"'\"$nl\"'");
-            }
-            text.extend_from_slice(piece);
-        }
+        let mut text = quote::one_line(&quote::sh_words(words));
         text.push(b'\n');
         self.running.send(text);
     }
@@ -288,9 +282,18 @@ pub fn there(answer: &[u8], deliveries: &[&Delivery]) -> Result<Vec<Option<There
 /// Whether the checksums are those of the files here.
 pub fn right(answer: &[u8], deliveries: &[&Delivery]) -> Result<Vec<bool>, Broken> {
     let there = parse_sums(&decode(answer)?, deliveries.iter().map(|delivery| delivery.dst.as_path()));
-    Ok(deliveries.iter().zip(there).map(|(delivery, there)| there.is_some() && there == sums::of(&delivery.source)).collect())
+    Ok(deliveries.iter().zip(there).map(|(delivery, there)| there.is_some() && there == sum(&delivery.source)).collect())
 }
 
 fn decode(answer: &[u8]) -> Result<Vec<u8>, Broken> {
     BASE64.decode(answer).map_err(|error| Broken::said(format!("its answer is no base64: {error}")))
+}
+
+/// The checksum of a source, if it can be read.
+fn sum(source: &Source) -> Option<u32> {
+    let summed = match source {
+        Source::Content(text) => cksum::of(text.as_bytes()),
+        Source::File(path) => cksum::of(std::fs::File::open(path).ok()?),
+    };
+    summed.ok().map(|(sum, _)| sum)
 }
