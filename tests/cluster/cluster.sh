@@ -311,6 +311,8 @@ init() { # pid 1 of host K
     mount --bind "$h/srv" /srv
     mount --bind "$h/tmp" /tmp
     mount --bind "$h/ssh" "$home/.ssh"
+    # What it starts (pyenv) takes locks in the caller's home, which would outlive a host that loses its power.
+    [ ! -e "$home/.bashrc" ] || mount --bind /dev/null "$home/.bashrc"
     [ "${NAMES:-1}" = 0 ] || mount --bind "$LAB/hosts" /etc/hosts
     if [ "$(id -u)" = 0 ]; then mkdir -p /run/sshd; else mount --bind "$LAB/group" /etc/group; fi
     echo 0 >/proc/sys/net/ipv4/ip_unprivileged_port_start
