@@ -1,10 +1,13 @@
 //! Carries the deliveries out: looks at every host first, then sends to several at once.
 
 use crate::args::Args;
+use crate::feed;
 use crate::plan::{self, Delivery, Source};
 use crate::push::{self, Options, Outcome, Watch};
+use crate::relay;
 use crate::show::Show;
 use crate::site::{Broken, Site};
+use common::cli::Connect;
 use common::error::{Fault, Report};
 use common::exit::Exit;
 use common::jsonl::{self, Out, Stream};
@@ -25,6 +28,12 @@ const HOST_SH: &str = include_str!("host.sh");
 const ROOM_TO_SPARE: u64 = 1 << 20;
 /// A host that waits for its turn hears from us so often; it gives up after a minute.
 const BEAT: Duration = Duration::from_secs(10);
+
+/// Where it all goes, and the name of this push.
+struct Place<'a> {
+    base: &'a Path,
+    run: &'a str,
+}
 
 /// A host with what it gets.
 struct Task<'a> {
@@ -53,13 +62,15 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], deliveries: &[Delivery]
     let remote = Remote::new(&args.connect, Kind::Ssh { bulk: true })?;
     let stop = watch_signals().map_err(|error| Fault::unreachable("signals", error.to_string()))?;
     let mut report = Report::default();
-    let tasks = open(&remote, args, hosts, deliveries, base, &stop, &mut report)?;
+    let run = remote::random_token().map_err(|error| Fault::unreachable("/dev/urandom", error.to_string()))?;
+    let place = Place { base, run: &run };
+    let tasks = open(&remote, args, hosts, deliveries, &place, &stop, &mut report)?;
     let pool = remote::threads(hosts.len().min(usize::from(args.jobs)))?;
     let options = Options { verify: args.verify, compress: args.compress.wish() };
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| keep_alive(&tasks, &over));
-        report.extend(pool.install(|| carry_out(args, stream, &tasks, options, deliveries)));
+        report.extend(pool.install(|| carry_out(args, stream, &tasks, options, deliveries, &place)));
         over.store(true, Ordering::Relaxed);
         pool.install(|| tasks.par_iter().filter_map(|task| task.lock().site.take()).for_each(Site::end));
     });
@@ -95,15 +106,14 @@ fn open<'a>(
     args: &Args,
     hosts: &'a [Host],
     deliveries: &'a [Delivery],
-    base: &Path,
+    place: &Place<'_>,
     stop: &Arc<AtomicUsize>,
     report: &mut Report,
 ) -> Result<Vec<Task<'a>>, Report> {
-    let run = remote::random_token().map_err(|error| Fault::unreachable("/dev/urandom", error.to_string()))?;
     let script = |host: &Host| {
         let flag = |on: bool| if on { "1" } else { "" };
-        let about = format!("\nrun={run} me={} dry={} fsync={}\n", host.id, flag(args.dry_run), flag(args.fsync));
-        [b"base=", quote::sh(base.as_os_str().as_bytes()).as_slice(), about.as_bytes(), HOST_SH.as_bytes()].concat()
+        let about = format!("\nrun={} me={} dry={} fsync={}\n", place.run, host.id, flag(args.dry_run), flag(args.fsync));
+        [b"base=", quote::sh(place.base.as_os_str().as_bytes()).as_slice(), about.as_bytes(), HOST_SH.as_bytes()].concat()
     };
     let opened = remote.open_all(hosts, script)?;
     let faults: Vec<_> = hosts.iter().zip(&opened).filter_map(|(host, opened)| Some((host, opened.as_ref().err()?))).collect();
@@ -148,7 +158,7 @@ fn keep_alive(tasks: &[Task<'_>], over: &AtomicBool) {
     }
 }
 
-fn carry_out(args: &Args, stream: &Stream, tasks: &[Task<'_>], options: Options, deliveries: &[Delivery]) -> Report {
+fn carry_out(args: &Args, stream: &Stream, tasks: &[Task<'_>], options: Options, deliveries: &[Delivery], place: &Place<'_>) -> Report {
     if !args.dry_run {
         share(tasks);
     }
@@ -171,6 +181,9 @@ fn carry_out(args: &Args, stream: &Stream, tasks: &[Task<'_>], options: Options,
         failed: Mutex::default(),
     };
     if full.is_empty() {
+        if args.relay {
+            hand_on(tasks, &args.connect, place);
+        }
         tasks.par_iter().for_each(|task| task.push(options, &board));
         tasks.par_iter().for_each(|task| task.check_shared(options, &board));
     } else {
@@ -214,6 +227,34 @@ fn share(tasks: &[Task<'_>]) {
                 state.refused.insert(delivery.id, format!("host {host} shares the folder and gets another file there"));
             }
         }
+    }
+}
+
+/// Lets the hosts hand on to one another what is large and goes to several. What does not arrive so is sent as if it had never been tried.
+fn hand_on(tasks: &[Task<'_>], connect: &Connect, place: &Place<'_>) {
+    // its lines say where a part of a file goes
+    if place.base.as_os_str().as_bytes().contains(&b'\n') {
+        return;
+    }
+    let mut chains: BTreeMap<u32, Vec<(&Task<'_>, &Delivery)>> = BTreeMap::new();
+    for task in tasks {
+        for delivery in task.lacking().into_iter().filter(|delivery| !plan::is_small(delivery)) {
+            let has_some = task.lock().site.as_ref().is_some_and(|site| site.partial(delivery).is_some());
+            if !has_some {
+                chains.entry(delivery.file).or_default().push((task, delivery));
+            }
+        }
+    }
+    for chain in chains.into_values().filter(|chain| chain.len() > 1) {
+        let (first, delivery) = chain[0];
+        let Source::File(path) = &delivery.source else { continue };
+        let Ok(source) = feed::open(path, delivery) else { continue };
+        let hosts: Vec<_> = chain.iter().map(|(task, delivery)| (task.host, *delivery)).collect();
+        let header = relay::header(&hosts, connect, place.base, place.run);
+        first.on_site(|site| site.hand(header, source, delivery));
+        chain.par_iter().for_each(|(task, delivery)| {
+            task.on_site(|site| site.claim(&[*delivery]));
+        });
     }
 }
 

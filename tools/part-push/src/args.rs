@@ -13,6 +13,7 @@ use common::cli::Connect;
     after_long_help = "Examples:
   ipconf-check ip_config.txt | part-map --part-config out/g.json --workspace /data/job | part-push
   … | part-push --host 2        to one host again
+  … | part-push --relay         maps for every host leave this machine once
   … | part-push --dry-run"
 )]
 pub struct Args {
@@ -26,6 +27,10 @@ pub struct Args {
     /// Put each file on the disk before it gets its name, and its folder after that
     #[arg(long)]
     pub fsync: bool,
+
+    /// Let the hosts hand on large files that go to all of them; they must be able to log in to one another
+    #[arg(long)]
+    pub relay: bool,
 
     /// Hosts to copy to at once
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..), value_name = "N")]

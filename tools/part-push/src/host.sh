@@ -49,11 +49,23 @@ stamp() { # MTIME FILE: with the fraction of a second where touch knows it
 claim() { # KEY...: what an earlier push has left of these; renaming it makes sure that no other push goes on with it too
   true >"$stage/busy"
   for key; do
-    mv -- "$kept/$key" "$stage/part.$key" 2>/dev/null || continue
+    [ -f "$stage/part.$key" ] || mv -- "$kept/$key" "$stage/part.$key" 2>/dev/null || continue
     say "partial $key $(cksum <"$stage/part.$key")"
   done
   rm -f "$stage/busy"
   say claimed
+}
+
+# Hands a file on: reads where it goes here and the command that reaches the next host, or `-`; what the hosts behind it have to know;
+# an empty line; the file. It runs on every host of the chain, and is handed on as $0.
+# shellcheck disable=SC2016 # its own words
+hop='IFS= read -r part; IFS= read -r next
+on() { while IFS= read -r line && [ "$line" ]; do printf "%s\n" "$line"; done; echo; exec tee -- "$part"; }
+if [ "$next" = - ]; then read -r line; exec cat >"$part"; else on | eval "$next"; fi'
+hand() { # BYTES, with all that stands in front of the file
+  err=$(take "$1" 2>/dev/null | { sh -c "$hop" "$hop" 2>&1 || cat >/dev/null; }) || true
+  [ -z "$err" ] || note "$err"
+  say got
 }
 
 # --- many small files ---

@@ -5,6 +5,7 @@ mod args;
 mod feed;
 mod plan;
 mod push;
+mod relay;
 mod show;
 mod site;
 

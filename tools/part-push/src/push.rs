@@ -171,6 +171,7 @@ impl<'d> Push<'_, 'd> {
             }
         };
         let mut at = self.resume(file, &source);
+        self.sent.insert(file.id, self.site.relayed.get(&file.id).copied().unwrap_or(0));
         self.watch.moved(at);
         loop {
             let measured = !self.auto || self.rate.is_some();

@@ -33,6 +33,8 @@ pub struct Site {
     pub failed: BTreeMap<u32, String>,
     /// By key: checksum and size of what an earlier push has left.
     partials: BTreeMap<String, (u32, u64)>,
+    /// By delivery: what was sent of it for other hosts to have too.
+    pub relayed: BTreeMap<u32, u64>,
     /// Answers, in the order of the questions.
     pub answers: VecDeque<Answer>,
     moved: (u64, Instant),
@@ -74,6 +76,7 @@ impl Site {
             notes: Vec::new(),
             failed: BTreeMap::new(),
             partials: BTreeMap::new(),
+            relayed: BTreeMap::new(),
             answers: VecDeque::new(),
             moved: (0, Instant::now()),
         };
@@ -139,6 +142,22 @@ impl Site {
     /// Checksum and size of what is there of a file.
     pub fn partial(&self, delivery: &Delivery) -> Option<(u32, u64)> {
         self.partials.get(&key(delivery)).copied().filter(|(_, bytes)| *bytes <= delivery.bytes)
+    }
+
+    /// Sends a file that the host keeps and hands on to others, with what they have to know in front of it. Whether it arrived is seen
+    /// by [`Site::claim`].
+    pub fn hand(&mut self, header: Vec<u8>, source: std::fs::File, delivery: &Delivery) -> Result<(), Broken> {
+        self.say(&format!("hand {}", header.len() as u64 + delivery.bytes));
+        self.running.send(header);
+        self.running.send_file(source, 0, delivery.bytes);
+        self.begin();
+        while self.running.pending() > 0 {
+            self.hear(Duration::from_millis(200), Duration::ZERO)?;
+        }
+        self.relayed.insert(delivery.id, delivery.bytes);
+        // a fault of the source shows in the checksum
+        self.running.source_fault();
+        self.answer("got", patience(1, delivery.bytes)).map(drop)
     }
 
     /// Asks about files.
