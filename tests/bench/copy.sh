@@ -19,9 +19,13 @@ python=$("$root/tests/dgl/python.sh" 2>/dev/null) || python=
 
 on1() { "$cluster" exec 1 sh -c "cd '$work'; PATH='$PATH'; $1"; }
 
-shell() { # NAME SCRIPT
+empty() { # their workspaces, which this machine sees
+    local h
+    for h in $all; do rm -rf "$LAB/$h/srv/ws"; mkdir -p "$LAB/$h/srv/ws/src"; done
+}
+shell() { # NAME SCRIPT: on host 1; its time and the processor time of the sender with all that it starts, as a line of `figures`
     local real user sys
-    on1 "for h in $all; do ssh -n \$h rm -rf /srv/ws; ssh -n \$h mkdir -p /srv/ws; done"
+    empty
     printf '%s\n' "$2" >script
     read -r real user sys < <("$cluster" exec 1 bash -c "cd '$work'; PATH='$PATH'; TIMEFORMAT='%R %U %S'; { time bash script >/dev/null 2>err; } 2>&1 || echo failed")
     echo "$1 $real $(awk -v u="$user" -v s="$sys" 'BEGIN { print u + s }')" >>figures
@@ -31,7 +35,7 @@ median() { # NAME [FIELD=2]
 }
 goal() { # TEXT A B GOAL: how many times longer A took than B, and what it should be
     awk -v text="$1" -v a="$(median "$2")" -v b="$(median "$3")" -v goal="$4" 'BEGIN {
-        r = a / b; printf "%-58s %6.2f s  %6.2f s  %5.2f x  goal %5.2f  %s\n", text, a, b, r, goal, r >= goal ? "met" : "MISSED" }'
+        r = a / b; printf "%-58s %6.2f s  %6.2f s  %5.2f x  goal %5.2f  %s\n", text, a, b, r, goal, (r >= goal ? "met" : "MISSED") }'
 }
 plan() { # HOSTS: the records for the first of them, files below src/ to each; part k to host k
     for h in $1; do echo "10.77.0.${h#h}"; done >ip.txt
@@ -48,8 +52,8 @@ bulk() {
     all="h2 h3 h4 h5"
     plan "$all"; own
     for ((i = 0; i < rounds; i++)); do
-        shell scp-one-by-one "k=0; for h in $all; do ssh -n \$h mkdir -p /srv/ws/src; scp -q src/f\$k \$h:/srv/ws/src/; k=\$((k+1)); done"
-        shell scp-at-once "k=0; for h in $all; do (ssh -n \$h mkdir -p /srv/ws/src; scp -q src/f\$k \$h:/srv/ws/src/) & k=\$((k+1)); done; wait"
+        shell scp-one-by-one "k=0; for h in $all; do scp -q src/f\$k \$h:/srv/ws/src/; k=\$((k+1)); done"
+        shell scp-at-once "k=0; for h in $all; do scp -q src/f\$k \$h:/srv/ws/src/ & k=\$((k+1)); done; wait"
         shell rsync-at-once "k=0; for h in $all; do rsync -aW --inplace src/f\$k \$h:/srv/ws/ & k=\$((k+1)); done; wait"
         shell ssh-cat "k=0; for h in $all; do ssh -c aes128-gcm@openssh.com \$h 'cat >/srv/ws/f' <src/f\$k & k=\$((k+1)); done; wait"
         shell push-4 "$push"
@@ -59,7 +63,7 @@ bulk() {
     goal "4 hosts, $mb MB each: rsync at once / part-push" rsync-at-once push-4 1.8
     goal "4 hosts, $mb MB each: ssh cat / part-push" ssh-cat push-4 0.9
     awk -v cpu="$(median push-4 3)" -v mb="$mb" 'BEGIN { r = cpu / (mb * 4 * 1048576 / 1e9)
-        printf "%-58s %6.2f s a GB                  goal  0.65  %s\n", "sender CPU of part-push and its ssh", r, r <= 0.65 ? "met" : "MISSED" }'
+        printf "%-58s %6.2f s a GB                  goal  0.65  %s\n", "sender CPU of part-push and its ssh", r, (r <= 0.65 ? "met" : "MISSED") }'
     rm src/f1 src/f2 src/f3
     all=h2
     plan "$all"
@@ -70,11 +74,11 @@ bulk() {
     done
     goal "1 host, $mb MB: scp / part-push" scp-1 push-1 1.4
     goal "1 host, $mb MB: rsync / part-push" rsync-1 push-1 1.9
-    on1 "for h in $all; do ssh -n \$h rm -rf /srv/ws; done"
+    empty
     head -c 2G /dev/zero >src/f1
     plan "$all"
     "$cluster" exec 1 bash -c "cd '$work'; PATH='$PATH'; /usr/bin/time -f '%M' part-push --progress never <plan.jsonl 2>&1 >/dev/null" |
-        awk '{ printf "%-58s %6.1f MB                      goal 64.00  %s\n", "peak memory, 2 GB file", $1 / 1024, $1 < 65536 ? "met" : "MISSED" }'
+        awk '{ printf "%-58s %6.1f MB                      goal 64.00  %s\n", "peak memory, 2 GB file", $1 / 1024, ($1 < 65536 ? "met" : "MISSED") }'
     rm -rf src
 }
 
@@ -92,7 +96,7 @@ small() {
     done
     goal "10,000 files of 4 KB, 4 hosts: scp -r / part-push" scp-small push-small 20
     goal "10,000 files of 4 KB, 4 hosts: tar / part-push" tar-small push-small 0.5
-    awk -v s="$(median push-nothing)" 'BEGIN { printf "%-58s %6.2f s                       goal  1.00  %s\n", "nothing to do, 10,000 files, 4 hosts", s, s < 1 ? "met" : "MISSED" }'
+    awk -v s="$(median push-nothing)" 'BEGIN { printf "%-58s %6.2f s                       goal  1.00  %s\n", "nothing to do, 10,000 files, 4 hosts", s, (s < 1 ? "met" : "MISSED") }'
     rm -rf src
 }
 

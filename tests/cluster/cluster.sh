@@ -55,6 +55,7 @@ Environment, for 'up':
                             one cluster each, any number at a time. \$LAB/hK/srv is the /srv of host K
   SHM=4g                    size of /dev/shm (Docker gives 64m)
   NAMES=1                   0: the names h1 to hN do not resolve
+  BASHRC=0                  1: logins read your ~/.bashrc, as on a host of yours
   MAXSTARTUPS, MAXSESSIONS  sshd's limits
 
 An ordinary user has no capabilities in exec; for ip, tc or mount there: cluster.sh exec K ssh hK CMD
@@ -78,9 +79,10 @@ check_machine() {
     need setsid util-linux
     need setpriv util-linux
     [[ $(unshare --help) == *--map-current-user* ]] || die "unshare is too old: a newer util-linux is needed" 69
-    unshare "${unshare_user[@]}" -n -m -p --fork true 2>/dev/null && return
-    [ "$(id -u)" = 0 ] && die "this container may not make namespaces: give it docker run --privileged" 69
-    die "namespaces are forbidden to ordinary users here: be root, or set sysctl kernel.unprivileged_userns_clone=1 (Debian), kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu)" 69
+    local why
+    why=$(unshare "${unshare_user[@]}" -n -m -p --fork true 2>&1) && return
+    [ "$(id -u)" = 0 ] && die "this container may not make namespaces ($why): give it docker run --privileged" 69
+    die "ordinary users may not make namespaces here ($why): be root, or set sysctl kernel.unprivileged_userns_clone=1 (Debian), kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), user.max_user_namespaces=10000 (Red Hat)" 69
 }
 
 # The pid may have gone to a stranger since: only a switch of this very state folder counts.
@@ -109,7 +111,7 @@ enter() { # K NSENTER-ARG...
 }
 
 # The switch reads its orders from a fifo. A dead switch would block the writer for ever.
-order() { timeout 5 tee "$LAB/ctl" <<<"$*" >/dev/null || die "the switch does not answer, see $LAB/log" 1; }
+order() { timeout 30 tee "$LAB/ctl" <<<"$*" >/dev/null || die "the switch does not answer, see $LAB/log" 1; }
 
 within() { # SECONDS CMD... : try CMD until it succeeds
     local end=$((SECONDS + $1))
@@ -120,7 +122,7 @@ within() { # SECONDS CMD... : try CMD until it succeeds
 }
 
 await_sshd() { # sshd writes its pid file once it listens
-    within 10 test -s "$LAB/h$1/sshd.pid" && return
+    within 30 test -s "$LAB/h$1/sshd.pid" && return
     cat "$LAB/log" "$LAB/h$1/log" "$LAB/h$1/sshd.log" >&2 2>/dev/null || true
     die "host $1 did not start" 1
 }
@@ -155,7 +157,7 @@ up() {
     mkfifo ctl
     trap 'down' EXIT # a half-started cluster is of no use
     setsid unshare "${unshare_user[@]}" -n -m -p --fork --kill-child "$me" switch "$LAB" >log 2>&1 </dev/null &
-    within 10 is_up || { cat log >&2; die "the switch did not start" 1; }
+    within 30 is_up || { cat log >&2; die "the switch did not start" 1; }
     for ((k = 1; k <= n; k++)); do order start "$k"; done
     for ((k = 1; k <= n; k++)); do await_sshd "$k"; done
     trap - EXIT
@@ -203,7 +205,7 @@ stop() {
     check_host "${1:-}"
     pid=$(host_pid "$1") || return 0
     kill -KILL "$pid" # the kernel ends the rest of its namespace before this pid is gone
-    within 10 is_gone "$pid" || die "host $1 does not end" 1
+    within 30 is_gone "$pid" || die "host $1 does not end" 1
 }
 
 start() {
@@ -218,14 +220,14 @@ cut_link() {
     check_host "${1:-}"
     host_pid "$1" >/dev/null || die "host $1 is stopped"
     order link "$1" down
-    within 5 has_no_link "$1" || die "the link of host $1 is still up" 1
+    within 30 has_no_link "$1" || die "the link of host $1 is still up" 1
 }
 
 mend_link() {
     check_host "${1:-}"
     host_pid "$1" >/dev/null || die "host $1 is stopped"
     order link "$1" up
-    within 5 has_link "$1" || die "the link of host $1 is still down" 1
+    within 30 has_link "$1" || die "the link of host $1 is still down" 1
 }
 
 left() {
@@ -257,7 +259,7 @@ down() {
     if is_up; then
         read -r pid <"$LAB/pid"
         kill -KILL "$pid"
-        within 20 is_gone "$pid" || die "the switch, pid $pid, does not end" 1
+        within 30 is_gone "$pid" || die "the switch, pid $pid, does not end" 1
     fi
     rm -rf "$LAB"/h[0-9]*/{srv,tmp} "$LAB/pid" "$LAB/ctl" # logs and keys stay
 }
@@ -311,8 +313,9 @@ init() { # pid 1 of host K
     mount --bind "$h/srv" /srv
     mount --bind "$h/tmp" /tmp
     mount --bind "$h/ssh" "$home/.ssh"
-    # What it starts (pyenv) takes locks in the caller's home, which would outlive a host that loses its power.
-    [ ! -e "$home/.bashrc" ] || mount --bind /dev/null "$home/.bashrc"
+    # What a shell reads there at each login costs seconds with pyenv or conda in it, and pyenv's lock survives a host whose power
+    # is cut: each later login on this machine would wait a minute for it.
+    [ "${BASHRC:-0}" != 0 ] || [ ! -e "$home/.bashrc" ] || mount --bind /dev/null "$home/.bashrc"
     [ "${NAMES:-1}" = 0 ] || mount --bind "$LAB/hosts" /etc/hosts
     if [ "$(id -u)" = 0 ]; then mkdir -p /run/sshd; else mount --bind "$LAB/group" /etc/group; fi
     echo 0 >/proc/sys/net/ipv4/ip_unprivileged_port_start

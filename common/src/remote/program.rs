@@ -12,10 +12,13 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
-/// Between us and the program: enough that neither waits for the other at every turn, and 64 of them stay far below the 64 MiB
-/// that pipe-user-pages-soft gives a user.
-const PIPE_BYTES: i32 = 256 << 10;
+/// Between us and the program: enough that neither waits for the other at every turn, and 64 of them stay below the 64 MiB that
+/// pipe-user-pages-soft gives a user.
+const PIPE_BYTES: i32 = 512 << 10;
+/// A full pipe is left alone for so long, half of what a quick cipher takes to empty it: otherwise every page that is taken off it wakes us.
+const PIPE_REST: Duration = Duration::from_micros(400);
 
 /// `ssh HOST`, with the user's own configuration.
 pub(crate) fn ssh(connect: &Connect, host: &Host, boot: &str, bulk: bool) -> Result<Box<dyn Channel>, HostFault> {
@@ -130,7 +133,11 @@ impl Channel for Program {
         let most = usize::try_from(length).unwrap_or(usize::MAX);
         match splice(file, Some(&mut from), stdin, None, most, SpliceFFlags::SPLICE_F_NONBLOCK) {
             Ok(count) => Ok(count),
-            Err(error @ (Errno::EAGAIN | Errno::EPIPE | Errno::EINTR)) => Err(Unsent::Unwritable(error.into())),
+            Err(Errno::EAGAIN) => {
+                std::thread::sleep(PIPE_REST);
+                Err(Unsent::Unwritable(io::ErrorKind::WouldBlock.into()))
+            }
+            Err(error @ (Errno::EPIPE | Errno::EINTR)) => Err(Unsent::Unwritable(error.into())),
             // not every file system can
             Err(Errno::EINVAL | Errno::ENOSYS) => copy_file(self, file, offset, length),
             Err(error) => Err(Unsent::Unreadable(error.into())),
