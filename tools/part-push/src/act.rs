@@ -49,6 +49,8 @@ struct State {
     broken: Option<Broken>,
     /// That it is broken is in the report already.
     reported: bool,
+    /// The first of the hosts that share its workspace.
+    leader: Option<u32>,
     /// Those that are there already,
     skipped: BTreeSet<u32>,
     /// that another host puts on the storage that both share,
@@ -142,7 +144,7 @@ fn fault(host: &Host, broken: &Broken) -> Fault {
 fn keep_alive(tasks: &[Task<'_>], over: &AtomicBool) {
     let mut last = Instant::now();
     while !over.load(Ordering::Relaxed) {
-        std::thread::park_timeout(Duration::from_millis(20));
+        std::thread::park_timeout(Duration::from_millis(50));
         if last.elapsed() < BEAT {
             continue;
         }
@@ -219,6 +221,7 @@ fn share(tasks: &[Task<'_>]) {
     for task in tasks {
         let Some(leader) = leaders.get(&task.host.id) else { continue };
         let mut state = task.lock();
+        state.leader = Some(*leader);
         for delivery in &task.deliveries {
             let (file, host) = *taken.entry((*leader, &delivery.dst)).or_insert((delivery.file, delivery.host));
             if host != delivery.host && file == delivery.file {
@@ -258,15 +261,23 @@ fn hand_on(tasks: &[Task<'_>], connect: &Connect, place: &Place<'_>) {
     }
 }
 
-/// Hosts that lack the room, each once where they share it.
+/// Hosts that lack the room for what goes to them and to those that share their folder.
 fn no_room(tasks: &[Task<'_>]) -> Vec<Fault> {
-    let fault = |task: &Task<'_>| {
+    let mut needed: BTreeMap<u32, u64> = BTreeMap::new();
+    let leader = |task: &Task<'_>| task.lock().leader.unwrap_or(task.host.id);
+    for task in tasks {
         let lacking = task.lacking();
         let state = task.lock();
-        let (site, free) = state.site.as_ref().and_then(|site| Some((site, site.free_bytes()?)))?;
-        let there = |delivery: &&Delivery| site.partial(delivery).map_or(0, |(_, bytes)| bytes);
-        let needed: u64 = lacking.iter().map(|delivery| delivery.bytes - there(delivery)).sum();
-        (needed > 0 && needed + ROOM_TO_SPARE > free).then(|| {
+        let Some(site) = &state.site else { continue };
+        let there = |delivery: &Delivery| site.partial(delivery).map_or(0, |(_, bytes)| bytes);
+        let bytes: u64 = lacking.iter().map(|delivery| delivery.bytes - there(delivery)).sum();
+        drop(state);
+        *needed.entry(leader(task)).or_default() += bytes;
+    }
+    let fault = |task: &Task<'_>| {
+        let needed = needed.get(&task.host.id).copied().filter(|needed| *needed > 0)?;
+        let free = task.lock().site.as_ref()?.free_bytes()?;
+        (needed + ROOM_TO_SPARE > free).then(|| {
             let problem = format!("no space left: {} are to be sent, {} are free", term::bytes(needed), term::bytes(free));
             Fault::item(task.host.place(), problem)
                 .fix("make room there, or choose a workspace on a larger disk; nothing was sent to any host")
