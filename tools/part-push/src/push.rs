@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// Enough that the link never waits for us.
 const AHEAD: u64 = 2 * PIECE as u64;
 /// Whether to compress is asked anew after so much.
-const SEGMENT: u64 = 64 << 20;
+const SEGMENT: u64 = 32 << 20;
 /// `--compress auto`: the first so much of a host's data goes plain and shows the rate of the link.
 const PROBE: u64 = 4 << 20;
 /// A sample of so much shows whether data shrink.
@@ -66,6 +66,7 @@ pub fn push(site: &mut Site, deliveries: &[&Delivery], options: Options, watch: 
         whole: VecDeque::new(),
         sent: BTreeMap::new(),
         rate: None,
+        too_slow: false,
         heard_got: Instant::now(),
         auto,
     };
@@ -93,15 +94,18 @@ struct Push<'a, 'd> {
     sent: BTreeMap<u32, u64>,
     /// Bytes a second that the link has shown.
     rate: Option<f64>,
+    /// Compressing was slower than that: the processors are busy with something else.
+    too_slow: bool,
     heard_got: Instant,
     auto: bool,
 }
 
 /// What the host will answer, in this order.
 enum Expected<'d> {
-    /// It has so many bytes; with them the last of a file, and what was wrong with its source.
+    /// It has so many bytes, which are so many of the files'; with them the last of one, and what was wrong with its source.
     Got {
         bytes: u64,
+        raw: u64,
         begun: Instant,
         plain: bool,
         last: Option<(&'d Delivery, Instant, Option<String>)>,
@@ -155,7 +159,7 @@ impl<'d> Push<'_, 'd> {
             let share = if packed { (wire as f64 * file.bytes as f64 / raw.max(1) as f64) as u64 } else { file.bytes };
             self.sent.insert(file.id, share);
         }
-        self.expected.push_back(Expected::Got { bytes: wire, begun, plain: !packed, last: None });
+        self.expected.push_back(Expected::Got { bytes: wire, raw, begun, plain: !packed, last: None });
         self.look(files, begun);
         Ok(())
     }
@@ -188,7 +192,7 @@ impl<'d> Push<'_, 'd> {
             at += length;
             let over = at == file.bytes || wrong.is_some();
             let last = over.then_some((file, started, wrong));
-            self.expected.push_back(Expected::Got { bytes, begun, plain: !packed, last });
+            self.expected.push_back(Expected::Got { bytes, raw: length, begun, plain: !packed, last });
             if !measured && !over {
                 self.wait()?;
             }
@@ -247,7 +251,7 @@ impl<'d> Push<'_, 'd> {
         let Origin::File(source) = source else { return false };
         match (self.options.compress, self.rate) {
             (Some(wish), _) => return wish && self.site.has("zstd"),
-            (None, Some(rate)) if self.auto && rate < FAST_LINK => {}
+            (None, Some(rate)) if self.auto && !self.too_slow && rate < FAST_LINK => {}
             _ => return false,
         }
         let mut sample = Vec::with_capacity(SAMPLE);
@@ -305,11 +309,13 @@ impl<'d> Push<'_, 'd> {
     fn answered(&mut self, answer: &Answer) -> Result<(), Broken> {
         let strange = || Broken::said(format!("it said {} without being asked", String::from_utf8_lossy(&answer.word)));
         match (self.expected.pop_front().ok_or_else(strange)?, answer.word.as_slice()) {
-            (Expected::Got { bytes, begun, plain, last }, b"got") => {
+            (Expected::Got { bytes, raw, begun, plain, last }, b"got") => {
                 let took = begun.max(self.heard_got).elapsed().as_secs_f64().max(1e-6);
                 self.heard_got = Instant::now();
                 if plain && bytes >= PROBE {
                     self.rate = Some(bytes as f64 / took);
+                } else if !plain && raw >= PROBE {
+                    self.too_slow |= self.rate.is_some_and(|rate| (raw as f64 / took) < rate);
                 }
                 if let Some((file, begun, wrong)) = last {
                     // Only now: until the host has them, the bytes may have been the file's own pages.
