@@ -402,12 +402,12 @@ impl Lab {
             disturbance();
             (push.join().unwrap(), begun.elapsed())
         });
-        Disturbed { ran, took, left: self.left_soon() }
+        Disturbed { ran, took, left: self.left_within(5) }
     }
 
-    fn left_soon(&self) -> Vec<String> {
+    fn left_within(&self, seconds: u64) -> Vec<String> {
         let begun = Instant::now();
-        while ours(&self.ws(3)).iter().any(|name| name != ".part-push.kept") && begun.elapsed() < Duration::from_secs(5) {
+        while ours(&self.ws(3)).iter().any(|name| name != ".part-push.kept") && begun.elapsed() < Duration::from_secs(seconds) {
             std::thread::sleep(Duration::from_millis(50));
         }
         ours(&self.ws(3))
@@ -490,13 +490,8 @@ fn real_hosts_and_every_fault() {
 
     let cut = lab.disturb(|| assert_eq!(lab.cluster.call(&["cut", "3"]).status, 0));
     lab.cluster.call(&["mend", "3"]);
-    let cut = Disturbed {
-        left: {
-            std::thread::sleep(Duration::from_secs(3));
-            lab.left_soon()
-        },
-        ..cut
-    };
+    // nobody told it, so it ends when it has heard nothing for a minute
+    let cut = Disturbed { left: lab.left_within(60), ..cut };
     check("the cable of a host is pulled", cut, 74, 5..=5, 60, true);
 
     for host in [2, 3] {
