@@ -1,7 +1,7 @@
 # make build | check | test | test-versions | soak | demo | bench | fuzz | install | uninstall | wheel | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
-TOOLS = ipconf-check host-probe part-map part-push dgl-env dgl-spawn dgl-reap dgl-report
+TOOLS = ipconf-check host-probe part-map part-push part-pull dgl-env dgl-spawn dgl-reap dgl-report
 SCRIPTS = dgl-copy dgl-launch
 COMMANDS = $(TOOLS) $(SCRIPTS)
 
@@ -47,6 +47,7 @@ demo: need
 
 bench: build
 	tests/bench/planners.sh
+	tests/bench/copy.sh
 	tests/bench/spawn.sh
 
 # Ten minutes each.

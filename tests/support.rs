@@ -84,9 +84,14 @@ pub struct Cluster(pub PathBuf);
 
 impl Cluster {
     pub fn up(name: &str, hosts: u32) -> Cluster {
+        Cluster::up_shaped(name, hosts, "")
+    }
+
+    /// With links of that rate, as tc writes it.
+    pub fn up_shaped(name: &str, hosts: u32, rate: &str) -> Cluster {
         let lab = PathBuf::from(format!("/var/tmp/dgl-tools-test-{name}-{}", std::process::id()));
         let cluster = Cluster(lab);
-        let up = cluster.call(&["up", &hosts.to_string()]);
+        let up = cluster.call(&["up", &hosts.to_string(), rate]);
         assert_eq!(up.status, 0, "the cluster did not start: {}", up.err);
         cluster
     }

@@ -30,6 +30,12 @@ pub fn sh_words<W: AsRef<[u8]>>(words: impl IntoIterator<Item = W>) -> Vec<u8> {
     line
 }
 
+/// Quoted words as one line: a newline stands as `"$nl"`, which the script has to know.
+pub fn one_line(words: &[u8]) -> Vec<u8> {
+    let pieces: Vec<&[u8]> = words.split(|byte| *byte == b'\n').collect();
+    pieces.join(&b"'\"$nl\"'"[..])
+}
+
 /// For messages and plans that people read: as [`sh`], what is not UTF-8 replaced.
 pub fn shown(word: impl AsRef<[u8]>) -> String {
     String::from_utf8_lossy(&sh(word)).into_owned()
@@ -45,6 +51,10 @@ mod tests {
         let mut script = b"printf '%s\\0' ".to_vec();
         script.extend(sh_words(words));
         let out = std::process::Command::new("sh").arg("-c").arg(std::ffi::OsStr::from_bytes(&script)).output().unwrap();
+        let mut line = b"nl='\n'; ".to_vec();
+        line.extend(one_line(&script));
+        let one = std::process::Command::new("sh").arg("-c").arg(std::ffi::OsStr::from_bytes(&line)).output().unwrap();
+        assert_eq!(one.stdout, out.stdout);
         assert_eq!(out.stdout, words.iter().flat_map(|w| [*w, &b"\0"[..]].concat()).collect::<Vec<u8>>());
     }
 

@@ -27,7 +27,7 @@ macro_rules! records {
     };
 }
 records! {
-    "host" Host, "graph" Graph, "file" FileCopy, "pushed" Pushed, "process" Process, "started" Started, "listening" Listening,
+    "host" Host, "graph" Graph, "file" FileCopy, "pushed" Pushed, "pulled" Pulled, "process" Process, "started" Started, "listening" Listening,
     "output" Output, "dropped" Dropped, "exited" Exited, "found" Found, "reaped" Reaped, "summary" Summary,
 }
 
@@ -237,6 +237,42 @@ pub struct Pushed {
     /// From the beginning of its sending to the host's word that it is there.
     pub elapsed_ms: u64,
     /// Why it is not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// A file that was brought from a host; or, without a file, a host that gave none.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Pulled {
+    /// 0..of-1, where there is a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u32>,
+    /// How many files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<u32>,
+    /// The host's id.
+    pub host: u32,
+    /// The file there, relative to the workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub src: Option<String>,
+    /// The same where it is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub src_b64: Option<String>,
+    /// The file here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dst: Option<String>,
+    /// The same where it is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dst_b64: Option<String>,
+    /// Whether the whole file is here.
+    pub ok: bool,
+    /// The file's size.
+    pub bytes: u64,
+    /// What came over the wire for it.
+    pub received_bytes: u64,
+    /// It was here already.
+    pub skipped: bool,
+    /// Why it is not here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

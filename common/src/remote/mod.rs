@@ -23,6 +23,7 @@ use crate::record::Host;
 use rayon::prelude::*;
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
 
 /// What a host knows of the processes of a job, for scripts that need it.
 pub const JOB_SH: &str = include_str!("job.sh");
@@ -130,7 +131,8 @@ impl Remote {
 
     fn open_as(&self, host: &Host, script: &[u8], blocks: bool) -> Result<Running, HostFault> {
         let (payload, token) = running::payload(script)?;
-        let mut tries = 0;
+        let until = Instant::now() + self.connect.connect_timeout;
+        let mut pause = Duration::from_millis(150);
         loop {
             let channel = match self.kind_for(host) {
                 Kind::Ssh2 => ssh2::open(&self.connect, host, BOOT),
@@ -145,10 +147,10 @@ impl Remote {
                 Ok(running)
             });
             match opened {
-                // sshd drops logins at random beyond MaxStartups: three tries a while apart get past it
-                Err(fault) if fault.again && tries < 3 => {
-                    tries += 1;
-                    std::thread::sleep(std::time::Duration::from_millis(200 * tries + u64::from(host.id % 16) * 25));
+                // sshd drops logins at random beyond MaxStartups. Hosts come back at different times, or they would meet again.
+                Err(fault) if fault.again && Instant::now() + pause < until => {
+                    std::thread::sleep(pause + Duration::from_millis(u64::from(host.id % 32) * 17));
+                    pause = (pause * 2).min(Duration::from_secs(2));
                 }
                 other => return other,
             }

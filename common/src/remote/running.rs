@@ -5,8 +5,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 /// A line of a host's script is short, or a piece of output (4000 bytes) or a config (base64): beyond this something else talks.
@@ -15,6 +17,12 @@ const MAX_LINE: usize = 64 << 20;
 const MAX_BLOCK: usize = 64 << 10;
 /// What is kept of the other side's stderr: enough for its last words.
 const STDERR_KEPT: usize = 8 << 10;
+/// What is written at once of a file that has to be copied through memory.
+const COPIED: usize = 64 << 10;
+/// So much is taken off a host's stdout before somebody has to want it.
+const RAW_KEPT: usize = 256 << 10;
+/// In place of bytes that could not be read.
+static ZEROS: [u8; COPIED] = [0; COPIED];
 
 /// One of the two streams that come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +35,10 @@ pub(crate) enum Stream {
 pub(crate) trait Channel: Send {
     fn read(&mut self, stream: Stream, buffer: &mut [u8]) -> io::Result<usize>;
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
+    /// Writes bytes of a file from `offset` on, at most `length`; 0 at its end. One that can do it without a copy does.
+    fn write_file(&mut self, file: &File, offset: u64, length: u64) -> Result<usize, Unsent> {
+        copy_file(self, file, offset, length)
+    }
     /// `WouldBlock` while it cannot be sent yet.
     fn close_stdin(&mut self) -> io::Result<()>;
     /// What to wait for until one of these may go on: stdout, stderr, stdin.
@@ -35,6 +47,37 @@ pub(crate) trait Channel: Send {
     fn tick(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Through memory.
+pub(crate) fn copy_file<C: Channel + ?Sized>(channel: &mut C, file: &File, offset: u64, length: u64) -> Result<usize, Unsent> {
+    let mut buffer = [0; COPIED];
+    let room = COPIED.min(usize::try_from(length).unwrap_or(usize::MAX));
+    let count = file.read_at(&mut buffer[..room], offset).map_err(Unsent::Unreadable)?;
+    if count == 0 { Ok(0) } else { channel.write(&buffer[..count]).map_err(Unsent::Unwritable) }
+}
+
+/// Why nothing of a file was written.
+pub(crate) enum Unsent {
+    /// The file's fault.
+    Unreadable(io::Error),
+    /// The channel's.
+    Unwritable(io::Error),
+}
+
+/// What waits to be sent.
+enum Piece {
+    Bytes {
+        bytes: Vec<u8>,
+        sent: usize,
+    },
+    File {
+        file: File,
+        offset: u64,
+        left: u64,
+    },
+    /// In place of what a file no longer has: the length was promised.
+    Zeros(u64),
 }
 
 /// What came from a host.
@@ -55,16 +98,17 @@ pub struct Running {
     blocks: bool,
     /// A random word that marks the script's own first and last line.
     token: String,
-    outbox: VecDeque<Vec<u8>>,
-    /// Bytes of the first of the outbox that are gone.
-    sent: usize,
+    outbox: VecDeque<Piece>,
     /// Bytes in the outbox that are not gone yet.
-    pending: usize,
+    pending: u64,
+    source_fault: Option<io::Error>,
     closing: bool,
     runs: bool,
     early: Vec<Heard>,
     over: bool,
     partial_line: Vec<u8>,
+    /// Behind a raw mark: bytes as they are, until somebody says that the last of them was read.
+    raw: Option<Vec<u8>>,
     stderr: Vec<u8>,
     open: [bool; 2],
     last_heard: Instant,
@@ -74,7 +118,7 @@ pub struct Running {
 /// The line that goes in first, and the token that its answer carries.
 pub(crate) fn payload(script: &[u8]) -> Result<(Vec<u8>, String), HostFault> {
     let token = random_token().map_err(|error| HostFault::new(format!("/dev/urandom: {error}")))?;
-    let mut text = format!("echo; echo '{token} runs'; (\n").into_bytes();
+    let mut text = format!("echo; echo '{token} runs'; raw_mark='{token} raw'; (\n").into_bytes();
     text.extend_from_slice(script);
     text.extend_from_slice(format!("\n)\nprintf '\\n%s %s\\n' '{token} ends' \"$?\"").as_bytes());
     let mut line = BASE64.encode(text).into_bytes();
@@ -96,13 +140,14 @@ impl Running {
             blocks,
             token,
             outbox: VecDeque::new(),
-            sent: 0,
             pending: 0,
+            source_fault: None,
             closing: false,
             runs: false,
             early: Vec::new(),
             over: false,
             partial_line: Vec::new(),
+            raw: None,
             stderr: Vec::new(),
             open: [true, true],
             last_heard: Instant::now(),
@@ -113,12 +158,40 @@ impl Running {
     /// Puts bytes behind what is still to be sent.
     pub fn send(&mut self, bytes: impl Into<Vec<u8>>) {
         let bytes = bytes.into();
-        self.pending += bytes.len();
-        self.outbox.push_back(bytes);
+        self.pending += bytes.len() as u64;
+        self.outbox.push_back(Piece::Bytes { bytes, sent: 0 });
+    }
+
+    /// Puts exactly `length` bytes of a file behind what is still to be sent, without a copy where the connector can. Where the file
+    /// ends before, zeros stand for the rest, and [`Running::source_fault`] tells.
+    pub fn send_file(&mut self, file: File, offset: u64, length: u64) {
+        if length > 0 {
+            self.pending += length;
+            self.outbox.push_back(Piece::File { file, offset, left: length });
+        }
+    }
+
+    /// Why a file that was sent could not be read whole.
+    pub fn source_fault(&mut self) -> Option<io::Error> {
+        self.source_fault.take()
+    }
+
+    /// What has come behind a line of the script that is `$raw_mark`; `None` where no such line has come.
+    pub fn take_raw(&mut self) -> Option<Vec<u8>> {
+        self.raw.as_mut().map(std::mem::take)
+    }
+
+    /// From here on there are lines again; `rest` is what was taken and is none of the raw bytes.
+    pub fn end_raw(&mut self, rest: &[u8]) -> io::Result<()> {
+        let bytes = [rest, self.raw.take().unwrap_or_default().as_slice()].concat();
+        let mut heard = Vec::new();
+        let result = self.lines(&bytes, &mut heard);
+        self.early.extend(heard);
+        result
     }
 
     /// Bytes that are not sent yet.
-    pub fn pending(&self) -> usize {
+    pub fn pending(&self) -> u64 {
         self.pending
     }
 
@@ -175,7 +248,8 @@ impl Running {
                     return heard;
                 }
             };
-            if !heard.is_empty() || (had_pending && self.pending == 0) || self.runs != ran || self.over {
+            let raw = self.raw.as_ref().is_some_and(|raw| !raw.is_empty());
+            if !heard.is_empty() || raw || (had_pending && self.pending == 0) || self.runs != ran || self.over {
                 return heard;
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -205,7 +279,7 @@ impl Running {
                         progress = true;
                         self.last_heard = Instant::now();
                         self.take(stream, count, heard)?;
-                        if self.over || !heard.is_empty() {
+                        if self.over || !heard.is_empty() || self.raw.as_ref().is_some_and(|raw| raw.len() > RAW_KEPT) {
                             return Ok(true);
                         }
                     }
@@ -223,15 +297,26 @@ impl Running {
 
     fn write_some(&mut self) -> bool {
         let mut progress = false;
-        while let Some(first) = self.outbox.front() {
-            match self.channel.write(&first[self.sent..]) {
+        while let Some(first) = self.outbox.front_mut() {
+            let written = match first {
+                Piece::Bytes { bytes, sent } => self.channel.write(&bytes[*sent..]),
+                Piece::Zeros(left) => self.channel.write(&ZEROS[..ZEROS.len().min(usize::try_from(*left).unwrap_or(usize::MAX))]),
+                Piece::File { file, offset, left } => match self.channel.write_file(file, *offset, *left) {
+                    Err(Unsent::Unwritable(error)) => Err(error),
+                    Ok(count) if count > 0 => Ok(count),
+                    short => {
+                        self.source_fault = Some(short.err().map_or_else(|| io::ErrorKind::UnexpectedEof.into(), Unsent::into_error));
+                        *first = Piece::Zeros(*left);
+                        continue;
+                    }
+                },
+            };
+            match written {
                 Ok(count) => {
                     progress |= count > 0;
-                    self.sent += count;
-                    self.pending -= count;
-                    if self.sent == first.len() {
+                    self.pending -= count as u64;
+                    if first.advance(count) {
                         self.outbox.pop_front();
-                        self.sent = 0;
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return progress,
@@ -239,7 +324,6 @@ impl Running {
                 // Nobody reads there any more. What it said last is still to be read and tells why.
                 Err(_) => {
                     self.outbox.clear();
-                    self.sent = 0;
                     self.pending = 0;
                     self.closing = false;
                     return true;
@@ -253,27 +337,40 @@ impl Running {
     }
 
     fn take(&mut self, stream: Stream, count: usize, heard: &mut Vec<Heard>) -> io::Result<()> {
-        let bytes = &self.buffer[..count];
         if stream == Stream::Stderr {
-            self.stderr.extend_from_slice(bytes);
+            self.stderr.extend_from_slice(&self.buffer[..count]);
             let surplus = self.stderr.len().saturating_sub(STDERR_KEPT);
             self.stderr.drain(..surplus);
             return Ok(());
         }
-        let mut taken = 0;
-        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+        let buffer = std::mem::take(&mut self.buffer);
+        let result = self.lines(&buffer[..count], heard);
+        self.buffer = buffer;
+        result
+    }
+
+    fn lines(&mut self, bytes: &[u8], heard: &mut Vec<Heard>) -> io::Result<()> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            if let Some(raw) = &mut self.raw {
+                raw.extend_from_slice(rest);
+                return Ok(());
+            }
             if self.blocks && self.runs {
-                self.partial_line.extend_from_slice(&bytes[taken..]);
+                self.partial_line.extend_from_slice(rest);
                 self.take_block(heard);
                 return Ok(());
             }
-            taken += piece.len();
+            let end = rest.iter().position(|byte| *byte == b'\n');
+            let (piece, later) = rest.split_at(end.map_or(rest.len(), |at| at + 1));
+            rest = later;
             self.partial_line.extend_from_slice(piece);
-            if self.partial_line.last() == Some(&b'\n') {
+            if end.is_some() {
                 self.partial_line.pop();
                 let line = std::mem::take(&mut self.partial_line);
                 match mark(&line, &self.token) {
                     Some(Mark::Runs) => self.runs = true,
+                    Some(Mark::Raw) if self.runs => self.raw = Some(Vec::new()),
                     Some(Mark::Ends(status)) if self.runs => {
                         self.over = true;
                         heard.push(Heard::Ended(status));
@@ -349,8 +446,38 @@ impl Running {
     }
 }
 
+impl Piece {
+    /// So much of it is gone; whether all is.
+    fn advance(&mut self, count: usize) -> bool {
+        match self {
+            Piece::Bytes { bytes, sent } => {
+                *sent += count;
+                *sent == bytes.len()
+            }
+            Piece::File { offset, left, .. } => {
+                *offset += count as u64;
+                *left -= count as u64;
+                *left == 0
+            }
+            Piece::Zeros(left) => {
+                *left -= count as u64;
+                *left == 0
+            }
+        }
+    }
+}
+
+impl Unsent {
+    fn into_error(self) -> io::Error {
+        match self {
+            Unsent::Unreadable(error) | Unsent::Unwritable(error) => error,
+        }
+    }
+}
+
 enum Mark {
     Runs,
+    Raw,
     Ends(i32),
 }
 
@@ -358,6 +485,7 @@ fn mark(line: &[u8], token: &str) -> Option<Mark> {
     let rest = std::str::from_utf8(line.strip_prefix(token.as_bytes())?).ok()?;
     match rest.trim() {
         "runs" => Some(Mark::Runs),
+        "raw" => Some(Mark::Raw),
         ends => Some(Mark::Ends(ends.strip_prefix("ends ")?.parse().ok()?)),
     }
 }

@@ -1,8 +1,13 @@
 //! Carries the deliveries out: looks at every host first, then sends to several at once.
 
-use crate::args::{Args, When};
+use crate::args::Args;
+use crate::feed;
 use crate::plan::{self, Delivery, Source};
-use crate::site::{Options, Outcome, Site};
+use crate::push::{self, Options, Outcome, Watch};
+use crate::relay;
+use crate::show::Show;
+use crate::site::{Broken, Site};
+use common::cli::Connect;
 use common::error::{Fault, Report};
 use common::exit::Exit;
 use common::jsonl::{self, Out, Stream};
@@ -10,130 +15,281 @@ use common::quote;
 use common::record::{Host, Pushed};
 use common::remote::{self, Kind, Remote};
 use common::term::{self, millis};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rayon::prelude::*;
-use std::io::IsTerminal;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Mutex;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 const HOST_SH: &str = include_str!("host.sh");
 /// What a file system needs beside the files themselves.
 const ROOM_TO_SPARE: u64 = 1 << 20;
+/// A host that waits for its turn hears from us so often; it gives up after a minute.
+const BEAT: Duration = Duration::from_secs(10);
+
+/// Where it all goes, and the name of this push.
+struct Place<'a> {
+    base: &'a Path,
+    run: &'a str,
+}
 
 /// A host with what it gets.
 struct Task<'a> {
     host: &'a Host,
     deliveries: Vec<&'a Delivery>,
-    /// None where it could not be reached; why is in `broken`.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// None where it could not be reached or was given up; why is in `broken`.
     site: Option<Site>,
-    broken: Option<String>,
-    skipped: Vec<bool>,
+    broken: Option<Broken>,
+    /// That it is broken is in the report already.
+    reported: bool,
+    /// The first of the hosts that share its workspace.
+    leader: Option<u32>,
+    /// Those that are there already,
+    skipped: BTreeSet<u32>,
+    /// that another host puts on the storage that both share,
+    shared: BTreeSet<u32>,
+    /// and that cannot be: why.
+    refused: BTreeMap<u32, String>,
 }
 
 /// Copies all that is not there yet.
-pub fn run(args: &Args, stream: &Stream, hosts: &[Host], deliveries: &[Delivery]) -> Result<Exit, Report> {
+pub fn run(args: &Args, stream: &Stream, hosts: &[Host], deliveries: &[Delivery], base: &Path) -> Result<Exit, Report> {
     let remote = Remote::new(&args.connect, Kind::Ssh { bulk: true })?;
-    let token = remote::random_token().map_err(|error| Fault::unreachable("/dev/urandom", error.to_string()))?;
-    let of_host = |host: &Host| -> Vec<&Delivery> { deliveries.iter().filter(|delivery| delivery.host == host.id).collect() };
+    let stop = watch_signals().map_err(|error| Fault::unreachable("signals", error.to_string()))?;
+    let mut report = Report::default();
+    let run = remote::random_token().map_err(|error| Fault::unreachable("/dev/urandom", error.to_string()))?;
+    let place = Place { base, run: &run };
+    let tasks = open(&remote, args, hosts, deliveries, &place, &stop, &mut report)?;
+    let pool = remote::threads(hosts.len().min(usize::from(args.jobs)))?;
+    let options = Options { verify: args.verify, compress: args.compress.wish() };
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| keep_alive(&tasks, &over));
+        report.extend(pool.install(|| carry_out(args, stream, &tasks, options, deliveries, &place)));
+        over.store(true, Ordering::Relaxed);
+        pool.install(|| tasks.par_iter().filter_map(|task| task.lock().site.take()).for_each(Site::end));
+    });
+    match i32::try_from(stop.load(Ordering::Relaxed)).unwrap_or_default() {
+        0 => {
+            report.print("part-push");
+            Ok(report.exit())
+        }
+        signal => {
+            eprintln!(
+                "part-push: interrupted by SIG{}\n  fix: run it again: what is there already is skipped",
+                common::signal::name(signal)
+            );
+            Ok(Exit::Signal(signal))
+        }
+    }
+}
+
+/// The first signal ends it in order, the second at once.
+fn watch_signals() -> std::io::Result<Arc<AtomicUsize>> {
+    let stop = Arc::new(AtomicUsize::new(0));
+    let again = Arc::new(AtomicBool::new(false));
+    for signal in common::signal::ending()? {
+        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, again.clone())?;
+        signal_hook::flag::register(signal, again.clone())?;
+        signal_hook::flag::register_usize(signal, stop.clone(), usize::try_from(signal).unwrap_or_default())?;
+    }
+    Ok(stop)
+}
+
+fn open<'a>(
+    remote: &Remote,
+    args: &Args,
+    hosts: &'a [Host],
+    deliveries: &'a [Delivery],
+    place: &Place<'_>,
+    stop: &Arc<AtomicUsize>,
+    report: &mut Report,
+) -> Result<Vec<Task<'a>>, Report> {
     let script = |host: &Host| {
-        let base = plan::base(&of_host(host));
-        [b"base=", quote::sh(base.as_os_str().as_bytes()).as_slice(), format!("\ntoken={token}\n").as_bytes(), HOST_SH.as_bytes()].concat()
+        let flag = |on: bool| if on { "1" } else { "" };
+        let about = format!("\nrun={} me={} dry={} fsync={}\n", place.run, host.id, flag(args.dry_run), flag(args.fsync));
+        [b"base=", quote::sh(place.base.as_os_str().as_bytes()).as_slice(), about.as_bytes(), HOST_SH.as_bytes()].concat()
     };
     let opened = remote.open_all(hosts, script)?;
     let faults: Vec<_> = hosts.iter().zip(&opened).filter_map(|(host, opened)| Some((host, opened.as_ref().err()?))).collect();
-    let mut report = remote::report(faults, args.connect.host_key);
-    let options = Options {
-        verify: args.verify,
-        compress: match args.compress {
-            When::Auto => None,
-            When::Always => Some(true),
-            When::Never => Some(false),
-        },
+    report.extend(remote::report(faults, args.connect.host_key));
+    let task = |(host, opened): (&'a Host, Result<_, remote::HostFault>)| {
+        let reported = opened.is_err();
+        let site = match opened {
+            Ok(running) => Site::new(running, stop.clone()),
+            Err(fault) => Err(Broken { why: fault.problem, lost: true }),
+        };
+        let (site, broken) = site.map_or_else(|broken| (None, Some(broken)), |site| (Some(site), None));
+        let deliveries = deliveries.iter().filter(|delivery| delivery.host == host.id).collect();
+        Task { host, deliveries, state: Mutex::new(State { site, broken, reported, ..State::default() }) }
     };
+    Ok(hosts.iter().zip(opened).map(task).collect())
+}
 
-    let mut tasks: Vec<Task<'_>> = Vec::new();
-    for (host, opened) in hosts.iter().zip(opened) {
-        let task = Task { host, deliveries: of_host(host), site: None, broken: None, skipped: Vec::new() };
-        tasks.push(match opened {
-            Err(fault) => Task { broken: Some(fault.problem), ..task },
-            Ok(running) => match Site::new(running) {
-                Ok(site) => Task { site: Some(site), ..task },
-                Err(broken) => {
-                    report.push(Fault::item(host.place(), broken.0.clone()));
-                    Task { broken: Some(broken.0), ..task }
-                }
-            },
+fn fault(host: &Host, broken: &Broken) -> Fault {
+    match broken.lost {
+        true => Fault::unreachable(host.place(), broken.why.clone()).fix("run it again: what is there already is skipped"),
+        false => Fault::item(host.place(), broken.why.clone()),
+    }
+}
+
+/// Hosts that have nothing to do just now hear from us.
+fn keep_alive(tasks: &[Task<'_>], over: &AtomicBool) {
+    let mut last = Instant::now();
+    while !over.load(Ordering::Relaxed) {
+        std::thread::park_timeout(Duration::from_millis(50));
+        if last.elapsed() < BEAT {
+            continue;
+        }
+        last = Instant::now();
+        for task in tasks {
+            // one that is locked is at work
+            if let Ok(mut state) = task.state.try_lock()
+                && let Some(Err(broken)) = state.site.as_mut().map(Site::beat)
+            {
+                (state.site, state.broken) = (None, Some(broken));
+            }
+        }
+    }
+}
+
+fn carry_out(args: &Args, stream: &Stream, tasks: &[Task<'_>], options: Options, deliveries: &[Delivery], place: &Place<'_>) -> Report {
+    if !args.dry_run {
+        share(tasks);
+    }
+    tasks.par_iter().for_each(|task| task.look(options, args.dry_run));
+    let full = no_room(tasks);
+    if args.dry_run {
+        tell_plan(tasks);
+        return Report([broken(tasks), full].concat());
+    }
+    let mut out = Out::new("part-push");
+    if !args.connect.format.human() {
+        out.pass(stream);
+    }
+    let lacking = || tasks.iter().flat_map(|task| task.lacking().into_iter().map(|delivery| (task.host, delivery)));
+    let board = Board {
+        out: Mutex::new(out),
+        human: args.connect.format.human(),
+        of: u32::try_from(deliveries.len()).unwrap_or(u32::MAX),
+        show: Show::new(args.progress, tasks.iter().map(|task| task.host), lacking().map(|(host, delivery)| (host.id, delivery.bytes))),
+        failed: Mutex::default(),
+    };
+    if full.is_empty() {
+        if args.relay {
+            hand_on(tasks, &args.connect, place);
+        }
+        tasks.par_iter().for_each(|task| task.push(options, &board));
+        tasks.par_iter().for_each(|task| task.check_shared(options, &board));
+    } else {
+        // a disk that fills up in the middle helps nobody
+        let nothing_sent = Broken::said("nothing was sent: a host has no space left");
+        for task in tasks {
+            let mut state = task.lock();
+            state.reported |= state.broken.is_none();
+            state.broken.get_or_insert(nothing_sent.clone());
+            drop(state);
+            task.give_up(&BTreeSet::new(), &board);
+        }
+    }
+    board.show.end();
+    let failed = board.failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Report([full, failed, broken(tasks)].concat())
+}
+
+fn broken(tasks: &[Task<'_>]) -> Vec<Fault> {
+    let fault = |task: &Task<'_>| {
+        let state = task.lock();
+        state.broken.as_ref().filter(|_| !state.reported).map(|broken| fault(task.host, broken))
+    };
+    tasks.iter().filter_map(fault).collect()
+}
+
+/// Finds out which hosts see the same folder, so that a file for all of them is sent once.
+fn share(tasks: &[Task<'_>]) {
+    let peers = |task: &Task<'_>| task.on_site(|site| site.peers()).map(|peers| (task.host.id, peers));
+    let seen: BTreeMap<u32, Vec<u32>> = tasks.par_iter().filter_map(peers).collect();
+    let leaders = plan::leaders(&seen);
+    let mut taken: HashMap<(u32, &Path), (u32, u32)> = HashMap::new();
+    for task in tasks {
+        let Some(leader) = leaders.get(&task.host.id) else { continue };
+        let mut state = task.lock();
+        state.leader = Some(*leader);
+        for delivery in &task.deliveries {
+            let (file, host) = *taken.entry((*leader, &delivery.dst)).or_insert((delivery.file, delivery.host));
+            if host != delivery.host && file == delivery.file {
+                state.shared.insert(delivery.id);
+            } else if host != delivery.host {
+                state.refused.insert(delivery.id, format!("host {host} shares the folder and gets another file there"));
+            }
+        }
+    }
+}
+
+/// Lets the hosts hand on to one another what is large and goes to several. What does not arrive so is sent as if it had never been tried.
+fn hand_on(tasks: &[Task<'_>], connect: &Connect, place: &Place<'_>) {
+    // its lines say where a part of a file goes
+    if place.base.as_os_str().as_bytes().contains(&b'\n') {
+        return;
+    }
+    let mut chains: BTreeMap<u32, Vec<(&Task<'_>, &Delivery)>> = BTreeMap::new();
+    for task in tasks {
+        for delivery in task.lacking().into_iter().filter(|delivery| !plan::is_small(delivery)) {
+            let has_some = task.lock().site.as_ref().is_some_and(|site| site.partial(delivery).is_some());
+            if !has_some {
+                chains.entry(delivery.file).or_default().push((task, delivery));
+            }
+        }
+    }
+    for chain in chains.into_values().filter(|chain| chain.len() > 1) {
+        let (first, delivery) = chain[0];
+        let Source::File(path) = &delivery.source else { continue };
+        let Ok(source) = feed::open(path, delivery) else { continue };
+        let hosts: Vec<_> = chain.iter().map(|(task, delivery)| (task.host, *delivery)).collect();
+        let header = relay::header(&hosts, connect, place.base, place.run);
+        first.on_site(|site| site.hand(header, source, delivery));
+        chain.par_iter().for_each(|(task, delivery)| {
+            task.on_site(|site| site.claim(&[*delivery]));
         });
     }
-    let pool = remote::threads(hosts.len().min(usize::from(args.jobs)))?;
-    pool.install(|| tasks.par_iter_mut().for_each(|task| look(task, options)));
-    report.0.extend(tasks.iter().filter_map(no_room));
-    if args.dry_run {
-        return dry_run(&tasks, report);
-    }
-    if !report.0.is_empty() && tasks.iter().any(|task| no_room(task).is_some()) {
-        // a disk that fills up in the middle helps nobody: nothing is sent anywhere
-        return Err(report);
-    }
+}
 
-    let out = Mutex::new(Out::new("part-push"));
-    let human = args.connect.format.human();
-    let write = |lines: Vec<u8>| {
-        if !human {
-            out.lock().unwrap_or_else(std::sync::PoisonError::into_inner).write(&lines);
-        }
+/// Hosts that lack the room for what goes to them and to those that share their folder.
+fn no_room(tasks: &[Task<'_>]) -> Vec<Fault> {
+    let mut needed: BTreeMap<u32, u64> = BTreeMap::new();
+    let leader = |task: &Task<'_>| task.lock().leader.unwrap_or(task.host.id);
+    for task in tasks {
+        let lacking = task.lacking();
+        let state = task.lock();
+        let Some(site) = &state.site else { continue };
+        let there = |delivery: &Delivery| site.partial(delivery).map_or(0, |(_, bytes)| bytes);
+        let bytes: u64 = lacking.iter().map(|delivery| delivery.bytes - there(delivery)).sum();
+        drop(state);
+        *needed.entry(leader(task)).or_default() += bytes;
+    }
+    let fault = |task: &Task<'_>| {
+        let needed = needed.get(&task.host.id).copied().filter(|needed| *needed > 0)?;
+        let free = task.lock().site.as_ref()?.free_bytes()?;
+        (needed + ROOM_TO_SPARE > free).then(|| {
+            let problem = format!("no space left: {} are to be sent, {} are free", term::bytes(needed), term::bytes(free));
+            Fault::item(task.host.place(), problem)
+                .fix("make room there, or choose a workspace on a larger disk; nothing was sent to any host")
+        })
     };
-    write(stream.lines().flat_map(|(line, _)| [line, b"\n"].concat()).collect());
-    let bar = bar(args.progress, &tasks);
-    let of = u32::try_from(deliveries.len()).unwrap_or(u32::MAX);
-    let results: Vec<Report> = pool.install(|| {
-        let one = |task: &mut Task<'_>| {
-            let (lines, report) = push(task, options, of, &bar);
-            write(lines);
-            if args.progress != When::Never || human {
-                bar.suspend(|| eprintln!("{}", told(task, &report)));
-            }
-            report
-        };
-        tasks.par_iter_mut().map(one).collect()
-    });
-    bar.finish_and_clear();
-    results.into_iter().for_each(|result| report.extend(result));
-    let exit = report.exit();
-    report.print("part-push");
-    Ok(exit)
+    tasks.iter().filter_map(fault).collect()
 }
 
-fn look(task: &mut Task<'_>, options: Options) {
-    let looked = task.site.as_mut().map(|site| site.look(&task.deliveries, options));
-    match looked {
-        Some(Ok(skipped)) => task.skipped = skipped,
-        Some(Err(broken)) => {
-            task.site = None;
-            task.broken = Some(broken.0);
-        }
-        None => {}
-    }
-}
-
-fn to_send<'a>(task: &Task<'a>) -> Vec<&'a Delivery> {
-    task.deliveries.iter().zip(&task.skipped).filter(|(_, skipped)| !**skipped).map(|(delivery, _)| *delivery).collect()
-}
-
-fn no_room(task: &Task<'_>) -> Option<Fault> {
-    let free = task.site.as_ref()?.free_bytes()?;
-    let needed = to_send(task).iter().map(|delivery| delivery.bytes).sum::<u64>();
-    (needed > 0 && needed + ROOM_TO_SPARE > free).then(|| {
-        let problem = format!("no space left: {} are to be sent, {} are free", term::bytes(needed), term::bytes(free));
-        Fault::item(task.host.place(), problem).fix("make room there, or choose a workspace on a larger disk; nothing was sent to any host")
-    })
-}
-
-fn dry_run(tasks: &[Task<'_>], report: Report) -> Result<Exit, Report> {
+fn tell_plan(tasks: &[Task<'_>]) {
     let mut out = Out::new("part-push");
-    for task in tasks.iter().filter(|task| task.site.is_some()) {
-        let send = to_send(task);
+    for task in tasks.iter().filter(|task| task.lock().site.is_some()) {
+        let (send, skipped) = (task.lacking(), task.lock().skipped.len());
         for delivery in &send {
             let source = match &delivery.source {
                 Source::File(path) => path.display().to_string(),
@@ -141,100 +297,167 @@ fn dry_run(tasks: &[Task<'_>], report: Report) -> Result<Exit, Report> {
                 Source::Folder => "(an empty folder)".to_owned(),
                 Source::There => "(not there)".to_owned(),
             };
-            out.write(
-                format!("{}: {source} -> {} ({})\n", task.host.place(), delivery.dst.display(), term::bytes(delivery.bytes)).as_bytes(),
-            );
+            let (place, dst, bytes) = (task.host.place(), delivery.dst.display(), term::bytes(delivery.bytes));
+            out.write(format!("{place}: {source} -> {dst} ({bytes})\n").as_bytes());
         }
-        let bytes = send.iter().map(|delivery| delivery.bytes).sum();
-        out.write(
-            format!(
-                "{}: {} to send, {}; {} there already\n",
-                task.host.place(),
-                term::count(send.len() as u64, "file"),
-                term::bytes(bytes),
-                task.deliveries.len() - send.len()
-            )
-            .as_bytes(),
-        );
+        let bytes = term::bytes(send.iter().map(|delivery| delivery.bytes).sum());
+        let files = term::count(send.len() as u64, "file");
+        out.write(format!("{}: {files} to send, {bytes}; {skipped} there already\n", task.host.place()).as_bytes());
     }
-    report.print("part-push");
-    Ok(report.exit())
 }
 
-/// Sends what one host lacks; its records, and what failed.
-fn push(task: &mut Task<'_>, options: Options, of: u32, bar: &ProgressBar) -> (Vec<u8>, Report) {
-    let begun = Instant::now();
-    let send = to_send(task);
-    let outcomes = match (&mut task.site, send.is_empty()) {
-        (Some(_), true) => Vec::new(),
-        (Some(site), false) => match site.send(&send, options, &|bytes| bar.inc(bytes)) {
-            Ok(outcomes) => outcomes,
+impl<'a> Task<'a> {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the host, if it is there; one that breaks is given up.
+    fn on_site<T>(&self, act: impl FnOnce(&mut Site) -> Result<T, Broken>) -> Option<T> {
+        let mut state = self.lock();
+        match act(state.site.as_mut()?) {
+            Ok(value) => Some(value),
             Err(broken) => {
-                task.broken = Some(broken.0);
-                Vec::new()
+                (state.site, state.broken) = (None, Some(broken));
+                None
             }
-        },
-        (None, _) => Vec::new(),
-    };
-    let mut outcomes: std::collections::BTreeMap<u32, Outcome> = send.iter().map(|delivery| delivery.id).zip(outcomes).collect();
-    let mut report = Report::default();
-    let mut lines = Vec::new();
-    for (at, delivery) in task.deliveries.iter().enumerate() {
-        let skipped = task.skipped.get(at).copied().unwrap_or(false);
-        let outcome = match outcomes.remove(&delivery.id) {
-            Some(outcome) => outcome,
-            None if skipped => Outcome { error: None, sent_bytes: 0, elapsed: Duration::ZERO },
-            None => {
-                let why = task.broken.clone().unwrap_or_else(|| "it was not sent".to_owned());
-                Outcome { error: Some(why), sent_bytes: 0, elapsed: begun.elapsed() }
-            }
+        }
+    }
+
+    /// What it needs and nobody else brings.
+    fn lacking(&self) -> Vec<&'a Delivery> {
+        let state = self.lock();
+        if state.site.is_none() {
+            return Vec::new();
+        }
+        let lacks = |id: &u32| !state.skipped.contains(id) && !state.shared.contains(id) && !state.refused.contains_key(id);
+        self.deliveries.iter().filter(|delivery| lacks(&delivery.id)).copied().collect()
+    }
+
+    fn look(&self, options: Options, dry: bool) {
+        // a dry run reads nothing but metadata
+        let Some(same) = self.on_site(|site| site.look(&self.deliveries, if dry { None } else { Some(options.verify) })) else { return };
+        let skipped = self.deliveries.iter().zip(same).filter(|(_, same)| *same).map(|(delivery, _)| delivery.id).collect();
+        let mut state = self.lock();
+        state.skipped = skipped;
+        let State { skipped, shared, .. } = &mut *state;
+        shared.retain(|id| !skipped.contains(id));
+        drop(state);
+        if !dry {
+            let lacking = self.lacking();
+            let alone: Vec<&Delivery> = lacking.into_iter().filter(|delivery| !plan::is_small(delivery)).collect();
+            self.on_site(|site| site.claim(&alone));
+        }
+    }
+
+    /// Sends it what it lacks; a record for each delivery, whatever happens.
+    fn push(&self, options: Options, board: &Board) {
+        let begun = Instant::now();
+        let lacking = self.lacking();
+        let to_send: BTreeSet<u32> = lacking.iter().map(|delivery| delivery.id).collect();
+        let (skipped, refused, shared) = {
+            let state = self.lock();
+            (state.skipped.clone(), state.refused.clone(), state.shared.clone())
         };
-        lines.extend(jsonl::line(&Pushed {
+        for delivery in &self.deliveries {
+            if skipped.contains(&delivery.id) || refused.contains_key(&delivery.id) {
+                let error = refused.get(&delivery.id).cloned();
+                board.tell(self.host, delivery, error.is_none(), Outcome { error, sent_bytes: 0, elapsed: Duration::ZERO });
+            }
+        }
+        let told = Told { host: self.host, board, done: Mutex::new(BTreeSet::new()) };
+        if !to_send.is_empty() {
+            self.on_site(|site| push::push(site, &lacking, options, &told));
+        }
+        let mut done = told.done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        done.extend(skipped.into_iter().chain(refused.into_keys()).chain(shared));
+        self.give_up(&done, board);
+        let state = self.lock();
+        let waits = done.len() < self.deliveries.len();
+        board.show.host(self.host, begun.elapsed(), state.broken.is_some() || waits);
+    }
+
+    /// A record for each delivery that has none, and why.
+    fn give_up(&self, done: &BTreeSet<u32>, board: &Board) {
+        let state = self.lock();
+        let Some(broken) = &state.broken else { return };
+        for delivery in self.deliveries.iter().filter(|delivery| !done.contains(&delivery.id)) {
+            let error = Some(broken.why.clone());
+            board.record(delivery, false, &Outcome { error, sent_bytes: 0, elapsed: Duration::ZERO });
+        }
+    }
+
+    /// Whether what another host has put on shared storage is there for this one too.
+    fn check_shared(&self, options: Options, board: &Board) {
+        let shared = self.lock().shared.clone();
+        let files: Vec<&Delivery> = self.deliveries.iter().filter(|delivery| shared.contains(&delivery.id)).copied().collect();
+        if files.is_empty() {
+            return;
+        }
+        let there = self.on_site(|site| site.look(&files, Some(options.verify))).unwrap_or_else(|| vec![false; files.len()]);
+        let broken = self.lock().broken.clone();
+        for (delivery, there) in files.into_iter().zip(there) {
+            let why = || broken.as_ref().map_or("the host that shares its folder did not get it", |broken| &broken.why).to_owned();
+            let error = (!there).then(why);
+            board.tell(self.host, delivery, true, Outcome { error, sent_bytes: 0, elapsed: Duration::ZERO });
+        }
+    }
+}
+
+/// Where all that is done is told.
+struct Board {
+    out: Mutex<Out>,
+    human: bool,
+    of: u32,
+    show: Show,
+    failed: Mutex<Vec<Fault>>,
+}
+
+impl Board {
+    fn record(&self, delivery: &Delivery, skipped: bool, outcome: &Outcome) {
+        if self.human {
+            return;
+        }
+        let line = jsonl::line(&Pushed {
             id: delivery.id,
-            of,
+            of: self.of,
             file: delivery.file,
             host: delivery.host,
             ok: outcome.error.is_none(),
             bytes: delivery.bytes,
             sent_bytes: outcome.sent_bytes,
-            skipped,
+            skipped: skipped && outcome.error.is_none(),
             elapsed_ms: millis(outcome.elapsed),
             error: outcome.error.clone(),
-        }));
-        if let (Some(why), None) = (&outcome.error, &task.broken) {
-            report.push(Fault::item(format!("{}: {}", task.host.place(), delivery.dst.display()), why.clone()));
+        });
+        self.out.lock().unwrap_or_else(PoisonError::into_inner).write(&line);
+    }
+
+    fn tell(&self, host: &Host, delivery: &Delivery, skipped: bool, outcome: Outcome) {
+        self.record(delivery, skipped, &outcome);
+        if outcome.error.is_none() {
+            self.show.file(host, delivery.bytes, skipped);
+        }
+        if let Some(why) = outcome.error {
+            let place = format!("{}: {}", host.place(), delivery.dst.display());
+            self.failed.lock().unwrap_or_else(PoisonError::into_inner).push(Fault::item(place, why));
         }
     }
-    // a host that was never reached is reported by then
-    if let (Some(why), Some(_)) = (&task.broken, &task.site) {
-        report.push(Fault::unreachable(task.host.place(), why.clone()).fix("run it again: what is there already is skipped"));
+}
+
+/// The board, for one host.
+struct Told<'a> {
+    host: &'a Host,
+    board: &'a Board,
+    done: Mutex<BTreeSet<u32>>,
+}
+
+impl Watch for Told<'_> {
+    fn moved(&self, bytes: u64) {
+        self.board.show.moved(self.host, bytes);
     }
-    (lines, report)
-}
 
-fn told(task: &Task<'_>, report: &Report) -> String {
-    let sent = to_send(task);
-    let bytes: u64 = sent.iter().map(|delivery| delivery.bytes).sum();
-    let rate = match task.site.as_ref().map(Site::rate) {
-        Some((_, time)) if !time.is_zero() && bytes > 1_000_000 => {
-            format!(", {}/s", term::bytes((bytes as f64 / time.as_secs_f64()) as u64))
-        }
-        _ => String::new(),
-    };
-    let trouble = if report.0.is_empty() && task.broken.is_none() { "" } else { "; not all of it arrived" };
-    let skipped = task.skipped.iter().filter(|skipped| **skipped).count();
-    format!(
-        "part-push: {}: {}, {}; {skipped} there already{rate}{trouble}",
-        task.host.place(),
-        term::count(sent.len() as u64, "file"),
-        term::bytes(bytes)
-    )
-}
-
-fn bar(progress: When, tasks: &[Task<'_>]) -> ProgressBar {
-    let total = tasks.iter().filter(|task| task.site.is_some()).flat_map(to_send).map(|delivery| delivery.bytes).sum();
-    let shown = progress == When::Always || (progress == When::Auto && std::io::stderr().is_terminal());
-    let target = if shown { ProgressDrawTarget::stderr_with_hz(5) } else { ProgressDrawTarget::hidden() };
-    let style = ProgressStyle::with_template("{bar:30} {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left");
-    ProgressBar::with_draw_target(Some(total), target).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    fn done(&self, delivery: &Delivery, outcome: Outcome) {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).insert(delivery.id);
+        self.board.tell(self.host, delivery, false, outcome);
+    }
 }

@@ -14,12 +14,21 @@ use common::cli::Connect;
   ipconf-check ip_config.txt |
     part-map --part-config out/g.json --workspace /data/job | part-push
   … | part-push --host 2        to one host again
+  … | part-push --relay         maps for every host leave this machine once
   … | part-push --dry-run"
 )]
 pub struct Args {
     /// Compare checksums, of files that are there already too
     #[arg(long)]
     pub verify: bool,
+
+    /// Put each file on the disk before it gets its name, and its folder after that
+    #[arg(long)]
+    pub fsync: bool,
+
+    /// Let the hosts hand on large files that go to all of them; they must be able to log in to one another
+    #[arg(long)]
+    pub relay: bool,
 
     /// Hosts to copy to at once
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..), value_name = "N")]
@@ -33,13 +42,24 @@ pub struct Args {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Progress on stderr [auto: a bar on a terminal, else a line a host at the end]
+    /// Progress on stderr [auto: bars on a terminal, else a line now and then, and a line a host at its end]
     #[arg(long, value_enum, default_value_t = When::Auto, value_name = "auto|always|never", hide_possible_values = true)]
     pub progress: When,
 
     // last: its heading would stand over all that follows
     #[command(flatten)]
     pub connect: Connect,
+}
+
+impl When {
+    /// `None` where it is to be found out.
+    pub fn wish(self) -> Option<bool> {
+        match self {
+            When::Auto => None,
+            When::Always => Some(true),
+            When::Never => Some(false),
+        }
+    }
 }
 
 /// Whether to do a thing.

@@ -1,89 +1,229 @@
-# Receives files on a host. Sent in front of it: `base` (all files go below it) and `token`.
-# From the sender: a line with a number, then as many bytes of sh text, which are run; what it calls may read on:
-#   look LENGTH                          a list of paths, each ended by NUL
-#   put ID BYTES MODE MTIME FILTER PATH  one file, in chunks: a line with a length, the bytes; length 0 ends it
-#   folder ID PATH                       an empty folder
-#   unpack                               a tar archive, in chunks, into a folder of our own
-#   move N FOLDER                        what was unpacked in N goes to FOLDER
-#   sums LENGTH                          as look, for checksums
-# To the sender: `zstd yes|no`, `free KB`, `look B64`, `sums B64`, `done ID`, `failed ID TEXT`, `note TEXT`.
-# A file is written under a name of our own on the same file system and then renamed: it is either whole or not there.
+# Receives files on a host. Sent in front of it: `base` (all files go below it), `run` (one word a push), `me` (the host's id), `dry`
+# and `fsync` (empty for no).
+# From the sender: lines of sh text that call what is defined here, an empty one now and then while there is nothing to do; data stand
+# behind the line that takes them. To the sender: `free KB`, `has TOOL`, `peers ID...`, `look B64`, `sums B64`, `partial KEY CRC BYTES`,
+# `claimed`, `got`, `failed ID TEXT`, `note TEXT`.
+#
+# All that is ours lies in `base`, on the same file system as what it becomes, so that a file is renamed into its place whole:
+#   .part-push.RUN.ID  the stage of this push on this host; gone at its end, however it ends
+#   .part-push.lock    a link that names the push that is at work; on shared storage its hosts go in together, others wait
+#   .part-push.kept/   what arrived of large files before a push was interrupted
 
-# shellcheck disable=SC2154 # base and token are sent in front of it
-# shellcheck disable=SC2094 # err is looked at while it is written, on purpose
+# shellcheck disable=SC2154 # base, run, me, dry and fsync are sent in front of it
+
+say() { printf '%s\n' "$*"; }
+# a disk that is full leaves no room for a file with the reason in it, so reasons are kept in variables
+reason() { printf '%s\n' "$1" | sed '/^[0-9]*+[0-9]* records /d; / copied, /d; /^$/d' | tail -n 1 | tr -d '\r'; }
+# What can no longer be put right: the sender marks all that is not done yet with the reason.
+die() { say "note $(reason "$1")"; exit 1; }
 
 take() { # BYTES: exactly so many, and no byte that comes behind them
-  [ "$1" -lt 65536 ] || dd bs=65536 count=$(($1 / 65536)) iflag=fullblock 2>/dev/null
-  [ $(($1 % 65536)) -eq 0 ] || dd bs=$(($1 % 65536)) count=1 iflag=fullblock 2>/dev/null
+  [ "$1" -lt 65536 ] || dd bs=65536 count=$(($1 / 65536)) iflag=fullblock || return
+  [ $(($1 % 65536)) -eq 0 ] || dd bs=$(($1 % 65536)) count=1 iflag=fullblock
 }
-chunks() {
-  while read -r chunk && [ "$chunk" -gt 0 ]; do take "$chunk"; done
+chunks() { # each a line with a length and the bytes; 0 ends it
+  while read -r chunk && [ "$chunk" -gt 0 ]; do take "$chunk" 2>/dev/null || return; done
 }
-# What cannot be stored is read all the same, so that the next file begins where it should.
-store() { cat >"$stage/file" || { cat >/dev/null; return 1; }; }
-plain() { cat; }
-unzstd() { zstd -dcq || { cat >/dev/null; return 1; }; }
-why() { tail -n 1 "$stage/err" 2>/dev/null | tr -d '\r'; }
+flush() { [ -z "$fsync" ] || sync -- "$@" 2>/dev/null || sync; }
 
+# --- one large file ---
+
+part() { part=$stage/part.$1; true >>"$part"; } # KEY: the file that data go to
+plain() { err=$(take "$1" 2>&1 >>"$part") || die "$err"; say got; }
+packed() { err=$({ chunks | zstd -dcq >>"$part"; } 2>&1) || die "$err"; say got; }
+keep() { # ID KEY BYTES MODE MTIME FOLDER NAME: the file is whole
+  whole=$stage/part.$2
+  err=$({
+    [ "$(wc -c <"$whole")" -eq "$3" ] || { echo "it did not arrive whole" && exit 1; }
+    # within a folder `mv` puts nothing through a link, and nothing into a folder of that name
+    chmod "$4" "$whole" && { [ -z "$5" ] || stamp "$5" "$whole"; } && flush "$whole" && inside "$6" &&
+      mkdir "$stage/one" && mv -- "$whole" "$stage/one/$7" && mv -f -- "$stage/one/$7" "$6/" && flush "$6"
+  } 2>&1) || say "failed $1 $(reason "$err")"
+  rm -rf "$stage/one" "$whole"
+  rm -f "$kept/${2%%.*}".*
+}
+drop() { rm -f "$stage/part.$1"; } # KEY
 stamp() { # MTIME FILE: with the fraction of a second where touch knows it
   touch -d "@$1" "$2" 2>/dev/null || touch -d "@${1%.*}" "$2"
 }
-
-put() { # ID BYTES MODE MTIME FILTER PATH
-  : >"$stage/err"
-  chunks | "$5" 2>>"$stage/err" | store 2>>"$stage/err"
-  if {
-    [ "$(wc -c <"$stage/file")" -eq "$2" ] || { [ -s "$stage/err" ] || echo "it did not arrive whole" >&2; false; }
-  } 2>>"$stage/err" && {
-    mkdir -p -- "${6%/*}" && { [ ! -d "$6" ] || [ -h "$6" ] || { echo "is a folder there" >&2; false; }; } &&
-      chmod "$3" "$stage/file" && { [ -z "$4" ] || stamp "$4" "$stage/file"; } && mv -f -- "$stage/file" "$6"
-  } 2>>"$stage/err"; then
-    echo "done $1"
-  else
-    echo "failed $1 $(why)"
-  fi
-  rm -f "$stage/file"
+claim() { # KEY...: what an earlier push has left of these; renaming it makes sure that no other push goes on with it too
+  true >"$stage/busy"
+  for key; do
+    [ -f "$stage/part.$key" ] || mv -- "$kept/$key" "$stage/part.$key" 2>/dev/null || continue
+    say "partial $key $(cksum <"$stage/part.$key")"
+  done
+  rm -f "$stage/busy"
+  say claimed
 }
 
-folder() { # ID PATH
-  mkdir -p -- "$2" 2>"$stage/err" || echo "failed $1 $(why)"
+folder() { # ID FOLDER: an empty one
+  err=$(inside "$2" 2>&1) || say "failed $1 $(reason "$err")"
 }
 
-unpack() {
-  : >"$stage/err"
+# Hands a file on: reads where it goes here and the command that reaches the next host, or `-`; what the hosts behind it have to know;
+# an empty line; the file. It runs on every host of the chain, and is handed on as $0.
+# shellcheck disable=SC2016 # its own words
+hop='IFS= read -r part; IFS= read -r next
+on() { while IFS= read -r line && [ "$line" ]; do printf "%s\n" "$line"; done; echo; exec tee -- "$part"; }
+if [ "$next" = - ]; then read -r line; exec cat >"$part"; else on | eval "$next"; fi'
+hand() { # BYTES, with all that stands in front of the file
+  err=$(take "$1" 2>/dev/null | { sh -c "$hop" "$hop" 2>&1 || cat >/dev/null; }) || true
+  [ -z "$err" ] || note "$err"
+  say got
+}
+
+# --- many small files ---
+
+unpack() { # plain BYTES | packed: a tar archive with a folder of ours for each of theirs
   rm -rf "$stage/batch"; mkdir "$stage/batch"
-  chunks | { tar -xpof - -C "$stage/batch" || { cat >/dev/null; echo "note $(why)"; }; } 2>>"$stage/err"
+  err=$({
+    case $1 in
+      plain) take "$2" 2>/dev/null ;;
+      packed) chunks | { zstd -dcq || cat >/dev/null; } ;;
+    # what tar does not take is read all the same, so that the next line is found where it stands
+    esac | { tar -xpof - -C "$stage/batch" || { cat >/dev/null; exit 1; }; }
+  } 2>&1) || note "$err"
+  say got
 }
-move() { # N FOLDER
-  { mkdir -p -- "$2" && cd "$stage/batch/$1" && find . -type f -exec sh -c 'mv -f -- "$@" "$0"' "$2" {} +; } 2>>"$stage/err" ||
-    echo "note $(why)"
-  cd /
+note() { printf '%s\n' "$1" | tail -n 20 | sed 's/^/note /'; }
+remove() { rm -f -- "$stage/batch/$1"; } # N/NAME
+move() { # N FOLDER: what was unpacked in N goes to FOLDER
+  # shellcheck disable=SC2016 # the inner shell's words
+  err=$({
+    inside "$2" && cd "$stage/batch/$1" && { [ -z "$fsync" ] || find . -type f -exec sync -- {} + 2>/dev/null || sync; } &&
+      find . -type f -exec sh -c 'mv -f -- "$@" "$0/"' "$2" {} + && flush "$2"
+  } 2>&1) || note "$err"
 }
 
-look() {
-  take "$1" >"$stage/list"
-  printf 'look %s\n' "$(xargs -0 stat -c '%f %s %Y %y %n/' <"$stage/list" 2>/dev/null | base64 | tr -d '\n')"
+# --- what is there ---
+
+look() { # BYTES of paths, each ended by NUL
+  printf 'look '
+  if [ "$has_stat" ]; then
+    take "$1" 2>/dev/null | xargs -0 stat -c '%f %s %Y %y %n/' 2>/dev/null
+  else
+    # shellcheck disable=SC2016 # the inner shell's words
+    take "$1" 2>/dev/null | xargs -0 sh -c 'for f; do
+      if [ -h "$f" ]; then continue; elif [ -d "$f" ]; then bytes=0; elif [ -f "$f" ]; then bytes=$(wc -c <"$f"); else continue; fi
+      printf "? %d ? ? ? ? %s/\n" "$bytes" "$f"; done' sh
+  fi | base64 | tr -d '\n'
+  echo
 }
-sums() {
-  take "$1" >"$stage/list"
-  printf 'sums %s\n' "$(xargs -0 cksum <"$stage/list" 2>/dev/null | base64 | tr -d '\n')"
+sums() { # the same for checksums
+  [ "$dry" ] || true >"$stage/busy"
+  printf 'sums '
+  take "$1" 2>/dev/null | xargs -0 cksum 2>/dev/null | base64 | tr -d '\n'
+  echo
+  [ "$dry" ] || rm -f "$stage/busy"
+}
+
+peers() { # the hosts of this push whose stage is seen from here
+  mkdir "$stage.new" && rmdir "$stage.new" # makes a network file system look again
+  printf peers
+  for theirs in "$base/.part-push.$run".*; do printf ' %s' "${theirs##*.}"; done
+  echo
+}
+
+# --- places ---
+
+real() { # FOLDER: where it truly is, in $real, even when its name ends with a newline
+  real=$(cd -P -- "$1" && pwd -P && echo .) && real=${real%??}
+}
+inside() { # FOLDER: makes it, unless a link leads out of base on the way
+  up=$1
+  while [ ! -d "$up" ]; do up=${up%/*} up=${up:-/}; done
+  real "$up" || return
+  case ${real%/}/ in
+    "${root%/}"/*) mkdir -p -- "$1" ;;
+    *) echo "$1 leads out of $base by a link" && return 1 ;;
+  esac
+}
+dead() { # STAGE: whether the push that made it has ended: processes are seen on this host, and on others how long nothing was touched
+  there='' boot='' pid=''
+  { read -r there boot pid <"$1/owner"; } 2>/dev/null
+  case $there in
+    "$machine") [ "$boot" != "$life" ] || [ ! -d "/proc/$pid" ] ;;
+    *) [ "$(find "$1" -prune -mmin +2 2>/dev/null)" ] ;;
+  esac
+}
+at_work() { # RUN: whether any host of that push is
+  for theirs in "$base/.part-push.$1".*; do
+    [ ! -d "$theirs" ] || dead "$theirs" || return 0
+  done
+  return 1
+}
+salvage() { # STAGE: takes it away; what is worth going on with is kept
+  for old in "$1"/part.*; do
+    [ ! -f "$old" ] || [ "$(wc -c <"$old")" -lt 1048576 ] || { mkdir -p "$kept" && mv -f -- "$old" "$kept/${old##*/part.}"; }
+  done
+  rm -rf -- "$1"
+}
+enter() {
+  mkdir -p -- "$base" && mkdir -- "$stage" && echo "$machine $life $self" >"$stage/owner" && true >"$stage/mark" || return
+  tries=0
+  until ln -s "$run" "$lock" 2>/dev/null || [ "$(readlink "$lock")" = "$run" ]; do
+    holder=$(readlink "$lock")
+    [ "$holder" ] || break # it has gone just now, or links are not known here
+    at_work "$holder" || rm -f "$lock"
+    tries=$((tries + 1))
+    [ "$tries" -lt 20 ] || { echo "another push is at work in $base" && return 1; }
+    sleep 0.5 2>/dev/null || sleep 1
+  done
+  for old in "$base"/.part-push.*.*; do [ ! -d "$old" ] || ! dead "$old" || salvage "$old"; done
+  [ ! -d "$kept" ] || find "$kept" -type f -mtime +7 -exec rm -f {} +
+}
+leave() {
+  cd /
+  trap - EXIT
+  kill "$watcher" 2>/dev/null
+  salvage "$stage"
+  rmdir "$kept" 2>/dev/null
+  at_work "$run" || [ "$(readlink "$lock")" != "$run" ] || rm -f "$lock"
+}
+watch() { # a lost network tells nobody: when nothing has come for a minute, all of ours ends, and with it what waits for data
+  trap 'kill "$nap" 2>/dev/null; exit' TERM
+  quiet=0
+  while sleep 20 & nap=$!; wait "$nap"; do
+    [ -d "/proc/$self" ] || { leave; return; }
+    if [ -e "$stage/busy" ] || [ "$(find "$stage" -newer "$stage/mark" | head -n 1)" ]; then quiet=0; else quiet=$((quiet + 1)); fi
+    touch "$stage" "$stage/mark"
+    [ "$quiet" -lt 3 ] || {
+      # shellcheck disable=SC2013 # no blank is in /proc/PID/environ
+      for pid in $(grep -ls "PART_PUSH=$run.$me" /proc/[0-9]*/environ); do pid=${pid#/proc/}; kill "${pid%/environ}"; done
+      kill "$self"
+    }
+  done
 }
 
 umask 022
-export LC_ALL=C
+export LC_ALL=C PART_PUSH="$run.$me"
+# shellcheck disable=SC2034 # for names that hold one
+nl='
+'
+missing=
+for tool in awk dd find sed tail tr wc xargs; do command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"; done
+[ -z "$missing" ] || die "the host lacks$missing"
 existing=$base
 while [ ! -d "$existing" ] && [ -n "$existing" ]; do existing=${existing%/*}; done
-echo "free $(df -Pk -- "${existing:-/}" | awk 'NR == 2 { print $4 }')"
-if command -v zstd >/dev/null 2>&1; then echo "zstd yes"; else echo "zstd no"; fi
-if ! problem=$(mkdir -p -- "$base" 2>&1 && mkdir -- "$base/.part-push.$token" 2>&1); then
-  echo "refused $problem"
-  exit 1
+say "free $(df -Pk -- "${existing:-/}" | awk 'NR == 2 { print $4 }')"
+for tool in zstd tar cksum; do if command -v "$tool" >/dev/null 2>&1; then say "has $tool"; fi; done
+has_stat=
+if stat -c %f / >/dev/null 2>&1; then has_stat=1; fi
+stage=$base/.part-push.$run.$me lock=$base/.part-push.lock kept=$base/.part-push.kept
+if [ -z "$dry" ]; then
+  # $$ is the shell around this one
+  self=$(exec sh -c 'echo "$PPID"')
+  machine=$(uname -n)
+  life=$(cat /proc/sys/kernel/random/boot_id)$(readlink /proc/self/ns/pid)
+  err=$(enter 2>&1) || { err=$(reason "$err"); rm -rf -- "$stage"; die "$err"; }
+  real "$base" && root=$real
+  watcher=
+  trap leave EXIT
+  trap 'exit 1' HUP INT TERM PIPE
+  watch </dev/null >/dev/null 2>&1 & watcher=$!
 fi
-stage=$base/.part-push.$token
-# however it ends, nothing of ours stays
-trap 'cd /; rm -rf -- "$stage"' EXIT
-trap 'exit 1' HUP INT TERM PIPE
-echo ready
-while read -r length; do
-  eval "$(take "$length")"
+say ready
+while IFS= read -r line; do
+  [ "$dry" ] || true >"$stage/heard"
+  eval "$line"
 done

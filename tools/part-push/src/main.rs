@@ -2,12 +2,18 @@
 
 mod act;
 mod args;
+mod feed;
 mod plan;
+mod push;
+mod relay;
+mod show;
 mod site;
 
 use args::Args;
 use common::cli;
 use common::jsonl::Stream;
+use common::record::Graph;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -15,7 +21,9 @@ fn main() -> ExitCode {
         let stream = Stream::from_stdin(args.connect.partial)?;
         args.connect.say_partial("part-push");
         let hosts = args.connect.choose(stream.some("ipconf-check")?)?;
-        let deliveries = plan::deliveries(&hosts, &stream.some("part-map")?)?;
-        act::run(&args, &stream, &hosts, &deliveries)
+        let workspace = stream.one::<Graph>()?.map(|graph| PathBuf::from(graph.workspace));
+        let deliveries = plan::deliveries(&hosts, &stream.some("part-map")?, workspace.as_deref())?;
+        let base = workspace.unwrap_or_else(|| plan::base(&deliveries));
+        act::run(&args, &stream, &hosts, &deliveries, &base)
     })
 }

@@ -1,7 +1,9 @@
-//! Who gets what, and what of it is there already.
+//! Who gets what, in which order, and what of it is there already.
 
 use common::error::{Fault, Report};
+use common::listing::{Stat, There};
 use common::record::{FileCopy, Host};
+use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -27,7 +29,7 @@ pub struct Delivery {
 }
 
 /// Where the bytes come from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A file here.
     File(PathBuf),
@@ -46,24 +48,31 @@ impl Delivery {
     }
 }
 
-/// What a host has under a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct There {
-    /// Type and permission bits, as stat(2) has them.
-    pub mode: u32,
-    /// Its size.
-    pub bytes: u64,
-    /// When it was changed.
-    pub mtime: (i64, u32),
+/// From here on a file travels alone, with resume; below, in an archive with others: a round of its own costs the host ten programs.
+const LARGE: u64 = 16 << 20;
+/// An archive that breaks off is sent again, so it is no larger than what is quickly sent again,
+const BATCH_BYTES: u64 = 64 << 20;
+/// nor has it more files than a slow disk makes in half a minute.
+const BATCH_FILES: usize = 4000;
+/// A tar header holds a name of 100 bytes without an extension; longer ones go alone.
+const TAR_NAME: usize = 90;
+
+/// What is sent in one go.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Job<D> {
+    /// An archive of small files.
+    Batch(Vec<D>),
+    /// One file.
+    Large(D),
 }
 
-/// The deliveries to these hosts, in the order of hosts and files.
-pub fn deliveries(hosts: &[Host], files: &[FileCopy]) -> Result<Vec<Delivery>, Report> {
+/// The deliveries to these hosts, in the order of hosts and files; all of them below the workspace, where it is known.
+pub fn deliveries(hosts: &[Host], files: &[FileCopy], workspace: Option<&Path>) -> Result<Vec<Delivery>, Report> {
     let mut report = Report::default();
     let mut deliveries = Vec::new();
     for host in hosts {
         for file in files.iter().filter(|file| file.host.is_none_or(|id| id == host.id)) {
-            if let Some(delivery) = report.keep(delivery(host, file).map_err(Report::from)) {
+            if let Some(delivery) = report.keep(delivery(host, file, workspace).map_err(Report::from)) {
                 deliveries.push(Delivery { id: u32::try_from(deliveries.len()).unwrap_or(u32::MAX), ..delivery });
             }
         }
@@ -72,12 +81,15 @@ pub fn deliveries(hosts: &[Host], files: &[FileCopy]) -> Result<Vec<Delivery>, R
     Ok(deliveries)
 }
 
-fn delivery(host: &Host, file: &FileCopy) -> Result<Delivery, Fault> {
+fn delivery(host: &Host, file: &FileCopy, workspace: Option<&Path>) -> Result<Delivery, Fault> {
     let place = || format!("file record {}", file.id);
     let dst: PathBuf = file.destination()?.components().collect();
     let inside = dst.is_absolute() && dst.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
     if !inside || dst.file_name().is_none() || dst.as_os_str().as_bytes().contains(&0) {
         return Err(Fault::data(place(), format!("dst {} is not an absolute path without ..", dst.display())));
+    }
+    if let Some(workspace) = workspace.filter(|workspace| !dst.starts_with(workspace)) {
+        return Err(Fault::data(place(), format!("dst {} is not below the workspace, {}", dst.display(), workspace.display())));
     }
     let source = match (file.source()?, &file.content) {
         (None, None) if file.is_folder()? => Source::Folder,
@@ -92,8 +104,8 @@ fn delivery(host: &Host, file: &FileCopy) -> Result<Delivery, Fault> {
 }
 
 /// The folder that all of them lie below.
-pub fn base(deliveries: &[&Delivery]) -> PathBuf {
-    let written = deliveries.iter().filter(|delivery| !matches!(delivery.source, Source::There));
+pub fn base(deliveries: &[Delivery]) -> PathBuf {
+    let written = deliveries.iter().filter(|delivery| delivery.source != Source::There);
     let mut parents = written.filter_map(|delivery| delivery.dst.parent());
     let first = parents.next().map(Path::to_owned).unwrap_or_default();
     parents.fold(first, |base, parent| {
@@ -102,35 +114,70 @@ pub fn base(deliveries: &[&Delivery]) -> PathBuf {
     })
 }
 
+/// Small files together, large ones alone; without tar all go alone.
+pub fn jobs<'a>(deliveries: &[&'a Delivery], tar: bool) -> Vec<Job<&'a Delivery>> {
+    let (small, large): (Vec<&Delivery>, Vec<&Delivery>) = deliveries.iter().partition(|delivery| tar && is_small(delivery));
+    let mut jobs = Vec::new();
+    let (mut batch, mut bytes) = (Vec::new(), 0);
+    for delivery in small {
+        if !batch.is_empty() && (bytes + delivery.bytes > BATCH_BYTES || batch.len() == BATCH_FILES) {
+            jobs.push(Job::Batch(std::mem::take(&mut batch)));
+            bytes = 0;
+        }
+        batch.push(delivery);
+        bytes += delivery.bytes;
+    }
+    if !batch.is_empty() {
+        jobs.push(Job::Batch(batch));
+    }
+    jobs.extend(large.into_iter().map(Job::Large));
+    jobs
+}
+
+/// Whether it travels in an archive.
+pub fn is_small(delivery: &Delivery) -> bool {
+    delivery.bytes < LARGE && delivery.dst.file_name().is_none_or(|name| name.as_bytes().len() < TAR_NAME)
+}
+
+/// The name under which a host keeps what has arrived of a file: the same for the same file to the same place, and its first half
+/// for the same place.
+pub fn key(delivery: &Delivery) -> String {
+    const CRC: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
+    let (seconds, nanos) = delivery.mtime.unwrap_or_default();
+    let version = format!("{} {seconds} {nanos}", delivery.bytes);
+    format!("{:016x}.{:016x}", CRC.checksum(delivery.dst.as_os_str().as_bytes()), CRC.checksum(version.as_bytes()))
+}
+
+/// Hosts that share a workspace, from the stages that each sees beside its own: each host's leader, the first of them.
+pub fn leaders(seen: &BTreeMap<u32, Vec<u32>>) -> BTreeMap<u32, u32> {
+    let mut leaders: BTreeMap<u32, u32> = seen.keys().map(|host| (*host, *host)).collect();
+    for (host, others) in seen {
+        for other in others {
+            let (Some(a), Some(b)) = (leaders.get(host).copied(), leaders.get(other).copied()) else { continue };
+            leaders.values_mut().filter(|leader| **leader == a || **leader == b).for_each(|leader| *leader = a.min(b));
+        }
+    }
+    leaders
+}
+
 /// Whether a file is there as it should be, as far as size and time show it. A host that cannot store fractions of a second is
 /// believed to the second.
 pub fn is_there(delivery: &Delivery, there: &There) -> bool {
-    let regular = there.mode & 0o170_000 == 0o100_000;
+    let regular = |stat: Stat| stat.mode & 0o170_000 == 0o100_000;
+    let same = |stat: Stat| {
+        let same_time = delivery.mtime.is_none_or(|(s, ns)| s == stat.mtime.0 && (ns == stat.mtime.1 || stat.mtime.1 == 0));
+        regular(stat) && stat.mode & 0o7777 == delivery.mode && same_time
+    };
     match delivery.source {
-        Source::Folder => return there.mode & 0o170_000 == 0o040_000,
-        Source::There => return regular && there.bytes > 0,
-        Source::File(_) | Source::Content(_) => {}
+        Source::Folder => there.stat.map_or(there.bytes == 0, |stat| stat.mode & 0o170_000 == 0o040_000),
+        Source::There => there.bytes > 0 && there.stat.is_none_or(regular),
+        Source::File(_) | Source::Content(_) => there.bytes == delivery.bytes && there.stat.is_none_or(same),
     }
-    let same_mode = there.mode & 0o7777 == delivery.mode;
-    let same_time = delivery.mtime.is_none_or(|(s, ns)| s == there.mtime.0 && (ns == there.mtime.1 || there.mtime.1 == 0));
-    regular && same_mode && there.bytes == delivery.bytes && same_time
 }
 
-/// What `stat -c '%f %s %Y %y %n/'` printed for the paths, in their order; those that are not there are left out of it.
-pub fn parse_look<'a>(text: &[u8], paths: impl Iterator<Item = &'a Path>) -> Vec<Option<There>> {
-    let mut rest = text;
-    paths.map(|path| next_there(&mut rest, path)).collect()
-}
-
-fn next_there(rest: &mut &[u8], path: &Path) -> Option<There> {
-    let mut words = rest.splitn(7, |byte| *byte == b' ');
-    let mut word = || std::str::from_utf8(words.next()?).ok();
-    let (mode, bytes, seconds, _date, time, _zone) = (word()?, word()?, word()?, word()?, word()?, word()?);
-    let name = words.next()?.strip_prefix(path.as_os_str().as_bytes())?.strip_prefix(b"/\n")?;
-    let fraction = time.split_once('.').map_or("0", |(_, fraction)| fraction);
-    let nanos = format!("{fraction:0<9}").parse().unwrap_or(0);
-    *rest = name;
-    Some(There { mode: u32::from_str_radix(mode, 16).ok()?, bytes: bytes.parse().ok()?, mtime: (seconds.parse().ok()?, nanos) })
+/// Whether size and time are enough to believe it: a file that is made has no time, and a host without stat(1) tells none.
+pub fn is_sure(delivery: &Delivery, there: &There) -> bool {
+    !delivery.has_bytes() || (delivery.mtime.is_some() && there.stat.is_some())
 }
 
 /// What `cksum` printed for the paths, in their order: the checksum of each that could be read.
@@ -150,72 +197,109 @@ pub fn parse_sums<'a>(text: &[u8], paths: impl Iterator<Item = &'a Path>) -> Vec
 mod tests {
     use super::*;
 
-    fn delivery(dst: &str) -> Delivery {
-        Delivery {
-            id: 0,
-            host: 0,
-            file: 0,
-            source: Source::Content(String::new()),
-            dst: dst.into(),
-            bytes: 5,
-            mtime: Some((100, 7)),
-            mode: 0o644,
+    impl Delivery {
+        /// One that the tests change.
+        pub fn sample() -> Delivery {
+            Delivery {
+                id: 0,
+                host: 0,
+                file: 0,
+                source: Source::Content(String::new()),
+                dst: "/w/a".into(),
+                bytes: 5,
+                mtime: Some((100, 7)),
+                mode: 0o644,
+            }
         }
     }
 
+    fn delivery(dst: &str) -> Delivery {
+        Delivery { dst: dst.into(), ..Delivery::sample() }
+    }
+
     #[test]
-    fn what_stat_prints_is_matched_to_names() {
+    fn checksums_are_matched_to_names() {
         let names = ["/w/a", "/w/missing", "/w/two\nlines/", "/w/z"].map(Path::new);
-        let text = "81a4 5 100 1970-01-01 00:01:40.000000007 +0000 /w/a/\n\
-                    81ed 6 200 1970-01-01 00:03:20 +0000 /w/two\nlines//\n\
-                    41ed 4096 300 1970-01-01 00:05:00.5 +0000 /w/z/\n";
-        let there = |mode, bytes, mtime| Some(There { mode, bytes, mtime });
-        let expected = vec![there(0o100_644, 5, (100, 7)), None, there(0o100_755, 6, (200, 0)), there(0o40_755, 4096, (300, 500_000_000))];
-        assert_eq!(parse_look(text.as_bytes(), names.into_iter()), expected);
-        assert_eq!(parse_look(b"", names.into_iter()), vec![None; 4]);
-        assert_eq!(parse_sums(b"1 5 /w/a\n4294967295 6 /w/two\nlines/\n", names.into_iter()), vec![Some(1), None, Some(u32::MAX), None]);
+        let sums = parse_sums(b"1 5 /w/a\n4294967295 6 /w/two\nlines/\n", names.into_iter());
+        assert_eq!(sums, vec![Some(1), None, Some(u32::MAX), None]);
     }
 
     #[test]
     fn same_size_and_time_is_there_already() {
-        let there = There { mode: 0o100_644, bytes: 5, mtime: (100, 7) };
+        let stat = Stat { mode: 0o100_644, mtime: (100, 7) };
         let table = [
-            (there, true),
-            (There { mtime: (100, 0), ..there }, true),
-            (There { mtime: (100, 8), ..there }, false),
-            (There { mtime: (101, 7), ..there }, false),
-            (There { bytes: 6, ..there }, false),
-            (There { mode: 0o100_755, ..there }, false),
-            (There { mode: 0o120_644, ..there }, false),
+            (5, Some(stat), true),
+            (5, Some(Stat { mtime: (100, 0), ..stat }), true),
+            (5, Some(Stat { mtime: (100, 8), ..stat }), false),
+            (5, Some(Stat { mtime: (101, 7), ..stat }), false),
+            (6, Some(stat), false),
+            (5, Some(Stat { mode: 0o100_755, ..stat }), false),
+            (5, Some(Stat { mode: 0o120_644, ..stat }), false),
+            (5, None, true),
         ];
-        for (there, expected) in table {
+        for (bytes, stat, expected) in table {
+            let there = There { bytes, stat };
             assert_eq!(is_there(&delivery("/w/a"), &there), expected, "{there:?}");
+            assert_eq!(is_sure(&delivery("/w/a"), &there), stat.is_some());
         }
     }
 
     #[test]
     fn a_folder_and_a_file_that_must_be_there() {
         let (folder, file, empty) = (
-            There { mode: 0o40_700, bytes: 4096, mtime: (1, 0) },
-            There { mode: 0o100_600, bytes: 9, mtime: (1, 0) },
-            There { mode: 0o100_600, bytes: 0, mtime: (1, 0) },
+            There { bytes: 4096, stat: Some(Stat { mode: 0o40_700, mtime: (1, 0) }) },
+            There { bytes: 9, stat: Some(Stat { mode: 0o100_600, mtime: (1, 0) }) },
+            There { bytes: 0, stat: Some(Stat { mode: 0o100_600, mtime: (1, 0) }) },
         );
         for (source, expected) in [(Source::Folder, [true, false, false]), (Source::There, [false, true, false])] {
             let delivery = Delivery { source, bytes: 0, mtime: None, ..delivery("/w/a") };
             assert_eq!([folder, file, empty].map(|there| is_there(&delivery, &there)), expected);
         }
         let record = |dst: &str| FileCopy { dst: Some(dst.into()), ..FileCopy::default() };
-        let source = |dst: &str| super::delivery(&Host::default(), &record(dst)).map(|delivery| (delivery.dst, delivery.source));
+        let source = |dst: &str| super::delivery(&Host::default(), &record(dst), None).map(|delivery| (delivery.dst, delivery.source));
         assert!(matches!(source("/w/a/"), Ok((dst, Source::Folder)) if dst.as_os_str() == "/w/a"));
         assert!(matches!(source("/w/a"), Ok((_, Source::There))));
     }
 
     #[test]
+    fn small_files_travel_together() {
+        let file = |id, bytes, dst: &str| Delivery { id, bytes, ..delivery(dst) };
+        let files =
+            [file(0, 1, "/w/a"), file(1, LARGE, "/w/b"), file(2, LARGE - 1, "/w/c"), file(3, 1, &format!("/w/{}", "n".repeat(TAR_NAME)))];
+        let ids = |jobs: Vec<Job<&Delivery>>| -> Vec<Job<Vec<u32>>> {
+            let id = |delivery: &Delivery| delivery.id;
+            let ids = jobs.into_iter().map(|job| match job {
+                Job::Batch(batch) => Job::Batch(vec![batch.into_iter().map(id).collect()]),
+                Job::Large(one) => Job::Large(vec![id(one)]),
+            });
+            ids.collect()
+        };
+        let all: Vec<&Delivery> = files.iter().collect();
+        assert_eq!(ids(jobs(&all, true)), [Job::Batch(vec![vec![0, 2]]), Job::Large(vec![1]), Job::Large(vec![3])]);
+        assert_eq!(jobs(&all, false).len(), 4);
+        let many: Vec<Delivery> = (0..10).map(|id| file(id, LARGE - 1, "/w/a")).collect();
+        assert_eq!(jobs(&many.iter().collect::<Vec<_>>(), true).len(), 3);
+    }
+
+    #[test]
+    fn what_arrived_is_known_by_place_and_version() {
+        let (a, b) = (delivery("/w/a"), Delivery { bytes: 6, ..delivery("/w/a") });
+        assert!(key(&a) == key(&delivery("/w/a")) && key(&a) != key(&b) && key(&a)[..17] == key(&b)[..17]);
+        assert_ne!(key(&a)[..17], key(&delivery("/w/b"))[..17]);
+    }
+
+    #[test]
+    fn hosts_that_see_one_another_share_a_workspace() {
+        let seen = [(0, vec![0]), (1, vec![1, 2]), (2, vec![2]), (3, vec![2, 3]), (4, vec![4, 9])];
+        assert_eq!(leaders(&BTreeMap::from(seen)), BTreeMap::from([(0, 0), (1, 1), (2, 1), (3, 1), (4, 4)]));
+    }
+
+    #[test]
     fn the_folder_above_all() {
         let (a, b, c) = (delivery("/w/job/a"), delivery("/w/job/data/part0/b"), delivery("/w/jobs/c"));
-        assert_eq!(base(&[&a, &b]), PathBuf::from("/w/job"));
-        assert_eq!(base(&[&a, &c]), PathBuf::from("/w"));
-        assert_eq!(base(&[&b]), PathBuf::from("/w/job/data/part0"));
+        assert_eq!(base(&[a.clone(), b.clone()]), PathBuf::from("/w/job"));
+        assert_eq!(base(&[a, c]), PathBuf::from("/w"));
+        assert_eq!(base(&[b]), PathBuf::from("/w/job/data/part0"));
     }
 
     #[test]
@@ -223,10 +307,12 @@ mod tests {
         let host = Host::default();
         let file =
             |dst: &str| FileCopy { dst: Some(dst.into()), content: Some("hello".into()), bytes: 5, mode: 0o644, ..FileCopy::default() };
-        assert!(super::delivery(&host, &file("/w/a")).is_ok());
-        for dst in ["a", "/w/../a", "/", "", "/w/\0"] {
-            assert!(super::delivery(&host, &file(dst)).is_err(), "{dst:?}");
+        let workspace = Some(Path::new("/w"));
+        assert!(super::delivery(&host, &file("/w/a"), workspace).is_ok());
+        for dst in ["a", "/w/../a", "/", "", "/w/\0", "/ws/a", "/etc/passwd"] {
+            assert!(super::delivery(&host, &file(dst), workspace).is_err(), "{dst:?}");
         }
-        assert!(super::delivery(&host, &FileCopy { bytes: 4, ..file("/w/a") }).is_err());
+        assert!(super::delivery(&host, &file("/etc/passwd"), None).is_ok());
+        assert!(super::delivery(&host, &FileCopy { bytes: 4, ..file("/w/a") }, workspace).is_err());
     }
 }

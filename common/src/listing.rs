@@ -1,0 +1,68 @@
+//! What a host says of its files.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// What a host has under a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct There {
+    /// Its size.
+    pub bytes: u64,
+    /// What stat(1) knows; none on a host that has none.
+    pub stat: Option<Stat>,
+}
+
+/// What a size does not tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Type and permission bits, as stat(2) has them.
+    pub mode: u32,
+    /// When it was changed: seconds since 1970, and nanoseconds.
+    pub mtime: (i64, u32),
+}
+
+/// What `stat -c '%f %s %Y %y %n/'` printed for the paths, in their order; those that are not there are left out of it. `?` stands for
+/// what the host does not know.
+pub fn parse_look<'a>(text: &[u8], paths: impl Iterator<Item = &'a Path>) -> Vec<Option<There>> {
+    let mut rest = text;
+    paths.map(|path| next_there(&mut rest, path)).collect()
+}
+
+fn next_there(rest: &mut &[u8], path: &Path) -> Option<There> {
+    let mut words = rest.splitn(7, |byte| *byte == b' ');
+    let mut word = || std::str::from_utf8(words.next()?).ok();
+    let (mode, bytes, seconds, _date, time, _zone) = (word()?, word()?, word()?, word()?, word()?, word()?);
+    let name = words.next()?.strip_prefix(path.as_os_str().as_bytes())?.strip_prefix(b"/\n")?;
+    let fraction = time.split_once('.').map_or("0", |(_, fraction)| fraction);
+    let nanos = format!("{fraction:0<9}").parse().unwrap_or(0);
+    *rest = name;
+    let stat = match mode {
+        "?" => None,
+        mode => Some(Stat { mode: u32::from_str_radix(mode, 16).ok()?, mtime: (seconds.parse().ok()?, nanos) }),
+    };
+    Some(There { bytes: bytes.parse().ok()?, stat })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stat_prints_is_matched_to_names() {
+        let names = ["/w/a", "/w/missing", "/w/two\nlines/", "/w/y", "/w/z"].map(Path::new);
+        let text = "81a4 5 100 1970-01-01 00:01:40.000000007 +0000 /w/a/\n\
+                    81ed 6 200 1970-01-01 00:03:20 +0000 /w/two\nlines//\n\
+                    ? 7 ? ? ? ? /w/y/\n\
+                    41ed 4096 300 1970-01-01 00:05:00.5 +0000 /w/z/\n";
+        let there = |mode, bytes, mtime| Some(There { bytes, stat: Some(Stat { mode, mtime }) });
+        let expected = vec![
+            there(0o100_644, 5, (100, 7)),
+            None,
+            there(0o100_755, 6, (200, 0)),
+            Some(There { bytes: 7, stat: None }),
+            there(0o40_755, 4096, (300, 500_000_000)),
+        ];
+        assert_eq!(parse_look(text.as_bytes(), names.into_iter()), expected);
+        assert_eq!(parse_look(b"", names.into_iter()), vec![None; 5]);
+    }
+}

@@ -1,0 +1,123 @@
+//! part-pull: what it brings back, and from where.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use support::{Cluster, Ran, scratch, sh};
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(next).into_iter().flatten().flatten() {
+            match entry.file_type().unwrap().is_dir() {
+                true => folders.push(entry.path()),
+                false => found.push(entry.path().strip_prefix(folder).unwrap().to_owned()),
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn pull(folder: &Path, options: &str) -> Ran {
+    sh(folder, &format!("ipconf-check ip.txt | part-pull --connect local --workspace \"$PWD/ws\" --to got {options}"))
+}
+
+#[test]
+fn results_come_back_as_they_are() {
+    let folder = scratch("pull");
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    let ws = folder.join("ws");
+    fs::create_dir_all(ws.join("logs/deep")).unwrap();
+    let odd = OsStr::from_bytes(b"two  words\n$(touch pwned) it's \xff");
+    for (name, content) in [("logs/a.log", "a"), ("logs/deep/b.log", ""), ("logs/-c.log", "c"), ("secret", "s")] {
+        fs::write(ws.join(name), content).unwrap();
+    }
+    fs::write(ws.join("logs").join(odd), "odd").unwrap();
+    let large: Vec<u8> = (0..20_000_000u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).take(40 << 20).collect();
+    fs::write(ws.join("model.pt"), &large).unwrap();
+    symlink("/etc/passwd", ws.join("logs/link.log")).unwrap();
+    sh(&folder, "chmod 640 ws/logs/a.log; touch -d '2001-02-03 04:05:06.123456789' ws/logs/a.log");
+
+    let dry = pull(&folder, "--dry-run 'logs/*.log'");
+    assert!(dry.status == 0 && dry.out.contains("logs/a.log") && !folder.join("got").exists(), "{}{}", dry.out, dry.err);
+    let got = pull(&folder, "'logs/*.log'");
+    assert_eq!(got.status, 0, "{}", got.err);
+    assert_eq!(files(&folder.join("got")), ["logs/-c.log", "logs/a.log"].map(PathBuf::from));
+    let (there, here) = (fs::metadata(ws.join("logs/a.log")).unwrap(), fs::metadata(folder.join("got/logs/a.log")).unwrap());
+    assert_eq!((there.mode(), there.mtime(), there.mtime_nsec()), (here.mode(), here.mtime(), here.mtime_nsec()));
+
+    let all = pull(&folder, "logs model.pt");
+    assert_eq!(all.status, 0, "{}", all.err);
+    let expected = ["logs/-c.log", "logs/a.log", "logs/deep/b.log"].map(PathBuf::from).into_iter();
+    let expected: Vec<PathBuf> = expected.chain([Path::new("logs").join(odd), "model.pt".into()]).collect();
+    assert_eq!(files(&folder.join("got")), expected, "no link is followed, nothing else is brought");
+    assert!(fs::read(folder.join("got/model.pt")).unwrap() == large && fs::read(folder.join("got/logs").join(odd)).unwrap() == b"odd");
+    assert!(!folder.join("pwned").exists() && !ws.join("pwned").exists());
+    let again = pull(&folder, "logs model.pt");
+    assert!(again.status == 0 && again.out.matches("\"skipped\":true").count() == 5, "{}{}", again.out, again.err);
+
+    // a large file that broke off goes on there, if what is here is what it begins with
+    for (flip, received) in [(0u8, (40 << 20) - 5_000_000), (1, 40 << 20)] {
+        let fault = sh(
+            &folder,
+            "rm got/model.pt; ulimit -f 10000; ipconf-check ip.txt | part-pull --connect local --workspace \"$PWD/ws\" --to got model.pt",
+        );
+        assert_ne!(fault.status, 0);
+        let begun: Vec<_> =
+            files(&folder.join("got")).into_iter().filter(|name| name.to_string_lossy().starts_with(".part-pull")).collect();
+        assert_eq!(begun.len(), 1, "{}", fault.err);
+        let begun = folder.join("got").join(&begun[0]);
+        let mut content = large[..5_000_000].to_vec();
+        content[77] ^= flip;
+        fs::write(&begun, content).unwrap();
+        let rest = pull(&folder, "model.pt");
+        assert!(rest.status == 0 && rest.out.contains(&format!("\"received_bytes\":{received}")), "{}{}", rest.out, rest.err);
+        assert!(fs::read(folder.join("got/model.pt")).unwrap() == large && !begun.exists());
+    }
+
+    for (options, status, why) in [
+        ("nothing", 1, "no host has a file that matches nothing"),
+        ("../x", 2, "is not a path below the workspace"),
+        ("--workspace /no/such/folder x", 2, "cannot be used multiple times"),
+    ] {
+        let bad = pull(&folder, options);
+        assert!(bad.status == status && bad.err.contains(why), "{options}: {} {}", bad.status, bad.err);
+    }
+    let nowhere = sh(&folder, "ipconf-check ip.txt | part-pull --connect local --workspace /no/such/folder --to got x");
+    assert!(nowhere.status == 74 && nowhere.err.contains("there is no folder") && nowhere.out.contains("\"ok\":false"), "{}", nowhere.err);
+}
+
+#[test]
+fn real_hosts_give_back_what_they_have() {
+    let folder = scratch("pull-hosts");
+    let cluster = Cluster::up("pull", 3);
+    fs::write(folder.join("ip.txt"), "10.77.0.2\n10.77.0.3\n").unwrap();
+    for host in [2, 3] {
+        let ws = cluster.0.join(format!("h{host}/srv/ws/out"));
+        fs::create_dir_all(&ws).unwrap();
+        for k in 0..1500 {
+            fs::write(ws.join(format!("{k}.log")), format!("{host} {k}")).unwrap();
+        }
+    }
+    let got = cluster.sh(&folder, "ipconf-check ip.txt | part-pull --workspace /srv/ws --to got out");
+    assert_eq!(got.status, 0, "{}", got.err);
+    assert!(got.out.matches("\"type\":\"pulled\"").count() == 3000 && !got.out.contains("\"ok\":false"));
+    for (host, id) in [(2, 0), (3, 1)] {
+        assert_eq!(files(&folder.join(format!("got/h{id}"))).len(), 1500);
+        assert_eq!(fs::read_to_string(folder.join(format!("got/h{id}/out/1499.log"))).unwrap(), format!("{host} 1499"));
+    }
+    // one host down: the other's files come, and the stream says so
+    cluster.call(&["stop", "3"]);
+    let down = cluster.sh(&folder, "rm -rf got; ipconf-check ip.txt | part-pull --connect-timeout 5s --workspace /srv/ws --to got out");
+    assert!(down.status == 74 && down.err.contains("host 1 (10.77.0.3)"), "{} {}", down.status, down.err);
+    assert!(files(&folder.join("got/h0")).len() == 1500 && down.out.matches("\"ok\":false").count() == 1);
+    let one = cluster.sh(&folder, "rm -rf got; ipconf-check ip.txt | part-pull --host 0 --workspace /srv/ws --to got 'out/1*.log'");
+    assert!(one.status == 0 && folder.join("got/out/1.log").exists() && !folder.join("got/out/2.log").exists(), "{}", one.err);
+    cluster.assert_clean();
+}

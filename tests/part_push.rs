@@ -1,0 +1,590 @@
+//! part-push: what it puts where, and what happens when it is disturbed.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use support::{Cluster, Ran, path, ran, scratch, sh};
+
+/// Bytes that neither compress nor repeat.
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    std::iter::repeat_with(&mut next).take(length / 8 + 1).flatten().take(length).collect()
+}
+
+/// Every file below a folder, by its relative name; a link by where it leads.
+fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(next).into_iter().flatten().flatten() {
+            let kind = entry.file_type().unwrap();
+            let name = entry.path().strip_prefix(folder).unwrap().to_owned();
+            match (kind.is_dir(), kind.is_symlink()) {
+                (true, _) => folders.push(entry.path()),
+                (_, true) => drop(found.insert(name, fs::read_link(entry.path()).unwrap().into_os_string().into_vec())),
+                _ => drop(found.insert(name, fs::read(entry.path()).unwrap())),
+            }
+        }
+    }
+    found
+}
+
+/// A folder with `src/`, and a plan that brings it to `ws/src/` on this machine.
+fn plan(name: &str, files: &[(&str, Vec<u8>)]) -> PathBuf {
+    let folder = scratch(name);
+    fs::create_dir_all(folder.join("src")).unwrap();
+    for (file, content) in files {
+        fs::write(folder.join("src").join(file), content).unwrap();
+    }
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    map(&folder);
+    folder
+}
+
+fn map(folder: &Path) {
+    let mapped = sh(folder, "ipconf-check ip.txt | part-map --workspace \"$PWD/ws\" --extra src >plan.jsonl");
+    assert_eq!(mapped.status, 0, "{}", mapped.err);
+}
+
+fn push(folder: &Path, options: &str) -> Ran {
+    sh(folder, &format!("DGL_TOOLS_CONNECT=local part-push {options} <plan.jsonl"))
+}
+
+/// What the records say of each delivery: ok, bytes sent, error.
+fn pushed(out: &str) -> Vec<(bool, u64, String)> {
+    let record = |line: &str| {
+        let field =
+            |name: &str| line.split_once(&format!("\"{name}\":")).map(|(_, rest)| rest.split([',', '}']).next().unwrap().to_owned());
+        let error = line.split_once("\"error\":\"").map_or("", |(_, rest)| rest.trim_end_matches("\"}")).to_owned();
+        (field("ok").unwrap() == "true", field("sent_bytes").unwrap().parse().unwrap(), error)
+    };
+    pushed_lines(out).map(record).collect()
+}
+
+fn pushed_lines(out: &str) -> impl Iterator<Item = &str> {
+    out.lines().filter(|line| line.starts_with("{\"type\":\"pushed\""))
+}
+
+/// A folder of links to busybox in the place of every tool of a host, but for those named.
+fn busybox(folder: &Path, without: &[&str]) -> String {
+    let bin = folder.join("bin");
+    fs::create_dir_all(&bin).unwrap();
+    let made = sh(folder, "busybox --install -s bin");
+    assert_eq!(made.status, 0, "{}", made.err);
+    without.iter().for_each(|tool| fs::remove_file(bin.join(tool)).unwrap());
+    format!("--connect 'env PATH={}'", bin.display())
+}
+
+#[test]
+fn odd_names_arrive_as_they_are_and_are_never_run() {
+    let long = "l".repeat(240);
+    let names: Vec<OsString> = [
+        "two  words",
+        "it's",
+        "\"q\"",
+        "new\nline",
+        "ends\n",
+        "-rf",
+        "--",
+        "$(touch pwned)",
+        "`touch pwned`",
+        "a;b",
+        "*",
+        "back\\slash",
+        "~",
+        "ä",
+        &long,
+    ]
+    .into_iter()
+    .map(OsString::from)
+    .chain([OsString::from_vec(b"\xff\x81\x88\xfe".to_vec())])
+    .collect();
+    for (host, without) in [("", &[][..]), ("busybox", &[]), ("busybox", &["tar", "stat"])] {
+        let folder = plan("odd", &[]);
+        for (at, name) in names.iter().enumerate() {
+            let below = folder.join("src").join(&names[(at + 1) % names.len()]);
+            fs::create_dir_all(&below).unwrap();
+            fs::write(below.join(name), noise(at as u64, 100 + at)).unwrap();
+        }
+        map(&folder);
+        let connect = if host.is_empty() { String::new() } else { busybox(&folder, without) };
+        let verified = push(&folder, &format!("--verify {connect}"));
+        match host.is_empty() {
+            true => assert_eq!(verified.status, 0, "{}", verified.err),
+            // Debian's has none
+            false => assert!(verified.status == 1 && verified.err.contains("the host has no cksum"), "{}", verified.err),
+        }
+        let ran = push(&folder, &connect);
+        assert_eq!(ran.status, 0, "{host} {without:?}: {}", ran.err);
+        assert_eq!(tree(&folder.join("ws/src")), tree(&folder.join("src")), "{host} {without:?}");
+        assert!(!folder.join("pwned").exists() && !folder.join("ws/pwned").exists());
+        assert_eq!(fs::read_dir(folder.join("ws")).unwrap().count(), 2, "nothing of ours stays");
+        // without checksums the file that is made is sent again, without stat all are
+        let again = push(&folder, &connect);
+        let records = pushed(&again.out);
+        let sent = records.iter().filter(|(_, sent, _)| *sent > 0).count();
+        assert!(again.status == 0 && records.iter().all(|(ok, ..)| *ok), "{}{}", again.out, again.err);
+        let expected = if host.is_empty() {
+            0
+        } else if without.is_empty() {
+            1
+        } else {
+            names.len() + 1
+        };
+        assert_eq!(sent, expected, "{host} {without:?}: {}", again.out);
+    }
+}
+
+#[test]
+fn a_path_cannot_leave_the_workspace() {
+    let folder = plan("out", &[("a", b"new".to_vec()), ("b", b"new".to_vec())]);
+    let (ws, outside) = (folder.join("ws"), folder.join("outside"));
+    fs::create_dir_all(&ws).unwrap();
+    fs::create_dir_all(&outside).unwrap();
+    symlink(&outside, ws.join("src")).unwrap();
+    let led_out = push(&folder, "");
+    assert_eq!(led_out.status, 1, "{}", led_out.err);
+    assert!(led_out.err.contains("leads out of") && tree(&outside).is_empty(), "{}", led_out.err);
+    assert!(ws.join("ip_config.txt").exists(), "the others arrive");
+
+    // a link that stays inside is followed, one in the place of a file is replaced, a folder in its place stays
+    fs::remove_file(ws.join("src")).unwrap();
+    fs::create_dir_all(ws.join("real/b")).unwrap();
+    symlink("real", ws.join("src")).unwrap();
+    symlink(&outside, ws.join("real/a")).unwrap();
+    let inside = push(&folder, "");
+    assert!(inside.status == 1 && inside.err.contains("directory"), "{}", inside.err);
+    assert!(fs::read(ws.join("real/a")).unwrap() == b"new" && tree(&outside).is_empty() && ws.join("real/b").is_dir());
+
+    for dst in ["/etc/x", "ws/../../x", "x"] {
+        let bad =
+            sh(&folder, &format!("jq -c 'if .type == \"file\" then .dst = \"{dst}\" else . end' plan.jsonl | part-push --connect local"));
+        assert_eq!(bad.status, if dst == "/etc/x" { 1 } else { 65 }, "{dst}: {}", bad.err);
+        let graph = r#"{"type":"graph","graph_name":"g","num_parts":1,"files":1,"workspace":"/w","part_config":"g.json","ip_config":"i"}"#;
+        let bad = sh(
+            &folder,
+            &format!(
+                "(echo '{graph}'; jq -c 'if .type == \"file\" then .dst = \"{dst}\" else . end' plan.jsonl) | part-push --connect local"
+            ),
+        );
+        assert_eq!(bad.status, 65, "{dst}: {}", bad.err);
+    }
+}
+
+#[test]
+fn sizes_times_and_modes_and_what_was_there() {
+    let folder = plan("whole", &[("empty", vec![]), ("one", noise(1, 1)), ("block", noise(2, 512)), ("large", noise(3, 17 << 20))]);
+    sh(&folder, "chmod 750 src/one; touch -d '2001-02-03 04:05:06.123456789' src/large");
+    map(&folder);
+    let dry = push(&folder, "--dry-run");
+    assert!(dry.status == 0 && dry.out.contains("5 files to send, 18 MB") && !folder.join("ws").exists(), "{}{}", dry.out, dry.err);
+    assert_eq!(push(&folder, "--progress never").err, "");
+    let (ours, theirs) = (folder.join("src"), folder.join("ws/src"));
+    assert_eq!(tree(&ours), tree(&theirs));
+    for name in ["empty", "one", "block", "large"] {
+        let about = |folder: &Path| fs::metadata(folder.join(name)).map(|meta| (meta.mode(), meta.mtime(), meta.mtime_nsec())).unwrap();
+        assert_eq!(about(&ours), about(&theirs), "{name}");
+    }
+    // same size and time, another content: only a checksum tells
+    sh(&folder, "printf x | dd of=ws/src/large conv=notrunc bs=1 seek=9 2>/dev/null; touch -r src/large ws/src/large");
+    assert!(push(&folder, "").err.contains("0 files, 0 B; 5 there already"));
+    let verified = push(&folder, "--verify");
+    assert!(verified.status == 0 && verified.err.contains("1 file, 18 MB; 4 there already"), "{}", verified.err);
+    assert_eq!(tree(&ours), tree(&theirs));
+
+    // a source that changed is an error for that file, and what stood there stays
+    fs::write(ours.join("one"), "changed").unwrap();
+    fs::remove_file(ours.join("block")).unwrap();
+    fs::remove_dir_all(folder.join("ws/src")).unwrap();
+    fs::create_dir(folder.join("ws/src")).unwrap();
+    fs::write(theirs.join("one"), "as it was").unwrap();
+    let changed = push(&folder, "");
+    let faults: Vec<_> = pushed(&changed.out).into_iter().filter(|(ok, ..)| !ok).map(|(.., error)| error).collect();
+    assert!(changed.status == 1 && faults.len() == 2, "{}", changed.err);
+    assert!(faults[0].contains("No such file") && faults[1].contains("changed since"), "{faults:?}");
+    assert_eq!(fs::read(theirs.join("one")).unwrap(), b"as it was");
+    assert!(theirs.join("large").exists() && !theirs.join("block").exists());
+}
+
+#[test]
+fn fsync_flushes_every_file_and_folder() {
+    let folder = plan("fsync", &[("small", noise(1, 10)), ("large", noise(2, 17 << 20))]);
+    fs::create_dir(folder.join("bin")).unwrap();
+    fs::write(folder.join("bin/sync"), format!("#!/bin/sh\nprintf '%s\\n' \"$*\" >>'{}'\n", folder.join("synced").display())).unwrap();
+    let run =
+        |options: &str| sh(&folder, &format!("chmod +x bin/sync; PATH=$PWD/bin:$PATH part-push --connect local {options} <plan.jsonl"));
+    assert_eq!(run("").status, 0);
+    assert!(!folder.join("synced").exists());
+    fs::remove_dir_all(folder.join("ws")).unwrap();
+    assert_eq!(run("--fsync").status, 0);
+    let synced = fs::read_to_string(folder.join("synced")).unwrap();
+    let ws = folder.join("ws").display().to_string();
+    assert!(synced.contains("./small") && synced.contains("/part."), "{synced}");
+    assert_eq!(synced.lines().filter(|line| *line == format!("-- {ws}/src")).count(), 2, "{synced}");
+}
+
+#[test]
+fn compressed_or_not_the_bytes_are_the_same() {
+    let text = b"0 1 2 3 4 5 6 7\n".repeat(3 << 20);
+    let folder = plan("zstd", &[("text", text), ("noise", noise(5, 20 << 20)), ("small", b"a b c\n".repeat(2000))]);
+    for (options, least, most) in [("--compress always", 0, 25 << 20), ("--compress never", 68 << 20, 80 << 20)] {
+        let _ = fs::remove_dir_all(folder.join("ws"));
+        let ran = push(&folder, options);
+        assert_eq!(ran.status, 0, "{}", ran.err);
+        assert_eq!(tree(&folder.join("src")), tree(&folder.join("ws/src")));
+        let sent: u64 = pushed(&ran.out).iter().map(|(_, sent, _)| sent).sum();
+        assert!((least..most).contains(&sent), "{options}: {sent}");
+    }
+    let _ = fs::remove_dir_all(folder.join("ws"));
+    let without = push(&folder, &format!("--compress always {}", busybox(&folder, &[])));
+    assert_eq!(without.status, 0, "a host without zstd: {}", without.err);
+    assert_eq!(tree(&folder.join("src")), tree(&folder.join("ws/src")));
+}
+
+/// A push that goes on while the test does something; it writes its pid where its shell stands.
+fn begin(folder: &Path, options: &str) -> Child {
+    let script = format!("exec part-push --connect local {options} <plan.jsonl");
+    let mut sh = Command::new("sh");
+    sh.args(["-c", &script]).current_dir(folder).env("PATH", path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    sh.spawn().unwrap()
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what} did not come true");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What is ours in a workspace.
+fn ours(ws: &Path) -> Vec<String> {
+    let names = fs::read_dir(ws).into_iter().flatten().flatten().map(|entry| entry.file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.filter(|name| name.starts_with(".part-push")).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn two_pushes_into_one_workspace_do_not_mix() {
+    let first = plan("two", &[("a", noise(1, 60 << 20)), ("b", noise(2, 1000)), ("c", noise(3, 60 << 20))]);
+    let second = plan("two-b", &[("a", noise(4, 60 << 20)), ("b", noise(5, 1000)), ("c", noise(6, 60 << 20))]);
+    let ws = first.join("ws");
+    sh(&second, &format!("sed -i 's,{}/ws,{},' plan.jsonl", second.display(), ws.display()));
+    let one = begin(&first, "");
+    until("the first is at work", || ours(&ws).contains(&".part-push.lock".to_owned()));
+    let two = begin(&second, "");
+    for push in [one, two] {
+        let ran = ran(push.wait_with_output().unwrap());
+        assert_eq!(ran.status, 0, "{}", ran.err);
+    }
+    assert!(tree(&ws.join("src")) == tree(&second.join("src")), "the second waits for the first, and is the last");
+
+    // one that does not end is not waited for
+    let one = begin(&first, "");
+    until("the first is at work again", || ours(&ws).contains(&".part-push.lock".to_owned()));
+    let signal = |name: &str| assert!(Command::new("kill").args([name, &one.id().to_string()]).status().unwrap().success());
+    signal("-STOP");
+    let refused = push(&second, "");
+    signal("-CONT");
+    assert!(refused.status == 1 && refused.err.contains("another push is at work"), "{} {}", refused.status, refused.err);
+    assert!(pushed(&refused.out).len() == 4 && pushed(&refused.out).iter().all(|(ok, ..)| !ok), "{}", refused.out);
+    let finished = ran(one.wait_with_output().unwrap());
+    assert!(finished.status == 0 && tree(&ws.join("src")) == tree(&first.join("src")) && ours(&ws).is_empty(), "{}", finished.err);
+}
+
+#[test]
+fn where_nothing_may_be_written() {
+    let folder = plan("denied", &[("a", noise(1, 10))]);
+    fs::create_dir_all(folder.join("ws")).unwrap();
+    // as root everything may be written, so this host is another user's
+    let other = "--connect 'setpriv --reuid=65534 --regid=65534 --clear-groups env'";
+    if sh(&folder, "setpriv --reuid=65534 --regid=65534 --clear-groups true").status != 0 {
+        println!("skipped: only root can become another user");
+        return;
+    }
+    sh(&folder, "chmod 755 . ws; chmod a+x .. ../..");
+    let denied = push(&folder, other);
+    assert!(denied.status == 1 && denied.err.contains("Permission denied"), "{} {}", denied.status, denied.err);
+    let records = pushed(&denied.out);
+    assert!(records.len() == 2 && records.iter().all(|(ok, _, error)| !ok && error.contains("Permission denied")), "{}", denied.out);
+    // only one folder is closed: the others arrive
+    sh(&folder, "chmod 777 ws; mkdir ws/src; chmod 755 ws/src");
+    let denied = push(&folder, other);
+    assert!(denied.status == 1 && pushed(&denied.out).iter().filter(|(ok, ..)| *ok).count() == 1, "{}{}", denied.out, denied.err);
+    sh(&folder, "chmod 777 ws/src");
+    assert_eq!(push(&folder, other).status, 0);
+}
+
+/// A push from host 1 to hosts 2 and 3, over a link slow enough to be disturbed.
+struct Lab {
+    cluster: Cluster,
+    folder: PathBuf,
+}
+
+/// How a push that was disturbed ended, and what it left.
+struct Disturbed {
+    ran: Ran,
+    took: Duration,
+    /// On host 3: ours in the workspace, a little later.
+    left: Vec<String>,
+}
+
+const LARGE: usize = 40 << 20;
+
+impl Lab {
+    fn up(name: &str) -> Lab {
+        let folder = scratch(name);
+        let cluster = Cluster::up_shaped(name, 3, "200mbit");
+        fs::create_dir_all(folder.join("src")).unwrap();
+        fs::write(folder.join("src/large"), noise(1, LARGE)).unwrap();
+        fs::write(folder.join("src/small"), noise(2, 5000)).unwrap();
+        fs::write(folder.join("ip.txt"), "10.77.0.2\n10.77.0.3\n").unwrap();
+        let lab = Lab { cluster, folder };
+        lab.map();
+        lab
+    }
+
+    fn map(&self) {
+        let mapped = sh(&self.folder, "ipconf-check ip.txt | part-map --workspace /srv/ws --extra src >plan.jsonl");
+        assert_eq!(mapped.status, 0, "{}", mapped.err);
+    }
+
+    /// The workspace of a host, as this machine sees it.
+    fn ws(&self, host: u32) -> PathBuf {
+        self.cluster.0.join(format!("h{host}/srv/ws"))
+    }
+
+    fn push(&self) -> Ran {
+        self.push_with("")
+    }
+
+    fn push_with(&self, options: &str) -> Ran {
+        self.cluster.sh(&self.folder, &format!("echo $$ >pid; exec part-push --connect-timeout 30s {options} <plan.jsonl"))
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = fs::read_to_string(self.folder.join("pid")).unwrap();
+        assert_eq!(self.cluster.call(&["exec", "1", "kill", signal, pid.trim()]).status, 0);
+    }
+
+    /// Host 3 has a tenth of the large file.
+    fn has_begun(&self) -> bool {
+        let stages = fs::read_dir(self.ws(3)).into_iter().flatten().flatten();
+        let parts = stages.flat_map(|stage| fs::read_dir(stage.path()).into_iter().flatten().flatten());
+        let mut parts = parts.filter(|part| part.file_name().to_string_lossy().starts_with("part."));
+        parts.any(|part| part.metadata().is_ok_and(|meta| meta.len() > LARGE as u64 / 10))
+    }
+
+    /// Begins anew and disturbs when host 3 has a tenth of the large file.
+    fn disturb(&self, disturbance: impl FnOnce()) -> Disturbed {
+        for host in [2, 3] {
+            let _ = fs::remove_dir_all(self.ws(host));
+        }
+        let (ran, took) = std::thread::scope(|scope| {
+            let push = scope.spawn(|| self.push());
+            until("the large file is on its way", || push.is_finished() || self.has_begun());
+            assert!(!push.is_finished(), "it ended before it was disturbed: {}", push.join().unwrap().err);
+            let begun = Instant::now();
+            disturbance();
+            (push.join().unwrap(), begun.elapsed())
+        });
+        Disturbed { ran, took, left: self.left_within(5) }
+    }
+
+    fn left_within(&self, seconds: u64) -> Vec<String> {
+        let begun = Instant::now();
+        while ours(&self.ws(3)).iter().any(|name| name != ".part-push.kept") && begun.elapsed() < Duration::from_secs(seconds) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        ours(&self.ws(3))
+    }
+
+    /// A second run completes; what it sent of the large file to host 3.
+    fn complete(&self) -> u64 {
+        let again = self.push();
+        assert_eq!(again.status, 0, "{}", again.err);
+        for host in [2, 3] {
+            assert!(tree(&self.ws(host).join("src")) == tree(&self.folder.join("src")), "host {host}");
+            assert!(ours(&self.ws(host)).is_empty(), "host {host}: {:?}", ours(&self.ws(host)));
+        }
+        self.cluster.assert_clean();
+        large_to_host_3(&again.out)
+    }
+}
+
+/// What was sent of the large file to the second host of the list.
+fn large_to_host_3(out: &str) -> u64 {
+    let records = pushed_lines(out).filter(|line| line.contains("\"host\":1,") && line.contains(&format!("\"bytes\":{LARGE},")));
+    pushed(records.last().unwrap())[0].1
+}
+
+#[test]
+fn real_hosts_and_every_fault() {
+    let lab = Lab::up("faults");
+    // fault | its status | how many of the six deliveries arrived | in how long | what is left | whether a second run goes on where it broke off
+    let check = |fault: &str, got: Disturbed, status: i32, arrived: std::ops::RangeInclusive<usize>, limit: u64, kept: bool| {
+        let records = pushed(&got.ran.out);
+        let there = records.iter().filter(|(ok, ..)| *ok).count();
+        println!(
+            "{fault}: status {}, {there} of {} arrived, {:.1} s, left: {:?}",
+            got.ran.status,
+            records.len(),
+            got.took.as_secs_f64(),
+            got.left
+        );
+        assert_eq!(got.ran.status, status, "{fault}: {}", got.ran.err);
+        assert!(status == -1 || (records.len() == 6 && arrived.contains(&there)), "{fault}: {}", got.ran.out);
+        assert!(records.iter().all(|(ok, _, error)| *ok == error.is_empty()), "{fault}: {}", got.ran.out);
+        assert!(got.took < Duration::from_secs(limit), "{fault}: took {:?}", got.took);
+        assert_eq!(got.left, if kept { vec![".part-push.kept"] } else { vec![] }, "{fault}");
+        let sent = lab.complete();
+        println!("{fault}: the second run sent {sent} of {LARGE}");
+        assert_eq!(sent < LARGE as u64, kept, "{fault}: the second run sent {sent}");
+    };
+
+    check("SIGINT", lab.disturb(|| lab.signal("-INT")), 130, 4..=4, 10, true);
+    check("SIGTERM", lab.disturb(|| lab.signal("-TERM")), 143, 4..=4, 10, true);
+    check("SIGKILL", lab.disturb(|| lab.signal("-KILL")), -1, 0..=6, 10, true);
+
+    // what was kept is checked before anything is put behind it
+    let killed = lab.disturb(|| lab.signal("-KILL"));
+    assert_eq!(killed.left, [".part-push.kept"]);
+    let kept = fs::read_dir(lab.ws(3).join(".part-push.kept")).unwrap().next().unwrap().unwrap().path();
+    let mut content = fs::read(&kept).unwrap();
+    content[1000] ^= 1;
+    fs::write(&kept, content).unwrap();
+    assert_eq!(lab.complete(), LARGE as u64, "a prefix that is not the file's is sent anew");
+
+    let source = lab.folder.join("src/large");
+    let shrink = || fs::File::options().write(true).open(&source).unwrap().set_len(LARGE as u64 / 2).unwrap();
+    let got = lab.disturb(shrink);
+    assert!(got.ran.err.matches("while it was read").count() == 2, "{}", got.ran.err);
+    fs::write(&source, noise(1, LARGE)).unwrap();
+    lab.map();
+    check("the source shrinks", got, 1, 4..=4, 15, false);
+
+    let killed_there = || {
+        let kill = "for p in /proc/[0-9]*; do grep -qs PART_PUSH= $p/environ && kill -9 ${p#/proc/}; done; true";
+        assert_eq!(lab.cluster.call(&["exec", "3", "sh", "-c", kill]).status, 0);
+    };
+    check("what receives is killed there", lab.disturb(killed_there), 1, 5..=5, 15, true);
+
+    let power = lab.disturb(|| assert_eq!(lab.cluster.call(&["stop", "3"]).status, 0));
+    lab.cluster.call(&["start", "3"]);
+    let down = Disturbed { left: vec![".part-push.kept".to_owned()], ..power };
+    check("the power of a host goes", down, 74, 5..=5, 60, true);
+
+    let cut = lab.disturb(|| assert_eq!(lab.cluster.call(&["cut", "3"]).status, 0));
+    lab.cluster.call(&["mend", "3"]);
+    // nobody told it, so it ends when it has heard nothing for a minute
+    let cut = Disturbed { left: lab.left_within(60), ..cut };
+    check("the cable of a host is pulled", cut, 74, 5..=5, 60, true);
+
+    for host in [2, 3] {
+        let _ = fs::remove_dir_all(lab.ws(host));
+    }
+    lab.cluster.call(&["stop", "3"]);
+    let begun = Instant::now();
+    let ran = lab.push();
+    let got = Disturbed { ran, took: begun.elapsed(), left: vec![] };
+    lab.cluster.call(&["start", "3"]);
+    check("a host is down from the start", got, 74, 3..=3, 60, false);
+
+    // without root a host has no right to mount
+    let mount = |how: &str| lab.cluster.call(&["exec", "3", "sh", "-c", how]).status == 0;
+    let _ = fs::remove_dir_all(lab.ws(3));
+    if mount("mkdir -p /srv/ws && mount -t tmpfs -o size=60m none /srv/ws") {
+        let fill =
+            || assert!(mount("until [ -e /srv/ws/.part-push.*/part.* ]; do sleep 0.05; done; head -c 40m /dev/zero >/srv/ws/fill; true"));
+        let begun = Instant::now();
+        let ran = std::thread::scope(|scope| {
+            let push = scope.spawn(|| lab.push());
+            fill();
+            push.join().unwrap()
+        });
+        let full = Disturbed { ran, took: begun.elapsed(), left: vec![] };
+        assert!(full.ran.status == 1 && full.ran.err.contains("No space left on device"), "{}", full.ran.err);
+        assert!(
+            pushed(&full.ran.out).iter().filter(|(ok, ..)| *ok).count() >= 3 && full.took < Duration::from_secs(15),
+            "{}",
+            full.ran.out
+        );
+        // before the first byte
+        let before = lab.push();
+        assert!(before.status == 1 && before.err.contains("no space left") && pushed(&before.out).len() == 6, "{}", before.err);
+        assert!(mount("rm /srv/ws/fill"));
+        let again = lab.push();
+        assert!(again.status == 0 && large_to_host_3(&again.out) < LARGE as u64, "{}{}", again.out, again.err);
+        assert!(mount("umount /srv/ws"));
+    }
+}
+
+#[test]
+fn real_hosts_hand_a_file_on() {
+    let lab = Lab::up("relay");
+    // without a way from host to host it is sent to each, as without --relay
+    for (way, sent) in [("mv", [LARGE as u64, LARGE as u64]), ("", [LARGE as u64, 0])] {
+        let (keys, hidden) = (lab.cluster.0.join("h2/ssh/id_ed25519"), lab.cluster.0.join("hidden"));
+        if !way.is_empty() {
+            fs::rename(&keys, &hidden).unwrap();
+        }
+        for host in [2, 3] {
+            let _ = fs::remove_dir_all(lab.ws(host));
+        }
+        let ran = lab.push_with("--relay");
+        if !way.is_empty() {
+            fs::rename(&hidden, &keys).unwrap();
+        }
+        assert_eq!(ran.status, 0, "{}", ran.err);
+        let mut large: Vec<u64> = pushed(&ran.out).into_iter().map(|(_, sent, _)| sent).filter(|sent| *sent > 5000 || *sent == 0).collect();
+        large.sort_unstable_by(|a, b| b.cmp(a));
+        assert!(large[0] >= sent[0] && (large[1] > 0) == (sent[1] > 0), "{way}: {large:?}");
+        for host in [2, 3] {
+            assert!(
+                tree(&lab.ws(host).join("src")) == tree(&lab.folder.join("src")) && ours(&lab.ws(host)).is_empty(),
+                "{way}: host {host}"
+            );
+        }
+        lab.cluster.assert_clean();
+    }
+}
+
+#[test]
+fn real_hosts_on_shared_storage_behind_a_throttled_sshd() {
+    let folder = scratch("throttled");
+    let cluster = Cluster::up("throttled", 2);
+    fs::create_dir_all(folder.join("src")).unwrap();
+    fs::write(folder.join("src/small"), noise(2, 5000)).unwrap();
+    // sixteen addresses of one host, whose sshd drops what comes beyond two logins at once
+    let ips: String = (101..117).map(|k| format!("10.77.0.{k}\n")).collect();
+    fs::write(folder.join("ip.txt"), ips).unwrap();
+    let more = format!(
+        "for k in $(seq 101 116); do ip addr add 10.77.0.$k/24 dev eth0 || exit 9; done; \
+         PATH=$PATH:/usr/sbin; $(command -v sshd) -f '{}/h2/sshd_config' -p 2222 -o PidFile=none -o MaxStartups=2:100:2",
+        cluster.0.display()
+    );
+    let status = cluster.call(&["exec", "1", "ssh", "h2", &more]).status;
+    assert_eq!(status, 0);
+    let script = "ipconf-check ip.txt | part-map --workspace /srv/ws --extra src | part-push --ssh-port 2222 --host-key accept-new --connect-timeout 30s";
+    let ran = cluster.sh(&folder, script);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let records = pushed(&ran.out);
+    assert!(records.len() == 32 && records.iter().all(|(ok, ..)| *ok), "{}", ran.out);
+    assert_eq!(records.iter().filter(|(_, sent, _)| *sent > 0).count(), 2, "a file is sent once: {}", ran.out);
+    let ws = cluster.0.join("h2/srv/ws");
+    assert!(tree(&ws.join("src")) == tree(&folder.join("src")) && ours(&ws).is_empty(), "{:?}", ours(&ws));
+}

@@ -1,0 +1,249 @@
+//! Lists the files of every host first, then brings them from several at once.
+
+use crate::args::Args;
+use crate::local::{self, LARGE};
+use crate::plan::{self, Item, Wanted};
+use crate::site::Site;
+use common::error::{Fault, Report};
+use common::exit::Exit;
+use common::jsonl::{Out, Stream};
+use common::quote;
+use common::record::{Host, Pulled, path_fields};
+use common::remote::{self, Kind, Remote};
+use common::term;
+use rayon::prelude::*;
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+const HOST_SH: &str = include_str!("host.sh");
+/// So many files travel in one archive, so that each is soon known to be whole.
+const BATCH: usize = 1000;
+
+/// A host with what it gives.
+struct Task<'a> {
+    host: &'a Host,
+    site: Result<Site, String>,
+    items: Vec<Item>,
+    /// The id of its first item.
+    first: u32,
+}
+
+/// Brings all that is wanted and not here yet.
+pub fn run(args: &Args, stream: &Stream, hosts: &[Host], workspace: &Path, wanted: &Wanted) -> Result<Exit, Report> {
+    let remote = Remote::new(&args.connect, Kind::Ssh { bulk: true })?;
+    let stop = watch_signals().map_err(|error| Fault::unreachable("signals", error.to_string()))?;
+    let script = |_: &Host| [b"base=", quote::sh(workspace.as_os_str().as_bytes()).as_slice(), b"\n", HOST_SH.as_bytes()].concat();
+    let opened = remote.open_all(hosts, script)?;
+    let faults: Vec<_> = hosts.iter().zip(&opened).filter_map(|(host, opened)| Some((host, opened.as_ref().err()?))).collect();
+    let mut report = remote::report(faults, args.connect.host_key);
+    let pool = remote::threads(hosts.len().min(usize::from(args.jobs)))?;
+    let alone = hosts.len() == 1;
+    let pairs: Vec<_> = hosts.iter().zip(opened).collect();
+    let mut tasks: Vec<Task<'_>> = pool.install(|| {
+        pairs.into_par_iter().map(|(host, opened)| Task::list(host, opened, &stop, wanted, &folder(args, host, alone))).collect()
+    });
+    let of = number(&mut tasks);
+    report.0.extend(unmatched(&tasks, wanted));
+    if args.dry_run {
+        tell_plan(&tasks);
+    } else {
+        let board = Board { out: Mutex::new(Out::new("part-pull")), human: args.connect.format.human(), of, faults: Mutex::default() };
+        if !board.human {
+            board.out.lock().unwrap_or_else(PoisonError::into_inner).pass(stream);
+        }
+        pool.install(|| tasks.par_iter_mut().for_each(|task| task.pull(&board)));
+        report.0.extend(board.faults.into_inner().unwrap_or_else(PoisonError::into_inner));
+    }
+    let known = report.0.iter().map(|fault| fault.place.clone()).collect::<Vec<_>>();
+    for task in &tasks {
+        if let (Err(why), place) = (&task.site, task.host.place())
+            && !known.contains(&place)
+        {
+            report.push(Fault::unreachable(place, why.clone()));
+        }
+    }
+    report.print("part-pull");
+    match i32::try_from(stop.load(Ordering::Relaxed)).unwrap_or_default() {
+        0 => Ok(report.exit()),
+        signal => Ok(Exit::Signal(signal)),
+    }
+}
+
+/// The first signal ends it in order, the second at once.
+fn watch_signals() -> io::Result<Arc<AtomicUsize>> {
+    let stop = Arc::new(AtomicUsize::new(0));
+    let again = Arc::new(AtomicBool::new(false));
+    for signal in common::signal::ending()? {
+        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, again.clone())?;
+        signal_hook::flag::register(signal, again.clone())?;
+        signal_hook::flag::register_usize(signal, stop.clone(), usize::try_from(signal).unwrap_or_default())?;
+    }
+    Ok(stop)
+}
+
+fn folder(args: &Args, host: &Host, alone: bool) -> PathBuf {
+    if alone { args.to.clone() } else { args.to.join(format!("h{}", host.id)) }
+}
+
+/// Gives every item its number; how many there are.
+fn number(tasks: &mut [Task<'_>]) -> u32 {
+    let mut of = 0;
+    for task in tasks {
+        task.first = of;
+        of += u32::try_from(task.items.len()).unwrap_or(u32::MAX);
+    }
+    of
+}
+
+fn unmatched(tasks: &[Task<'_>], wanted: &Wanted) -> Option<Fault> {
+    let none = tasks.iter().all(|task| task.items.is_empty()) && tasks.iter().any(|task| task.site.is_ok());
+    none.then(|| Fault::item("pattern", format!("no host has a file that matches {}", wanted.patterns.join(" "))))
+}
+
+fn tell_plan(tasks: &[Task<'_>]) {
+    let mut out = Out::new("part-pull");
+    for task in tasks {
+        for item in task.items.iter().filter(|item| !is_here(item)) {
+            let (place, src, dst) = (task.host.place(), item.src.display(), item.dst.display());
+            out.write(format!("{place}: {src} -> {dst} ({})\n", term::bytes(item.there.bytes)).as_bytes());
+        }
+    }
+}
+
+fn is_here(item: &Item) -> bool {
+    std::fs::symlink_metadata(&item.dst).is_ok_and(|here| plan::is_here(&here, &item.there))
+}
+
+impl<'a> Task<'a> {
+    fn list(
+        host: &'a Host,
+        opened: Result<remote::Running, remote::HostFault>,
+        stop: &Arc<AtomicUsize>,
+        wanted: &Wanted,
+        folder: &Path,
+    ) -> Task<'a> {
+        let site =
+            opened.map_err(|fault| fault.problem).and_then(|running| Site::new(running, stop.clone()).map_err(|error| error.to_string()));
+        let listed = site.and_then(|mut site| {
+            let listed = site.list(wanted).map_err(|error| error.to_string())?;
+            Ok((site, listed))
+        });
+        let (site, listed) = listed.map_or_else(|why| (Err(why), Vec::new()), |(site, listed)| (Ok(site), listed));
+        let item = |(src, there): (PathBuf, _)| Item { dst: folder.join(src.strip_prefix(".").unwrap_or(&src)), src, there };
+        Task { host, site, items: listed.into_iter().map(item).collect(), first: 0 }
+    }
+
+    fn pull(&mut self, board: &Board) {
+        let begun = Instant::now();
+        let mut came: HashMap<PathBuf, Result<u64, String>> = HashMap::new();
+        let (here, missing): (Vec<&Item>, Vec<&Item>) = self.items.iter().partition(|item| is_here(item));
+        let (small, large): (Vec<&Item>, Vec<&Item>) = missing.iter().partition(|item| item.there.bytes < LARGE);
+        let mut bytes = 0;
+        if let Ok(site) = &mut self.site {
+            let mut note = |item: &Item, written: io::Result<u64>| {
+                bytes += *written.as_ref().unwrap_or(&0);
+                came.insert(item.src.clone(), written.map_err(|error| error.to_string()));
+            };
+            let brought = bring(site, &small, &large, &mut note).and_then(|()| confirm(site, &missing, &mut came));
+            if let Err(error) = brought {
+                self.site = Err(error.to_string());
+            }
+        }
+        if self.items.is_empty() {
+            if let Err(why) = &self.site {
+                board.record(&Pulled { host: self.host.id, error: Some(why.clone()), ..Pulled::default() });
+            }
+            return;
+        }
+        for (at, item) in self.items.iter().enumerate() {
+            let skipped = here.iter().any(|other| std::ptr::eq(*other, item));
+            let result = match (skipped, came.remove(&item.src), &self.site) {
+                (true, ..) => Ok(0),
+                (false, Some(result), _) => result,
+                (false, None, Err(why)) => Err(why.clone()),
+                (false, None, Ok(_)) => Err("it was not there any more".to_owned()),
+            };
+            board.tell(self.host, self.first + u32::try_from(at).unwrap_or(0), item, skipped, result);
+        }
+        let (place, files, rate) = (self.host.place(), term::count(missing.len() as u64, "file"), rate(bytes, begun));
+        eprintln!("part-pull: {place}: {files}, {}; {} here already{rate}", term::bytes(bytes), here.len());
+    }
+}
+
+fn bring(site: &mut Site, small: &[&Item], large: &[&Item], note: &mut dyn FnMut(&Item, io::Result<u64>)) -> io::Result<()> {
+    small.chunks(BATCH).try_for_each(|batch| site.archive(batch, note))?;
+    for item in large {
+        let written = site.rest(item)?;
+        note(item, written);
+    }
+    Ok(())
+}
+
+fn rate(bytes: u64, begun: Instant) -> String {
+    match bytes > 1_000_000 {
+        true => format!(", {}/s", term::bytes((bytes as f64 / begun.elapsed().as_secs_f64()) as u64)),
+        false => String::new(),
+    }
+}
+
+/// Gives the files that have come their names, but for those that changed on the host meanwhile.
+fn confirm(site: &mut Site, items: &[&Item], came: &mut HashMap<PathBuf, Result<u64, String>>) -> io::Result<()> {
+    let names: Vec<PathBuf> = items.iter().map(|item| item.src.clone()).collect();
+    for (item, now) in items.iter().zip(site.look(&names)?) {
+        let Some(result @ Ok(_)) = came.get_mut(&item.src) else { continue };
+        if now == Some(item.there) {
+            if let Err(error) = local::finish(item) {
+                *result = Err(error.to_string());
+            }
+        } else {
+            local::discard(item);
+            *result = Err("it changed on the host while it was read".to_owned());
+        }
+    }
+    Ok(())
+}
+
+/// Where all that is done is told.
+struct Board {
+    out: Mutex<Out>,
+    human: bool,
+    of: u32,
+    faults: Mutex<Vec<Fault>>,
+}
+
+impl Board {
+    fn record(&self, record: &Pulled) {
+        if !self.human {
+            self.out.lock().unwrap_or_else(PoisonError::into_inner).record(record);
+        }
+    }
+
+    fn tell(&self, host: &Host, id: u32, item: &Item, skipped: bool, result: Result<u64, String>) {
+        let (src, src_b64) = path_fields(item.src.strip_prefix(".").unwrap_or(&item.src));
+        let (dst, dst_b64) = path_fields(&item.dst);
+        let error = result.as_ref().err().cloned();
+        self.record(&Pulled {
+            id: Some(id),
+            of: Some(self.of),
+            host: host.id,
+            src,
+            src_b64,
+            dst,
+            dst_b64,
+            ok: error.is_none(),
+            bytes: item.there.bytes,
+            received_bytes: result.unwrap_or(0),
+            skipped,
+            error: error.clone(),
+        });
+        if let Some(why) = error {
+            let place = format!("{}: {}", host.place(), item.src.display());
+            self.faults.lock().unwrap_or_else(PoisonError::into_inner).push(Fault::item(place, why));
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The command line.
+
+use clap::Parser;
+use common::cli::Connect;
+use std::path::PathBuf;
+
+/// Brings files back from the hosts: models, embeddings, logs.
+///
+/// Reads host records and adds a pulled record for each file. Several hosts' files go to DIR/hK/…, those of a single host (--host K)
+/// to DIR. What is there already with the same size and time is skipped; a file has its name only when it is whole. A pattern is relative
+/// to the workspace; `*` stays within a folder, `**` does not, and a folder stands for all that is in it.
+#[derive(Parser)]
+#[command(
+    version,
+    after_long_help = "Examples:
+  ipconf-check ip_config.txt | part-pull --workspace /data/job --to results 'logs/*.log' emb
+  ipconf-check ip_config.txt | part-pull --workspace /data/job --to . --host 0 model.pt"
+)]
+pub struct Args {
+    #[command(flatten)]
+    pub connect: Connect,
+
+    /// The folder of the job on every host, absolute [default: that of the graph record]
+    #[arg(long, value_name = "DIR")]
+    pub workspace: Option<PathBuf>,
+
+    /// Where the files go here
+    #[arg(long, value_name = "DIR")]
+    pub to: PathBuf,
+
+    /// Hosts to copy from at once
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..), value_name = "N")]
+    pub jobs: u16,
+
+    /// Bring nothing; say what would be brought
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// The files, relative to the workspace
+    #[arg(required = true, value_name = "PATTERN")]
+    pub patterns: Vec<String>,
+}

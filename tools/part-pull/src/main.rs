@@ -1,0 +1,28 @@
+//! Brings results back from the hosts.
+
+mod act;
+mod args;
+mod local;
+mod plan;
+mod site;
+
+use args::Args;
+use common::cli;
+use common::error::Fault;
+use common::jsonl::Stream;
+use common::record::Graph;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::run("part-pull", |args: Args| {
+        let stream = Stream::from_stdin(args.connect.partial)?;
+        args.connect.say_partial("part-pull");
+        let hosts = args.connect.choose(stream.some("ipconf-check")?)?;
+        let of_graph = stream.one::<Graph>()?.map(|graph| PathBuf::from(graph.workspace));
+        let missing = || Fault::usage("--workspace", "is missing, and no graph record came in that has it");
+        let workspace = args.workspace.clone().or(of_graph).ok_or_else(missing)?;
+        let wanted = plan::wanted(&args.patterns)?;
+        act::run(&args, &stream, &hosts, &workspace, &wanted)
+    })
+}

@@ -1,0 +1,120 @@
+//! Which files are wanted, and where they go.
+
+use common::error::{Fault, Report};
+use common::listing::There;
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+/// What the patterns ask for.
+#[derive(Debug)]
+pub struct Wanted {
+    /// Where to look, relative to the workspace.
+    pub roots: Vec<String>,
+    /// Each pattern.
+    pub patterns: Vec<String>,
+    globs: GlobSet,
+}
+
+/// A file of a host that is wanted.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// On the host, as find(1) says it: `./logs/a`.
+    pub src: PathBuf,
+    /// Here.
+    pub dst: PathBuf,
+    /// What the host says of it.
+    pub there: There,
+}
+
+/// Understands the patterns.
+pub fn wanted(patterns: &[String]) -> Result<Wanted, Report> {
+    let mut report = Report::default();
+    let mut globs = GlobSetBuilder::new();
+    let mut roots = Vec::new();
+    for pattern in patterns {
+        let clean = pattern.trim_start_matches("./").trim_end_matches('/');
+        if !is_below(Path::new(clean)) || clean.is_empty() {
+            let fault = Fault::usage("pattern", format!("{pattern} is not a path below the workspace"));
+            report.push(fault.fix("write it relative to the workspace, without .."));
+            continue;
+        }
+        // the file or folder itself, and all that is in it
+        for text in [clean.to_owned(), format!("{clean}/**")] {
+            match GlobBuilder::new(&text).literal_separator(true).build() {
+                Ok(glob) => drop(globs.add(glob)),
+                Err(error) => report.push(Fault::usage("pattern", error.to_string())),
+            }
+        }
+        roots.push(root(clean));
+    }
+    report.check()?;
+    roots.sort();
+    roots.dedup();
+    let globs = globs.build().map_err(|error| Fault::usage("pattern", error.to_string()))?;
+    Ok(Wanted { roots, patterns: patterns.to_vec(), globs })
+}
+
+/// The folder in front of the first component that has a wildcard.
+fn root(pattern: &str) -> String {
+    let plain = pattern.split('/').take_while(|part| !part.contains(['*', '?', '[', '{', '\\']));
+    plain.fold(".".to_owned(), |path, part| format!("{path}/{part}"))
+}
+
+fn is_below(path: &Path) -> bool {
+    path.components().all(|part| matches!(part, Component::Normal(_)))
+}
+
+impl Wanted {
+    /// The paths of a list, each ended by NUL, that are wanted. A host cannot name what lies outside.
+    pub fn choose(&self, list: &[u8]) -> Vec<PathBuf> {
+        let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+        let mut chosen: Vec<PathBuf> =
+            names.map(|name| PathBuf::from(std::ffi::OsStr::from_bytes(name))).filter(|path| self.takes(path)).collect();
+        chosen.sort();
+        chosen.dedup();
+        chosen
+    }
+
+    fn takes(&self, path: &Path) -> bool {
+        path.strip_prefix(".").is_ok_and(|path| path.file_name().is_some() && is_below(path) && self.globs.is_match(path))
+    }
+}
+
+/// Whether a file here is the host's already.
+pub fn is_here(here: &std::fs::Metadata, there: &There) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let same = |stat: common::listing::Stat| {
+        let (seconds, nanos) = stat.mtime;
+        here.mtime() == seconds && (i64::from(nanos) == here.mtime_nsec() || nanos == 0)
+    };
+    here.is_file() && here.len() == there.bytes && there.stat.is_some_and(same)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_choose_files_below_the_workspace() {
+        let list = b"./logs/a.log\0./logs/deep/b.log\0./model.pt\0./emb/0/x\0./../etc/passwd\0/etc/passwd\0./emb/\xff\0";
+        let table: [(&[&str], &[&str], &[&str]); 6] = [
+            (&["logs/*.log"], &["./logs"], &["./logs/a.log"]),
+            (&["**/*.log"], &["."], &["./logs/a.log", "./logs/deep/b.log"]),
+            (&["./logs/"], &["./logs"], &["./logs/a.log", "./logs/deep/b.log"]),
+            (&["model.pt", "model.pt"], &["./model.pt"], &["./model.pt"]),
+            (&["*"], &["."], &["./emb/0/x", "./emb/\u{fffd}", "./logs/a.log", "./logs/deep/b.log", "./model.pt"]),
+            (&["nothing"], &["./nothing"], &[]),
+        ];
+        for (patterns, roots, expected) in table {
+            let patterns: Vec<String> = patterns.iter().map(|&pattern| pattern.to_owned()).collect();
+            let wanted = wanted(&patterns).unwrap();
+            let chosen: Vec<_> = wanted.choose(list).iter().map(|path| path.to_string_lossy().into_owned()).collect();
+            assert_eq!(wanted.roots, roots, "{patterns:?}");
+            assert_eq!(chosen, expected, "{patterns:?}");
+        }
+        for bad in ["../x", "/etc/passwd", "", "a[", "./"] {
+            assert!(wanted(&[bad.to_owned()]).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What people see on stderr: a bar a host and one for all on a terminal, a line now and then elsewhere, a line a host at its end.
+
+use crate::args::When;
+use common::record::Host;
+use common::term;
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// More bars than these leave no room for anything else.
+const BARS: usize = 16;
+/// Without a terminal, a line so often.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// How far it is.
+pub struct Show {
+    silent: bool,
+    lines: bool,
+    bars: MultiProgress,
+    total: ProgressBar,
+    hosts: BTreeMap<u32, (ProgressBar, Mutex<Count>)>,
+    begun: Instant,
+    last_line: Mutex<Instant>,
+}
+
+#[derive(Default)]
+struct Count {
+    files: u64,
+    bytes: u64,
+    skipped: u64,
+}
+
+impl Show {
+    /// For these hosts, and what is to be sent: host and bytes.
+    pub fn new<'a>(progress: When, hosts: impl Iterator<Item = &'a Host>, send: impl Iterator<Item = (u32, u64)>) -> Show {
+        let mut sizes: BTreeMap<u32, u64> = BTreeMap::new();
+        send.for_each(|(host, bytes)| *sizes.entry(host).or_default() += bytes);
+        let terminal = progress == When::Always || (progress == When::Auto && std::io::stderr().is_terminal());
+        let target = if terminal { ProgressDrawTarget::stderr_with_hz(5) } else { ProgressDrawTarget::hidden() };
+        let bars = MultiProgress::with_draw_target(target);
+        let few = sizes.len() <= BARS;
+        let bar = |host: &Host| {
+            let size = sizes.get(&host.id).copied().unwrap_or(0);
+            let bar = if few && size > 0 { bars.add(ProgressBar::new(size)) } else { ProgressBar::hidden() };
+            (host.id, (bar.with_style(style("")).with_prefix(host.place()), Mutex::default()))
+        };
+        let hosts = hosts.map(bar).collect();
+        let total = bars.add(ProgressBar::new(sizes.values().sum())).with_style(style("  {eta} left")).with_prefix("all");
+        let lines = !terminal && progress == When::Auto;
+        Show { silent: progress == When::Never, lines, bars, total, hosts, begun: Instant::now(), last_line: Mutex::new(Instant::now()) }
+    }
+
+    /// So many bytes more went to a host, or need not go.
+    pub fn moved(&self, host: &Host, bytes: u64) {
+        self.total.inc(bytes);
+        if let Some((bar, _)) = self.hosts.get(&host.id) {
+            bar.inc(bytes);
+        }
+        let mut last = lock(&self.last_line);
+        if self.lines && last.elapsed() >= LINE_EVERY {
+            *last = Instant::now();
+            let (done, all) = (self.total.position(), self.total.length().unwrap_or(0));
+            let rate = done as f64 / self.begun.elapsed().as_secs_f64();
+            let left = Duration::from_secs_f64(all.saturating_sub(done) as f64 / rate.max(1.0));
+            let (rate, left) = (term::bytes(rate as u64), term::seconds(left));
+            eprintln!("part-push: {} of {}, {rate}/s, {left} left", term::bytes(done), term::bytes(all));
+        }
+    }
+
+    /// A file is there, or was there already.
+    pub fn file(&self, host: &Host, bytes: u64, skipped: bool) {
+        let Some((_, count)) = self.hosts.get(&host.id) else { return };
+        let mut count = lock(count);
+        match skipped {
+            true => count.skipped += 1,
+            false => {
+                count.files += 1;
+                count.bytes += bytes;
+            }
+        }
+    }
+
+    /// A host is done.
+    pub fn host(&self, host: &Host, took: Duration, trouble: bool) {
+        let Some((bar, count)) = self.hosts.get(&host.id) else { return };
+        bar.finish_and_clear();
+        if self.silent {
+            return;
+        }
+        let Count { files, bytes, skipped } = *lock(count);
+        let rate = match bytes > 1_000_000 && !took.is_zero() {
+            true => format!(", {}/s", term::bytes((bytes as f64 / took.as_secs_f64()) as u64)),
+            false => String::new(),
+        };
+        let trouble = if trouble { "; not all of it arrived" } else { "" };
+        let (place, files, bytes) = (host.place(), term::count(files, "file"), term::bytes(bytes));
+        self.bars.suspend(|| eprintln!("part-push: {place}: {files}, {bytes}; {skipped} there already{rate}{trouble}"));
+    }
+
+    /// All is done.
+    pub fn end(&self) {
+        self.total.finish_and_clear();
+    }
+}
+
+fn style(behind: &str) -> ProgressStyle {
+    let style =
+        ProgressStyle::with_template(&format!("{{prefix:>24}} {{bar:20}} {{bytes:>10}} of {{total_bytes:10}} {{bytes_per_sec}}{behind}"));
+    style.unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
