@@ -22,8 +22,8 @@ fn a_command_template_carries_the_whole_path() {
     executable(&folder.join("way"), way);
     let script = "export DGL_TOOLS_CONNECT='./way {name} {ip} {id} {user} {port} {dgl_port}' DGL_TOOLS_SSH_USERNAME=ann DGL_TOOLS_SSH_PORT=2022
         ipconf-check ip.txt | host-probe --workspace \"$PWD\" | part-map --part-config out/g.json --workspace \"$PWD/ws\" | part-push --verify |
-        dgl-env --role worker -- sh -c 'cat data/part0/graph.dgl; echo; printf \"%s\" \"last words\"' | dgl-spawn --format human &&
-        ipconf-check ip.txt | dgl-reap --list --format human";
+        dgl-env --role worker -- sh -c 'tail -n 1 data/part0/graph.dgl; echo; printf \"%s\" \"last words\"' | dgl-spawn --format human &&
+        ipconf-check ip.txt | dgl-reap --list --format human >list.txt";
     let ran = sh(&folder, script);
     assert_eq!(ran.status, 0, "{}", ran.err);
     let lines: Vec<_> = ran.out.lines().collect();

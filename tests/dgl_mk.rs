@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
 use std::path::PathBuf;
-use support::{Cluster, Ran, partition, python_with_dgl, root, scratch, sh, tools};
+use support::{Cluster, Ran, partition, python_with_dgl, root, scratch, sh};
 
 /// A copy of the repo, as a user would have one.
 fn example(name: &str) -> PathBuf {
@@ -65,9 +65,7 @@ fn real_dgl_by_make() {
     let ran = run("train");
     assert_eq!(ran.status, 0, "{}", ran.out);
     assert!(ran.out.contains("loss fell from") && folder.join(".dgl-run/logs/trainer-3.log").is_file(), "{}", ran.out);
-    if tools().join("part-pull").is_file() {
-        let fetched = run("fetch && find results -name model.pt | grep .");
-        assert_eq!(fetched.status, 0, "{}", fetched.out);
-    }
+    let fetched = run("fetch && find results -name model.pt | grep .");
+    assert_eq!(fetched.status, 0, "{}", fetched.out);
     cluster.assert_clean();
 }

@@ -80,7 +80,7 @@ fn a_name_that_is_alive_is_refused() {
     let ran = sh(&folder, &script);
     assert_eq!(ran.out, "twin 74\nother 124\nfirst 143\n", "{}", ran.err);
     let second = std::fs::read_to_string(folder.join("second")).unwrap();
-    assert!(second.contains("a job of the name twin runs here already") && second.contains("nothing was started"), "{second}");
+    assert!(second.contains("a job named twin runs there") && second.contains("nothing was started"), "{second}");
 }
 
 #[test]

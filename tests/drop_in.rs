@@ -82,6 +82,10 @@ fn copied_and_launched_on_real_hosts() {
          sys.exit(3 if sys.argv[1:] == ['fail'] and os.environ.get('RANK') == '1' else 0)\n",
     )
     .unwrap();
+    // stand-ins: the look before the start wants to find both
+    for module in ["dgl.py", "torch.py"] {
+        std::fs::write(folder.join("code").join(module), "").unwrap();
+    }
     let copy = "dgl-copy --workspace /srv/job --rel_data_path data --part_config out/g.json --script_folder code --ip_config ip.txt";
     let copied = cluster.sh(&folder, copy);
     assert_eq!(copied.status, 0, "{}", copied.err);

@@ -205,7 +205,7 @@ impl Launched {
             let (k, role) = (id / 2, ["server", "trainer"][id % 2]);
             let port = if role == "server" { format!(r#","port":{port},"env":{{"PORT":"{port}"}}"#) } else { String::new() };
             records.push(format!(
-                r#"{{"type":"process","id":{id},"of":{},"host":{k},"ip":"10.77.0.{}","role":"{role}","rank":{k}{port},"cwd":"/srv","argv":["python3","{}","{role}","{tree}","{name}","/srv"]}}"#,
+                r#"{{"type":"process","id":{id},"of":{},"host":{k},"ip":"10.77.0.{}","role":"{role}","rank":{k}{port},"cwd":"/srv","argv":["{}","{role}","{tree}","{name}","/srv"]}}"#,
                 2 * HOSTS,
                 k + 1,
                 script.display()

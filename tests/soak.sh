@@ -23,7 +23,7 @@ records() { # SHAPE NAME
         jq -cn --argjson k "$k" --argjson n "$hosts" '{type: "host", id: $k, of: $n, ip: "10.77.0.\($k + 1)", port: 30050}'
         jq -cn --argjson k "$k" --argjson n "$hosts" --arg tree "$tree" --arg shape "$1" --arg name "$2" '("server", "trainer") |
             {type: "process", id: ($k * 2 + (if . == "server" then 0 else 1 end)), of: ($n * 2), host: $k, ip: "10.77.0.\($k + 1)", role: ., rank: $k,
-             cwd: "/srv", env: {PORT: "30050"}, argv: ["python3", $tree, ., $shape, $name, "/srv"]} + (if . == "server" then {port: 30050} else {} end)'
+             cwd: "/srv", env: {PORT: "30050"}, argv: [$tree, ., $shape, $name, "/srv"]} + (if . == "server" then {port: 30050} else {} end)'
     done
 }
 

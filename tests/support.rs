@@ -26,7 +26,8 @@ pub fn scratch(name: &str) -> PathBuf {
     folder
 }
 
-pub const TOOLS: [&str; 8] = ["ipconf-check", "host-probe", "part-map", "part-push", "dgl-env", "dgl-spawn", "dgl-reap", "dgl-report"];
+pub const TOOLS: [&str; 9] =
+    ["ipconf-check", "host-probe", "part-map", "part-push", "part-pull", "dgl-env", "dgl-spawn", "dgl-reap", "dgl-report"];
 /// Plain sh; their flags have the underscores of DGL's own scripts.
 pub const SCRIPTS: [&str; 2] = ["dgl-copy", "dgl-launch"];
 

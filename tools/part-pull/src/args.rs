@@ -13,13 +13,12 @@ use std::path::PathBuf;
 #[command(
     version,
     after_long_help = "Examples:
-  ipconf-check ip_config.txt | part-pull --workspace /data/job --to results 'logs/*.log' emb
-  ipconf-check ip_config.txt | part-pull --workspace /data/job --to . --host 0 model.pt"
+  ipconf-check ip_config.txt |
+    part-pull --workspace /data/job --to results 'logs/*.log' emb
+  ipconf-check ip_config.txt |
+    part-pull --workspace /data/job --to . --host 0 model.pt"
 )]
 pub struct Args {
-    #[command(flatten)]
-    pub connect: Connect,
-
     /// The folder of the job on every host, absolute [default: that of the graph record]
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
@@ -39,4 +38,8 @@ pub struct Args {
     /// The files, relative to the workspace
     #[arg(required = true, value_name = "PATTERN")]
     pub patterns: Vec<String>,
+
+    // last: its heading would stand over all that follows
+    #[command(flatten)]
+    pub connect: Connect,
 }
