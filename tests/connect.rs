@@ -99,6 +99,12 @@ fn some_hosts_only_on_real_hosts() {
     assert_eq!((two.status, two.out.as_str()), (0, "2\n"), "{}", two.err);
     assert_eq!([1, 2, 3].map(|host| there(host, "code/run it.sh")), [true, true, true]);
 
+    // what went to some hosts only is no set for those who need all
+    let some = cluster.sh(&folder, "part-push --host 1 <pushed.jsonl | dgl-env --role worker -- true");
+    assert!(some.status == 65 && some.err.contains("pushed records are missing"), "{} {}", some.status, some.err);
+    let again = cluster.sh(&folder, "part-push <pushed.jsonl | dgl-env --role worker -- true >job.jsonl");
+    assert_eq!(again.status, 0, "a stream that was pushed can be pushed again: {}", again.err);
+
     // one host probed, the others as they were; no other host is even logged in to
     cluster.call(&["stop", "3"]);
     let probed = cluster.sh(&folder, "ipconf-check ip.txt | host-probe --host 1 | jq -c '[.id, has(\"cpus\")]'");

@@ -364,12 +364,13 @@ impl Out {
 
     /// All that came in, as it came.
     pub fn pass(&mut self, stream: &Stream) {
-        let mut all = Vec::new();
-        for (line, _) in stream.lines() {
-            all.extend_from_slice(line);
-            all.push(b'\n');
-        }
-        self.write(&all);
+        self.pass_but(stream, "");
+    }
+
+    /// The same without the records of a type, which will be told anew.
+    pub fn pass_but(&mut self, stream: &Stream, left_out: &str) {
+        let lines = stream.lines.iter().filter(|line| line.head.r#type != left_out);
+        self.write(&lines.flat_map(|line| [line.text.as_slice(), b"\n"]).collect::<Vec<_>>().concat());
     }
 }
 

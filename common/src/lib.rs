@@ -6,6 +6,7 @@ pub mod error;
 pub mod exit;
 pub mod jsonl;
 pub mod listing;
+pub mod python;
 pub mod quote;
 pub mod record;
 pub mod remote;

@@ -1,14 +1,29 @@
 //! Signals that ask a tool to end.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 use std::fs;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 /// The signals that end a job: Ctrl-C, kill, a terminal that closes. One that was ignored when the tool started (nohup) stays
 /// ignored and is left out.
 pub fn ending() -> io::Result<Vec<i32>> {
     let ignored = ignored_at_start()?;
     Ok([SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored & (1 << (signal - 1)) == 0).collect())
+}
+
+/// Where the number of the signal stands that asked for the end; 0 before. The first ends a tool in order, the second at once.
+pub fn stop() -> io::Result<Arc<AtomicUsize>> {
+    let stop = Arc::new(AtomicUsize::new(0));
+    let again = Arc::new(AtomicBool::new(false));
+    for signal in ending()? {
+        flag::register_conditional_shutdown(signal, 128 + signal, again.clone())?;
+        flag::register(signal, again.clone())?;
+        flag::register_usize(signal, stop.clone(), usize::try_from(signal).unwrap_or_default())?;
+    }
+    Ok(stop)
 }
 
 /// The mask of ignored signals of this process, bit n-1 for signal n (`SigIgn` of proc(5)).

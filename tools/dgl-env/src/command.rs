@@ -3,6 +3,7 @@
 use crate::args::Launcher;
 use crate::shell::{self, Word};
 use common::error::Fault;
+use common::python::is_interpreter;
 use common::quote;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -150,7 +151,7 @@ const NO_PYTHON: &str = "has no Python interpreter as a word of its own";
 /// Finds `python3 SCRIPT` in a simple command, behind whatever wraps it (`numactl -N0`, `env A=B`, `conda run -n e`).
 fn program(words: &[Word]) -> Result<Program, String> {
     let mut problem = None;
-    for (at, _) in words.iter().enumerate().filter(|(_, word)| is_python(&word.text)) {
+    for (at, _) in words.iter().enumerate().filter(|(_, word)| is_interpreter(&word.text)) {
         let unbuffered = words[at + 1..].iter().take_while(|word| word.text == "-u").count();
         let behind = at + unbuffered;
         let word = |at: usize| words.get(at).map(|word| word.text.as_str());
@@ -170,19 +171,12 @@ fn program(words: &[Word]) -> Result<Program, String> {
                 continue;
             }
             (None, _) => continue,
-            (Some(script), _) if is_python(script) => continue,
+            (Some(script), _) if is_interpreter(script) => continue,
             (Some(_), _) => behind + 1,
         };
         return Ok(Program { behind, script });
     }
     Err(problem.unwrap_or_else(|| NO_PYTHON.to_owned()))
-}
-
-/// `python`, `python3`, `/opt/env/bin/python3.11`, `python3.13t`; not `PY=python3`, `--python=…`, `pythonic`.
-fn is_python(word: &str) -> bool {
-    let name = word.rsplit('/').next().unwrap_or_default();
-    let version = name.strip_prefix("python").map(|rest| rest.trim_end_matches("-dbg").trim_end_matches(['d', 't']));
-    !word.starts_with('-') && !word.contains('=') && version.is_some_and(|v| v.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
 }
 
 fn refused(problem: &str, shell: bool) -> Fault {

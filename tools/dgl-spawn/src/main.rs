@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         };
         plan::check(&hosts, &processes)?;
         if args.dry_run {
-            return dry_run(&hosts, &processes);
+            return dry_run(&args.connect, &hosts, &processes);
         }
         let token = plan::token()?;
         let job = plan::Job {
@@ -50,11 +50,11 @@ fn main() -> ExitCode {
     })
 }
 
-fn dry_run(hosts: &[Host], processes: &[Process]) -> Result<Exit, Report> {
+fn dry_run(connect: &cli::Connect, hosts: &[Host], processes: &[Process]) -> Result<Exit, Report> {
     let mut out = common::jsonl::Out::new("dgl-spawn");
     for process in processes {
         if let Some(host) = hosts.iter().find(|host| host.id == process.host) {
-            out.write(&plan::pasted(host, process)?);
+            out.write(&plan::pasted(connect, host, process)?);
         }
     }
     Ok(Exit::Done)

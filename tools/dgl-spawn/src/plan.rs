@@ -2,10 +2,12 @@
 
 use crate::job::Limit;
 use crate::preflight;
+use common::cli::Connect;
 use common::error::{Fault, Report};
 use common::quote;
 use common::record::{Command, Host, Process};
 use common::remote::{self, JOB_SH};
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
@@ -133,7 +135,7 @@ fn shell_text(command: &Command, setup: Option<&str>) -> Vec<u8> {
 }
 
 /// One command for people: all that the process is, on the host it runs on.
-pub fn pasted(host: &Host, process: &Process) -> Result<Vec<u8>, Fault> {
+pub fn pasted(connect: &Connect, host: &Host, process: &Process) -> Result<Vec<u8>, Fault> {
     let mut line = Vec::new();
     if let Some(cwd) = &process.cwd {
         line.extend_from_slice(b"cd ");
@@ -153,7 +155,17 @@ pub fn pasted(host: &Host, process: &Process) -> Result<Vec<u8>, Fault> {
             line.extend(quote::sh(shell_text(&command, setup.as_deref())));
         }
     }
-    let mut text = format!("# {} ({})\nssh {} ", process.place(), process.ip, quote::shown(host.target())).into_bytes();
+    let mut text = format!("# {} ({})\nssh", process.place(), process.ip).into_bytes();
+    let options = [
+        ("-F", connect.ssh_config.as_ref().map(OsString::from)),
+        ("-p", connect.ssh_port.map(|port| port.to_string().into())),
+        ("-l", connect.ssh_username.as_ref().map(OsString::from)),
+        ("-i", connect.identity.as_ref().map(OsString::from)),
+    ];
+    for (option, value) in options.into_iter().filter_map(|(option, value)| Some((option, value?))) {
+        text.extend([format!(" {option} ").as_bytes(), &quote::sh(value.as_bytes())].concat());
+    }
+    text.extend(format!(" {} ", quote::shown(host.target())).as_bytes());
     text.extend(quote::sh(line));
     text.push(b'\n');
     Ok(text)

@@ -8,13 +8,13 @@ use crate::site::{Event, Site};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use common::error::{Fault, Report};
+use common::python::is_interpreter;
 use common::quote;
 use common::record::{Command, Graph, Host, Process, Role};
 use common::remote::Heard;
 use common::term;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -120,6 +120,7 @@ fn command_checks(calls: &mut Vec<Vec<u8>>, host: &Host, processes: &[&Process],
             Command::Shell(text) => text.split_whitespace().map(OsStr::new).collect(),
         };
         let Some(first) = words.first().map(|word| word.as_bytes()) else { continue };
+        let python = std::str::from_utf8(first).is_ok_and(is_interpreter);
         let key = (first.to_vec(), process.setup.clone(), process.role == Role::Worker);
         if seen.contains(&key) {
             continue;
@@ -129,7 +130,7 @@ fn command_checks(calls: &mut Vec<Vec<u8>>, host: &Host, processes: &[&Process],
         let shell_text = |words: &[u8]| [process.setup.as_deref().unwrap_or_default().as_bytes(), b"\n", words].concat();
         let own_words = matches!(command, Command::Words(_));
         let mut call = Vec::new();
-        if own_words && (process.setup.is_none() || !is_python(first)) {
+        if own_words && (process.setup.is_none() || !python) {
             call.extend(quote::sh_words([id.as_bytes(), first]));
             if process.setup.is_some() {
                 call.push(b' ');
@@ -137,7 +138,7 @@ fn command_checks(calls: &mut Vec<Vec<u8>>, host: &Host, processes: &[&Process],
             }
             call = in_folder(folder_of(process), "check_command", &call);
         }
-        if is_python(first) {
+        if python {
             let look = python_look(host, process, &words, binds.then_some(ports));
             binds = false;
             let run = match own_words && process.setup.is_none() {
@@ -174,12 +175,6 @@ fn python_look(host: &Host, process: &Process, words: &[&OsStr], ports: Option<&
         listed(ports.map_or(&[], |ports| &ports.any)).as_bytes(),
         if others { b"1" } else { b"0" },
     ])
-}
-
-/// `python`, `python3`, `/opt/env/bin/python3.11`.
-fn is_python(word: &[u8]) -> bool {
-    let name = Path::new(OsStr::from_bytes(word)).file_name().and_then(OsStr::to_str).unwrap_or_default();
-    name.strip_prefix("python").is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
 }
 
 /// Lets every host look; all that is wrong anywhere comes in one report.

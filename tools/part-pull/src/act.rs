@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -36,7 +36,7 @@ struct Task<'a> {
 /// Brings all that is wanted and not here yet.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host], workspace: &Path, wanted: &Wanted) -> Result<Exit, Report> {
     let remote = Remote::new(&args.connect, Kind::Ssh { bulk: true })?;
-    let stop = watch_signals().map_err(|error| Fault::unreachable("signals", error.to_string()))?;
+    let stop = common::signal::stop().map_err(|error| Fault::unreachable("signals", error.to_string()))?;
     let script = |_: &Host| [b"base=", quote::sh(workspace.as_os_str().as_bytes()).as_slice(), b"\n", HOST_SH.as_bytes()].concat();
     let opened = remote.open_all(hosts, script)?;
     let faults: Vec<_> = hosts.iter().zip(&opened).filter_map(|(host, opened)| Some((host, opened.as_ref().err()?))).collect();
@@ -72,18 +72,6 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], workspace: &Path, wante
         0 => Ok(report.exit()),
         signal => Ok(Exit::Signal(signal)),
     }
-}
-
-/// The first signal ends it in order, the second at once.
-fn watch_signals() -> io::Result<Arc<AtomicUsize>> {
-    let stop = Arc::new(AtomicUsize::new(0));
-    let again = Arc::new(AtomicBool::new(false));
-    for signal in common::signal::ending()? {
-        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, again.clone())?;
-        signal_hook::flag::register(signal, again.clone())?;
-        signal_hook::flag::register_usize(signal, stop.clone(), usize::try_from(signal).unwrap_or_default())?;
-    }
-    Ok(stop)
 }
 
 fn folder(args: &Args, host: &Host, alone: bool) -> PathBuf {

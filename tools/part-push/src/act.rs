@@ -12,7 +12,7 @@ use common::error::{Fault, Report};
 use common::exit::Exit;
 use common::jsonl::{self, Out, Stream};
 use common::quote;
-use common::record::{Host, Pushed};
+use common::record::{Host, Pushed, Record};
 use common::remote::{self, Kind, Remote};
 use common::term::{self, millis};
 use rayon::prelude::*;
@@ -59,10 +59,10 @@ struct State {
     refused: BTreeMap<u32, String>,
 }
 
-/// Copies all that is not there yet.
+/// Copies to these hosts what is not there yet, of the deliveries to all: the records of some hosts only are a set with holes.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host], deliveries: &[Delivery], base: &Path) -> Result<Exit, Report> {
     let remote = Remote::new(&args.connect, Kind::Ssh { bulk: true })?;
-    let stop = watch_signals().map_err(|error| Fault::unreachable("signals", error.to_string()))?;
+    let stop = common::signal::stop().map_err(|error| Fault::unreachable("signals", error.to_string()))?;
     let mut report = Report::default();
     let run = remote::random_token().map_err(|error| Fault::unreachable("/dev/urandom", error.to_string()))?;
     let place = Place { base, run: &run };
@@ -89,18 +89,6 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], deliveries: &[Delivery]
             Ok(Exit::Signal(signal))
         }
     }
-}
-
-/// The first signal ends it in order, the second at once.
-fn watch_signals() -> std::io::Result<Arc<AtomicUsize>> {
-    let stop = Arc::new(AtomicUsize::new(0));
-    let again = Arc::new(AtomicBool::new(false));
-    for signal in common::signal::ending()? {
-        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, again.clone())?;
-        signal_hook::flag::register(signal, again.clone())?;
-        signal_hook::flag::register_usize(signal, stop.clone(), usize::try_from(signal).unwrap_or_default())?;
-    }
-    Ok(stop)
 }
 
 fn open<'a>(
@@ -172,7 +160,7 @@ fn carry_out(args: &Args, stream: &Stream, tasks: &[Task<'_>], options: Options,
     }
     let mut out = Out::new("part-push");
     if !args.connect.format.human() {
-        out.pass(stream);
+        out.pass_but(stream, Pushed::TYPE);
     }
     let lacking = || tasks.iter().flat_map(|task| task.lacking().into_iter().map(|delivery| (task.host, delivery)));
     let board = Board {

@@ -12,7 +12,7 @@ mod site;
 use args::Args;
 use common::cli;
 use common::jsonl::Stream;
-use common::record::Graph;
+use common::record::{Graph, Host};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -20,10 +20,10 @@ fn main() -> ExitCode {
     cli::run("part-push", |args: Args| {
         let stream = Stream::from_stdin(args.connect.partial)?;
         args.connect.say_partial("part-push");
-        let hosts = args.connect.choose(stream.some("ipconf-check")?)?;
+        let hosts: Vec<Host> = stream.some("ipconf-check")?;
         let workspace = stream.one::<Graph>()?.map(|graph| PathBuf::from(graph.workspace));
         let deliveries = plan::deliveries(&hosts, &stream.some("part-map")?, workspace.as_deref())?;
         let base = workspace.unwrap_or_else(|| plan::base(&deliveries));
-        act::run(&args, &stream, &hosts, &deliveries, &base)
+        act::run(&args, &stream, &args.connect.choose(hosts)?, &deliveries, &base)
     })
 }
