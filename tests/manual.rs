@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use support::{SCRIPTS, commands, flags_of_help, root, scratch, sh};
 
@@ -36,6 +36,47 @@ fn pages_have_the_flags_of_the_tools() {
         let unknown: Vec<_> = flags_of(&read(&format!("man/{name}")), ".").difference(&all).cloned().collect();
         assert!(unknown.is_empty(), "{name}: no tool has {unknown:?}");
     }
+}
+
+/// The tools that the lines of an example run, with the flags they are given; what stands in quotes or behind -- is not theirs.
+fn stages(text: &str, help: &BTreeMap<&str, Names>) -> Vec<(String, String)> {
+    let lines = text.replace("\\e\n", " ").replace("\\\n", " ");
+    let mut stages = Vec::new();
+    for stage in lines.lines().flat_map(|line| line.split('|')) {
+        let unquoted: String = stage.split('\'').step_by(2).collect();
+        let words: Vec<&str> = unquoted.split_whitespace().take_while(|word| *word != "--").collect();
+        let Some(at) = words.iter().rposition(|word| help.contains_key(word)) else { continue };
+        let flags = words[at..].iter().filter_map(|word| word.strip_prefix("--")?.split('=').next());
+        stages.extend(flags.map(|flag| (words[at].to_owned(), flag.to_owned())));
+    }
+    stages
+}
+
+#[test]
+fn examples_have_flags_that_their_tools_have() {
+    let dashed = |flags: Names| flags.iter().map(|flag| flag.replace('_', "-")).collect();
+    let help: BTreeMap<&'static str, Names> = commands().map(|tool| (tool, dashed(flags_of_help(tool)))).collect();
+    let mut texts: Vec<(String, String)> = Vec::new();
+    for name in commands().map(|tool| format!("{tool}.1")).chain(["dgl-tools.7".to_owned()]) {
+        let page = read(&format!("man/{name}"));
+        let displays = page.split("\n.Bd -literal").skip(1).filter_map(|rest| rest.split("\n.Ed").next());
+        let lines = page.lines().filter_map(|line| line.strip_prefix(".Dl ").or(line.strip_prefix(".Ql ")));
+        texts.push((name, displays.chain(lines).collect::<Vec<_>>().join("\n")));
+    }
+    let indented: Vec<String> = read("README.md").lines().filter_map(|line| Some(line.strip_prefix("    ")?.to_owned())).collect();
+    texts.push(("README.md".to_owned(), indented.join("\n")));
+    texts.extend(commands().map(|tool| {
+        let shown = sh(&scratch("examples"), &format!("{tool} --help")).out;
+        (format!("{tool} --help"), shown.split_once("Examples:").map_or(String::new(), |(_, examples)| examples.to_owned()))
+    }));
+    let mut seen = 0;
+    for (place, text) in texts {
+        for (tool, flag) in stages(&text, &help) {
+            seen += 1;
+            assert!(help[tool.as_str()].contains(&flag.replace('_', "-")), "{place}: {tool} has no --{flag}");
+        }
+    }
+    assert!(seen > 100, "{seen}");
 }
 
 #[test]

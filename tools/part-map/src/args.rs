@@ -33,8 +33,8 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Parts::Local, value_name = "local|remote|shared", hide_possible_values = true)]
     pub parts: Parts,
 
-    /// Which form of a part's graph to copy [auto: what is there]
-    #[arg(long, value_enum, default_value_t = GraphForm::Auto, value_name = "auto|dgl|graphbolt|both", hide_possible_values = true)]
+    /// Which form of a part's graph to copy; auto is what is there
+    #[arg(long, hide_short_help = true, value_enum, default_value_t = GraphForm::Auto, value_name = "auto|dgl|graphbolt|both", hide_possible_values = true)]
     pub graph: GraphForm,
 
     /// Where the partitions go, relative to the workspace; with --parts remote, where they are
@@ -62,11 +62,11 @@ pub struct Args {
     pub exclude: Vec<String>,
 
     /// Take what matches all the same: .git, __pycache__, *.pyc and .venv are left out otherwise
-    #[arg(long, value_name = "GLOB")]
+    #[arg(long, hide_short_help = true, value_name = "GLOB")]
     pub include: Vec<String>,
 
-    /// How the config names its files: 'config' for DGL 0.6 on, 'workspace' and 'absolute' for all versions
-    #[arg(long, value_enum, default_value_t = Paths::Config, value_name = "config|workspace|absolute", hide_possible_values = true)]
+    /// How the config names its files: 'config' for DGL 0.6 on, 'workspace' and 'absolute' from 0.5 on
+    #[arg(long, hide_short_help = true, value_enum, default_value_t = Paths::Config, value_name = "config|workspace|absolute", hide_possible_values = true)]
     pub paths: Paths,
 }
 
