@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{Cluster, ip_config, path, python_with_dgl, root, scratch, sh};
+use support::{Cluster, ip_config, path, python_with_dgl, root, scratch, sh, soon};
 
 const HOSTS: usize = 3;
 const TREES: [&str; 3] = ["direct", "torchrun", "daemon"];
@@ -161,6 +161,9 @@ fn one_round(cluster: &Cluster, folder: &Path, end: &str, status: i32, said: &st
         }
         _ => {}
     }
+    // a host that was not found is not looked for again for a moment
+    let reached = |host: &str| cluster.call(&["exec", "1", "ssh", "-o", "ConnectTimeout=5", host, "true"]).status == 0;
+    soon("all hosts are reached again", || reached("h2") && reached("h3"));
 }
 
 fn happen(cluster: &Cluster, jobs: &[Launched], end: &str) {

@@ -1,6 +1,7 @@
 //! The stream: JSON lines in, JSON lines out, and the rules that make a pipeline of tools safe in a plain `sh`.
 //!
-//! 1. A tool copies every input line to its output byte for byte and adds its own lines.
+//! 1. A tool copies every input line to its output byte for byte and adds its own lines. host-probe puts its host records in place of
+//!    those that came in, part-push its pushed records.
 //! 2. A record with `id` and `of` belongs to the set of its type: ids 0..of-1, each once, in any order. Every set must be whole and no
 //!    record may say `"ok":false`, whether a tool needs that set or not: so a stage that failed or was killed makes every later one
 //!    fail. An empty input is such a failure; a terminal as input is a usage error.
