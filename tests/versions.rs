@@ -18,9 +18,10 @@ struct Graph {
     train: bool,
 }
 
-const GRAPHS: [Graph; 3] = [
+const GRAPHS: [Graph; 4] = [
     Graph { name: "one type", made_with: "", versions: ["0.5", "9"], train: true },
     Graph { name: ".npy maps", made_with: "--no-reshuffle", versions: ["0.5", "0.9.9"], train: true },
+    Graph { name: "graphbolt", made_with: "--graphbolt", versions: ["2.1", "9"], train: false },
     Graph { name: "two types", made_with: "--types 2", versions: ["0.6", "9"], train: false },
 ];
 

@@ -68,13 +68,14 @@ def main():
     parser.add_argument("--num-nodes", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--types", type=int, choices=[1, 2], default=1, help="of nodes; 2 from DGL 0.6 on")
+    parser.add_argument("--graphbolt", action="store_true", help="write graphbolt's form of the graph; from DGL 2.1 on")
     parser.add_argument("--no-reshuffle", action="store_true", help="keep the ids and write .npy maps; to DGL 0.9")
     args = parser.parse_args()
 
     torch.manual_seed(args.seed)
     dgl.seed(args.seed)  # METIS and DGL draw from their own
     graph = community_graph(args.num_nodes) if args.types == 1 else shop_graph(args.num_nodes)
-    options = {"reshuffle": False} if args.no_reshuffle else {}
+    options = {"reshuffle": False} if args.no_reshuffle else {"use_graphbolt": True} if args.graphbolt else {}
     with contextlib.redirect_stdout(sys.stderr):  # DGL says 20 lines of its own
         dgl.distributed.partition_graph(graph, args.graph_name, args.num_parts, args.out, **options)
     config = os.path.join(args.out, args.graph_name + ".json")
