@@ -108,12 +108,13 @@ fn usr1_asks_how_far_it_is() {
 #[test]
 fn no_value_of_the_environment_is_on_a_command_line() {
     let folder = scratch("secrets");
-    job(&folder, &[(None, "cat /proc/[0-9]*/cmdline | tr '\\0' '\\n' | grep -c \"$(echo $KEY)\"; echo $KEY")]);
+    let look =
+        "lines=$(cat /proc/[0-9]*/cmdline | tr '\\0' ' '); case $lines in *\"$KEY\"*) echo seen ;; *) echo unseen ;; esac; echo $KEY";
+    job(&folder, &[(None, look)]);
     let text = std::fs::read_to_string(folder.join("job.jsonl")).unwrap();
     std::fs::write(folder.join("job.jsonl"), text.replace(r#""env":{"#, r#""env":{"KEY":"s3cr3t-k3y","#)).unwrap();
     let ran = spawn(&folder, "--format human");
-    // the one that looks for it has it on its own
-    assert!(ran.status == 0 && ran.out.contains("trainer 0] 1\n") && ran.out.contains("s3cr3t-k3y"), "{}{}", ran.out, ran.err);
+    assert!(ran.status == 0 && ran.out.contains("trainer 0] unseen\n") && ran.out.contains("s3cr3t-k3y"), "{}{}", ran.out, ran.err);
 }
 
 /// Lines of 2 kB, between them empty ones and a long one, and a last one without an end.
