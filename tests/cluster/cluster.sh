@@ -30,8 +30,8 @@ usage() {
     cat <<EOF2
 Real hosts on one machine, to rehearse a cluster job before it meets the cluster.
 
-Each host has its own name, address, processes, /tmp, /srv, /dev/shm and ~/.ssh, and a real sshd on port 22 that
-lets you in with a key. The rest of the file system is this machine's, as a shared disk would be. Works as root
+Each host has its own name, address, processes, /tmp, /srv, /dev/shm, ~/.ssh and ~/.local/state/dgl-tools, and a
+real sshd on port 22 that lets you in with a key. The rest of the file system is this machine's, as a shared disk would be. Works as root
 and as an ordinary user.
 
   cluster.sh up N [RATE]     start hosts h1 to hN at 10.77.0.1 to 10.77.0.N; links shaped to RATE (1gbit, see tc)
@@ -142,6 +142,7 @@ up() {
     # What is deleted below must be ours.
     [ -e "$LAB/.cluster" ] || [ -z "$(ls -A "$LAB" 2>/dev/null)" ] || die "LAB=$LAB is a folder of something else"
     [ -d "$home/.ssh" ] || mkdir -m 700 "$home/.ssh"
+    mkdir -p "$home/.local/state/dgl-tools"
     mkdir -p "$LAB"
     chmod 700 "$LAB"
     cd "$LAB"
@@ -167,7 +168,7 @@ make_host() {
     mkdir -p "h$1"
     mkdir -m 755 "h$1/srv"
     mkdir -m 1777 "h$1/tmp"
-    mkdir -m 700 "h$1/ssh"
+    mkdir -m 700 "h$1/ssh" "h$1/state"
     mkfifo "h$1/never"
     ssh-keygen -q -t ed25519 -N '' -C "h$1" -f "h$1/key"
     cp id "h$1/ssh/id_ed25519"
@@ -313,6 +314,7 @@ init() { # pid 1 of host K
     mount --bind "$h/srv" /srv
     mount --bind "$h/tmp" /tmp
     mount --bind "$h/ssh" "$home/.ssh"
+    mount --bind "$h/state" "$home/.local/state/dgl-tools"
     # What a shell reads there at each login costs seconds with pyenv or conda in it, and pyenv's lock survives a host whose power
     # is cut: each later login on this machine would wait a minute for it.
     [ "${BASHRC:-0}" != 0 ] || [ ! -e "$home/.bashrc" ] || mount --bind /dev/null "$home/.bashrc"

@@ -1,7 +1,8 @@
 //! Carries a job out: connects, looks, starts, lives through it, tells how it ended; where it failed, perhaps again.
 
 use crate::args::Args;
-use crate::job::{Cause, Limit};
+use crate::detach;
+use crate::job::{Cause, Limit, Rule};
 use crate::life::{Life, name_of};
 use crate::plan;
 use crate::preflight;
@@ -32,6 +33,10 @@ struct Outcome {
     /// What is wrong beside that.
     report: Report,
     started: bool,
+    /// It is left to its hosts.
+    goes_on: bool,
+    /// Since it began.
+    age: Duration,
 }
 
 /// What stopped a job before it began.
@@ -50,11 +55,9 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], processes: &[Process], 
     let graph: Option<Graph> = stream.one()?;
     let names: Vec<String> = processes.iter().map(|process| name_of(hosts, process)).collect();
     let remote = Arc::new(Remote::new(&args.connect, Kind::Ssh2)?);
-    let mut show = Show::new(args.connect.format.human(), args.log_dir.as_deref(), processes, &names)
-        .map_err(|error| Fault::unreachable("--log-dir", error.to_string()))?;
-    show.pass(stream.lines().flat_map(|(line, _)| [line, b"\n"].concat()).collect());
+    let mut show = show(args, stream, processes, &names)?;
     // From here on a signal ends the job in order: nothing has been started yet.
-    let signals = Signals::watch().map_err(|error| Fault::unreachable("dgl-spawn", error.to_string()))?;
+    let signals = Signals::watch().map_err(own_fault)?;
 
     let mut tries = 0;
     let (outcome, happening) = loop {
@@ -78,6 +81,55 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], processes: &[Process], 
         plan.token = plan::token()?;
     };
 
+    Ok(end(hosts, &plan, outcome, begun, show, &happening))
+}
+
+/// Goes back to a job that was detached, until it ends or a signal comes.
+pub fn attach(args: &Args, stream: &Stream, hosts: &[Host], name: &str) -> Result<Exit, Report> {
+    let begun = Instant::now();
+    let remote = Arc::new(Remote::new(&args.connect, Kind::Ssh2)?);
+    let (found, report) = detach::find(&remote, args.connect.host_key, hosts, name)?;
+    if found.is_empty() {
+        report.check()?;
+        let fault = Fault::item("--attach", format!("no host has a detached job named {name}"));
+        return Err(fault.fix("dgl-reap --list shows the jobs that run").report());
+    }
+    report.print("dgl-spawn");
+    let (mut processes, mut parts) = (Vec::new(), Vec::new());
+    for one in found {
+        let members: Vec<usize> = (processes.len()..).take(one.processes.len()).collect();
+        processes.extend(one.processes);
+        parts.push((one.at, members, one.running));
+    }
+    let names: Vec<String> = processes.iter().map(|process| name_of(hosts, process)).collect();
+    let mut show = show(args, stream, &processes, &names)?;
+    let signals = Signals::watch().map_err(own_fault)?;
+    let (events, happening) = channel();
+    signals.go_to(&events);
+    let site = |(at, (host, members, running))| Site::new(at, &hosts[host], members, running, args.host_timeout, events.clone());
+    let mut sites = parts.into_iter().enumerate().map(site).collect::<Result<Vec<_>, _>>().map_err(own_fault)?;
+    sites.iter().for_each(|site| site.say("start"));
+    let plan = plan::Job::followed(name, args.grace, args.host_timeout);
+    let mut life = Life::begin(Rule::Attach, &plan, &processes, &remote, events, &mut show);
+    let left = life.run(&mut sites, &happening);
+    let outcome = outcome(life, left);
+    let exit = end(hosts, &plan, outcome, begun, show, &happening);
+    Ok(if report.0.is_empty() { exit } else { exit.worst(report.exit()) })
+}
+
+fn show(args: &Args, stream: &Stream, processes: &[Process], names: &[String]) -> Result<Show, Report> {
+    let show = Show::new(args.connect.format.human(), args.log_dir.as_deref(), processes, names);
+    let show = show.map_err(|error| Fault::unreachable("--log-dir", error.to_string()))?;
+    show.pass(stream.lines().flat_map(|(line, _)| [line, b"\n"].concat()).collect());
+    Ok(show)
+}
+
+fn own_fault(error: std::io::Error) -> Report {
+    Fault::unreachable("dgl-spawn", error.to_string()).report()
+}
+
+/// Tells how it ended, to programs and to people.
+fn end(hosts: &[Host], plan: &plan::Job, outcome: Outcome, begun: Instant, show: Show, happening: &Receiver<Event>) -> Exit {
     show.record(&Summary {
         ok: outcome.exit == Exit::Done,
         code: outcome.exit.code(),
@@ -86,9 +138,9 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], processes: &[Process], 
         elapsed_ms: millis(begun.elapsed()),
         job: Some(plan.name.clone()),
     });
-    explain(hosts, &plan, &outcome, begun, &show);
-    show.finish(|| signal_within(&happening, Duration::ZERO).is_some());
-    Ok(outcome.exit)
+    explain(hosts, plan, &outcome, begun, &show);
+    show.finish(|| signal_within(happening, Duration::ZERO).is_some());
+    outcome.exit
 }
 
 #[allow(clippy::too_many_arguments)] // all of them are the job
@@ -105,6 +157,10 @@ fn one_try(
 ) -> Outcome {
     let connected = connect(args, hosts, processes, plan, remote, &events).and_then(|sites| {
         preflight::look(&sites, hosts, graph, happening)?;
+        match plan.detach {
+            true => detach::launch(&sites, happening)?,
+            false => sites.iter().for_each(|site| site.say("start")),
+        }
         Ok(sites)
     });
     let mut sites = match connected {
@@ -112,18 +168,25 @@ fn one_try(
         Err(stopped) => return stopped.outcome(),
     };
     show.say(&format!("dgl-spawn: job {}: {} on {}", plan.name, processes_of(processes.len()), term::count(sites.len() as u64, "host")));
-    let mut life = Life::begin(plan, processes, &sites, remote, events, show);
+    let rule = if plan.detach { Rule::Detach } else { Rule::Own };
+    let mut life = Life::begin(rule, plan, processes, remote, events, show);
     let left = life.run(&mut sites, happening);
-    let job = life.job;
-    show.status("");
-    let exit = if left.0.is_empty() { job.exit() } else { job.exit().worst(left.exit()) };
+    outcome(life, left)
+}
+
+fn outcome(life: Life<'_>, left: Report) -> Outcome {
+    let age = life.age();
+    let job = life.end();
+    let exit = job.left_by().map_or(job.exit(), Exit::Signal);
+    let exit = if left.0.is_empty() { exit } else { exit.worst(left.exit()) };
     let word = job.cause().map(|cause| match cause {
         Cause::Process => "process",
         Cause::Host => "host",
         Cause::Signal(_) => "signal",
         Cause::Time(_) => "timeout",
     });
-    Outcome { exit, cause: job.cause().cloned(), word, failure: job.failure(), report: left, started: true }
+    let goes_on = !job.ending() && exit != Exit::Unreachable;
+    Outcome { exit, cause: job.cause().cloned(), word, failure: job.failure(), report: left, started: true, goes_on, age }
 }
 
 impl Stopped {
@@ -133,7 +196,7 @@ impl Stopped {
             Stopped::Hosts(report) => (report.exit(), Some(Cause::Host), "host", report),
             Stopped::Preflight(report) => (report.exit(), None, "preflight", report),
         };
-        Outcome { exit, cause, word: Some(word), failure: None, report, started: false }
+        Outcome { exit, cause, word: Some(word), failure: None, report, started: false, goes_on: false, age: Duration::ZERO }
     }
 }
 
@@ -157,7 +220,7 @@ fn connect<'a>(
     // the records were checked: a script can be made of each
     let script = |host: &Host| {
         let own: Vec<&Process> = members[&host.id].iter().map(|at| &processes[*at]).collect();
-        plan::script(plan, host, &own).unwrap_or_default()
+        plan::script(plan, host, &own, busy.len()).unwrap_or_default()
     };
     let first = |host: &Host| if args.private_shm { private::script() } else { script(host) };
     let opened = remote.open_all(&busy, first).map_err(Stopped::Hosts)?;
@@ -183,6 +246,10 @@ fn explain(hosts: &[Host], plan: &plan::Job, outcome: &Outcome, begun: Instant, 
     if !outcome.started {
         return say("nothing was started".to_owned());
     }
+    if outcome.goes_on {
+        let name = &plan.name;
+        return say(format!("job {name} goes on; back to it: … | dgl-spawn --attach {name}; to end it: … | dgl-reap --job {name}"));
+    }
     match (&outcome.failure, &outcome.cause) {
         (Some(failure), cause) => {
             let host = hosts.iter().find(|host| host.id == failure.host).map_or_else(|| format!("host {}", failure.host), Host::place);
@@ -206,7 +273,7 @@ fn explain(hosts: &[Host], plan: &plan::Job, outcome: &Outcome, begun: Instant, 
         (None, Some(Cause::Time(Limit::Start(limit) | Limit::Job(limit)))) => {
             say(format!("job {} was ended: it took longer than {}", plan.name, term::seconds(*limit)));
         }
-        _ => say(format!("job {} ended well after {}", plan.name, term::seconds(begun.elapsed()))),
+        _ => say(format!("job {} ended well after {}", plan.name, term::seconds(begun.elapsed().max(outcome.age)))),
     }
 }
 

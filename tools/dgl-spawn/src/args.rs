@@ -15,6 +15,8 @@ use std::time::Duration;
     after_long_help = "Examples:
   … | dgl-env --num-trainers 2 -- python3 code/train.py | dgl-spawn
   … | dgl-spawn --job try7 --log-dir logs
+  … | dgl-spawn --job try8 --detach
+  ipconf-check ip_config.txt | dgl-spawn --attach try8
   … | dgl-spawn --dry-run"
 )]
 pub struct Args {
@@ -43,12 +45,20 @@ pub struct Args {
     pub timeout: Option<Duration>,
 
     /// End a job whose servers do not all listen by then; Python prints its stacks first
-    #[arg(long, value_parser = duration, value_name = "TIME")]
+    #[arg(long, hide_short_help = true, value_parser = duration, value_name = "TIME")]
     pub start_timeout: Option<Duration>,
 
     /// Start a job that failed again from the beginning, so many times
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub restart: u32,
+
+    /// Leave the job on its hosts once all of it runs
+    #[arg(long, conflicts_with_all = ["dry_run", "log_dir", "restart"])]
+    pub detach: bool,
+
+    /// Go back to a job that was left there, to its output and status
+    #[arg(long, value_name = "JOB", value_parser = job_name, conflicts_with_all = ["job", "dry_run", "detach", "restart", "timeout", "start_timeout", "private_shm"])]
+    pub attach: Option<String>,
 
     /// Give the job a /dev/shm of its own on each host: two jobs of DGL can share hosts, and nothing can be left there
     #[arg(long)]
@@ -59,7 +69,7 @@ pub struct Args {
     pub no_preflight: bool,
 
     /// Go on though files in the stream were not pushed
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub no_push_check: bool,
 
     // last: its heading would stand over all that follows

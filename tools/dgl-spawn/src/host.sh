@@ -9,7 +9,9 @@
 #   shm COUNT | over STATUS                   files removed from /dev/shm; the end, not 0 when something could not be ended
 #   o ID TEXT | e ID TEXT                     a line of its stdout, stderr; O, E: a piece of one, the next piece follows
 #   drained ID                                a stream of its output is at its end (two of them a process)
-# From the launcher: start, alive (a heartbeat), end GRACE [ABRT], kill, go WAITS.
+# From the launcher: start, alive (a heartbeat), end GRACE [ABRT], kill, go WAITS; `detach ADDRESS [PORT]` in place of start: the job is to
+# outlive the launcher. Then this script's own text is run once more, by guard.py, which is the launcher to it; `kept` is the folder that
+# the guard gave it, where the output goes; to the launcher follow.py tells what happens there.
 # Everything behind `ready` goes through one pipe, at most 4096 bytes a write, so that no line is ever torn.
 
 # shellcheck disable=SC2154 # token, job, count, ports, lost_after and grace are sent in front of it
@@ -65,17 +67,26 @@ EOF
   }
 }
 
+started() { # ID: the process itself, without what is the watch's
+  (
+    if [ -n "$kept" ]; then eval "exec >\"\$kept/\$log_$1\" 2>&1"; fi
+    exec 4>&- 3>&- 5<&-
+    export DGL_TOOLS_JOB="$job" DGL_TOOLS_TOKEN="$token"
+    "enter_$1" && "run_$1"
+  )
+}
 # process ID: runs one, its output relayed to fd 4, its start and end told to the watch on fd 6. In no background, because sh
 # would have it ignore SIGINT there.
 process() {
+  if [ -n "$kept" ]; then
+    started "$1" </dev/null 2>/dev/null
+    printf 'exited %s %s\n' "$1" "$?" >&6
+    return
+  fi
   {
     {
       {
-        (
-          exec 4>&- 3>&- 5<&-
-          export DGL_TOOLS_JOB="$job" DGL_TOOLS_TOKEN="$token"
-          "enter_$1" && "run_$1"
-        ) 2>&3
+        started "$1" 2>&3
         printf 'exited %s %s\n' "$1" "$?" >&6
       } 6>&6 | relay "$1" o O >&4 3>&- 2>/dev/null
     } 3>&1 | relay "$1" e E >&4 2>/dev/null
@@ -209,8 +220,11 @@ case $most in unlimited) most=65536 ;; *) [ "$most" -le 65536 ] || most=65536 ;;
 ulimit -S -n "$most" 2>/dev/null
 
 setsid=$(command -v setsid)
-checks
+kept=${DGL_TOOLS_KEPT-}
+unset DGL_TOOLS_KEPT
+[ -n "$kept" ] || checks
 echo ready
-while read -r go && [ "$go" = alive ]; do echo alive; done
-[ "$go" = start ] || exit 0
+while read -r go words && [ "$go" = alive ]; do echo alive; done
+# shellcheck disable=SC2086 # its words are words
+case $go in start) ;; detach) detach $words; exit ;; *) exit 0 ;; esac
 { { processes 0 6>&1 >/dev/null; } | watch | teller >&4; } 4>&1 5<&0 | DGL_TOOLS_TOKEN=out-$token cat

@@ -43,9 +43,20 @@ pub enum Do {
     Kill,
 }
 
+/// Who decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// This launcher.
+    Own,
+    /// The job's guards: it is followed until it is up, and until then it can be ended from here.
+    Detach,
+    /// The job's guards: it is followed to its end, and goes on when nobody follows it any more.
+    Attach,
+}
+
 /// A process as the job sees it.
-struct Member {
-    process: Process,
+struct Member<'a> {
+    process: &'a Process,
     running: bool,
     /// It is a server that does not listen yet.
     awaited: bool,
@@ -66,8 +77,9 @@ pub struct Progress {
 }
 
 /// The job.
-pub struct Job {
-    members: Vec<Member>,
+pub struct Job<'a> {
+    rule: Rule,
+    members: Vec<Member<'a>>,
     /// What may not take longer, and until when.
     limits: Vec<(Limit, Instant)>,
     ending: bool,
@@ -78,22 +90,20 @@ pub struct Job {
     failed: Option<usize>,
     /// When servers that stay behind are ended.
     linger: Option<Instant>,
+    /// A signal came, where that is not for this launcher to decide.
+    signalled: Option<i32>,
 }
 
-impl Job {
+impl<'a> Job<'a> {
     /// All processes are to be started now.
-    pub fn new(processes: &[Process], limits: &[Limit], now: Instant) -> Job {
-        let member = |process: &Process| Member {
-            process: process.clone(),
-            running: true,
-            awaited: process.port.is_some(),
-            last_lines: VecDeque::new(),
-        };
+    pub fn new(rule: Rule, processes: &'a [Process], limits: &[Limit], now: Instant) -> Job<'a> {
+        let member = |process: &'a Process| Member { process, running: true, awaited: process.port.is_some(), last_lines: VecDeque::new() };
         let until = |limit: &Limit| {
             let (Limit::Start(time) | Limit::Job(time)) = limit;
             (*limit, now + *time)
         };
         Job {
+            rule,
             members: processes.iter().map(member).collect(),
             limits: limits.iter().map(until).collect(),
             ending: false,
@@ -101,7 +111,26 @@ impl Job {
             failure: None,
             failed: None,
             linger: None,
+            signalled: None,
         }
+    }
+
+    /// What its guards have decided: it ends because of that, or because all went well.
+    pub fn told(&mut self, cause: Option<Cause>, failed: Option<usize>, how: FirstFailure) {
+        if self.ending {
+            return;
+        }
+        match failed {
+            Some(at) => self.fail(at, how),
+            None if cause == Some(Cause::Host) => self.failure = Some(how),
+            None => {}
+        }
+        (self.ending, self.cause) = (true, cause);
+    }
+
+    /// All processes were started, and all servers listen.
+    pub fn is_up(&self, started: impl Fn(usize) -> bool) -> bool {
+        !self.ending && self.members.iter().enumerate().all(|(at, member)| started(at) && !member.awaited)
     }
 
     /// A process wrote lines, the last of them perhaps without its end yet.
@@ -124,7 +153,7 @@ impl Job {
     /// A process ended: with a status, as a shell tells it (128+n for signal n).
     pub fn exited(&mut self, at: usize, status: u8, now: Instant) -> Option<Do> {
         self.members[at].running = false;
-        if self.ending {
+        if self.ending || self.rule != Rule::Own {
             return None;
         }
         // servers that outlive their trainers have nothing to fail at
@@ -147,7 +176,7 @@ impl Job {
 
     /// A host is gone.
     pub fn lost(&mut self, host: u32, why: String) -> Option<Do> {
-        if self.ending {
+        if self.ending || self.rule != Rule::Own {
             return None;
         }
         self.failure = Some(FirstFailure { host, error: Some(why), ..FirstFailure::default() });
@@ -156,15 +185,23 @@ impl Job {
 
     /// A signal came: the first ends the job, the next one at once.
     pub fn signal(&mut self, number: i32) -> Option<Do> {
-        match self.ending {
-            true => Some(Do::Kill),
-            false => self.end(Cause::Signal(number)),
+        let first = self.signalled.replace(number).is_none();
+        match self.rule {
+            Rule::Own if !self.ending => self.end(Cause::Signal(number)),
+            Rule::Detach if first => Some(Do::End),
+            Rule::Own | Rule::Detach => Some(Do::Kill),
+            Rule::Attach => None,
         }
+    }
+
+    /// The signal that nobody wants to follow the job after.
+    pub fn left_by(&self) -> Option<i32> {
+        self.signalled.filter(|_| self.rule == Rule::Attach)
     }
 
     /// Time went by.
     pub fn tick(&mut self, now: Instant) -> Option<Do> {
-        if self.ending {
+        if self.ending || self.rule != Rule::Own {
             return None;
         }
         if self.linger.is_some_and(|until| now >= until) {
@@ -234,7 +271,7 @@ impl Job {
     }
 
     fn fail(&mut self, at: usize, how: FirstFailure) {
-        let Process { host, id, role, rank, .. } = self.members[at].process;
+        let Process { host, id, role, rank, .. } = *self.members[at].process;
         self.failed = Some(at);
         self.failure = Some(FirstFailure { host, id: Some(id), role: Some(role), rank: Some(rank), ..how });
     }
@@ -269,14 +306,15 @@ mod tests {
         roles.iter().enumerate().map(|entry| serde_json::from_str(&text(entry)).unwrap()).collect()
     }
 
-    fn job(processes: &[Process]) -> (Job, Instant) {
+    fn job(processes: &[Process]) -> (Job<'_>, Instant) {
         let now = Instant::now();
-        (Job::new(processes, &[Limit::Start(Duration::from_secs(60)), Limit::Job(Duration::from_secs(3600))], now), now)
+        (Job::new(Rule::Own, processes, &[Limit::Start(Duration::from_secs(60)), Limit::Job(Duration::from_secs(3600))], now), now)
     }
 
     #[test]
     fn the_first_failure_is_the_cause_and_nothing_after_it() {
-        let (mut job, now) = job(&processes(&[Role::Server, Role::Trainer, Role::Trainer]));
+        let all = processes(&[Role::Server, Role::Trainer, Role::Trainer]);
+        let (mut job, now) = job(&all);
         (0..30).for_each(|n| job.output(2, format!("line {n}\n").as_bytes()));
         assert_eq!(job.exited(2, 137, now), Some(Do::End));
         assert_eq!(job.exited(1, 3, now), None);
@@ -290,7 +328,8 @@ mod tests {
 
     #[test]
     fn servers_that_stay_behind_are_ended_and_the_job_is_a_success() {
-        let (mut job, now) = job(&processes(&[Role::Server, Role::Server, Role::Trainer]));
+        let all = processes(&[Role::Server, Role::Server, Role::Trainer]);
+        let (mut job, now) = job(&all);
         assert_eq!(job.exited(2, 0, now), None);
         assert_eq!(job.exited(0, 1, now), None, "a server has nothing left to fail at");
         assert_eq!(job.tick(now), None);
@@ -301,7 +340,8 @@ mod tests {
 
     #[test]
     fn all_ended_well() {
-        let (mut job, now) = job(&processes(&[Role::Worker, Role::Worker]));
+        let all = processes(&[Role::Worker, Role::Worker]);
+        let (mut job, now) = job(&all);
         assert_eq!(job.exited(0, 0, now), None);
         assert_eq!(job.exited(1, 0, now), Some(Do::End));
         assert_eq!(job.exit(), Exit::Done);
@@ -309,7 +349,8 @@ mod tests {
 
     #[test]
     fn a_second_signal_is_impatient() {
-        let (mut job, _) = job(&processes(&[Role::Trainer]));
+        let all = processes(&[Role::Trainer]);
+        let (mut job, _) = job(&all);
         assert_eq!(job.signal(2), Some(Do::End));
         assert_eq!(job.signal(2), Some(Do::Kill));
         assert_eq!(job.exit().code(), 130);
@@ -331,9 +372,32 @@ mod tests {
 
     #[test]
     fn a_job_may_take_its_time_and_no_more() {
-        let (mut job, now) = job(&processes(&[Role::Trainer]));
+        let all = processes(&[Role::Trainer]);
+        let (mut job, now) = job(&all);
         assert_eq!(job.tick(now + Duration::from_secs(3599)), None, "no server is awaited");
         assert_eq!(job.tick(now + Duration::from_secs(3600)), Some(Do::EndWithStacks));
         assert_eq!((job.failure(), job.exit().code()), (None, 124));
+    }
+
+    #[test]
+    fn guards_decide_for_a_detached_job() {
+        let mut all = processes(&[Role::Server, Role::Trainer]);
+        all[0].port = Some(30050);
+        let now = Instant::now();
+        let mut job = Job::new(Rule::Detach, &all, &[], now);
+        assert!(!job.is_up(|_| true));
+        job.listening(0);
+        assert!(job.is_up(|_| true) && !job.is_up(|at| at == 0));
+        assert_eq!((job.signal(2), job.signal(2)), (Some(Do::End), Some(Do::Kill)));
+        assert_eq!((job.exited(1, 9, now), job.lost(0, "gone".into()), job.ending()), (None, None, false));
+        job.output(1, b"its last\n");
+        job.told(Some(Cause::Process), Some(1), FirstFailure { code: Some(9), ..FirstFailure::default() });
+        job.told(None, None, FirstFailure::default());
+        let failure = job.failure().unwrap();
+        assert_eq!((failure.id, failure.code, &failure.last_lines[..]), (Some(1), Some(9), &["its last".to_owned()][..]));
+        assert_eq!(job.exit(), Exit::Process(9));
+
+        let mut job = Job::new(Rule::Attach, &all, &[], now);
+        assert_eq!((job.signal(15), job.left_by(), job.exit()), (None, Some(15), Exit::Done));
     }
 }

@@ -1,15 +1,15 @@
 //! The life of a job: one loop in which all that happens on all hosts comes together. What is to be done then is job.rs's to say.
 
-use crate::job::{Do, Job, Progress, status_of};
+use crate::job::{Cause, Do, Job, Limit, Progress, Rule, status_of};
 use crate::loud;
 use crate::plan;
 use crate::queue::Lines;
 use crate::show::Show;
 use crate::site::{Aside, Event, Site};
 use common::error::{Fault, Report};
-use common::record::{Exited, Host, Listening, Process, Started};
+use common::record::{Exited, FirstFailure, Host, Listening, Process, Started};
 use common::remote::{Heard, Remote};
-use common::term::{self, millis, now_ms};
+use common::term::{self, now_ms};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -23,14 +23,16 @@ const TICK: Duration = Duration::from_millis(500);
 
 /// The job while it lives.
 pub struct Life<'a> {
-    pub job: Job,
+    pub job: Job<'a>,
+    rule: Rule,
     plan: &'a plan::Job,
     processes: &'a [Process],
     remote: &'a Arc<Remote>,
     events: Sender<Event>,
     show: &'a mut Show,
-    begun: Instant,
-    started: Vec<Option<Instant>>,
+    /// Since 1970, in milliseconds; as that of each process.
+    begun: u64,
+    started: Vec<Option<u64>>,
     /// Lines of which a piece has come, by process: stdout, stderr.
     halves: Vec<[Vec<u8>; 2]>,
     /// What could not be ended.
@@ -38,36 +40,38 @@ pub struct Life<'a> {
 }
 
 impl<'a> Life<'a> {
-    /// All processes are told to start.
+    /// All processes were told to start, by this launcher or by another.
     pub fn begin(
+        rule: Rule,
         plan: &'a plan::Job,
         processes: &'a [Process],
-        sites: &[Site<'_>],
         remote: &'a Arc<Remote>,
         events: Sender<Event>,
         show: &'a mut Show,
     ) -> Life<'a> {
-        sites.iter().for_each(|site| site.say("start"));
-        let begun = Instant::now();
         Life {
-            job: Job::new(processes, &plan.limits, begun),
+            job: Job::new(rule, processes, &plan.limits, Instant::now()),
+            rule,
             plan,
             processes,
             remote,
             events,
             show,
-            begun,
+            begun: now_ms(),
             started: vec![None; processes.len()],
             halves: vec![Default::default(); processes.len()],
             left: Report::default(),
         }
     }
 
-    /// To the end of the last host; what could not be ended is reported.
+    /// To the end of the last host, or as far as a detached job is followed; what could not be ended is reported.
     pub fn run(&mut self, sites: &mut [Site<'_>], happening: &Receiver<Event>) -> Report {
         let mut limit: Option<Instant> = None;
         let mut shown = Instant::now();
         while sites.iter().any(|site| !site.over) {
+            if self.job.left_by().is_some() || (self.rule == Rule::Detach && self.job.is_up(|at| self.started[at].is_some())) {
+                return std::mem::take(&mut self.left);
+            }
             let now = Instant::now();
             if limit.is_some_and(|limit| now >= limit) {
                 break;
@@ -109,10 +113,20 @@ impl<'a> Life<'a> {
         std::mem::take(&mut self.left)
     }
 
+    /// How long ago it began.
+    pub fn age(&self) -> Duration {
+        Duration::from_millis(now_ms().saturating_sub(self.begun))
+    }
+
+    /// The job as it is now.
+    pub fn end(self) -> Job<'a> {
+        self.show.status("");
+        self.job
+    }
+
     fn status(&self, sites: &[Site<'_>]) -> String {
         let up = sites.iter().filter(|site| !site.over).count();
-        let time = self.begun.elapsed();
-        status(&self.plan.name, up, sites.len(), self.job.progress(), time, self.job.ending())
+        status(&self.plan.name, up, sites.len(), self.job.progress(), self.age(), self.job.ending())
     }
 
     fn aside(&mut self, sites: &mut [Site<'_>], aside: Aside) {
@@ -132,17 +146,19 @@ impl<'a> Life<'a> {
     fn heard(&mut self, sites: &mut [Site<'_>], at: usize, heard: Heard) -> Option<Do> {
         let site = &mut sites[at];
         match heard {
-            Heard::Line(line) => self.line(site, at, &line),
+            Heard::Line(line) => self.line(sites, at, &line),
             Heard::Ended(_) => {
                 site.over = true;
-                match self.job.ending() {
+                match self.job.ending() || self.rule != Rule::Own {
                     true => None,
                     false => self.job.lost(site.host.id, "the job was ended there by someone else".to_owned()),
                 }
             }
             Heard::Lost(why) => {
                 site.over = true;
-                if self.job.ending() {
+                if self.rule == Rule::Attach {
+                    self.left.push(Fault::unreachable(site.host.place(), format!("lost, and perhaps the job goes on there: {why}")));
+                } else if self.job.ending() {
                     self.left.push(
                         Fault::unreachable(site.host.place(), format!("lost while the job was ended: {why}"))
                             .fix("its own watch ends the job there; look with dgl-reap --list"),
@@ -154,34 +170,79 @@ impl<'a> Life<'a> {
     }
 
     /// A line of a host's script.
-    fn line(&mut self, site: &mut Site<'_>, at_site: usize, line: &[u8]) -> Option<Do> {
+    fn line(&mut self, sites: &mut [Site<'_>], at_site: usize, line: &[u8]) -> Option<Do> {
+        let site = &mut sites[at_site];
         let mut words = line.splitn(3, |byte| *byte == b' ');
         let (what, id, rest) = (words.next().unwrap_or_default(), words.next().unwrap_or_default(), words.next().unwrap_or_default());
         if what == b"over" && number(id) != Some(0) {
             self.left.push(Fault::item(site.host.place(), "some processes of the job could not be ended").fix("look with dgl-reap --list"));
         }
+        match what {
+            b"was" => {
+                site.was = std::str::from_utf8(id).ok().and_then(|ms| ms.parse().ok());
+                self.begun = self.begun.min(site.was.unwrap_or(self.begun));
+            }
+            b"cause" => return self.cause(sites, id, rest),
+            b"fault" => self.left.push(Fault::unreachable(site.host.place(), text(line.get(b"fault ".len()..).unwrap_or_default()))),
+            b"gone" => self.left.push(
+                Fault::unreachable(site.host.place(), "nobody keeps the job there any more, and nobody knows how it ended there")
+                    .fix("was the host started anew, or the guard of the job killed? The host has ended what it had of the job"),
+            ),
+            _ => {}
+        }
         let at = number(id).and_then(|id| site.members.get(id as usize).copied())?;
         let process = &self.processes[at];
+        let time_ms = || site.was.unwrap_or_else(now_ms);
         let (id, host, role, rank) = (process.id, process.host, process.role, process.rank);
         match what {
             b"o" | b"e" | b"O" | b"E" => self.piece(at, what[0].eq_ignore_ascii_case(&b'e'), rest, what[0].is_ascii_uppercase()),
             b"pid" => {
-                self.started[at] = Some(Instant::now());
-                self.show.record(&Started { id, host, role, rank, pid: number(rest).unwrap_or(0), time_ms: now_ms() });
+                self.started[at] = Some(time_ms());
+                self.show.record(&Started { id, host, role, rank, pid: number(rest).unwrap_or(0), time_ms: time_ms() });
             }
             b"listening" => {
                 self.job.listening(at);
-                self.show.record(&Listening { id, host, role, rank, port: process.port.unwrap_or(0), time_ms: now_ms() });
+                self.show.record(&Listening { id, host, role, rank, port: process.port.unwrap_or(0), time_ms: time_ms() });
             }
             b"loud" => self.loud(site, at_site, at, rest),
             b"exited" => {
                 let status = number(rest).and_then(|status| u8::try_from(status).ok()).unwrap_or(1);
                 let (code, signal) = status_of(status);
-                let elapsed_ms = self.started[at].map_or(0, |started| millis(started.elapsed()));
+                let elapsed_ms = self.started[at].map_or(0, |started| time_ms().saturating_sub(started));
                 self.show.record(&Exited { id, host, role, rank, code, signal, elapsed_ms });
                 return self.job.exited(at, status, Instant::now());
             }
             _ => {}
+        }
+        None
+    }
+
+    /// Why a detached job ends, as guard.py has written it down.
+    fn cause(&mut self, sites: &[Site<'_>], kind: &[u8], rest: &[u8]) -> Option<Do> {
+        let rest = text(rest);
+        let words: Vec<&str> = rest.split(' ').collect();
+        let member = |host: &str, id: &str| {
+            let site = sites.iter().find(|site| site.host.id.to_string() == host)?;
+            site.members.get(id.parse::<usize>().ok()?).copied()
+        };
+        let limit = |word: &str| Duration::try_from_secs_f64(word.parse().unwrap_or_default()).unwrap_or_default();
+        let how = FirstFailure::default();
+        match (kind, &words[..]) {
+            (b"process", [host, id, status]) => {
+                let (code, signal) = status_of(status.parse().unwrap_or(1));
+                self.job.told(Some(Cause::Process), member(host, id), FirstFailure { code, signal, ..how });
+            }
+            (b"host", [host, why @ ..]) => {
+                let how = FirstFailure { host: host.parse().unwrap_or_default(), error: Some(why.join(" ")), ..how };
+                self.job.told(Some(Cause::Host), None, how);
+            }
+            (b"signal", [number]) => self.job.told(Some(Cause::Signal(number.parse().unwrap_or(15))), None, how),
+            (b"time", ["start", time, host, id]) => {
+                let error = Some(format!("does not listen after {time} s"));
+                self.job.told(Some(Cause::Time(Limit::Start(limit(time)))), member(host, id), FirstFailure { error, ..how });
+            }
+            (b"time", ["job", time]) => self.job.told(Some(Cause::Time(Limit::Job(limit(time)))), None, how),
+            _ => self.job.told(None, None, how),
         }
         None
     }
@@ -218,6 +279,10 @@ impl<'a> Life<'a> {
             site.say(&format!("go {waits}"));
         }
     }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn number(text: &[u8]) -> Option<u32> {

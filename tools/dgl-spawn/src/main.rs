@@ -2,6 +2,7 @@
 
 mod act;
 mod args;
+mod detach;
 mod job;
 mod life;
 mod loud;
@@ -28,6 +29,9 @@ fn main() -> ExitCode {
         args.connect.say_partial("dgl-spawn");
         stream.check_pushed(!args.no_push_check)?;
         let hosts = args.connect.choose(stream.some("ipconf-check")?)?;
+        if let Some(name) = &args.attach {
+            return act::attach(&args, &stream, &hosts, name);
+        }
         let processes: Vec<Process> = stream.some("dgl-env")?;
         let processes = match args.connect.host.is_empty() {
             true => processes,
@@ -44,6 +48,7 @@ fn main() -> ExitCode {
             grace: args.grace,
             host_timeout: args.host_timeout,
             preflight: !args.no_preflight,
+            detach: args.detach,
             limits: args.start_timeout.map(Limit::Start).into_iter().chain(args.timeout.map(Limit::Job)).collect(),
         };
         act::run(&args, &stream, &hosts, &processes, job)

@@ -1,5 +1,6 @@
 //! What runs on each host: the script that starts and watches its processes, or the same for people to paste.
 
+use crate::detach;
 use crate::job::Limit;
 use crate::preflight;
 use common::cli::Connect;
@@ -27,6 +28,15 @@ pub struct Job {
     pub preflight: bool,
     /// What may not take longer.
     pub limits: Vec<Limit>,
+    /// It outlives this launcher.
+    pub detach: bool,
+}
+
+impl Job {
+    /// One that others started.
+    pub fn followed(name: &str, grace: Duration, host_timeout: Duration) -> Job {
+        Job { name: name.to_owned(), token: String::new(), grace, host_timeout, preflight: false, limits: Vec::new(), detach: true }
+    }
 }
 
 /// What marks the processes of a job, or of one try of it.
@@ -63,7 +73,8 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
 }
 
 /// The script of one host. `processes` are those of that host; their position is the id that the script uses.
-pub fn script(job: &Job, host: &Host, processes: &[&Process]) -> Result<Vec<u8>, Fault> {
+/// `hosts` is how many have processes of the job.
+pub fn script(job: &Job, host: &Host, processes: &[&Process], hosts: usize) -> Result<Vec<u8>, Fault> {
     let mut text = Text(Vec::new());
     let ports: Vec<String> = (0..).zip(processes).filter_map(|(id, process)| Some(format!("{id}:{:04X}", process.port?))).collect();
     text.line(["token=", &job.token, " job=", &job.name, &format!(" count={}", processes.len())]);
@@ -74,6 +85,9 @@ pub fn script(job: &Job, host: &Host, processes: &[&Process]) -> Result<Vec<u8>,
         true => preflight::checks(&mut text, host, processes)?,
         // two jobs of one name could not be told apart
         false => text.line(["check_jobs | grep '^named '"]),
+    }
+    if job.detach {
+        text.line(["check_detach"]);
     }
     text.line([":", "\n}"]);
     for (id, process) in processes.iter().enumerate() {
@@ -117,6 +131,9 @@ pub fn script(job: &Job, host: &Host, processes: &[&Process]) -> Result<Vec<u8>,
     }
     text.0.extend_from_slice(JOB_SH.as_bytes());
     text.0.extend_from_slice(preflight::SH.as_bytes());
+    if job.detach {
+        detach::lines(&mut text, job, host, processes, hosts);
+    }
     text.0.extend_from_slice(HOST_SH.as_bytes());
     Ok(text.0)
 }

@@ -1,5 +1,6 @@
 //! What comes out: records or tagged lines on stdout, a file a process. Whoever reads stdout may be slow; the job does not wait for it.
 
+use crate::detach::log_name;
 use crate::queue::{Lines, Queue};
 use common::jsonl;
 use common::record::{Dropped, Output, Process, Record};
@@ -33,7 +34,7 @@ impl Show {
             std::fs::create_dir_all(folder)?;
         }
         for process in processes {
-            let name = format!("{}-{}.log", process.role.name(), process.rank);
+            let name = log_name(process);
             let log = |folder: &Path| OpenOptions::new().create(true).write(true).truncate(true).open(folder.join(&name));
             logs.push(log_dir.map(log).transpose()?.map(|file| (name, BufWriter::new(file))));
         }

@@ -39,6 +39,8 @@ pub struct Site<'a> {
     pub over: bool,
     /// Loud streams that have a connection of their own.
     pub carried: usize,
+    /// Of a detached job: when that was which it tells next, in milliseconds since 1970.
+    pub was: Option<u64>,
     orders: Sender<Vec<u8>>,
     waker: Arc<Waker>,
 }
@@ -59,7 +61,7 @@ impl<'a> Site<'a> {
         // a thread that mostly waits needs little stack, and there may be thousands
         let thread = std::thread::Builder::new().stack_size(256 << 10);
         thread.spawn(move || talk(at, running, patience, &receiver, &own_waker, &events))?;
-        Ok(Site { host, members, over: false, carried: 0, orders, waker })
+        Ok(Site { host, members, over: false, carried: 0, was: None, orders, waker })
     }
 
     /// Sends its script a line.
