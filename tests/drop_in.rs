@@ -34,6 +34,15 @@ fn command_lines_of_every_generation() {
             "--workspace /w --num_trainers 2 --part_config d/g.json --ip_config ip.txt --num_servers 1 --extra_envs A=1 'python3 t.py --x=1'",
             format!("{launch} --env A=1 'python3 t.py --x=1' |\n  dgl-spawn\n"),
         ),
+        // 0.8 to 1.1: servers that stay; without --keep_alive a name means nothing
+        (
+            "--keep_alive --server_name g --workspace /w --num_trainers 2 --part_config d/g.json --ip_config ip.txt --num_servers 1 'python3 t.py'",
+            format!("{launch} --keep-alive --server-name g 'python3 t.py' |\n  dgl-spawn\n"),
+        ),
+        (
+            "--server_name g --workspace /w --num_trainers 2 --part_config d/g.json --ip_config ip.txt --num_servers 1 'python3 t.py'",
+            format!("{launch} 'python3 t.py' |\n  dgl-spawn\n"),
+        ),
     ];
     for (line, pipeline) in table {
         let printed = sh(&folder, &format!("dgl-launch --print {line}"));
@@ -56,6 +65,7 @@ fn what_is_missing_is_named() {
         ("dgl-copy", "--workspace is missing"),
         ("dgl-copy --workspace", "its value is missing"),
         ("dgl-copy --workspace /w --rel_data_path d --part_config g", "--ip_config is missing"),
+        ("dgl-launch --keep_alive --workspace /w --part_config g --ip_config i --num_trainers 1 t", "--server_name is missing"),
         ("dgl-launch --frobnicate 3", "--frobnicate: no such flag"),
         ("dgl-launch --workspace /w --part_config g --ip_config i --num_trainers 1", "the command is missing"),
         ("dgl-launch --workspace /w --part_config g --ip_config i --num_trainers 1 python3 t.py", "a second command"),

@@ -162,6 +162,15 @@ impl Connect {
     }
 }
 
+/// A job's name: one that stands in messages, file names and the environment as it is.
+pub fn job_name(text: &str) -> Result<String, String> {
+    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+    match plain && !text.is_empty() && text.len() <= 64 && !text.starts_with(['-', '.']) {
+        true => Ok(text.to_owned()),
+        false => Err("letters, digits, dots, dashes and underscores, 64 at most".to_owned()),
+    }
+}
+
 /// A span of time: `10s`, `2m`, `1h 30m`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|error| format!("{error}; write it as 10s, 500ms or 2m"))

@@ -321,6 +321,9 @@ pub struct Process {
     /// The port that a server will listen on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
+    /// The name of the graph servers that stay, of which it is one or which it uses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_name: Option<String>,
     /// Where it is started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
@@ -512,6 +515,9 @@ pub struct Found {
     /// Ports on which it listens.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u16>,
+    /// Of graph servers that stay, on the first host: how many groups of trainers have used them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<u32>,
     /// Its command, cut at 200 characters.
     pub command: String,
 }

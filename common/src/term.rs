@@ -51,10 +51,11 @@ pub fn colour(text: &str, number: usize, wanted: bool) -> String {
     }
 }
 
-/// `1 file`, `2 files`.
+/// `1 file`, `2 files`, `2 processes`.
 pub fn count(number: u64, noun: &str) -> String {
     match number {
         1 => format!("1 {noun}"),
+        _ if noun.ends_with('s') => format!("{number} {noun}es"),
         _ => format!("{number} {noun}s"),
     }
 }

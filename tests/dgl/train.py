@@ -44,6 +44,7 @@ def parse_args():
     parser.add_argument("--out", metavar="MODEL", help="rank 0 saves the state_dict here")
     parser.add_argument("--fail-rank", type=int, metavar="R", help="this trainer exits with 1 ...")
     parser.add_argument("--fail-epoch", type=int, default=0, metavar="E", help="... when this epoch begins")
+    parser.add_argument("--net-type", metavar="NAME", help="tensorpipe for servers that stay (DGL 0.9 to 1.1)")
     # torch.distributed.launch adds it up to torch 1.x, with one or the other dash.
     parser.add_argument("--local_rank", "--local-rank", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -104,8 +105,8 @@ def train(graph, args):
     return model.module, first, last
 
 
-def initialize(ip_config):
-    numbers = {}
+def initialize(ip_config, net_type):
+    numbers = {"net_type": net_type} if net_type else {}
     if dgl.__version__.startswith(("0.5.", "0.6.0")):  # later ones find them in the environment
         numbers = {"num_servers": int(os.environ["DGL_NUM_SERVER"]), "num_workers": int(os.environ["DGL_NUM_SAMPLER"])}
     dgl.distributed.initialize(ip_config, **numbers)
@@ -113,7 +114,7 @@ def initialize(ip_config):
 
 def main():
     args = parse_args()
-    initialize(args.ip_config)  # a server, and a sampler, never comes back from here
+    initialize(args.ip_config, args.net_type)  # a server, and a sampler, never comes back from here
     distributed.init_process_group("gloo")
     graph = dgl.distributed.DistGraph(args.graph_name, part_config=args.part_config)
     model, first, last = train(graph, args)

@@ -2,6 +2,7 @@
 
 use crate::command::UserCommand;
 use clap::{Parser, ValueEnum};
+use common::cli::job_name;
 use common::error::{Fault, Report};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -42,7 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     pub part_config: Option<PathBuf>,
 
-    /// The ip_config, absolute or relative to the workspace [default: the graph record's, else ip_config.txt]
+    /// The ip_config, as --part-config [default: the graph record's, else ip_config.txt]
     #[arg(long, hide_short_help = true, value_name = "PATH")]
     pub ip_config: Option<PathBuf>,
 
@@ -74,8 +75,7 @@ pub struct Args {
     #[arg(long, value_name = "SHELL")]
     pub setup: Option<String>,
 
-    /// How trainers start: direct, each by itself; torchrun or torch-launch, by torch.distributed.run (as DGL 2 does) or
-    /// torch.distributed.launch (as DGL to 1.1 does) once a host
+    /// How trainers start: direct, each by itself; torchrun (as in DGL 2) or torch-launch (as before), once a host
     #[arg(long, hide_short_help = true, value_enum, default_value_t = Launcher::Direct, value_name = "direct|torchrun|torch-launch", hide_possible_values = true)]
     pub launcher: Launcher,
 
@@ -87,13 +87,21 @@ pub struct Args {
     #[arg(long, hide_short_help = true)]
     pub local_rank_arg: bool,
 
-    /// Where torch's rendezvous listens on host 0 [default: what host-probe found free, else 29500]
+    /// Where torch's rendezvous listens on host 0 [default: what is free, else 29500]
     #[arg(long, hide_short_help = true, value_parser = clap::value_parser!(u16).range(1..), value_name = "PORT")]
     pub master_port: Option<u16>,
 
     /// The number of this group of trainers (DGL_GROUP_ID)
     #[arg(long, hide_short_help = true, default_value_t = 0, value_name = "N")]
     pub group_id: u32,
+
+    /// Graph servers stay when their trainers have gone (DGL 0.8 to 1.1)
+    #[arg(long, hide_short_help = true, requires = "server_name")]
+    pub keep_alive: bool,
+
+    /// The name of servers that stay: of these, or of those that the trainers use
+    #[arg(long, hide_short_help = true, value_name = "NAME", value_parser = job_name, conflicts_with = "group_id")]
+    pub server_name: Option<String>,
 
     /// Only these processes [default: server and trainer]; worker: a plain process a host
     #[arg(long, hide_short_help = true, value_enum, value_name = "server|trainer|worker", hide_possible_values = true)]

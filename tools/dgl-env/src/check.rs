@@ -120,6 +120,25 @@ pub fn master_port(host: &Host, port: u16, num_servers: u32) -> Option<Fault> {
     servers.contains(&u32::from(port)).then(|| Fault::data(host.place(), problem).fix("say --master-port PORT, another one"))
 }
 
+/// Servers that stay, and who uses them: DGL from 0.8 to 1.1 knows them; later versions do not read DGL_KEEP_ALIVE.
+pub fn servers_that_stay(args: &Args, servers: bool, hosts: &[Host]) -> Option<Fault> {
+    let name = args.server_name.as_ref()?;
+    if args.role.contains(&RoleArg::Worker) {
+        return Some(Fault::usage("--server-name", "is not for workers"));
+    }
+    if servers && !args.keep_alive {
+        let fault = Fault::usage("--server-name", format!("graph servers {name} are to be started, and would not stay"));
+        return Some(fault.fix("say --keep-alive too; or --role trainer, where they run already"));
+    }
+    if !servers && args.keep_alive {
+        return Some(Fault::usage("--keep-alive", "is for graph servers, and none are started").fix("leave it out, or leave out --role"));
+    }
+    let stays = |host: &Host| at_least(&host.facts.dgl, (0, 8, 0)) && below(&host.facts.dgl, (2, 0, 0));
+    let host = hosts.iter().find(|host| host.facts.dgl.as_deref().and_then(version).is_some() && !stays(host))?;
+    let problem = format!("DGL {} does not know servers that stay: 0.8 to 1.1 do", host.facts.dgl.as_deref().unwrap_or_default());
+    Some(Fault::data(host.place(), problem).fix("leave out --keep-alive and --server-name: servers then start with each job"))
+}
+
 /// What the installed torch can do.
 pub fn torch(hosts: &[Host], launcher: Launcher) -> Option<Fault> {
     let host = hosts.iter().find(|host| below(&host.facts.torch, (1, 9, 0))).filter(|_| launcher == Launcher::Torchrun)?;
@@ -208,6 +227,36 @@ mod tests {
         ];
         for (text, parsed) in table {
             assert_eq!(version(text), parsed, "{text}");
+        }
+    }
+
+    #[test]
+    fn who_knows_servers_that_stay() {
+        use clap::Parser;
+        let told = |flags: &str, dgl: &str| {
+            let line = format!("dgl-env --num-trainers 1 {flags} -- python3 t.py");
+            let args = Args::parse_from(line.split_whitespace());
+            let servers = args.role.is_empty() || args.role.contains(&RoleArg::Server);
+            let mut host = Host::default();
+            host.facts.dgl = Some(dgl.to_owned());
+            servers_that_stay(&args, servers, &[host]).map(|fault| fault.problem)
+        };
+        let wrong = "DGL 2.1.0 does not know servers that stay: 0.8 to 1.1 do";
+        let table = [
+            ("", "2.1.0", None),
+            ("--keep-alive --server-name g", "1.0.4", None),
+            ("--keep-alive --server-name g", "unknown", None),
+            ("--keep-alive --server-name g --role server", "0.8.0", None),
+            ("--server-name g --role trainer", "1.1.3", None),
+            ("--keep-alive --server-name g", "2.1.0", Some(wrong)),
+            ("--server-name g --role trainer", "2.1.0", Some(wrong)),
+            ("--keep-alive --server-name g", "0.7.2", Some("DGL 0.7.2 does not know servers that stay: 0.8 to 1.1 do")),
+            ("--server-name g", "1.0.4", Some("graph servers g are to be started, and would not stay")),
+            ("--keep-alive --server-name g --role trainer", "1.0.4", Some("is for graph servers, and none are started")),
+            ("--server-name g --role worker", "1.0.4", Some("is not for workers")),
+        ];
+        for (flags, dgl, wanted) in table {
+            assert_eq!(told(flags, dgl).as_deref(), wanted, "{flags} {dgl}");
         }
     }
 

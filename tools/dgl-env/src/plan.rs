@@ -87,6 +87,7 @@ impl<'a> Plan<'a> {
         };
         report.0.extend(check::flags(args, trainers, &command, &env));
         report.0.extend(check::hosts(&hosts, num_servers));
+        report.0.extend(check::servers_that_stay(args, servers, &hosts));
         report.0.extend(graph.as_ref().and_then(|graph| check::graph(graph, hosts.len())));
 
         let agreed = |report: &mut Report, folder: Option<&str>, option, value: &'a Option<PathBuf>, of_graph: fn(&Graph) -> &str| {
@@ -242,7 +243,7 @@ impl<'a> Plan<'a> {
         self.dgl_env(&mut process);
         set(&mut process, "DGL_ROLE", "server");
         set(&mut process, "DGL_SERVER_ID", rank);
-        set(&mut process, "DGL_KEEP_ALIVE", 0);
+        set(&mut process, "DGL_KEEP_ALIVE", u8::from(self.args.keep_alive));
         set(&mut process, "OMP_NUM_THREADS", self.args.num_server_threads);
         self.advice(&mut process, host);
         self.env.add_to(&mut process, &self.env.server, Who { local_rank: s, rank, host: host.id });
@@ -304,6 +305,7 @@ impl<'a> Plan<'a> {
             rank,
             nproc: None,
             port: None,
+            server_name: None,
             cwd: self.workspace.clone(),
             env: Default::default(),
             env_b64: Default::default(),
@@ -316,6 +318,7 @@ impl<'a> Plan<'a> {
 
     /// What servers and trainers share.
     fn dgl_env(&self, process: &mut Process) {
+        process.server_name.clone_from(&self.args.server_name);
         set(process, "DGL_NUM_CLIENT", self.num_clients);
         set(process, "DGL_NUM_SERVER", self.num_servers);
         set(process, "DGL_NUM_SAMPLER", self.args.num_samplers);
@@ -328,7 +331,10 @@ impl<'a> Plan<'a> {
         self.dgl_env(process);
         set(process, "DGL_ROLE", "client");
         set(process, "DGL_DIST_MODE", "distributed");
-        set(process, "DGL_GROUP_ID", self.args.group_id);
+        // the servers' own hosts give the numbers out
+        if self.args.server_name.is_none() {
+            set(process, "DGL_GROUP_ID", self.args.group_id);
+        }
         match self.launcher_omp() {
             Some(own) => process.set_env("OMP_NUM_THREADS", own),
             None => set(process, "OMP_NUM_THREADS", self.omp_threads(host.facts.cpus.unwrap_or(self.here.cpus), of_host.count)),
@@ -337,7 +343,10 @@ impl<'a> Plan<'a> {
 
     fn master_env(&self, process: &mut Process) {
         set(process, "MASTER_ADDR", self.hosts[0].ip);
-        set(process, "MASTER_PORT", self.master_port);
+        // groups that start at the same moment would meet at one port: dgl-spawn gives each another
+        if self.args.server_name.is_none() || self.args.master_port.is_some() {
+            set(process, "MASTER_PORT", self.master_port);
+        }
     }
 
     /// What every process gets and the user may set otherwise.

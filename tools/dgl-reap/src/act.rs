@@ -19,7 +19,9 @@ const AT_ONCE: usize = 256;
 /// Lists or ends.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report> {
     let begun = Instant::now();
-    let what = match (&args.job, &args.signal) {
+    // their name is that of the job that they are
+    let job = args.job.as_ref().or(args.server_name.as_ref());
+    let what = match (job, &args.signal) {
         (Some(job), Some(signal)) => What::Signal { job, role: args.role(), rank: args.rank, signal },
         (Some(job), None) => What::Job(job),
         (None, _) if args.all => What::All,
@@ -58,7 +60,11 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         report.push(Fault::item(place, format!("job {}: {}", one.job, one.error.as_deref().unwrap_or("some are left"))));
     }
     if found.is_empty() && reaped.is_empty() {
-        let of = args.job.as_ref().map_or_else(|| "any job".to_owned(), |name| format!("job {name}"));
+        let of = match (&args.job, &args.server_name) {
+            (Some(name), _) => format!("job {name}"),
+            (None, Some(name)) => format!("graph servers {name}"),
+            (None, None) => "any job".to_owned(),
+        };
         let hosts = if all_reached { "any host" } else { "any host that was reached" };
         match &args.signal {
             // who ends a job wants it to be gone; who sends a signal wants somebody to get it
@@ -78,7 +84,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
             _ => Some("host".to_owned()),
         };
         let elapsed_ms = term::millis(begun.elapsed());
-        out.record(&Summary { ok: exit == Exit::Done, code: exit.code(), cause, elapsed_ms, job: args.job.clone(), ..Summary::default() });
+        out.record(&Summary { ok: exit == Exit::Done, code: exit.code(), cause, elapsed_ms, job: job.cloned(), ..Summary::default() });
     }
     report.check().map(|()| Exit::Done)
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Reads host records. A process belongs to a job by the token that dgl-spawn put into its environment, never by its name; only
 /// processes of the user that logs in are met. Files in /dev/shm that only they mapped are removed with them.
 #[derive(Parser)]
-#[command(version, group = ArgGroup::new("what").required(true).args(["list", "job", "all", "stale_shm"]), after_long_help = "Examples:
+#[command(version, override_usage = "dgl-reap [OPTIONS] <--list|--job NAME|--server-name NAME|--all>\n       dgl-reap [OPTIONS] --stale-shm", group = ArgGroup::new("what").required(true).args(["list", "job", "server_name", "all", "stale_shm"]), after_long_help = "Examples:
   ipconf-check ip_config.txt | dgl-reap --list
   ipconf-check ip_config.txt | dgl-reap --job try7
   ipconf-check ip_config.txt | dgl-reap --job try7 --role trainer --rank 3 --signal ABRT
@@ -23,6 +23,10 @@ pub struct Args {
     /// End this job
     #[arg(long, value_name = "NAME")]
     pub job: Option<String>,
+
+    /// End graph servers that stay (dgl-env --keep-alive)
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["job", "all"])]
+    pub server_name: Option<String>,
 
     /// End all jobs of this user
     #[arg(long)]
@@ -45,7 +49,7 @@ pub struct Args {
     pub rank: Option<u32>,
 
     /// How long processes may take to end after TERM, before KILL
-    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    #[arg(long, hide_short_help = true, default_value = "10s", value_parser = duration, value_name = "TIME")]
     pub grace: Duration,
 
     // last: its heading would stand over all that follows

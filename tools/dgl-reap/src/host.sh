@@ -1,7 +1,7 @@
 # Lists, signals or ends what jobs of this user have on a host, or removes shared memory that nobody uses. Sent in front of it: common's
 # job.sh, `what` (list, job, all, signal, shm), `wanted` (a job's name), `role`, `rank`, `signal` and `grace` (s). Says, a line each, words
 # that may hold anything as `:BASE64`, what is not known as `-`:
-#   found PID AGE_S RSS_KB SHM_KB PORT,... ROLE RANK JOB COMMAND
+#   found PID AGE_S RSS_KB SHM_KB PORT,... ROLE RANK GROUPS JOB COMMAND
 #   reaped JOB PROCESSES SHM_FILES PIDS_LEFT
 #   signalled JOB PROCESSES
 #   shm FILES
@@ -35,6 +35,15 @@ listening() {
     match($0, /socket:\[[0-9]+\]$/) { inode = substr($0, RSTART + 8, RLENGTH - 9); if (inode in port) print pid ":" port[inode] }'
 }
 
+# groups_of JOB: how many groups of trainers have used the graph servers that it is; they are counted on their first host (dgl-spawn)
+groups_of() {
+  for groups in "${HOME-}/.local/state/dgl-tools/$1"/*/groups; do
+    # shellcheck disable=SC2012 # names here are numbers
+    if [ -d "$groups" ]; then ls "$groups" | wc -l | tr -d ' '; return; fi
+  done
+  echo -
+}
+
 # found PID JOB
 found() {
   pid=$1 job=$2
@@ -49,7 +58,9 @@ found() {
   for word in $ports; do [ "${word%:*}" != "$pid" ] || its_ports=$its_ports,${word#*:}; done
   its_ports=${its_ports#,}
   role_of "$pid"
-  printf 'found %s %s %s %s %s %s %s %s %s\n' "$pid" "$age" "$rss" "$shm" "${its_ports:--}" "$its_role" "$its_rank" \
+  its_groups=-
+  if [ "$its_role" = server ]; then its_groups=$(groups_of "$job"); fi
+  printf 'found %s %s %s %s %s %s %s %s %s %s\n' "$pid" "$age" "$rss" "$shm" "${its_ports:--}" "$its_role" "$its_rank" "$its_groups" \
     "$(printf %s "$job" | b64)" "$(tr '\0\n' '  ' 2>/dev/null <"/proc/$pid/cmdline" | head -c 800 | b64)"
 }
 

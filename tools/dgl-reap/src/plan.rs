@@ -70,7 +70,7 @@ pub enum Said {
 pub fn said(host: u32, line: &str, signal: Option<&str>) -> Option<Said> {
     let words: Vec<&str> = line.split(' ').collect();
     match words[..] {
-        ["found", pid, age, rss, shm, ports, role, rank, job, command] => {
+        ["found", pid, age, rss, shm, ports, role, rank, groups, job, command] => {
             let command = text(command)?.trim_end().chars().take(COMMAND_CHARS).collect();
             let kilobytes = |word: &str| word.parse::<u64>().map_or(0, |count| count * 1024);
             Some(Said::Found(Found {
@@ -83,6 +83,7 @@ pub fn said(host: u32, line: &str, signal: Option<&str>) -> Option<Said> {
                 rss_bytes: kilobytes(rss),
                 shm_bytes: kilobytes(shm),
                 ports: ports_of(ports),
+                groups: groups.parse().ok(),
                 command,
             }))
         }
@@ -153,6 +154,9 @@ fn job_lines(name: &str, all: &[&Found]) -> String {
     let mut head = vec![term::seconds(age), term::count(hosts.len() as u64, "host")];
     head.extend(["server", "trainer", "worker"].into_iter().filter_map(ranks));
     head.push(term::bytes(own + shared));
+    if let Some(groups) = all.iter().find_map(|one| one.groups) {
+        head.push(format!("{} served", term::count(groups.into(), "group")));
+    }
     if !ports.is_empty() {
         head.push(format!("ports {}", ports.iter().map(u16::to_string).collect::<Vec<_>>().join(" ")));
     }
@@ -172,7 +176,7 @@ fn job_lines(name: &str, all: &[&Found]) -> String {
 /// What was done, a line a host and job.
 pub fn ended(reaped: &[Reaped]) -> String {
     let line = |one: &Reaped| {
-        let processes = if one.processes == 1 { "1 process".to_owned() } else { format!("{} processes", one.processes) };
+        let processes = term::count(one.processes.into(), "process");
         let files = term::count(one.shm_files.into(), "file");
         match (&one.signal, one.job.as_str()) {
             (Some(signal), job) => format!("{:>4}  {job:<16}  {processes} got SIG{signal}\n", one.host),
@@ -195,7 +199,7 @@ mod tests {
     }
 
     fn found(host: u32, pid: u32, role: &str, rank: u32, ports: &str, shm: u32) -> Found {
-        let line = format!("found {pid} 75 {} {shm} {ports} {role} {rank} {} {}", 1000 + shm, b64("try7"), b64("python3 train.py"));
+        let line = format!("found {pid} 75 {} {shm} {ports} {role} {rank} - {} {}", 1000 + shm, b64("try7"), b64("python3 train.py"));
         match said(host, &line, None) {
             Some(Said::Found(found)) => found,
             other => panic!("{line}: {other:?}"),
@@ -204,11 +208,11 @@ mod tests {
 
     #[test]
     fn lines() {
-        let line = format!("found 7 5 4 1 30051,30050,30050 trainer 1 {} {}", b64("a"), b64(&"x ".repeat(300)));
+        let line = format!("found 7 5 4 1 30051,30050,30050 server 1 3 {} {}", b64("a"), b64(&"x ".repeat(300)));
         let Some(Said::Found(one)) = said(2, &line, None) else { panic!("{line}") };
-        assert_eq!((one.host, one.pid, one.rank, one.command.len()), (2, 7, Some(1), 200));
+        assert_eq!((one.host, one.pid, one.rank, one.groups, one.command.len()), (2, 7, Some(1), Some(3), 200));
         assert_eq!((one.rss_bytes, one.shm_bytes, &one.ports[..]), (4096, 1024, &[30050, 30051][..]));
-        let Some(Said::Found(one)) = said(0, &format!("found 7 5 - - - - - {} {}", b64("a"), b64("sh")), None) else { panic!() };
+        let Some(Said::Found(one)) = said(0, &format!("found 7 5 - - - - - - {} {}", b64("a"), b64("sh")), None) else { panic!() };
         assert_eq!((one.role, one.rank, one.ports, one.rss_bytes), (None, None, vec![], 0));
 
         let reaped = |line: &str| match said(0, line, Some("ABRT")) {
@@ -233,6 +237,9 @@ mod tests {
             found(1, 20, "server", 1, "30050", 500),
             found(1, 21, "trainer", 1, "-", 500),
         ];
+        let mut served = all.to_vec();
+        served[0].groups = Some(1);
+        assert!(table(&served).contains("6.1 MB, 1 group served, ports"));
         let text = table(&all);
         let head = "job try7: 1 min 15 s, 2 hosts, 2 servers, 2 trainers, 6.1 MB, ports 29500 30050\n";
         assert!(text.starts_with(head), "{text}");

@@ -4,8 +4,8 @@ use crate::args::Args;
 use crate::detach;
 use crate::job::{Cause, Limit, Rule};
 use crate::life::{Life, name_of};
-use crate::plan;
-use crate::preflight;
+use crate::plan::{self, Parts};
+use crate::preflight::{self, Servers};
 use crate::private;
 use crate::show::{Show, on_terminal};
 use crate::site::{Aside, Event, Site};
@@ -22,9 +22,11 @@ use std::time::{Duration, Instant};
 
 /// Before a failed job starts again: what made it fail may pass.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
+/// Graph servers that start just now are looked at again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// How a job, or one try of it, ended.
-struct Outcome {
+pub struct Outcome {
     exit: Exit,
     cause: Option<Cause>,
     /// The word for it in the summary.
@@ -37,6 +39,8 @@ struct Outcome {
     goes_on: bool,
     /// Since it began.
     age: Duration,
+    /// The graph servers that it used have ended.
+    unserved: bool,
 }
 
 /// What stopped a job before it began.
@@ -47,41 +51,174 @@ pub enum Stopped {
     Preflight(Report),
     /// A signal came.
     Signal(i32),
+    /// The graph servers that it uses did not start.
+    Servers(Box<Outcome>),
 }
 
 /// Starts, watches, ends; the exit status is that of the first failure.
-pub fn run(args: &Args, stream: &Stream, hosts: &[Host], processes: &[Process], mut plan: plan::Job) -> Result<Exit, Report> {
+pub fn run(args: &Args, stream: &Stream, hosts: &[Host], parts: &Parts, mut plan: plan::Job) -> Result<Exit, Report> {
     let begun = Instant::now();
-    let graph: Option<Graph> = stream.one()?;
-    let names: Vec<String> = processes.iter().map(|process| name_of(hosts, process)).collect();
-    let remote = Arc::new(Remote::new(&args.connect, Kind::Ssh2)?);
-    let mut show = show(args, stream, processes, &names)?;
-    // From here on a signal ends the job in order: nothing has been started yet.
-    let signals = Signals::watch().map_err(own_fault)?;
-
+    let mut show = show(args, stream, hosts, &parts.all)?;
+    let launcher = Launcher {
+        args,
+        hosts,
+        graph: stream.one()?,
+        remote: Arc::new(Remote::new(&args.connect, Kind::Ssh2)?),
+        // from here on a signal ends the job in order: nothing has been started yet
+        signals: Signals::watch().map_err(own_fault)?,
+    };
     let mut tries = 0;
-    let (outcome, happening) = loop {
-        let (events, happening) = channel();
-        signals.go_to(&events);
-        let outcome = one_try(args, hosts, graph.as_ref(), processes, &plan, &remote, events, &happening, &mut show);
+    let outcome = loop {
+        let outcome = launcher.one_try(&plan, parts, &mut show);
         let failed = matches!(outcome.cause, Some(Cause::Process | Cause::Host | Cause::Time(Limit::Start(_))));
         // a first try that started nothing has found what is wrong; a later one may only have come too early
         let again = (failed && outcome.started) || (tries > 0 && !matches!(outcome.cause, Some(Cause::Signal(_))) && !outcome.started);
         if tries == args.restart || !again {
-            break (outcome, happening);
+            break outcome;
         }
         tries += 1;
         explain(hosts, &plan, &outcome, begun, &show);
         // a host that was lost needs its time to find out that it is
         let pause = if outcome.cause == Some(Cause::Host) { plan.host_timeout + plan.grace } else { RESTART_AFTER };
         show.say(&format!("dgl-spawn: job {} starts again in {} ({tries} of {})", plan.name, term::seconds(pause), args.restart));
-        if let Some(number) = signal_within(&happening, pause) {
-            break (Outcome { exit: Exit::Signal(number), cause: Some(Cause::Signal(number)), word: Some("signal"), ..outcome }, happening);
+        if let Some(number) = launcher.signals.within(pause) {
+            break Outcome { exit: Exit::Signal(number), cause: Some(Cause::Signal(number)), word: Some("signal"), ..outcome };
         }
         plan.token = plan::token()?;
     };
+    Ok(end(hosts, &plan, outcome, begun, show, &launcher.signals))
+}
 
-    Ok(end(hosts, &plan, outcome, begun, show, &happening))
+/// What starts jobs.
+struct Launcher<'a> {
+    args: &'a Args,
+    hosts: &'a [Host],
+    graph: Option<Graph>,
+    remote: Arc<Remote>,
+    signals: Signals,
+}
+
+/// The hosts of a job, and what happens on them.
+struct Sites<'a> {
+    sites: Vec<Site<'a>>,
+    events: Sender<Event>,
+    happening: Receiver<Event>,
+}
+
+impl<'a> Launcher<'a> {
+    fn one_try(&self, plan: &plan::Job, parts: &Parts, show: &mut Show) -> Outcome {
+        match parts.others() {
+            [] => self.servers(plan, parts, show),
+            others => match self.started(plan, parts, show) {
+                Ok(sites) => self.live(plan, (others, parts.staying().len()), sites, show),
+                Err(stopped) => stopped.outcome(),
+            },
+        }
+    }
+
+    /// Starts graph servers that stay.
+    fn servers(&self, plan: &plan::Job, parts: &Parts, show: &mut Show) -> Outcome {
+        let started = self.looked_at(plan, parts.staying()).and_then(|(sites, _)| {
+            detach::launch(&sites.sites, None, &sites.happening)?;
+            Ok(sites)
+        });
+        match started {
+            Ok(sites) => self.live(plan, (parts.staying(), 0), sites, show),
+            Err(stopped) => stopped.outcome(),
+        }
+    }
+
+    /// Looks at the hosts and starts all but graph servers that stay: those are there first.
+    fn started(&self, plan: &plan::Job, parts: &Parts, show: &mut Show) -> Result<Sites<'a>, Stopped> {
+        let name = parts.servers.as_deref().unwrap_or_default();
+        let mut waits = false;
+        loop {
+            let (sites, servers) = self.looked_at(plan, parts.others())?;
+            match servers {
+                Servers::Ready => {
+                    let group = parts.servers.as_ref().map(|_| detach::group(&sites.sites, &sites.happening)).transpose()?;
+                    let order = group.map_or_else(|| "start".to_owned(), |group| format!("start {} {}", group.number, group.port));
+                    match plan.detach {
+                        true => detach::launch(&sites.sites, group, &sites.happening)?,
+                        false => sites.sites.iter().for_each(|site| site.say(&order)),
+                    }
+                    group.iter().for_each(|group| show.say(&format!("dgl-spawn: group {} of graph servers {name}", group.number)));
+                    return Ok(sites);
+                }
+                Servers::Missing(why) if parts.staying().is_empty() => {
+                    let fault = Fault::unreachable(format!("graph servers {name}"), why);
+                    let fix = format!("start them: … | dgl-env --role server --keep-alive --server-name {name} … | dgl-spawn --detach");
+                    return Err(Stopped::Preflight(fault.fix(fix).report()));
+                }
+                Servers::Missing(why) if detach::claim(&sites.sites, &sites.happening)? => {
+                    show.say(&format!("dgl-spawn: starting graph servers {name}: {why}"));
+                    let limits = plan.limits.iter().copied().filter(|limit| matches!(limit, Limit::Start(_))).collect();
+                    let token = plan::token().map_err(Stopped::Hosts)?;
+                    let plan = plan::Job { name: name.to_owned(), token, limits, detach: true, ..*plan };
+                    let outcome = self.servers(&plan, parts, show);
+                    if outcome.exit != Exit::Done {
+                        return Err(Stopped::Servers(Box::new(outcome)));
+                    }
+                }
+                Servers::Starting | Servers::Missing(_) => {
+                    if !waits {
+                        show.say(&format!("dgl-spawn: waiting for graph servers {name}, which start just now"));
+                    }
+                    waits = true;
+                    if let Some(number) = self.signals.within(LOOK_AGAIN) {
+                        return Err(Stopped::Signal(number));
+                    }
+                }
+            }
+        }
+    }
+
+    fn looked_at(&self, plan: &plan::Job, processes: &[Process]) -> Result<(Sites<'a>, Servers), Stopped> {
+        let (events, happening) = channel();
+        self.signals.go_to(&events);
+        let sites = self.connect(plan, processes, &events)?;
+        let servers = preflight::look(&sites, self.hosts, self.graph.as_ref(), &happening)?;
+        Ok((Sites { sites, events, happening }, servers))
+    }
+
+    fn live(&self, plan: &plan::Job, processes: (&[Process], usize), sites: Sites<'_>, show: &mut Show) -> Outcome {
+        let Sites { mut sites, events, happening } = sites;
+        let (count, hosts) = (term::count(processes.0.len() as u64, "process"), term::count(sites.len() as u64, "host"));
+        show.say(&format!("dgl-spawn: job {}: {count} on {hosts}", plan.name));
+        let rule = if plan.detach { Rule::Detach } else { Rule::Own };
+        let mut life = Life::begin(rule, plan, processes, &self.remote, events, show);
+        let left = life.run(&mut sites, &happening);
+        outcome(life, left)
+    }
+
+    fn connect(&self, plan: &plan::Job, processes: &[Process], events: &Sender<Event>) -> Result<Vec<Site<'a>>, Stopped> {
+        let (args, hosts) = (self.args, self.hosts);
+        let mut members: std::collections::HashMap<u32, Vec<usize>> = std::collections::HashMap::new();
+        for (at, process) in processes.iter().enumerate() {
+            members.entry(process.host).or_default().push(at);
+        }
+        let busy: Vec<Host> = hosts.iter().filter(|host| members.contains_key(&host.id)).cloned().collect();
+        // the records were checked: a script can be made of each
+        let script = |host: &Host| {
+            let own: Vec<&Process> = members[&host.id].iter().map(|at| &processes[*at]).collect();
+            plan::script(plan, host, &own, busy.len()).unwrap_or_default()
+        };
+        let first = |host: &Host| if args.private_shm { private::script() } else { script(host) };
+        let opened = self.remote.open_all(&busy, first).map_err(Stopped::Hosts)?;
+        let faults: Vec<_> = busy.iter().zip(&opened).filter_map(|(host, result)| Some((host, result.as_ref().err()?))).collect();
+        if !faults.is_empty() {
+            return Err(Stopped::Hosts(remote::report(faults, args.connect.host_key)));
+        }
+        let busy = hosts.iter().filter(|host| members.contains_key(&host.id));
+        let sites = busy.zip(opened.into_iter().flatten()).enumerate().map(|(at, (host, mut running))| {
+            if args.private_shm {
+                running.send(private::line(&script(host)));
+            }
+            Site::new(at, host, members[&host.id].clone(), running, plan.host_timeout, events.clone())
+                .map_err(|error| Stopped::Hosts(Fault::unreachable("dgl-spawn", error.to_string()).report()))
+        });
+        sites.collect()
+    }
 }
 
 /// Goes back to a job that was detached, until it ends or a signal comes.
@@ -101,8 +238,7 @@ pub fn attach(args: &Args, stream: &Stream, hosts: &[Host], name: &str) -> Resul
         processes.extend(one.processes);
         parts.push((one.at, members, one.running));
     }
-    let names: Vec<String> = processes.iter().map(|process| name_of(hosts, process)).collect();
-    let mut show = show(args, stream, &processes, &names)?;
+    let mut show = show(args, stream, hosts, &processes)?;
     let signals = Signals::watch().map_err(own_fault)?;
     let (events, happening) = channel();
     signals.go_to(&events);
@@ -110,15 +246,16 @@ pub fn attach(args: &Args, stream: &Stream, hosts: &[Host], name: &str) -> Resul
     let mut sites = parts.into_iter().enumerate().map(site).collect::<Result<Vec<_>, _>>().map_err(own_fault)?;
     sites.iter().for_each(|site| site.say("start"));
     let plan = plan::Job::followed(name, args.grace, args.host_timeout);
-    let mut life = Life::begin(Rule::Attach, &plan, &processes, &remote, events, &mut show);
+    let mut life = Life::begin(Rule::Attach, &plan, (&processes, 0), &remote, events, &mut show);
     let left = life.run(&mut sites, &happening);
     let outcome = outcome(life, left);
-    let exit = end(hosts, &plan, outcome, begun, show, &happening);
+    let exit = end(hosts, &plan, outcome, begun, show, &signals);
     Ok(if report.0.is_empty() { exit } else { exit.worst(report.exit()) })
 }
 
-fn show(args: &Args, stream: &Stream, processes: &[Process], names: &[String]) -> Result<Show, Report> {
-    let show = Show::new(args.connect.format.human(), args.log_dir.as_deref(), processes, names);
+fn show(args: &Args, stream: &Stream, hosts: &[Host], processes: &[Process]) -> Result<Show, Report> {
+    let names: Vec<String> = processes.iter().map(|process| name_of(hosts, process)).collect();
+    let show = Show::new(args.connect.format.human(), args.log_dir.as_deref(), processes, &names);
     let show = show.map_err(|error| Fault::unreachable("--log-dir", error.to_string()))?;
     show.pass(stream.lines().flat_map(|(line, _)| [line, b"\n"].concat()).collect());
     Ok(show)
@@ -129,7 +266,7 @@ fn own_fault(error: std::io::Error) -> Report {
 }
 
 /// Tells how it ended, to programs and to people.
-fn end(hosts: &[Host], plan: &plan::Job, outcome: Outcome, begun: Instant, show: Show, happening: &Receiver<Event>) -> Exit {
+fn end(hosts: &[Host], plan: &plan::Job, outcome: Outcome, begun: Instant, show: Show, signals: &Signals) -> Exit {
     show.record(&Summary {
         ok: outcome.exit == Exit::Done,
         code: outcome.exit.code(),
@@ -139,43 +276,14 @@ fn end(hosts: &[Host], plan: &plan::Job, outcome: Outcome, begun: Instant, show:
         job: Some(plan.name.clone()),
     });
     explain(hosts, plan, &outcome, begun, &show);
-    show.finish(|| signal_within(happening, Duration::ZERO).is_some());
+    let (events, happening) = channel();
+    signals.go_to(&events);
+    show.finish(|| matches!(happening.try_recv(), Ok(Event::Signal(_))));
     outcome.exit
 }
 
-#[allow(clippy::too_many_arguments)] // all of them are the job
-fn one_try(
-    args: &Args,
-    hosts: &[Host],
-    graph: Option<&Graph>,
-    processes: &[Process],
-    plan: &plan::Job,
-    remote: &Arc<Remote>,
-    events: Sender<Event>,
-    happening: &Receiver<Event>,
-    show: &mut Show,
-) -> Outcome {
-    let connected = connect(args, hosts, processes, plan, remote, &events).and_then(|sites| {
-        preflight::look(&sites, hosts, graph, happening)?;
-        match plan.detach {
-            true => detach::launch(&sites, happening)?,
-            false => sites.iter().for_each(|site| site.say("start")),
-        }
-        Ok(sites)
-    });
-    let mut sites = match connected {
-        Ok(sites) => sites,
-        Err(stopped) => return stopped.outcome(),
-    };
-    show.say(&format!("dgl-spawn: job {}: {} on {}", plan.name, processes_of(processes.len()), term::count(sites.len() as u64, "host")));
-    let rule = if plan.detach { Rule::Detach } else { Rule::Own };
-    let mut life = Life::begin(rule, plan, processes, remote, events, show);
-    let left = life.run(&mut sites, happening);
-    outcome(life, left)
-}
-
 fn outcome(life: Life<'_>, left: Report) -> Outcome {
-    let age = life.age();
+    let (age, unserved) = (life.age(), life.unserved);
     let job = life.end();
     let exit = job.left_by().map_or(job.exit(), Exit::Signal);
     let exit = if left.0.is_empty() { exit } else { exit.worst(left.exit()) };
@@ -186,57 +294,29 @@ fn outcome(life: Life<'_>, left: Report) -> Outcome {
         Cause::Time(_) => "timeout",
     });
     let goes_on = !job.ending() && exit != Exit::Unreachable;
-    Outcome { exit, cause: job.cause().cloned(), word, failure: job.failure(), report: left, started: true, goes_on, age }
+    Outcome { exit, cause: job.cause().cloned(), word, failure: job.failure(), report: left, started: true, goes_on, age, unserved }
 }
 
 impl Stopped {
     fn outcome(self) -> Outcome {
         let (exit, cause, word, report) = match self {
+            Stopped::Servers(outcome) => return *outcome,
             Stopped::Signal(number) => (Exit::Signal(number), Some(Cause::Signal(number)), "signal", Report::default()),
             Stopped::Hosts(report) => (report.exit(), Some(Cause::Host), "host", report),
             Stopped::Preflight(report) => (report.exit(), None, "preflight", report),
         };
-        Outcome { exit, cause, word: Some(word), failure: None, report, started: false, goes_on: false, age: Duration::ZERO }
-    }
-}
-
-fn processes_of(count: usize) -> String {
-    if count == 1 { "1 process".to_owned() } else { format!("{count} processes") }
-}
-
-fn connect<'a>(
-    args: &Args,
-    hosts: &'a [Host],
-    processes: &[Process],
-    plan: &plan::Job,
-    remote: &Remote,
-    events: &Sender<Event>,
-) -> Result<Vec<Site<'a>>, Stopped> {
-    let mut members: std::collections::HashMap<u32, Vec<usize>> = std::collections::HashMap::new();
-    for (at, process) in processes.iter().enumerate() {
-        members.entry(process.host).or_default().push(at);
-    }
-    let busy: Vec<Host> = hosts.iter().filter(|host| members.contains_key(&host.id)).cloned().collect();
-    // the records were checked: a script can be made of each
-    let script = |host: &Host| {
-        let own: Vec<&Process> = members[&host.id].iter().map(|at| &processes[*at]).collect();
-        plan::script(plan, host, &own, busy.len()).unwrap_or_default()
-    };
-    let first = |host: &Host| if args.private_shm { private::script() } else { script(host) };
-    let opened = remote.open_all(&busy, first).map_err(Stopped::Hosts)?;
-    let faults: Vec<_> = busy.iter().zip(&opened).filter_map(|(host, result)| Some((host, result.as_ref().err()?))).collect();
-    if !faults.is_empty() {
-        return Err(Stopped::Hosts(remote::report(faults, args.connect.host_key)));
-    }
-    let busy = hosts.iter().filter(|host| members.contains_key(&host.id));
-    let sites = busy.zip(opened.into_iter().flatten()).enumerate().map(|(at, (host, mut running))| {
-        if args.private_shm {
-            running.send(private::line(&script(host)));
+        Outcome {
+            exit,
+            cause,
+            word: Some(word),
+            failure: None,
+            report,
+            started: false,
+            goes_on: false,
+            age: Duration::ZERO,
+            unserved: false,
         }
-        Site::new(at, host, members[&host.id].clone(), running, plan.host_timeout, events.clone())
-            .map_err(|error| Stopped::Hosts(Fault::unreachable("dgl-spawn", error.to_string()).report()))
-    });
-    sites.collect()
+    }
 }
 
 /// Why it ended, as people want to know it.
@@ -249,6 +329,9 @@ fn explain(hosts: &[Host], plan: &plan::Job, outcome: &Outcome, begun: Instant, 
     if outcome.goes_on {
         let name = &plan.name;
         return say(format!("job {name} goes on; back to it: … | dgl-spawn --attach {name}; to end it: … | dgl-reap --job {name}"));
+    }
+    if outcome.unserved {
+        say("the graph servers that it used have ended: … | dgl-spawn --attach NAME tells why".to_owned());
     }
     match (&outcome.failure, &outcome.cause) {
         (Some(failure), cause) => {
@@ -277,18 +360,6 @@ fn explain(hosts: &[Host], plan: &plan::Job, outcome: &Outcome, begun: Instant, 
     }
 }
 
-/// The first signal that asks for the end, should one come in that time.
-fn signal_within(happening: &Receiver<Event>, time: Duration) -> Option<i32> {
-    let until = Instant::now() + time;
-    loop {
-        match happening.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            Ok(Event::Signal(number)) => return Some(number),
-            Ok(_) => {}
-            Err(_) => return None,
-        }
-    }
-}
-
 /// Where signals are told: the try that is on.
 struct Signals(Arc<Mutex<Option<Sender<Event>>>>);
 
@@ -312,5 +383,19 @@ impl Signals {
 
     fn go_to(&self, events: &Sender<Event>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(events.clone());
+    }
+
+    /// One that comes within this time.
+    fn within(&self, time: Duration) -> Option<i32> {
+        let (events, happening) = channel();
+        self.go_to(&events);
+        let until = Instant::now() + time;
+        loop {
+            match happening.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Event::Signal(number)) => return Some(number),
+                Ok(_) => {}
+                Err(_) => return None,
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::Parser;
-use common::cli::{Connect, duration};
+use common::cli::{Connect, duration, job_name};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -80,13 +80,4 @@ pub struct Args {
 /// A host counts the launcher's silence in whole seconds, and a word takes a while on a busy network.
 fn host_timeout(text: &str) -> Result<Duration, String> {
     duration(text).and_then(|time| if time < Duration::from_secs(2) { Err("2s or more".to_owned()) } else { Ok(time) })
-}
-
-/// A name that stands in messages, file names and the environment as it is.
-fn job_name(text: &str) -> Result<String, String> {
-    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
-    match plain && !text.is_empty() && text.len() <= 64 && !text.starts_with(['-', '.']) {
-        true => Ok(text.to_owned()),
-        false => Err("letters, digits, dots, dashes and underscores, 64 at most".to_owned()),
-    }
 }

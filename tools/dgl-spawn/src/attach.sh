@@ -8,4 +8,6 @@ if [ ! -r "$detached/processes" ]; then
   exit
 fi
 read -r python <"$detached/python"
-exec "$python" -I -c "$follow" "$detached" records
+exec "$python" -I -c 'import os; exec(os.fdopen(3).read())' "$detached" records 3<<EOF
+$follow
+EOF

@@ -4,6 +4,7 @@
 use crate::act::Stopped;
 use crate::job::Limit;
 use crate::plan::{Job, Text};
+use crate::preflight;
 use crate::site::{Event, Site};
 use common::error::{Fault, Report};
 use common::quote;
@@ -75,10 +76,19 @@ fn known(process: &Process) -> Process {
 }
 
 /// Starts the guards: first the one that the others join.
-pub fn launch(sites: &[Site<'_>], happening: &Receiver<Event>) -> Result<(), Stopped> {
+pub fn launch(sites: &[Site<'_>], group: Option<Group>, happening: &Receiver<Event>) -> Result<(), Stopped> {
+    let launched = launch_all(sites, group, happening);
+    if launched.is_err() {
+        sites.iter().for_each(|site| site.say("end"));
+    }
+    launched
+}
+
+fn launch_all(sites: &[Site<'_>], group: Option<Group>, happening: &Receiver<Event>) -> Result<(), Stopped> {
     let Some(first) = sites.first() else { return Ok(()) };
     let leader = first.host.ip;
-    first.say(&format!("detach {leader}"));
+    let order = format!("detach {} {leader}", group.map_or_else(|| "-".to_owned(), |group| format!("{},{}", group.number, group.port)));
+    first.say(&order);
     let until = Instant::now() + GUARD_LIMIT;
     let mut guards = vec![false; sites.len()];
     let mut faults = Report::default();
@@ -98,15 +108,65 @@ pub fn launch(sites: &[Site<'_>], happening: &Receiver<Event>) -> Result<(), Sto
             Some(("guard", port)) => {
                 guards[at] = true;
                 if at == 0 {
-                    sites[1..].iter().for_each(|site| site.say(&format!("detach {leader} {port}")));
+                    sites[1..].iter().for_each(|site| site.say(&format!("{order} {port}")));
                 }
             }
+            Some(("named", name)) => return Err(Stopped::Preflight(preflight::named(sites[at].host, name).report())),
             Some(("fault", why)) => faults.push(Fault::unreachable(sites[at].host.place(), why)),
             _ => {}
         }
     }
-    // the others, if any, end when the guard that they wait for does not come
     faults.check().map_err(Stopped::Hosts)
+}
+
+/// A group of trainers that uses graph servers that stay.
+#[derive(Clone, Copy, Debug)]
+pub struct Group {
+    /// Its number among all that use them.
+    pub number: u32,
+    /// Where torch's rendezvous listens on the first host.
+    pub port: u16,
+}
+
+/// The first host gives numbers and ports out.
+pub fn group(sites: &[Site<'_>], happening: &Receiver<Event>) -> Result<Group, Stopped> {
+    ask(sites, "group", happening, |line| {
+        let (number, port) = line.strip_prefix("group ")?.split_once(' ')?;
+        Some(Group { number: number.parse().ok()?, port: port.parse().ok()? })
+    })
+}
+
+/// Whether the graph servers may be started from here; otherwise another launcher does it just now. It holds as long as the sites do.
+pub fn claim(sites: &[Site<'_>], happening: &Receiver<Event>) -> Result<bool, Stopped> {
+    ask(sites, "claim", happening, |line| match line {
+        "claimed" => Some(true),
+        "servers starting" => Some(false),
+        _ => None,
+    })
+}
+
+/// Asks the first host, before the start.
+fn ask<T>(sites: &[Site<'_>], what: &str, happening: &Receiver<Event>, answer: fn(&str) -> Option<T>) -> Result<T, Stopped> {
+    let until = Instant::now() + GUARD_LIMIT;
+    sites[0].say(what);
+    let fault = |why: String| Err(Stopped::Hosts(Fault::unreachable(sites[0].host.place(), why).report()));
+    loop {
+        match happening.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(Event::Signal(number)) => return Err(Stopped::Signal(number)),
+            Ok(Event::Host(0, Heard::Line(line))) => {
+                let line = String::from_utf8_lossy(&line);
+                if let Some(answer) = answer(&line) {
+                    return Ok(answer);
+                }
+                if let Some(why) = line.strip_prefix("fault ") {
+                    return fault(why.to_owned());
+                }
+            }
+            Ok(Event::Host(0, Heard::Lost(why))) => return fault(why),
+            Ok(_) => {}
+            Err(_) => return fault(format!("no answer to {what} within {} s", GUARD_LIMIT.as_secs())),
+        }
+    }
 }
 
 /// A host of a detached job, with the script that follows it there, and what it told of its processes.

@@ -1,9 +1,11 @@
 # A job that outlives its launcher. Sent with preflight.sh and host.sh where --detach was said. In front of it: `records` (what attach has
 # to know of this host's processes, JSON lines), `guard` and `follow` (Python), `guard_words` (the guard's arguments behind the folder),
-# `address` (this host's) and `log_ID` (a file's name, per process).
+# `address` (this host's), `facts` (a function: what must be known of servers that stay) and `log_ID` (a file's name, per process).
 # A job's folder on a host is ~/.local/state/dgl-tools/JOB/ADDRESS: the address, because hosts may share their homes.
 # shellcheck disable=SC2154
 
+# A program comes on descriptor 3: as a word it would fill the screen of whoever looks at `ps`.
+program='import os; exec(os.fdopen(3).read())'
 detached=${HOME:-/nonexistent}/.local/state/dgl-tools/$job/$address
 
 # check_detach: what a guard needs: a Python, and the folder
@@ -23,14 +25,20 @@ find_python() {
   done
 }
 
-# detach ADDRESS [PORT]: the leader of the guards listens at ADDRESS; without PORT that is this host's
+# detach GROUP,PORT ADDRESS [PORT]: the leader of the guards listens at ADDRESS; without PORT that is this host's
 detach() {
-  (umask 077 && rm -rf -- "$detached" && mkdir -p -- "$detached") || { fault "the job's folder cannot be made: $detached"; return; }
+  new=$detached.new
+  (umask 077 && rm -rf -- "$new" && mkdir -p -- "$new") || { fault "the job's folder cannot be made: $new"; return; }
   [ -n "${python-}" ] || find_python
-  printf '%s' "$records" >"$detached/processes"
-  printf '%s\n' "$token" >"$detached/token"
-  printf '%s\n' "$python" >"$detached/python"
+  printf '%s' "$records" >"$new/processes"
+  printf '%s\n' "$token" >"$new/token"
+  printf '%s\n' "$python" >"$new/python"
+  facts >"$new/facts" 2>/dev/null
   # shellcheck disable=SC2086 # words; s is this script itself, as it came
-  printf '%s\n' "$s" | DGL_TOOLS_TOKEN=guard-$token "$python" -I -c "$guard" "$detached" $guard_words "$@" || return
-  exec "$python" -I -c "$follow" "$detached"
+  printf '%s\n' "$s" | DGL_TOOLS_TOKEN=guard-$token "$python" -I -c "$program" "$detached" $guard_words "$@" 3<<EOF || return
+$guard
+EOF
+  exec "$python" -I -c "$program" "$detached" 3<<EOF
+$follow
+EOF
 }

@@ -2,15 +2,16 @@
 # Reads the host's script (base64, a line), says `guard PORT` or `fault TEXT`, and goes on in a session of its own, out of reach of the
 # connection that brought it. To the script it speaks as dgl-spawn does (see host.sh), and keeps a journal of what it hears.
 #
-# Arguments: KEPT ME HOSTS ROLES GRACE_S LOST_AFTER_S START_LIMIT_S JOB_LIMIT_S ADDRESS [PORT]
-#   KEPT    the folder of this host's part of the job
+# Arguments: KEPT ME HOSTS ROLES GRACE_S LOST_AFTER_S START_LIMIT_S JOB_LIMIT_S GROUP ADDRESS [PORT]
+#   KEPT    the folder of this host's part of the job, made of KEPT.new when no other guard has it; KEPT.lock is locked while one has
+#   GROUP   the number of the trainers' group and the port of their rendezvous, with a comma between, or -
 #   ROLES   a letter a process: S a server that is waited for, s one that is not, t any other
 #   ADDRESS the leader's; with PORT that of the leader to join, without it this is the leader. A limit of 0 is none.
 # Between guards, a line each: `nonce HEX`, `join ME HMAC ROLES`, `joined LEADER`, `alive`, `exited ROLE ID STATUS`, `listening ID`,
 # `lost WHY`, `stop SIGNAL`, `end STACKS CAUSE`, `kill`.
 # A cause, in the journal of each host: done | process HOST ID STATUS | host HOST WHY | signal NUMBER | time job LIMIT |
 # time start LIMIT HOST ID
-import errno, hashlib, hmac, os, selectors, signal, socket, subprocess, sys, time
+import errno, fcntl, hashlib, hmac, os, selectors, shutil, signal, socket, subprocess, sys, time
 
 BOOT = 'IFS= read -r s; eval "$(printf %s "$s" | base64 -d)"'
 # Servers end by themselves when their clients have said goodbye; those that do not get this long before TERM.
@@ -137,7 +138,9 @@ class Guard:
     def of_script(self, line):
         what, _, rest = line.partition(" ")
         if what == "ready":
-            self.say("start")
+            self.say("start " + GROUP.replace(",", " "))
+        elif what == "unserved":
+            self.lost("its graph servers have ended")
         elif what in ("pid", "listening", "exited", "shm", "over"):
             self.note(line)
             words = rest.split(" ")
@@ -308,22 +311,33 @@ def detach():
 KEPT, ME = sys.argv[1:3]
 HOSTS, ROLES = int(sys.argv[3]), sys.argv[4]
 GRACE, LOST_AFTER, START_LIMIT, JOB_LIMIT = [float(word) for word in sys.argv[5:9]]
-LEADER = sys.argv[9]
+GROUP, LEADER = sys.argv[9:11]
 TOKEN = os.environ["DGL_TOOLS_TOKEN"]
 
 
 def main():
     os.closerange(3, 256)  # whatever of the connection's the shell has handed on
     script = sys.stdin.readline().strip()
+    # held as long as this guard lives, by whatever it is called from here on
+    lock = os.open(KEPT + ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print("named", os.path.basename(os.path.dirname(KEPT)))
+        sys.exit(1)
+    except OSError:
+        pass  # a file system without locks
+    shutil.rmtree(KEPT, ignore_errors=True)
+    os.rename(KEPT + ".new", KEPT)
     listener = leader = None
     try:
-        if len(sys.argv) == 10:
+        if len(sys.argv) == 11:
             listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             listener.bind((LEADER, 0))
             listener.listen(1024)
             print("guard", listener.getsockname()[1])
         else:
-            leader = joined(socket.create_connection((LEADER, int(sys.argv[10])), LOST_AFTER))
+            leader = joined(socket.create_connection((LEADER, int(sys.argv[11])), LOST_AFTER))
             print("guard -")
     except OSError as e:
         print("fault the guard of the job on the first host cannot be had:", e.strerror or e)

@@ -1,6 +1,7 @@
 # One host's part of a job. Sent in front of it: common's job.sh, and what this job is: `token`, `job`, `count` (processes, 0..count-1),
-# `ports` ("ID:HEXPORT" of each server), `lost_after` (s), `grace` (s), `checks` (a function), and per process ID
-# `enter_ID` (its folder and environment) and `run_ID` (becomes the process).
+# `ports` ("ID:HEXPORT" of each server), `lost_after` (s), `grace` (s), `checks` (a function), `stays` (not empty: it is graph servers that
+# stay), `served` (a function that sets `servers_guard` where the job uses such servers), and per process ID `enter_ID` (its folder and
+# environment) and `run_ID` (becomes the process).
 #
 # To the launcher, a line each, on stdout:
 #   ready                                     before the start, behind what preflight.sh says
@@ -9,7 +10,9 @@
 #   shm COUNT | over STATUS                   files removed from /dev/shm; the end, not 0 when something could not be ended
 #   o ID TEXT | e ID TEXT                     a line of its stdout, stderr; O, E: a piece of one, the next piece follows
 #   drained ID                                a stream of its output is at its end (two of them a process)
-# From the launcher: start, alive (a heartbeat), end GRACE [ABRT], kill, go WAITS; `detach ADDRESS [PORT]` in place of start: the job is to
+#   unserved                                  the guard of the graph servers that the job uses is gone
+# From the launcher: start [GROUP PORT], alive (a heartbeat), end GRACE [ABRT], kill, go WAITS; `group` and `claim` before the
+# start ask for what is in servers.sh; `detach GROUP,PORT ADDRESS [PORT]` in place of start: the job is to
 # outlive the launcher. Then this script's own text is run once more, by guard.py, which is the launcher to it; `kept` is the folder that
 # the guard gave it, where the output goes; to the launcher follow.py tells what happens there.
 # Everything behind `ready` goes through one pipe, at most 4096 bytes a write, so that no line is ever torn.
@@ -18,8 +21,10 @@
 # shellcheck disable=SC2034 # setsid is used by run_ID
 # shellcheck disable=SC3045 # dash, bash, busybox and mksh all know ulimit -H and -S
 
-# Ports that listen are told within this time; idle it costs a fork a second.
-tick=1
+# While servers load their graph the watch looks so many times a second: one that fails right after that leaves files in /dev/shm that
+# nobody else knows. Then once, which costs a fork a second.
+quick=5
+if ! sleep 0.01 2>/dev/null; then quick=1; fi
 # A piece of a line, with its head: below PIPE_BUF (4096 on Linux), up to which a write to a pipe is whole.
 piece=4000
 
@@ -114,7 +119,7 @@ look_at_shm() {
   set -- /dev/shm/*
   [ "$*" = "$shm_seen" ] || shm_news=2
   shm_seen=$*
-  if [ "$shm_news" -gt 0 ] || [ $((ticks % 10)) -eq 0 ]; then
+  if [ "$shm_news" -gt 0 ] || [ $((looks % (10 * pace))) -eq 0 ]; then
     shm_news=$((shm_news - 1))
     remember_shm
   fi
@@ -136,6 +141,29 @@ listening() {
   ports=$still
 }
 
+# pace N: looks so many times a second from now on
+pace() {
+  pace=$1 pause=1
+  [ "$pace" = 1 ] || pause=0.2
+  [ -z "$ticker" ] || kill -s KILL "$ticker" 2>/dev/null
+  { while DGL_TOOLS_TOKEN=waits-$token sleep "$pause"; do echo tick || break; done; } </dev/null >&6 2>/dev/null 4>&- 5<&- &
+  ticker=$!
+}
+
+# Removes what the job mapped. Trainers map what graph servers that stay have there, and may end a moment after them.
+remove_shm() {
+  removed=$(printf '%s\n' "$shm" | job_shm_remove) tries=0
+  while [ -n "$stays" ] && [ "$tries" -lt 75 ] && [ -n "$(left_of_shm)" ]; do
+    sleep 0.2 2>/dev/null || sleep 1
+    removed=$((removed + $(printf '%s\n' "$shm" | job_shm_remove))) tries=$((tries + 1))
+  done
+  tell "shm $removed"
+}
+left_of_shm() { while read -r number file; do [ ! -f "$file" ] || echo "$number"; done <<EOF
+$shm
+EOF
+}
+
 # The watch: one loop over what happens, in the order in which it happens. It outlives the launcher, whose silence it takes for
 # its end.
 watch() {
@@ -145,16 +173,20 @@ watch() {
   exec 6>/proc/self/fd/0
   { while read -r line; do printf '%s\n' "$line"; done; echo eof; } <&5 >&6 2>/dev/null 4>&- &
   reader=$!
-  { while DGL_TOOLS_TOKEN=waits-$token sleep "$tick"; do echo tick || break; done; } </dev/null >&6 2>/dev/null 4>&- 5<&- &
-  ticker=$!
-  shm='' shm_seen='' shm_news=0 groups='' ending='' ended='' gone='' waiting=0 patience=10 ticks=0 silent=0
+  ticker='' looks=0
+  if [ -n "$ports" ]; then pace "$quick"; else pace 1; fi
+  served_by=${servers_guard-} shm='' shm_seen='' shm_news=0 groups='' ending='' ended='' gone='' waiting=0 patience=10 ticks=0 silent=0
   while read -r what id value; do
     case $what in
       tick)
-        ticks=$((ticks + 1)) silent=$((silent + tick))
         [ -z "$ports" ] || listening
         look_at_shm
+        looks=$((looks + 1))
+        [ "$((looks % pace))" = 0 ] || continue
+        [ -n "$ports" ] || [ "$pace" = 1 ] || pace 1
+        ticks=$((ticks + 1)) silent=$((silent + 1))
         [ "$silent" -lt "$lost_after" ] || alone
+        [ -z "$served_by" ] || [ -d "/proc/$served_by" ] || { served_by=''; tell unserved; }
         # The launcher still reads what loud processes have left; but not for ever.
         [ -z "$ended" ] || { patience=$((patience - 1)); [ "$patience" -gt 0 ] || break; } ;;
       alive) silent=0; tell alive ;;
@@ -175,7 +207,9 @@ watch() {
   kill -s KILL "$reader" "$ticker" 2>/dev/null
   # shellcheck disable=SC2046
   job_signal KILL $(job_pids "waits-$token")
-  tell "shm $(printf '%s\n' "$shm" | job_shm_remove)"
+  remove_shm
+  # they may have ended a moment before those that they served
+  [ -z "${servers_guard-}" ] || ! servers_ended || tell unserved
   tell "over $ended"
   # Nobody takes what is still to be said: those that would wait for it, this script's own shell among them, end now.
   # shellcheck disable=SC2046
@@ -224,7 +258,9 @@ kept=${DGL_TOOLS_KEPT-}
 unset DGL_TOOLS_KEPT
 [ -n "$kept" ] || checks
 echo ready
-while read -r go words && [ "$go" = alive ]; do echo alive; done
+while read -r go words; do
+  case $go in alive) echo alive ;; claim) claim_start ;; group) take_group ;; *) break ;; esac
+done
 # shellcheck disable=SC2086 # its words are words
-case $go in start) ;; detach) detach $words; exit ;; *) exit 0 ;; esac
+case $go in start) group=${words% *} master_port=${words#* }; served ;; detach) detach $words; exit ;; *) exit 0 ;; esac
 { { processes 0 6>&1 >/dev/null; } | watch | teller >&4; } 4>&1 5<&0 | DGL_TOOLS_TOKEN=out-$token cat

@@ -27,6 +27,8 @@ pub struct Life<'a> {
     rule: Rule,
     plan: &'a plan::Job,
     processes: &'a [Process],
+    /// The place of the first of them among all that are shown.
+    first: usize,
     remote: &'a Arc<Remote>,
     events: Sender<Event>,
     show: &'a mut Show,
@@ -37,6 +39,8 @@ pub struct Life<'a> {
     halves: Vec<[Vec<u8>; 2]>,
     /// What could not be ended.
     left: Report,
+    /// The graph servers that it used had ended before it was over.
+    pub unserved: bool,
 }
 
 impl<'a> Life<'a> {
@@ -44,7 +48,7 @@ impl<'a> Life<'a> {
     pub fn begin(
         rule: Rule,
         plan: &'a plan::Job,
-        processes: &'a [Process],
+        (processes, first): (&'a [Process], usize),
         remote: &'a Arc<Remote>,
         events: Sender<Event>,
         show: &'a mut Show,
@@ -54,6 +58,7 @@ impl<'a> Life<'a> {
             rule,
             plan,
             processes,
+            first,
             remote,
             events,
             show,
@@ -61,6 +66,7 @@ impl<'a> Life<'a> {
             started: vec![None; processes.len()],
             halves: vec![Default::default(); processes.len()],
             left: Report::default(),
+            unserved: false,
         }
     }
 
@@ -184,6 +190,8 @@ impl<'a> Life<'a> {
             }
             b"cause" => return self.cause(sites, id, rest),
             b"fault" => self.left.push(Fault::unreachable(site.host.place(), text(line.get(b"fault ".len()..).unwrap_or_default()))),
+            b"unserved" if self.job.ending() => self.unserved = true,
+            b"unserved" => return self.job.lost(site.host.id, "its graph servers have ended".to_owned()),
             b"gone" => self.left.push(
                 Fault::unreachable(site.host.place(), "nobody keeps the job there any more, and nobody knows how it ended there")
                     .fix("was the host started anew, or the guard of the job killed? The host has ended what it had of the job"),
@@ -262,7 +270,7 @@ impl<'a> Life<'a> {
 
     fn output(&mut self, at: usize, stderr: bool, text: Vec<u8>) {
         self.job.output(at, &text);
-        self.show.output(Lines { at, stderr, time_ms: now_ms(), text });
+        self.show.output(Lines { at: self.first + at, stderr, time_ms: now_ms(), text });
     }
 
     /// A relay says that its stream is too loud for it, and waits: `STREAM RELAY WAITS`.

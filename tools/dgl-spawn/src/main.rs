@@ -16,7 +16,7 @@ mod site;
 
 use args::Args;
 use common::cli;
-use common::error::Report;
+use common::error::{Fault, Report};
 use common::exit::Exit;
 use common::jsonl::Stream;
 use common::record::{Host, Process};
@@ -41,9 +41,15 @@ fn main() -> ExitCode {
         if args.dry_run {
             return dry_run(&args.connect, &hosts, &processes);
         }
+        let parts = plan::Parts::of(processes)?;
+        let mut named = args.job.clone();
+        if let Some(name) = parts.servers.clone() {
+            check_servers(&args, &name, parts.others().is_empty())?;
+            named = named.or_else(|| parts.others().is_empty().then_some(name));
+        }
         let token = plan::token()?;
         let job = plan::Job {
-            name: args.job.clone().unwrap_or_else(|| format!("job-{}", &token[..8])),
+            name: named.unwrap_or_else(|| format!("job-{}", &token[..8])),
             token,
             grace: args.grace,
             host_timeout: args.host_timeout,
@@ -51,8 +57,24 @@ fn main() -> ExitCode {
             detach: args.detach,
             limits: args.start_timeout.map(Limit::Start).into_iter().chain(args.timeout.map(Limit::Job)).collect(),
         };
-        act::run(&args, &stream, &hosts, &processes, job)
+        act::run(&args, &stream, &hosts, &parts, job)
     })
+}
+
+/// What does not go together with graph servers that stay.
+fn check_servers(args: &Args, name: &str, alone: bool) -> Result<(), Report> {
+    let fault = match () {
+        () if alone && !args.detach => Fault::usage("--detach", format!("is missing: graph servers {name} are to stay")),
+        () if alone && args.job.as_ref().is_some_and(|job| job != name) => {
+            Fault::usage("--job", format!("graph servers that stay have the name that --server-name of dgl-env gave them: {name}"))
+        }
+        () if !args.connect.host.is_empty() => Fault::usage("--host", format!("graph servers {name} and their trainers need all hosts")),
+        () if args.private_shm => {
+            Fault::usage("--private-shm", format!("the trainers of graph servers {name} read what these keep in /dev/shm"))
+        }
+        () => return Ok(()),
+    };
+    Err(fault.report())
 }
 
 fn dry_run(connect: &cli::Connect, hosts: &[Host], processes: &[Process]) -> Result<Exit, Report> {

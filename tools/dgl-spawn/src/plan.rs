@@ -6,13 +6,14 @@ use crate::preflight;
 use common::cli::Connect;
 use common::error::{Fault, Report};
 use common::quote;
-use common::record::{Command, Host, Process};
+use common::record::{Command, Host, Process, Role};
 use common::remote::{self, JOB_SH};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 const HOST_SH: &str = include_str!("host.sh");
+const SERVERS_SH: &str = include_str!("servers.sh");
 
 /// What makes a job one.
 pub struct Job {
@@ -42,6 +43,42 @@ impl Job {
 /// What marks the processes of a job, or of one try of it.
 pub fn token() -> Result<String, Report> {
     remote::random_token().map_err(|error| Fault::unreachable("/dev/urandom", error.to_string()).report())
+}
+
+/// The processes of a stream: graph servers that stay, which are a job of their own, and all others, which may use them.
+pub struct Parts {
+    /// The name of the servers.
+    pub servers: Option<String>,
+    /// First those that stay.
+    pub all: Vec<Process>,
+    staying: usize,
+}
+
+impl Parts {
+    /// Servers of one name at most.
+    pub fn of(processes: Vec<Process>) -> Result<Parts, Report> {
+        let servers = processes.iter().find_map(|process| process.server_name.clone());
+        if let Some(other) = processes.iter().find(|process| process.server_name != servers) {
+            let problem = format!("has server_name {:?}, and another record {:?}", other.server_name, servers);
+            let fault = Fault::data(format!("process record {}", other.id), problem);
+            return Err(fault.fix("make the stream anew, with one dgl-env").report());
+        }
+        let stays = |process: &Process| servers.is_some() && process.role == Role::Server;
+        let (mut all, others): (Vec<_>, Vec<_>) = processes.into_iter().partition(stays);
+        let staying = all.len();
+        all.extend(others);
+        Ok(Parts { servers, all, staying })
+    }
+
+    /// The servers that are to be there, started if they are not.
+    pub fn staying(&self) -> &[Process] {
+        &self.all[..self.staying]
+    }
+
+    /// The others.
+    pub fn others(&self) -> &[Process] {
+        &self.all[self.staying..]
+    }
 }
 
 /// Checks every process record and that its host is there.
@@ -89,9 +126,17 @@ pub fn script(job: &Job, host: &Host, processes: &[&Process], hosts: usize) -> R
     if job.detach {
         text.line(["check_detach"]);
     }
+    let servers = processes.iter().find(|process| process.server_name.is_some());
+    if let Some(user) = servers.filter(|process| process.role != Role::Server) {
+        text.words([b"check_servers ", &servers_facts(user)]);
+    }
     text.line([":", "\n}"]);
     for (id, process) in processes.iter().enumerate() {
         text.line([&format!("enter_{id}() {{")]);
+        if process.server_name.is_some() && process.role != Role::Server {
+            // what the record says comes after it, and counts
+            text.line(["export DGL_GROUP_ID=\"$group\" MASTER_PORT=\"$master_port\""]);
+        }
         for (name, value) in process.environment()? {
             text.words([b"export ", name.as_bytes(), b"=", &quote::sh(value.as_bytes())]);
         }
@@ -129,6 +174,16 @@ pub fn script(job: &Job, host: &Host, processes: &[&Process], hosts: usize) -> R
         }
         text.line(["}"]);
     }
+    let served = if servers.is_some_and(|process| process.role != Role::Server) { "find_servers" } else { ":" };
+    let stays = if servers.is_some_and(|process| process.role == Role::Server) { "1" } else { "" };
+    text.line(["stays=", stays, "\nserved() { ", served, "; }"]);
+    if let Some((process, name)) = servers.and_then(|process| Some((process, process.server_name.as_deref()?))) {
+        text.words([b"servers=", &quote::sh(name), b" address=", host.ip.to_string().as_bytes()]);
+        text.words([b"facts() { servers_facts ", &servers_facts(process), b"; }"]);
+        text.0.extend_from_slice(SERVERS_SH.as_bytes());
+    } else {
+        text.line(["facts() { :; }"]);
+    }
     text.0.extend_from_slice(JOB_SH.as_bytes());
     text.0.extend_from_slice(preflight::SH.as_bytes());
     if job.detach {
@@ -136,6 +191,14 @@ pub fn script(job: &Job, host: &Host, processes: &[&Process], hosts: usize) -> R
     }
     text.0.extend_from_slice(HOST_SH.as_bytes());
     Ok(text.0)
+}
+
+/// What graph servers that stay and their trainers must have in common, as servers.sh wants it.
+fn servers_facts(process: &Process) -> Vec<u8> {
+    let variable = |name: &str| process.env.get(name).map_or("", String::as_str);
+    let folder = process.cwd.as_deref().unwrap_or(".");
+    let variables = ["DGL_IP_CONFIG", "DGL_CONF_PATH", "DGL_NUM_CLIENT", "DGL_NUM_SERVER", "DGL_NUM_SAMPLER"].map(variable);
+    quote::sh_words([folder].into_iter().chain(variables))
 }
 
 /// The user's shell text; words behind a setup are quoted for it.

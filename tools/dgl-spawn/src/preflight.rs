@@ -177,8 +177,25 @@ fn python_look(host: &Host, process: &Process, words: &[&OsStr], ports: Option<&
     ])
 }
 
+/// The graph servers that stay and that a job uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Servers {
+    /// It uses none, or all of them listen.
+    Ready,
+    /// They were started a moment ago.
+    Starting,
+    /// They are not there; why, in words.
+    Missing(String),
+}
+
+/// One name, one job.
+pub fn named(host: &Host, name: &str) -> Fault {
+    let fix = format!("give this one another --job, or end that one: ipconf-check ip_config.txt | dgl-reap --job {name}");
+    Fault::unreachable(host.place(), format!("a job named {name} runs there")).fix(fix)
+}
+
 /// Lets every host look; all that is wrong anywhere comes in one report.
-pub fn look(sites: &[Site<'_>], hosts: &[Host], graph: Option<&Graph>, happening: &Receiver<Event>) -> Result<(), Stopped> {
+pub fn look(sites: &[Site<'_>], hosts: &[Host], graph: Option<&Graph>, happening: &Receiver<Event>) -> Result<Servers, Stopped> {
     let until = Instant::now() + PREFLIGHT_LIMIT;
     let mut look = Look::new(sites.iter().map(|site| site.host).collect(), hosts, graph);
     while !look.is_over() {
@@ -196,13 +213,13 @@ pub fn look(sites: &[Site<'_>], hosts: &[Host], graph: Option<&Graph>, happening
             }
         }
     }
-    let untried = look.untried();
+    let (untried, servers) = (look.untried(), look.servers());
     look.report().check().map_err(Stopped::Preflight)?;
     if untried {
         let problem = "whether the hosts reach one another was not tried: that needs a command that begins with Python";
         Fault::data("warning", problem).report().print("dgl-spawn");
     }
-    Ok(())
+    Ok(servers)
 }
 
 /// A host as its look goes.
@@ -215,6 +232,8 @@ struct Seen {
     over: bool,
     /// The partition config's checksum.
     config: Option<String>,
+    /// What it knows of the graph servers that the job uses: none, starting, alive, dead CAUSE.
+    servers: Option<String>,
 }
 
 /// What the hosts see, from line to line.
@@ -300,13 +319,15 @@ impl<'a> Look<'a> {
                 self.fault(at, format!("job {first} was left there without a launcher: {more}"), Some(&fix));
             }
             "named" => {
-                let fix = format!("give this one another --job, or end that one: ipconf-check ip_config.txt | dgl-reap --job {rest}");
-                self.fault(at, format!("a job named {rest} runs there"), Some(&fix));
+                let Fault { problem, fix, .. } = named(self.sites[at], rest);
+                self.fault(at, problem, fix.as_deref());
             }
             "shm" => self.shm(at, first, more),
             "listens" => self.seen[at].listens = rest.split(' ').filter_map(|port| port.parse().ok()).collect(),
             "unreached" => self.unreached(at, first, more),
             "reached" => self.seen[at].reached = true,
+            "servers" => self.seen[at].servers = Some(rest.to_owned()),
+            "differs" => self.differs(at, first, more),
             _ => {}
         }
     }
@@ -343,6 +364,50 @@ impl<'a> Look<'a> {
         if let Some(graph) = self.graph.filter(|graph| graph.graph_name.as_bytes() != name) {
             let name = String::from_utf8_lossy(&name).into_owned();
             self.fault(at, format!("the partition config there is of graph {name:?}, not {:?}", graph.graph_name), Some(COPY_ANEW));
+        }
+    }
+
+    /// Graph servers that were started for something else.
+    fn differs(&mut self, at: usize, key: &str, values: &str) {
+        let (theirs, ours) = values.split_once(' ').unwrap_or((values, ""));
+        let problem = match key {
+            "clients" => format!("its graph servers wait for {theirs} trainers and samplers, and this job has {ours}"),
+            "servers" => format!("it has {theirs} of the graph servers, and this job wants {ours} a host"),
+            "samplers" => format!("its graph servers were started for {theirs} samplers a trainer, and this job has {ours}"),
+            "ip_config" => "its ip_config is not the one that its graph servers were started with".to_owned(),
+            _ => "its partition config is not the one that its graph servers have loaded".to_owned(),
+        };
+        let fix = "give dgl-env the same numbers and files, or end the servers with dgl-reap --server-name NAME and start them anew";
+        self.fault(at, problem, Some(fix));
+    }
+
+    /// All hosts must have them, or they are of no use.
+    fn servers(&self) -> Servers {
+        let told: Vec<(usize, &str)> = (0..).zip(&self.seen).filter_map(|(at, seen)| Some((at, seen.servers.as_deref()?))).collect();
+        if let Some((at, cause)) = told.iter().find_map(|(at, said)| Some((*at, said.strip_prefix("dead ")?))) {
+            return Servers::Missing(format!("they have ended: {}", self.end_of_servers(at, cause)));
+        }
+        let found = |word: &str| told.iter().find(|(_, said)| *said == word);
+        match (found("none"), found("starting")) {
+            (Some(_), _) if told.iter().all(|(_, said)| *said == "none") => Servers::Missing("there are none on these hosts".to_owned()),
+            (Some((at, _)), None) => Servers::Missing(format!("{} has none", self.sites[*at].place())),
+            (_, Some(_)) => Servers::Starting,
+            (None, None) => Servers::Ready,
+        }
+    }
+
+    /// A cause as guard.py has written it.
+    fn end_of_servers(&self, at: usize, cause: &str) -> String {
+        let place = |id: &str| self.hosts.iter().find(|host| host.id.to_string() == id).map_or_else(|| format!("host {id}"), Host::place);
+        match cause.split(' ').collect::<Vec<_>>()[..] {
+            ["process", host, _, status] => match crate::job::status_of(status.parse().unwrap_or(1)) {
+                (_, Some(signal)) => format!("{}: one was ended by SIG{signal}", place(host)),
+                (code, None) => format!("{}: one exited with status {}", place(host), code.unwrap_or(1)),
+            },
+            ["host", host, ..] => format!("{} was lost", place(host)),
+            ["signal", ..] | ["done"] => "by order".to_owned(),
+            ["time", ..] => "a time limit was over".to_owned(),
+            _ => format!("{}: nobody keeps them there any more", self.sites[at].place()),
         }
     }
 

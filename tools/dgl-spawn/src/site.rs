@@ -72,6 +72,13 @@ impl<'a> Site<'a> {
     }
 }
 
+impl Drop for Site<'_> {
+    fn drop(&mut self) {
+        let _ = self.orders.send(Vec::new());
+        self.waker.wake();
+    }
+}
+
 /// Talks with one host until its script ends or it is lost.
 fn talk(at: usize, mut running: Running, patience: Duration, orders: &Receiver<Vec<u8>>, waker: &Waker, events: &Sender<Event>) {
     // from the first order on: before that nothing is there that could be lost
@@ -81,12 +88,13 @@ fn talk(at: usize, mut running: Running, patience: Duration, orders: &Receiver<V
     loop {
         loop {
             match orders.try_recv() {
+                // nobody is interested any more: the end of its stdin ends the script
+                Ok(order) if order.is_empty() => return,
                 Ok(order) => {
                     beats = beats.or_else(|| Some((Instant::now(), Instant::now())));
                     running.send(order);
                 }
                 Err(TryRecvError::Empty) => break,
-                // nobody is interested any more: the end of its stdin ends the script
                 Err(TryRecvError::Disconnected) => return,
             }
         }
