@@ -83,11 +83,11 @@ pub struct Args {
     #[arg(long, hide_short_help = true, allow_hyphen_values = true, value_name = "ARG")]
     pub launcher_arg: Vec<OsString>,
 
-    /// Give each trainer's script --local_rank=N, as those of DGL 0.5 to 1.0 expect it
+    /// Give each trainer's script --local_rank=N, as those of DGL to 1.0 want
     #[arg(long, hide_short_help = true)]
     pub local_rank_arg: bool,
 
-    /// Where torch's rendezvous listens on host 0 [default: what is free, else 29500]
+    /// Where torch's rendezvous listens on host 0 [default: one that is free]
     #[arg(long, hide_short_help = true, value_parser = clap::value_parser!(u16).range(1..), value_name = "PORT")]
     pub master_port: Option<u16>,
 
@@ -99,11 +99,11 @@ pub struct Args {
     #[arg(long, hide_short_help = true, requires = "server_name")]
     pub keep_alive: bool,
 
-    /// The name of servers that stay: of these, or of those that the trainers use
+    /// The name of servers that stay: these, or those that the trainers use
     #[arg(long, hide_short_help = true, value_name = "NAME", value_parser = job_name, conflicts_with = "group_id")]
     pub server_name: Option<String>,
 
-    /// Only these processes [default: server and trainer]; worker: a plain process a host
+    /// Only these [default: server and trainer]; worker: a plain process a host
     #[arg(long, hide_short_help = true, value_enum, value_name = "server|trainer|worker", hide_possible_values = true)]
     pub role: Vec<RoleArg>,
 
