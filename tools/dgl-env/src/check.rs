@@ -4,6 +4,7 @@ use crate::args::{Args, Launcher, RoleArg, Trainers};
 use crate::command::UserCommand;
 use crate::environment::UserEnv;
 use common::error::Fault;
+use common::python::{Version, version};
 use common::record::{Graph, Host};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -178,38 +179,9 @@ fn below(fact: &Option<String>, limit: Version) -> bool {
     fact.as_deref().and_then(version).is_some_and(|version| version < limit)
 }
 
-/// Major, minor, patch.
-pub type Version = (u32, u32, u32);
-
-/// `1.0.4`, `0.6.0post1`, `1.13.0+cu117`; not `unknown`.
-fn version(text: &str) -> Option<Version> {
-    let mut numbers = text.split('.').map(|part| {
-        let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
-        part[..digits].parse().ok()
-    });
-    Some((numbers.next()??, numbers.next()??, numbers.next().flatten().unwrap_or(0)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn versions() {
-        let table = [
-            ("1.0.4", Some((1, 0, 4))),
-            ("0.6.0post1", Some((0, 6, 0))),
-            ("1.13.0+cu117", Some((1, 13, 0))),
-            ("2.4", Some((2, 4, 0))),
-            ("2.4.dev3", Some((2, 4, 0))),
-            ("unknown", None),
-            ("", None),
-            ("99999999999.1", None),
-        ];
-        for (text, parsed) in table {
-            assert_eq!(version(text), parsed, "{text}");
-        }
-    }
 
     #[test]
     fn what_dgl_makes_of_unequal_hosts() {
