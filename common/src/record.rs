@@ -131,6 +131,18 @@ pub struct Facts {
     /// Python: its version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub python: Option<String>,
+    /// The interpreter's own path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub python_path: Option<String>,
+    /// The folder of the environment that was asked for, a venv's or conda's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// What conda calls it, where it is conda's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conda_env: Option<String>,
+    /// PATH there, without that environment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
     /// DGL: its version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dgl: Option<String>,

@@ -90,6 +90,14 @@ pub fn hosts(hosts: &[Host], num_servers: u32) -> Vec<Fault> {
         if let Some(iface) = facts.iface.as_deref().filter(|name| !is_iface(name)) {
             fault(format!("iface {iface:?} is not a network card's name"), probe);
         }
+        for (name, value) in [("prefix", &facts.prefix), ("python_path", &facts.python_path)] {
+            if let Some(path) = value.as_deref().filter(|path| !path.starts_with('/') || path.contains('\0')) {
+                fault(format!("{name} {path:?} is not an absolute path"), probe);
+            }
+        }
+        if facts.path.as_deref().is_some_and(|path| path.contains('\0')) {
+            fault("path has a NUL byte in it".to_owned(), probe);
+        }
         if facts.master_port == Some(0) {
             fault("master_port is 0".to_owned(), probe);
         }
@@ -119,6 +127,16 @@ pub fn master_port(host: &Host, port: u16, num_servers: u32) -> Option<Fault> {
     let servers = u32::from(host.port)..u32::from(host.port) + num_servers;
     let problem = format!("the master port {port} is one of its servers' ({} to {})", servers.start, servers.end - 1);
     servers.contains(&u32::from(port)).then(|| Fault::data(host.place(), problem).fix("say --master-port PORT, another one"))
+}
+
+/// The environments that host-probe was told to take have the Python that the command names.
+pub fn interpreter(hosts: &[Host], command: &UserCommand) -> Option<Fault> {
+    let wanted = command.python_version()?;
+    let has_it = |version: &str| wanted.split('.').zip(version.split('.')).all(|(wanted, is)| wanted.is_empty() || wanted == is);
+    let of_host = |host: &'_ Host| Some((host.place(), host.facts.prefix.clone()?, host.facts.python.clone()?));
+    let (place, prefix, version) = hosts.iter().filter_map(of_host).find(|(_, _, version)| !has_it(version))?;
+    let fault = Fault::data("COMMAND", format!("python{wanted} is not what {place} has in {prefix}: that is Python {version}"));
+    Some(fault.fix("say python3, or host-probe --conda or --venv with another environment"))
 }
 
 /// What the installed torch can do.
@@ -182,6 +200,28 @@ fn below(fact: &Option<String>, limit: Version) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_version_in_the_name_of_the_interpreter_counts() {
+        let mut host = Host::default();
+        (host.facts.python, host.facts.prefix) = (Some("3.11.2".into()), Some("/v".into()));
+        let told = |host: &Host, word: &str| {
+            interpreter(&[Host::default(), host.clone()], &UserCommand::Words(vec![word.into(), "t.py".into()]))
+                .map(|fault| fault.to_string())
+        };
+        for word in ["python", "python3", "python3.11", "/usr/bin/python3.9", "run"] {
+            assert_eq!(told(&host, word), None, "{word}");
+        }
+        for word in ["python2", "python3.1", "python3.12"] {
+            let told = told(&host, word).unwrap();
+            assert!(
+                told.starts_with(&format!("COMMAND: {word} is not what host 0 (0.0.0.0) has in /v: that is Python 3.11.2\n")),
+                "{told}"
+            );
+        }
+        host.facts.prefix = None;
+        assert_eq!(told(&host, "python3.12"), None, "PATH finds it or not");
+    }
 
     #[test]
     fn what_dgl_makes_of_unequal_hosts() {

@@ -1,7 +1,7 @@
 //! Asks all hosts at once and writes their records again.
 
 use crate::args::Args;
-use crate::plan::{self, Answer, Wanted};
+use crate::plan::{self, Answer, Python, Wanted};
 use common::error::{Fault, Report};
 use common::exit::Exit;
 use common::jsonl::{Out, Stream};
@@ -19,8 +19,12 @@ const AT_ONCE: usize = 64;
 
 /// Probes the hosts; prints the stream with their facts.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report> {
-    let wanted =
-        Wanted { workspace: args.workspace.as_deref(), num_servers: args.num_servers, python: &args.python, setup: args.setup.as_deref() };
+    let python = match (&args.conda, &args.venv) {
+        (Some(env), _) => Python::Conda(env),
+        (None, Some(folder)) => Python::Venv(folder),
+        (None, None) => Python::Command(&args.python),
+    };
+    let wanted = Wanted { workspace: args.workspace.as_deref(), num_servers: args.num_servers, python, setup: args.setup.as_deref() };
     let remote = Remote::new(&args.connect, Kind::Ssh2)?;
     let opened = remote.open_all(hosts, |host| plan::script(&wanted, host))?;
     let how = args.connect.host_key;
@@ -30,15 +34,15 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         pairs
             .into_par_iter()
             .map(|(host, opened)| match opened {
-                Ok(running) => listen(host, running).and_then(|lines| plan::answer(host, &args.python, &lines)),
+                Ok(running) => listen(host, running).and_then(|lines| plan::answer(host, python, &lines)),
                 Err(fault) => Err(Fault::unreachable("", fault.problem)),
             })
             .collect()
     });
     let mut warnings = Report::default();
-    for (host, outcome) in hosts.iter().zip(&outcomes) {
+    for outcome in &outcomes {
         match outcome {
-            Ok(answer) => answer.warnings.iter().for_each(|text| warnings.push(Fault::data(host.place(), text))),
+            Ok(answer) => warnings.0.extend(answer.warnings.iter().cloned()),
             // one that could not be opened stands in the report already
             Err(fault) if fault.place.is_empty() => {}
             Err(fault) => report.push(fault.clone()),
