@@ -128,7 +128,8 @@ fn what_is_no_environment_is_told() {
         ),
         ("--conda gnn --setup 'echo hello; cd /'", 0, "no dgl in HOME/miniconda3/envs/gnn/bin/python\n"),
         ("--python HOME/v/bin/python", 0, "warning: host 0 (127.0.0.1): no dgl in HOME/v/bin/python\n"),
-        ("--python no-python", 0, "warning: host 0 (127.0.0.1): no-python does not run there\n  fix: name the job's Python"),
+        ("--python no-python", 0, "warning: host 0 (127.0.0.1): no-python does not run there: "),
+        ("--setup 'echo no module dgl; exit 3'", 0, "python3 does not run there: no module dgl\n  fix: name the job's Python"),
     ];
     for (flags, status, told) in table {
         let here = |text: &str| text.replace("HOME", &home.display().to_string());

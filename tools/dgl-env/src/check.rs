@@ -19,19 +19,22 @@ pub fn flags(args: &Args, trainers: bool, command: &UserCommand, env: &UserEnv) 
     let workers = args.role.contains(&RoleArg::Worker);
     let direct = args.launcher == Launcher::Direct;
     if workers && args.role.iter().any(|role| *role != RoleArg::Worker) {
-        faults.push(Fault::usage("--role", "worker does not go together with server and trainer"));
+        faults.push(Fault::usage("--role", "worker does not go together with server and trainer").fix("plan them in two pipelines"));
     }
     if !workers && args.num_trainers.is_none() {
-        faults.push(Fault::usage("--num-trainers", "is missing: servers too must know how many clients will come"));
+        let fault = Fault::usage("--num-trainers", "is missing: servers too must know how many clients will come");
+        faults.push(fault.fix("give the number of trainers a host"));
     }
     if workers && !(env.server.is_empty() && env.trainer.is_empty()) {
         faults.push(Fault::usage("--server-env and --trainer-env", "are not for workers").fix("say --env"));
     }
     if direct && !args.launcher_arg.is_empty() {
-        faults.push(Fault::usage("--launcher-arg", "is for --launcher torchrun and torch-launch"));
+        let fault = Fault::usage("--launcher-arg", "is for --launcher torchrun and torch-launch");
+        faults.push(fault.fix("leave it out, or say which launcher"));
     }
     if !direct && args.local_rank_arg {
-        faults.push(Fault::usage("--local-rank-arg", "is for --launcher direct; torch-launch gives it by itself"));
+        let fault = Fault::usage("--local-rank-arg", "is for --launcher direct; torch-launch gives it by itself");
+        faults.push(fault.fix("leave it out"));
     }
     if let Some((name, _)) = env.trainer.iter().find(|(_, value)| !direct && value.differs_on_a_host()) {
         let fault = Fault::usage("--trainer-env", format!("{name}: torch's launcher gives all trainers of a host one environment"));

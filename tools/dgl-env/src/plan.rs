@@ -120,7 +120,8 @@ impl<'a> Plan<'a> {
         let num_trainers = of_hosts.iter().map(|trainers| trainers.count).sum();
         let num_clients = u64::from(num_trainers) * u64::from(1 + args.num_samplers);
         if num_clients > MAX_CLIENTS {
-            report.push(Fault::data("stdin", format!("{num_clients} trainers and samplers are more than DGL can count ({MAX_CLIENTS})")));
+            let fault = Fault::data("stdin", format!("{num_clients} trainers and samplers are more than DGL can count ({MAX_CLIENTS})"));
+            report.push(fault.fix("take fewer trainers, samplers or hosts"));
         }
         let master_port = args.master_port.or_else(|| hosts.first()?.facts.master_port).unwrap_or(MASTER_PORT);
         if trainers {
@@ -150,7 +151,8 @@ impl<'a> Plan<'a> {
         };
         let processes = plan.num_processes();
         if processes > u64::from(MAX_SET) {
-            report.push(Fault::data("stdin", format!("{processes} processes are more than a stream can hold ({MAX_SET})")));
+            let fault = Fault::data("stdin", format!("{processes} processes are more than a stream can hold ({MAX_SET})"));
+            report.push(fault.fix("take fewer servers, trainers or hosts"));
         }
         report.check()?;
         Ok(plan)

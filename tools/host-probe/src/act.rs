@@ -17,6 +17,8 @@ const PROBE_LIMIT: Duration = Duration::from_secs(60);
 /// Hosts that are listened to at once: each waits, none computes.
 const AT_ONCE: usize = 64;
 
+const ONE_DGL: &str = "the processes of a job need one version: install it, or name the right Python with --conda or --venv";
+
 /// Probes the hosts; prints the stream with their facts.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report> {
     let python = match (&args.conda, &args.venv) {
@@ -49,7 +51,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         }
     }
     let found = hosts.iter().zip(&outcomes).filter_map(|(host, outcome)| Some((host.id, &outcome.as_ref().ok()?.facts)));
-    warnings.0.extend(plan::versions_differ(found).map(|text| Fault::data("warning", text)));
+    warnings.0.extend(plan::versions_differ(found).map(|text| Fault::data("warning", text).fix(ONE_DGL)));
     warnings.print("host-probe");
 
     let mut out = Out::new("host-probe");
@@ -67,19 +69,18 @@ fn listen(host: &Host, mut running: Running) -> Result<Vec<String>, Fault> {
     loop {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Fault::unreachable(host.place(), format!("no answer within {} s", PROBE_LIMIT.as_secs())));
+            let fault = Fault::unreachable(host.place(), format!("no answer within {} s", PROBE_LIMIT.as_secs()));
+            return Err(fault.fix("look whether a file system hangs there, or what --setup waits for"));
         }
         for heard in running.step(None, left) {
             match heard {
                 Heard::Line(line) => lines.push(String::from_utf8_lossy(&line).into_owned()),
                 Heard::Ended(0) => return Ok(lines),
                 Heard::Ended(status) => {
-                    return Err(Fault::unreachable(
-                        host.place(),
-                        format!("its probe ended with status {status}: {}", running.last_words()),
-                    ));
+                    let problem = format!("its probe ended with status {status}: {}", running.last_words());
+                    return Err(Fault::unreachable(host.place(), problem).fix("it needs sed, awk and grep there, of GNU or of busybox"));
                 }
-                Heard::Lost(why) => return Err(Fault::unreachable(host.place(), why)),
+                Heard::Lost(why) => return Err(Fault::unreachable(host.place(), why).fix("look whether the host is up, then try again")),
             }
         }
     }
@@ -92,7 +93,8 @@ fn lines(stream: &Stream, hosts: &[Host], outcomes: &[Result<Answer, Fault>]) ->
         match id.and_then(|id| by_id.get(&id)) {
             Some(outcome) => {
                 let outcome = outcome.as_ref().map(|answer| &answer.facts).map_err(|fault| fault.problem.as_str());
-                let line = plan::rewritten(line, outcome).map_err(|error| Fault::data("stdin: host record", error.to_string()))?;
+                let line = plan::rewritten(line, outcome)
+                    .map_err(|error| Fault::data("stdin: host record", error.to_string()).fix("make the stream anew, with ipconf-check"))?;
                 all.extend(line);
             }
             None => all.extend_from_slice(line),

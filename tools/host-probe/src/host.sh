@@ -86,7 +86,16 @@ env_python() {
   fi
   exec "${SHELL:-/bin/sh}" -c "$python"
 }
-# A setup may talk too: only marked lines count.
-facts=$( (env_python </dev/null) | sed -n 's/^dgl-tools-fact //p')
+# A setup may talk too: only marked lines count, and the last other one tells why there are none.
+said=$( (env_python) 2>&1 </dev/null)
+# as a here-document: mksh has no printf of its own, and the words of a command may not be as long as this can be
+marked() {
+  awk 'sub(/^dgl-tools-fact /, "") { facts = 1; print; next }
+    /[^ \t]/ { last = $0 }
+    END { if (!facts && last != "") print "why", substr(last, 1, 300) }' <<EOF
+$said
+EOF
+}
+facts=$(marked)
 [ -z "$cards" ] || facts=$(printf '%s\n' "$facts" | grep -v '^pycard ')
 printf '%s\n' "$facts" | sed 's/^pycard /card /'

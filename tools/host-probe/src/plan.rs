@@ -74,7 +74,7 @@ pub fn answer(host: &Host, python: Python<'_>, lines: &[String]) -> Result<Answe
         Python::Command(command) => command,
         Python::Conda(_) | Python::Venv(_) => "its Python",
     };
-    let mut no_env = None;
+    let (mut no_env, mut why) = (None, String::new());
     for line in lines {
         let (name, value) = line.split_once(' ').unwrap_or((line, ""));
         let text = || Some(value.to_owned()).filter(|value| !value.is_empty());
@@ -95,6 +95,7 @@ pub fn answer(host: &Host, python: Python<'_>, lines: &[String]) -> Result<Answe
             "conda_env" => facts.conda_env = text(),
             "path" => facts.path = text(),
             "interpreter" => interpreter = value,
+            "why" => why = format!(": {value}"),
             "noenv" => no_env = Some(Fault::unreachable(host.place(), value)),
             "cure" => no_env = no_env.map(|fault| fault.fix(value)),
             "dgl" => facts.dgl = text(),
@@ -118,7 +119,7 @@ pub fn answer(host: &Host, python: Python<'_>, lines: &[String]) -> Result<Answe
     }
     let name_it = "name the job's Python: --conda ENV, --venv DIR or --python CMD, with --setup where it needs one";
     match (&facts.python, &facts.dgl) {
-        (None, _) => warn(format!("{interpreter} does not run there"), name_it),
+        (None, _) => warn(format!("{interpreter} does not run there{why}"), name_it),
         (_, None) => {
             let python = facts.python_path.as_deref().unwrap_or(interpreter);
             warn(format!("no dgl in {python}"), &format!("install dgl there, or {name_it}"));
@@ -208,7 +209,7 @@ mod tests {
         let table: [(&[&str], Python<'_>, &str); 4] = [
             (&["python 3.11.2", "executable /usr/bin/python3"], Python::Command("python3"), "no dgl in /usr/bin/python3"),
             (&["python 3.11.2"], Python::Command("python3"), "no dgl in python3"),
-            (&[], Python::Command("/o/python"), "/o/python does not run there"),
+            (&["why sh: not found"], Python::Command("/o/python"), "/o/python does not run there: sh: not found"),
             (&["prefix /v", "interpreter /v/bin/python3"], Python::Venv("/v"), "/v/bin/python3 does not run there"),
         ];
         for (lines, python, warning) in table {
