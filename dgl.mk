@@ -16,7 +16,8 @@
 #   make logs    the last TAIL lines of each process of the last run
 #
 # Hosts are reached as ssh is configured, or as DGL_TOOLS_CONNECT and its like say; see dgl-tools(7). A word of TRAIN that has
-# a blank or a $ in it needs quotes, as in a shell. IPCONF_FLAGS, PROBE_FLAGS, MAP_FLAGS ... are more flags for each tool.
+# a blank or a $ in it needs quotes, as in a shell. IPCONF_FLAGS, PROBE_FLAGS, MAP_FLAGS ... are more flags for each tool: with
+# PROBE_FLAGS = --conda gnn, or --venv /opt/gnn, TRAIN runs in that environment.
 
 HOSTS ?= ip_config.txt
 NUM_TRAINERS ?= 1

@@ -62,12 +62,12 @@ fn command_lines_of_every_generation() {
 fn what_is_missing_is_named() {
     let folder = scratch("drop-in-usage");
     let table = [
-        ("dgl-copy", "--workspace is missing"),
+        ("dgl-copy", "--workspace: is missing"),
         ("dgl-copy --workspace", "its value is missing"),
-        ("dgl-copy --workspace /w --rel_data_path d --part_config g", "--ip_config is missing"),
-        ("dgl-launch --keep_alive --workspace /w --part_config g --ip_config i --num_trainers 1 t", "--server_name is missing"),
+        ("dgl-copy --workspace /w --rel_data_path d --part_config g", "--ip_config: is missing"),
+        ("dgl-launch --keep_alive --workspace /w --part_config g --ip_config i --num_trainers 1 t", "--server_name: is missing"),
         ("dgl-launch --frobnicate 3", "--frobnicate: no such flag"),
-        ("dgl-launch --workspace /w --part_config g --ip_config i --num_trainers 1", "the command is missing"),
+        ("dgl-launch --workspace /w --part_config g --ip_config i --num_trainers 1", "COMMAND: is missing"),
         ("dgl-launch --workspace /w --part_config g --ip_config i --num_trainers 1 python3 t.py", "a second command"),
     ];
     for (line, problem) in table {

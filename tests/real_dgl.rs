@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
+use std::path::Path;
 use support::{Cluster, ip_config, python_with_dgl, root, scratch, sh};
 
 #[test]
@@ -28,9 +29,14 @@ fn real_dgl_trains_to_its_end() {
         assert_eq!(loaded.status, 0, "{paths}: {}{}", loaded.out, loaded.err);
         assert_eq!(loaded.out.matches("loaded part").count(), 4, "{}", loaded.out);
     }
-    for launcher in ["direct", "torchrun --launcher-arg=--redirects=1 --launcher-arg=--tee=1"] {
+    // by the interpreter's path, and by that of its environment
+    let prefix = Path::new(&python).ancestors().nth(2).unwrap();
+    let kind = if prefix.join("conda-meta").exists() { "conda" } else { "venv" };
+    let environment = format!("--{kind} '{}'", prefix.display());
+    let torchrun = "torchrun --launcher-arg=--redirects=1 --launcher-arg=--tee=1";
+    for (launcher, probed, python) in [("direct", format!("--python '{python}'"), python.as_str()), (torchrun, environment, "python3")] {
         let train = format!(
-            "<pushed.jsonl host-probe --workspace /srv/job --python '{python}' | dgl-env --num-trainers 2 --num-servers 2 --num-samplers 1 \
+            "<pushed.jsonl host-probe --workspace /srv/job {probed} | dgl-env --num-trainers 2 --num-servers 2 --num-samplers 1 \
              --num-omp-threads 1 --launcher {launcher} -- '{python}' dgl/train.py --ip-config ip_config.txt --part-config data/g.json --num-epochs 3 | \
              dgl-spawn --format human --log-dir logs"
         );

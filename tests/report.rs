@@ -6,13 +6,14 @@ use std::path::Path;
 use std::process::Command;
 use support::{partition, scratch, sh};
 
-/// A job of two workers on this machine, of which the second fails with some words; its records in job.jsonl.
-fn failed_job(folder: &Path) {
+/// A job of two trainers on this machine, of which the second fails with some words; its records in job.jsonl. Two jobs of one name do not
+/// run at the same time.
+fn failed_job(folder: &Path, job: &str) {
     partition(folder, 1);
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let script = format!(
         "ipconf-check ip.txt | part-map --part-config out/g.json --workspace '{}' | part-push --connect local 2>/dev/null |
-         dgl-env --num-trainers 2 -- sh -c 'echo \"<b>loss\" 1; sleep 0.5; [ \"$RANK\" != 1 ] || exit 7; sleep 60' | dgl-spawn --connect local --job try >job.jsonl",
+         dgl-env --num-trainers 2 -- sh -c 'echo \"<b>loss\" 1; sleep 0.5; [ \"$RANK\" != 1 ] || exit 7; sleep 60' | dgl-spawn --connect local --job {job} >job.jsonl",
         folder.join("ws").display()
     );
     assert_eq!(sh(folder, &script).status, 7);
@@ -21,7 +22,7 @@ fn failed_job(folder: &Path) {
 #[test]
 fn a_page_that_needs_nothing_beside_it() {
     let folder = scratch("report");
-    failed_job(&folder);
+    failed_job(&folder, "try");
     let page = sh(&folder, "dgl-report job.jsonl");
     assert_eq!(page.status, 0, "{}", page.err);
     for part in ["try: failed", "exit status 7", "trainer 1: exited with status 7", "&lt;b&gt;loss 1", "there already"] {
@@ -44,7 +45,7 @@ fn a_browser_draws_every_process() {
         println!("skipped: no chromium here");
         return;
     }
-    failed_job(&folder);
+    failed_job(&folder, "drawn");
     // what the browser made of the page: the width of each bar, and where the first failure stands
     let script = r"<script>document.title = [...document.querySelectorAll('.row .bar')].map(bar => bar.className + ' ' +
         Math.round(bar.getBoundingClientRect().width)).join(';') + '|' + document.documentElement.scrollWidth</script>";

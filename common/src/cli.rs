@@ -1,6 +1,6 @@
 //! The frame of every tool: parse, call, report, exit; and the options that all tools share that reach hosts.
 
-use crate::error::Report;
+use crate::error::{Fault, Report};
 use crate::exit::Exit;
 use crate::record::Host;
 use crate::term;
@@ -18,6 +18,11 @@ pub fn run<A: Parser + CommandFactory + FromArgMatches>(tool: &str, main: impl F
         Err(error) if error.kind() == ErrorKind::DisplayHelp && std::env::args_os().any(|word| word == "--help") => {
             return help(command::<A>());
         }
+        Err(error) if error.use_stderr() => {
+            let fault = usage(tool, &error);
+            fault.clone().report().print(tool);
+            return fault.exit.into();
+        }
         Err(error) => error.exit(),
     };
     let exit = main(args).unwrap_or_else(|report| {
@@ -25,6 +30,17 @@ pub fn run<A: Parser + CommandFactory + FromArgMatches>(tool: &str, main: impl F
         report.exit()
     });
     exit.into()
+}
+
+/// What clap says of a wrong command line, as all that is wrong is said: in a pipeline nobody knows whose `error: …` it is.
+fn usage(tool: &str, error: &clap::Error) -> Fault {
+    let text = error.render().to_string();
+    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let problem = one_line(text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default());
+    let similar = text.lines().filter_map(|line| line.trim().strip_prefix("tip: ").filter(|tip| tip.contains("similar")));
+    let help = format!("{tool} --help lists the options");
+    let fix: Vec<String> = similar.map(str::to_owned).chain([help]).collect();
+    Fault::usage("command line", problem).fix(fix.join("; "))
 }
 
 /// The tool's command line. Every long option is also taken with underscores (`--num_trainers`), as DGL's scripts spell them.
@@ -147,7 +163,8 @@ impl Connect {
         let mut report = Report::default();
         for id in &self.host {
             if !hosts.iter().any(|host| host.id == *id) {
-                report.push(crate::error::Fault::usage("--host", format!("there is no host {id} in the stream")));
+                let fault = Fault::usage("--host", format!("there is no host {id} in the stream"));
+                report.push(fault.fix("hosts have the numbers of their records, from 0 on in the order of ip_config"));
             }
         }
         report.check()?;

@@ -107,7 +107,8 @@ impl Stream {
             if let (Some(id), Some(of)) = (head.id, head.of) {
                 let set = sets.entry(&head.r#type).or_insert_with(|| Set::new(of));
                 if let Err(problem) = set.add(id, of) {
-                    report.push(Fault::data("stdin", format!("{} records: {problem}", head.r#type)));
+                    let fault = Fault::data("stdin", format!("{} records: {problem}", head.r#type));
+                    report.push(fault.fix("let only one pipeline's records in: make the stream anew, from ipconf-check on"));
                 }
             }
             if report.0.len() >= MAX_FAULTS {
@@ -138,7 +139,8 @@ impl Stream {
                 Ok(record) => records.push((head.id.unwrap_or(0), record)),
                 Err(error) => {
                     let place = format!("stdin: {} record {}", T::TYPE, head.id.map_or(String::new(), |id| id.to_string()));
-                    report.push(Fault::data(place.trim_end(), error.to_string()));
+                    let fault = Fault::data(place.trim_end(), error.to_string());
+                    report.push(fault.fix("correct what was edited, as dgl-tools(7) has it, or make the stream anew"));
                 }
             }
             if report.0.len() >= MAX_FAULTS {
@@ -165,7 +167,9 @@ impl Stream {
         let mut records = self.all()?;
         match records.len() {
             0 | 1 => Ok(records.pop()),
-            several => Err(Fault::data("stdin", format!("{several} {} records, where one is enough", T::TYPE)).report()),
+            several => Err(Fault::data("stdin", format!("{several} {} records, where one is enough", T::TYPE))
+                .fix("make the stream anew, from ipconf-check on")
+                .report()),
         }
     }
 
@@ -186,6 +190,8 @@ impl Stream {
             .map(|line| (line.text.as_slice(), line.head.id.filter(|_| line.head.r#type == "host" && line.head.ok != Some(false))))
     }
 }
+
+const PIPE: &str = "a record is a JSON object with a \"type\"; only records may go into the pipe";
 
 struct Set {
     of: u32,
@@ -228,7 +234,7 @@ fn next_value(input: &mut impl BufRead, number: &mut u64) -> Result<Option<Vec<u
         let before_line = text.len();
         let room = (MAX_LINE + 1 - text.len()) as u64;
         let read = input.take(room).read_until(b'\n', &mut text);
-        if read.map_err(|error| Fault::unreachable("stdin", error.to_string()))? == 0 {
+        if read.map_err(|error| Fault::unreachable("stdin", error.to_string()).fix(PIPE))? == 0 {
             return match text.is_empty() {
                 true => Ok(None),
                 false => Err(cut(*number)),
@@ -236,7 +242,8 @@ fn next_value(input: &mut impl BufRead, number: &mut u64) -> Result<Option<Vec<u
         }
         *number += 1;
         if text.len() > MAX_LINE {
-            return Err(Fault::data(format!("stdin: line {number}"), format!("a record of more than {MAX_LINE} bytes")).report());
+            let fault = Fault::data(format!("stdin: line {number}"), format!("a record of more than {MAX_LINE} bytes"));
+            return Err(fault.fix(PIPE).report());
         }
         if before_line == 0 {
             let whole = text.strip_suffix(b"\n").map(|line| line.strip_suffix(b"\r").unwrap_or(line));
@@ -281,7 +288,7 @@ fn compact(text: &[u8]) -> Vec<u8> {
 
 fn not_a_record(number: u64, error: &serde_json::Error) -> Report {
     let fault = Fault::data(format!("stdin: line {number}"), format!("not a record: {error}"));
-    fault.fix("a record is a JSON object with a \"type\"; only records may go into the pipe").report()
+    fault.fix(PIPE).report()
 }
 
 fn cut(number: u64) -> Report {
@@ -323,7 +330,7 @@ pub fn print<'a>(stream: Option<&Stream>, own: impl IntoIterator<Item = Cow<'a, 
     let came_in = stream.into_iter().flat_map(Stream::lines);
     let result = came_in.map(|(line, _)| out.write_all(line).and_then(|()| out.write_all(b"\n"))).find(Result::is_err).unwrap_or(Ok(()));
     let result = result.and_then(|()| own.into_iter().try_for_each(|line| out.write_all(&line))).and_then(|()| out.flush());
-    quiet(result).map_err(|error| Fault::unreachable("stdout", error.to_string()).report())
+    quiet(result).map_err(|error| Fault::unreachable("stdout", error.to_string()).fix("look at what it is written to").report())
 }
 
 fn quiet(result: io::Result<()>) -> io::Result<()> {

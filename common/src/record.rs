@@ -131,6 +131,18 @@ pub struct Facts {
     /// Python: its version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub python: Option<String>,
+    /// The interpreter's own path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub python_path: Option<String>,
+    /// The folder of the environment that was asked for, a venv's or conda's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// What conda calls it, where it is conda's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conda_env: Option<String>,
+    /// PATH there, without that environment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
     /// DGL: its version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dgl: Option<String>,
@@ -205,13 +217,25 @@ impl FileCopy {
 
     /// The file here, if it was found and not made.
     pub fn source(&self) -> Result<Option<PathBuf>, Fault> {
-        path_of("src", &self.src, &self.src_b64)
+        self.path_of("src", &self.src, &self.src_b64)
+    }
+
+    fn place(&self) -> String {
+        format!("file record {}", self.id)
+    }
+
+    fn path_of(&self, field: &str, text: &Option<String>, encoded: &Option<String>) -> Result<Option<PathBuf>, Fault> {
+        match (text, encoded) {
+            (Some(path), _) => Ok(Some(PathBuf::from(path))),
+            (None, Some(path)) => Ok(Some(PathBuf::from(unbase64(&self.place(), &format!("{field}_b64"), path)?))),
+            (None, None) => Ok(None),
+        }
     }
 
     /// The file there.
     pub fn destination(&self) -> Result<PathBuf, Fault> {
-        let missing = || Fault::data(format!("file record {}", self.id), "has neither dst nor dst_b64");
-        path_of("dst", &self.dst, &self.dst_b64)?.ok_or_else(missing)
+        let missing = || edited(self.place(), "has neither dst nor dst_b64");
+        self.path_of("dst", &self.dst, &self.dst_b64)?.ok_or_else(missing)
     }
 }
 
@@ -364,15 +388,15 @@ impl Process {
 
     /// What it runs.
     pub fn command(&self) -> Result<Command, Fault> {
-        let fault = |problem: &str| Fault::data(format!("process record {}", self.id), problem);
+        let record = || format!("process record {}", self.id);
         match (&self.argv, &self.argv_b64, &self.shell) {
             (Some(words), None, None) if !words.is_empty() => Ok(Command::Words(words.iter().map(OsString::from).collect())),
             (None, Some(words), None) if !words.is_empty() => {
-                let words: Result<Vec<_>, _> = words.iter().map(|word| unbase64("argv_b64", word)).collect();
+                let words: Result<Vec<_>, _> = words.iter().map(|word| unbase64(&record(), "argv_b64", word)).collect();
                 Ok(Command::Words(words?))
             }
             (None, None, Some(text)) => Ok(Command::Shell(text.clone())),
-            _ => Err(fault("needs one of argv, argv_b64 and shell, and not empty")),
+            _ => Err(edited(record(), "needs one of argv, argv_b64 and shell, and not empty")),
         }
     }
 
@@ -401,8 +425,9 @@ impl Process {
 
     /// All of its environment.
     pub fn environment(&self) -> Result<Vec<(&str, OsString)>, Fault> {
+        let record = format!("process record {}", self.id);
         let plain = self.env.iter().map(|(name, value)| Ok((name.as_str(), OsString::from(value))));
-        let encoded = self.env_b64.iter().map(|(name, value)| Ok((name.as_str(), unbase64("env_b64", value)?)));
+        let encoded = self.env_b64.iter().map(|(name, value)| Ok((name.as_str(), unbase64(&record, "env_b64", value)?)));
         plain.chain(encoded).collect()
     }
 }
@@ -599,15 +624,12 @@ pub fn path_fields(path: &Path) -> (Option<String>, Option<String>) {
     }
 }
 
-fn path_of(field: &str, text: &Option<String>, encoded: &Option<String>) -> Result<Option<PathBuf>, Fault> {
-    match (text, encoded) {
-        (Some(path), _) => Ok(Some(PathBuf::from(path))),
-        (None, Some(path)) => Ok(Some(PathBuf::from(unbase64(&format!("{field}_b64"), path)?))),
-        (None, None) => Ok(None),
-    }
+fn unbase64(record: &str, field: &str, text: &str) -> Result<OsString, Fault> {
+    let bytes = BASE64.decode(text).map_err(|error| edited(format!("{record}: {field}"), format!("is not base64: {error}")))?;
+    Ok(OsString::from_vec(bytes))
 }
 
-fn unbase64(field: &str, text: &str) -> Result<OsString, Fault> {
-    let bytes = BASE64.decode(text).map_err(|error| Fault::data(field, format!("is not base64: {error}")))?;
-    Ok(OsString::from_vec(bytes))
+/// A record that no tool writes so.
+fn edited(place: impl Into<String>, problem: impl Into<String>) -> Fault {
+    Fault::data(place, problem).fix("correct what was edited, as dgl-tools(7) has it, or make the stream anew")
 }

@@ -93,10 +93,13 @@ fn kind_of(blob: &[u8]) -> Option<String> {
     String::from_utf8(kind.to_vec()).ok()
 }
 
+const BY_HAND: &str = "write its key into a known_hosts file by hand, with ssh-keyscan";
+
 /// Writes a new host's key into the user's known_hosts, as OpenSSH's accept-new does.
 pub(crate) fn remember(settings: &Settings, blob: &[u8]) -> Result<(), HostFault> {
-    let file = settings.known_hosts.first().ok_or_else(|| HostFault::new("there is no known_hosts file to write its key to"))?;
-    let failed = |error| HostFault::new(format!("{}: {error}", file.display()));
+    let file =
+        settings.known_hosts.first().ok_or_else(|| HostFault::new("there is no known_hosts file to write its key to").fix(BY_HAND))?;
+    let failed = |error| HostFault::new(format!("{}: {error}", file.display())).fix(BY_HAND);
     if let Some(folder) = file.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
     }

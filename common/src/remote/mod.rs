@@ -19,10 +19,13 @@ pub use running::{Heard, Running, Waker, random_token};
 use crate::cli::{Connect, HostKey};
 use crate::error::{Fault, Report};
 use crate::exit::Exit;
+use crate::quote;
 use crate::record::Host;
 use rayon::prelude::*;
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::net::Ipv4Addr;
+use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, Instant};
 
 /// What a host knows of the processes of a job, for scripts that need it.
@@ -152,7 +155,27 @@ impl Remote {
                     std::thread::sleep(pause + Duration::from_millis(u64::from(host.id % 32) * 17));
                     pause = (pause * 2).min(Duration::from_secs(2));
                 }
-                other => return other,
+                other => return other.map_err(|fault| self.cured(host, fault)),
+            }
+        }
+    }
+
+    /// What a way to a host says in its own words has no cure; but each way can be tried by hand.
+    fn cured(&self, host: &Host, fault: HostFault) -> HostFault {
+        const NEEDS: &str = "the host needs a POSIX sh and base64";
+        if fault.fix.is_some() || fault.unknown_key.is_some() {
+            return fault;
+        }
+        match self.kind_for(host) {
+            Kind::Ssh2 | Kind::Ssh { .. } => {
+                let words = settings::ssh_options(&self.connect).into_iter().chain([host.target().into()]);
+                let ssh = String::from_utf8_lossy(&quote::sh_words(words.map(OsString::into_vec))).into_owned();
+                fault.fix(format!("`ssh {ssh}` must work here without a question, and {NEEDS}"))
+            }
+            Kind::Local => fault.fix(NEEDS),
+            Kind::Command(template) => {
+                let command = program::fill(&self.connect, host, &template).unwrap_or(template);
+                fault.fix(format!("try it here: {command} echo hello; {NEEDS}"))
             }
         }
     }
@@ -184,7 +207,7 @@ impl Remote {
 /// A pool for work that waits for hosts more than it computes: its size counts streams, not cores.
 pub fn threads(count: usize) -> Result<rayon::ThreadPool, Report> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(count.max(1)).build();
-    pool.map_err(|error| Fault::unreachable("threads", error.to_string()).report())
+    pool.map_err(|error| Fault::unreachable("threads", error.to_string()).fix("let this user have more processes: ulimit -u").report())
 }
 
 /// The faults of hosts as one report; all unknown keys are in one message with the one command that accepts them.

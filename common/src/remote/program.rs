@@ -56,12 +56,13 @@ pub(crate) fn template(connect: &Connect, host: &Host, template: &str, boot: &st
     start(sh, template.split_whitespace().next().unwrap_or(template))
 }
 
-fn fill(connect: &Connect, host: &Host, template: &str) -> Result<String, HostFault> {
+pub(crate) fn fill(connect: &Connect, host: &Host, template: &str) -> Result<String, HostFault> {
     let name = host.name.clone().unwrap_or_else(|| host.ip.to_string());
     // a value stands in the user's shell text as it is, so it must be a plain word
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-:@".contains(c);
     if !name.chars().all(plain) || name.starts_with('-') {
-        return Err(HostFault::new(format!("the name {name:?} is not one that a command line should hold")));
+        let fault = HostFault::new(format!("the name {name:?} is not one that a command line should hold"));
+        return Err(fault.fix("name the host by letters, digits, dots and dashes"));
     }
     let user = connect.ssh_username.clone().unwrap_or_default();
     let port = connect.ssh_port.unwrap_or(22).to_string();

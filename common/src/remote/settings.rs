@@ -52,7 +52,10 @@ pub(crate) fn settings(connect: &Connect, host: &Host) -> Result<Settings, HostF
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     match ssh.output() {
         Ok(output) if output.status.success() => Ok(parse(&String::from_utf8_lossy(&output.stdout), &home)),
-        Ok(output) => Err(HostFault::new(format!("ssh -G: {}", String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ")))),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+            Err(HostFault::new(format!("ssh -G: {said}")).fix("correct ssh's configuration, or what --ssh-config names"))
+        }
         Err(_) => {
             let user = connect.ssh_username.clone().or_else(|| std::env::var("USER").ok()).unwrap_or_default();
             let ssh = home.join(".ssh");

@@ -4,6 +4,7 @@ use crate::args::{Args, Launcher, RoleArg, Trainers};
 use crate::command::UserCommand;
 use crate::environment::UserEnv;
 use common::error::Fault;
+use common::python::{Version, version};
 use common::record::{Graph, Host};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -18,19 +19,22 @@ pub fn flags(args: &Args, trainers: bool, command: &UserCommand, env: &UserEnv) 
     let workers = args.role.contains(&RoleArg::Worker);
     let direct = args.launcher == Launcher::Direct;
     if workers && args.role.iter().any(|role| *role != RoleArg::Worker) {
-        faults.push(Fault::usage("--role", "worker does not go together with server and trainer"));
+        faults.push(Fault::usage("--role", "worker does not go together with server and trainer").fix("plan them in two pipelines"));
     }
     if !workers && args.num_trainers.is_none() {
-        faults.push(Fault::usage("--num-trainers", "is missing: servers too must know how many clients will come"));
+        let fault = Fault::usage("--num-trainers", "is missing: servers too must know how many clients will come");
+        faults.push(fault.fix("give the number of trainers a host"));
     }
     if workers && !(env.server.is_empty() && env.trainer.is_empty()) {
         faults.push(Fault::usage("--server-env and --trainer-env", "are not for workers").fix("say --env"));
     }
     if direct && !args.launcher_arg.is_empty() {
-        faults.push(Fault::usage("--launcher-arg", "is for --launcher torchrun and torch-launch"));
+        let fault = Fault::usage("--launcher-arg", "is for --launcher torchrun and torch-launch");
+        faults.push(fault.fix("leave it out, or say which launcher"));
     }
     if !direct && args.local_rank_arg {
-        faults.push(Fault::usage("--local-rank-arg", "is for --launcher direct; torch-launch gives it by itself"));
+        let fault = Fault::usage("--local-rank-arg", "is for --launcher direct; torch-launch gives it by itself");
+        faults.push(fault.fix("leave it out"));
     }
     if let Some((name, _)) = env.trainer.iter().find(|(_, value)| !direct && value.differs_on_a_host()) {
         let fault = Fault::usage("--trainer-env", format!("{name}: torch's launcher gives all trainers of a host one environment"));
@@ -89,6 +93,14 @@ pub fn hosts(hosts: &[Host], num_servers: u32) -> Vec<Fault> {
         if let Some(iface) = facts.iface.as_deref().filter(|name| !is_iface(name)) {
             fault(format!("iface {iface:?} is not a network card's name"), probe);
         }
+        for (name, value) in [("prefix", &facts.prefix), ("python_path", &facts.python_path)] {
+            if let Some(path) = value.as_deref().filter(|path| !path.starts_with('/') || path.contains('\0')) {
+                fault(format!("{name} {path:?} is not an absolute path"), probe);
+            }
+        }
+        if facts.path.as_deref().is_some_and(|path| path.contains('\0')) {
+            fault("path has a NUL byte in it".to_owned(), probe);
+        }
         if facts.master_port == Some(0) {
             fault("master_port is 0".to_owned(), probe);
         }
@@ -124,7 +136,7 @@ pub fn master_port(host: &Host, port: u16, num_servers: u32) -> Option<Fault> {
 pub fn servers_that_stay(args: &Args, servers: bool, hosts: &[Host]) -> Option<Fault> {
     let name = args.server_name.as_ref()?;
     if args.role.contains(&RoleArg::Worker) {
-        return Some(Fault::usage("--server-name", "is not for workers"));
+        return Some(Fault::usage("--server-name", "is not for workers").fix("leave it out: graph servers and trainers have one"));
     }
     if servers && !args.keep_alive {
         let fault = Fault::usage("--server-name", format!("graph servers {name} are to be started, and would not stay"));
@@ -137,6 +149,16 @@ pub fn servers_that_stay(args: &Args, servers: bool, hosts: &[Host]) -> Option<F
     let host = hosts.iter().find(|host| host.facts.dgl.as_deref().and_then(version).is_some() && !stays(host))?;
     let problem = format!("DGL {} does not know servers that stay: 0.8 to 1.1 do", host.facts.dgl.as_deref().unwrap_or_default());
     Some(Fault::data(host.place(), problem).fix("leave out --keep-alive and --server-name: servers then start with each job"))
+}
+
+/// The environments that host-probe was told to take have the Python that the command names.
+pub fn interpreter(hosts: &[Host], command: &UserCommand) -> Option<Fault> {
+    let wanted = command.python_version()?;
+    let has_it = |version: &str| wanted.split('.').zip(version.split('.')).all(|(wanted, is)| wanted.is_empty() || wanted == is);
+    let of_host = |host: &'_ Host| Some((host.place(), host.facts.prefix.clone()?, host.facts.python.clone()?));
+    let (place, prefix, version) = hosts.iter().filter_map(of_host).find(|(_, _, version)| !has_it(version))?;
+    let fault = Fault::data("COMMAND", format!("python{wanted} is not what {place} has in {prefix}: that is Python {version}"));
+    Some(fault.fix("say python3, or host-probe --conda or --venv with another environment"))
 }
 
 /// What the installed torch can do.
@@ -197,37 +219,30 @@ fn below(fact: &Option<String>, limit: Version) -> bool {
     fact.as_deref().and_then(version).is_some_and(|version| version < limit)
 }
 
-/// Major, minor, patch.
-pub type Version = (u32, u32, u32);
-
-/// `1.0.4`, `0.6.0post1`, `1.13.0+cu117`; not `unknown`.
-fn version(text: &str) -> Option<Version> {
-    let mut numbers = text.split('.').map(|part| {
-        let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
-        part[..digits].parse().ok()
-    });
-    Some((numbers.next()??, numbers.next()??, numbers.next().flatten().unwrap_or(0)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn versions() {
-        let table = [
-            ("1.0.4", Some((1, 0, 4))),
-            ("0.6.0post1", Some((0, 6, 0))),
-            ("1.13.0+cu117", Some((1, 13, 0))),
-            ("2.4", Some((2, 4, 0))),
-            ("2.4.dev3", Some((2, 4, 0))),
-            ("unknown", None),
-            ("", None),
-            ("99999999999.1", None),
-        ];
-        for (text, parsed) in table {
-            assert_eq!(version(text), parsed, "{text}");
+    fn a_version_in_the_name_of_the_interpreter_counts() {
+        let mut host = Host::default();
+        (host.facts.python, host.facts.prefix) = (Some("3.11.2".into()), Some("/v".into()));
+        let told = |host: &Host, word: &str| {
+            interpreter(&[Host::default(), host.clone()], &UserCommand::Words(vec![word.into(), "t.py".into()]))
+                .map(|fault| fault.to_string())
+        };
+        for word in ["python", "python3", "python3.11", "/usr/bin/python3.9", "run"] {
+            assert_eq!(told(&host, word), None, "{word}");
         }
+        for word in ["python2", "python3.1", "python3.12"] {
+            let told = told(&host, word).unwrap();
+            assert!(
+                told.starts_with(&format!("COMMAND: {word} is not what host 0 (0.0.0.0) has in /v: that is Python 3.11.2\n")),
+                "{told}"
+            );
+        }
+        host.facts.prefix = None;
+        assert_eq!(told(&host, "python3.12"), None, "PATH finds it or not");
     }
 
     #[test]

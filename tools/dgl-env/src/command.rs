@@ -62,6 +62,25 @@ impl UserCommand {
         }
     }
 
+    /// The command with that interpreter, where it begins with one that PATH would look up.
+    pub fn with_interpreter(self, python: &str) -> UserCommand {
+        match self {
+            UserCommand::Words(mut words) if named_python(&words).is_some() => {
+                words[0] = python.into();
+                UserCommand::Words(words)
+            }
+            other => other,
+        }
+    }
+
+    /// The version that the interpreter is called by, where PATH would look it up: `3.11` of `python3.11`, empty for `python`.
+    pub fn python_version(&self) -> Option<&str> {
+        match self {
+            UserCommand::Words(words) => named_python(words),
+            UserCommand::Shell(_) => None,
+        }
+    }
+
     /// Whether it starts torch's launcher itself: then there are more trainers than DGL is told of, and it waits for ever.
     pub fn starts_torch(&self) -> bool {
         let commands = match self {
@@ -106,6 +125,12 @@ impl UserCommand {
             }
         }
     }
+}
+
+/// What follows `python` in the first word; nothing but numbers, and no folder before it.
+fn named_python(words: &[OsString]) -> Option<&str> {
+    let version = words.first()?.to_str()?.strip_prefix("python")?;
+    version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.').then_some(version)
 }
 
 /// The words of torch's launcher for one host, as DGL's launch.py gives them.
@@ -293,6 +318,25 @@ mod tests {
         }
         assert_eq!(shown(words("./train.py -x").with_local_rank(1)), "./train.py -x --local_rank=1");
         assert!(shown(UserCommand::Shell("./t.py >log".into()).with_local_rank(1)).contains("fix: give the command as words"));
+    }
+
+    #[test]
+    fn the_interpreter_of_an_environment() {
+        let table = [
+            (words("python3 t.py"), "/v/bin/python3 t.py"),
+            (words("python -u t.py python3"), "/v/bin/python3 -u t.py python3"),
+            (words("python3.11 t.py"), "/v/bin/python3 t.py"),
+            (words("/usr/bin/python3 t.py"), "/usr/bin/python3 t.py"),
+            (words("./python3 t.py"), "./python3 t.py"),
+            (words("python3-dbg t.py"), "python3-dbg t.py"),
+            (words("numactl -N0 python3 t.py"), "numactl -N0 python3 t.py"),
+            (UserCommand::Shell("python3 t.py".into()), "python3 t.py"),
+        ];
+        for (command, wanted) in table {
+            assert_eq!(shown(Ok(command.with_interpreter("/v/bin/python3"))), wanted);
+        }
+        assert_eq!((words("python3.11 t").python_version(), words("python t").python_version()), (Some("3.11"), Some("")));
+        assert_eq!((words("/bin/python3 t").python_version(), UserCommand::Shell("python3".into()).python_version()), (None, None));
     }
 
     #[test]

@@ -170,7 +170,7 @@ fn variable(option: &str, entry: &[u8], template: bool, lookup: &dyn Fn(&str) ->
     if OURS.contains(&name.as_str()) {
         let problem =
             format!("{name} cannot be set: another value than the plan's makes a job that hangs or takes one process for another");
-        return Err(Fault::usage(option, problem));
+        return Err(Fault::usage(option, problem).fix("leave it out: flags of dgl-env make these variables"));
     }
     let value = match equals {
         Some(at) if template => Template::parse(&entry[at + 1..])

@@ -18,8 +18,9 @@ pub struct Given<'a> {
 impl Given<'_> {
     /// The one that counts, `~/` written out. Where both are there they must mean the same below `folder`.
     pub fn agreed(&self, folder: Option<&str>, hosts: &[Host]) -> Result<Option<String>, Fault> {
-        let usage = |problem: &str| Fault::usage(self.option, problem);
+        let usage = |problem: &str| Fault::usage(self.option, problem).fix("give the path as it is on the hosts, or leave the option out");
         let place = format!("stdin: graph record: {}", self.option.trim_start_matches('-').replace('-', "_"));
+        let wrong = |problem: &str| Fault::data(&place, problem).fix("make the stream anew, with part-map");
         let option_value = match self.option_value.map(|path| path.to_str()) {
             Some(None) => return Err(usage("must be UTF-8")),
             Some(Some("")) => return Err(usage("is empty")),
@@ -27,8 +28,8 @@ impl Given<'_> {
             None => None,
         };
         let record_value = match self.record_value {
-            Some("") => return Err(Fault::data(place, "is empty")),
-            Some(path) if path.contains('\0') => return Err(Fault::data(place, "has a NUL byte in it")),
+            Some("") => return Err(wrong("is empty")),
+            Some(path) if path.contains('\0') => return Err(wrong("has a NUL byte in it")),
             Some(path) => Some(at_home(&place, path, hosts)?),
             None => None,
         };
@@ -62,7 +63,8 @@ fn at_home(place: &str, path: &str, hosts: &[Host]) -> Result<String, Fault> {
         let fix = "write the folder out, from / on";
         match (host.facts.home.as_deref(), home) {
             (Some(own), _) if !own.starts_with('/') || own.contains('\0') => {
-                return Err(Fault::data(host.place(), format!("home {own:?} is not an absolute path")));
+                let fault = Fault::data(host.place(), format!("home {own:?} is not an absolute path"));
+                return Err(fault.fix(format!("run host-probe again, or {fix}")));
             }
             (Some(own), Some(first)) if own == first => {}
             (Some(own), Some(first)) => {

@@ -16,13 +16,16 @@ use crate::paths::Given;
 use crate::script;
 use common::error::{Fault, Report};
 use common::jsonl::MAX_SET;
-use common::record::{Graph, Host, Process, Role};
+use common::record::{Facts, Graph, Host, Process, Role};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Where torch's rendezvous listens when nothing says otherwise; torchrun's own default.
 const MASTER_PORT: u16 = 29500;
+
+/// Where host-probe did not say.
+const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// DGL counts its clients in 32 bits.
 const MAX_CLIENTS: u64 = i32::MAX as u64;
@@ -88,6 +91,7 @@ impl<'a> Plan<'a> {
         report.0.extend(check::flags(args, trainers, &command, &env));
         report.0.extend(check::hosts(&hosts, num_servers));
         report.0.extend(check::servers_that_stay(args, servers, &hosts));
+        report.0.extend(check::interpreter(&hosts, &command));
         report.0.extend(graph.as_ref().and_then(|graph| check::graph(graph, hosts.len())));
 
         let agreed = |report: &mut Report, folder: Option<&str>, option, value: &'a Option<PathBuf>, of_graph: fn(&Graph) -> &str| {
@@ -117,7 +121,8 @@ impl<'a> Plan<'a> {
         let num_trainers = of_hosts.iter().map(|trainers| trainers.count).sum();
         let num_clients = u64::from(num_trainers) * u64::from(1 + args.num_samplers);
         if num_clients > MAX_CLIENTS {
-            report.push(Fault::data("stdin", format!("{num_clients} trainers and samplers are more than DGL can count ({MAX_CLIENTS})")));
+            let fault = Fault::data("stdin", format!("{num_clients} trainers and samplers are more than DGL can count ({MAX_CLIENTS})"));
+            report.push(fault.fix("take fewer trainers, samplers or hosts"));
         }
         let master_port = args.master_port.or_else(|| hosts.first()?.facts.master_port).unwrap_or(MASTER_PORT);
         if trainers {
@@ -147,7 +152,8 @@ impl<'a> Plan<'a> {
         };
         let processes = plan.num_processes();
         if processes > u64::from(MAX_SET) {
-            report.push(Fault::data("stdin", format!("{processes} processes are more than a stream can hold ({MAX_SET})")));
+            let fault = Fault::data("stdin", format!("{processes} processes are more than a stream can hold ({MAX_SET})"));
+            report.push(fault.fix("take fewer servers, trainers or hosts"));
         }
         report.check()?;
         Ok(plan)
@@ -247,7 +253,7 @@ impl<'a> Plan<'a> {
         set(&mut process, "OMP_NUM_THREADS", self.args.num_server_threads);
         self.advice(&mut process, host);
         self.env.add_to(&mut process, &self.env.server, Who { local_rank: s, rank, host: host.id });
-        with_command(process, self.command.clone())
+        with_command(process, host, self.command.clone())
     }
 
     /// A trainer that is a process of ours, with what torch's launcher would give it.
@@ -267,7 +273,7 @@ impl<'a> Plan<'a> {
             true => self.command.with_local_rank(t).ok(),
             false => None,
         };
-        with_command(process, command.unwrap_or_else(|| self.command.clone()))
+        with_command(process, host, command.unwrap_or_else(|| self.command.clone()))
     }
 
     /// Torch's launcher, which starts the trainers of a host.
@@ -282,7 +288,7 @@ impl<'a> Plan<'a> {
         let torch = torch_words(*launcher, of_host.count, self.hosts.len(), host.id, &master, self.master_port, launcher_arg);
         // checked when the plan was made
         let command = self.command.under_torch(&torch).unwrap_or_else(|_| self.command.clone());
-        with_command(process, command)
+        with_command(process, host, command)
     }
 
     fn worker(&self, host: &Host) -> Process {
@@ -292,7 +298,7 @@ impl<'a> Plan<'a> {
         self.master_env(&mut process);
         self.advice(&mut process, host);
         self.env.add_to(&mut process, &[], Who { local_rank: 0, rank: host.id, host: host.id });
-        with_command(process, self.command.clone())
+        with_command(process, host, self.command.clone())
     }
 
     fn process(&self, host: &Host, role: Role, rank: u32) -> Process {
@@ -363,6 +369,17 @@ impl<'a> Plan<'a> {
             // NCCL matches prefixes without the equals sign
             set(process, "NCCL_SOCKET_IFNAME", format!("={iface}"));
         }
+        // as an activation would
+        if let Some(prefix) = &host.facts.prefix {
+            set(process, "PATH", format!("{prefix}/bin:{}", host.facts.path.as_deref().unwrap_or(USUAL_PATH)));
+            match &host.facts.conda_env {
+                Some(name) => {
+                    set(process, "CONDA_PREFIX", prefix);
+                    set(process, "CONDA_DEFAULT_ENV", name);
+                }
+                None => set(process, "VIRTUAL_ENV", prefix),
+            }
+        }
     }
 
     fn direct(&self) -> bool {
@@ -400,7 +417,13 @@ fn of_hosts(trainers: Option<&Trainers>, hosts: &[Host]) -> Result<Vec<OfHost>, 
     Ok(hosts.iter().zip(counts.iter().cycle()).map(of_host).collect())
 }
 
-fn with_command(mut process: Process, command: UserCommand) -> Process {
+/// Of the environment that host-probe found, it is the interpreter that counts, whatever PATH will be.
+fn with_command(mut process: Process, host: &Host, command: UserCommand) -> Process {
+    let Facts { prefix, python_path, .. } = &host.facts;
+    let command = match python_path.as_ref().filter(|_| prefix.is_some()) {
+        Some(python) => command.with_interpreter(python),
+        None => command,
+    };
     match command {
         UserCommand::Words(words) => process.set_words(&words),
         UserCommand::Shell(text) => process.shell = Some(text),
@@ -412,7 +435,7 @@ fn with_command(mut process: Process, command: UserCommand) -> Process {
 mod tests {
     use super::*;
     use clap::Parser;
-    use common::record::{Command, Facts, IpAddr};
+    use common::record::{Command, IpAddr};
 
     fn hosts(count: u32) -> Vec<Host> {
         let host = |id| Host { id, of: count, ip: IpAddr((0x0a00_0001 + id).into()), port: 30050, ..Host::default() };
@@ -504,6 +527,46 @@ mod tests {
         assert_eq!(env(trainer, "MASTER_PORT"), "29507");
         assert_eq!(env(trainer, "PYTHONPATH"), "/lib");
         assert_eq!(env(&all[3], "OMP_NUM_THREADS"), "32", "of this machine where the host's is not known");
+    }
+
+    #[test]
+    fn the_environment_that_host_probe_was_told_to_take() {
+        let mut three = hosts(3);
+        let facts = |prefix: &str, conda_env: Option<&str>| Facts {
+            prefix: Some(prefix.into()),
+            python_path: Some(format!("{prefix}/bin/python3")),
+            conda_env: conda_env.map(str::to_owned),
+            path: Some("/usr/bin:/bin".into()),
+            ..Facts::default()
+        };
+        three[0].facts = facts("/o/envs/gnn", Some("gnn"));
+        three[1].facts = facts("/home/u/v", None);
+        // one that was probed without
+        three[2].facts = Facts { python_path: Some("/usr/bin/python3".into()), ..Facts::default() };
+        let of = |line: &str| plan(&format!("--num-trainers 1 {line}"), three.clone(), Some(graph(3)), Here::default()).unwrap();
+        let names = ["PATH", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "VIRTUAL_ENV"];
+        let all = of("-- python t.py");
+        let seen: Vec<_> = all.iter().map(|process| names.map(|name| env(process, name))).collect();
+        let wanted = [
+            ["/o/envs/gnn/bin:/usr/bin:/bin", "/o/envs/gnn", "gnn", "-"],
+            ["/home/u/v/bin:/usr/bin:/bin", "-", "-", "/home/u/v"],
+            ["-"; 4],
+        ];
+        assert_eq!(seen, [wanted, wanted].concat(), "servers and trainers");
+        let commands: Vec<_> = all[..3].iter().map(words).collect();
+        assert_eq!(commands, ["/o/envs/gnn/bin/python3 t.py", "/home/u/v/bin/python3 t.py", "python t.py"]);
+        let torch = of("--launcher torchrun -- python3 -u t.py");
+        assert!(words(&torch[4]).starts_with("/home/u/v/bin/python3 -u -m torch.distributed.run "), "{}", words(&torch[4]));
+        assert_eq!(words(&torch[1]), "/home/u/v/bin/python3 -u t.py");
+        let local = of("--local-rank-arg -- python3 t.py");
+        assert_eq!(words(&local[4]), "/home/u/v/bin/python3 t.py --local_rank=0");
+        let own = of("--env PATH=/own --env VIRTUAL_ENV= -- python3 t.py");
+        assert_eq!(
+            (env(&own[1], "PATH"), env(&own[1], "VIRTUAL_ENV"), words(&own[1]).as_str()),
+            ("/own", "", "/home/u/v/bin/python3 t.py")
+        );
+        let workers = plan("--role worker -- python3 t.py", three.clone(), None, Here::default()).unwrap();
+        assert_eq!((env(&workers[0], "CONDA_PREFIX"), words(&workers[0]).as_str()), ("/o/envs/gnn", "/o/envs/gnn/bin/python3 t.py"));
     }
 
     #[test]

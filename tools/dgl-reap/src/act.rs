@@ -57,7 +57,8 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     let all_reached = report.0.is_empty();
     for one in reaped.iter().filter(|one| !one.ok) {
         let place = hosts.iter().find(|host| host.id == one.host).map_or_else(String::new, Host::place);
-        report.push(Fault::item(place, format!("job {}: {}", one.job, one.error.as_deref().unwrap_or("some are left"))));
+        let fault = Fault::item(place, format!("job {}: {}", one.job, one.error.as_deref().unwrap_or("some are left")));
+        report.push(fault.fix("--list shows what is left; what KILL does not end waits for a disk or a card: see ps and dmesg there"));
     }
     if found.is_empty() && reaped.is_empty() {
         let of = match (&args.job, &args.server_name) {
@@ -68,7 +69,10 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         let hosts = if all_reached { "any host" } else { "any host that was reached" };
         match &args.signal {
             // who ends a job wants it to be gone; who sends a signal wants somebody to get it
-            Some(_) => report.push(Fault::item("--signal", format!("no such process of {of} on {hosts}"))),
+            Some(_) => {
+                let fault = Fault::item("--signal", format!("no such process of {of} on {hosts}"));
+                report.push(fault.fix("--list shows which there are"));
+            }
             None => eprintln!("dgl-reap: no process of {of} on {hosts}"),
         }
     }
@@ -93,7 +97,8 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
 fn listen(host: &Host, mut running: Running, limit: Duration, signal: Option<&str>) -> (Vec<Said>, Option<Fault>) {
     running.close_stdin();
     let mut said = Vec::new();
-    let fault = |problem: String| Some(Fault::unreachable(host.place(), problem));
+    let fix = "run this again when the host is up; --list shows what is left";
+    let fault = |problem: String| Some(Fault::unreachable(host.place(), problem).fix(fix));
     loop {
         let heard = running.step(None, limit);
         if heard.is_empty() && running.last_heard().elapsed() >= limit {

@@ -21,6 +21,8 @@ const FOLLOW_PY: &str = include_str!("follow.py");
 
 /// A guard is a Python that starts, and a connection; a host that takes longer hangs.
 const GUARD_LIMIT: Duration = Duration::from_secs(60);
+/// What a host keeps of such a job.
+const SEE_FOLDER: &str = "look into ~/.local/state/dgl-tools there: it has a folder a job, with what happened and the logs";
 /// Hosts whose records are read at once: each waits, none computes.
 const AT_ONCE: usize = 256;
 
@@ -112,7 +114,9 @@ fn launch_all(sites: &[Site<'_>], group: Option<Group>, happening: &Receiver<Eve
                 }
             }
             Some(("named", name)) => return Err(Stopped::Preflight(preflight::named(sites[at].host, name).report())),
-            Some(("fault", why)) => faults.push(Fault::unreachable(sites[at].host.place(), why)),
+            Some(("fault", why)) => {
+                faults.push(Fault::unreachable(sites[at].host.place(), why).fix(SEE_FOLDER));
+            }
             _ => {}
         }
     }
@@ -149,7 +153,7 @@ pub fn claim(sites: &[Site<'_>], happening: &Receiver<Event>) -> Result<bool, St
 fn ask<T>(sites: &[Site<'_>], what: &str, happening: &Receiver<Event>, answer: fn(&str) -> Option<T>) -> Result<T, Stopped> {
     let until = Instant::now() + GUARD_LIMIT;
     sites[0].say(what);
-    let fault = |why: String| Err(Stopped::Hosts(Fault::unreachable(sites[0].host.place(), why).report()));
+    let fault = |why: String| Err(Stopped::Hosts(Fault::unreachable(sites[0].host.place(), why).fix(SEE_FOLDER).report()));
     loop {
         match happening.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(Event::Signal(number)) => return Err(Stopped::Signal(number)),
@@ -210,7 +214,7 @@ pub fn find(remote: &Remote, how: common::cli::HostKey, hosts: &[Host], name: &s
 
 /// What follow.py tells first; `None` where there is no such job.
 fn records(host: &Host, mut running: Running) -> Result<Option<(Running, Vec<Process>)>, Fault> {
-    let fault = |problem: String| Fault::unreachable(host.place(), problem);
+    let fault = |problem: String| Fault::unreachable(host.place(), problem).fix(SEE_FOLDER);
     let mut processes = Vec::new();
     loop {
         let heard = running.step(None, GUARD_LIMIT);

@@ -163,7 +163,10 @@ impl<'a> Life<'a> {
             Heard::Lost(why) => {
                 site.over = true;
                 if self.rule == Rule::Attach {
-                    self.left.push(Fault::unreachable(site.host.place(), format!("lost, and perhaps the job goes on there: {why}")));
+                    self.left.push(
+                        Fault::unreachable(site.host.place(), format!("lost, and perhaps the job goes on there: {why}"))
+                            .fix("go back to it later with --attach"),
+                    );
                 } else if self.job.ending() {
                     self.left.push(
                         Fault::unreachable(site.host.place(), format!("lost while the job was ended: {why}"))
@@ -189,7 +192,10 @@ impl<'a> Life<'a> {
                 self.begun = self.begun.min(site.was.unwrap_or(self.begun));
             }
             b"cause" => return self.cause(sites, id, rest),
-            b"fault" => self.left.push(Fault::unreachable(site.host.place(), text(line.get(b"fault ".len()..).unwrap_or_default()))),
+            b"fault" => self.left.push(
+                Fault::unreachable(site.host.place(), text(line.get(b"fault ".len()..).unwrap_or_default()))
+                    .fix("look with dgl-reap --list"),
+            ),
             b"unserved" if self.job.ending() => self.unserved = true,
             b"unserved" => return self.job.lost(site.host.id, "its graph servers have ended".to_owned()),
             b"gone" => self.left.push(

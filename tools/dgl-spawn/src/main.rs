@@ -64,13 +64,19 @@ fn main() -> ExitCode {
 /// What does not go together with graph servers that stay.
 fn check_servers(args: &Args, name: &str, alone: bool) -> Result<(), Report> {
     let fault = match () {
-        () if alone && !args.detach => Fault::usage("--detach", format!("is missing: graph servers {name} are to stay")),
+        () if alone && !args.detach => {
+            Fault::usage("--detach", format!("is missing: graph servers {name} are to stay")).fix("say --detach, or plan trainers too")
+        }
         () if alone && args.job.as_ref().is_some_and(|job| job != name) => {
             Fault::usage("--job", format!("graph servers that stay have the name that --server-name of dgl-env gave them: {name}"))
+                .fix("leave out --job")
         }
-        () if !args.connect.host.is_empty() => Fault::usage("--host", format!("graph servers {name} and their trainers need all hosts")),
+        () if !args.connect.host.is_empty() => {
+            Fault::usage("--host", format!("graph servers {name} and their trainers need all hosts")).fix("leave out --host")
+        }
         () if args.private_shm => {
             Fault::usage("--private-shm", format!("the trainers of graph servers {name} read what these keep in /dev/shm"))
+                .fix("leave out --private-shm")
         }
         () => return Ok(()),
     };

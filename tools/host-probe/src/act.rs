@@ -1,7 +1,7 @@
 //! Asks all hosts at once and writes their records again.
 
 use crate::args::Args;
-use crate::plan::{self, Answer, Wanted};
+use crate::plan::{self, Answer, Python, Wanted};
 use common::error::{Fault, Report};
 use common::exit::Exit;
 use common::jsonl::{Out, Stream};
@@ -17,10 +17,16 @@ const PROBE_LIMIT: Duration = Duration::from_secs(60);
 /// Hosts that are listened to at once: each waits, none computes.
 const AT_ONCE: usize = 64;
 
+const ONE_DGL: &str = "the processes of a job need one version: install it, or name the right Python with --conda or --venv";
+
 /// Probes the hosts; prints the stream with their facts.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report> {
-    let wanted =
-        Wanted { workspace: args.workspace.as_deref(), num_servers: args.num_servers, python: &args.python, setup: args.setup.as_deref() };
+    let python = match (&args.conda, &args.venv) {
+        (Some(env), _) => Python::Conda(env),
+        (None, Some(folder)) => Python::Venv(folder),
+        (None, None) => Python::Command(&args.python),
+    };
+    let wanted = Wanted { workspace: args.workspace.as_deref(), num_servers: args.num_servers, python, setup: args.setup.as_deref() };
     let remote = Remote::new(&args.connect, Kind::Ssh2)?;
     let opened = remote.open_all(hosts, |host| plan::script(&wanted, host))?;
     let how = args.connect.host_key;
@@ -30,22 +36,22 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         pairs
             .into_par_iter()
             .map(|(host, opened)| match opened {
-                Ok(running) => listen(host, running).and_then(|lines| plan::answer(host, &args.python, &lines)),
+                Ok(running) => listen(host, running).and_then(|lines| plan::answer(host, python, &lines)),
                 Err(fault) => Err(Fault::unreachable("", fault.problem)),
             })
             .collect()
     });
     let mut warnings = Report::default();
-    for (host, outcome) in hosts.iter().zip(&outcomes) {
+    for outcome in &outcomes {
         match outcome {
-            Ok(answer) => answer.warnings.iter().for_each(|text| warnings.push(Fault::data(host.place(), text))),
+            Ok(answer) => warnings.0.extend(answer.warnings.iter().cloned()),
             // one that could not be opened stands in the report already
             Err(fault) if fault.place.is_empty() => {}
             Err(fault) => report.push(fault.clone()),
         }
     }
     let found = hosts.iter().zip(&outcomes).filter_map(|(host, outcome)| Some((host.id, &outcome.as_ref().ok()?.facts)));
-    warnings.0.extend(plan::versions_differ(found).map(|text| Fault::data("warning", text)));
+    warnings.0.extend(plan::versions_differ(found).map(|text| Fault::data("warning", text).fix(ONE_DGL)));
     warnings.print("host-probe");
 
     let mut out = Out::new("host-probe");
@@ -63,19 +69,18 @@ fn listen(host: &Host, mut running: Running) -> Result<Vec<String>, Fault> {
     loop {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Fault::unreachable(host.place(), format!("no answer within {} s", PROBE_LIMIT.as_secs())));
+            let fault = Fault::unreachable(host.place(), format!("no answer within {} s", PROBE_LIMIT.as_secs()));
+            return Err(fault.fix("look whether a file system hangs there, or what --setup waits for"));
         }
         for heard in running.step(None, left) {
             match heard {
                 Heard::Line(line) => lines.push(String::from_utf8_lossy(&line).into_owned()),
                 Heard::Ended(0) => return Ok(lines),
                 Heard::Ended(status) => {
-                    return Err(Fault::unreachable(
-                        host.place(),
-                        format!("its probe ended with status {status}: {}", running.last_words()),
-                    ));
+                    let problem = format!("its probe ended with status {status}: {}", running.last_words());
+                    return Err(Fault::unreachable(host.place(), problem).fix("it needs sed, awk and grep there, of GNU or of busybox"));
                 }
-                Heard::Lost(why) => return Err(Fault::unreachable(host.place(), why)),
+                Heard::Lost(why) => return Err(Fault::unreachable(host.place(), why).fix("look whether the host is up, then try again")),
             }
         }
     }
@@ -88,7 +93,8 @@ fn lines(stream: &Stream, hosts: &[Host], outcomes: &[Result<Answer, Fault>]) ->
         match id.and_then(|id| by_id.get(&id)) {
             Some(outcome) => {
                 let outcome = outcome.as_ref().map(|answer| &answer.facts).map_err(|fault| fault.problem.as_str());
-                let line = plan::rewritten(line, outcome).map_err(|error| Fault::data("stdin: host record", error.to_string()))?;
+                let line = plan::rewritten(line, outcome)
+                    .map_err(|error| Fault::data("stdin: host record", error.to_string()).fix("make the stream anew, with ipconf-check"))?;
                 all.extend(line);
             }
             None => all.extend_from_slice(line),

@@ -12,9 +12,9 @@ use common::cli::Connect;
     version,
     after_long_help = "Examples:
   ipconf-check ip_config.txt | host-probe | dgl-env …
-  ipconf-check ip_config.txt | host-probe --python /opt/venv/bin/python3
-  ipconf-check ip_config.txt | host-probe --format human \\
-    --setup '. /opt/conda/etc/profile.d/conda.sh; conda activate gnn'"
+  ipconf-check ip_config.txt | host-probe --conda gnn | dgl-env … -- python3 train.py
+  ipconf-check ip_config.txt | host-probe --venv '~/gnn' --format human
+  ipconf-check ip_config.txt | host-probe --setup '. /etc/profile; module load dgl'"
 )]
 pub struct Args {
     /// The folder of the job on every host: how much room there is, on what kind of file system
@@ -25,9 +25,17 @@ pub struct Args {
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub num_servers: u16,
 
-    /// The interpreter of the job
+    /// The interpreter to look at
     #[arg(long, default_value = "python3", value_name = "CMD")]
     pub python: String,
+
+    /// The conda environment of the job, by name or folder; dgl-env starts its Python
+    #[arg(long, value_name = "ENV", value_parser = conda, conflicts_with_all = ["python", "venv"])]
+    pub conda: Option<String>,
+
+    /// The venv of the job: a folder on every host, / or ~/ first; dgl-env starts its Python
+    #[arg(long, value_name = "DIR", value_parser = folder, conflicts_with = "python")]
+    pub venv: Option<String>,
 
     /// Shell text that comes before the interpreter, run by the user's $SHELL
     #[arg(long, value_name = "SHELL")]
@@ -37,3 +45,24 @@ pub struct Args {
     #[command(flatten)]
     pub connect: Connect,
 }
+
+fn conda(text: &str) -> Result<String, String> {
+    match text {
+        "" | "." | ".." => Err("is no name of an environment".to_owned()),
+        path if path.contains('/') || path == "~" => folder(path),
+        name if name.contains(|c: char| c.is_control() || c == ':') => Err(NO_SUCH_PATH.to_owned()),
+        name => Ok(name.to_owned()),
+    }
+}
+
+fn folder(text: &str) -> Result<String, String> {
+    let path = text.trim_end_matches('/');
+    match path {
+        "" => Err("is no folder".to_owned()),
+        path if path.contains(|c: char| c.is_control() || c == ':') => Err(NO_SUCH_PATH.to_owned()),
+        path if path.starts_with('/') || path == "~" || path.starts_with("~/") => Ok(path.to_owned()),
+        _ => Err("is the same folder on every host: begin it with / or ~/, the home there".to_owned()),
+    }
+}
+
+const NO_SUCH_PATH: &str = "PATH cannot have a folder of this name";

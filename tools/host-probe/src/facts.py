@@ -19,6 +19,8 @@ def version(name):
         pass
     return "unknown"
 say("python", platform.python_version())
+if sys.executable:
+    say("executable", sys.executable)
 for name in ("dgl", "torch"):
     try:
         found = version(name)

@@ -1,5 +1,6 @@
 # What a host is and has, a line `NAME VALUE` each; what cannot be had is left out. Sent in front of it: `first` and `last` (ports of its
-# graph servers), `workspace` (may be empty), `python` (shell text that runs facts.py).
+# graph servers), `workspace` (may be empty), `python` (shell text that runs facts.py), and
+# env.sh.
 # shellcheck disable=SC2154
 
 say() { [ -z "$2" ] || printf '%s %s\n' "$1" "$2"; }
@@ -66,7 +67,35 @@ say gpus "$gpus"
 say nofile "$(ulimit -H -n 2>/dev/null)"
 say master_port "$(master_port)"
 say home "$HOME"
-# A setup may talk too: only marked lines count.
-facts=$("${SHELL:-/bin/sh}" -c "$python" </dev/null | sed -n 's/^dgl-tools-fact //p')
+conda_env=
+find_env
+if [ -n "$prefix" ]; then
+  say prefix "$prefix"
+  say interpreter "$interpreter"
+  [ -z "$conda" ] || conda_env=$(conda_name)
+  say conda_env "$conda_env"
+  say path "$PATH"
+fi
+# as dgl-env sets it for the processes of the job
+env_python() {
+  if [ -n "$prefix" ]; then
+    export PATH="$prefix/bin:$PATH" DGL_TOOLS_PYTHON="$interpreter"
+    if [ -n "$conda" ]; then export CONDA_PREFIX="$prefix" CONDA_DEFAULT_ENV="$conda_env"; else export VIRTUAL_ENV="$prefix"; fi
+  elif [ -n "$venv$conda" ]; then
+    return # which was said
+  fi
+  exec "${SHELL:-/bin/sh}" -c "$python"
+}
+# A setup may talk too: only marked lines count, and the last other one tells why there are none.
+said=$( (env_python) 2>&1 </dev/null)
+# as a here-document: mksh has no printf of its own, and the words of a command may not be as long as this can be
+marked() {
+  awk 'sub(/^dgl-tools-fact /, "") { facts = 1; print; next }
+    /[^ \t]/ { last = $0 }
+    END { if (!facts && last != "") print "why", substr(last, 1, 300) }' <<EOF
+$said
+EOF
+}
+facts=$(marked)
 [ -z "$cards" ] || facts=$(printf '%s\n' "$facts" | grep -v '^pycard ')
 printf '%s\n' "$facts" | sed 's/^pycard /card /'

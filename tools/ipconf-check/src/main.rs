@@ -47,10 +47,12 @@ fn read(file: Option<&Path>) -> Result<(String, Vec<u8>), Report> {
     let limit = text::MAX_BYTES + 1;
     let read = match named {
         Some(file) => std::fs::File::open(file).and_then(|file| file.take(limit).read_to_end(&mut text)),
-        None if io::stdin().is_terminal() => return Err(Fault::usage("FILE", "name an ip_config file, or pipe one in").report()),
+        None if io::stdin().is_terminal() => {
+            return Err(Fault::usage("FILE", "is missing").fix("name an ip_config file, or pipe one in").report());
+        }
         None => io::stdin().lock().take(limit).read_to_end(&mut text),
     };
-    read.map_err(|error| Fault::unreachable(&place, error.to_string()).report())?;
+    read.map_err(|error| Fault::unreachable(&place, error.to_string()).fix("name a file with a line a host").report())?;
     Ok((place, text))
 }
 

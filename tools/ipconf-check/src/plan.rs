@@ -34,7 +34,8 @@ pub fn plan(lines: &[Line], names: &HashMap<&str, Resolved>, options: &Options<'
             .fix("write a line a host: its IPv4 address, then its port if it is not 30050")
             .report());
     }
-    let of = u32::try_from(lines.len()).map_err(|_| Fault::data(place, "more lines than there are IPv4 addresses").report())?;
+    // far below, as lines() sees to
+    let of = u32::try_from(lines.len()).unwrap_or(u32::MAX);
     let mut report = Report::default();
     let mut hosts = Vec::new();
     for (id, line) in (0..of).zip(lines) {
@@ -105,7 +106,7 @@ fn address(place: &str, word: &str, names: &HashMap<&str, Resolved>, resolve: bo
         Some(Err(error)) => {
             Err(Fault::unreachable(place, format!("{word}: {error}")).fix("correct the name, or write the host's IPv4 address"))
         }
-        None => Err(Fault::unreachable(place, format!("{word} was not looked up"))),
+        None => Err(Fault::unreachable(place, format!("{word} was not looked up")).fix("write the host's IPv4 address")),
     }
 }
 

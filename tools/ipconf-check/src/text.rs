@@ -20,11 +20,13 @@ pub struct Line {
     pub words: Vec<String>,
 }
 
+const A_LINE_A_HOST: &str = "save the file as plain text, a line a host";
+
 /// The lines that mean something. White space is what Python takes for it, as DGL splits with `str.split`: blanks, tabs, and the
 /// no-break space of a web page too. Line ends of Unix, Windows and old Macs, a byte order mark, blank lines and comments are all right.
 pub fn lines(place: &str, text: &[u8]) -> Result<Vec<Line>, Report> {
     if text.len() as u64 > MAX_BYTES {
-        return Err(Fault::data(place, format!("more than {MAX_BYTES} bytes: this is no list of hosts")).report());
+        return Err(Fault::data(place, format!("more than {MAX_BYTES} bytes: this is no list of hosts")).fix(A_LINE_A_HOST).report());
     }
     if text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff") || text.contains(&0) {
         let fault = Fault::data(place, "is UTF-16 or no text at all, which DGL cannot read");
@@ -39,15 +41,15 @@ pub fn lines(place: &str, text: &[u8]) -> Result<Vec<Line>, Report> {
     let mut reader =
         csv::ReaderBuilder::new().delimiter(b' ').has_headers(false).flexible(true).quoting(false).from_reader(spaced.as_bytes());
     for row in reader.records() {
-        let row = row.map_err(|error| Fault::data(place, error.to_string()))?;
+        let row = row.map_err(|error| Fault::data(place, error.to_string()).fix(A_LINE_A_HOST))?;
         let number = row.position().map_or(0, csv::Position::line);
         match words(&row) {
             Ok(words) if words.is_empty() => {}
             Ok(words) => lines.push(Line { number, words }),
-            Err(problem) => report.push(Fault::data(at(place, number), problem).fix("save the file as plain text, a line a host")),
+            Err(problem) => report.push(Fault::data(at(place, number), problem).fix(A_LINE_A_HOST)),
         }
         if lines.len() > MAX_LINES {
-            report.push(Fault::data(place, format!("more than {MAX_LINES} hosts")));
+            report.push(Fault::data(place, format!("more than {MAX_LINES} hosts")).fix(A_LINE_A_HOST));
         }
         if report.0.len() >= MAX_FAULTS || lines.len() > MAX_LINES {
             break;

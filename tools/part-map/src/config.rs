@@ -87,7 +87,8 @@ impl PartConfig {
             return Err(not_one(format!("num_parts is {num_parts}")).report());
         }
         if graph_name.is_empty() || graph_name.contains(['/', '\0']) {
-            return Err(Fault::data(place, format!("graph_name {graph_name:?} cannot be a file's name")).report());
+            let fault = Fault::data(place, format!("graph_name {graph_name:?} cannot be a file's name"));
+            return Err(fault.fix("partition the graph under another name").report());
         }
         let (parts, problems) = parts(&fields, num_parts);
         let mut report = Report(problems.into_iter().map(|problem| Fault::data(place, problem).fix(AGAIN)).collect());
@@ -115,7 +116,7 @@ impl PartConfig {
 
     /// The config with other paths.
     pub fn rewritten(&self, changes: &Changes) -> Result<String, Fault> {
-        let failed = |error: serde_json::Error| Fault::data(&self.place, error.to_string());
+        let failed = |error: serde_json::Error| Fault::data(&self.place, error.to_string()).fix(AGAIN);
         let raw = |path: &String| serde_json::value::to_raw_value(path).map_err(failed);
         let mut fields: IndexMap<&str, Box<RawValue>> = self.fields.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
         for (key, path) in &changes.maps {

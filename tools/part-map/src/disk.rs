@@ -36,7 +36,7 @@ pub fn find(wanted: impl Iterator<Item = Wanted>) -> Result<Vec<Item>, Report> {
 /// A file as it is, if it can be read and begins as it should.
 pub fn look(path: &Path, format: Format) -> Result<Here, Fault> {
     let place = || path.display().to_string();
-    let failed = |error: std::io::Error| Fault::unreachable(place(), error.to_string());
+    let failed = |error: std::io::Error| Fault::unreachable(place(), error.to_string()).fix("make it readable, or leave it out");
     let mut file = File::open(path).map_err(failed)?;
     let meta = file.metadata().map_err(failed)?;
     if format != Format::Any {

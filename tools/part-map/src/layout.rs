@@ -38,7 +38,8 @@ impl Layout {
         if let Some(name) = &config_name {
             let plain = name.to_str().is_some() && name.components().count() == 1 && name.file_name().is_some();
             if !plain && !name.is_absolute() {
-                report.push(Fault::usage("--config-name", "is a file's name, or its absolute path"));
+                let fault = Fault::usage("--config-name", "is a file's name, or its absolute path");
+                report.push(fault.fix("give a name without a folder; --rel-data-path says the folder"));
             } else if args.paths == Paths::Workspace && name.is_absolute() && name.parent() != Some(&workspace) {
                 report.push(
                     Fault::usage("--config-name", "is not in the workspace, where --paths workspace puts it").fix("take --paths absolute"),

@@ -228,6 +228,8 @@ fn candidates(config: &PartConfig, path: &str) -> Vec<PathBuf> {
     found
 }
 
+const NAME_IT_BELOW: &str = "correct the path; it is relative to the folder of the config, or absolute on its host";
+
 /// The parts that their hosts have already: they lie there as they lie beside their config, in the folder of the partitions.
 pub fn on_their_hosts(config: &PartConfig, layout: &Layout, dropped: Option<&str>) -> Result<Vec<Item>, Report> {
     let mut report = Report::default();
@@ -238,7 +240,7 @@ pub fn on_their_hosts(config: &PartConfig, layout: &Layout, dropped: Option<&str
             let key = Key { part: Some(k), name: name.clone() };
             match place.path(Path::new(&config::text(path).unwrap_or_default())) {
                 Ok(dst) => items.push(Item { host: Some(k), kind: "partition", dst, key: Some(key), source: Source::There }),
-                Err(fault) => report.push(Fault::data(format!("{}: {key}", config.place), fault.problem)),
+                Err(fault) => report.push(Fault::data(format!("{}: {key}", config.place), fault.problem).fix(NAME_IT_BELOW)),
             }
         }
     }
@@ -300,7 +302,8 @@ pub fn plan(
         }
     }
     files.extend(items.into_iter().filter_map(record));
-    let of = u32::try_from(files.len()).map_err(|_| Fault::data("files", "more than a stream can number"))?;
+    let of = u32::try_from(files.len())
+        .map_err(|_| Fault::data("files", "more than a stream can number").fix("leave some out with --exclude"))?;
     for (id, file) in (0..of).zip(&mut files) {
         (file.id, file.of) = (id, of);
     }
@@ -336,7 +339,8 @@ fn rewrite(
     items: &[Item],
 ) -> Result<Option<String>, Report> {
     let mut changes = Changes { maps: IndexMap::new(), parts: vec![IndexMap::new(); config.parts.len()], dropped };
-    let text = |path: PathBuf| path.to_str().map(str::to_owned).ok_or_else(|| Fault::data(path.display().to_string(), "must be UTF-8"));
+    let other = |path: &Path| Fault::data(path.display().to_string(), "must be UTF-8").fix("rename it: the config is JSON");
+    let text = |path: PathBuf| path.to_str().map(str::to_owned).ok_or_else(|| other(&path));
     for (item, key) in items.iter().filter_map(|item| Some((item, item.key.as_ref()?))) {
         let (paths, path) = match key.part {
             Some(k) => (&mut changes.parts[k as usize], layout.part_path(part_config, &item.dst)),

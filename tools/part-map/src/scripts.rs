@@ -41,17 +41,19 @@ impl Choice {
     }
 }
 
+const QUOTE: &str = "it is a pattern: [*] stands for a star, [[] for a bracket, [{] for a brace";
+
 fn globs<'a>(option: &str, patterns: impl Iterator<Item = &'a str>) -> Result<GlobSet, Report> {
     let mut set = GlobSetBuilder::new();
     let mut report = Report::default();
     for pattern in patterns {
         match Glob::new(pattern) {
             Ok(glob) => drop(set.add(glob)),
-            Err(error) => report.push(Fault::usage(option, error.to_string())),
+            Err(error) => report.push(Fault::usage(option, error.to_string()).fix(QUOTE)),
         }
     }
     report.check()?;
-    set.build().map_err(|error| Fault::usage(option, error.to_string()).report())
+    set.build().map_err(|error| Fault::usage(option, error.to_string()).fix(QUOTE).report())
 }
 
 /// The files of script folders and extras, for every host. A relative destination is below the workspace.
@@ -78,7 +80,8 @@ fn script_folder(folder: &Path, to: &Place<'_>, choice: &Choice) -> Result<Vec<I
     }
     // as scp: a link's own name, and that of the folder itself for `.` and `..`
     let Some(name) = folder.file_name().or(real.file_name()) else {
-        return Err(Fault::usage("--script-folder", format!("{place} has no name of its own")).report());
+        let fault = Fault::usage("--script-folder", format!("{place} has no name of its own"));
+        return Err(fault.fix("name a folder in it, or --extra SRC:DST").report());
     };
     walk(&real, &to.path(Path::new(name))?, "script", choice)
 }

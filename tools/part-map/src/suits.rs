@@ -5,10 +5,8 @@ use crate::args::Paths;
 use crate::config::{DGL_GRAPH, PartConfig};
 use crate::maps::Map;
 use common::error::{Fault, Report};
+use common::python::{Version, version};
 use common::record::Host;
-
-/// Major and minor number.
-type Version = (u32, u32);
 
 /// Something about the config that not every version can load.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,8 +18,8 @@ struct Limit {
     fix: &'static str,
 }
 
-const FIRST: Version = (0, 5);
-const NEVER: Version = (u32::MAX, 0);
+const FIRST: Version = (0, 5, 0);
+const NEVER: Version = (u32::MAX, 0, 0);
 
 /// Faults for the versions that are known; without any, warnings.
 pub fn check(config: &PartConfig, paths: Paths, hosts: &[Host]) -> Result<Vec<String>, Report> {
@@ -49,33 +47,27 @@ fn limits(config: &PartConfig, paths: Paths) -> Vec<Limit> {
     let [nodes, edges] = &config.maps;
     if paths == Paths::Config {
         let what = if *nodes == Map::Ends { PATHS } else { "DGL before 0.6 does not look for part files beside the config" };
-        limit((0, 6), NEVER, what, "say --paths workspace, or --paths absolute");
+        limit((0, 6, 0), NEVER, what, "say --paths workspace, or --paths absolute");
     }
     if matches!(nodes, Map::Npy { .. }) {
-        limit(FIRST, (1, 0), "has .npy maps, which DGL reads to 0.9 and refuses from 1.0 on", "partition with reshuffle=True");
+        limit(FIRST, (1, 0, 0), "has .npy maps, which DGL reads to 0.9 and refuses from 1.0 on", "partition with reshuffle=True");
     }
     if let Map::Ranges { canonical } = edges {
         let fix = "partition the graph again with the hosts' version of DGL";
         match canonical {
-            true => limit((1, 0), NEVER, "names edge types as src:etype:dst, which DGL reads from 1.0 on", fix),
+            true => limit((1, 0, 0), NEVER, "names edge types as src:etype:dst, which DGL reads from 1.0 on", fix),
             false => limit(
-                (0, 6),
-                (1, 0),
+                (0, 6, 0),
+                (1, 0, 0),
                 "names edge types without their node types, which DGL reads from 0.6 to 0.9 and refuses from 1.0 on",
                 "for DGL 1.0 and later convert it with DGL's tools/change_etype_to_canonical_etype.py",
             ),
         }
     }
     if !config.all_have(DGL_GRAPH) {
-        limit((2, 1), NEVER, "has graphs of graphbolt's form alone, which DGL reads from 2.1 on", "partition with use_graphbolt=False");
+        limit((2, 1, 0), NEVER, "has graphs of graphbolt's form alone, which DGL reads from 2.1 on", "partition with use_graphbolt=False");
     }
     limits
-}
-
-/// `1.1.3+cu118` is 1.1.
-fn version(text: &str) -> Option<Version> {
-    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().ok());
-    Some((numbers.next()??, numbers.next()??))
 }
 
 #[cfg(test)]

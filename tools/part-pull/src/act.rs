@@ -24,6 +24,8 @@ const HOST_SH: &str = include_str!("host.sh");
 /// So many files travel in one archive, so that each is soon known to be whole.
 const BATCH: usize = 1000;
 
+const AGAIN: &str = "run this again: what is here already does not come again";
+
 /// A host with what it gives.
 struct Task<'a> {
     host: &'a Host,
@@ -36,7 +38,8 @@ struct Task<'a> {
 /// Brings all that is wanted and not here yet.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host], workspace: &Path, wanted: &Wanted) -> Result<Exit, Report> {
     let remote = Remote::new(&args.connect, Kind::Ssh { bulk: true })?;
-    let stop = common::signal::stop().map_err(|error| Fault::unreachable("signals", error.to_string()))?;
+    let stop = common::signal::stop()
+        .map_err(|error| Fault::unreachable("signals", error.to_string()).fix("let this user have more processes: ulimit -u"))?;
     let script = |_: &Host| [b"base=", quote::sh(workspace.as_os_str().as_bytes()).as_slice(), b"\n", HOST_SH.as_bytes()].concat();
     let opened = remote.open_all(hosts, script)?;
     let faults: Vec<_> = hosts.iter().zip(&opened).filter_map(|(host, opened)| Some((host, opened.as_ref().err()?))).collect();
@@ -64,7 +67,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], workspace: &Path, wante
         if let (Err(why), place) = (&task.site, task.host.place())
             && !known.contains(&place)
         {
-            report.push(Fault::unreachable(place, why.clone()));
+            report.push(Fault::unreachable(place, why.clone()).fix("look at --workspace and at the host, then run this again"));
         }
     }
     report.print("part-pull");
@@ -90,7 +93,8 @@ fn number(tasks: &mut [Task<'_>]) -> u32 {
 
 fn unmatched(tasks: &[Task<'_>], wanted: &Wanted) -> Option<Fault> {
     let none = tasks.iter().all(|task| task.items.is_empty()) && tasks.iter().any(|task| task.site.is_ok());
-    none.then(|| Fault::item("pattern", format!("no host has a file that matches {}", wanted.patterns.join(" "))))
+    let problem = || format!("no host has a file that matches {}", wanted.patterns.join(" "));
+    none.then(|| Fault::item("pattern", problem()).fix("write it relative to the workspace, and in quotes: 'model-*.pt'"))
 }
 
 fn tell_plan(tasks: &[Task<'_>]) {
@@ -231,7 +235,7 @@ impl Board {
         });
         if let Some(why) = error {
             let place = format!("{}: {}", host.place(), item.src.display());
-            self.faults.lock().unwrap_or_else(PoisonError::into_inner).push(Fault::item(place, why));
+            self.faults.lock().unwrap_or_else(PoisonError::into_inner).push(Fault::item(place, why).fix(AGAIN));
         }
     }
 }

@@ -27,6 +27,8 @@ pub struct Item {
     pub there: There,
 }
 
+const QUOTE: &str = "[*] stands for a star, [[] for a bracket, [{] for a brace";
+
 /// Understands the patterns.
 pub fn wanted(patterns: &[String]) -> Result<Wanted, Report> {
     let mut report = Report::default();
@@ -43,7 +45,10 @@ pub fn wanted(patterns: &[String]) -> Result<Wanted, Report> {
         for text in [clean.to_owned(), format!("{clean}/**")] {
             match GlobBuilder::new(&text).literal_separator(true).build() {
                 Ok(glob) => drop(globs.add(glob)),
-                Err(error) => report.push(Fault::usage("pattern", error.to_string())),
+                Err(error) => {
+                    report.push(Fault::usage("pattern", error.to_string()).fix(QUOTE));
+                    break;
+                }
             }
         }
         roots.push(root(clean));
@@ -51,7 +56,7 @@ pub fn wanted(patterns: &[String]) -> Result<Wanted, Report> {
     report.check()?;
     roots.sort();
     roots.dedup();
-    let globs = globs.build().map_err(|error| Fault::usage("pattern", error.to_string()))?;
+    let globs = globs.build().map_err(|error| Fault::usage("pattern", error.to_string()).fix(QUOTE))?;
     Ok(Wanted { roots, patterns: patterns.to_vec(), globs })
 }
 
