@@ -45,7 +45,12 @@ demo: need
 	cargo build --workspace --locked
 	@tests/demo.sh
 
+# Tables for people, and all their figures as JSON lines in BENCH_JSON. DGL_TOOLS=DIR, the folder tools/ of DGL's repository, has its
+# own scripts compared too.
+BENCH_JSON ?= target/bench.jsonl
+bench: export BENCH_JSON := $(abspath $(BENCH_JSON))
 bench: build
+	rm -f '$(BENCH_JSON)'
 	tests/bench/planners.sh
 	tests/bench/copy.sh
 	tests/bench/spawn.sh

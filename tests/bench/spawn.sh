@@ -1,21 +1,30 @@
 #!/bin/bash
-# What dgl-spawn costs: many hosts with a real sshd each, 5 small processes a host, started and ended; how that compares with ssh
-# 0.2 s apart, as launch.py does; how time and memory grow with the hosts; what a job costs that only waits; how fast loud output
-# comes. Prints numbers and fails at nothing: a busy machine proves nothing. HOSTS=N takes fewer hosts than 250.
+# What dgl-spawn costs. Against others: 4 real hosts, processes that do nothing, from the call to the word that all have ended, all
+# contenders in each round, medians of ROUNDS: pdsh and clush where they are installed, ssh in a loop, and DGL's launch.py where
+# DGL_TOOLS names the folder tools/ of DGL's repository. Then alone: many hosts with 5 processes each; how time and memory grow with the
+# hosts; what a job costs that only waits; how fast loud output comes. Prints a table, and a JSON object a line into the file BENCH_JSON
+# where that is set. Fails at nothing: a busy machine proves nothing. HOSTS=N takes fewer hosts than 250; HOSTS=0 leaves out the second half.
+# Usage: spawn.sh [ROUNDS=5]
 set -euo pipefail
+rounds=${1:-5}
+[ -z "${BENCH_JSON:-}" ] || BENCH_JSON=$(readlink -m "$BENCH_JSON")
+[ -z "${DGL_TOOLS:-}" ] || DGL_TOOLS=$(readlink -f "$DGL_TOOLS")
+export BENCH_JSON=${BENCH_JSON:-}
 cd "$(dirname "$0")/../.."
+root=$PWD
 target=${CARGO_TARGET_DIR:-$PWD/target}
 case $target in /*) ;; *) target=$PWD/$target ;; esac
-PATH=$target/${PROFILE:-release}:$PATH
+PATH=$target/${PROFILE:-release}:$root/tools/dgl-launch:$PATH
 export LAB=${LAB:-/var/tmp/dgl-tools-bench-$$} MAXSTARTUPS=100 SHM=16m
-cluster=$PWD/tests/cluster/cluster.sh
+cluster=$root/tests/cluster/cluster.sh
 many=${HOSTS:-250}
 work=$(mktemp -d "$target/bench-XXXXXX")
 trap '"$cluster" down; rm -rf "$work" "$LAB"' EXIT
+tests/bench/machine.sh
 cd "$work"
 
-job() { # HOSTS PROCESSES COMMAND: records
-    awk -v n="$1" 'BEGIN { for (i = 0; i < n; i++) printf "10.%d.%d.%d\n", 77 + int(i / 62500), int(i / 250) % 250, 1 + i % 250 }' | ipconf-check |
+job() { # HOSTS PROCESSES COMMAND [FIRST=0]: records; the first host is 10.77.0.(FIRST+1)
+    awk -v n="$1" -v first="${4:-0}" 'BEGIN { for (i = first; i < first + n; i++) printf "10.%d.%d.%d\n", 77 + int(i / 62500), int(i / 250) % 250, 1 + i % 250 }' | ipconf-check |
         jq -c --argjson p "$2" --arg command "$3" '., (. as $h | range($p) | {type: "process", id: ($h.id * $p + .), of: ($h.of * $p),
             host: $h.id, ip: $h.ip, role: "worker", rank: ($h.id * $p + .), argv: ["sh", "-c", $command]})'
 }
@@ -23,6 +32,11 @@ job() { # HOSTS PROCESSES COMMAND: records
 now() { date +%s%N; }
 seconds() { awk -v ns="$(($(now) - $1))" 'BEGIN { printf "%.2f", ns / 1e9 }'; }
 say() { printf '%-58s %s\n' "$1" "$2"; }
+json() { # WHAT OURS_S [PEER PEER_S]; none has a goal here
+    [ -z "$BENCH_JSON" ] || jq -nc --arg what "$1" --argjson ours "$2" --arg peer "${3:-}" --argjson peer_s "${4:-null}" '
+        {what: $what, ours_s: $ours, peer: (if $peer == "" then null else $peer end), peer_s: $peer_s,
+         ratio: (if $peer_s then $peer_s / $ours * 100 | round / 100 else null end), goal: null}' >>"$BENCH_JSON"
+}
 # dgl-spawn on host 1; the CPU of it, user and system, goes to ./used
 # shellcheck disable=SC2016 # the inner shell's
 spawn() {
@@ -30,34 +44,84 @@ spawn() {
         { cat err >&2; false; }
 }
 
+# ---- against others -------------------------------------------------------------------------------------------------
+
+on1() { "$cluster" exec 1 bash -c "cd '$work'; PATH='$PATH'; $1" >out 2>err || { echo "failed: $1" >&2; cat err >&2; false; }; }
+contender() { # NAME SCRIPT: once more, on host 1
+    local begun
+    begun=$(now)
+    on1 "$2"
+    echo "$1 $(awk -v ns="$(($(now) - begun))" 'BEGIN { printf "%.3f", ns / 1e9 }')" >>figures
+}
+median() { awk -v name="$1" '$1 == name { print $2 }' figures | sort -n | awk '{ v[NR] = $1 } END { if (NR) print v[int((NR + 1) / 2)] }'; }
+versus() { # WHAT OURS PEER PEER-NAME
+    local ours peer
+    ours=$(median "$2") peer=$(median "$3")
+    [ -n "$peer" ] || return 0
+    printf '%-48s %6.2f s  %-28s %6.2f s  %6.1f x\n' "$1" "$ours" "$4" "$peer" "$(awk -v a="$peer" -v b="$ours" 'BEGIN { print a / b }')"
+    json "$1" "$ours" "$4" "$peer"
+}
+has() { command -v "$1" >/dev/null; }
+
+# From host 1 to the four others, so that nobody gets by without ssh.
+"$cluster" up 5
+four="10.77.0.2 10.77.0.3 10.77.0.4 10.77.0.5"
+list=${four// /,}
+five='for i in 1 2 3 4 5; do /bin/true & done; wait'
+job 4 1 /bin/true 1 >job1.jsonl
+job 4 5 /bin/true 1 >job5.jsonl
+mkdir -p ws/part{0,1,2,3}
+tr ' ' '\n' <<<"$four" | sed 's/$/ 30050/' >ws/ip_config.txt
+for k in 0 1 2 3; do
+    for file in graph node_feat edge_feat; do echo x >"ws/part$k/$file.dgl"; done
+done
+jq -n '{graph_name: "g", num_parts: 4} + ([range(4) | {key: "part-\(.)", value: {node_feats: "part\(.)/node_feat.dgl",
+    edge_feats: "part\(.)/edge_feat.dgl", part_graph: "part\(.)/graph.dgl"}}] | from_entries)' >ws/g.json
+flags="--workspace $work/ws --num_trainers 1 --num_servers 4 --part_config g.json --ip_config ip_config.txt"
+python=$(python3 -c 'import sys; print(sys.executable)')
+for ((round = 0; round < rounds; round++)); do
+    contender spawn1 "dgl-spawn <job1.jsonl"
+    contender spawn5 "dgl-spawn <job5.jsonl"
+    contender blind5 "dgl-spawn --no-preflight <job5.jsonl"
+    contender ssh1 "for h in $four; do ssh -o BatchMode=yes \$h /bin/true & done; wait"
+    contender ssh5 "for h in $four; do for p in 1 2 3 4 5; do ssh -o BatchMode=yes \$h /bin/true & sleep 0.2; done; done; wait"
+    if has pdsh; then
+        contender pdsh1 "pdsh -S -R ssh -w $list /bin/true"
+        contender pdsh5 "pdsh -S -R ssh -w $list '$five'"
+    fi
+    if has clush; then
+        contender clush1 "clush -S -w $list /bin/true"
+        contender clush5 "clush -S -w $list '$five'"
+    fi
+    # `true` with words behind it: what the job itself takes is nothing
+    contender launch "dgl-launch $flags '/bin/true python3'"
+    if [ -n "${DGL_TOOLS:-}" ]; then contender launch.py "'$python' '$DGL_TOOLS/launch.py' $flags '/bin/true python3'"; fi
+done
+"$cluster" down
+printf '%-48s %8s  %-28s %8s  %8s\n' "4 hosts, start to end" ours other its ratio
+versus "dgl-spawn, 1 process a host" spawn1 ssh1 "ssh, all hosts at once"
+versus "dgl-spawn, 1 process a host" spawn1 pdsh1 "pdsh"
+versus "dgl-spawn, 1 process a host" spawn1 clush1 "clush"
+versus "dgl-spawn, 5 processes a host" spawn5 pdsh5 "pdsh, a loop on each host"
+versus "dgl-spawn, 5 processes a host" spawn5 clush5 "clush, a loop on each host"
+versus "dgl-spawn, 5 processes a host" spawn5 ssh5 "ssh each, 0.2 s apart"
+versus "dgl-spawn --no-preflight, 5 processes a host" blind5 pdsh5 "pdsh, a loop on each host"
+versus "dgl-spawn, 5 processes a host" spawn5 launch.py "launch.py"
+versus "dgl-launch, 4 servers and a trainer a host" launch launch.py "launch.py"
+[ "$many" -gt 0 ] || exit 0
+
+# ---- alone ----------------------------------------------------------------------------------------------------------
+
 begun=$(now)
 "$cluster" up "$many"
 say "$many hosts up" "$(seconds "$begun") s"
-# a .bashrc that loads conda or pyenv costs each login 0.2 s of CPU, and all the hosts share these cores
-for ((k = 1; k <= many; k++)); do "$cluster" exec "$k" mount --bind /dev/null "$HOME/.bashrc" 2>/dev/null || true; done
-
 job "$many" 5 true >job.jsonl
 begun=$(now)
 spawn <job.jsonl
 took=$(seconds "$begun")
 say "$many hosts x 5 processes, started and ended" "$took s"
+json "dgl-spawn, $many hosts x 5 processes, started and ended" "$took"
 say "  of dgl-spawn's own CPU (user system)" "$(cat used) s"
-
-few=$((many < 10 ? many : 10))
-begun=$(now)
-# shellcheck disable=SC2016 # the inner shell's
-"$cluster" exec 1 bash -c 'for ((k = 1; k <= $1; k++)); do for p in 1 2 3 4 5; do ssh -o BatchMode=yes "10.77.0.$k" true & sleep 0.2; done; done; wait' bash "$few"
-by_ssh=$(seconds "$begun")
-say "  by ssh 0.2 s apart, as launch.py: $few hosts x 5" "$by_ssh s"
-say "  so dgl-spawn is quicker a host by" "$(awk -v a="$by_ssh" -v b="$took" -v few="$few" -v n="$many" 'BEGIN { printf "%.0f times", a / few / (b / n) }')"
-begun=$(now)
-# shellcheck disable=SC2016
-"$cluster" exec 1 bash -c 'for ((k = 1; k <= 4; k++)); do ssh -o BatchMode=yes "10.77.0.$k" true & done; wait'
-by_ssh=$(seconds "$begun")
-job 4 5 true >job.jsonl
-begun=$(now)
-spawn <job.jsonl
-say "4 hosts x 5 processes; plain ssh, once a host" "$(seconds "$begun") s; $by_ssh s"
 
 job "$many" 5 'sleep 20' >job.jsonl
 "$cluster" exec 1 env PATH="$PATH" dgl-spawn --connect-timeout 60s --no-preflight <job.jsonl >out.jsonl 2>err &
