@@ -108,6 +108,10 @@ fn open<'a>(
     let opened = remote.open_all(hosts, script)?;
     let faults: Vec<_> = hosts.iter().zip(&opened).filter_map(|(host, opened)| Some((host, opened.as_ref().err()?))).collect();
     report.extend(remote::report(faults, args.connect.host_key));
+    let mut by_host: HashMap<u32, Vec<&Delivery>> = HashMap::new();
+    for delivery in deliveries {
+        by_host.entry(delivery.host).or_default().push(delivery);
+    }
     let task = |(host, opened): (&'a Host, Result<_, remote::HostFault>)| {
         let reported = opened.is_err();
         let site = match opened {
@@ -115,7 +119,7 @@ fn open<'a>(
             Err(fault) => Err(Broken { why: fault.problem, lost: true }),
         };
         let (site, broken) = site.map_or_else(|broken| (None, Some(broken)), |site| (Some(site), None));
-        let deliveries = deliveries.iter().filter(|delivery| delivery.host == host.id).collect();
+        let deliveries = by_host.remove(&host.id).unwrap_or_default();
         Task { host, deliveries, state: Mutex::new(State { site, broken, reported, ..State::default() }) }
     };
     Ok(hosts.iter().zip(opened).map(task).collect())

@@ -71,6 +71,12 @@ pub fn archive_bytes(files: &[&Delivery]) -> u64 {
     files.iter().map(|file| HEADERS + file.bytes.next_multiple_of(512)).sum::<u64>() + END
 }
 
+/// Which of the folders, in their order, a file goes to.
+pub fn number(file: &Delivery, folders: &[&Path]) -> usize {
+    let found = file.dst.parent().map(|parent| folders.binary_search(&parent));
+    found.and_then(Result::ok).unwrap_or_default()
+}
+
 /// Makes the archive: each file as `N/name`, N the number of its folder in `folders`. A file that cannot be read whole has zeros in its
 /// place; returns which and why. `moved` is told of what was read.
 pub fn archive(
@@ -83,8 +89,7 @@ pub fn archive(
     let mut gather = Gather { pending: Vec::with_capacity(PIECE), packed, sink };
     let mut failed = Vec::new();
     for file in files {
-        let folder = file.dst.parent().and_then(|parent| folders.iter().position(|folder| *folder == parent)).unwrap_or_default();
-        let name = Path::new(&folder.to_string()).join(file.dst.file_name().unwrap_or_default());
+        let name = Path::new(&number(file, folders).to_string()).join(file.dst.file_name().unwrap_or_default());
         gather.add(&headers(&name, file).map_err(|_| Gone)?)?;
         let mut left = file.bytes;
         let mut take = |bytes: &[u8]| {

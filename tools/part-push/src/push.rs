@@ -160,10 +160,10 @@ impl<'d> Push<'_, 'd> {
         self.site.say(&if packed { "unpack packed".to_owned() } else { format!("unpack plain {length}") });
         let make = |sink: feed::Sink<'_>| feed::archive(&files, &folders, packed, &|bytes| self.watch.moved(bytes), sink);
         let (wire, failed) = stream(self.site, make)?;
-        let number = |file: &Delivery| folders.iter().position(|folder| Some(*folder) == file.dst.parent()).unwrap_or_default();
         for (id, why) in failed {
             if let Some(file) = files.iter().find(|file| file.id == id) {
-                let name = [format!("{}/", number(file)).as_bytes(), file.dst.file_name().unwrap_or_default().as_bytes()].concat();
+                let number = feed::number(file, &folders);
+                let name = [format!("{number}/").as_bytes(), file.dst.file_name().unwrap_or_default().as_bytes()].concat();
                 self.site.call(&[b"remove", &name]);
                 self.site.failed.insert(id, why);
             }
