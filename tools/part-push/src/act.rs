@@ -67,8 +67,9 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], deliveries: &[Delivery]
     let run = remote::random_token().map_err(|error| Fault::unreachable("/dev/urandom", error.to_string()))?;
     let place = Place { base, run: &run };
     let tasks = open(&remote, args, hosts, deliveries, &place, &stop, &mut report)?;
-    let pool = remote::threads(hosts.len().min(usize::from(args.jobs)))?;
-    let options = Options { verify: args.verify, compress: args.compress.wish() };
+    let at_once = hosts.len().min(usize::from(args.jobs));
+    let pool = remote::threads(at_once)?;
+    let options = Options { verify: args.verify, compress: args.compress.wish(), piece: push::piece(at_once) };
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| keep_alive(&tasks, &over));

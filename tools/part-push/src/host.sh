@@ -17,8 +17,10 @@ reason() { printf '%s\n' "$1" | sed '/^[0-9]*+[0-9]* records /d; / copied, /d; /
 # What can no longer be put right: the sender marks all that is not done yet with the reason.
 die() { say "note $(reason "$1")"; exit 1; }
 
-take() { # BYTES: exactly so many, and no byte that comes behind them
-  [ "$1" -lt 65536 ] || dd bs=65536 count=$(($1 / 65536)) iflag=fullblock || return
+take() { # BYTES: exactly so many, and no byte that comes behind them; up to 1 MiB with one process
+  [ "$1" -gt 0 ] || return 0
+  [ "$1" -gt 1048576 ] || { dd bs="$1" count=1 iflag=fullblock; return; }
+  dd bs=65536 count=$(($1 / 65536)) iflag=fullblock || return
   [ $(($1 % 65536)) -eq 0 ] || dd bs=$(($1 % 65536)) count=1 iflag=fullblock
 }
 chunks() { # each a line with a length and the bytes; 0 ends it
