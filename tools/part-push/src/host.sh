@@ -1,8 +1,8 @@
 # Receives files on a host. Sent in front of it: `base` (all files go below it), `run` (one word a push), `me` (the host's id), `dry`
 # and `fsync` (empty for no).
 # From the sender: lines of sh text that call what is defined here, an empty one now and then while there is nothing to do; data stand
-# behind the line that takes them. To the sender: `free KB`, `has TOOL`, `peers ID...`, `look B64`, `sums B64`, `partial KEY CRC BYTES`,
-# `claimed`, `got`, `failed ID TEXT`, `note TEXT`.
+# behind the line that takes them. To the sender: `free KB`, `has TOOL`, `empty` (base is), `peers ID...`, `look B64`, `sums B64`,
+# `partial KEY CRC BYTES`, `claimed`, `got`, `failed ID TEXT`, `note TEXT`.
 #
 # All that is ours lies in `base`, on the same file system as what it becomes, so that a file is renamed into its place whole:
 #   .part-push.RUN.ID  the stage of this push on this host; gone at its end, however it ends
@@ -89,11 +89,18 @@ unpack() { # plain BYTES | packed: a tar archive with a folder of ours for each 
 }
 note() { printf '%s\n' "$1" | tail -n 20 | sed 's/^/note /'; }
 remove() { rm -f -- "$stage/batch/$1"; } # N/NAME
-move() { # N FOLDER: what was unpacked in N goes to FOLDER
+move() { # N FOLDER: what was unpacked in N goes to FOLDER; it becomes that folder where there is none, with one rename for all files
   # shellcheck disable=SC2016 # the inner shell's words
   err=$({
-    inside "$2" && cd "$stage/batch/$1" && { [ -z "$fsync" ] || find . -type f -exec sync -- {} + 2>/dev/null || sync; } &&
-      find . -type f -exec sh -c 'mv -f -- "$@" "$0/"' "$2" {} + && flush "$2"
+    cd "$stage/batch/$1" && { [ -z "$fsync" ] || find . -type f -exec sync -- {} + 2>/dev/null || sync; } || exit
+    above=${2%/*}/ new=$stage/batch/new.$1
+    [ -e "$2" ] || [ -h "$2" ] || {
+      inside "$above" && mkdir "$new" && mv -- "$stage/batch/$1" "$new/${2##*/}" || exit
+      # when there is one after all, this puts nothing into it
+      mv -- "$new/${2##*/}" "$above" 2>/dev/null && flush "$2" && flush "$above" && exit
+    }
+    # where this shell stands has moved along
+    inside "$2" && find . -type f -exec sh -c 'mv -f -- "$@" "$0/"' "$2" {} + && flush "$2"
   } 2>&1) || note "$err"
 }
 
@@ -136,9 +143,18 @@ inside() { # FOLDER: makes it, unless a link leads out of base on the way
   while [ ! -d "$up" ]; do up=${up%/*} up=${up:-/}; done
   real "$up" || return
   case ${real%/}/ in
-    "${root%/}"/*) mkdir -p -- "$1" ;;
+    "${root%/}"/*) [ -d "$1" ] || mkdir -p -- "$1" ;;
     *) echo "$1 leads out of $base by a link" && return 1 ;;
   esac
+}
+empty() { # whether nothing is in base but what is ours
+  [ ! -d "$base" ] || [ -r "$base" ] || return
+  for entry in "$base"/* "$base"/.[!.]* "$base"/..?*; do
+    case ${entry##*/} in
+      .part-push.*) ;;
+      *) [ ! -e "$entry" ] && [ ! -h "$entry" ] || return ;;
+    esac
+  done
 }
 dead() { # STAGE: whether the push that made it has ended: processes are seen on this host, and on others how long nothing was touched
   there='' boot='' pid=''
@@ -224,6 +240,7 @@ if [ -z "$dry" ]; then
   trap 'exit 1' HUP INT TERM PIPE
   watch </dev/null >/dev/null 2>&1 & watcher=$!
 fi
+if empty; then say empty; fi
 say ready
 while IFS= read -r line; do
   [ "$dry" ] || true >"$stage/heard"
