@@ -42,16 +42,16 @@ keep() { # ID KEY BYTES MODE MTIME FOLDER NAME: the file is whole
       mkdir "$stage/one" && mv -- "$whole" "$stage/one/$7" && mv -f -- "$stage/one/$7" "$6/" && flush "$6"
   } 2>&1) || say "failed $1 $(reason "$err")"
   rm -rf "$stage/one" "$whole"
-  rm -f "$kept/${2%%.*}".*
+  [ ! -d "$kept" ] || rm -f "$kept/${2%%.*}".*
 }
-drop() { rm -f "$stage/part.$1"; } # KEY
+drop() { [ ! -e "$stage/part.$1" ] || rm -f "$stage/part.$1"; } # KEY
 stamp() { # MTIME FILE: with the fraction of a second where touch knows it
   touch -d "@$1" "$2" 2>/dev/null || touch -d "@${1%.*}" "$2"
 }
 claim() { # KEY...: what an earlier push has left of these; renaming it makes sure that no other push goes on with it too
   true >"$stage/busy"
   for key; do
-    [ -f "$stage/part.$key" ] || mv -- "$kept/$key" "$stage/part.$key" 2>/dev/null || continue
+    [ -f "$stage/part.$key" ] || { [ -f "$kept/$key" ] && mv -- "$kept/$key" "$stage/part.$key" 2>/dev/null; } || continue
     say "partial $key $(cksum <"$stage/part.$key")"
   done
   rm -f "$stage/busy"

@@ -44,7 +44,7 @@ pub struct Options {
 /// How much to compress at once when so many hosts are sent to. Each piece costs the host a process to take it off the stream (1 ms:
 /// pieces of 128 KiB kept a host at 110 MB/s), and a handful of them are in memory for each host.
 pub fn piece(hosts: usize) -> usize {
-    (PACKED_MEMORY / hosts.max(1)).clamp(128 << 10, 1 << 20)
+    (PACKED_MEMORY / hosts.max(1)).clamp(128 << 10, 2 << 20)
 }
 
 /// What became of a delivery.
