@@ -172,7 +172,7 @@ fn job_lines(name: &str, all: &[&Found]) -> String {
 /// What was done, a line a host and job.
 pub fn ended(reaped: &[Reaped]) -> String {
     let line = |one: &Reaped| {
-        let processes = if one.processes == 1 { "1 process".to_owned() } else { format!("{} processes", one.processes) };
+        let processes = term::count(one.processes.into(), "process");
         let files = term::count(one.shm_files.into(), "file");
         match (&one.signal, one.job.as_str()) {
             (Some(signal), job) => format!("{:>4}  {job:<16}  {processes} got SIG{signal}\n", one.host),

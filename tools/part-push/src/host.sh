@@ -177,7 +177,7 @@ salvage() { # STAGE: takes it away; what is worth going on with is kept
   rm -rf -- "$1"
 }
 enter() {
-  mkdir -p -- "$base" && mkdir -- "$stage" && echo "$machine $life $self" >"$stage/owner" && true >"$stage/mark" || return
+  { [ -d "$base" ] || mkdir -p -- "$base"; } && mkdir -- "$stage" && echo "$machine $life $self" >"$stage/owner" && true >"$stage/mark" || return
   tries=0
   until ln -s "$run" "$lock" 2>/dev/null || [ "$(readlink "$lock")" = "$run" ]; do
     holder=$(readlink "$lock")
@@ -230,9 +230,10 @@ if stat -c %f / >/dev/null 2>&1; then has_stat=1; fi
 stage=$base/.part-push.$run.$me lock=$base/.part-push.lock kept=$base/.part-push.kept
 if [ -z "$dry" ]; then
   # $$ is the shell around this one
-  self=$(exec sh -c 'echo "$PPID"')
-  machine=$(uname -n)
-  life=$(cat /proc/sys/kernel/random/boot_id)$(readlink /proc/self/ns/pid)
+  read -r self _ </proc/self/stat
+  read -r machine </proc/sys/kernel/hostname
+  read -r life </proc/sys/kernel/random/boot_id
+  life=$life$(readlink /proc/self/ns/pid)
   err=$(enter 2>&1) || { err=$(reason "$err"); rm -rf -- "$stage"; die "$err"; }
   real "$base" && root=$real
   watcher=
