@@ -19,6 +19,11 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
+/// Bytes in a time: `118 MB/s`.
+pub fn rate(count: u64, time: Duration) -> String {
+    format!("{}/s", bytes((count as f64 / time.as_secs_f64().max(f64::MIN_POSITIVE)) as u64))
+}
+
 /// A span of time as people say it.
 pub fn seconds(time: Duration) -> String {
     match time.as_secs() {
@@ -67,6 +72,15 @@ mod tests {
         let table = [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (134_686, "135 kB"), (999_600, "1.0 MB"), (5_368_709_120, "5.4 GB")];
         for (count, text) in table {
             assert_eq!(super::bytes(count), text);
+        }
+        assert_eq!(super::rate(236_000_000, std::time::Duration::from_secs(2)), "118 MB/s");
+    }
+
+    #[test]
+    fn one_or_more() {
+        let table = [(0, "file", "0 files"), (1, "process", "1 process"), (2, "process", "2 processes")];
+        for (number, noun, text) in table {
+            assert_eq!(super::count(number, noun), text);
         }
     }
 }

@@ -1,103 +1,151 @@
 #!/bin/bash
-# How quickly files reach the hosts, and back, against what people use: scp one after another (as DGL's copy_files.py does), scp all at
-# once, rsync, tar through ssh, raw TCP. Real hosts on this machine, all contenders in each round, medians of ROUNDS, and each figure held
-# against its goal as a ratio within this run: absolute numbers are this machine's. Fails at nothing: a busy machine proves nothing.
-# Usage: copy.sh [ROUNDS=3] [MB=256]    (files a host for the bulk part)
+# How quickly files reach the hosts against what people use: scp one after another (as DGL's copy_files.py does), scp all at once, rsync,
+# tar through ssh, ssh with a cheap cipher and cat, raw TCP. Real hosts on this machine, all contenders in each round, medians, and each
+# held against its goal as a ratio within this run: absolute numbers are this machine's. Fails at nothing: a busy machine proves nothing.
+# Usage: copy.sh [--json FILE] [ROUNDS=3] [MB=256]    (MB a host for the bulk part; the same figures as JSON lines in FILE)
+# DISK=4g        the hosts' disks, in memory; with an empty value they all share this machine's
+# HOSTS=250      for the part that logs in to many
+# DGL_TOOLS=DIR  DGL's tools folder: its copy_files.py is a contender too
+# PARTS='bulk one small slow many'
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-rounds=${1:-3} mb=${2:-256}
 root=$PWD
+json=
+[ "${1:-}" != --json ] || { json=$(realpath "$2") && shift 2; }
+rounds=${1:-3} mb=${2:-256}
 target=${CARGO_TARGET_DIR:-$root/target}
 case $target in /*) ;; *) target=$root/$target ;; esac
 PATH=${BIN:-$target/release}:$PATH:/usr/sbin
 cluster=$root/tests/cluster/cluster.sh
 work=$(mktemp -d /var/tmp/dgl-tools-bench-XXXXXX) # not in /tmp, which every host has for itself
-export LAB=$work/lab
+export LAB=$work/lab DISK=${DISK-4g}
 trap '"$cluster" down || true; rm -rf "$work"' EXIT
 cd "$work"
+# shellcheck source=tests/bench/table.sh
+. "$root/tests/bench/table.sh"
 python=$("$root/tests/dgl/python.sh" 2>/dev/null) || python=
+gcm=aes128-gcm@openssh.com
 
 on1() { "$cluster" exec 1 sh -c "cd '$work'; PATH='$PATH'; $1"; }
 
-empty() { # their workspaces, which this machine sees
+empty() { # their workspaces
     local h
-    for h in $all; do rm -rf "$LAB/$h/srv/ws"; mkdir -p "$LAB/$h/srv/ws/src"; done
+    for h in $all; do "$cluster" exec "${h#h}" sh -c 'rm -rf /srv/ws; mkdir -p /srv/ws/src'; done
 }
-shell() { # NAME SCRIPT: on host 1; its time and the processor time of the sender with all that it starts, as a line of `figures`
+again() { # NAME SCRIPT: on host 1; its time and the processor time of the sender with all that it starts, as a line of `figures`
     local real user sys
-    empty
     printf '%s\n' "$2" >script
     read -r real user sys < <("$cluster" exec 1 bash -c "cd '$work'; PATH='$PATH'; TIMEFORMAT='%R %U %S'; { time bash script >/dev/null 2>err; } 2>&1 || echo failed")
     echo "$1 $real $(awk -v u="$user" -v s="$sys" 'BEGIN { print u + s }')" >>figures
 }
-median() { # NAME [FIELD=2]
-    awk -v name="$1" -v field="${2:-2}" '$1 == name { print $field }' figures | sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'
+shell() { # the same on hosts that have nothing
+    empty
+    again "$@"
 }
-goal() { # TEXT A B GOAL: how many times longer A took than B, and what it should be
-    awk -v text="$1" -v a="$(median "$2")" -v b="$(median "$3")" -v goal="$4" 'BEGIN {
-        r = a / b; printf "%-58s %6.2f s  %6.2f s  %5.2f x  goal %5.2f  %s\n", text, a, b, r, goal, (r >= goal ? "met" : "MISSED") }'
-}
-plan() { # HOSTS: the records for the first of them, files below src/ to each; part k to host k
+plan() { # HOSTS: the records for them, files below src/ to each
     for h in $1; do echo "10.77.0.${h#h}"; done >ip.txt
-    ipconf-check ip.txt | part-map --workspace /srv/ws --extra src | jq -c 'select(.kind != "ip_config") | if .type == "file" then .id -= 1 | .of -= 1 else . end' >plan.jsonl
+    ipconf-check ip.txt | part-map --workspace /srv/ws --extra src 2>err | jq -c 'select(.kind != "ip_config") | if .type == "file" then .id -= 1 | .of -= 1 else . end' >plan.jsonl
 }
-own() { # of a file srcK only to host K
+own() { # of a file fK only to host K
     jq -c 'if .type == "file" then .host = (.src | capture("/f(?<k>[0-9]+)$").k | tonumber) else . end' plan.jsonl >own && mv own plan.jsonl
 }
+each() { echo "k=0; for h in $all; do $1 & k=\$((k+1)); done; wait"; }
 push="part-push --progress never <plan.jsonl"
+look="part-push --progress never --dry-run <plan.jsonl"
 
 bulk() {
+    local k i
     mkdir -p src
     for k in 0 1 2 3; do head -c "${mb}M" /dev/urandom >"src/f$k"; done
     all="h2 h3 h4 h5"
     plan "$all"; own
     for ((i = 0; i < rounds; i++)); do
         shell scp-one-by-one "k=0; for h in $all; do scp -q src/f\$k \$h:/srv/ws/src/; k=\$((k+1)); done"
-        shell scp-at-once "k=0; for h in $all; do scp -q src/f\$k \$h:/srv/ws/src/ & k=\$((k+1)); done; wait"
-        shell rsync-at-once "k=0; for h in $all; do rsync -aW --inplace src/f\$k \$h:/srv/ws/ & k=\$((k+1)); done; wait"
-        shell ssh-cat "k=0; for h in $all; do ssh -c aes128-gcm@openssh.com \$h 'cat >/srv/ws/f' <src/f\$k & k=\$((k+1)); done; wait"
-        shell push-4 "$push"
+        shell scp "$(each "scp -q src/f\$k \$h:/srv/ws/src/")"
+        shell scp-gcm "$(each "scp -q -c $gcm src/f\$k \$h:/srv/ws/src/")"
+        shell rsync "$(each "rsync -aW --inplace src/f\$k \$h:/srv/ws/")"
+        shell cat "$(each "ssh -c $gcm \$h 'cat >/srv/ws/f' <src/f\$k")"
+        shell push "$push"
+        shell login "$(each "ssh -n -c $gcm \$h true")"
+        shell look "$look"
     done
-    goal "4 hosts, $mb MB each: scp one by one / part-push" scp-one-by-one push-4 2.5
-    goal "4 hosts, $mb MB each: scp at once / part-push" scp-at-once push-4 1.7
-    goal "4 hosts, $mb MB each: rsync at once / part-push" rsync-at-once push-4 1.8
-    goal "4 hosts, $mb MB each: ssh cat / part-push" ssh-cat push-4 0.9
-    awk -v cpu="$(median push-4 3)" -v mb="$mb" 'BEGIN { r = cpu / (mb * 4 * 1048576 / 1e9)
-        printf "%-58s %6.2f s a GB                  goal  0.65  %s\n", "sender CPU of part-push and its ssh", r, (r <= 0.65 ? "met" : "MISSED") }'
-    rm src/f1 src/f2 src/f3
+    goal "4 hosts, $mb MB each: scp one by one / part-push" scp-one-by-one push 2.5
+    goal "4 hosts, $mb MB each: scp at once / part-push" scp push 1.7
+    goal "4 hosts, $mb MB each: scp -c aes128-gcm at once / part-push" scp-gcm push
+    goal "4 hosts, $mb MB each: rsync at once / part-push" rsync push 1.8
+    goal "4 hosts, $mb MB each: ssh cat at once / part-push" cat push 0.9
+    # a key exchange of OpenSSH 9 costs 90 ms: with it, and apart
+    gb() { awk -v a="$(median "$1" 3)" -v b="$(median "${2:-none}" 3)" -v mb="$mb" 'BEGIN { printf "%.3f", (a - b) / (mb * 4 * 1048576 / 1e9) }'; }
+    compare "sender's CPU a GB: scp / part-push" "$(gb scp)" "$(gb push)" s
+    compare "sender's CPU a GB: ssh cat / part-push" "$(gb cat)" "$(gb push)" s
+    compare "sender's CPU a GB, login apart: ssh cat / part-push" "$(gb cat login)" "$(gb push look)" s
+    limit "sender's CPU a GB of part-push, login apart" "$(gb push look)" s 0.65
+    [ -z "${DGL_TOOLS:-}" ] || by_dgl
+    rm -r src
+}
+
+by_dgl() { # a partition for each host, by DGL's script and by the drop-in for it
+    local k i
+    mkdir -p out code
+    cp "$root"/tests/dgl/*.py code/
+    for k in 0 1 2 3; do
+        mkdir "out/part$k"
+        # as much as part-map looks at
+        { printf '\x3f\xa1\xb4\x46\xf0\x4f\x2e\xdd'; cat "src/f$k"; } >"out/part$k/graph.dgl"
+        for i in node edge; do printf '\x3f\x44\xa2\x3f\xbe\x9f\x5a\xdd' >"out/part$k/${i}_feat.dgl"; done
+        jq -n --arg k "$k" '{("part-" + $k): {node_feats: "out/part\($k)/node_feat.dgl", edge_feats: "out/part\($k)/edge_feat.dgl", part_graph: "out/part\($k)/graph.dgl"}}'
+    done | jq -s 'add + {graph_name: "g", num_parts: 4, num_nodes: 4, num_edges: 4, ntypes: {_N: 0}, etypes: {"_N:_E:_N": 0},
+        node_map: {_N: [[0, 1], [1, 2], [2, 3], [3, 4]]}, edge_map: {"_N:_E:_N": [[0, 1], [1, 2], [2, 3], [3, 4]]}}' >out/g.json
+    for ((i = 0; i < rounds; i++)); do
+        shell copy-files "python3 '$DGL_TOOLS/copy_files.py' --ip_config ip.txt --workspace /srv/ws --rel_data_path data --part_config out/g.json --script_folder code"
+        shell dgl-copy "'$root/tools/dgl-copy/dgl-copy' --ip_config ip.txt --workspace /srv/ws --rel_data_path data --part_config out/g.json --script_folder code"
+    done
+    goal "4 hosts, a partition of $mb MB each: copy_files.py / dgl-copy" copy-files dgl-copy 2.5
+    rm -r out code
+}
+
+one() {
+    local i
+    mkdir -p src
+    head -c "${mb}M" /dev/urandom >src/f0
     all=h2
     plan "$all"
     for ((i = 0; i < rounds; i++)); do
         shell scp-1 "scp -q src/f0 h2:/srv/ws/"
         shell rsync-1 "rsync -aW --inplace src/f0 h2:/srv/ws/"
+        shell cat-1 "ssh -c $gcm h2 'cat >/srv/ws/f' <src/f0"
         shell push-1 "$push"
     done
     goal "1 host, $mb MB: scp / part-push" scp-1 push-1 1.4
     goal "1 host, $mb MB: rsync / part-push" rsync-1 push-1 1.9
+    goal "1 host, $mb MB: ssh cat / part-push" cat-1 push-1
     empty
     head -c 2G /dev/zero >src/f1
     plan "$all"
-    "$cluster" exec 1 bash -c "cd '$work'; PATH='$PATH'; /usr/bin/time -f '%M' part-push --progress never <plan.jsonl 2>&1 >/dev/null" |
-        awk '{ printf "%-58s %6.1f MB                      goal 64.00  %s\n", "peak memory, 2 GB file", $1 / 1024, ($1 < 65536 ? "met" : "MISSED") }'
-    rm -rf src
+    limit "peak memory, 2 GB file" "$("$cluster" exec 1 bash -c "cd '$work'; PATH='$PATH'; /usr/bin/time -f '%M' part-push --progress never <plan.jsonl 2>&1 >/dev/null" |
+        awk '{ print $1 / 1024 }')" MB 64
+    rm -r src
 }
 
 small() {
+    local d i
     mkdir -p src
     (cd src && for d in 0 1 2 3 4 5 6 7 8 9; do mkdir $d; (cd $d && head -c 4096000 /dev/urandom | split -a 3 -b 4096 -d - f); done)
     all="h2 h3 h4 h5"
     plan "$all"
-    shell scp-small "for h in $all; do scp -qr src \$h:/srv/ws/ & done; wait" # minutes: once
+    # minutes: once each
+    shell scp-small-one-by-one "for h in $all; do scp -qr src \$h:/srv/ws/; done"
+    shell scp-small "$(each "scp -qr src \$h:/srv/ws/")"
     for ((i = 0; i < rounds; i++)); do
-        shell tar-small "for h in $all; do tar -cf - src | ssh -c aes128-gcm@openssh.com \$h tar -xf - -C /srv/ws & done; wait"
+        shell tar-small "$(each "tar -cf - src | ssh -c $gcm \$h tar -xf - -C /srv/ws")"
         shell push-small "$push"
-        printf '%s\n' "$push" >script
-        "$cluster" exec 1 bash -c "cd '$work'; PATH='$PATH'; TIMEFORMAT='push-nothing %R 0'; { time bash script >/dev/null 2>err; } 2>>figures"
+        again push-nothing "$push"
     done
-    goal "10,000 files of 4 KB, 4 hosts: scp -r / part-push" scp-small push-small 20
-    goal "10,000 files of 4 KB, 4 hosts: tar / part-push" tar-small push-small 0.5
-    awk -v s="$(median push-nothing)" 'BEGIN { printf "%-58s %6.2f s                       goal  1.00  %s\n", "nothing to do, 10,000 files, 4 hosts", s, (s < 1 ? "met" : "MISSED") }'
-    rm -rf src
+    goal "10,000 files of 4 KB, 4 hosts: scp -r one by one / part-push" scp-small-one-by-one push-small 20
+    goal "10,000 files of 4 KB, 4 hosts: scp -r at once / part-push" scp-small push-small
+    goal "10,000 files of 4 KB, 4 hosts: tar at once / part-push" tar-small push-small 0.5
+    limit "nothing to do, 10,000 files, 4 hosts" "$(median push-nothing)" s 1
+    rm -r src
 }
 
 # Raw TCP, all of a file to one host and the other side's word that it has it; python is on every test machine.
@@ -119,6 +167,7 @@ s.shutdown(socket.SHUT_WR)
 s.recv(1)
 P
 slow() {
+    local kind i
     all=h2
     mkdir -p noise graph
     head -c "$((mb * 2))M" /dev/urandom >noise/f
@@ -135,20 +184,35 @@ slow() {
         for ((i = 0; i < rounds; i++)); do
             shell "tcp-$kind" "python3 source.py 10.77.0.2 src/f"
             shell "push-$kind" "$push"
-            shell "login-$kind" "part-push --progress never --dry-run <plan.jsonl"
+            shell "login-$kind" "$look"
         done
         # connection time apart
         awk -v a="$(median "push-$kind")" -v b="$(median "login-$kind")" -v n="pushed-$kind" 'BEGIN { print n, a - b, 0 }' >>figures
-        rm -rf src
+        rm -r src
     done
     goal "1 Gbit/s, incompressible: raw TCP / part-push" tcp-noise pushed-noise 0.93
     if [ -n "$python" ]; then goal "1 Gbit/s, graph.dgl: raw TCP / part-push" tcp-graph pushed-graph 2; fi
 }
 
-printf '%-58s %8s  %8s\n' "" "other" "ours"
-"$cluster" up 5
-bulk
-small
-"$cluster" down
-"$cluster" up 2 1gbit
-slow
+many() { # sshd's own limits on logins are in force
+    local k hosts=$1
+    mkdir -p src
+    for k in 0 1 2 3 4 5 6 7 8 9; do head -c 4K /dev/urandom >"src/$k"; done
+    all=$(seq -f h%g 2 "$hosts")
+    plan "$all"
+    again push-many "part-push --progress never <plan.jsonl | tee pushed.jsonl"
+    limit "$((hosts - 1)) hosts, 10 small files each" "$(median push-many)" s
+    limit "  of the sender's CPU" "$(median push-many 3)" s
+    limit "  deliveries that failed" "$(jq -s --argjson all $(((hosts - 1) * 10)) '$all - (map(select(.type == "pushed" and .ok)) | length)' pushed.jsonl)" "" 0
+    rm -r src
+}
+
+machine
+for part in ${PARTS:-bulk one small slow many}; do
+    case $part in
+        slow) "$cluster" up 2 1gbit && slow ;;
+        many) SHM=16m "$cluster" up "${HOSTS:-250}" && many "${HOSTS:-250}" ;;
+        *) "$cluster" up 5 && "$part" ;;
+    esac
+    "$cluster" down
+done

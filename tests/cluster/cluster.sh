@@ -54,6 +54,8 @@ Environment, for 'up':
   LAB                       state folder (now $LAB);
                             one cluster each, any number at a time. \$LAB/hK/srv is the /srv of host K
   SHM=4g                    size of /dev/shm (Docker gives 64m)
+  DISK=4g                   size of a /srv in memory, which \$LAB/hK/srv does not show: to measure copying, and not
+                            the disk that all hosts of this machine share
   NAMES=1                   0: the names h1 to hN do not resolve
   BASHRC=0                  1: logins read your ~/.bashrc, as on a host of yours
   MAXSTARTUPS, MAXSESSIONS  sshd's limits
@@ -78,6 +80,7 @@ check_machine() {
     need nsenter util-linux
     need setsid util-linux
     need setpriv util-linux
+    need mountpoint util-linux
     [[ $(unshare --help) == *--map-current-user* ]] || die "unshare is too old: a newer util-linux is needed" 69
     local why
     why=$(unshare "${unshare_user[@]}" -n -m -p --fork true 2>&1) && return
@@ -277,7 +280,11 @@ switch() {
     echo "$pid" >"$LAB/pid"
     while read -r order k state <&3; do
         case $order in
-            start) setsid unshare -n "$me" host "$k" "$LAB" >"$LAB/h$k/log" 2>&1 </dev/null 3>&- & ;;
+            start)
+                # in memory it outlives a host that is stopped, and goes with the switch
+                [ -z "${DISK:-}" ] || mountpoint -q "$LAB/h$k/srv" || mount -t tmpfs -o "size=$DISK,mode=755" none "$LAB/h$k/srv"
+                setsid unshare -n "$me" host "$k" "$LAB" >"$LAB/h$k/log" 2>&1 </dev/null 3>&- &
+                ;;
             link) ip link set "p$k" "$state" || true ;;
         esac
     done

@@ -12,13 +12,16 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Between us and the program: enough that neither waits for the other at every turn, and 64 of them stay below the 64 MiB that
 /// pipe-user-pages-soft gives a user.
-const PIPE_BYTES: i32 = 512 << 10;
-/// A full pipe is left alone for so long, half of what a quick cipher takes to empty it: otherwise every page that is taken off it wakes us.
-const PIPE_REST: Duration = Duration::from_micros(400);
+const PIPE_BYTES: usize = 512 << 10;
+/// A full pipe is left alone until about half of it is empty: ssh takes 32 KiB at a time, and would wake us each time. The quickest cipher
+/// needs so long for that;
+const SHORTEST_REST: Duration = Duration::from_micros(200);
+/// after so long a link that has become quick again is noticed.
+const LONGEST_REST: Duration = Duration::from_millis(5);
 
 /// `ssh HOST`, with the user's own configuration.
 pub(crate) fn ssh(connect: &Connect, host: &Host, boot: &str, bulk: bool) -> Result<Box<dyn Channel>, HostFault> {
@@ -83,6 +86,33 @@ struct Program {
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
     stderr: ChildStderr,
+    /// Of stdin.
+    rest: Rest,
+}
+
+/// How long to leave a full pipe alone.
+struct Rest {
+    /// What it took since it was full the last time.
+    taken: usize,
+    long: Duration,
+    until: Option<Instant>,
+}
+
+impl Rest {
+    /// It is full.
+    fn begin(&mut self) {
+        let long = match std::mem::take(&mut self.taken) {
+            less if less < PIPE_BYTES / 4 => self.long * 2,
+            more if more > PIPE_BYTES / 4 * 3 => self.long / 2,
+            _ => self.long,
+        };
+        self.long = long.clamp(SHORTEST_REST, LONGEST_REST);
+        self.until = Some(Instant::now() + self.long);
+    }
+
+    fn left(&self) -> Option<Duration> {
+        self.until.map(|until| until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+    }
 }
 
 fn start(mut command: Command, name: &str) -> Result<Box<dyn Channel>, HostFault> {
@@ -100,11 +130,12 @@ fn start(mut command: Command, name: &str) -> Result<Box<dyn Channel>, HostFault
         return Err(failed(&"no pipes"));
     };
     // a wish: a smaller pipe works too
-    let _ = fcntl(stdin.as_fd(), FcntlArg::F_SETPIPE_SZ(PIPE_BYTES));
+    let _ = fcntl(stdin.as_fd(), FcntlArg::F_SETPIPE_SZ(i32::try_from(PIPE_BYTES).unwrap_or(i32::MAX)));
     for fd in [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()] {
         unblock(fd).map_err(|error| failed(&error))?;
     }
-    Ok(Box::new(Program { child, stdin: Some(stdin), stdout, stderr }))
+    let rest = Rest { taken: 0, long: SHORTEST_REST, until: None };
+    Ok(Box::new(Program { child, stdin: Some(stdin), stdout, stderr, rest }))
 }
 
 fn unblock(fd: BorrowedFd<'_>) -> nix::Result<()> {
@@ -121,21 +152,34 @@ impl Channel for Program {
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut self.stdin {
-            Some(stdin) => stdin.write(bytes),
-            None => Err(io::ErrorKind::BrokenPipe.into()),
+        let stdin = self.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        if self.rest.left().is_some() {
+            return Err(io::ErrorKind::WouldBlock.into());
         }
+        let result = stdin.write(bytes);
+        match &result {
+            Ok(count) => self.rest.taken += count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.rest.begin(),
+            Err(_) => {}
+        }
+        result
     }
 
     /// The kernel hands the pages of the file to the pipe: no copy, and no processor time worth naming.
     fn write_file(&mut self, file: &File, offset: u64, length: u64) -> Result<usize, Unsent> {
         let Some(stdin) = &mut self.stdin else { return Err(Unsent::Unwritable(io::ErrorKind::BrokenPipe.into())) };
+        if self.rest.left().is_some() {
+            return Err(Unsent::Unwritable(io::ErrorKind::WouldBlock.into()));
+        }
         let mut from = i64::try_from(offset).unwrap_or(i64::MAX);
         let most = usize::try_from(length).unwrap_or(usize::MAX);
         match splice(file, Some(&mut from), stdin, None, most, SpliceFFlags::SPLICE_F_NONBLOCK) {
-            Ok(count) => Ok(count),
+            Ok(count) => {
+                self.rest.taken += count;
+                Ok(count)
+            }
             Err(Errno::EAGAIN) => {
-                std::thread::sleep(PIPE_REST);
+                self.rest.begin();
                 Err(Unsent::Unwritable(io::ErrorKind::WouldBlock.into()))
             }
             Err(error @ (Errno::EPIPE | Errno::EINTR)) => Err(Unsent::Unwritable(error.into())),
@@ -153,10 +197,14 @@ impl Channel for Program {
     fn wait_for(&self, reading: [bool; 2], writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         let outs = [self.stdout.as_fd(), self.stderr.as_fd()];
         let mut fds: Vec<_> = outs.into_iter().zip(reading).filter(|(_, open)| *open).map(|(fd, _)| (fd, PollFlags::POLLIN)).collect();
-        if let Some(stdin) = self.stdin.as_ref().filter(|_| writing) {
+        if let Some(stdin) = self.stdin.as_ref().filter(|_| writing && self.rest().is_none()) {
             fds.push((stdin.as_fd(), PollFlags::POLLOUT));
         }
         fds
+    }
+
+    fn rest(&self) -> Option<Duration> {
+        self.rest.left()
     }
 }
 

@@ -3,7 +3,7 @@
 use super::HostFault;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, ppoll};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -43,6 +43,10 @@ pub(crate) trait Channel: Send {
     fn close_stdin(&mut self) -> io::Result<()>;
     /// What to wait for until one of these may go on: stdout, stderr, stdin.
     fn wait_for(&self, reading: [bool; 2], writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)>;
+    /// For so long yet nothing is written.
+    fn rest(&self) -> Option<Duration> {
+        None
+    }
     /// From time to time: keep-alives.
     fn tick(&mut self) -> io::Result<()> {
         Ok(())
@@ -433,8 +437,8 @@ impl Running {
         if let Some(wake) = wake {
             fds.push(PollFd::new(wake.reader.as_fd(), PollFlags::POLLIN));
         }
-        let timeout = PollTimeout::try_from(limit + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
-        let result = poll(&mut fds, timeout);
+        let limit = self.channel.rest().filter(|_| writing).map_or(limit, |rest| limit.min(rest));
+        let result = ppoll(&mut fds, Some(limit.into()), None);
         let woken = wake.is_some() && fds.last().and_then(PollFd::any).unwrap_or(false);
         if woken && let Some(wake) = wake {
             wake.drain();

@@ -146,7 +146,7 @@ fn copies(hosts: &[HostRun]) -> Markup {
                         td.rate {
                             @if let Some(rate) = rate(copied) {
                                 span.bar.copy style={ "width:" (percent(rate, fastest)) } {}
-                                span { (term::bytes(rate)) "/s" }
+                                span { (term::rate(copied.sent_bytes, Duration::from_millis(copied.elapsed_ms))) }
                             }
                         }
                     }

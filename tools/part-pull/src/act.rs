@@ -133,7 +133,8 @@ impl<'a> Task<'a> {
     fn pull(&mut self, board: &Board) {
         let begun = Instant::now();
         let mut came: HashMap<PathBuf, Result<u64, String>> = HashMap::new();
-        let (here, missing): (Vec<&Item>, Vec<&Item>) = self.items.iter().partition(|item| is_here(item));
+        let here: Vec<bool> = self.items.iter().map(is_here).collect();
+        let missing: Vec<&Item> = self.items.iter().zip(&here).filter(|(_, here)| !**here).map(|(item, _)| item).collect();
         let (small, large): (Vec<&Item>, Vec<&Item>) = missing.iter().partition(|item| item.there.bytes < LARGE);
         let mut bytes = 0;
         if let Ok(site) = &mut self.site {
@@ -152,8 +153,7 @@ impl<'a> Task<'a> {
             }
             return;
         }
-        for (at, item) in self.items.iter().enumerate() {
-            let skipped = here.iter().any(|other| std::ptr::eq(*other, item));
+        for (at, (item, &skipped)) in self.items.iter().zip(&here).enumerate() {
             let result = match (skipped, came.remove(&item.src), &self.site) {
                 (true, ..) => Ok(0),
                 (false, Some(result), _) => result,
@@ -163,7 +163,7 @@ impl<'a> Task<'a> {
             board.tell(self.host, self.first + u32::try_from(at).unwrap_or(0), item, skipped, result);
         }
         let (place, files, rate) = (self.host.place(), term::count(missing.len() as u64, "file"), rate(bytes, begun));
-        eprintln!("part-pull: {place}: {files}, {}; {} here already{rate}", term::bytes(bytes), here.len());
+        eprintln!("part-pull: {place}: {files}, {}; {} here already{rate}", term::bytes(bytes), here.len() - missing.len());
     }
 }
 
@@ -178,7 +178,7 @@ fn bring(site: &mut Site, small: &[&Item], large: &[&Item], note: &mut dyn FnMut
 
 fn rate(bytes: u64, begun: Instant) -> String {
     match bytes > 1_000_000 {
-        true => format!(", {}/s", term::bytes((bytes as f64 / begun.elapsed().as_secs_f64()) as u64)),
+        true => format!(", {}", term::rate(bytes, begun.elapsed())),
         false => String::new(),
     }
 }

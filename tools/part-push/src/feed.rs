@@ -25,15 +25,22 @@ pub struct Gone;
 /// A stream on its way: gathered into pieces, and compressed where that pays.
 struct Gather<'a> {
     pending: Vec<u8>,
+    piece: usize,
     packed: bool,
     sink: Sink<'a>,
 }
 
-impl Gather<'_> {
+impl<'a> Gather<'a> {
+    /// In pieces of so many bytes that are compressed, or plain ones.
+    fn new(packed: Option<usize>, sink: Sink<'a>) -> Gather<'a> {
+        let piece = packed.unwrap_or(PIECE);
+        Gather { pending: Vec::with_capacity(piece), piece, packed: packed.is_some(), sink }
+    }
+
     fn add(&mut self, bytes: &[u8]) -> Result<(), Gone> {
         let mut rest = bytes;
-        while self.pending.len() + rest.len() >= PIECE {
-            let (now, later) = rest.split_at(PIECE - self.pending.len());
+        while self.pending.len() + rest.len() >= self.piece {
+            let (now, later) = rest.split_at(self.piece - self.pending.len());
             self.pending.extend_from_slice(now);
             rest = later;
             self.flush()?;
@@ -46,7 +53,7 @@ impl Gather<'_> {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let piece = std::mem::replace(&mut self.pending, Vec::with_capacity(PIECE));
+        let piece = std::mem::replace(&mut self.pending, Vec::with_capacity(self.piece));
         (self.sink)(if self.packed { chunk(&pack(&piece)) } else { piece })
     }
 
@@ -71,20 +78,25 @@ pub fn archive_bytes(files: &[&Delivery]) -> u64 {
     files.iter().map(|file| HEADERS + file.bytes.next_multiple_of(512)).sum::<u64>() + END
 }
 
-/// Makes the archive: each file as `N/name`, N the number of its folder in `folders`. A file that cannot be read whole has zeros in its
-/// place; returns which and why. `moved` is told of what was read.
+/// Which of the folders, in their order, a file goes to.
+pub fn number(file: &Delivery, folders: &[&Path]) -> usize {
+    let found = file.dst.parent().map(|parent| folders.binary_search(&parent));
+    found.and_then(Result::ok).unwrap_or_default()
+}
+
+/// Makes the archive, plain or compressed in pieces of so many bytes: each file as `N/name`, N the number of its folder in `folders`.
+/// A file that cannot be read whole has zeros in its place; returns which and why. `moved` is told of what was read.
 pub fn archive(
     files: &[&Delivery],
     folders: &[&Path],
-    packed: bool,
+    packed: Option<usize>,
     moved: &dyn Fn(u64),
     sink: Sink<'_>,
 ) -> Result<Vec<(u32, String)>, Gone> {
-    let mut gather = Gather { pending: Vec::with_capacity(PIECE), packed, sink };
+    let mut gather = Gather::new(packed, sink);
     let mut failed = Vec::new();
     for file in files {
-        let folder = file.dst.parent().and_then(|parent| folders.iter().position(|folder| *folder == parent)).unwrap_or_default();
-        let name = Path::new(&folder.to_string()).join(file.dst.file_name().unwrap_or_default());
+        let name = Path::new(&number(file, folders).to_string()).join(file.dst.file_name().unwrap_or_default());
         gather.add(&headers(&name, file).map_err(|_| Gone)?)?;
         let mut left = file.bytes;
         let mut take = |bytes: &[u8]| {
@@ -101,10 +113,15 @@ pub fn archive(
     gather.end().map(|()| failed)
 }
 
-/// A part of a file, compressed; where it cannot be read whole, why.
-pub fn packed(file: &File, offset: u64, length: u64, moved: &dyn Fn(u64), sink: Sink<'_>) -> Result<Result<(), String>, Gone> {
+/// A part of a file, compressed in pieces of so many bytes; where it cannot be read whole, why.
+pub fn packed(
+    (file, offset, length): (&File, u64, u64),
+    piece: usize,
+    moved: &dyn Fn(u64),
+    sink: Sink<'_>,
+) -> Result<Result<(), String>, Gone> {
     use std::os::unix::fs::FileExt;
-    let mut gather = Gather { pending: Vec::with_capacity(PIECE), packed: true, sink };
+    let mut gather = Gather::new(Some(piece), sink);
     let mut buffer = vec![0; PIECE];
     let mut done = 0;
     while done < length {
@@ -217,7 +234,7 @@ mod tests {
         let missing = Delivery { id: 2, bytes: 1000, source: Source::File("/no/such/file".into()), ..Delivery::sample() };
         let files = [&file(0, ""), &file(1, &long), &missing, &file(3, "hello")];
         let mut made = Vec::new();
-        let failed = archive(&files, &[Path::new("/w")], false, &|_| (), &mut |piece| {
+        let failed = archive(&files, &[Path::new("/w")], None, &|_| (), &mut |piece| {
             made.extend(piece);
             Ok(())
         });

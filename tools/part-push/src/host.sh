@@ -1,8 +1,8 @@
 # Receives files on a host. Sent in front of it: `base` (all files go below it), `run` (one word a push), `me` (the host's id), `dry`
 # and `fsync` (empty for no).
 # From the sender: lines of sh text that call what is defined here, an empty one now and then while there is nothing to do; data stand
-# behind the line that takes them. To the sender: `free KB`, `has TOOL`, `peers ID...`, `look B64`, `sums B64`, `partial KEY CRC BYTES`,
-# `claimed`, `got`, `failed ID TEXT`, `note TEXT`.
+# behind the line that takes them. To the sender: `free KB`, `has TOOL`, `empty` (base is), `peers ID...`, `look B64`, `sums B64`,
+# `partial KEY CRC BYTES`, `claimed`, `got`, `failed ID TEXT`, `note TEXT`.
 #
 # All that is ours lies in `base`, on the same file system as what it becomes, so that a file is renamed into its place whole:
 #   .part-push.RUN.ID  the stage of this push on this host; gone at its end, however it ends
@@ -17,8 +17,10 @@ reason() { printf '%s\n' "$1" | sed '/^[0-9]*+[0-9]* records /d; / copied, /d; /
 # What can no longer be put right: the sender marks all that is not done yet with the reason.
 die() { say "note $(reason "$1")"; exit 1; }
 
-take() { # BYTES: exactly so many, and no byte that comes behind them
-  [ "$1" -lt 65536 ] || dd bs=65536 count=$(($1 / 65536)) iflag=fullblock || return
+take() { # BYTES: exactly so many, and no byte that comes behind them; up to 1 MiB with one process
+  [ "$1" -gt 0 ] || return 0
+  [ "$1" -gt 1048576 ] || { dd bs="$1" count=1 iflag=fullblock; return; }
+  dd bs=65536 count=$(($1 / 65536)) iflag=fullblock || return
   [ $(($1 % 65536)) -eq 0 ] || dd bs=$(($1 % 65536)) count=1 iflag=fullblock
 }
 chunks() { # each a line with a length and the bytes; 0 ends it
@@ -40,16 +42,16 @@ keep() { # ID KEY BYTES MODE MTIME FOLDER NAME: the file is whole
       mkdir "$stage/one" && mv -- "$whole" "$stage/one/$7" && mv -f -- "$stage/one/$7" "$6/" && flush "$6"
   } 2>&1) || say "failed $1 $(reason "$err")"
   rm -rf "$stage/one" "$whole"
-  rm -f "$kept/${2%%.*}".*
+  [ ! -d "$kept" ] || rm -f "$kept/${2%%.*}".*
 }
-drop() { rm -f "$stage/part.$1"; } # KEY
+drop() { [ ! -e "$stage/part.$1" ] || rm -f "$stage/part.$1"; } # KEY
 stamp() { # MTIME FILE: with the fraction of a second where touch knows it
   touch -d "@$1" "$2" 2>/dev/null || touch -d "@${1%.*}" "$2"
 }
 claim() { # KEY...: what an earlier push has left of these; renaming it makes sure that no other push goes on with it too
   true >"$stage/busy"
   for key; do
-    [ -f "$stage/part.$key" ] || mv -- "$kept/$key" "$stage/part.$key" 2>/dev/null || continue
+    [ -f "$stage/part.$key" ] || { [ -f "$kept/$key" ] && mv -- "$kept/$key" "$stage/part.$key" 2>/dev/null; } || continue
     say "partial $key $(cksum <"$stage/part.$key")"
   done
   rm -f "$stage/busy"
@@ -87,11 +89,18 @@ unpack() { # plain BYTES | packed: a tar archive with a folder of ours for each 
 }
 note() { printf '%s\n' "$1" | tail -n 20 | sed 's/^/note /'; }
 remove() { rm -f -- "$stage/batch/$1"; } # N/NAME
-move() { # N FOLDER: what was unpacked in N goes to FOLDER
+move() { # N FOLDER: what was unpacked in N goes to FOLDER; it becomes that folder where there is none, with one rename for all files
   # shellcheck disable=SC2016 # the inner shell's words
   err=$({
-    inside "$2" && cd "$stage/batch/$1" && { [ -z "$fsync" ] || find . -type f -exec sync -- {} + 2>/dev/null || sync; } &&
-      find . -type f -exec sh -c 'mv -f -- "$@" "$0/"' "$2" {} + && flush "$2"
+    cd "$stage/batch/$1" && { [ -z "$fsync" ] || find . -type f -exec sync -- {} + 2>/dev/null || sync; } || exit
+    above=${2%/*}/ new=$stage/batch/new.$1
+    [ -e "$2" ] || [ -h "$2" ] || {
+      inside "$above" && mkdir "$new" && mv -- "$stage/batch/$1" "$new/${2##*/}" || exit
+      # when there is one after all, this puts nothing into it
+      mv -- "$new/${2##*/}" "$above" 2>/dev/null && flush "$2" && flush "$above" && exit
+    }
+    # where this shell stands has moved along
+    inside "$2" && find . -type f -exec sh -c 'mv -f -- "$@" "$0/"' "$2" {} + && flush "$2"
   } 2>&1) || note "$err"
 }
 
@@ -134,9 +143,18 @@ inside() { # FOLDER: makes it, unless a link leads out of base on the way
   while [ ! -d "$up" ]; do up=${up%/*} up=${up:-/}; done
   real "$up" || return
   case ${real%/}/ in
-    "${root%/}"/*) mkdir -p -- "$1" ;;
+    "${root%/}"/*) [ -d "$1" ] || mkdir -p -- "$1" ;;
     *) echo "$1 leads out of $base by a link" && return 1 ;;
   esac
+}
+empty() { # whether nothing is in base but what is ours
+  [ ! -d "$base" ] || [ -r "$base" ] || return
+  for entry in "$base"/* "$base"/.[!.]* "$base"/..?*; do
+    case ${entry##*/} in
+      .part-push.*) ;;
+      *) [ ! -e "$entry" ] && [ ! -h "$entry" ] || return ;;
+    esac
+  done
 }
 dead() { # STAGE: whether the push that made it has ended: processes are seen on this host, and on others how long nothing was touched
   there='' boot='' pid=''
@@ -159,7 +177,7 @@ salvage() { # STAGE: takes it away; what is worth going on with is kept
   rm -rf -- "$1"
 }
 enter() {
-  mkdir -p -- "$base" && mkdir -- "$stage" && echo "$machine $life $self" >"$stage/owner" && true >"$stage/mark" || return
+  { [ -d "$base" ] || mkdir -p -- "$base"; } && mkdir -- "$stage" && echo "$machine $life $self" >"$stage/owner" && true >"$stage/mark" || return
   tries=0
   until ln -s "$run" "$lock" 2>/dev/null || [ "$(readlink "$lock")" = "$run" ]; do
     holder=$(readlink "$lock")
@@ -212,9 +230,10 @@ if stat -c %f / >/dev/null 2>&1; then has_stat=1; fi
 stage=$base/.part-push.$run.$me lock=$base/.part-push.lock kept=$base/.part-push.kept
 if [ -z "$dry" ]; then
   # $$ is the shell around this one
-  self=$(exec sh -c 'echo "$PPID"')
-  machine=$(uname -n)
-  life=$(cat /proc/sys/kernel/random/boot_id)$(readlink /proc/self/ns/pid)
+  read -r self _ </proc/self/stat
+  read -r machine </proc/sys/kernel/hostname
+  read -r life </proc/sys/kernel/random/boot_id
+  life=$life$(readlink /proc/self/ns/pid)
   err=$(enter 2>&1) || { err=$(reason "$err"); rm -rf -- "$stage"; die "$err"; }
   real "$base" && root=$real
   watcher=
@@ -222,6 +241,7 @@ if [ -z "$dry" ]; then
   trap 'exit 1' HUP INT TERM PIPE
   watch </dev/null >/dev/null 2>&1 & watcher=$!
 fi
+if empty; then say empty; fi
 say ready
 while IFS= read -r line; do
   [ "$dry" ] || true >"$stage/heard"

@@ -15,10 +15,14 @@ use std::time::{Duration, Instant};
 
 /// Enough that the link never waits for us.
 const AHEAD: u64 = 2 * PIECE as u64;
-/// Whether to compress is asked anew after so much.
+/// Whether to compress is asked anew after so much of a file,
 const SEGMENT: u64 = 32 << 20;
+/// then after twice as much, up to this: each time costs the host a few processes, in which what arrives piles up in its sshd.
+const LONGEST_SEGMENT: u64 = 512 << 20;
 /// `--compress auto`: the first so much of a host's data goes plain and shows the rate of the link.
 const PROBE: u64 = 4 << 20;
+/// What all hosts together have in the making of one compressed piece each.
+const PACKED_MEMORY: usize = 8 << 20;
 /// A sample of so much shows whether data shrink.
 const SAMPLE: usize = 1 << 20;
 /// Above this rate of a link zstd is not worth a thought.
@@ -33,6 +37,14 @@ pub struct Options {
     pub verify: bool,
     /// Compress: always, never, or as it pays.
     pub compress: Option<bool>,
+    /// So much at once.
+    pub piece: usize,
+}
+
+/// How much to compress at once when so many hosts are sent to. Each piece costs the host a process to take it off the stream (1 ms:
+/// pieces of 128 KiB kept a host at 110 MB/s), and a handful of them are in memory for each host.
+pub fn piece(hosts: usize) -> usize {
+    (PACKED_MEMORY / hosts.max(1)).clamp(128 << 10, 2 << 20)
 }
 
 /// What became of a delivery.
@@ -158,12 +170,13 @@ impl<'d> Push<'_, 'd> {
         let packed = raw > PROBE && largest.is_some_and(|file| source(file).is_ok_and(|source| self.pays(&source, 0)));
         let length = feed::archive_bytes(&files);
         self.site.say(&if packed { "unpack packed".to_owned() } else { format!("unpack plain {length}") });
-        let make = |sink: feed::Sink<'_>| feed::archive(&files, &folders, packed, &|bytes| self.watch.moved(bytes), sink);
+        let piece = self.options.piece;
+        let make = |sink: feed::Sink<'_>| feed::archive(&files, &folders, packed.then_some(piece), &|bytes| self.watch.moved(bytes), sink);
         let (wire, failed) = stream(self.site, make)?;
-        let number = |file: &Delivery| folders.iter().position(|folder| Some(*folder) == file.dst.parent()).unwrap_or_default();
         for (id, why) in failed {
             if let Some(file) = files.iter().find(|file| file.id == id) {
-                let name = [format!("{}/", number(file)).as_bytes(), file.dst.file_name().unwrap_or_default().as_bytes()].concat();
+                let number = feed::number(file, &folders);
+                let name = [format!("{number}/").as_bytes(), file.dst.file_name().unwrap_or_default().as_bytes()].concat();
                 self.site.call(&[b"remove", &name]);
                 self.site.failed.insert(id, why);
             }
@@ -194,14 +207,18 @@ impl<'d> Push<'_, 'd> {
         let mut at = self.resume(file, &source);
         self.sent.insert(file.id, self.site.relayed.get(&file.id).copied().unwrap_or(0));
         self.watch.moved(at);
+        let mut segment = SEGMENT;
         loop {
             let measured = !self.auto || self.rate.is_some();
             let packed = measured && self.pays(&source, at);
             let most = match (self.auto, measured) {
                 (false, _) => u64::MAX,
-                (true, true) => SEGMENT,
+                (true, true) => segment,
                 (true, false) => PROBE,
             };
+            if measured {
+                segment = (segment * 2).min(LONGEST_SEGMENT);
+            }
             let length = most.min(file.bytes - at);
             let begun = Instant::now();
             let (bytes, wrong) = self.segment(&source, at, length, packed)?;
@@ -239,7 +256,8 @@ impl<'d> Push<'_, 'd> {
         match source {
             Origin::File(source) if packed => {
                 self.site.say("packed");
-                let make = |sink: feed::Sink<'_>| feed::packed(source, at, length, &|bytes| self.watch.moved(bytes), sink);
+                let piece = self.options.piece;
+                let make = |sink: feed::Sink<'_>| feed::packed((source, at, length), piece, &|bytes| self.watch.moved(bytes), sink);
                 stream(self.site, make).map(|(bytes, wrong)| (bytes, wrong.err()))
             }
             Origin::File(source) => {
@@ -276,7 +294,7 @@ impl<'d> Push<'_, 'd> {
             return false;
         }
         let begun = Instant::now();
-        let small: usize = sample.chunks(PIECE).map(|piece| feed::pack(piece).len()).sum();
+        let small: usize = sample.chunks(self.options.piece).map(|piece| feed::pack(piece).len()).sum();
         worth(sample.len(), small, begun.elapsed(), self.rate.unwrap_or(FAST_LINK))
     }
 
@@ -422,7 +440,7 @@ fn worth(raw: usize, small: usize, took: Duration, link: f64) -> bool {
 /// Sends what is made in a thread of its own, so that reading and compressing do not wait for the link nor the link for them.
 fn stream<T: Send>(site: &mut Site, make: impl FnOnce(feed::Sink<'_>) -> Result<T, Gone> + Send) -> Result<(u64, T), Broken> {
     std::thread::scope(|scope| {
-        let (send, pieces) = sync_channel::<Vec<u8>>(2);
+        let (send, pieces) = sync_channel::<Vec<u8>>(1);
         let maker = scope.spawn(move || make(&mut |piece| send.send(piece).map_err(|_| Gone)));
         let mut wire = 0;
         loop {

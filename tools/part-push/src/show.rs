@@ -62,10 +62,10 @@ impl Show {
         if self.lines && last.elapsed() >= LINE_EVERY {
             *last = Instant::now();
             let (done, all) = (self.total.position(), self.total.length().unwrap_or(0));
-            let rate = done as f64 / self.begun.elapsed().as_secs_f64();
-            let left = Duration::from_secs_f64(all.saturating_sub(done) as f64 / rate.max(1.0));
-            let (rate, left) = (term::bytes(rate as u64), term::seconds(left));
-            eprintln!("part-push: {} of {}, {rate}/s, {left} left", term::bytes(done), term::bytes(all));
+            let took = self.begun.elapsed();
+            let left = took.mul_f64(all.saturating_sub(done) as f64 / done.max(1) as f64);
+            let (rate, left) = (term::rate(done, took), term::seconds(left));
+            eprintln!("part-push: {} of {}, {rate}, {left} left", term::bytes(done), term::bytes(all));
         }
     }
 
@@ -91,7 +91,7 @@ impl Show {
         }
         let Count { files, bytes, skipped } = *lock(count);
         let rate = match bytes > 1_000_000 && !took.is_zero() {
-            true => format!(", {}/s", term::bytes((bytes as f64 / took.as_secs_f64()) as u64)),
+            true => format!(", {}", term::rate(bytes, took)),
             false => String::new(),
         };
         let trouble = if trouble { "; not all of it arrived" } else { "" };

@@ -27,6 +27,8 @@ pub struct Site {
     /// Programs that not every host has.
     tools: Vec<String>,
     free_bytes: Option<u64>,
+    /// There was nothing where the files go when the push began.
+    empty: bool,
     /// What went wrong there, in the words of its programs.
     pub notes: Vec<String>,
     /// By delivery: why it failed there.
@@ -73,6 +75,7 @@ impl Site {
             stop,
             tools: Vec::new(),
             free_bytes: None,
+            empty: false,
             notes: Vec::new(),
             failed: BTreeMap::new(),
             partials: BTreeMap::new(),
@@ -87,6 +90,11 @@ impl Site {
     /// Room on the file system.
     pub fn free_bytes(&self) -> Option<u64> {
         self.free_bytes
+    }
+
+    /// Whether there was nothing where the files go when the push began.
+    pub fn was_empty(&self) -> bool {
+        self.empty
     }
 
     /// Whether the host has a program.
@@ -104,11 +112,11 @@ impl Site {
     /// Which of the deliveries are there already, whole. By checksum: of all, or of those whose size and time are not enough to believe
     /// it; without `verify` of none.
     pub fn look(&mut self, deliveries: &[&Delivery], verify: Option<bool>) -> Result<Vec<bool>, Broken> {
-        if deliveries.is_empty() {
-            return Ok(Vec::new());
-        }
         if verify == Some(true) && !self.has("cksum") {
             return Err(Broken::said("the host has no cksum, so nothing can be verified there"));
+        }
+        if deliveries.is_empty() {
+            return Ok(Vec::new());
         }
         self.ask("look", deliveries);
         let there = self.there(deliveries)?;
@@ -272,6 +280,7 @@ impl Site {
         match word {
             b"has" => self.tools.push(text()),
             b"free" => self.free_bytes = text().trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024),
+            b"empty" => self.empty = true,
             b"note" => self.notes.push(text()),
             b"failed" => {
                 if let Some((id, why)) = text().split_once(' ') {
