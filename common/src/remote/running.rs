@@ -1,6 +1,7 @@
 //! A script that runs on a host, whatever carries it there.
 
 use super::HostFault;
+use crate::quote;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -164,6 +165,13 @@ impl Running {
         let bytes = bytes.into();
         self.pending += bytes.len() as u64;
         self.outbox.push_back(Piece::Bytes { bytes, sent: 0 });
+    }
+
+    /// A line of sh text, for a script that evaluates what it reads and knows [`super::CALL_SH`].
+    pub fn call(&mut self, words: &[&[u8]]) {
+        let mut line = quote::one_line(&quote::sh_words(words));
+        line.push(b'\n');
+        self.send(line);
     }
 
     /// Puts exactly `length` bytes of a file behind what is still to be sent, without a copy where the connector can. Where the file
