@@ -440,12 +440,13 @@ impl Running {
         // a keep-alive is due every few seconds, and sending one costs nothing when it is not
         let limit = limit.min(Duration::from_secs(5));
         let writing = !self.outbox.is_empty() || self.closing;
+        // asked before what to wait for: a rest that ends in between must not be waited for
+        let limit = self.channel.rest().filter(|_| writing).map_or(limit, |rest| limit.min(rest));
         let mut fds: Vec<PollFd<'_>> =
             self.channel.wait_for(self.open, writing).into_iter().map(|(fd, flags)| PollFd::new(fd, flags)).collect();
         if let Some(wake) = wake {
             fds.push(PollFd::new(wake.reader.as_fd(), PollFlags::POLLIN));
         }
-        let limit = self.channel.rest().filter(|_| writing).map_or(limit, |rest| limit.min(rest));
         let result = ppoll(&mut fds, Some(limit.into()), None);
         let woken = wake.is_some() && fds.last().and_then(PollFd::any).unwrap_or(false);
         if woken && let Some(wake) = wake {
