@@ -220,6 +220,28 @@ fn sizes_times_and_modes_and_what_was_there() {
 }
 
 #[test]
+fn what_else_is_there_stays() {
+    let folder = plan("stays", &[]);
+    for file in ["new/a", "new/deep/a", "old/a", "old/deep/new/a"] {
+        let file = folder.join("src").join(file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, "ours").unwrap();
+    }
+    let ws = folder.join("ws/src");
+    fs::create_dir_all(ws.join("old/deep")).unwrap();
+    fs::write(ws.join("old/deep/mine"), "theirs").unwrap();
+    fs::write(ws.join("old/a"), "theirs").unwrap();
+    map(&folder);
+    assert_eq!(push(&folder, "").status, 0);
+    let mut expected = tree(&folder.join("src"));
+    expected.insert("old/deep/mine".into(), b"theirs".to_vec());
+    assert_eq!(tree(&ws), expected);
+    let mode = |folder: &str| fs::metadata(ws.join(folder)).unwrap().mode() & 0o7777;
+    assert_eq!((mode("new"), mode("new/deep"), mode("old/deep/new")), (0o755, 0o755, 0o755));
+    assert!(ours(&folder.join("ws")).is_empty());
+}
+
+#[test]
 fn fsync_flushes_every_file_and_folder() {
     let folder = plan("fsync", &[("small", noise(1, 10)), ("large", noise(2, 17 << 20))]);
     fs::create_dir(folder.join("bin")).unwrap();
@@ -347,10 +369,14 @@ const LARGE: usize = 40 << 20;
 
 impl Lab {
     fn up(name: &str) -> Lab {
+        Lab::with(name, "200mbit", &noise(1, LARGE))
+    }
+
+    fn with(name: &str, rate: &str, large: &[u8]) -> Lab {
         let folder = scratch(name);
-        let cluster = Cluster::up_shaped(name, 3, "200mbit");
+        let cluster = Cluster::up_shaped(name, 3, rate);
         fs::create_dir_all(folder.join("src")).unwrap();
-        fs::write(folder.join("src/large"), noise(1, LARGE)).unwrap();
+        fs::write(folder.join("src/large"), large).unwrap();
         fs::write(folder.join("src/small"), noise(2, 5000)).unwrap();
         fs::write(folder.join("ip.txt"), "10.77.0.2\n10.77.0.3\n").unwrap();
         let lab = Lab { cluster, folder };
@@ -530,6 +556,19 @@ fn real_hosts_and_every_fault() {
         let again = lab.push();
         assert!(again.status == 0 && large_to_host_3(&again.out) < LARGE as u64, "{}{}", again.out, again.err);
         assert!(mount("umount /srv/ws"));
+    }
+}
+
+#[test]
+fn real_hosts_behind_a_slow_link_get_what_shrinks_compressed() {
+    let lab = Lab::with("slow", "50mbit", &b"0 1 2 3 4 5 6 7\n".repeat(LARGE / 16));
+    let ran = lab.push();
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let sent = large_to_host_3(&ran.out);
+    // the first 4 MiB show how slow it is
+    assert!((4 << 20..6 << 20).contains(&sent), "{sent}");
+    for host in [2, 3] {
+        assert!(tree(&lab.ws(host).join("src")) == tree(&lab.folder.join("src")), "host {host}");
     }
 }
 

@@ -31,6 +31,9 @@ use std::time::{Duration, Instant};
 /// What a host knows of the processes of a job, for scripts that need it.
 pub const JOB_SH: &str = include_str!("job.sh");
 
+/// What a script has to know that is called with [`Running::call`].
+pub const CALL_SH: &str = include_str!("call.sh");
+
 /// Runs on a host. `sh -s` would not do: dash reads its script in blocks and swallows the data behind it.
 pub const BOOT: &str = r#"IFS= read -r s; eval "$(printf %s "$s" | base64 -d)""#;
 

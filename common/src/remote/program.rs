@@ -222,3 +222,28 @@ impl Drop for Program {
         let _ = self.child.wait();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_pipe_is_left_alone_until_half_of_it_is_empty() {
+        let mut rest = Rest { taken: 0, long: Duration::from_millis(1), until: None };
+        assert_eq!(rest.left(), None);
+        let mut after = |taken: usize| {
+            rest.taken = taken;
+            rest.begin();
+            (rest.long, rest.taken)
+        };
+        assert_eq!(after(PIPE_BYTES / 2), (Duration::from_millis(1), 0));
+        assert_eq!(after(0), (Duration::from_millis(2), 0));
+        assert_eq!(after(PIPE_BYTES), (Duration::from_millis(1), 0));
+        (0..9).for_each(|_| drop(after(0)));
+        assert_eq!(after(0), (LONGEST_REST, 0));
+        (0..9).for_each(|_| drop(after(PIPE_BYTES)));
+        assert_eq!(after(PIPE_BYTES), (SHORTEST_REST, 0));
+        std::thread::sleep(SHORTEST_REST);
+        assert_eq!(rest.left(), None);
+    }
+}

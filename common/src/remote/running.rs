@@ -1,6 +1,7 @@
 //! A script that runs on a host, whatever carries it there.
 
 use super::HostFault;
+use crate::quote;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -164,6 +165,13 @@ impl Running {
         let bytes = bytes.into();
         self.pending += bytes.len() as u64;
         self.outbox.push_back(Piece::Bytes { bytes, sent: 0 });
+    }
+
+    /// A line of sh text, for a script that evaluates what it reads and knows [`super::CALL_SH`].
+    pub fn call(&mut self, words: &[&[u8]]) {
+        let mut line = quote::one_line(&quote::sh_words(words));
+        line.push(b'\n');
+        self.send(line);
     }
 
     /// Puts exactly `length` bytes of a file behind what is still to be sent, without a copy where the connector can. Where the file
@@ -432,12 +440,13 @@ impl Running {
         // a keep-alive is due every few seconds, and sending one costs nothing when it is not
         let limit = limit.min(Duration::from_secs(5));
         let writing = !self.outbox.is_empty() || self.closing;
+        // asked before what to wait for: a rest that ends in between must not be waited for
+        let limit = self.channel.rest().filter(|_| writing).map_or(limit, |rest| limit.min(rest));
         let mut fds: Vec<PollFd<'_>> =
             self.channel.wait_for(self.open, writing).into_iter().map(|(fd, flags)| PollFd::new(fd, flags)).collect();
         if let Some(wake) = wake {
             fds.push(PollFd::new(wake.reader.as_fd(), PollFlags::POLLIN));
         }
-        let limit = self.channel.rest().filter(|_| writing).map_or(limit, |rest| limit.min(rest));
         let result = ppoll(&mut fds, Some(limit.into()), None);
         let woken = wake.is_some() && fds.last().and_then(PollFd::any).unwrap_or(false);
         if woken && let Some(wake) = wake {

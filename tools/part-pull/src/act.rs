@@ -9,7 +9,7 @@ use common::exit::Exit;
 use common::jsonl::{Out, Stream};
 use common::quote;
 use common::record::{Host, Pulled, path_fields};
-use common::remote::{self, Kind, Remote};
+use common::remote::{self, CALL_SH, Kind, Remote};
 use common::term;
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -40,7 +40,8 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], workspace: &Path, wante
     let remote = Remote::new(&args.connect, Kind::Ssh { bulk: true })?;
     let stop = common::signal::stop()
         .map_err(|error| Fault::unreachable("signals", error.to_string()).fix("let this user have more processes: ulimit -u"))?;
-    let script = |_: &Host| [b"base=", quote::sh(workspace.as_os_str().as_bytes()).as_slice(), b"\n", HOST_SH.as_bytes()].concat();
+    let script =
+        |_: &Host| [CALL_SH.as_bytes(), b"base=", &quote::sh(workspace.as_os_str().as_bytes()), b"\n", HOST_SH.as_bytes()].concat();
     let opened = remote.open_all(hosts, script)?;
     let faults: Vec<_> = hosts.iter().zip(&opened).filter_map(|(host, opened)| Some((host, opened.as_ref().err()?))).collect();
     let mut report = remote::report(faults, args.connect.host_key);

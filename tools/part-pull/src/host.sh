@@ -1,14 +1,10 @@
-# Hands out files of a host. Sent in front of it: `base`; all paths are relative to it.
+# Hands out files of a host. Sent in front of it: call.sh and `base`; all paths are relative to it.
 # From the sender: lines of sh text that call what is defined here; lists of paths, each ended by NUL, stand behind the line.
 # To the sender: `names B64` (a list of paths), `look B64`, `prefix CRC BYTES`, and files as raw bytes behind the line $raw_mark.
 # Nothing is written on the host.
 
 # shellcheck disable=SC2154 # base and raw_mark are sent in front of it
 
-take() { # BYTES: exactly so many, and no byte that comes behind them
-  [ "$1" -lt 65536 ] || dd bs=65536 count=$(($1 / 65536)) iflag=fullblock 2>/dev/null
-  [ $(($1 % 65536)) -eq 0 ] || dd bs=$(($1 % 65536)) count=1 iflag=fullblock 2>/dev/null
-}
 names() { # FOLDER-OR-FILE...: the files there and below; no link is followed, and part-push's own are none
   printf 'names '
   find "$@" -name '.part-push.*' -prune -o -type f -print0 2>/dev/null | base64 | tr -d '\n'
@@ -16,12 +12,12 @@ names() { # FOLDER-OR-FILE...: the files there and below; no link is followed, a
 }
 look() { # BYTES of paths
   printf 'look '
-  take "$1" | xargs -0 stat -c '%f %s %Y %y %n/' 2>/dev/null | base64 | tr -d '\n'
+  take "$1" 2>/dev/null | xargs -0 stat -c '%f %s %Y %y %n/' 2>/dev/null | base64 | tr -d '\n'
   echo
 }
 archive() { # BYTES of paths: all of them, as tar archives one behind the other
   echo "$raw_mark"
-  take "$1" | xargs -0 tar -cf - 2>/dev/null
+  take "$1" 2>/dev/null | xargs -0 tar -cf - 2>/dev/null
   echo
 }
 prefix() { # BYTES PATH: what it begins with
@@ -34,9 +30,6 @@ rest() { # OFFSET BYTES PATH: exactly so many from there on, zeros where it has 
 }
 
 export LC_ALL=C
-# shellcheck disable=SC2034 # for names that hold one
-nl='
-'
 missing=
 for tool in base64 dd find head stat tail tar tr xargs; do command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"; done
 [ -z "$missing" ] || { echo "note the host lacks$missing"; exit 1; }

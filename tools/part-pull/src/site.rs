@@ -5,7 +5,6 @@ use crate::plan::{Item, Wanted};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use common::listing::{There, parse_look};
-use common::quote;
 use common::remote::{Heard, Running};
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read};
@@ -37,7 +36,7 @@ impl Site {
     /// The files that are wanted and what the host says of them.
     pub fn list(&mut self, wanted: &Wanted) -> io::Result<Vec<(PathBuf, There)>> {
         let words: Vec<&[u8]> = std::iter::once(&b"names"[..]).chain(wanted.roots.iter().map(|root| root.as_bytes())).collect();
-        self.call(&words);
+        self.running.call(&words);
         let names = wanted.choose(&self.answer("names")?);
         let there = self.look(&names)?;
         Ok(names.into_iter().zip(there).filter_map(|(name, there)| Some((name, there?))).collect())
@@ -78,12 +77,12 @@ impl Site {
             && bytes > 0
             && bytes < item.there.bytes
         {
-            self.call(&[b"prefix", bytes.to_string().as_bytes(), item.src.as_os_str().as_bytes()]);
+            self.running.call(&[b"prefix", bytes.to_string().as_bytes(), item.src.as_os_str().as_bytes()]);
             let there = self.answer("prefix")?;
             offset = if there == format!("{sum} {bytes}").as_bytes() { bytes } else { 0 };
         }
         let length = item.there.bytes - offset;
-        self.call(&[b"rest", offset.to_string().as_bytes(), length.to_string().as_bytes(), item.src.as_os_str().as_bytes()]);
+        self.running.call(&[b"rest", offset.to_string().as_bytes(), length.to_string().as_bytes(), item.src.as_os_str().as_bytes()]);
         let mut raw = Raw { site: self, buffer: Vec::new(), at: 0 };
         let mut wanted = (&mut raw).take(length);
         let written = local::write(item, offset, &mut wanted);
@@ -98,12 +97,6 @@ impl Site {
         let list: Vec<u8> = names.flat_map(|name| [name.as_os_str().as_bytes(), &b"\0"[..]].concat()).collect();
         self.running.send(format!("{what} {}\n", list.len()));
         self.running.send(list);
-    }
-
-    fn call(&mut self, words: &[&[u8]]) {
-        let mut line = quote::one_line(&quote::sh_words(words));
-        line.push(b'\n');
-        self.running.send(line);
     }
 
     fn answer(&mut self, word: &str) -> io::Result<Vec<u8>> {

@@ -13,7 +13,7 @@ use common::exit::Exit;
 use common::jsonl::{self, Out, Stream};
 use common::quote;
 use common::record::{Host, Pushed, Record};
-use common::remote::{self, Kind, Remote};
+use common::remote::{self, CALL_SH, Kind, Remote};
 use common::term::{self, millis};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -104,7 +104,7 @@ fn open<'a>(
     let script = |host: &Host| {
         let flag = |on: bool| if on { "1" } else { "" };
         let about = format!("\nrun={} me={} dry={} fsync={}\n", place.run, host.id, flag(args.dry_run), flag(args.fsync));
-        [b"base=", quote::sh(place.base.as_os_str().as_bytes()).as_slice(), about.as_bytes(), HOST_SH.as_bytes()].concat()
+        [CALL_SH.as_bytes(), b"base=", &quote::sh(place.base.as_os_str().as_bytes()), about.as_bytes(), HOST_SH.as_bytes()].concat()
     };
     let opened = remote.open_all(hosts, script)?;
     let faults: Vec<_> = hosts.iter().zip(&opened).filter_map(|(host, opened)| Some((host, opened.as_ref().err()?))).collect();

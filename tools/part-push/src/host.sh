@@ -1,5 +1,5 @@
-# Receives files on a host. Sent in front of it: `base` (all files go below it), `run` (one word a push), `me` (the host's id), `dry`
-# and `fsync` (empty for no).
+# Receives files on a host. Sent in front of it: call.sh, `base` (all files go below it), `run` (one word a push), `me` (the host's id),
+# `dry` and `fsync` (empty for no).
 # From the sender: lines of sh text that call what is defined here, an empty one now and then while there is nothing to do; data stand
 # behind the line that takes them. To the sender: `free KB`, `has TOOL`, `empty` (base is), `peers ID...`, `look B64`, `sums B64`,
 # `partial KEY CRC BYTES`, `claimed`, `got`, `failed ID TEXT`, `note TEXT`.
@@ -17,12 +17,6 @@ reason() { printf '%s\n' "$1" | sed '/^[0-9]*+[0-9]* records /d; / copied, /d; /
 # What can no longer be put right: the sender marks all that is not done yet with the reason.
 die() { say "note $(reason "$1")"; exit 1; }
 
-take() { # BYTES: exactly so many, and no byte that comes behind them; up to 1 MiB with one process
-  [ "$1" -gt 0 ] || return 0
-  [ "$1" -gt 1048576 ] || { dd bs="$1" count=1 iflag=fullblock; return; }
-  dd bs=65536 count=$(($1 / 65536)) iflag=fullblock || return
-  [ $(($1 % 65536)) -eq 0 ] || dd bs=$(($1 % 65536)) count=1 iflag=fullblock
-}
 chunks() { # each a line with a length and the bytes; 0 ends it
   while read -r chunk && [ "$chunk" -gt 0 ]; do take "$chunk" 2>/dev/null || return; done
 }
@@ -215,9 +209,6 @@ watch() { # a lost network tells nobody: when nothing has come for a minute, all
 
 umask 022
 export LC_ALL=C PART_PUSH="$run.$me"
-# shellcheck disable=SC2034 # for names that hold one
-nl='
-'
 missing=
 for tool in awk dd find sed tail tr wc xargs; do command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"; done
 [ -z "$missing" ] || die "the host lacks$missing"

@@ -153,7 +153,7 @@ impl<'d> Push<'_, 'd> {
             self.done(file, Some("it should be there already, and is not; there is nothing here to send".to_owned()), begun);
         }
         for folder in &folders {
-            self.site.call(&[b"folder", folder.id.to_string().as_bytes(), folder.dst.as_os_str().as_bytes()]);
+            self.site.running().call(&[b"folder", folder.id.to_string().as_bytes(), folder.dst.as_os_str().as_bytes()]);
         }
         if !folders.is_empty() {
             self.look(folders, begun);
@@ -177,12 +177,12 @@ impl<'d> Push<'_, 'd> {
             if let Some(file) = files.iter().find(|file| file.id == id) {
                 let number = feed::number(file, &folders);
                 let name = [format!("{number}/").as_bytes(), file.dst.file_name().unwrap_or_default().as_bytes()].concat();
-                self.site.call(&[b"remove", &name]);
+                self.site.running().call(&[b"remove", &name]);
                 self.site.failed.insert(id, why);
             }
         }
         for (at, folder) in folders.iter().enumerate() {
-            self.site.call(&[b"move", at.to_string().as_bytes(), folder.as_os_str().as_bytes()]);
+            self.site.running().call(&[b"move", at.to_string().as_bytes(), folder.as_os_str().as_bytes()]);
         }
         for file in &files {
             // of an archive that was compressed each has its share
@@ -323,7 +323,7 @@ impl<'d> Push<'_, 'd> {
             let (folder, name) = (file.dst.parent().unwrap_or(Path::new("/")), file.dst.file_name().unwrap_or_default());
             let numbers = [file.id.to_string(), key(file), file.bytes.to_string(), format!("{:o}", file.mode), mtime];
             let [id, key, bytes, mode, mtime] = numbers.each_ref().map(String::as_bytes);
-            self.site.call(&[b"keep", id, key, bytes, mode, mtime, folder.as_os_str().as_bytes(), name.as_bytes()]);
+            self.site.running().call(&[b"keep", id, key, bytes, mode, mtime, folder.as_os_str().as_bytes(), name.as_bytes()]);
             self.look(vec![file], begun);
         }
         Ok(())

@@ -5,7 +5,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use common::cksum;
 use common::listing::{There, parse_look};
-use common::quote;
 use common::remote::{Heard, Running};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::unix::ffi::OsStrExt;
@@ -194,14 +193,7 @@ impl Site {
         right(&answer, deliveries)
     }
 
-    /// A line of sh text.
-    pub fn call(&mut self, words: &[&[u8]]) {
-        let mut text = quote::one_line(&quote::sh_words(words));
-        text.push(b'\n');
-        self.running.send(text);
-    }
-
-    /// The same for plain words.
+    /// A line of plain words.
     pub fn say(&mut self, line: &str) {
         self.running.send(format!("{line}\n"));
     }
