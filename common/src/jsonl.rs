@@ -183,6 +183,12 @@ impl Stream {
         Ok(())
     }
 
+    /// All lines as they came, without the records of a type.
+    pub fn bytes_but(&self, left_out: &str) -> Vec<u8> {
+        let lines = self.lines.iter().filter(|line| line.head.r#type != left_out);
+        lines.flat_map(|line| [line.text.as_slice(), b"\n"]).collect::<Vec<_>>().concat()
+    }
+
     /// Every line as it came, without its end, and whether it is a host record that is not marked as failed, with its id.
     pub fn lines(&self) -> impl Iterator<Item = (&[u8], Option<u32>)> {
         self.lines
@@ -377,8 +383,7 @@ impl Out {
 
     /// The same without the records of a type, which will be told anew.
     pub fn pass_but(&mut self, stream: &Stream, left_out: &str) {
-        let lines = stream.lines.iter().filter(|line| line.head.r#type != left_out);
-        self.write(&lines.flat_map(|line| [line.text.as_slice(), b"\n"]).collect::<Vec<_>>().concat());
+        self.write(&stream.bytes_but(left_out));
     }
 }
 

@@ -27,6 +27,9 @@ job_list() {
     END { tell() }'
 }
 
+# job_b64: what may hold anything, as one word
+job_b64() { printf :; base64 | tr -d '\n'; }
+
 # job_is_of UID PID: whether it is that user's.
 job_is_of() {
   # shellcheck disable=SC2034 # of each line the first two words

@@ -15,6 +15,7 @@ mod settings;
 mod ssh2;
 
 pub use running::{Heard, Running, Waker, random_token};
+pub use settings::ssh_options;
 
 use crate::cli::{Connect, HostKey};
 use crate::error::{Fault, Report};

@@ -26,7 +26,7 @@ pub(crate) struct Settings {
 }
 
 /// The options of `ssh` that say what the command line said.
-pub(crate) fn ssh_options(connect: &Connect) -> Vec<OsString> {
+pub fn ssh_options(connect: &Connect) -> Vec<OsString> {
     let mut options: Vec<OsString> = Vec::new();
     let mut add = |name: &str, value: OsString| options.extend([name.into(), value]);
     if let Some(file) = &connect.ssh_config {

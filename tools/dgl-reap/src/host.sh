@@ -7,7 +7,6 @@
 #   shm FILES
 # shellcheck disable=SC2154
 
-b64() { printf :; base64 | tr -d '\n'; }
 
 # role_of PID: sets `its_role` and `its_rank`, from what the process was started with
 role_of() {
@@ -61,7 +60,7 @@ found() {
   its_groups=-
   if [ "$its_role" = server ]; then its_groups=$(groups_of "$job"); fi
   printf 'found %s %s %s %s %s %s %s %s %s %s\n' "$pid" "$age" "$rss" "$shm" "${its_ports:--}" "$its_role" "$its_rank" "$its_groups" \
-    "$(printf %s "$job" | b64)" "$(tr '\0\n' '  ' 2>/dev/null <"/proc/$pid/cmdline" | head -c 800 | b64)"
+    "$(printf %s "$job" | job_b64)" "$(tr '\0\n' '  ' 2>/dev/null <"/proc/$pid/cmdline" | head -c 800 | job_b64)"
 }
 
 list() {
@@ -86,7 +85,7 @@ signal() {
   done <<EOF
 $jobs
 EOF
-  [ "$count" = 0 ] || printf 'signalled %s %s\n' "$(printf %s "$wanted" | b64)" "$count"
+  [ "$count" = 0 ] || printf 'signalled %s %s\n' "$(printf %s "$wanted" | job_b64)" "$count"
 }
 
 # reap TOKEN JOB
@@ -99,7 +98,7 @@ reap() {
   left=
   job_end "$1" "$grace" || left=$(job_pids "$1")
   removed=$(printf '%s\n' "$shm" | job_shm_remove)
-  printf 'reaped %s %s %s %s\n' "$(printf %s "$2" | b64)" "$count" "$removed" "$(printf %s "$left" | b64)"
+  printf 'reaped %s %s %s %s\n' "$(printf %s "$2" | job_b64)" "$count" "$removed" "$(printf %s "$left" | job_b64)"
 }
 
 # A name may have been used twice; each token is ended once.

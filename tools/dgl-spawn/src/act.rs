@@ -257,7 +257,7 @@ fn show(args: &Args, stream: &Stream, hosts: &[Host], processes: &[Process]) -> 
     let names: Vec<String> = processes.iter().map(|process| name_of(hosts, process)).collect();
     let show = Show::new(args.connect.format.human(), args.log_dir.as_deref(), processes, &names);
     let show = show.map_err(|error| Fault::unreachable("--log-dir", error.to_string()))?;
-    show.pass(stream.lines().flat_map(|(line, _)| [line, b"\n"].concat()).collect());
+    show.pass(stream.bytes_but(""));
     Ok(show)
 }
 

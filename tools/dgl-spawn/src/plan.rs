@@ -8,7 +8,6 @@ use common::error::{Fault, Report};
 use common::quote;
 use common::record::{Command, Host, Process, Role};
 use common::remote::{self, JOB_SH};
-use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
@@ -236,14 +235,9 @@ pub fn pasted(connect: &Connect, host: &Host, process: &Process) -> Result<Vec<u
         }
     }
     let mut text = format!("# {} ({})\nssh", process.place(), process.ip).into_bytes();
-    let options = [
-        ("-F", connect.ssh_config.as_ref().map(OsString::from)),
-        ("-p", connect.ssh_port.map(|port| port.to_string().into())),
-        ("-l", connect.ssh_username.as_ref().map(OsString::from)),
-        ("-i", connect.identity.as_ref().map(OsString::from)),
-    ];
-    for (option, value) in options.into_iter().filter_map(|(option, value)| Some((option, value?))) {
-        text.extend([format!(" {option} ").as_bytes(), &quote::sh(value.as_bytes())].concat());
+    for word in remote::ssh_options(connect) {
+        text.push(b' ');
+        text.extend(quote::sh(word.as_bytes()));
     }
     text.extend(format!(" {} ", quote::shown(host.target())).as_bytes());
     text.extend(quote::sh(line));

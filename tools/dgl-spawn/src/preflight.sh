@@ -12,7 +12,6 @@
 # shellcheck disable=SC2154 # job is sent in front of it
 
 fault() { printf 'fault %s\n' "$*"; }
-b64() { printf :; base64 | tr -d '\n'; }
 
 # at FOLDER FILE: sets `path`
 at() { case $2 in /*) path=$2 ;; *) path=$1/$2 ;; esac; }
@@ -73,7 +72,7 @@ check_config() {
   done <<EOF
 $(config_facts "$config" "$3")
 EOF
-  printf 'part_config %s %s %s\n' "$(cksum <"$config" | tr ' ' :)" "${num_parts:--}" "$(printf %s "$graph_name" | b64)"
+  printf 'part_config %s %s %s\n' "$(cksum <"$config" | tr ' ' :)" "${num_parts:--}" "$(printf %s "$graph_name" | job_b64)"
   [ -n "$3" ] || return 0
   [ -n "$own" ] || { fault "$config has no part-$3, which is this host's"; return 0; }
   # the graph may be there in two forms; the script chooses which of them is loaded
