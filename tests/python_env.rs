@@ -15,7 +15,7 @@ fn host(name: &str) -> (PathBuf, String) {
     fs::create_dir_all(&home).unwrap();
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let clean = "unset CONDA_EXE CONDA_ENVS_PATH CONDA_ENVS_DIRS CONDARC MAMBA_ROOT_PREFIX CONDA_PREFIX CONDA_DEFAULT_ENV VIRTUAL_ENV";
-    (folder.clone(), format!("export HOME='{}'; {clean}; ", home.display()))
+    (folder, format!("export HOME='{}'; {clean}; ", home.display()))
 }
 
 /// A conda environment with a Python of the machine's.
