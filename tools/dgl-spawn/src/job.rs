@@ -2,6 +2,7 @@
 
 use common::exit::Exit;
 use common::record::{FirstFailure, Process, Role};
+use signal_hook::consts::SIGINT;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -71,6 +72,7 @@ pub struct Job {
     /// What may not take longer, and until when.
     limits: Vec<(Limit, Instant)>,
     ending: bool,
+    signalled: bool,
     cause: Option<Cause>,
     /// What failed first; the lines of the process are added when it is asked for.
     failure: Option<FirstFailure>,
@@ -97,6 +99,7 @@ impl Job {
             members: processes.iter().map(member).collect(),
             limits: limits.iter().map(until).collect(),
             ending: false,
+            signalled: false,
             cause: None,
             failure: None,
             failed: None,
@@ -154,9 +157,12 @@ impl Job {
         self.end(Cause::Host)
     }
 
-    /// A signal came: the first ends the job, the next one at once.
+    /// A signal came: the first ends the job, the next one at once. Where the job is ending for another reason, only Ctrl-C says that
+    /// somebody cannot wait: an engine such as Slurm signals processes and launcher alike, and those of its processes that obey come first.
     pub fn signal(&mut self, number: i32) -> Option<Do> {
+        let first = !std::mem::replace(&mut self.signalled, true);
         match self.ending {
+            true if first && number != SIGINT => None,
             true => Some(Do::Kill),
             false => self.end(Cause::Signal(number)),
         }
@@ -313,6 +319,17 @@ mod tests {
         assert_eq!(job.signal(2), Some(Do::End));
         assert_eq!(job.signal(2), Some(Do::Kill));
         assert_eq!(job.exit().code(), 130);
+    }
+
+    #[test]
+    fn an_engine_that_signals_all_leaves_them_their_grace() {
+        let processes = processes(&[Role::Server, Role::Trainer]);
+        let (mut engine, now) = job(&processes);
+        assert_eq!(engine.exited(0, 143, now), Some(Do::End));
+        assert_eq!((engine.signal(15), engine.signal(15)), (None, Some(Do::Kill)));
+        assert_eq!(engine.exit().code(), 143);
+        let (mut user, now) = job(&processes);
+        assert_eq!((user.exited(0, 1, now), user.signal(2)), (Some(Do::End), Some(Do::Kill)));
     }
 
     #[test]
