@@ -72,6 +72,7 @@ process() {
     {
       {
         (
+          trap - HUP INT TERM
           exec 4>&- 3>&- 5<&-
           export DGL_TOOLS_JOB="$job" DGL_TOOLS_TOKEN="$token"
           "enter_$1" && "run_$1"
@@ -213,4 +214,6 @@ checks
 echo ready
 while read -r go && [ "$go" = alive ]; do echo alive; done
 [ "$go" = start ] || exit 0
+# An engine may signal all that is here, as Slurm at a time limit: that is for the processes. We tell how they end, and clean up.
+trap '' HUP INT TERM
 { { processes 0 6>&1 >/dev/null; } | watch | teller >&4; } 4>&1 5<&0 | DGL_TOOLS_TOKEN=out-$token cat
