@@ -17,19 +17,20 @@ fn a_command_template_carries_the_whole_path() {
     let folder = scratch("template");
     partition(&folder, 1);
     std::fs::write(folder.join("ip.txt"), "127.0.0.1 31000\n").unwrap();
-    let way = "#!/bin/sh\necho \"$1 $2 $3 $4 $5 $6\" >>way.log; shift 6\n\
+    std::fs::write(folder.join("logins.txt"), "127.0.0.1 pod-0\n").unwrap();
+    let way = "#!/bin/sh\necho \"$1 $2 $3 $4 $5 $6 $7\" >>way.log; shift 7\n\
                echo 'Last login: today'; printf 'no newline'; printf noise >&2; \"$@\"; s=$?; printf 'Goodbye\\n0 ends'; exit $s\n";
     executable(&folder.join("way"), way);
-    let script = "export DGL_TOOLS_CONNECT='./way {name} {ip} {id} {user} {port} {dgl_port}' DGL_TOOLS_SSH_USERNAME=ann DGL_TOOLS_SSH_PORT=2022
-        ipconf-check ip.txt | host-probe --workspace \"$PWD\" | part-map --part-config out/g.json --workspace \"$PWD/ws\" | part-push --verify |
+    let script = "export DGL_TOOLS_CONNECT='./way {name} {ip} {login} {id} {user} {port} {dgl_port}' DGL_TOOLS_SSH_USERNAME=ann DGL_TOOLS_SSH_PORT=2022
+        ipconf-check --login logins.txt ip.txt | host-probe --workspace \"$PWD\" | part-map --part-config out/g.json --workspace \"$PWD/ws\" | part-push --verify |
         dgl-env --role worker -- sh -c 'tail -n 1 data/part0/graph.dgl; echo; printf \"%s\" \"last words\"' | dgl-spawn --format human &&
-        ipconf-check ip.txt | dgl-reap --list --format human >list.txt";
+        ipconf-check --login logins.txt ip.txt | dgl-reap --list --format human >list.txt";
     let ran = sh(&folder, script);
     assert_eq!(ran.status, 0, "{}", ran.err);
     let lines: Vec<_> = ran.out.lines().collect();
     assert_eq!(lines, ["[127.0.0.1 worker 0] graph of part 0", "[127.0.0.1 worker 0] last words"], "{}", ran.err);
     let log = std::fs::read_to_string(folder.join("way.log")).unwrap();
-    assert!(log.lines().count() >= 4 && log.lines().all(|line| line == "127.0.0.1 127.0.0.1 0 ann 2022 31000"), "{log}");
+    assert!(log.lines().count() >= 4 && log.lines().all(|line| line == "127.0.0.1 127.0.0.1 pod-0 0 ann 2022 31000"), "{log}");
 }
 
 #[test]
@@ -40,14 +41,18 @@ fn a_template_that_fails_says_why() {
     executable(&folder.join("refuses"), "#!/bin/sh\necho 'error: no such pod' >&2; exit 9\n");
     executable(&folder.join("swallows"), "#!/bin/sh\nread -r line; echo done; exit 0\n");
     executable(&folder.join("waits"), "#!/bin/sh\nexec sleep 60\n");
+    let queues =
+        "#!/bin/sh\ntrap 'kill $!; echo left >>queue.log; exit 1' TERM; echo 'job 3 queued' >&2; sleep 60 >/dev/null 2>&1 & wait\n";
+    executable(&folder.join("queues"), queues);
     let plan = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace \"$PWD/ws\" >plan.jsonl
                 <plan.jsonl dgl-env --role worker --no-push-check -- touch ran >job.jsonl";
     assert_eq!(sh(&folder, plan).status, 0);
     let table = [
-        ("./refuses {name}", "no such pod", 74),
-        ("./swallows {name}", "the connection ended before the script", 74),
+        ("./refuses {name}", "(127.0.0.1): ./refuses: error: no such pod", 74),
+        ("./swallows {name}", "(127.0.0.1): ./swallows: the connection ended before the script; exit status: 0", 74),
+        ("./queues {name}", "(127.0.0.1): no answer within 1 s: ./queues: job 3 queued", 74),
         ("./missing {name}", "not found", 74),
-        ("./waits {name}", "no answer within 1 s", 74),
+        ("./waits {name}", "(127.0.0.1): no answer within 1 s", 74),
         ("nonsense", "nonsense is none of ssh2, ssh, local, and no command with arguments", 2),
     ];
     let tools = ["host-probe <plan.jsonl", "part-push <plan.jsonl", "dgl-spawn --no-push-check <job.jsonl", "dgl-reap --list <plan.jsonl"];
@@ -59,6 +64,8 @@ fn a_template_that_fails_says_why() {
             assert!(!folder.join("ws").exists(), "{template}: {tool}");
         }
     }
+    let left = std::fs::read_to_string(folder.join("queue.log")).unwrap();
+    assert_eq!(left.lines().count(), tools.len(), "it is told to end, because what is killed cannot leave a queue");
 }
 
 #[test]

@@ -7,11 +7,13 @@ use crate::record::Host;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
 use nix::poll::PollFlags;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Between us and the program: enough that neither waits for the other at every turn, and 64 of them stay below the 64 MiB that
@@ -22,6 +24,12 @@ const PIPE_BYTES: usize = 512 << 10;
 const SHORTEST_REST: Duration = Duration::from_micros(200);
 /// after so long a link that has become quick again is noticed.
 const LONGEST_REST: Duration = Duration::from_millis(5);
+/// What a program may take to end once its stdin is closed.
+const LEAVE: Duration = Duration::from_millis(100);
+/// The same for one of the user's: srun has to tell Slurm first.
+const LEAVE_ENGINE: Duration = Duration::from_secs(2);
+/// Who ends srun has Slurm kill what it runs; that gets time to clean up: more than a grace and what comes behind it.
+const CLEAN_UP: Duration = Duration::from_secs(60);
 
 /// `ssh HOST`, with the user's own configuration.
 pub(crate) fn ssh(connect: &Connect, host: &Host, boot: &str, bulk: bool) -> Result<Box<dyn Channel>, HostFault> {
@@ -41,14 +49,14 @@ pub(crate) fn ssh(connect: &Connect, host: &Host, boot: &str, bulk: bool) -> Res
         ssh.arg(option);
     }
     ssh.arg("--").arg(host.target()).arg(format!("sh -c {}", crate::quote::shown(boot)));
-    start(ssh, "ssh")
+    start(ssh, "ssh", None)
 }
 
 /// This machine.
 pub(crate) fn local(boot: &str) -> Result<Box<dyn Channel>, HostFault> {
     let mut sh = Command::new("sh");
     sh.arg("-c").arg(boot);
-    start(sh, "sh")
+    start(sh, "sh", None)
 }
 
 /// The user's template, such as `srun -N1 -n1 -w {name}`, with the shell's command line behind it.
@@ -56,33 +64,39 @@ pub(crate) fn template(connect: &Connect, host: &Host, template: &str, boot: &st
     let text = fill(connect, host, template)?;
     let mut sh = Command::new("sh");
     sh.arg("-c").arg(format!("exec {text} \"$@\"")).args(["sh", "sh", "-c", boot]);
-    start(sh, template.split_whitespace().next().unwrap_or(template))
+    let name = template.split_whitespace().next().unwrap_or(template);
+    start(sh, name, Some(name.to_owned()))
 }
 
 pub(crate) fn fill(connect: &Connect, host: &Host, template: &str) -> Result<String, HostFault> {
-    let name = host.name.clone().unwrap_or_else(|| host.ip.to_string());
-    // a value stands in the user's shell text as it is, so it must be a plain word
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._-:@".contains(c);
-    if !name.chars().all(plain) || name.starts_with('-') {
-        let fault = HostFault::new(format!("the name {name:?} is not one that a command line should hold"));
-        return Err(fault.fix("name the host by letters, digits, dots and dashes"));
-    }
     let user = connect.ssh_username.clone().unwrap_or_default();
     let port = connect.ssh_port.unwrap_or(22).to_string();
     let values = [
-        ("{name}", name),
+        ("{name}", host.name.clone().unwrap_or_else(|| host.ip.to_string())),
+        ("{login}", host.target()),
         ("{ip}", host.ip.to_string()),
         ("{id}", host.id.to_string()),
         ("{user}", user),
         ("{port}", port),
         ("{dgl_port}", host.port.to_string()),
     ];
+    // a value stands in the user's shell text as it is, so it must be a plain word
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-:@".contains(c);
+    let mut used = values.iter().filter(|(placeholder, _)| template.contains(placeholder));
+    if let Some((_, word)) = used.find(|(_, word)| !word.chars().all(plain) || word.starts_with('-')) {
+        let fault = HostFault::new(format!("the name {word:?} is not one that a command line should hold"));
+        return Err(fault.fix("name the host by letters, digits, dots and dashes"));
+    }
     Ok(values.iter().fold(template.to_owned(), |text, (placeholder, value)| text.replace(placeholder, value)))
 }
 
 struct Program {
-    /// Kept, so that it is waited for at the end and leaves no zombie.
-    child: Child,
+    /// Its name, where it is the user's.
+    engine: Option<String>,
+    /// Kept, so that it is waited for at the end and leaves no zombie; `None` only once it is dropped.
+    child: Option<Child>,
+    /// It never came to run the script.
+    hopeless: bool,
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
     stderr: ChildStderr,
@@ -115,7 +129,7 @@ impl Rest {
     }
 }
 
-fn start(mut command: Command, name: &str) -> Result<Box<dyn Channel>, HostFault> {
+fn start(mut command: Command, name: &str, engine: Option<String>) -> Result<Box<dyn Channel>, HostFault> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // a group of its own: Ctrl-C must not cut the line that cleans up
     command.process_group(0);
@@ -135,7 +149,29 @@ fn start(mut command: Command, name: &str) -> Result<Box<dyn Channel>, HostFault
         unblock(fd).map_err(|error| failed(&error))?;
     }
     let rest = Rest { taken: 0, long: SHORTEST_REST, until: None };
-    Ok(Box::new(Program { child, stdin: Some(stdin), stdout, stderr, rest }))
+    Ok(Box::new(Program { engine, child: Some(child), hopeless: false, stdin: Some(stdin), stdout, stderr, rest }))
+}
+
+/// Whether it is over, now or within that time.
+fn ends_within(child: &mut Child, limit: Duration) -> bool {
+    let until = Instant::now() + limit;
+    loop {
+        match child.try_wait() {
+            Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
+            ended => return !matches!(ended, Ok(None)),
+        }
+    }
+}
+
+/// Ends it. srun that is killed at once leaves its place in the queue behind.
+fn end(mut child: Child) {
+    if let Ok(pid) = i32::try_from(child.id()) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+    }
+    if !ends_within(&mut child, LEAVE) {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
 }
 
 fn unblock(fd: BorrowedFd<'_>) -> nix::Result<()> {
@@ -194,6 +230,20 @@ impl Channel for Program {
         Ok(())
     }
 
+    fn engine(&self) -> Option<&str> {
+        self.engine.as_deref()
+    }
+
+    fn ended(&mut self) -> Option<ExitStatus> {
+        let child = self.child.as_mut()?;
+        ends_within(child, LEAVE);
+        child.try_wait().ok().flatten()
+    }
+
+    fn give_up(&mut self) {
+        self.hopeless = true;
+    }
+
     fn wait_for(&self, reading: [bool; 2], writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         let outs = [self.stdout.as_fd(), self.stderr.as_fd()];
         let mut fds: Vec<_> = outs.into_iter().zip(reading).filter(|(_, open)| *open).map(|(fd, _)| (fd, PollFlags::POLLIN)).collect();
@@ -210,16 +260,27 @@ impl Channel for Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // The end of its stdin ends the script; the program ends with it. One that does not (a lost network) is ended.
+        // The end of its stdin ends the script; the program ends with it. One that does not (a lost network, a queue) is ended.
         self.stdin = None;
-        for _ in 0..20 {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(5));
+        let Some(mut child) = self.child.take() else { return };
+        if self.hopeless {
+            return end(child);
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let engine = self.engine.is_some();
+        if ends_within(&mut child, if engine { LEAVE_ENGINE } else { LEAVE }) {
+            return;
+        }
+        if !engine {
+            return end(child);
+        }
+        // it may have something to say still
+        let streams = [self.stdout.as_fd().try_clone_to_owned(), self.stderr.as_fd().try_clone_to_owned()];
+        std::thread::spawn(move || {
+            let _streams = streams;
+            if !ends_within(&mut child, CLEAN_UP) {
+                end(child);
+            }
+        });
     }
 }
 

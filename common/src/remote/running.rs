@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 /// A line of a host's script is short, or a piece of output (4000 bytes) or a config (base64): beyond this something else talks.
@@ -48,6 +49,16 @@ pub(crate) trait Channel: Send {
     fn rest(&self) -> Option<Duration> {
         None
     }
+    /// The program of the user's that carries it: what is said on stderr may be its own words.
+    fn engine(&self) -> Option<&str> {
+        None
+    }
+    /// How the program that carries it ended; its streams are at their end.
+    fn ended(&mut self) -> Option<ExitStatus> {
+        None
+    }
+    /// The script does not run and will not: nothing there needs time to end.
+    fn give_up(&mut self) {}
     /// From time to time: keep-alives.
     fn tick(&mut self) -> io::Result<()> {
         Ok(())
@@ -123,7 +134,9 @@ pub struct Running {
 /// The line that goes in first, and the token that its answer carries.
 pub(crate) fn payload(script: &[u8]) -> Result<(Vec<u8>, String), HostFault> {
     let token = random_token().map_err(|error| HostFault::new(format!("/dev/urandom: {error}")))?;
-    let mut text = format!("echo; echo '{token} runs'; raw_mark='{token} raw'; (\n").into_bytes();
+    // An engine that signals all there is on the host must not end this shell before the script: with it, Slurm kills the rest.
+    let begin = format!("trap '' HUP INT TERM; echo; echo '{token} runs'; raw_mark='{token} raw'; (\ntrap - HUP INT TERM\n");
+    let mut text = begin.into_bytes();
     text.extend_from_slice(script);
     text.extend_from_slice(format!("\n)\nprintf '\\n%s %s\\n' '{token} ends' \"$?\"").as_bytes());
     let mut line = BASE64.encode(text).into_bytes();
@@ -227,7 +240,10 @@ impl Running {
         while !self.runs {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(HostFault::new(format!("no answer within {} s", limit.as_secs_f32()))
+                self.channel.give_up();
+                let said = if self.channel.engine().is_some() { self.engine_said() } else { String::new() };
+                let colon = if said.is_empty() { "" } else { ": " };
+                return Err(HostFault::new(format!("no answer within {} s{colon}{said}", limit.as_secs_f32()))
                     .fix("look whether the host is up, or give it more time with --connect-timeout"));
             }
             for heard in self.step(None, left) {
@@ -235,6 +251,7 @@ impl Running {
                 if !matches!(heard, Heard::Lost(_)) {
                     self.early.push(heard);
                 } else if let Heard::Lost(why) = heard {
+                    self.channel.give_up();
                     let again = ["Connection closed by", "Connection reset by", "kex_exchange_identification"]
                         .iter()
                         .any(|sign| why.contains(sign));
@@ -431,8 +448,25 @@ impl Running {
 
     fn lose(&mut self, heard: &mut Vec<Heard>, what: &str) {
         self.over = true;
+        let mut why = self.engine_said();
+        if why.is_empty() {
+            let ended = self.channel.ended();
+            why = match (self.channel.engine(), ended) {
+                (Some(name), Some(status)) => format!("{name}: {what}; {status}"),
+                (Some(name), None) => format!("{name}: {what}"),
+                (None, _) => what.to_owned(),
+            };
+        }
+        heard.push(Heard::Lost(why));
+    }
+
+    /// The last words on stderr, behind the name of the program of the user's that carries the script: nobody should take them for the job's.
+    fn engine_said(&self) -> String {
         let said = self.last_words();
-        heard.push(Heard::Lost(if said.is_empty() { what.to_owned() } else { said }));
+        match self.channel.engine() {
+            Some(name) if !said.is_empty() && !said.contains(name.rsplit('/').next().unwrap_or(name)) => format!("{name}: {said}"),
+            _ => said,
+        }
     }
 
     /// Waits until something may go on; whether it was woken.

@@ -75,6 +75,7 @@ EOF
 started() { # ID: the process itself, without what is the watch's
   (
     if [ -n "$kept" ]; then eval "exec >\"\$kept/\$log_$1\" 2>&1"; fi
+    trap - HUP INT TERM
     exec 4>&- 3>&- 5<&-
     export DGL_TOOLS_JOB="$job" DGL_TOOLS_TOKEN="$token"
     "enter_$1" && "run_$1"
@@ -263,4 +264,6 @@ while read -r go words; do
 done
 # shellcheck disable=SC2086 # its words are words
 case $go in start) group=${words% *} master_port=${words#* }; served ;; detach) detach $words; exit ;; *) exit 0 ;; esac
+# An engine may signal all that is here, as Slurm at a time limit: that is for the processes. We tell how they end, and clean up.
+trap '' HUP INT TERM
 { { processes 0 6>&1 >/dev/null; } | watch | teller >&4; } 4>&1 5<&0 | DGL_TOOLS_TOKEN=out-$token cat

@@ -2,6 +2,7 @@
 
 use common::exit::Exit;
 use common::record::{FirstFailure, Process, Role};
+use signal_hook::consts::SIGINT;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -90,7 +91,7 @@ pub struct Job<'a> {
     failed: Option<usize>,
     /// When servers that stay behind are ended.
     linger: Option<Instant>,
-    /// A signal came, where that is not for this launcher to decide.
+    /// The last signal that came.
     signalled: Option<i32>,
 }
 
@@ -183,11 +184,13 @@ impl<'a> Job<'a> {
         self.end(Cause::Host)
     }
 
-    /// A signal came: the first ends the job, the next one at once.
+    /// A signal came: the first ends the job, the next one at once. Where the job is ending for another reason, only Ctrl-C says that
+    /// somebody cannot wait: an engine such as Slurm signals processes and launcher alike, and those of its processes that obey come first.
     pub fn signal(&mut self, number: i32) -> Option<Do> {
         let first = self.signalled.replace(number).is_none();
         match self.rule {
             Rule::Own if !self.ending => self.end(Cause::Signal(number)),
+            Rule::Own if first && number != SIGINT => None,
             Rule::Detach if first => Some(Do::End),
             Rule::Own | Rule::Detach => Some(Do::Kill),
             Rule::Attach => None,
@@ -354,6 +357,17 @@ mod tests {
         assert_eq!(job.signal(2), Some(Do::End));
         assert_eq!(job.signal(2), Some(Do::Kill));
         assert_eq!(job.exit().code(), 130);
+    }
+
+    #[test]
+    fn an_engine_that_signals_all_leaves_them_their_grace() {
+        let processes = processes(&[Role::Server, Role::Trainer]);
+        let (mut engine, now) = job(&processes);
+        assert_eq!(engine.exited(0, 143, now), Some(Do::End));
+        assert_eq!((engine.signal(15), engine.signal(15)), (None, Some(Do::Kill)));
+        assert_eq!(engine.exit().code(), 143);
+        let (mut user, now) = job(&processes);
+        assert_eq!((user.exited(0, 1, now), user.signal(2)), (Some(Do::End), Some(Do::Kill)));
     }
 
     #[test]

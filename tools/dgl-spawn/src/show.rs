@@ -94,7 +94,11 @@ impl Show {
     pub fn say(&self, text: &str) {
         match self.status {
             true => self.queue.keep(format!("{text}\n").into_bytes()),
-            false => eprintln!("{text}"),
+            // one write: in a batch job's file it stands among the records
+            false => {
+                let line = format!("{text}\n");
+                eprint!("{line}");
+            }
         }
     }
 

@@ -17,7 +17,8 @@ look() { # BYTES of paths
 }
 archive() { # BYTES of paths: all of them, as tar archives one behind the other
   echo "$raw_mark"
-  take "$1" 2>/dev/null | xargs -0 tar -cf - 2>/dev/null
+  # stdout may be a terminal in raw mode (srun --unbuffered), which tar refuses
+  take "$1" 2>/dev/null | xargs -0 tar -cf - 2>/dev/null | cat
   echo
 }
 prefix() { # BYTES PATH: what it begins with
