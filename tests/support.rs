@@ -98,7 +98,12 @@ impl Cluster {
     }
 
     pub fn call(&self, args: &[&str]) -> Ran {
-        let script = root().join("tests/cluster/cluster.sh");
+        self.call_script("cluster.sh", args)
+    }
+
+    /// A script of tests/cluster.
+    pub fn call_script(&self, name: &str, args: &[&str]) -> Ran {
+        let script = root().join("tests/cluster").join(name);
         let mut call = Command::new("timeout");
         // on a busy machine a login may take long, and hosts that are there are not what tests of limits look for
         call.arg("600").arg(script).args(args).env("LAB", &self.0).env("PATH", path()).env("DGL_TOOLS_CONNECT_TIMEOUT", "60s");

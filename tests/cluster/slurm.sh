@@ -119,6 +119,7 @@ down() {
     local k
     "$cluster" exec 1 scancel -f --user="$(id -un)" || true
     for k in $(hosts); do
+        # shellcheck disable=SC2016 # the host's shell's variables
         on "$k" 'for name in slurmctld slurmd munged; do
             read -r pid 2>/dev/null </srv/slurm/$name.pid && kill $pid && while [ -e /proc/$pid ]; do sleep 0.05; done
         done; umount /etc/slurm; true' || true

@@ -398,7 +398,11 @@ impl Running {
                 self.partial_line.pop();
                 let line = std::mem::take(&mut self.partial_line);
                 match mark(&line, &self.token) {
-                    Some(Mark::Runs) => self.runs = true,
+                    Some(Mark::Runs) => {
+                        self.runs = true;
+                        // what was said on the way in (a banner, `Defaulted container`) explains no end
+                        self.stderr.clear();
+                    }
                     Some(Mark::Raw) if self.runs => self.raw = Some(Vec::new()),
                     Some(Mark::Ends(status)) if self.runs => {
                         self.over = true;
