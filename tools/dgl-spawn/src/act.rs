@@ -215,7 +215,7 @@ impl<'a> Launcher<'a> {
                 running.send(private::line(&script(host)));
             }
             Site::new(at, host, members[&host.id].clone(), running, plan.host_timeout, events.clone())
-                .map_err(|error| Stopped::Hosts(Fault::unreachable("dgl-spawn", error.to_string()).report()))
+                .map_err(|error| Stopped::Hosts(own_fault(error)))
         });
         sites.collect()
     }
@@ -256,13 +256,13 @@ pub fn attach(args: &Args, stream: &Stream, hosts: &[Host], name: &str) -> Resul
 fn show(args: &Args, stream: &Stream, hosts: &[Host], processes: &[Process]) -> Result<Show, Report> {
     let names: Vec<String> = processes.iter().map(|process| name_of(hosts, process)).collect();
     let show = Show::new(args.connect.format.human(), args.log_dir.as_deref(), processes, &names);
-    let show = show.map_err(|error| Fault::unreachable("--log-dir", error.to_string()))?;
+    let show = show.map_err(|error| Fault::unreachable("--log-dir", error.to_string()).fix("name a folder that can be written"))?;
     show.pass(stream.bytes_but(""));
     Ok(show)
 }
 
 fn own_fault(error: std::io::Error) -> Report {
-    Fault::unreachable("dgl-spawn", error.to_string()).report()
+    Fault::unreachable("this machine", error.to_string()).fix("let this user have more processes and files: ulimit -u, ulimit -n").report()
 }
 
 /// Tells how it ended, to programs and to people.

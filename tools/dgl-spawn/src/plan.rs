@@ -11,6 +11,7 @@ use common::remote::{self, JOB_SH};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
+const ANEW: &str = "make the stream anew, from ipconf-check on";
 const HOST_SH: &str = include_str!("host.sh");
 const SERVERS_SH: &str = include_str!("servers.sh");
 
@@ -41,7 +42,7 @@ impl Job {
 
 /// What marks the processes of a job, or of one try of it.
 pub fn token() -> Result<String, Report> {
-    remote::random_token().map_err(|error| Fault::unreachable("/dev/urandom", error.to_string()).report())
+    remote::random_token().map_err(|error| Fault::unreachable("/dev/urandom", error.to_string()).fix("this machine needs one").report())
 }
 
 /// The processes of a stream: graph servers that stay, which are a job of their own, and all others, which may use them.
@@ -86,10 +87,10 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
     for process in processes {
         let place = || format!("process record {}", process.id);
         match hosts.iter().find(|host| host.id == process.host) {
-            None => report.push(Fault::data(place(), format!("there is no host {} in the stream", process.host))),
+            None => report.push(Fault::data(place(), format!("there is no host {} in the stream", process.host)).fix(ANEW)),
             Some(host) if host.ip != process.ip => {
                 let problem = format!("says {} for host {}, whose record says {}", process.ip, host.id, host.ip);
-                report.push(Fault::data(place(), problem).fix("make the stream anew, from ipconf-check on"));
+                report.push(Fault::data(place(), problem).fix(ANEW));
             }
             Some(_) => {}
         }
@@ -101,7 +102,7 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
                 || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
                 || name.as_bytes()[0].is_ascii_digit()
             {
-                report.push(Fault::data(place(), format!("{name:?} is not a variable's name")));
+                report.push(Fault::data(place(), format!("{name:?} is not a variable's name")).fix("correct what was edited"));
             }
         }
     }

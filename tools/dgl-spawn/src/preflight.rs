@@ -217,7 +217,7 @@ pub fn look(sites: &[Site<'_>], hosts: &[Host], graph: Option<&Graph>, happening
     look.report().check().map_err(Stopped::Preflight)?;
     if untried {
         let problem = "whether the hosts reach one another was not tried: that needs a command that begins with Python";
-        Fault::data("warning", problem).report().print("dgl-spawn");
+        Fault::data("warning", problem).fix("say --no-preflight if that is meant").report().print("dgl-spawn");
     }
     Ok(servers)
 }
@@ -271,7 +271,7 @@ impl<'a> Look<'a> {
             Heard::Line(line) => self.line(at, &String::from_utf8_lossy(&line)),
             Heard::Lost(why) => {
                 self.seen[at].over = true;
-                self.fault(at, why, None);
+                self.fault(at, why, Some("look whether the host is up, and run it again"));
             }
             Heard::Ended(status) => {
                 self.seen[at].over = true;
@@ -520,7 +520,7 @@ fn fix_of(problem: &str) -> Option<&'static str> {
         ("no such file", "copy the job there with part-map and part-push, or correct --workspace"),
         ("no such folder", "copy the job there with part-map and part-push, or correct --workspace"),
         ("no such command", "install it there, give its whole path, or set PATH with --env or --setup in dgl-env"),
-        ("no module named", "name the Python that has it, by its path, or --setup in dgl-env, as in a shell on that host"),
+        ("no module named", "name the Python that has it, by its path, by host-probe --conda or --venv, or by --setup in dgl-env"),
         ("its Python does not run", "try it in a shell on that host; --env and --setup of dgl-env are in force"),
         (
             "its part of the graph",

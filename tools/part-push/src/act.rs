@@ -62,9 +62,11 @@ struct State {
 /// Copies to these hosts what is not there yet, of the deliveries to all: the records of some hosts only are a set with holes.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host], deliveries: &[Delivery], base: &Path) -> Result<Exit, Report> {
     let remote = Remote::new(&args.connect, Kind::Ssh { bulk: true })?;
-    let stop = common::signal::stop().map_err(|error| Fault::unreachable("signals", error.to_string()))?;
+    let stop = common::signal::stop()
+        .map_err(|error| Fault::unreachable("signals", error.to_string()).fix("let this user have more processes: ulimit -u"))?;
     let mut report = Report::default();
-    let run = remote::random_token().map_err(|error| Fault::unreachable("/dev/urandom", error.to_string()))?;
+    let run =
+        remote::random_token().map_err(|error| Fault::unreachable("/dev/urandom", error.to_string()).fix("this machine needs one"))?;
     let place = Place { base, run: &run };
     let tasks = open(&remote, args, hosts, deliveries, &place, &stop, &mut report)?;
     let at_once = hosts.len().min(usize::from(args.jobs));
@@ -129,7 +131,9 @@ fn open<'a>(
 fn fault(host: &Host, broken: &Broken) -> Fault {
     match broken.lost {
         true => Fault::unreachable(host.place(), broken.why.clone()).fix("run it again: what is there already is skipped"),
-        false => Fault::item(host.place(), broken.why.clone()),
+        false => {
+            Fault::item(host.place(), broken.why.clone()).fix("correct the workspace there, its room or its permissions, then run it again")
+        }
     }
 }
 

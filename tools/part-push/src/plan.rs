@@ -81,23 +81,25 @@ pub fn deliveries(hosts: &[Host], files: &[FileCopy], workspace: Option<&Path>) 
     Ok(deliveries)
 }
 
+const ANEW: &str = "make the stream anew, with part-map";
+
 fn delivery(host: &Host, file: &FileCopy, workspace: Option<&Path>) -> Result<Delivery, Fault> {
     let place = || format!("file record {}", file.id);
     let dst: PathBuf = file.destination()?.components().collect();
     let inside = dst.is_absolute() && dst.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
     if !inside || dst.file_name().is_none() || dst.as_os_str().as_bytes().contains(&0) {
-        return Err(Fault::data(place(), format!("dst {} is not an absolute path without ..", dst.display())));
+        return Err(Fault::data(place(), format!("dst {} is not an absolute path without ..", dst.display())).fix(ANEW));
     }
     if let Some(workspace) = workspace.filter(|workspace| !dst.starts_with(workspace)) {
-        return Err(Fault::data(place(), format!("dst {} is not below the workspace, {}", dst.display(), workspace.display())));
+        return Err(Fault::data(place(), format!("dst {} is not below the workspace, {}", dst.display(), workspace.display())).fix(ANEW));
     }
     let source = match (file.source()?, &file.content) {
         (None, None) if file.is_folder()? => Source::Folder,
         (None, None) => Source::There,
         (Some(path), None) => Source::File(path),
         (None, Some(content)) if content.len() as u64 == file.bytes => Source::Content(content.clone()),
-        (None, Some(_)) => return Err(Fault::data(place(), "bytes is not the length of content")),
-        (Some(_), Some(_)) => return Err(Fault::data(place(), "has a src and a content, where one is enough")),
+        (None, Some(_)) => return Err(Fault::data(place(), "bytes is not the length of content").fix(ANEW)),
+        (Some(_), Some(_)) => return Err(Fault::data(place(), "has a src and a content, where one is enough").fix(ANEW)),
     };
     let mtime = file.mtime_s.map(|seconds| (seconds, file.mtime_nsec.unwrap_or(0)));
     Ok(Delivery { id: 0, host: host.id, file: file.id, source, dst, bytes: file.bytes, mtime, mode: file.mode & 0o7777 })
