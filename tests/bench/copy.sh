@@ -2,7 +2,8 @@
 # How quickly files reach the hosts against what people use: scp one after another (as DGL's copy_files.py does), scp all at once, rsync,
 # tar through ssh, ssh with a cheap cipher and cat, raw TCP. Real hosts on this machine, all contenders in each round, medians, and each
 # held against its goal as a ratio within this run: absolute numbers are this machine's. Fails at nothing: a busy machine proves nothing.
-# Usage: copy.sh [--json FILE] [ROUNDS=3] [MB=256]    (MB a host for the bulk part; the same figures as JSON lines in FILE)
+# Usage: copy.sh [ROUNDS=3] [MB=256]    (MB a host for the bulk part)
+# BENCH_JSON=FILE  the same figures as JSON lines
 # DISK=4g        the hosts' disks, in memory; with an empty value they all share this machine's
 # HOSTS=250      for the part that logs in to many
 # DGL_TOOLS=DIR  DGL's tools folder: its copy_files.py is a contender too
@@ -10,8 +11,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 root=$PWD
-json=
-[ "${1:-}" != --json ] || { json=$(realpath "$2") && shift 2; }
+[ -z "${BENCH_JSON:-}" ] || BENCH_JSON=$(readlink -m "$BENCH_JSON")
+export BENCH_JSON=${BENCH_JSON:-}
+tests/bench/machine.sh
 rounds=${1:-3} mb=${2:-256}
 target=${CARGO_TARGET_DIR:-$root/target}
 case $target in /*) ;; *) target=$root/$target ;; esac
@@ -207,7 +209,7 @@ many() { # sshd's own limits on logins are in force
     rm -r src
 }
 
-machine
+header
 for part in ${PARTS:-bulk one small slow many}; do
     case $part in
         slow) "$cluster" up 2 1gbit && slow ;;

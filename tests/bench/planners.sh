@@ -68,7 +68,7 @@ best() { # NAME CMD...: the best of $runs, and what it took of a processor, whic
         END {
             printf "%-40s %8.0f ms, %.0f ms of CPU\n", name, best, least
             if (ENVIRON["BENCH_JSON"] != "") {
-                printf "{\"what\":\"%s\",\"ours_s\":%.3f,\"peer\":null,\"peer_s\":null,\"ratio\":null,\"goal\":null}\n", name, best / 1000 >>ENVIRON["BENCH_JSON"]
+                printf "{\"type\":\"measure\",\"what\":\"%s\",\"ours\":%.3f,\"unit\":\"s\"}\n", name, best / 1000 >>ENVIRON["BENCH_JSON"]
             }
         }'
 }

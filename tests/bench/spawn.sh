@@ -32,10 +32,10 @@ job() { # HOSTS PROCESSES COMMAND [FIRST=0]: records; the first host is 10.77.0.
 now() { date +%s%N; }
 seconds() { awk -v ns="$(($(now) - $1))" 'BEGIN { printf "%.2f", ns / 1e9 }'; }
 say() { printf '%-58s %s\n' "$1" "$2"; }
-json() { # WHAT OURS_S [PEER PEER_S]; none has a goal here
+json() { # WHAT OURS_S [PEER PEER_S]
     [ -z "$BENCH_JSON" ] || jq -nc --arg what "$1" --argjson ours "$2" --arg peer "${3:-}" --argjson peer_s "${4:-null}" '
-        {what: $what, ours_s: $ours, peer: (if $peer == "" then null else $peer end), peer_s: $peer_s,
-         ratio: (if $peer_s then $peer_s / $ours * 100 | round / 100 else null end), goal: null}' >>"$BENCH_JSON"
+        {type: "measure", what: $what, ours: $ours, unit: "s"} +
+        if $peer_s then {peer: $peer, other: $peer_s, ratio: ($peer_s / $ours * 1000 | round / 1000)} else {} end' >>"$BENCH_JSON"
 }
 # dgl-spawn on host 1; the CPU of it, user and system, goes to ./used
 # shellcheck disable=SC2016 # the inner shell's

@@ -1,25 +1,9 @@
 # shellcheck shell=bash
 # What measurements share; sourced by bash in a work folder. Figures are lines of `figures`: NAME SECONDS CPU_SECONDS. What they come to
-# is a row of a table, and a JSON line in $json where that is set: medians, their ratio, and the goal it is held against.
+# is a row of a table, and a line of $BENCH_JSON where that is set: medians, their ratio, and the goal it is held against.
 
-json=${json:-}
-
-tell() { [ -z "$json" ] || jq -cn "$@" >>"$json"; }
-
-machine() { # which machine it was, in one line and one record
-    local cores cpu memory kernel ssh
-    cores=$(nproc)
-    cpu=$(awk -F': *' '/^model name/ { print $2; exit }' /proc/cpuinfo)
-    memory=$(awk '/^MemTotal/ { printf "%.0f", $2 / 1048576 }' /proc/meminfo)
-    kernel=$(uname -sr)
-    ssh=$(ssh -V 2>&1 | cut -d, -f1)
-    echo "$cores cores of ${cpu:-an unnamed processor}, $memory GiB, $kernel, $ssh"
-    [ -z "$json" ] || : >"$json"
-    # shellcheck disable=SC2016 # jq's own
-    tell --arg cores "$cores" --arg cpu "$cpu" --arg memory "$memory" --arg kernel "$kernel" --arg ssh "$ssh" --arg load "$(cut -d' ' -f1 /proc/loadavg)" \
-        '{type: "machine", cores: ($cores | tonumber), cpu: $cpu, memory_gib: ($memory | tonumber), kernel: $kernel, ssh: $ssh, load: ($load | tonumber)}'
-    printf '%-60s %10s  %10s  %7s\n' "" other ours ratio
-}
+tell() { [ -z "${BENCH_JSON:-}" ] || jq -cn "$@" >>"$BENCH_JSON"; }
+header() { printf '%-60s %10s  %10s  %7s\n' "" other ours ratio; }
 
 median() { # NAME [FIELD=2]
     awk -v name="$1" -v field="${2:-2}" '$1 == name { print $field }' figures | sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'
