@@ -220,6 +220,29 @@ fn sizes_times_and_modes_and_what_was_there() {
 }
 
 #[test]
+fn the_script_runs_in_every_shell_of_a_host() {
+    let folder = plan("shells", &[("large", noise(1, 17 << 20)), ("small", noise(2, 100)), ("it's\none", b"x".repeat(3 << 20))]);
+    fs::create_dir(folder.join("bin")).unwrap();
+    for shell in ["dash", "bash", "busybox", "mksh"] {
+        if sh(&folder, &format!("ln -sf \"$(command -v {shell})\" bin/sh")).status != 0 {
+            println!("skipped: no {shell} here");
+            continue;
+        }
+        let connect = format!("--connect \"env PATH={}/bin:$PATH\"", folder.display());
+        for options in ["", "--compress always --verify"] {
+            let _ = fs::remove_dir_all(folder.join("ws"));
+            for sent in [4, 0] {
+                let ran = push(&folder, &format!("{connect} {options}"));
+                assert_eq!(ran.status, 0, "{shell} {options}: {}", ran.err);
+                let count = pushed(&ran.out).iter().filter(|(_, bytes, _)| *bytes > 0).count();
+                assert_eq!((count, ran.err.contains("; 4 there already")), (sent, sent == 0), "{shell} {options}: {}", ran.err);
+            }
+            assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")) && ours(&folder.join("ws")).is_empty(), "{shell} {options}");
+        }
+    }
+}
+
+#[test]
 fn what_else_is_there_stays() {
     let folder = plan("stays", &[]);
     for file in ["new/a", "new/deep/a", "old/a", "old/deep/new/a"] {

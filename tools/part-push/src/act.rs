@@ -158,7 +158,7 @@ fn keep_alive(tasks: &[Task<'_>], over: &AtomicBool) {
 }
 
 fn carry_out(args: &Args, stream: &Stream, tasks: &[Task<'_>], options: Options, deliveries: &[Delivery], place: &Place<'_>) -> Report {
-    if !args.dry_run {
+    if !args.dry_run && tasks.len() > 1 {
         share(tasks);
     }
     tasks.par_iter().for_each(|task| task.look(options, args.dry_run));

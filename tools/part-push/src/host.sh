@@ -43,12 +43,12 @@ stamp() { # MTIME FILE: with the fraction of a second where touch knows it
   touch -d "@$1" "$2" 2>/dev/null || touch -d "@${1%.*}" "$2"
 }
 claim() { # KEY...: what an earlier push has left of these; renaming it makes sure that no other push goes on with it too
-  true >"$stage/busy"
   for key; do
     [ -f "$stage/part.$key" ] || { [ -f "$kept/$key" ] && mv -- "$kept/$key" "$stage/part.$key" 2>/dev/null; } || continue
+    true >"$stage/busy"
     say "partial $key $(cksum <"$stage/part.$key")"
   done
-  rm -f "$stage/busy"
+  [ ! -e "$stage/busy" ] || rm -f "$stage/busy"
   say claimed
 }
 
@@ -189,7 +189,7 @@ leave() {
   trap - EXIT
   kill "$watcher" 2>/dev/null
   salvage "$stage"
-  rmdir "$kept" 2>/dev/null
+  [ ! -d "$kept" ] || rmdir "$kept" 2>/dev/null
   at_work "$run" || [ "$(readlink "$lock")" != "$run" ] || rm -f "$lock"
 }
 watch() { # a lost network tells nobody: when nothing has come for a minute, all of ours ends, and with it what waits for data
@@ -210,11 +210,11 @@ watch() { # a lost network tells nobody: when nothing has come for a minute, all
 umask 022
 export LC_ALL=C PART_PUSH="$run.$me"
 missing=
-for tool in awk dd find sed tail tr wc xargs; do command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"; done
+for tool in dd find sed tail tr wc xargs; do command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"; done
 [ -z "$missing" ] || die "the host lacks$missing"
 existing=$base
 while [ ! -d "$existing" ] && [ -n "$existing" ]; do existing=${existing%/*}; done
-say "free $(df -Pk -- "${existing:-/}" | awk 'NR == 2 { print $4 }')"
+df -Pk -- "${existing:-/}" | { read -r _; read -r _ _ _ free _; say "free $free"; }
 for tool in zstd tar cksum; do if command -v "$tool" >/dev/null 2>&1; then say "has $tool"; fi; done
 has_stat=
 if stat -c %f / >/dev/null 2>&1; then has_stat=1; fi
