@@ -54,7 +54,7 @@ fn command_lines_of_every_generation() {
     assert_eq!(
         printed.out,
         "ipconf-check ../ip.txt |\n  part-map --part-config out/g.json --workspace /w --rel-data-path data \\\n    \
-         --ip-config ip.txt --script-folder 'my code' |\n  part-push\n"
+         --paths absolute --ip-config ip.txt --script-folder 'my code' |\n  part-push\n"
     );
 }
 
