@@ -186,3 +186,21 @@ fn the_script_runs_in_every_shell_of_a_host() {
         assert_eq!(left.out.trim(), "0", "{shell}");
     }
 }
+
+#[test]
+fn a_port_that_connections_of_an_ended_job_hold_is_told_from_one_that_is_taken() {
+    let folder = scratch("lingers");
+    // as DGL 0.5: without SO_REUSEADDR, and the server closes first
+    let ended = "import socket
+s = socket.socket(); s.bind(('127.0.0.1', 30983)); s.listen()
+c = socket.create_connection(('127.0.0.1', 30983)); a, _ = s.accept(); a.close(); c.recv(1); c.close()";
+    std::fs::write(folder.join("ended.py"), ended).unwrap();
+    job(&folder, &[(Some(30983), "true")]);
+    let text = std::fs::read_to_string(folder.join("job.jsonl")).unwrap();
+    let text = text.replace(r#"["sh","-c","true"]"#, r#"["python3","-c","pass"]"#).replace(r#""server""#, r#""worker""#);
+    std::fs::write(folder.join("job.jsonl"), text).unwrap();
+    let ran = sh(&folder, "python3 ended.py && dgl-spawn --connect local <job.jsonl");
+    assert_eq!(ran.status, 74, "{}", ran.err);
+    let told = "the port 30983 is still held by connections of a job that has ended\n  fix: wait a minute, or choose another port";
+    assert!(ran.err.contains(told), "{}", ran.err);
+}

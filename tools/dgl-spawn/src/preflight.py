@@ -40,6 +40,13 @@ def bound(address, port):
     return s
 
 
+def lingers(port):
+    """Whether a connection on it is in TIME_WAIT. One of DGL 0.5, which does not set SO_REUSEADDR, lets nobody else have the port."""
+    with open("/proc/net/tcp") as file:
+        sockets = [line.split() for line in file]
+    return any(s[3] == "06" and int(s[1].split(":")[1], 16) == port for s in sockets[1:])
+
+
 def bindable(address, ports, told):
     sockets = []
     for port in ports:
@@ -49,7 +56,9 @@ def bindable(address, ports, told):
             if e.errno == errno.EADDRNOTAVAIL:
                 say("fault", address, "is no address of this host")
                 break
-            if port not in told:
+            if e.errno == errno.EADDRINUSE and lingers(int(port)):
+                say("fault the port", port, "is still held by connections of a job that has ended")
+            elif port not in told:
                 say("fault port", port, "cannot be bound:", os.strerror(e.errno))
     return sockets
 

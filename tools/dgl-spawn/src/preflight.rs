@@ -516,7 +516,7 @@ const PRIVATE_SHM: &str = "be root there, or allow namespaces to users: sysctl k
                            lacks --map-current-user";
 
 fn fix_of(problem: &str) -> Option<&'static str> {
-    let table: [(&str, &'static str); 9] = [
+    let table: [(&str, &'static str); 10] = [
         ("no such file", "copy the job there with part-map and part-push, or correct --workspace"),
         ("no such folder", "copy the job there with part-map and part-push, or correct --workspace"),
         ("no such command", "install it there, give its whole path, or set PATH with --env or --setup in dgl-env"),
@@ -528,6 +528,7 @@ fn fix_of(problem: &str) -> Option<&'static str> {
         ),
         ("a process may have", "raise the hard limit there: LimitNOFILE= of its sshd, or /etc/security/limits.conf"),
         ("no /dev/shm of its own", PRIVATE_SHM),
+        ("the port", "wait a minute, or choose another port in ip_config.txt: DGL 0.5 does not share it with them"),
         ("port", "choose another port in ip_config.txt, or --master-port in dgl-env"),
     ];
     table.iter().find(|(beginning, _)| problem.starts_with(beginning)).map(|(_, fix)| *fix)
