@@ -14,11 +14,18 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Between us and the program: enough that neither waits for the other at every turn, and 64 of them stay below the 64 MiB that
-/// pipe-user-pages-soft gives a user.
-const PIPE_BYTES: usize = 512 << 10;
+/// Between us and the program: as much as an ordinary user may have, so that it does not run empty while we wait for a processor. That
+/// costs ssh, and sshd behind it, more than it seems: with half of it copying took 6 % more of all processors.
+const PIPE_BYTES: i32 = 1 << 20;
+/// Only the first so many get one, because all pipes of a user share 64 MiB (pipe-user-pages-soft);
+const LARGE_PIPES: usize = 32;
+/// the next get less, as each of many hosts gets less of the link.
+const SMALL_PIPE_BYTES: i32 = 256 << 10;
+/// What the kernel gives where that is refused.
+const DEFAULT_PIPE_BYTES: usize = 64 << 10;
 /// A full pipe is left alone until about half of it is empty: ssh takes 32 KiB at a time, and would wake us each time. The quickest cipher
 /// needs so long for that;
 const SHORTEST_REST: Duration = Duration::from_micros(200);
@@ -106,6 +113,8 @@ struct Program {
 
 /// How long to leave a full pipe alone.
 struct Rest {
+    /// What it holds.
+    bytes: usize,
     /// What it took since it was full the last time.
     taken: usize,
     long: Duration,
@@ -116,8 +125,8 @@ impl Rest {
     /// It is full.
     fn begin(&mut self) {
         let long = match std::mem::take(&mut self.taken) {
-            less if less < PIPE_BYTES / 4 => self.long * 2,
-            more if more > PIPE_BYTES / 4 * 3 => self.long / 2,
+            less if less < self.bytes / 4 => self.long * 2,
+            more if more > self.bytes / 4 * 3 => self.long / 2,
             _ => self.long,
         };
         self.long = long.clamp(SHORTEST_REST, LONGEST_REST);
@@ -143,12 +152,13 @@ fn start(mut command: Command, name: &str, engine: Option<String>) -> Result<Box
     let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take()) else {
         return Err(failed(&"no pipes"));
     };
-    // a wish: a smaller pipe works too
-    let _ = fcntl(stdin.as_fd(), FcntlArg::F_SETPIPE_SZ(i32::try_from(PIPE_BYTES).unwrap_or(i32::MAX)));
+    static PIPES: AtomicUsize = AtomicUsize::new(0);
+    let wish = if PIPES.fetch_add(1, Ordering::Relaxed) < LARGE_PIPES { PIPE_BYTES } else { SMALL_PIPE_BYTES };
+    let bytes = fcntl(stdin.as_fd(), FcntlArg::F_SETPIPE_SZ(wish)).ok().and_then(|bytes| usize::try_from(bytes).ok());
     for fd in [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()] {
         unblock(fd).map_err(|error| failed(&error))?;
     }
-    let rest = Rest { taken: 0, long: SHORTEST_REST, until: None };
+    let rest = Rest { bytes: bytes.unwrap_or(DEFAULT_PIPE_BYTES), taken: 0, long: SHORTEST_REST, until: None };
     Ok(Box::new(Program { engine, child: Some(child), hopeless: false, stdin: Some(stdin), stdout, stderr, rest }))
 }
 
@@ -290,24 +300,25 @@ mod tests {
 
     #[test]
     fn a_full_pipe_is_left_alone_until_half_of_it_is_empty() {
-        let mut rest = Rest { taken: 0, long: Duration::from_millis(1), until: None };
+        const PIPE: usize = 1000;
+        let mut rest = Rest { bytes: PIPE, taken: 0, long: Duration::from_millis(1), until: None };
         assert_eq!(rest.left(), None);
         let mut after = |taken: usize| {
             rest.taken = taken;
             rest.begin();
             (rest.long, rest.taken)
         };
-        assert_eq!(after(PIPE_BYTES / 2), (Duration::from_millis(1), 0));
+        assert_eq!(after(PIPE / 2), (Duration::from_millis(1), 0));
         assert_eq!(after(0), (Duration::from_millis(2), 0));
-        assert_eq!(after(PIPE_BYTES), (Duration::from_millis(1), 0));
+        assert_eq!(after(PIPE), (Duration::from_millis(1), 0));
         for _ in 0..9 {
             after(0);
         }
         assert_eq!(after(0), (LONGEST_REST, 0));
         for _ in 0..9 {
-            after(PIPE_BYTES);
+            after(PIPE);
         }
-        assert_eq!(after(PIPE_BYTES), (SHORTEST_REST, 0));
+        assert_eq!(after(PIPE), (SHORTEST_REST, 0));
         std::thread::sleep(SHORTEST_REST);
         assert_eq!(rest.left(), None);
     }
