@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 /// Servers end by themselves when their clients have said goodbye; those that do not get this long before TERM.
 const SERVERS_LINGER: Duration = Duration::from_secs(5);
+/// Signals that come within this time are one.
+const ONE_SIGNAL: Duration = Duration::from_secs(1);
 /// What a failed process wrote last explains it.
 const LAST_LINES: usize = 20;
 
@@ -72,7 +74,8 @@ pub struct Job {
     /// What may not take longer, and until when.
     limits: Vec<(Limit, Instant)>,
     ending: bool,
-    signalled: bool,
+    /// When the first signal came.
+    signalled: Option<Instant>,
     cause: Option<Cause>,
     /// What failed first; the lines of the process are added when it is asked for.
     failure: Option<FirstFailure>,
@@ -99,7 +102,7 @@ impl Job {
             members: processes.iter().map(member).collect(),
             limits: limits.iter().map(until).collect(),
             ending: false,
-            signalled: false,
+            signalled: None,
             cause: None,
             failure: None,
             failed: None,
@@ -157,12 +160,12 @@ impl Job {
         self.end(Cause::Host)
     }
 
-    /// A signal came: the first ends the job, the next one at once. Where the job is ending for another reason, only Ctrl-C says that
-    /// somebody cannot wait: an engine such as Slurm signals processes and launcher alike, and those of its processes that obey come first.
-    pub fn signal(&mut self, number: i32) -> Option<Do> {
-        let first = !std::mem::replace(&mut self.signalled, true);
+    /// A signal came: the first ends the job, the next one at once. But an engine such as Slurm signals processes, launcher and the shell
+    /// that hands it on, in any order: what comes with it, or first when the job is ending already, is no impatience. Ctrl-C is.
+    pub fn signal(&mut self, number: i32, now: Instant) -> Option<Do> {
+        let first = *self.signalled.get_or_insert(now);
         match self.ending {
-            true if first && number != SIGINT => None,
+            true if number != SIGINT && now < first + ONE_SIGNAL => None,
             true => Some(Do::Kill),
             false => self.end(Cause::Signal(number)),
         }
@@ -315,21 +318,24 @@ mod tests {
 
     #[test]
     fn a_second_signal_is_impatient() {
-        let (mut job, _) = job(&processes(&[Role::Trainer]));
-        assert_eq!(job.signal(2), Some(Do::End));
-        assert_eq!(job.signal(2), Some(Do::Kill));
+        let (mut job, now) = job(&processes(&[Role::Trainer]));
+        assert_eq!(job.signal(2, now), Some(Do::End));
+        assert_eq!(job.signal(2, now), Some(Do::Kill));
         assert_eq!(job.exit().code(), 130);
     }
 
     #[test]
     fn an_engine_that_signals_all_leaves_them_their_grace() {
         let processes = processes(&[Role::Server, Role::Trainer]);
-        let (mut engine, now) = job(&processes);
-        assert_eq!(engine.exited(0, 143, now), Some(Do::End));
-        assert_eq!((engine.signal(15), engine.signal(15)), (None, Some(Do::Kill)));
-        assert_eq!(engine.exit().code(), 143);
+        let later = ONE_SIGNAL * 2;
+        let (mut handed_on, now) = job(&processes);
+        let signals = [now, now, now + later].map(|at| handed_on.signal(15, at));
+        assert_eq!(signals, [Some(Do::End), None, Some(Do::Kill)]);
+        let (mut processes_first, now) = job(&processes);
+        assert_eq!(processes_first.exited(0, 143, now), Some(Do::End));
+        assert_eq!([now, now + later].map(|at| processes_first.signal(15, at)), [None, Some(Do::Kill)]);
         let (mut user, now) = job(&processes);
-        assert_eq!((user.exited(0, 1, now), user.signal(2)), (Some(Do::End), Some(Do::Kill)));
+        assert_eq!((user.exited(0, 1, now), user.signal(2, now)), (Some(Do::End), Some(Do::Kill)));
     }
 
     #[test]
