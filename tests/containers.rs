@@ -64,9 +64,10 @@ fn kill(signal: &str, pid: u32) {
 fn real_hosts_the_whole_path_through_engines() {
     let engine = Engine::up("engines");
     partition(&engine.folder, 2);
-    // nsenter's target is a process of the host; without root there is a user namespace around all hosts
-    let user = if sh(&engine.folder, "id -u").out.trim() == "0" { "" } else { " -U --preserve-credentials" };
-    let nsenter = format!("nsenter -t $(pgrep -P $(cat \"$LAB/{{login}}/pid\")){user} -n -m -p -u -i --");
+    // a process of each host; without root there is a user namespace around all hosts
+    let pids = "mkdir pids; for host in h1 h2; do pgrep -P $(cat $LAB/$host/pid) >pids/$host; done; id -u";
+    let root = engine.sh(KUBECTL, pids).out.trim() == "0";
+    let nsenter = format!("nsenter -t $(cat pids/{{login}}) -a {}--", if root { "" } else { "--preserve-credentials " });
     for (nth, template) in [KUBECTL, "docker exec -i {login}", &nsenter].into_iter().enumerate() {
         let script = format!(
             "host-probe --workspace /srv/job{nth} <hosts.jsonl | part-map --part-config out/g.json --workspace /srv/job{nth} --script-folder code |

@@ -55,30 +55,22 @@ SlurmUser=$(id -un)
 SlurmdUser=$(id -un)
 AuthType=auth/munge
 AuthInfo=socket=/srv/slurm/munge.socket
-CryptoType=crypto/munge
 StateSaveLocation=/srv/slurm/state
 SlurmdSpoolDir=/srv/slurm/spool
 SlurmctldPidFile=/srv/slurm/slurmctld.pid
 SlurmdPidFile=/srv/slurm/slurmd.pid
 SlurmctldLogFile=/srv/slurm/slurmctld.log
 SlurmdLogFile=/srv/slurm/slurmd.log
-# what needs neither systemd nor cgroups
+# needs neither systemd nor cgroups
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
-SwitchType=switch/none
-MpiDefault=none
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
-JobCompType=jobcomp/none
+# several jobs on a host, and more processors than this machine has
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
-SchedulerType=sched/backfill
+SlurmdParameters=config_overrides
 PropagateResourceLimits=NONE
 ReturnToService=2
-InactiveLimit=0
 KillWait=${KILLWAIT:-30}
-SlurmdTimeout=60
-SlurmdParameters=config_overrides
 NodeName=h[1-$1] NodeAddr=10.77.0.[1-$1] CPUs=16 RealMemory=4000 State=UNKNOWN
 PartitionName=p Nodes=h[1-$1] Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
 EOF2
@@ -98,8 +90,9 @@ up() {
     echo CgroupPlugin=cgroup/v1 >"$LAB/slurm/cgroup.conf"
     (umask 077; head -c 1024 /dev/urandom >"$LAB/slurm/munge.key")
     for k in $(hosts); do
+        # --force: to an ordinary user nobody he knows owns /
         on "$k" "mount --bind '$LAB/slurm' /etc/slurm && mkdir -p /srv/slurm/state /srv/slurm/spool && cd /srv/slurm &&
-            munged --key-file='$LAB/slurm/munge.key' --socket=/srv/slurm/munge.socket --pid-file=/srv/slurm/munged.pid \
+            munged --force --key-file='$LAB/slurm/munge.key' --socket=/srv/slurm/munge.socket --pid-file=/srv/slurm/munged.pid \
                 --log-file=/srv/slurm/munged.log --seed-file=/srv/slurm/munge.seed &&
             { [ $k != 1 ] || slurmctld -c -i; } && slurmd -N h$k" >"$LAB/slurm/h$k.log" 2>&1 </dev/null ||
             { cat "$LAB/slurm/h$k.log" >&2; die "Slurm did not start on host $k" 1; }

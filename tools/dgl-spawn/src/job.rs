@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 /// Servers end by themselves when their clients have said goodbye; those that do not get this long before TERM.
 const SERVERS_LINGER: Duration = Duration::from_secs(5);
+/// Signals that come within this time are one.
+const ONE_SIGNAL: Duration = Duration::from_secs(1);
 /// What a failed process wrote last explains it.
 const LAST_LINES: usize = 20;
 
@@ -91,8 +93,8 @@ pub struct Job<'a> {
     failed: Option<usize>,
     /// When servers that stay behind are ended.
     linger: Option<Instant>,
-    /// The last signal that came.
-    signalled: Option<i32>,
+    /// The first signal that came, and when.
+    signalled: Option<(i32, Instant)>,
 }
 
 impl<'a> Job<'a> {
@@ -184,14 +186,15 @@ impl<'a> Job<'a> {
         self.end(Cause::Host)
     }
 
-    /// A signal came: the first ends the job, the next one at once. Where the job is ending for another reason, only Ctrl-C says that
-    /// somebody cannot wait: an engine such as Slurm signals processes and launcher alike, and those of its processes that obey come first.
-    pub fn signal(&mut self, number: i32) -> Option<Do> {
-        let first = self.signalled.replace(number).is_none();
+    /// A signal came: the first ends the job, the next one at once. But an engine such as Slurm signals processes, launcher and the shell
+    /// that hands it on, in any order: what comes with it, or first when the job is ending already, is no impatience. Ctrl-C is.
+    pub fn signal(&mut self, number: i32, now: Instant) -> Option<Do> {
+        let first = self.signalled.is_none();
+        let (_, since) = *self.signalled.get_or_insert((number, now));
         match self.rule {
             Rule::Own if !self.ending => self.end(Cause::Signal(number)),
-            Rule::Own if first && number != SIGINT => None,
             Rule::Detach if first => Some(Do::End),
+            Rule::Own | Rule::Detach if number != SIGINT && now < since + ONE_SIGNAL => None,
             Rule::Own | Rule::Detach => Some(Do::Kill),
             Rule::Attach => None,
         }
@@ -199,7 +202,7 @@ impl<'a> Job<'a> {
 
     /// The signal that nobody wants to follow the job after.
     pub fn left_by(&self) -> Option<i32> {
-        self.signalled.filter(|_| self.rule == Rule::Attach)
+        self.signalled.map(|(number, _)| number).filter(|_| self.rule == Rule::Attach)
     }
 
     /// Time went by.
@@ -353,21 +356,24 @@ mod tests {
     #[test]
     fn a_second_signal_is_impatient() {
         let all = processes(&[Role::Trainer]);
-        let (mut job, _) = job(&all);
-        assert_eq!(job.signal(2), Some(Do::End));
-        assert_eq!(job.signal(2), Some(Do::Kill));
+        let (mut job, now) = job(&all);
+        assert_eq!(job.signal(2, now), Some(Do::End));
+        assert_eq!(job.signal(2, now), Some(Do::Kill));
         assert_eq!(job.exit().code(), 130);
     }
 
     #[test]
     fn an_engine_that_signals_all_leaves_them_their_grace() {
         let processes = processes(&[Role::Server, Role::Trainer]);
-        let (mut engine, now) = job(&processes);
-        assert_eq!(engine.exited(0, 143, now), Some(Do::End));
-        assert_eq!((engine.signal(15), engine.signal(15)), (None, Some(Do::Kill)));
-        assert_eq!(engine.exit().code(), 143);
+        let later = ONE_SIGNAL * 2;
+        let (mut handed_on, now) = job(&processes);
+        let signals = [now, now, now + later].map(|at| handed_on.signal(15, at));
+        assert_eq!(signals, [Some(Do::End), None, Some(Do::Kill)]);
+        let (mut processes_first, now) = job(&processes);
+        assert_eq!(processes_first.exited(0, 143, now), Some(Do::End));
+        assert_eq!([now, now + later].map(|at| processes_first.signal(15, at)), [None, Some(Do::Kill)]);
         let (mut user, now) = job(&processes);
-        assert_eq!((user.exited(0, 1, now), user.signal(2)), (Some(Do::End), Some(Do::Kill)));
+        assert_eq!((user.exited(0, 1, now), user.signal(2, now)), (Some(Do::End), Some(Do::Kill)));
     }
 
     #[test]
@@ -402,7 +408,7 @@ mod tests {
         assert!(!job.is_up(|_| true));
         job.listening(0);
         assert!(job.is_up(|_| true) && !job.is_up(|at| at == 0));
-        assert_eq!((job.signal(2), job.signal(2)), (Some(Do::End), Some(Do::Kill)));
+        assert_eq!((job.signal(2, now), job.signal(2, now)), (Some(Do::End), Some(Do::Kill)));
         assert_eq!((job.exited(1, 9, now), job.lost(0, "gone".into()), job.ending()), (None, None, false));
         job.output(1, b"its last\n");
         job.told(Some(Cause::Process), Some(1), FirstFailure { code: Some(9), ..FirstFailure::default() });
@@ -412,6 +418,6 @@ mod tests {
         assert_eq!(job.exit(), Exit::Process(9));
 
         let mut job = Job::new(Rule::Attach, &all, &[], now);
-        assert_eq!((job.signal(15), job.left_by(), job.exit()), (None, Some(15), Exit::Done));
+        assert_eq!((job.signal(15, now), job.left_by(), job.exit()), (None, Some(15), Exit::Done));
     }
 }

@@ -91,7 +91,7 @@ impl<'a> Life<'a> {
                 happening.recv_timeout(TICK)
             }) {
                 Ok(Event::Host(at, heard)) => self.heard(sites, at, heard),
-                Ok(Event::Signal(number)) => self.job.signal(number),
+                Ok(Event::Signal(number)) => self.job.signal(number, Instant::now()),
                 Ok(Event::Aside(aside)) => {
                     self.aside(sites, aside);
                     None
