@@ -311,7 +311,6 @@ mod tests {
         assert_eq!(after(PIPE / 2), (Duration::from_millis(1), 0));
         assert_eq!(after(0), (Duration::from_millis(2), 0));
         assert_eq!(after(PIPE), (Duration::from_millis(1), 0));
-<<<<<<< HEAD
         for _ in 0..9 {
             after(0);
         }
@@ -320,10 +319,6 @@ mod tests {
             after(PIPE);
         }
         assert_eq!(after(PIPE), (SHORTEST_REST, 0));
-=======
-        assert_eq!((0..9).map(|_| after(0)).last(), Some((LONGEST_REST, 0)));
-        assert_eq!((0..9).map(|_| after(PIPE)).last(), Some((SHORTEST_REST, 0)));
->>>>>>> push
         std::thread::sleep(SHORTEST_REST);
         assert_eq!(rest.left(), None);
     }
