@@ -204,3 +204,13 @@ c = socket.create_connection(('127.0.0.1', 30983)); a, _ = s.accept(); a.close()
     let told = "the port 30983 is still held by connections of a job that has ended\n  fix: wait a minute, or choose another port";
     assert!(ran.err.contains(told), "{}", ran.err);
 }
+
+#[test]
+fn a_process_that_a_signal_ends_has_written_nothing_by_that() {
+    let folder = scratch("wrote-nothing");
+    job(&folder, &[(None, "kill -TERM $$"), (None, "sleep 95")]);
+    let ran = spawn(&folder, "--log-dir logs");
+    assert_eq!(ran.status, 143, "{}", ran.err);
+    assert!(ran.err.contains("trainer 0 ended by SIGTERM; it wrote nothing"), "{}", ran.err);
+    assert_eq!(std::fs::read(folder.join("logs/trainer-0.log")).unwrap(), b"");
+}

@@ -74,7 +74,8 @@ EOF
 
 started() { # ID: the process itself, without what is the watch's
   (
-    if [ -n "$kept" ]; then eval "exec >\"\$kept/\$log_$1\" 2>&1"; fi
+    # in here, because the shell around it says on its own stderr how this one was ended
+    if [ -n "$kept" ]; then eval "exec >\"\$kept/\$log_$1\" 2>&1"; else exec 2>&3; fi
     trap - HUP INT TERM
     exec 4>&- 3>&- 5<&-
     export DGL_TOOLS_JOB="$job" DGL_TOOLS_TOKEN="$token"
@@ -92,7 +93,7 @@ process() {
   {
     {
       {
-        started "$1" 2>&3
+        started "$1"
         printf 'exited %s %s\n' "$1" "$?" >&6
       } 6>&6 | relay "$1" o O >&4 3>&- 2>/dev/null
     } 3>&1 | relay "$1" e E >&4 2>/dev/null
