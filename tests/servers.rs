@@ -35,7 +35,14 @@ fn servers_of_real_dgl_stay_for_many_trainers() {
     assert!(none.status == 74 && none.err.contains("graph servers g: there are none on these hosts\n  fix: start them: "), "{}", none.err);
     // without tensorpipe DGL's servers say so and end
     let sockets = cluster.sh(&folder, &train("--role server --keep-alive", "--detach", ""));
-    assert!(sockets.status == 1 && sockets.err.contains("net_type can only be 'tensorpipe'"), "{} {}", sockets.status, sockets.err);
+    assert!(
+        sockets.status == 1
+            && sockets.err.contains("net_type can only be 'tensorpipe'")
+            && sockets.err.contains("servers that stay need net_type='tensorpipe'"),
+        "{} {}",
+        sockets.status,
+        sockets.err
+    );
     cluster.assert_clean();
 
     // two that ask at the same moment: one starts the servers, both use them

@@ -86,6 +86,10 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], parts: &Parts, mut plan
         }
         plan.token = plan::token()?;
     };
+    if parts.servers.is_some() && matches!(outcome.cause, Some(Cause::Process | Cause::Time(_))) {
+        // without it clients never get through to them, or the servers end
+        show.say("dgl-spawn: servers that stay need net_type='tensorpipe' in the script's dgl.distributed.initialize (DGL 0.9 to 1.1)");
+    }
     Ok(end(hosts, &plan, outcome, begun, show, &launcher.signals))
 }
 
