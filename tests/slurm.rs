@@ -167,13 +167,14 @@ impl Job {
         std::fs::write(folder.join(format!("{name}.jsonl")), records).unwrap();
         let launch = format!("#!/bin/sh\n{SRUN}echo $$ >{name}.pid; exec dgl-spawn --job {name} --grace 1s <{name}.jsonl\n");
         std::fs::write(folder.join(format!("{name}.sbatch")), launch).unwrap();
-        let submitted = slurm.sh(folder, &format!("sbatch --parsable -N2 -o {name}.out {name}.sbatch"));
+        let submitted = slurm.sh(folder, &format!("sbatch --parsable -N2 -o {name}.out -e {name}.err {name}.sbatch"));
         assert_eq!(submitted.status, 0, "{}", submitted.err);
         Job { id: submitted.out.trim().to_owned(), out: folder.join(format!("{name}.out")), name }
     }
 
+    /// Its records, and behind them what it said.
     fn output(&self) -> String {
-        std::fs::read_to_string(&self.out).unwrap_or_default()
+        ["out", "err"].map(|end| std::fs::read_to_string(self.out.with_extension(end)).unwrap_or_default()).concat()
     }
 }
 
