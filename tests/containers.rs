@@ -39,10 +39,10 @@ impl Engine {
     }
 
     /// dgl-spawn with a worker a host; its records in NAME.out.
-    fn launch(&self, name: &str, command: &str) -> Child {
+    fn launch(&self, name: &str, template: &str, command: &str) -> Child {
         let script = format!(
             "{} dgl-env --workspace /srv --role worker -- {command} <hosts.jsonl >{name}.jsonl; exec dgl-spawn --job {name} --grace 1s <{name}.jsonl >{name}.out 2>{name}.err",
-            self.way(KUBECTL)
+            self.way(template)
         );
         let mut launch = Command::new("sh");
         launch.args(["-c", &script]).current_dir(&self.folder).env("PATH", path()).stdin(Stdio::null());
@@ -121,7 +121,7 @@ fn real_hosts_what_an_engine_says_is_not_what_the_job_says() {
     }
 
     // the engine's program dies in the middle: its host is lost, the job is ended on the other, and there by its own watch
-    let mut lost = engine.launch("lost", "sleep 300");
+    let mut lost = engine.launch("lost", KUBECTL, "sleep 300");
     let client = sh(&engine.folder, &format!("pgrep -P {} -f 'exec -i h2 '", lost.id()));
     kill("KILL", client.out.trim().parse().unwrap());
     assert_eq!(lost.wait().unwrap().code(), Some(74));
@@ -135,11 +135,34 @@ fn real_hosts_nothing_is_left_behind_an_engine() {
     let engine = Engine::up("engine-ends");
     let daemon = format!("python3 {}/tests/tree.py trainer daemon", root().display());
     for (signal, status) in [("KILL", None), ("TERM", Some(143)), ("INT", Some(130))] {
-        let mut job = engine.launch(signal, &format!("{daemon} {signal} /srv"));
+        let mut job = engine.launch(signal, KUBECTL, &format!("{daemon} {signal} /srv"));
         // shared memory that is not a second old when its last process is killed can have been overlooked
         std::thread::sleep(Duration::from_millis(1500));
         kill(signal, job.id());
         assert_eq!(job.wait().unwrap().code(), status, "{signal}");
+        engine.cluster.assert_clean();
+    }
+}
+
+/// As Slurm does at a time limit, or a node that goes down.
+#[test]
+fn real_hosts_a_signal_to_all_that_is_on_a_host_is_for_the_processes() {
+    let engine = Engine::up("engine-signals");
+    std::fs::write(engine.folder.join("save.sh"), "trap 'echo saved; exit 5' TERM; while :; do sleep 0.1; done\n").unwrap();
+    for shell in ["dash", "bash", "busybox sh", "mksh"] {
+        if sh(&engine.folder, &format!("command -v {shell}")).status != 0 {
+            println!("skipped: no {shell} here");
+            continue;
+        }
+        let template = format!("{KUBECTL} sh -c \"shift; exec {shell} \\\"\\$@\\\"\" x");
+        let name = shell.replace(' ', "-");
+        let mut job = engine.launch(&name, &template, &format!("sh {}/save.sh", engine.folder.display()));
+        assert_eq!(engine.cluster.call(&["exec", "2", "sh", "-c", "kill -TERM -1"]).status, 0);
+        let status = job.wait().unwrap().code();
+        let (out, err) = (read(&engine.folder.join(format!("{name}.out"))), read(&engine.folder.join(format!("{name}.err"))));
+        assert_eq!(status, Some(5), "{shell}: {err}");
+        assert!(err.contains("host 1 (10.77.0.2): worker 1 exited with status 5") && err.contains("\n    saved\n"), "{shell}: {err}");
+        assert!(out.contains(r#""line":"saved""#), "{shell}: {out}");
         engine.cluster.assert_clean();
     }
 }
