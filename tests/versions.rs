@@ -32,13 +32,14 @@ const HOSTS: u32 = 2;
 fn every_version_on_real_hosts() {
     let versions = std::env::var("DGL_VERSIONS").unwrap_or_else(|_| "0.5.3 0.6.1 0.9.1 1.0.4".to_owned());
     let cluster = Cluster::up("versions", HOSTS);
+    let mut ports = (30050..).step_by(10);
     for version in versions.split_whitespace() {
         let python = ran(Command::new(root().join("tests/dgl/version.sh")).arg(version).output().unwrap());
         assert_eq!(python.status, 0, "DGL {version}: {}", python.err);
-        for (at, graph) in (0..).zip(&GRAPHS).filter(|(_, graph)| (graph.versions[0]..=graph.versions[1]).contains(&version)) {
+        for graph in GRAPHS.iter().filter(|graph| (graph.versions[0]..=graph.versions[1]).contains(&version)) {
             let folder = scratch(&format!("version-{version}"));
-            // DGL 0.5 does not share a port with the connections of the job before, which linger on it for a minute
-            for (name, port) in [("ip.txt", 30050 + 20 * at), ("ip2.txt", 30060 + 20 * at)] {
+            // the connections of a job of DGL 0.5 linger on its port for a minute, and let no later job have it, of no version
+            for (name, port) in ["ip.txt", "ip2.txt"].into_iter().zip(&mut ports) {
                 let hosts = (1..=HOSTS).map(|host| format!("10.77.0.{host} {port}\n"));
                 std::fs::write(folder.join(name), hosts.collect::<String>()).unwrap();
             }

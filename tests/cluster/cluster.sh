@@ -144,7 +144,7 @@ up() {
     check_machine
     # What is deleted below must be ours.
     [ -e "$LAB/.cluster" ] || [ -z "$(ls -A "$LAB" 2>/dev/null)" ] || die "LAB=$LAB is a folder of something else"
-    [ -d "$home/.ssh" ] || mkdir -m 700 "$home/.ssh"
+    mkdir -p -m 700 "$home/.ssh"
     mkdir -p "$home/.local/state/dgl-tools"
     mkdir -p "$LAB"
     chmod 700 "$LAB"

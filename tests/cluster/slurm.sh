@@ -37,14 +37,6 @@ hosts() { find "$LAB" -maxdepth 1 -name 'h[0-9]*' -printf '%f\n' | sort -V | tr 
 # By ssh, because an ordinary user has no capabilities in exec.
 on() { "$cluster" exec "$1" ssh "h$1" "PATH=\$PATH:/usr/sbin:/sbin; $2"; }
 
-within() { # SECONDS CMD... : try CMD until it succeeds
-    local end=$((SECONDS + $1))
-    until "${@:2}"; do
-        [ "$SECONDS" -lt "$end" ] || return 1
-        sleep 0.05
-    done
-}
-
 all_idle() { [ "$("$cluster" exec 1 sinfo -h -N -t idle -o %N 2>/dev/null | wc -l)" = "$1" ]; }
 
 config() { # LAST: the number of the last host
@@ -97,7 +89,12 @@ up() {
             { [ $k != 1 ] || slurmctld -c -i; } && slurmd -N h$k" >"$LAB/slurm/h$k.log" 2>&1 </dev/null ||
             { cat "$LAB/slurm/h$k.log" >&2; die "Slurm did not start on host $k" 1; }
     done
-    within 30 all_idle "$last" || { "$cluster" exec 1 sinfo -N -l >&2; die "not every host became idle" 1; }
+    for _ in {1..300}; do
+        all_idle "$last" && return
+        sleep 0.1
+    done
+    "$cluster" exec 1 sinfo -N -l >&2
+    die "not every host became idle" 1
 }
 
 left() {

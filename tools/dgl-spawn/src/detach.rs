@@ -9,7 +9,7 @@ use crate::site::{Event, Site};
 use common::error::{Fault, Report};
 use common::quote;
 use common::record::{Host, Process, Record, Role};
-use common::remote::{self, Heard, Remote, Running};
+use common::remote::{self, BOOT, Heard, Remote, Running};
 use rayon::prelude::*;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -48,6 +48,7 @@ pub fn lines(text: &mut Text, job: &Job, host: &Host, processes: &[&Process], ho
         ("address", host.ip.to_string().as_bytes()),
         ("guard_words", words.as_bytes()),
         ("records", &records),
+        ("boot", BOOT.as_bytes()),
         ("guard", GUARD_PY.as_bytes()),
         ("follow", FOLLOW_PY.as_bytes()),
     ] {

@@ -1,6 +1,7 @@
 # A job that outlives its launcher. Sent with preflight.sh and host.sh where --detach was said. In front of it: `records` (what attach has
-# to know of this host's processes, JSON lines), `guard` and `follow` (Python), `guard_words` (the guard's arguments behind the folder),
-# `address` (this host's), `facts` (a function: what must be known of servers that stay) and `log_ID` (a file's name, per process).
+# to know of this host's processes, JSON lines), `boot` (has a shell read this script), `guard` and `follow` (Python), `guard_words` (the
+# guard's arguments behind the folder), `address` (this host's), `facts` (a function: what must be known of servers that stay) and `log_ID`
+# (a file's name, per process).
 # A job's folder on a host is ~/.local/state/dgl-tools/JOB/ADDRESS: the address, because hosts may share their homes.
 # shellcheck disable=SC2154
 
@@ -35,7 +36,7 @@ detach() {
   printf '%s\n' "$python" >"$new/python"
   facts >"$new/facts" 2>/dev/null
   # shellcheck disable=SC2086 # words; s is this script itself, as it came
-  printf '%s\n' "$s" | DGL_TOOLS_TOKEN=guard-$token "$python" -I -c "$program" "$detached" $guard_words "$@" 3<<EOF || return
+  printf '%s\n%s\n' "$boot" "$s" | DGL_TOOLS_TOKEN=guard-$token "$python" -I -c "$program" "$detached" $guard_words "$@" 3<<EOF || return
 $guard
 EOF
   exec "$python" -I -c "$program" "$detached" 3<<EOF

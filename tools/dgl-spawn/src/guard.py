@@ -1,6 +1,7 @@
 # Keeps a detached job: on each host what dgl-spawn is while it is attached, and on the first host what it decides. Python 3.5 or later.
-# Reads the host's script (base64, a line), says `guard PORT` or `fault TEXT`, and goes on in a session of its own, out of reach of the
-# connection that brought it. To the script it speaks as dgl-spawn does (see host.sh), and keeps a journal of what it hears.
+# Reads what boots the host's script and that script (base64), a line each, says `guard PORT` or `fault TEXT`, and goes on in a session of
+# its own, out of reach of the connection that brought it. To the script it speaks as dgl-spawn does (see host.sh), and keeps a journal of
+# what it hears.
 #
 # Arguments: KEPT ME HOSTS ROLES GRACE_S LOST_AFTER_S START_LIMIT_S JOB_LIMIT_S GROUP ADDRESS [PORT]
 #   KEPT    the folder of this host's part of the job, made of KEPT.new when no other guard has it; KEPT.lock is locked while one has
@@ -13,7 +14,6 @@
 # time start LIMIT HOST ID
 import errno, fcntl, hashlib, hmac, os, selectors, shutil, signal, socket, subprocess, sys, time
 
-BOOT = 'IFS= read -r s; eval "$(printf %s "$s" | base64 -d)"'
 # Servers end by themselves when their clients have said goodbye; those that do not get this long before TERM.
 LINGER_S = 5
 # A line of a guard is a word or two, or a letter a process; a reason is cut.
@@ -30,6 +30,8 @@ class Lines:
         """Those that came, and whether more can."""
         try:
             data = self.read(65536)
+        except socket.timeout:  # an OSError too, and no end
+            return [], True
         except OSError as e:
             if e.errno in (errno.EAGAIN, errno.EINTR):
                 return [], True
@@ -61,7 +63,7 @@ def proof(nonce):
 
 
 class Guard:
-    def __init__(self, script, listener, leader):
+    def __init__(self, boot, script, listener, leader):
         self.listener, self.leader, self.peers = listener, leader, {}
         self.began, self.cause, self.stops = time.monotonic(), None, 0
         # what the leader counts: of hosts that joined, clients that run, processes that run, servers that do not listen
@@ -81,7 +83,7 @@ class Guard:
         env["DGL_TOOLS_KEPT"] = KEPT
         log = open(os.path.join(KEPT, "script.log"), "ab")
         self.script = subprocess.Popen(
-            ["sh", "-c", BOOT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=env
+            ["sh", "-c", boot], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=env
         )
         self.heard = Lines(lambda size: os.read(self.script.stdout.fileno(), size))
         self.say(script)
@@ -280,10 +282,7 @@ def joined(sock):
     peer = Peer(sock)
     until = time.monotonic() + LOST_AFTER
     while time.monotonic() < until:
-        try:
-            lines, more = peer.lines.take()
-        except socket.timeout:
-            continue
+        lines, more = peer.lines.take()
         for line in lines:
             if line.startswith("nonce "):
                 peer.say("join %s %s %s" % (ME, proof(line.split(" ")[1]), ROLES))
@@ -317,7 +316,7 @@ TOKEN = os.environ["DGL_TOOLS_TOKEN"]
 
 def main():
     os.closerange(3, 256)  # whatever of the connection's the shell has handed on
-    script = sys.stdin.readline().strip()
+    boot, script = [sys.stdin.readline().strip() for _ in range(2)]
     # held as long as this guard lives, by whatever it is called from here on
     lock = os.open(KEPT + ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -343,7 +342,7 @@ def main():
         print("fault the guard of the job on the first host cannot be had:", e.strerror or e)
         sys.exit(1)
     detach()
-    Guard(script, listener, leader).run()
+    Guard(boot, script, listener, leader).run()
 
 
 main()
