@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use support::{Cluster, Ran, ip_config, scratch, soon};
@@ -29,7 +31,7 @@ fn job_with(folder: &Path, trainer: &str, deaf: Option<u32>) {
             false => ("trainer", None, trainer.replace("{k}", &host.to_string())),
         };
         let mut record = serde_json::json!({"type": "process", "id": id, "of": 2 * HOSTS, "host": host, "ip": format!("10.77.0.{}", host + 1),
-            "role": role, "rank": host, "cwd": "/srv", "env": {"SECRET": "s3cr3t"}, "argv": ["sh", "-c", command]});
+            "role": role, "rank": host, "cwd": "/srv", "env": {"SECRET": "s3cr3t", "PATH": "/srv/bin:/usr/local/bin:/usr/bin:/bin"}, "argv": ["sh", "-c", command]});
         if let Some(port) = port {
             record["port"] = port.into();
         }
@@ -59,6 +61,11 @@ const WAITS: &str = "echo trainer {k} begins; while [ ! -e /srv/go ]; do sleep 0
 fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     let (cluster, folder) = up("detach");
     let go = |host: u32, word: &str| std::fs::write(cluster.0.join(format!("h{host}/srv/go")), word).unwrap();
+    // the last host is slow: what the others do until it is there is told all the same
+    assert_eq!(cluster.sh(&folder, "ssh h3 'mkdir /srv/bin'").status, 0);
+    let slow = cluster.0.join("h3/srv/bin/python3");
+    std::fs::write(&slow, "#!/bin/sh\nsleep 1\nexec /usr/bin/python3 \"$@\"\n").unwrap();
+    std::fs::set_permissions(&slow, Permissions::from_mode(0o755)).unwrap();
     job(&folder, WAITS);
     let left = detach(&cluster, &folder, "--job kept");
     assert_eq!(left.status, 0, "{}", left.err);
@@ -73,7 +80,7 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     assert!(list.contains("3 hosts") && list.contains("job kept: "), "{list}");
 
     // who goes back to it may leave it again
-    let watched = cluster.sh(&folder, "ipconf-check ip.txt | timeout -s INT 3 dgl-spawn --attach kept --format human; echo status $?");
+    let watched = cluster.sh(&folder, "ipconf-check ip.txt | timeout -s INT 5 dgl-spawn --attach kept --format human; echo status $?");
     assert!(watched.out.contains("server 2] server is up") && watched.out.contains("trainer 1] trainer 1 begins"), "{}", watched.out);
     assert!(watched.err.contains("job kept goes on"), "{}", watched.err);
 

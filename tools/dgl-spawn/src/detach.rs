@@ -78,12 +78,11 @@ fn known(process: &Process) -> Process {
     }
 }
 
-/// Starts the guards: first the one that the others join.
+/// Starts the guards: first the one that the others join. What the job does is told only when all are there: nobody listens before.
 pub fn launch(sites: &[Site<'_>], group: Option<Group>, happening: &Receiver<Event>) -> Result<(), Stopped> {
     let launched = launch_all(sites, group, happening);
-    if launched.is_err() {
-        sites.iter().for_each(|site| site.say("end"));
-    }
+    let order = if launched.is_ok() { "start" } else { "end" };
+    sites.iter().for_each(|site| site.say(order));
     launched
 }
 
@@ -150,11 +149,11 @@ pub fn claim(sites: &[Site<'_>], happening: &Receiver<Event>) -> Result<bool, St
     })
 }
 
-/// Asks the first host, before the start.
+/// Asks the first host, before the start; no host may be lost meanwhile.
 fn ask<T>(sites: &[Site<'_>], what: &str, happening: &Receiver<Event>, answer: fn(&str) -> Option<T>) -> Result<T, Stopped> {
     let until = Instant::now() + GUARD_LIMIT;
     sites[0].say(what);
-    let fault = |why: String| Err(Stopped::Hosts(Fault::unreachable(sites[0].host.place(), why).fix(SEE_FOLDER).report()));
+    let fault = |at: usize, why: String| Err(Stopped::Hosts(Fault::unreachable(sites[at].host.place(), why).fix(SEE_FOLDER).report()));
     loop {
         match happening.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(Event::Signal(number)) => return Err(Stopped::Signal(number)),
@@ -164,12 +163,13 @@ fn ask<T>(sites: &[Site<'_>], what: &str, happening: &Receiver<Event>, answer: f
                     return Ok(answer);
                 }
                 if let Some(why) = line.strip_prefix("fault ") {
-                    return fault(why.to_owned());
+                    return fault(0, why.to_owned());
                 }
             }
-            Ok(Event::Host(0, Heard::Lost(why))) => return fault(why),
-            Ok(_) => {}
-            Err(_) => return fault(format!("no answer to {what} within {} s", GUARD_LIMIT.as_secs())),
+            Ok(Event::Host(at, Heard::Lost(why))) => return fault(at, why),
+            Ok(Event::Host(at, Heard::Ended(status))) => return fault(at, format!("its script ended with status {status}")),
+            Ok(Event::Host(_, Heard::Line(_)) | Event::Aside(_)) => {}
+            Err(_) => return fault(0, format!("no answer to {what} within {} s", GUARD_LIMIT.as_secs())),
         }
     }
 }

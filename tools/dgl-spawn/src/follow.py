@@ -1,9 +1,10 @@
 # Tells what a detached job has done and does on this host, as its script would have told it (host.sh): the journal and the logs of its
-# processes, from their beginnings on. Python 3.5 or later. Arguments: KEPT, and `records` where they are to be told first.
-#   process JSON | ready          its records, then it waits for `start`
+# processes, from their beginnings on, once it is told to `start`. Python 3.5 or later. Arguments: KEPT, and `records` where they are to be
+# told first.
+#   process JSON | ready          its records
 #   was MS                        when the next event was, since 1970
 #   cause CAUSE | gone            why the job ends (guard.py); nobody keeps it any more
-# From the launcher: alive, end (the job), kill (it at once). When nobody listens any more it ends, and the job does not.
+# From the launcher: start, alive, end (the job), kill (it at once). When nobody listens any more it ends, and the job does not.
 import json, os, select, signal, sys, time
 
 # The launcher's script takes lines of 4000 bytes, with the head of each.
@@ -89,12 +90,20 @@ def main():
     launcher = Launcher()
     if "records" in sys.argv[2:]:
         say(*[b"process " + line for line in records] + [b"ready"])
-        while b"start" not in launcher.words(60):
-            say(b"alive")
+    words = []
+    while not set(words) & {b"start", b"end", b"kill"}:
+        words = launcher.words(60)
+        say(b"alive")
     journal = Log("journal")
     logs = [Log("%s-%d.log" % (p["role"], p["rank"])) for p in (json.loads(line.decode()) for line in records)]
     looked, kept, over = 0, True, False
     while True:
+        for word in words:
+            pid = guard() if word in (b"end", b"kill") else None
+            if pid is not None:
+                os.kill(pid, signal.SIGTERM)
+            elif word == b"alive":
+                say(b"alive")
         # what was written before the journal's end is read after it, and what was written before its guard went too
         gone = not kept
         if kept and time.monotonic() >= looked + 1:
@@ -111,12 +120,7 @@ def main():
             more = more or grows
         if (over or gone) and not more:
             break
-        for word in launcher.words(0 if more else PAUSE_S):
-            pid = guard() if word in (b"end", b"kill") else None
-            if pid is not None:
-                os.kill(pid, signal.SIGTERM)
-            elif word == b"alive":
-                say(b"alive")
+        words = launcher.words(0 if more else PAUSE_S)
     for id, log in enumerate(logs):
         for line in output(id, log.last()):
             say(line)

@@ -8,7 +8,7 @@
 #   GROUP   the number of the trainers' group and the port of their rendezvous, with a comma between, or -
 #   ROLES   a letter a process: S a server that is waited for, s one that is not, t any other
 #   ADDRESS the leader's; with PORT that of the leader to join, without it this is the leader. A limit of 0 is none.
-# Between guards, a line each: `nonce HEX`, `join ME HMAC ROLES`, `joined LEADER`, `alive`, `exited ROLE ID STATUS`, `listening ID`,
+# Between guards, a line each: `nonce HEX`, `join ME HMAC ROLES`, `joined LEADER`, `begin` (all have joined), `alive`, `exited ROLE ID STATUS`, `listening ID`,
 # `lost WHY`, `stop SIGNAL`, `end STACKS CAUSE`, `kill`.
 # A cause, in the journal of each host: done | process HOST ID STATUS | host HOST WHY | signal NUMBER | time job LIMIT |
 # time start LIMIT HOST ID
@@ -63,9 +63,11 @@ def proof(nonce):
 
 
 class Guard:
-    def __init__(self, boot, script, listener, leader):
+    def __init__(self, boot, script, listener, leader, early):
         self.listener, self.leader, self.peers = listener, leader, {}
         self.began, self.cause, self.stops = time.monotonic(), None, 0
+        # the script waits for the start; all hosts have joined
+        self.ready, self.all_joined = False, False
         # what the leader counts: of hosts that joined, clients that run, processes that run, servers that do not listen
         self.joined, self.clients, self.processes = set(), 0, 0
         self.awaited, self.lingers = set(), None
@@ -91,6 +93,8 @@ class Guard:
         self.selector.register(self.script.stdout, selectors.EVENT_READ)
         if leader:
             self.selector.register(leader.sock, selectors.EVENT_READ)
+            for line in early:
+                self.of_leader(line.split(" "))
         else:
             self.join(ME, ROLES)
             self.selector.register(listener, selectors.EVENT_READ)
@@ -140,7 +144,8 @@ class Guard:
     def of_script(self, line):
         what, _, rest = line.partition(" ")
         if what == "ready":
-            self.say("start " + GROUP.replace(",", " "))
+            self.ready = True
+            self.start()
         elif what == "unserved":
             self.lost("its graph servers have ended")
         elif what in ("pid", "listening", "exited", "shm", "over"):
@@ -150,6 +155,20 @@ class Guard:
                 self.tell("listening %s" % words[0])
             elif what == "exited":
                 self.tell("exited %s %s %s" % (ROLES[int(words[0])], words[0], words[1]))
+
+    def start(self):
+        """Nothing is started before all can be."""
+        if self.ready and self.all_joined and self.cause is None:
+            self.say("start " + GROUP.replace(",", " "))
+
+    def of_leader(self, words):
+        if words[0] == "begin":
+            self.all_joined = True
+            self.start()
+        elif words[0] == "end":
+            self.end(words[1] == "1", " ".join(words[2:]))
+        elif words[0] == "kill":
+            self.say("kill")
 
     def tell(self, event):
         """To the leader, which may be this one."""
@@ -174,6 +193,11 @@ class Guard:
         self.processes += len(roles)
         self.clients += roles.count("t")
         self.awaited.update((host, str(id)) for id, role in enumerate(roles) if role == "S")
+        if len(self.joined) == HOSTS:
+            for peer in self.peers.values():
+                peer.say("begin")
+            self.all_joined = True
+            self.start()
 
     def of_peer(self, sock):
         peer = self.leader if self.leader and sock is self.leader.sock else self.peers.get(sock)
@@ -184,16 +208,13 @@ class Guard:
         for line in lines:
             words = line.split(" ")
             if peer is self.leader:
-                if words[0] == "end":
-                    self.end(words[1] == "1", " ".join(words[2:]))
-                elif words[0] == "kill":
-                    self.say("kill")
+                self.of_leader(words)
             elif peer.host is not None:
                 self.event(peer.host, words)
             elif words[0] == "join" and len(words) == 4 and hmac.compare_digest(words[2], proof(peer.nonce)):
                 peer.host = words[1]
-                self.join(peer.host, words[3])
                 peer.say("joined " + ME)
+                self.join(peer.host, words[3])
                 if self.cause:
                     peer.say("end 0 " + self.cause)
             else:
@@ -226,9 +247,9 @@ class Guard:
             # servers that outlive their clients have nothing to fail at
             if status != "0" and self.lingers is None:
                 self.decide("process %s %s %s" % (host, id, status))
-            elif len(self.joined) == HOSTS and self.processes == 0:
+            elif self.processes == 0:
                 self.decide("done")
-            elif len(self.joined) == HOSTS and role == "t" and self.clients == 0 and self.lingers is None:
+            elif role == "t" and self.clients == 0 and self.lingers is None:
                 self.lingers = time.monotonic() + LINGER_S
 
     def stop(self, number):
@@ -278,17 +299,17 @@ class Guard:
 
 
 def joined(sock):
-    """The leader, when it has let this one in."""
+    """The leader, when it has let this one in, and what else it has said."""
     peer = Peer(sock)
     until = time.monotonic() + LOST_AFTER
     while time.monotonic() < until:
         lines, more = peer.lines.take()
-        for line in lines:
+        for at, line in enumerate(lines):
             if line.startswith("nonce "):
                 peer.say("join %s %s %s" % (ME, proof(line.split(" ")[1]), ROLES))
             elif line.startswith("joined "):
                 peer.host = line.split(" ")[1]
-                return peer
+                return peer, lines[at + 1:]
         if not more:
             break
     raise OSError(errno.ECONNREFUSED, "it was not let in")
@@ -328,7 +349,7 @@ def main():
         pass  # a file system without locks
     shutil.rmtree(KEPT, ignore_errors=True)
     os.rename(KEPT + ".new", KEPT)
-    listener = leader = None
+    listener, leader, early = None, None, []
     try:
         if len(sys.argv) == 11:
             listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -336,13 +357,13 @@ def main():
             listener.listen(1024)
             print("guard", listener.getsockname()[1])
         else:
-            leader = joined(socket.create_connection((LEADER, int(sys.argv[11])), LOST_AFTER))
+            leader, early = joined(socket.create_connection((LEADER, int(sys.argv[11])), LOST_AFTER))
             print("guard -")
     except OSError as e:
         print("fault the guard of the job on the first host cannot be had:", e.strerror or e)
         sys.exit(1)
     detach()
-    Guard(boot, script, listener, leader).run()
+    Guard(boot, script, listener, leader, early).run()
 
 
 main()
