@@ -2,14 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
-use std::path::Path;
-use support::{Cluster, ip_config, partition, scratch, sh, soon};
-
-fn executable(path: &Path, text: &str) {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::write(path, text).unwrap();
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
-}
+use support::{Cluster, executable, ip_config, partition, scratch, sh, soon};
 
 /// The whole path with a template of ours, whose program talks before and after the command.
 #[test]
@@ -66,6 +59,18 @@ fn a_template_that_fails_says_why() {
     }
     let left = std::fs::read_to_string(folder.join("queue.log")).unwrap();
     assert_eq!(left.lines().count(), tools.len(), "it is told to end, because what is killed cannot leave a queue");
+}
+
+/// An old busybox; the script goes in byte by byte then.
+#[test]
+fn a_host_whose_dd_knows_no_fullblock() {
+    let folder = scratch("old-dd");
+    executable(&folder.join("bin/dd"), "#!/bin/sh\necho called >>\"$LOG\"\ncase $* in *fullblock*) exit 1 ;; esac\nexec /bin/dd \"$@\"\n");
+    let script = "echo 127.0.0.1 >ip.txt; export LOG=$PWD/dd.log
+        ipconf-check ip.txt | dgl-env --role worker -- echo well | dgl-spawn --format human --connect \"env PATH=$PWD/bin:$PATH\"";
+    let ran = sh(&folder, script);
+    assert_eq!((ran.status, ran.out.as_str()), (0, "[127.0.0.1 worker 0] well\n"), "{}", ran.err);
+    assert!(folder.join("dd.log").exists());
 }
 
 #[test]

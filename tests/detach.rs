@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{Cluster, Ran, ip_config, scratch, soon};
+use support::{Cluster, Ran, executable, ip_config, scratch, soon};
 
 const HOSTS: u32 = 3;
 
@@ -62,10 +60,7 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     let (cluster, folder) = up("detach");
     let go = |host: u32, word: &str| std::fs::write(cluster.0.join(format!("h{host}/srv/go")), word).unwrap();
     // the last host is slow: what the others do until it is there is told all the same
-    assert_eq!(cluster.sh(&folder, "ssh h3 'mkdir /srv/bin'").status, 0);
-    let slow = cluster.0.join("h3/srv/bin/python3");
-    std::fs::write(&slow, "#!/bin/sh\nsleep 1\nexec /usr/bin/python3 \"$@\"\n").unwrap();
-    std::fs::set_permissions(&slow, Permissions::from_mode(0o755)).unwrap();
+    executable(&cluster.0.join("h3/srv/bin/python3"), "#!/bin/sh\nsleep 1\nexec /usr/bin/python3 \"$@\"\n");
     job(&folder, WAITS);
     let left = detach(&cluster, &folder, "--job kept");
     assert_eq!(left.status, 0, "{}", left.err);

@@ -5,10 +5,9 @@
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::{create_dir_all, read_to_string, write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use support::{ran, root, scratch, sh};
+use support::{executable, ran, root, scratch, sh};
 
 /// What dgl-env sets and the launcher of some release, or of all, does not; on purpose.
 const MORE: [&str; 7] =
@@ -23,10 +22,7 @@ fn variables(text: &str) -> BTreeMap<String, String> {
 
 /// A program that writes down what it was started with and where.
 fn stand_in(folder: &Path, name: &str, text: &str) {
-    let file = folder.join("bin").join(name);
-    create_dir_all(folder.join("bin")).unwrap();
-    write(&file, format!("#!/bin/sh\n{text}\n")).unwrap();
-    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    executable(&folder.join("bin").join(name), &format!("#!/bin/sh\n{text}\n"));
 }
 
 /// Runs the processes of a plan here, with stand-ins for their programs.

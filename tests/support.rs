@@ -26,6 +26,14 @@ pub fn scratch(name: &str) -> PathBuf {
     folder
 }
 
+/// A program of a test's own.
+pub fn executable(path: &Path, text: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
 pub const TOOLS: [&str; 9] =
     ["ipconf-check", "host-probe", "part-map", "part-push", "part-pull", "dgl-env", "dgl-spawn", "dgl-reap", "dgl-report"];
 /// Plain sh; their flags have the underscores of DGL's own scripts.

@@ -137,6 +137,7 @@ wait
 
 # Hosts that only speak as a host's script does, for what is the launcher's own: thousands of real ones need more than this machine.
 cat >host <<'EOF'
+read -r _
 IFS= read -r script
 token=$(printf %s "$script" | base64 -d | sed -n "1s/.*'\(.*\) runs'.*/\1/p")
 printf '\n%s runs\nready\n' "$token"

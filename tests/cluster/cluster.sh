@@ -144,7 +144,7 @@ up() {
     check_machine
     # What is deleted below must be ours.
     [ -e "$LAB/.cluster" ] || [ -z "$(ls -A "$LAB" 2>/dev/null)" ] || die "LAB=$LAB is a folder of something else"
-    mkdir -p -m 700 "$home/.ssh"
+    [ -d "$home/.ssh" ] || mkdir -m 700 "$home/.ssh" 2>/dev/null || [ -d "$home/.ssh" ] # another cluster may come up just now
     mkdir -p "$home/.local/state/dgl-tools"
     mkdir -p "$LAB"
     chmod 700 "$LAB"

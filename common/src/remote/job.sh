@@ -67,6 +67,7 @@ job_shm_device() {
 
 # job_shm PID...: the files in /dev/shm that these processes map, `NUMBER PATH` each.
 job_shm() {
+  [ "$#" -gt 0 ] || return 0
   job_device=$(job_shm_device)
   for job_pid; do
     LC_ALL=C sed -n "s,^[^ ]* [^ ]* [^ ]* $job_device \\([0-9]*\\)  *\\(/dev/shm/.*\\)\$,\\1 \\2,p" "/proc/$job_pid/maps" 2>/dev/null
@@ -76,10 +77,10 @@ job_shm() {
 # job_shm_remove: removes the files named on stdin, as job_shm names them, that nobody maps any more, and prints how many that were. DGL
 # unlinks its own at its end, but not always, and a process that was killed never does.
 job_shm_remove() {
-  job_count=0
-  job_device=$(job_shm_device)
+  job_count=0 job_device=
   while read -r job_number job_file; do
     [ -f "$job_file" ] || continue
+    [ -n "$job_device" ] || job_device=$(job_shm_device)
     # of that name there may be another file by now
     # shellcheck disable=SC2012 # one file, its number is the first word
     [ "$(ls -di -- "$job_file" 2>/dev/null | sed 's/^ *\([0-9]*\) .*/\1/')" = "$job_number" ] || continue

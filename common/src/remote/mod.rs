@@ -1,4 +1,4 @@
-//! The one way to a host: a POSIX sh script goes in over stdin as one base64 line, its data behind it, and three streams come back.
+//! The one way to a host: a POSIX sh script goes in over stdin as a base64 line, its data behind it, and three streams come back.
 //! Nothing has to be installed there, and nothing of ours stands on a remote command line but the constant [`BOOT`].
 //!
 //! - [`ssh2`]: libssh2 in this process. A connection costs a tenth of what a program costs: the default where much is started.
@@ -22,6 +22,8 @@ use crate::error::{Fault, Report};
 use crate::exit::Exit;
 use crate::quote;
 use crate::record::Host;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use rayon::prelude::*;
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -35,8 +37,17 @@ pub const JOB_SH: &str = include_str!("job.sh");
 /// What a script has to know that is called with [`Running::call`].
 pub const CALL_SH: &str = include_str!("call.sh");
 
-/// Runs on a host. `sh -s` would not do: dash reads its script in blocks and swallows the data behind it.
-pub const BOOT: &str = r#"IFS= read -r s; eval "$(printf %s "$s" | base64 -d)""#;
+/// Runs on a host, and takes two lines: how many bytes the script is in base64, with the end of its line, and that. `sh -s` would not do:
+/// dash reads its script in blocks and swallows the data behind it. `read` takes it byte by byte, which costs a host more than its login:
+/// that is left for where dd cannot wait for a whole block.
+pub const BOOT: &str =
+    r#"read -r n; s=$(dd bs="$n" count=1 iflag=fullblock 2>/dev/null) || IFS= read -r s; eval "$(printf %s "$s" | base64 -d)""#;
+
+/// A script as [`BOOT`] takes it.
+pub fn booted(script: &[u8]) -> Vec<u8> {
+    let text = BASE64.encode(script);
+    format!("{}\n{text}\n", text.len() + 1).into_bytes()
+}
 
 /// Logins at once. More only queue behind this machine's cores, and a bastion's sshd drops them (MaxStartups 10:30:100).
 const LOGINS_AT_ONCE: usize = 16;

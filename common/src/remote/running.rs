@@ -2,8 +2,6 @@
 
 use super::HostFault;
 use crate::quote;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -131,7 +129,7 @@ pub struct Running {
     buffer: Vec<u8>,
 }
 
-/// The line that goes in first, and the token that its answer carries.
+/// What goes in first, and the token that its answer carries.
 pub(crate) fn payload(script: &[u8]) -> Result<(Vec<u8>, String), HostFault> {
     let token = random_token().map_err(|error| HostFault::new(format!("/dev/urandom: {error}")))?;
     // An engine that signals all there is on the host must not end this shell before the script: with it, Slurm kills the rest.
@@ -139,9 +137,7 @@ pub(crate) fn payload(script: &[u8]) -> Result<(Vec<u8>, String), HostFault> {
     let mut text = begin.into_bytes();
     text.extend_from_slice(script);
     text.extend_from_slice(format!("\n)\nprintf '\\n%s %s\\n' '{token} ends' \"$?\"").as_bytes());
-    let mut line = BASE64.encode(text).into_bytes();
-    line.push(b'\n');
-    Ok((line, token))
+    Ok((super::booted(&text), token))
 }
 
 /// 128 random bits in hexadecimal.

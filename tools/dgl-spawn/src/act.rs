@@ -216,7 +216,7 @@ impl<'a> Launcher<'a> {
         let busy = hosts.iter().filter(|host| members.contains_key(&host.id));
         let sites = busy.zip(opened.into_iter().flatten()).enumerate().map(|(at, (host, mut running))| {
             if args.private_shm {
-                running.send(private::line(&script(host)));
+                running.send(remote::booted(&script(host)));
             }
             Site::new(at, host, members[&host.id].clone(), running, plan.host_timeout, events.clone())
                 .map_err(|error| Stopped::Hosts(own_fault(error)))

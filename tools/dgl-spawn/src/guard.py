@@ -88,7 +88,7 @@ class Guard:
             ["sh", "-c", boot], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=env
         )
         self.heard = Lines(lambda size: os.read(self.script.stdout.fileno(), size))
-        self.say(script)
+        self.say("%d\n%s" % (len(script) + 1, script))
         self.selector.register(self.signals, selectors.EVENT_READ)
         self.selector.register(self.script.stdout, selectors.EVENT_READ)
         if leader:

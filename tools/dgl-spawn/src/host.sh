@@ -127,6 +127,8 @@ look_at_shm() {
   fi
 }
 remember_shm() {
+  set -- /dev/shm/*
+  [ -e "$1" ] || return 0
   # shellcheck disable=SC2046
   shm=$({ [ -z "$shm" ] || printf '%s\n' "$shm"; job_shm $(job_pids "$token"); } | LC_ALL=C sort -u)
 }

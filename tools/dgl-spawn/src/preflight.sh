@@ -117,6 +117,7 @@ check_nofile() {
 # TIME_WAIT, is not in the way of SO_REUSEADDR. Sets `held`.
 check_ports() {
   held=
+  [ "$#" -gt 0 ] || return 0
   # shellcheck disable=SC2013 # no blank in a word
   for word in $(LC_ALL=C awk -v wanted="$*" '
     BEGIN { count = split(wanted, words, " "); for (i = 1; i <= count; i++) { split(words[i], w, "/"); port[w[2]] = w[1]; address[w[2]] = w[3] } }
