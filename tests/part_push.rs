@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{Cluster, Ran, path, ran, scratch, sh};
+use support::{Cluster, Ran, executable, path, ran, scratch, sh};
 
 /// Bytes that neither compress nor repeat.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
@@ -229,7 +229,7 @@ fn the_script_runs_in_every_shell_of_a_host() {
             continue;
         }
         let connect = format!("--connect \"env PATH={}/bin:$PATH\"", folder.display());
-        for options in ["", "--compress always --verify"] {
+        for options in ["", "--compress always --verify", "--streams 3"] {
             let _ = fs::remove_dir_all(folder.join("ws"));
             for sent in [4, 0] {
                 let ran = push(&folder, &format!("{connect} {options}"));
@@ -297,6 +297,22 @@ fn compressed_or_not_the_bytes_are_the_same() {
     let without = push(&folder, &format!("--compress always {}", busybox(&folder, &[])));
     assert_eq!(without.status, 0, "a host without zstd: {}", without.err);
     assert_eq!(tree(&folder.join("src")), tree(&folder.join("ws/src")));
+}
+
+#[test]
+fn a_large_file_goes_over_several_connections() {
+    let folder = plan("streams", &[("large", noise(1, (40 << 20) + 12345)), ("small", noise(2, 5000))]);
+    executable(&folder.join("way"), "#!/bin/sh\necho x >>way.log\nexec \"$@\"\n");
+    let without_gnu = busybox(&folder, &[]).replace("--connect 'env", "--connect './way env");
+    let ways = [("--connect './way env'", "", 1), ("--connect './way env'", "--streams 3 --verify", 3), (&without_gnu, "--streams 8", 8)];
+    for (connect, options, connections) in ways {
+        let _ = (fs::remove_dir_all(folder.join("ws")), fs::remove_file(folder.join("way.log")));
+        let ran = push(&folder, &format!("{connect} {options}"));
+        assert_eq!(ran.status, 0, "{options}: {}", ran.err);
+        assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")) && ours(&folder.join("ws")).is_empty(), "{options}");
+        assert_eq!(fs::read_to_string(folder.join("way.log")).unwrap().lines().count(), connections, "{options}");
+        assert_eq!(pushed(&ran.out).iter().map(|(_, sent, _)| sent).max(), Some(&((40 << 20) + 12345)));
+    }
 }
 
 /// A push that goes on while the test does something; it writes its pid where its shell stands.
@@ -440,11 +456,15 @@ impl Lab {
 
     /// Begins anew and disturbs when host 3 has a tenth of the large file.
     fn disturb(&self, disturbance: impl FnOnce()) -> Disturbed {
+        self.disturb_with("", disturbance)
+    }
+
+    fn disturb_with(&self, options: &str, disturbance: impl FnOnce()) -> Disturbed {
         for host in [2, 3] {
             let _ = fs::remove_dir_all(self.ws(host));
         }
         let (ran, took) = std::thread::scope(|scope| {
-            let push = scope.spawn(|| self.push());
+            let push = scope.spawn(|| self.push_with(options));
             until("the large file is on its way", || push.is_finished() || self.has_begun());
             assert!(!push.is_finished(), "it ended before it was disturbed: {}", push.join().unwrap().err);
             let begun = Instant::now();
@@ -580,6 +600,27 @@ fn real_hosts_and_every_fault() {
         assert!(again.status == 0 && large_to_host_3(&again.out) < LARGE as u64, "{}{}", again.out, again.err);
         assert!(mount("umount /srv/ws"));
     }
+}
+
+/// What was whole of it in front of all ranges is gone on with.
+#[test]
+fn real_hosts_when_one_of_several_connections_breaks() {
+    let lab = Lab::up("streams-break");
+    let rest = LARGE as u64 - (4 << 20);
+    let large = |out: &str| pushed(out).into_iter().map(|(_, sent, _)| sent).filter(|sent| *sent > 5000).collect::<Vec<_>>();
+
+    let kill = || assert_eq!(lab.cluster.call(&["exec", "1", "sh", "-c", "kill -9 $(pgrep -n -x ssh)"]).status, 0);
+    let got = lab.disturb_with("--streams 3", kill);
+    let there = pushed(&got.ran.out).iter().filter(|(ok, ..)| *ok).count();
+    assert_eq!((got.ran.status, there), (74, 5), "{}{}", got.ran.out, got.ran.err);
+    let again = lab.push_with("--streams 3");
+    assert_eq!((again.status, large(&again.out)), (0, vec![rest]), "{}{}", again.out, again.err);
+
+    let got = lab.disturb_with("--streams 3", || lab.signal("-KILL"));
+    assert_eq!((got.ran.status, got.left), (-1, vec![".part-push.kept".to_owned()]));
+    let again = lab.push_with("--streams 3");
+    assert_eq!((again.status, large(&again.out)), (0, vec![rest, rest]), "{}{}", again.out, again.err);
+    lab.complete();
 }
 
 #[test]

@@ -7,7 +7,7 @@
 # DISK=4g        the hosts' disks, in memory; with an empty value they all share this machine's
 # HOSTS=250      for the part that logs in to many
 # DGL_TOOLS=DIR  DGL's tools folder: its copy_files.py is a contender too
-# PARTS='bulk one small slow many'
+# PARTS='bulk one small slow far many'
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 root=$PWD
@@ -204,6 +204,56 @@ slow() {
     if [ -n "$python" ]; then goal "1 Gbit/s, graph.dgl: raw TCP / part-push" tcp-graph pushed-graph 2; fi
 }
 
+# A host that is 20 ms away: what goes there and back waits so long in a program in front of its sshd.
+cat >away.py <<'P'
+import asyncio, time
+
+async def carry(reader, writer):
+    waiting = asyncio.Queue()
+
+    async def deliver():
+        while True:
+            due, data = await waiting.get()
+            await asyncio.sleep(max(0, due - time.monotonic()))
+            if not data:
+                return writer.close()
+            writer.write(data)
+            await writer.drain()
+
+    task = asyncio.ensure_future(deliver())
+    data = b"x"
+    while data:
+        data = await reader.read(1 << 20)
+        waiting.put_nowait((time.monotonic() + 0.02, data))
+    await task
+
+async def connected(reader, writer):
+    there = await asyncio.open_connection("127.0.0.1", 22)
+    await asyncio.gather(carry(reader, there[1]), carry(there[0], writer), return_exceptions=True)
+
+async def main():
+    await (await asyncio.start_server(connected, "0.0.0.0", 2200, limit=1 << 21)).serve_forever()
+
+asyncio.run(main())
+P
+far() {
+    local i
+    all=h2
+    mkdir -p src
+    head -c "$((mb * 2))M" /dev/urandom >src/f
+    plan "$all"
+    on1 "ssh -n h2 'setsid python3 $work/away.py >/dev/null 2>&1 </dev/null &'"
+    sleep 1
+    for ((i = 0; i < rounds; i++)); do
+        shell cat-far "ssh -p 2200 -o HostKeyAlias=h2 -c $gcm h2 'cat >/srv/ws/f' <src/f"
+        shell push-far-1 "part-push --host-key accept-new --ssh-port 2200 --streams 1 --progress never <plan.jsonl"
+        shell push-far-4 "part-push --host-key accept-new --ssh-port 2200 --streams 4 --progress never <plan.jsonl"
+    done
+    goal "1 host 40 ms there and back: ssh cat / part-push --streams 1" cat-far push-far-1
+    goal "1 host 40 ms there and back: ssh cat / part-push --streams 4" cat-far push-far-4
+    rm -r src
+}
+
 many() { # sshd's own limits on logins are in force
     local k hosts=$1
     mkdir -p src
@@ -218,9 +268,10 @@ many() { # sshd's own limits on logins are in force
 }
 
 header
-for part in ${PARTS:-bulk one small slow many}; do
+for part in ${PARTS:-bulk one small slow far many}; do
     case $part in
         slow) "$cluster" up 2 1gbit && slow ;;
+        far) "$cluster" up 2 && far ;;
         many) SHM=16m "$cluster" up "${HOSTS:-250}" && many "${HOSTS:-250}" ;;
         *) "$cluster" up 5 && "$part" ;;
     esac

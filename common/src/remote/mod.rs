@@ -201,9 +201,13 @@ impl Remote {
         Ok(pool.install(|| hosts.par_iter().map(|host| self.open(host, &script(host))).collect()))
     }
 
+    /// Whether hosts are reached by ssh.
+    pub fn is_ssh(&self) -> bool {
+        matches!(self.kind, Kind::Ssh2 | Kind::Ssh { .. })
+    }
+
     fn kind_for(&self, host: &Host) -> Kind {
-        let ssh = matches!(self.kind, Kind::Ssh2 | Kind::Ssh { .. });
-        match ssh && host.login.is_none() && self.here.contains(&host.ip.0) {
+        match self.is_ssh() && host.login.is_none() && self.here.contains(&host.ip.0) {
             true => Kind::Local,
             false => self.kind.clone(),
         }

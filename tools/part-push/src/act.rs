@@ -2,12 +2,12 @@
 
 use crate::args::Args;
 use crate::feed;
+use crate::lanes;
 use crate::plan::{self, Delivery, Source};
 use crate::push::{self, Options, Outcome, Watch};
 use crate::relay;
 use crate::show::Show;
 use crate::site::{Broken, Site};
-use common::cli::Connect;
 use common::error::{Fault, Report};
 use common::exit::Exit;
 use common::jsonl::{self, Out, Stream};
@@ -29,10 +29,28 @@ const ROOM_TO_SPARE: u64 = 1 << 20;
 /// A host that waits for its turn hears from us so often; it gives up after a minute.
 const BEAT: Duration = Duration::from_secs(10);
 
-/// Where it all goes, and the name of this push.
-struct Place<'a> {
+/// How the hosts are reached, where it all goes, and the name of this push.
+struct Way<'a> {
+    args: &'a Args,
+    remote: Remote,
+    stop: Arc<AtomicUsize>,
     base: &'a Path,
-    run: &'a str,
+    run: String,
+}
+
+impl Way<'_> {
+    fn script(&self, host: &Host, lane: bool) -> Vec<u8> {
+        let flag = |on: bool| if on { "1" } else { "" };
+        let [dry, fsync, lane] = [self.args.dry_run, self.args.fsync, lane].map(flag);
+        let about = format!("\nrun={} me={} dry={dry} fsync={fsync} lane={lane}\n", self.run, host.id);
+        [CALL_SH.as_bytes(), b"base=", &quote::sh(self.base.as_os_str().as_bytes()), about.as_bytes(), HOST_SH.as_bytes()].concat()
+    }
+
+    /// One more connection to a host that receives already.
+    fn lane(&self, host: &Host) -> Option<Site> {
+        let running = self.remote.open(host, &self.script(host, true)).ok()?;
+        Site::new(running, self.stop.clone()).ok()
+    }
 }
 
 /// A host with what it gets.
@@ -67,19 +85,24 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], deliveries: &[Delivery]
     let mut report = Report::default();
     let run =
         remote::random_token().map_err(|error| Fault::unreachable("/dev/urandom", error.to_string()).fix("this machine needs one"))?;
-    let place = Place { base, run: &run };
-    let tasks = open(&remote, args, hosts, deliveries, &place, &stop, &mut report)?;
+    let way = Way { args, remote, stop, base, run };
+    let tasks = open(&way, hosts, deliveries, &mut report)?;
     let at_once = hosts.len().min(usize::from(args.jobs));
     let pool = remote::threads(at_once)?;
-    let options = Options { verify: args.verify, compress: args.compress.wish(), piece: push::piece(at_once) };
+    let options = Options {
+        verify: args.verify,
+        compress: args.compress.wish(),
+        piece: push::piece(at_once),
+        streams: lanes::wanted(args.streams, at_once, way.remote.is_ssh()),
+    };
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| keep_alive(&tasks, &over));
-        report.extend(pool.install(|| carry_out(args, stream, &tasks, options, deliveries, &place)));
+        report.extend(pool.install(|| carry_out(&way, stream, &tasks, options, deliveries)));
         over.store(true, Ordering::Relaxed);
         pool.install(|| tasks.par_iter().filter_map(|task| task.lock().site.take()).for_each(Site::end));
     });
-    match i32::try_from(stop.load(Ordering::Relaxed)).unwrap_or_default() {
+    match i32::try_from(way.stop.load(Ordering::Relaxed)).unwrap_or_default() {
         0 => {
             report.print("part-push");
             Ok(report.exit())
@@ -94,23 +117,10 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], deliveries: &[Delivery]
     }
 }
 
-fn open<'a>(
-    remote: &Remote,
-    args: &Args,
-    hosts: &'a [Host],
-    deliveries: &'a [Delivery],
-    place: &Place<'_>,
-    stop: &Arc<AtomicUsize>,
-    report: &mut Report,
-) -> Result<Vec<Task<'a>>, Report> {
-    let script = |host: &Host| {
-        let flag = |on: bool| if on { "1" } else { "" };
-        let about = format!("\nrun={} me={} dry={} fsync={}\n", place.run, host.id, flag(args.dry_run), flag(args.fsync));
-        [CALL_SH.as_bytes(), b"base=", &quote::sh(place.base.as_os_str().as_bytes()), about.as_bytes(), HOST_SH.as_bytes()].concat()
-    };
-    let opened = remote.open_all(hosts, script)?;
+fn open<'a>(way: &Way<'_>, hosts: &'a [Host], deliveries: &'a [Delivery], report: &mut Report) -> Result<Vec<Task<'a>>, Report> {
+    let opened = way.remote.open_all(hosts, |host| way.script(host, false))?;
     let faults: Vec<_> = hosts.iter().zip(&opened).filter_map(|(host, opened)| Some((host, opened.as_ref().err()?))).collect();
-    report.extend(remote::report(faults, args.connect.host_key));
+    report.extend(remote::report(faults, way.args.connect.host_key));
     let mut by_host: HashMap<u32, Vec<&Delivery>> = HashMap::new();
     for delivery in deliveries {
         by_host.entry(delivery.host).or_default().push(delivery);
@@ -118,7 +128,7 @@ fn open<'a>(
     let task = |(host, opened): (&'a Host, Result<_, remote::HostFault>)| {
         let reported = opened.is_err();
         let site = match opened {
-            Ok(running) => Site::new(running, stop.clone()),
+            Ok(running) => Site::new(running, way.stop.clone()),
             Err(fault) => Err(Broken { why: fault.problem, lost: true }),
         };
         let (site, broken) = site.map_or_else(|broken| (None, Some(broken)), |site| (Some(site), None));
@@ -157,7 +167,8 @@ fn keep_alive(tasks: &[Task<'_>], over: &AtomicBool) {
     }
 }
 
-fn carry_out(args: &Args, stream: &Stream, tasks: &[Task<'_>], options: Options, deliveries: &[Delivery], place: &Place<'_>) -> Report {
+fn carry_out(way: &Way<'_>, stream: &Stream, tasks: &[Task<'_>], options: Options, deliveries: &[Delivery]) -> Report {
+    let args = way.args;
     if !args.dry_run && tasks.len() > 1 {
         share(tasks);
     }
@@ -181,9 +192,9 @@ fn carry_out(args: &Args, stream: &Stream, tasks: &[Task<'_>], options: Options,
     };
     if full.is_empty() {
         if args.relay {
-            hand_on(tasks, &args.connect, place);
+            hand_on(tasks, way);
         }
-        tasks.par_iter().for_each(|task| task.push(options, &board));
+        tasks.par_iter().for_each(|task| task.push(options, way, &board));
         tasks.par_iter().for_each(|task| task.check_shared(options, &board));
     } else {
         // a disk that fills up in the middle helps nobody
@@ -231,9 +242,9 @@ fn share(tasks: &[Task<'_>]) {
 }
 
 /// Lets the hosts hand on to one another what is large and goes to several. What does not arrive so is sent as if it had never been tried.
-fn hand_on(tasks: &[Task<'_>], connect: &Connect, place: &Place<'_>) {
+fn hand_on(tasks: &[Task<'_>], way: &Way<'_>) {
     // its lines say where a part of a file goes
-    if place.base.as_os_str().as_bytes().contains(&b'\n') {
+    if way.base.as_os_str().as_bytes().contains(&b'\n') {
         return;
     }
     let mut chains: BTreeMap<u32, Vec<(&Task<'_>, &Delivery)>> = BTreeMap::new();
@@ -250,7 +261,7 @@ fn hand_on(tasks: &[Task<'_>], connect: &Connect, place: &Place<'_>) {
         let Source::File(path) = &delivery.source else { continue };
         let Ok(source) = feed::open(path, delivery) else { continue };
         let hosts: Vec<_> = chain.iter().map(|(task, delivery)| (task.host, *delivery)).collect();
-        let header = relay::header(&hosts, connect, place.base, place.run);
+        let header = relay::header(&hosts, &way.args.connect, way.base, &way.run);
         first.on_site(|site| site.hand(header, source, delivery));
         chain.par_iter().for_each(|(task, delivery)| {
             task.on_site(|site| site.claim(&[*delivery]));
@@ -356,7 +367,7 @@ impl<'a> Task<'a> {
     }
 
     /// Sends it what it lacks; a record for each delivery, whatever happens.
-    fn push(&self, options: Options, board: &Board) {
+    fn push(&self, options: Options, way: &Way<'_>, board: &Board) {
         let begun = Instant::now();
         let lacking = self.lacking();
         let to_send: BTreeSet<u32> = lacking.iter().map(|delivery| delivery.id).collect();
@@ -372,7 +383,7 @@ impl<'a> Task<'a> {
         }
         let told = Told { host: self.host, board, done: Mutex::new(BTreeSet::new()) };
         if !to_send.is_empty() {
-            self.on_site(|site| push::push(site, &lacking, options, &told));
+            self.on_site(|site| push::push(site, &lacking, options, &|| way.lane(self.host), &told));
         }
         let mut done = told.done.into_inner().unwrap_or_else(PoisonError::into_inner);
         done.extend(skipped.into_iter().chain(refused.into_keys()).chain(shared));

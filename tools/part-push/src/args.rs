@@ -34,6 +34,10 @@ pub struct Args {
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..), value_name = "N")]
     pub jobs: u16,
 
+    /// Connections to each host for large files, 1 to 8 [default: as many as this machine has processors for, 4 at most]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=8), value_name = "N")]
+    pub streams: Option<u16>,
+
     /// Compress on the way with zstd, where the host has it [auto: where the data shrinks and the link is slow]
     #[arg(long, value_enum, default_value_t = When::Auto, value_name = "auto|always|never", hide_possible_values = true)]
     pub compress: When,

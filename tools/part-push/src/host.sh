@@ -1,5 +1,5 @@
 # Receives files on a host. Sent in front of it: call.sh, `base` (all files go below it), `run` (one word a push), `me` (the host's id),
-# `dry` and `fsync` (empty for no).
+# `dry`, `fsync` and `lane` (empty for no). A lane is one more connection of the same push to the same host, for ranges of large files.
 # From the sender: lines of sh text that call what is defined here, an empty one now and then while there is nothing to do; data stand
 # behind the line that takes them. To the sender: `free KB`, `has TOOL`, `empty` (base is), `peers ID...`, `look B64`, `sums B64`,
 # `partial KEY CRC BYTES`, `claimed`, `got`, `failed ID TEXT`, `note TEXT`.
@@ -27,6 +27,24 @@ flush() { [ -z "$fsync" ] || sync -- "$@" 2>/dev/null || sync; }
 part() { part=$stage/part.$1; true >>"$part"; } # KEY: the file that data go to
 plain() { err=$(take "$1" 2>&1 >>"$part") || die "$err"; say got; }
 packed() { err=$({ chunks | zstd -dcq >>"$part"; } 2>&1) || die "$err"; say got; }
+# Several connections write one file, each a range of it: `parallel` says where they begin, and what is before is whole; `joined`, that all
+# ranges are there.
+parallel() { printf '%s' "$2" >"$stage/good.$1"; } # KEY OFFSET
+joined() { rm -f "$stage/good.$1"; }               # KEY
+range() { # KEY OFFSET BYTES, from a multiple of 64 KiB on
+  blocks=$(($3 / 65536)) rest=$(($3 % 65536))
+  put "$1" $(($2 / 65536)) "$blocks" bs=65536
+  # seek counts in blocks of what is written
+  put "$1" $(($2 / 65536 + blocks)) $((rest > 0)) ibs="$rest" obs=65536
+  say got
+}
+put() { # KEY AT COUNT SIZES: blocks
+  [ "$3" -gt 0 ] || return 0
+  whole=$stage/part.$1 at=$2 count=$3; shift 3
+  # what comes short is no error to dd
+  err=$(dd of="$whole" conv=notrunc seek="$at" count="$count" iflag=fullblock "$@" 2>&1)
+  case $err in "$count+0 records in"*) ;; *) err=$(reason "$err"); die "${err:-a part of a file broke off}" ;; esac
+}
 keep() { # ID KEY BYTES MODE MTIME FOLDER NAME: the file is whole
   whole=$stage/part.$2
   err=$({
@@ -164,8 +182,22 @@ at_work() { # RUN: whether any host of that push is
   done
   return 1
 }
+programs() { # RUN.ID: those that work for it; a shell carries no mark
+  # shellcheck disable=SC2013 # no blank is in /proc/PID/environ
+  for pid in $(PART_PUSH='' grep -ls "PART_PUSH=$1\\." /proc/[0-9]*/environ); do pid=${pid#/proc/}; echo "${pid%/environ}"; done
+}
 salvage() { # STAGE: takes it away; what is worth going on with is kept
   for old in "$1"/part.*; do
+    good=$1/good.${old##*/part.}
+    if [ -r "$good" ]; then
+      # a lane may still write what has reached it
+      tries=0
+      while pids=$(programs "${1##*/.part-push.}") && [ "$pids" ] && [ "$tries" -lt 100 ]; do
+        for pid in $pids; do kill -s KILL "$pid" 2>/dev/null; done
+        tries=$((tries + 1))
+      done
+      dd if=/dev/null of="$old" bs=1 seek="$(cat "$good")" count=0 2>/dev/null
+    fi
     [ ! -f "$old" ] || [ "$(wc -c <"$old")" -lt 1048576 ] || { mkdir -p "$kept" && mv -f -- "$old" "$kept/${old##*/part.}"; }
   done
   rm -rf -- "$1"
@@ -200,26 +232,24 @@ watch() { # a lost network tells nobody: when nothing has come for a minute, all
     if [ -e "$stage/busy" ] || [ "$(find "$stage" -newer "$stage/mark" | head -n 1)" ]; then quiet=0; else quiet=$((quiet + 1)); fi
     touch "$stage" "$stage/mark"
     [ "$quiet" -lt 3 ] || {
-      # shellcheck disable=SC2013 # no blank is in /proc/PID/environ
-      for pid in $(grep -ls "PART_PUSH=$run.$me" /proc/[0-9]*/environ); do pid=${pid#/proc/}; kill "${pid%/environ}"; done
+      for pid in $(programs "$run.$me"); do kill "$pid"; done
       kill "$self"
     }
   done
 }
 
-umask 022
-export LC_ALL=C PART_PUSH="$run.$me"
-missing=
-for tool in dd find sed tail tr wc xargs; do command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"; done
-[ -z "$missing" ] || die "the host lacks$missing"
-existing=$base
-while [ ! -d "$existing" ] && [ -n "$existing" ]; do existing=${existing%/*}; done
-df -Pk -- "${existing:-/}" | { read -r _; read -r _ _ _ free _; say "free $free"; }
-for tool in zstd tar cksum; do if command -v "$tool" >/dev/null 2>&1; then say "has $tool"; fi; done
-has_stat=
-if stat -c %f / >/dev/null 2>&1; then has_stat=1; fi
-stage=$base/.part-push.$run.$me lock=$base/.part-push.lock kept=$base/.part-push.kept
-if [ -z "$dry" ]; then
+survey() { # what the host has
+  missing=
+  for tool in dd find sed tail tr wc xargs; do command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"; done
+  [ -z "$missing" ] || die "the host lacks$missing"
+  existing=$base
+  while [ ! -d "$existing" ] && [ -n "$existing" ]; do existing=${existing%/*}; done
+  df -Pk -- "${existing:-/}" | { read -r _; read -r _ _ _ free _; say "free $free"; }
+  for tool in zstd tar cksum; do if command -v "$tool" >/dev/null 2>&1; then say "has $tool"; fi; done
+  has_stat=
+  if stat -c %f / >/dev/null 2>&1; then has_stat=1; fi
+}
+occupy() { # from here on base is this push's
   # $$ is the shell around this one
   read -r self _ </proc/self/stat
   read -r machine </proc/sys/kernel/hostname
@@ -231,8 +261,16 @@ if [ -z "$dry" ]; then
   trap leave EXIT
   trap 'exit 1' HUP INT TERM PIPE
   watch </dev/null >/dev/null 2>&1 & watcher=$!
+}
+
+umask 022
+export LC_ALL=C PART_PUSH="$run.$me."
+stage=$base/.part-push.$run.$me lock=$base/.part-push.lock kept=$base/.part-push.kept
+if [ -z "$lane" ]; then
+  survey
+  [ "$dry" ] || occupy
+  if empty; then say empty; fi
 fi
-if empty; then say empty; fi
 say ready
 while IFS= read -r line; do
   [ "$dry" ] || true >"$stage/heard"

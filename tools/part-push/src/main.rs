@@ -3,6 +3,7 @@
 mod act;
 mod args;
 mod feed;
+mod lanes;
 mod plan;
 mod push;
 mod relay;

@@ -1,6 +1,7 @@
 //! Sends to one host what it lacks: the next file is on its way before the host has said a word about the last one.
 
 use crate::feed::{self, Gone, PIECE};
+use crate::lanes::{Lanes, send_range};
 use crate::plan::{self, Delivery, Job, Source, key};
 use crate::site::{self, Answer, Broken, Site};
 use common::cksum;
@@ -39,6 +40,8 @@ pub struct Options {
     pub compress: Option<bool>,
     /// So much at once.
     pub piece: usize,
+    /// Connections to each host, and for files from which size on.
+    pub streams: (usize, u64),
 }
 
 /// How much to compress at once when so many hosts are sent to. Each piece costs the host a process to take it off the stream (1 ms:
@@ -66,7 +69,13 @@ pub trait Watch: Sync {
 }
 
 /// Sends, and tells of each delivery as soon as the host has shown that it is there.
-pub fn push(site: &mut Site, deliveries: &[&Delivery], options: Options, watch: &dyn Watch) -> Result<(), Broken> {
+pub fn push(
+    site: &mut Site,
+    deliveries: &[&Delivery],
+    options: Options,
+    more: &dyn Fn() -> Option<Site>,
+    watch: &dyn Watch,
+) -> Result<(), Broken> {
     let (files, others): (Vec<&Delivery>, Vec<&Delivery>) = deliveries.iter().partition(|delivery| delivery.has_bytes());
     let jobs = plan::jobs(&files, site.has("tar"));
     let auto = options.compress.is_none() && site.has("zstd");
@@ -82,6 +91,7 @@ pub fn push(site: &mut Site, deliveries: &[&Delivery], options: Options, watch: 
         too_slow: false,
         heard_got: Instant::now(),
         auto,
+        lanes: Lanes::new(options.streams, more),
     };
     push.site.begin();
     push.without_bytes(&others);
@@ -92,7 +102,9 @@ pub fn push(site: &mut Site, deliveries: &[&Delivery], options: Options, watch: 
         }
         push.settle()?;
     }
-    push.wait()
+    push.wait()?;
+    push.lanes.end();
+    Ok(())
 }
 
 struct Push<'a, 'd> {
@@ -112,6 +124,7 @@ struct Push<'a, 'd> {
     too_slow: bool,
     heard_got: Instant,
     auto: bool,
+    lanes: Lanes<'a>,
 }
 
 /// What the host will answer, in this order.
@@ -219,6 +232,18 @@ impl<'d> Push<'_, 'd> {
             if measured {
                 segment = (segment * 2).min(LONGEST_SEGMENT);
             }
+            if !packed && measured && at.is_multiple_of(feed::BLOCK) && self.lanes.pays(file.bytes - at) {
+                let (length, wrong) = self.parallel(file, &source, at)?;
+                *self.sent.entry(file.id).or_default() += length;
+                at += length;
+                if at < file.bytes && wrong.is_none() {
+                    continue;
+                }
+                self.arrived.push((file, started, wrong.or_else(|| changed(file))));
+                return self.settle();
+            }
+            // a range begins at a whole block
+            let most = if at.is_multiple_of(feed::BLOCK) { most } else { most.min(at.next_multiple_of(feed::BLOCK) - at) };
             let length = most.min(file.bytes - at);
             let begun = Instant::now();
             let (bytes, wrong) = self.segment(&source, at, length, packed)?;
@@ -266,11 +291,7 @@ impl<'d> Push<'_, 'd> {
                 self.site.running().send_file(source, at, length);
                 // to its end, so that a fault of the source is this file's; the pipe and ssh hold enough to keep the link busy
                 drain(self.site, 0, &|bytes| self.watch.moved(bytes))?;
-                let wrong = self.site.running().source_fault().map(|error| match error.kind() {
-                    std::io::ErrorKind::UnexpectedEof => "it became shorter while it was read".to_owned(),
-                    _ => error.to_string(),
-                });
-                Ok((length, wrong))
+                Ok((length, self.site.source_fault()))
             }
             Origin::Text(text) => {
                 self.site.say(&format!("plain {length}"));
@@ -279,6 +300,39 @@ impl<'d> Push<'_, 'd> {
                 Ok((length, None))
             }
         }
+    }
+
+    /// Sends the next of a large file over all connections: how much, and what was wrong with it.
+    fn parallel(&mut self, file: &Delivery, source: &Origin<'_>, at: u64) -> Result<(u64, Option<String>), Broken> {
+        let Origin::File(source) = source else { return Err(Broken::said("only a file has ranges")) };
+        self.wait()?;
+        let begun = Instant::now();
+        let key = key(file);
+        self.site.say(&format!("parallel {key} {at}"));
+        let ranges = self.lanes.ranges(at, file.bytes);
+        let length = ranges.iter().map(|(_, length)| length).sum();
+        let moved = |bytes: u64| self.watch.moved(bytes);
+        let sent: Vec<_> = std::thread::scope(|scope| {
+            let (key, moved) = (&key, &moved);
+            let mut ranges = ranges.into_iter();
+            let own = ranges.next().unwrap_or((at, 0));
+            let others: Vec<_> = self
+                .lanes
+                .sites()
+                .zip(ranges)
+                .map(|(site, range)| scope.spawn(move || send_range(site, source, key, range, moved)))
+                .collect();
+            let own = send_range(self.site, source, key, own, moved);
+            let joined = others.into_iter().map(|other| other.join().unwrap_or_else(|_| Err(Broken::said("a thread ended"))));
+            std::iter::once(own).chain(joined).collect()
+        });
+        let mut wrong = None;
+        for sent in sent {
+            wrong = wrong.or(sent?);
+        }
+        self.site.say(&format!("joined {key}"));
+        self.rate = Some(length as f64 / begun.elapsed().as_secs_f64().max(1e-6));
+        Ok((length, wrong))
     }
 
     /// Whether compressing pays: by a sample, and by what the link has shown so far.
@@ -354,11 +408,7 @@ impl<'d> Push<'_, 'd> {
                 }
                 if let Some((file, begun, wrong)) = last {
                     // Only now: until the host has them, the bytes may have been the file's own pages.
-                    let wrong = wrong.or_else(|| match &file.source {
-                        Source::File(path) => feed::changed(path, file),
-                        Source::Content(_) | Source::Folder | Source::There => None,
-                    });
-                    self.arrived.push((file, begun, wrong));
+                    self.arrived.push((file, begun, wrong.or_else(|| changed(file))));
                 }
             }
             (Expected::Look { files, begun }, b"look") => {
@@ -399,6 +449,14 @@ impl<'d> Push<'_, 'd> {
     fn done(&mut self, file: &Delivery, error: Option<String>, begun: Instant) {
         let sent_bytes = self.sent.remove(&file.id).unwrap_or(0);
         self.watch.done(file, Outcome { error, sent_bytes, elapsed: begun.elapsed() });
+    }
+}
+
+/// What happened to a source while it was sent.
+fn changed(file: &Delivery) -> Option<String> {
+    match &file.source {
+        Source::File(path) => feed::changed(path, file),
+        Source::Content(_) | Source::Folder | Source::There => None,
     }
 }
 
@@ -460,7 +518,7 @@ fn stream<T: Send>(site: &mut Site, make: impl FnOnce(feed::Sink<'_>) -> Result<
 }
 
 /// Sends until no more than this is waiting.
-fn drain(site: &mut Site, most: u64, moved: &dyn Fn(u64)) -> Result<(), Broken> {
+pub fn drain(site: &mut Site, most: u64, moved: &dyn Fn(u64)) -> Result<(), Broken> {
     let mut pending = site.running().pending();
     while pending > most {
         site.hear(Duration::from_millis(50), Duration::ZERO)?;

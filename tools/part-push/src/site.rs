@@ -204,6 +204,14 @@ impl Site {
         self.hear(Duration::ZERO, Duration::ZERO)
     }
 
+    /// What was wrong with a file that was sent.
+    pub fn source_fault(&mut self) -> Option<String> {
+        self.running.source_fault().map(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => "it became shorter while it was read".to_owned(),
+            _ => error.to_string(),
+        })
+    }
+
     /// The streams of the connection.
     pub fn running(&mut self) -> &mut Running {
         &mut self.running
@@ -221,7 +229,8 @@ impl Site {
         }
     }
 
-    fn answer(&mut self, word: &str, patience: Duration) -> Result<Vec<u8>, Broken> {
+    /// Waits for the answer to what was asked last.
+    pub fn answer(&mut self, word: &str, patience: Duration) -> Result<Vec<u8>, Broken> {
         loop {
             if let Some(answer) = self.answers.pop_front() {
                 return match answer.word == word.as_bytes() {
