@@ -93,6 +93,18 @@ fn conda_is_found_as_people_have_it() {
     }
 }
 
+/// A batch system may let a job have a few of them; OMP_NUM_THREADS is for one process.
+#[test]
+fn processors_are_those_that_a_job_may_use() {
+    let (folder, env) = host("cpus");
+    let all = sh(&folder, "env -u OMP_NUM_THREADS nproc").out;
+    for (few, expected) in [("", all.as_str()), ("taskset -cp 0 $$ >/dev/null;", "1\n")] {
+        let probe = "ipconf-check ip.txt | OMP_NUM_THREADS=1 host-probe --connect local | jq .cpus";
+        let probed = sh(&folder, &format!("{env}{few} {probe}"));
+        assert_eq!(probed.out, expected, "{few}: {}", probed.err);
+    }
+}
+
 #[test]
 fn what_is_no_environment_is_told() {
     let (folder, env) = host("no-env");

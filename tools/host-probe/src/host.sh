@@ -48,8 +48,8 @@ master_port() {
 cards=$(cards)
 [ -n "$cards" ] || cards=$(cards_ifconfig)
 [ -z "$cards" ] || printf '%s\n' "$cards"
-# not nproc, which obeys OMP_NUM_THREADS
-say cpus "$(getconf _NPROCESSORS_ONLN 2>/dev/null || grep -c '^processor' /proc/cpuinfo)"
+# those that a job may use, which may be fewer than there are; nproc obeys OMP_NUM_THREADS too
+say cpus "$( (unset OMP_NUM_THREADS OMP_THREAD_LIMIT; nproc) 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || grep -c '^processor' /proc/cpuinfo)"
 say mem "$(awk '/^MemTotal:/ { printf "%.0f", $2 * 1024 }' /proc/meminfo 2>/dev/null)"
 [ ! -d /dev/shm ] || say shm "$(free /dev/shm)"
 if [ -n "$workspace" ]; then
