@@ -71,6 +71,8 @@ bulk() {
         shell cat "$(each "ssh -c $gcm \$h 'cat >/srv/ws/f' <src/f\$k")"
         shell cat-quick "$(each "ssh $quick \$h 'cat >/srv/ws/f' <src/f\$k")"
         shell push "$push"
+        again scp-back "rm -rf back; mkdir back; $(each "scp -q \$h:/srv/ws/src/f\$k back/")"
+        again pull "rm -rf back; ipconf-check ip.txt | part-pull --workspace /srv/ws --to back src"
         shell login "$(each "ssh -n -c $gcm \$h true")"
         shell look "$look"
     done
@@ -80,6 +82,7 @@ bulk() {
     goal "4 hosts, $mb MB each: rsync at once / part-push" rsync push 1.8
     goal "4 hosts, $mb MB each: ssh cat at once / part-push" cat push 0.9
     goal "  with the quick key exchange too" cat-quick push
+    goal "4 hosts, $mb MB each, back again: scp at once / part-pull" scp-back pull
     # a key exchange of OpenSSH 9 costs 90 ms: with it, and apart
     gb() { awk -v a="$(median "$1" 3)" -v b="$(median "${2:-none}" 3)" -v mb="$mb" 'BEGIN { printf "%.3f", (a - b) / (mb * 4 * 1048576 / 1e9) }'; }
     compare "sender's CPU a GB: scp / part-push" "$(gb scp)" "$(gb push)" s

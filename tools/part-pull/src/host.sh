@@ -26,7 +26,19 @@ prefix() { # BYTES PATH: what it begins with
 }
 rest() { # OFFSET BYTES PATH: exactly so many from there on, zeros where it has become shorter
   echo "$raw_mark"
-  { tail -c "+$(($1 + 1))" "$3"; cat /dev/zero; } 2>/dev/null | head -c "$2"
+  if [ "$counts" ] && [ $(($1 % 65536)) -eq 0 ]; then
+    end=$(($2 % 65536)) lacking=$2
+    said=$({ dd bs=65536 skip=$(($1 / 65536)) count=$(($2 / 65536)) && dd bs=$((end + 1 - (end > 0))) count=$((end > 0)); } 2>&1 <"$3" >&3)
+    while read -r number what rest; do
+      case $what in byte | bytes) lacking=$((lacking - number)) ;; esac
+    done <<EOF
+$said
+EOF
+    head -c "$lacking" /dev/zero
+  else
+    # in pieces of 8 KiB, twice
+    { tail -c "+$(($1 + 1))" "$3"; cat /dev/zero; } 2>/dev/null | head -c "$2"
+  fi
   echo
 }
 
@@ -35,5 +47,10 @@ missing=
 for tool in base64 dd find head stat tail tar tr xargs; do command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"; done
 [ -z "$missing" ] || { echo "note the host lacks$missing"; exit 1; }
 cd -- "$base" 2>/dev/null || { echo "note there is no folder $base"; exit 1; }
+# dd says how many bytes they were; that of some busyboxes does not
+counts=
+case $(dd count=0 2>&1 </dev/null) in *bytes*) counts=1 ;; esac
+exec 3>&1
+widen 1
 echo ready
 while IFS= read -r line; do eval "$line"; done

@@ -192,7 +192,7 @@ fn read(file: &Delivery, take: &mut dyn FnMut(&[u8]) -> Result<(), Gone>) -> Res
     let mut buffer = vec![0; PIECE.min(usize::try_from(file.bytes + 1).unwrap_or(PIECE))];
     loop {
         match source.read(&mut buffer) {
-            Ok(0) => return Ok(changed(path, file).map_or(Ok(()), Err)),
+            Ok(0) => return Ok(compared(path, source.get_ref().metadata(), file).map_or(Ok(()), Err)),
             Ok(count) => take(&buffer[..count])?,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Ok(Err(format!("{}: {error}", path.display()))),
@@ -210,7 +210,11 @@ pub fn open(path: &Path, file: &Delivery) -> Result<File, String> {
 
 /// What is wrong with a source that was read, if it is not what it was before.
 pub fn changed(path: &Path, file: &Delivery) -> Option<String> {
-    match std::fs::metadata(path) {
+    compared(path, std::fs::metadata(path), file)
+}
+
+fn compared(path: &Path, now: io::Result<Metadata>, file: &Delivery) -> Option<String> {
+    match now {
         Err(error) => Some(format!("{}: {error}", path.display())),
         Ok(meta) => differs(&meta, file).then(|| format!("{} changed while it was read", path.display())),
     }

@@ -95,7 +95,7 @@ unpack() { # plain BYTES | packed: a tar archive with a folder of ours for each 
       plain) take "$2" 2>/dev/null ;;
       packed) chunks | { zstd -dcq || cat >/dev/null; } ;;
     # what tar does not take is read all the same, so that the next line is found where it stands
-    esac | { tar -xpof - -C "$stage/batch" || { cat >/dev/null; exit 1; }; }
+    esac | { widen 0; tar -xpof - -C "$stage/batch" || { cat >/dev/null; exit 1; }; }
   } 2>&1) || note "$err"
   say got
 }
@@ -270,6 +270,8 @@ if [ -z "$lane" ]; then
   survey
   [ "$dry" ] || occupy
   if empty; then say empty; fi
+else
+  widen 0
 fi
 say ready
 while IFS= read -r line; do

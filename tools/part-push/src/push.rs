@@ -20,6 +20,8 @@ const AHEAD: u64 = 2 * PIECE as u64;
 const SEGMENT: u64 = 32 << 20;
 /// then after twice as much, up to this: each time costs the host a few processes, in which what arrives piles up in its sshd.
 const LONGEST_SEGMENT: u64 = 512 << 20;
+/// For less the host makes no preparations.
+const MUCH: u64 = 1 << 20;
 /// `--compress auto`: the first so much of a host's data goes plain and shows the rate of the link.
 const PROBE: u64 = 4 << 20;
 /// What all hosts together have in the making of one compressed piece each.
@@ -95,6 +97,9 @@ pub fn push(
     };
     push.site.begin();
     push.without_bytes(&others);
+    if files.iter().map(|file| file.bytes).sum::<u64>() >= MUCH {
+        push.site.say("widen 0");
+    }
     for job in jobs {
         match job {
             Job::Batch(files) => push.batch(files)?,
