@@ -226,6 +226,10 @@ impl<'d> Push<'_, 'd> {
         self.sent.insert(file.id, self.site.relayed.get(&file.id).copied().unwrap_or(0));
         self.watch.moved(at);
         let mut segment = SEGMENT;
+        if self.auto && self.rate.is_none() {
+            // what waits in pipes for the host to be done with other files would arrive at once
+            self.wait()?;
+        }
         loop {
             let measured = !self.auto || self.rate.is_some();
             let packed = measured && self.pays(&source, at);
@@ -404,8 +408,8 @@ impl<'d> Push<'_, 'd> {
         let strange = || Broken::said(format!("it said {} without being asked", String::from_utf8_lossy(&answer.word)));
         match (self.expected.pop_front().ok_or_else(strange)?, answer.word.as_slice()) {
             (Expected::Got { bytes, raw, begun, plain, last }, b"got") => {
-                let took = begun.max(self.heard_got).elapsed().as_secs_f64().max(1e-6);
-                self.heard_got = Instant::now();
+                let took = answer.heard.saturating_duration_since(begun.max(self.heard_got)).as_secs_f64().max(1e-6);
+                self.heard_got = answer.heard;
                 if plain && bytes >= PROBE {
                     self.rate = Some(bytes as f64 / took);
                 } else if !plain && raw >= PROBE {

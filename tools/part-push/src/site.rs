@@ -45,6 +45,7 @@ pub struct Site {
 pub struct Answer {
     pub word: Vec<u8>,
     pub text: Vec<u8>,
+    pub heard: Instant,
 }
 
 /// A host that cannot go on.
@@ -297,7 +298,7 @@ impl Site {
                     self.partials.insert(key.to_owned(), (sum, bytes));
                 }
             }
-            _ => self.answers.push_back(Answer { word: word.to_vec(), text: rest.to_vec() }),
+            _ => self.answers.push_back(Answer { word: word.to_vec(), text: rest.to_vec(), heard: Instant::now() }),
         }
     }
 }
