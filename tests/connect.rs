@@ -61,6 +61,29 @@ fn a_template_that_fails_says_why() {
     assert_eq!(left.lines().count(), tools.len(), "it is told to end, because what is killed cannot leave a queue");
 }
 
+/// Where nobody has chosen one and ssh's own is slow, another is asked for.
+#[test]
+fn the_exchange_of_keys_is_the_users_choice() {
+    let folder = scratch("exchange");
+    // says what it would use, and goes nowhere
+    executable(&folder.join("bin/ssh"), "#!/bin/sh\necho \"$*\" >>\"$LOG\"\n[ \"$1\" != -G ] || exec \"$SSH\" \"$@\"\nexit 255\n");
+    let own = sh(&folder, "ssh -G -F none -- any | sed -n 's/^kexalgorithms //p'").out;
+    let quick = ["mlkem768x25519-sha256", "curve25519-sha256"].into_iter().find(|name| own.contains(name));
+    let asked = quick.filter(|_| own.starts_with("sntrup")).map_or(String::new(), |quick| format!("KexAlgorithms=^{quick}"));
+    for (config, expected) in [("", asked.as_str()), ("KexAlgorithms ecdh-sha2-nistp256\n", "")] {
+        std::fs::write(folder.join("config"), config).unwrap();
+        let _ = std::fs::remove_file(folder.join("log"));
+        let script = "export SSH=$(command -v ssh) LOG=$PWD/log; echo 10.99.0.1 >ip.txt
+            ipconf-check ip.txt | part-map --workspace /w --extra ip.txt >plan.jsonl
+            PATH=$PWD/bin:$PATH; part-push --dry-run --ssh-config config <plan.jsonl";
+        assert_eq!(sh(&folder, script).status, 74);
+        let log = std::fs::read_to_string(folder.join("log")).unwrap();
+        let login = log.lines().find(|line| line.contains("Ciphers=^aes128-gcm@openssh.com")).expect("no login");
+        let words: Vec<&str> = login.split(' ').filter(|word| word.starts_with("KexAlgorithms")).collect();
+        assert_eq!(words.concat(), expected, "{config}: {login}");
+    }
+}
+
 /// An old busybox; the script goes in byte by byte then.
 #[test]
 fn a_host_whose_dd_knows_no_fullblock() {
