@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use support::{Cluster, Ran, partition, path, root, scratch, sh, soon};
+use support::{Cluster, Ran, partition, path, root, scratch, sh, shells, soon};
 
 const KUBECTL: &str = "kubectl exec -i {login} --";
 
@@ -149,11 +149,7 @@ fn real_hosts_nothing_is_left_behind_an_engine() {
 fn real_hosts_a_signal_to_all_that_is_on_a_host_is_for_the_processes() {
     let engine = Engine::up("engine-signals");
     std::fs::write(engine.folder.join("save.sh"), "trap 'echo saved; exit 5' TERM; while :; do sleep 0.1; done\n").unwrap();
-    for shell in ["dash", "bash", "busybox sh", "mksh"] {
-        if sh(&engine.folder, &format!("command -v {shell}")).status != 0 {
-            println!("skipped: no {shell} here");
-            continue;
-        }
+    for shell in shells() {
         let template = format!("{KUBECTL} sh -c \"shift; exec {shell} \\\"\\$@\\\"\" x");
         let name = shell.replace(' ', "-");
         let mut job = engine.launch(&name, &template, &format!("sh {}/save.sh", engine.folder.display()));

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{Ran, scratch, sh};
+use support::{Ran, scratch, sh, shells};
 
 /// The records of a job of workers on this machine, each a command for sh. One with a port is a server.
 fn job(folder: &Path, commands: &[(Option<u16>, &str)]) {
@@ -163,12 +163,7 @@ fn the_script_runs_in_every_shell_of_a_host() {
     let tree = "(trap '' TERM; exec setsid sleep 94321) & printf '%s\\n' 'a  b\\c'; printf 'no end'; printf 'x%.0s' $(seq 9000) >&2; while [ ! -e said ]; do sleep 0.1; done; exit 6";
     job(&folder, &[(None, tree), (None, "sleep 94322"), (None, &format!("{}; touch said", loud(400)))]);
     let wanted = sh(&folder, &format!("{{ {}; echo; }} | cksum", loud(400)));
-    for shell in ["dash", "bash", "busybox sh", "mksh"] {
-        let found = sh(&folder, &format!("command -v {shell}"));
-        if found.status != 0 {
-            println!("skipped: no {shell} here");
-            continue;
-        }
+    for shell in shells() {
         let options =
             format!("--connect \"sh -c 'shift; exec {shell} \\\"\\$@\\\"' x\" --grace 500ms --job in-{}", shell.replace(' ', "-"));
         let ran = sh(

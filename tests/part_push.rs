@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{Cluster, Ran, executable, path, ran, scratch, sh};
+use support::{Cluster, Ran, executable, path, ran, scratch, sh, shells};
 
 /// Bytes that neither compress nor repeat.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
@@ -223,11 +223,8 @@ fn sizes_times_and_modes_and_what_was_there() {
 fn the_script_runs_in_every_shell_of_a_host() {
     let folder = plan("shells", &[("large", noise(1, 17 << 20)), ("small", noise(2, 100)), ("it's\none", b"x".repeat(3 << 20))]);
     fs::create_dir(folder.join("bin")).unwrap();
-    for shell in ["dash", "bash", "busybox", "mksh"] {
-        if sh(&folder, &format!("ln -sf \"$(command -v {shell})\" bin/sh")).status != 0 {
-            println!("skipped: no {shell} here");
-            continue;
-        }
+    for shell in shells().map(|shell| shell.trim_end_matches(" sh")) {
+        assert_eq!(sh(&folder, &format!("ln -sf \"$(command -v {shell})\" bin/sh")).status, 0, "{shell}");
         let connect = format!("--connect \"env PATH={}/bin:$PATH\"", folder.display());
         for options in ["", "--compress always --verify", "--streams 3"] {
             let _ = fs::remove_dir_all(folder.join("ws"));
@@ -446,12 +443,21 @@ impl Lab {
         assert_eq!(self.cluster.call(&["exec", "1", "kill", signal, pid.trim()]).status, 0);
     }
 
+    /// Files of a push that is at work on a host, by how their names begin.
+    fn staged(&self, host: u32, beginning: &'static str) -> impl Iterator<Item = fs::DirEntry> {
+        let stages = fs::read_dir(self.ws(host)).into_iter().flatten().flatten();
+        let files = stages.flat_map(|stage| fs::read_dir(stage.path()).into_iter().flatten().flatten());
+        files.filter(move |file| file.file_name().to_string_lossy().starts_with(beginning))
+    }
+
     /// Host 3 has a tenth of the large file.
     fn has_begun(&self) -> bool {
-        let stages = fs::read_dir(self.ws(3)).into_iter().flatten().flatten();
-        let parts = stages.flat_map(|stage| fs::read_dir(stage.path()).into_iter().flatten().flatten());
-        let mut parts = parts.filter(|part| part.file_name().to_string_lossy().starts_with("part."));
-        parts.any(|part| part.metadata().is_ok_and(|meta| meta.len() > LARGE as u64 / 10))
+        self.staged(3, "part.").any(|part| part.metadata().is_ok_and(|meta| meta.len() > LARGE as u64 / 10))
+    }
+
+    /// Several connections send the large file to it.
+    fn has_ranges(&self, host: u32) -> bool {
+        self.staged(host, "good.").next().is_some()
     }
 
     /// Begins anew and disturbs when host 3 has a tenth of the large file.
@@ -609,14 +615,22 @@ fn real_hosts_when_one_of_several_connections_breaks() {
     let rest = LARGE as u64 - (4 << 20);
     let large = |out: &str| pushed(out).into_iter().map(|(_, sent, _)| sent).filter(|sent| *sent > 5000).collect::<Vec<_>>();
 
-    let kill = || assert_eq!(lab.cluster.call(&["exec", "1", "sh", "-c", "kill -9 $(pgrep -n -x ssh)"]).status, 0);
+    // until then a connection may be one that is still being made, which is done without
+    let all_send = || until("ranges are on their way to both hosts", || [2, 3].into_iter().all(|host| lab.has_ranges(host)));
+    let kill = || {
+        all_send();
+        assert_eq!(lab.cluster.call(&["exec", "1", "sh", "-c", "kill -9 $(pgrep -n -x ssh)"]).status, 0);
+    };
     let got = lab.disturb_with("--streams 3", kill);
     let there = pushed(&got.ran.out).iter().filter(|(ok, ..)| *ok).count();
     assert_eq!((got.ran.status, there), (74, 5), "{}{}", got.ran.out, got.ran.err);
     let again = lab.push_with("--streams 3");
     assert_eq!((again.status, large(&again.out)), (0, vec![rest]), "{}{}", again.out, again.err);
 
-    let got = lab.disturb_with("--streams 3", || lab.signal("-KILL"));
+    let got = lab.disturb_with("--streams 3", || {
+        all_send();
+        lab.signal("-KILL");
+    });
     assert_eq!((got.ran.status, got.left), (-1, vec![".part-push.kept".to_owned()]));
     let again = lab.push_with("--streams 3");
     assert_eq!((again.status, large(&again.out)), (0, vec![rest, rest]), "{}{}", again.out, again.err);

@@ -6,7 +6,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use support::{Cluster, Ran, ip_config, partition, scratch, sh};
+use support::{Cluster, Ran, ip_config, partition, scratch, sh, shells};
 
 /// This machine as a host, with a home of its own and nothing of its conda.
 fn host(name: &str) -> (PathBuf, String) {
@@ -156,11 +156,7 @@ fn every_shell_of_a_host_finds_it() {
     let home = folder.join("home");
     conda(&home.join("mambaforge/envs/gnn"));
     fs::write(home.join(".condarc"), "envs_dirs:\n  - ~/nothing\n").unwrap();
-    for shell in ["dash", "bash", "busybox sh", "mksh"] {
-        if sh(&folder, &format!("command -v {shell}")).status != 0 {
-            println!("skipped: no {shell} here");
-            continue;
-        }
+    for shell in shells() {
         let connect = format!("--connect \"sh -c 'shift; exec {shell} \\\"\\$@\\\"' x\"");
         let probed = sh(&folder, &format!("{env}ipconf-check ip.txt | host-probe {connect} --conda gnn | {FOUND}"));
         let prefix = format!("{}/mambaforge/envs/gnn", home.display());

@@ -67,6 +67,17 @@ pub fn sh(folder: &Path, script: &str) -> Ran {
     ran(Command::new("timeout").args(["300", "sh", "-c", script]).current_dir(folder).env("PATH", path()).output().unwrap())
 }
 
+/// The shells that a host may have, each as it is called, that are here to be tried.
+pub fn shells() -> impl Iterator<Item = &'static str> {
+    ["dash", "bash", "busybox sh", "mksh"].into_iter().filter(|shell| {
+        let here = sh(&root(), &format!("command -v {shell}")).status == 0;
+        if !here {
+            println!("skipped: no {shell} here");
+        }
+        here
+    })
+}
+
 /// Waits until something is so, as long as a loaded machine may need.
 pub fn soon(what: &str, is_so: impl Fn() -> bool) {
     let begun = std::time::Instant::now();
