@@ -51,7 +51,7 @@ pub(crate) fn ssh(connect: &Connect, host: &Host, boot: &str, bulk: bool) -> Res
         HostKey::AcceptNew => ["-o", "StrictHostKeyChecking=accept-new"],
     });
     if bulk {
-        // first choice, not the only one: 1.5 times the rate of chacha20, which OpenSSH prefers (see REMOTE measurements in README)
+        // first choice, not the only one: 1.5 times the rate of chacha20, which OpenSSH prefers
         ssh.args(["-o", "Ciphers=^aes128-gcm@openssh.com", "-o", "Compression=no"]);
         if let Some(first) = super::settings::quick_exchange(connect, host) {
             ssh.args(["-o", &format!("KexAlgorithms=^{first}")]);

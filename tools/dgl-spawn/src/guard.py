@@ -8,8 +8,8 @@
 #   GROUP   the number of the trainers' group and the port of their rendezvous, with a comma between, or -
 #   ROLES   a letter a process: S a server that is waited for, s one that is not, t any other
 #   ADDRESS the leader's; with PORT that of the leader to join, without it this is the leader. A limit of 0 is none.
-# Between guards, a line each: `nonce HEX`, `join ME HMAC ROLES`, `joined LEADER`, `begin` (all have joined), `alive`, `exited ROLE ID STATUS`, `listening ID`,
-# `lost WHY`, `stop SIGNAL`, `end STACKS CAUSE`, `kill`.
+# Between guards, a line each: `nonce HEX`, `join ME HMAC ROLES`, `joined LEADER`, `begin` (all have joined), `alive`,
+# `exited ROLE ID STATUS`, `listening ID`, `lost WHY`, `stop SIGNAL`, `end STACKS CAUSE`, `kill`.
 # A cause, in the journal of each host: done | process HOST ID STATUS | host HOST WHY | signal NUMBER | time job LIMIT |
 # time start LIMIT HOST ID
 import errno, fcntl, hashlib, hmac, os, selectors, shutil, signal, socket, subprocess, sys, time
@@ -196,8 +196,7 @@ class Guard:
         if len(self.joined) == HOSTS:
             for peer in self.peers.values():
                 peer.say("begin")
-            self.all_joined = True
-            self.start()
+            self.of_leader(["begin"])
 
     def of_peer(self, sock):
         peer = self.leader if self.leader and sock is self.leader.sock else self.peers.get(sock)

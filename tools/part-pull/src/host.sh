@@ -15,8 +15,13 @@ look() { # BYTES of paths
   take "$1" 2>/dev/null | xargs -0 stat -c '%f %s %Y %y %n/' 2>/dev/null | base64 | tr -d '\n'
   echo
 }
-archive() { # BYTES of paths: all of them, as tar archives one behind the other
+raw() { # what comes next are bytes, perhaps many
+  [ "$wide" ] || widen 1
+  wide=1
   echo "$raw_mark"
+}
+archive() { # BYTES of paths: all of them, as tar archives one behind the other
+  raw
   # stdout may be a terminal in raw mode (srun --unbuffered), which tar refuses
   take "$1" 2>/dev/null | xargs -0 tar -cf - 2>/dev/null | cat
   echo
@@ -25,7 +30,7 @@ prefix() { # BYTES PATH: what it begins with
   printf 'prefix %s\n' "$(head -c "$1" "$2" | cksum)"
 }
 rest() { # OFFSET BYTES PATH: exactly so many from there on, zeros where it has become shorter
-  echo "$raw_mark"
+  raw
   if [ "$counts" ] && [ $(($1 % 65536)) -eq 0 ]; then
     end=$(($2 % 65536)) lacking=$2
     said=$({ dd bs=65536 skip=$(($1 / 65536)) count=$(($2 / 65536)) && dd bs=$((end + 1 - (end > 0))) count=$((end > 0)); } 2>&1 <"$3" >&3)
@@ -51,6 +56,6 @@ cd -- "$base" 2>/dev/null || { echo "note there is no folder $base"; exit 1; }
 counts=
 case $(dd count=0 2>&1 </dev/null) in *bytes*) counts=1 ;; esac
 exec 3>&1
-widen 1
+wide=
 echo ready
 while IFS= read -r line; do eval "$line"; done

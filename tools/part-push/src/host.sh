@@ -22,6 +22,8 @@ chunks() { # each a line with a length and the bytes; 0 ends it
 }
 flush() { [ -z "$fsync" ] || sync -- "$@" 2>/dev/null || sync; }
 
+much() { much=1; widen 0; } # the sender has much to send
+
 # --- one large file ---
 
 part() { part=$stage/part.$1; true >>"$part"; } # KEY: the file that data go to
@@ -95,7 +97,7 @@ unpack() { # plain BYTES | packed: a tar archive with a folder of ours for each 
       plain) take "$2" 2>/dev/null ;;
       packed) chunks | { zstd -dcq || cat >/dev/null; } ;;
     # what tar does not take is read all the same, so that the next line is found where it stands
-    esac | { widen 0; tar -xpof - -C "$stage/batch" || { cat >/dev/null; exit 1; }; }
+    esac | { [ ! "$much" ] || widen 0; tar -xpof - -C "$stage/batch" || { cat >/dev/null; exit 1; }; }
   } 2>&1) || note "$err"
   say got
 }
@@ -270,8 +272,9 @@ if [ -z "$lane" ]; then
   survey
   [ "$dry" ] || occupy
   if empty; then say empty; fi
+  much=
 else
-  widen 0
+  much
 fi
 say ready
 while IFS= read -r line; do

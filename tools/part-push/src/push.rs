@@ -98,7 +98,7 @@ pub fn push(
     push.site.begin();
     push.without_bytes(&others);
     if files.iter().map(|file| file.bytes).sum::<u64>() >= MUCH {
-        push.site.say("widen 0");
+        push.site.say("much");
     }
     for job in jobs {
         match job {
