@@ -2,7 +2,7 @@
 # `dry`, `fsync` and `lane` (empty for no). A lane is one more connection of the same push to the same host, for ranges of large files.
 # From the sender: lines of sh text that call what is defined here, an empty one now and then while there is nothing to do; data stand
 # behind the line that takes them. To the sender: `free KB`, `has TOOL`, `empty` (base is), `peers ID...`, `look B64`, `sums B64`,
-# `partial KEY CRC BYTES`, `claimed`, `got`, `failed ID TEXT`, `note TEXT`.
+# `partial KEY CRC BYTES`, `claimed`, `parallel`, `got`, `failed ID TEXT`, `note TEXT`.
 #
 # All that is ours lies in `base`, on the same file system as what it becomes, so that a file is renamed into its place whole:
 #   .part-push.RUN.ID  the stage of this push on this host; gone at its end, however it ends
@@ -30,10 +30,11 @@ part() { part=$stage/part.$1; true >>"$part"; } # KEY: the file that data go to
 plain() { err=$(take "$1" 2>&1 >>"$part") || die "$err"; say got; }
 packed() { err=$({ chunks | zstd -dcq >>"$part"; } 2>&1) || die "$err"; say got; }
 # Several connections write one file, each a range of it: `parallel` says where they begin, and what is before is whole; `joined`, that all
-# ranges are there.
-parallel() { printf '%s' "$2" >"$stage/good.$1"; } # KEY OFFSET
+# ranges are there. No range is sent before `parallel` was answered: this connection could still be about to make the file anew.
+parallel() { err=$({ printf '%s' "$2" >"$stage/good.$1"; } 2>&1) || die "$err"; say parallel; } # KEY OFFSET
 joined() { rm -f "$stage/good.$1"; }               # KEY
 range() { # KEY OFFSET BYTES, from a multiple of 64 KiB on
+  [ -f "$stage/part.$1" ] || die "the file that a range belongs to is gone"
   blocks=$(($3 / 65536)) rest=$(($3 % 65536))
   put "$1" $(($2 / 65536)) "$blocks" bs=65536
   # seek counts in blocks of what is written

@@ -318,6 +318,8 @@ impl<'d> Push<'_, 'd> {
         let begun = Instant::now();
         let key = key(file);
         self.site.say(&format!("parallel {key} {at}"));
+        // the other connections may be quicker than this one, on which the host may yet have to make the file
+        self.site.answer("parallel", Duration::ZERO)?;
         let ranges = self.lanes.ranges(at, file.bytes);
         let length = ranges.iter().map(|(_, length)| length).sum();
         let moved = |bytes: u64| self.watch.moved(bytes);
