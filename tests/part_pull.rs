@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use support::{Cluster, Ran, root, scratch, sh, shells};
+use support::{Cluster, Ran, executable, root, scratch, sh, shells};
 
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -90,15 +90,16 @@ fn results_come_back_as_they_are() {
     let again = pull(&folder, "logs model.pt");
     assert!(again.status == 0 && again.out.matches("\"skipped\":true").count() == 5, "{}{}", again.out, again.err);
 
-    // a large file that broke off goes on there, if what is here is what it begins with
-    for (flip, received) in [(0u8, (40 << 20) - 5_000_000), (1, 40 << 20)] {
+    // a large file that broke off goes on there at a whole block, if what is here is what it begins with
+    for (flip, received) in [(0u8, (40 << 20) - 5_000_000 / 65_536 * 65_536), (1, 40 << 20)] {
         let fault = sh(
             &folder,
             "rm got/model.pt; ulimit -f 10000; ipconf-check ip.txt | part-pull --connect local --workspace \"$PWD/ws\" --to got model.pt",
         );
         assert_ne!(fault.status, 0);
-        let begun: Vec<_> =
-            files(&folder.join("got")).into_iter().filter(|name| name.to_string_lossy().starts_with(".part-pull")).collect();
+        // one that was killed leaves its lock too, which nobody holds
+        let ours = |name: &PathBuf| name.to_string_lossy().starts_with(".part-pull") && name != Path::new(".part-pull.lock");
+        let begun: Vec<_> = files(&folder.join("got")).into_iter().filter(ours).collect();
         assert_eq!(begun.len(), 1, "{}", fault.err);
         let begun = folder.join("got").join(&begun[0]);
         let mut content = large[..5_000_000].to_vec();
@@ -119,6 +120,68 @@ fn results_come_back_as_they_are() {
     }
     let nowhere = sh(&folder, "ipconf-check ip.txt | part-pull --connect local --workspace /no/such/folder --to got x");
     assert!(nowhere.status == 74 && nowhere.err.contains("there is no folder") && nowhere.out.contains("\"ok\":false"), "{}", nowhere.err);
+}
+
+#[test]
+fn a_large_file_comes_over_several_connections() {
+    let folder = scratch("pull-streams");
+    fs::create_dir(folder.join("ws")).unwrap();
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    let large: Vec<u8> = (0..20_000_000u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).take((40 << 20) + 12_345).collect();
+    fs::write(folder.join("ws/model.pt"), &large).unwrap();
+    executable(&folder.join("way"), "#!/bin/sh\necho x >>way.log\nexec \"$@\"\n");
+    // the third connection breaks off
+    executable(
+        &folder.join("cut"),
+        "#!/bin/sh\n./way true\n[ $(wc -l <way.log) = 3 ] || exec \"$@\"\n\"$@\" 2>&- | { dd bs=4096 count=500; kill $$; }\n",
+    );
+    let pull = |way: &str, options: &str| {
+        let _ = fs::remove_file(folder.join("way.log"));
+        // the home of the host
+        let ran =
+            format!("ipconf-check ip.txt | HOME=$PWD part-pull --connect './{way} env' --workspace '~/ws' --to got {options} model.pt");
+        let ran = sh(&folder, &ran);
+        (ran, fs::read_to_string(folder.join("way.log")).unwrap().lines().count())
+    };
+    for (options, connections) in [("", 1), ("--streams 1", 1), ("--streams 3", 3), ("--streams 8", 8)] {
+        let _ = fs::remove_dir_all(folder.join("got"));
+        let (ran, made) = pull("way", options);
+        assert_eq!((ran.status, made), (0, connections), "{options}: {}", ran.err);
+        assert!(fs::read(folder.join("got/model.pt")).unwrap() == large, "{options}: other bytes came");
+        assert_eq!(files(&folder.join("got")), [PathBuf::from("model.pt")], "{options}");
+    }
+
+    let begun = || {
+        let names = files(&folder.join("got")).into_iter().map(|name| name.into_os_string().into_string().unwrap());
+        names.filter(|name| name.starts_with(".part-pull.")).collect::<Vec<_>>()
+    };
+    let _ = fs::remove_file(folder.join("got/model.pt"));
+    let (broken, _) = pull("cut", "--streams 3");
+    assert!(broken.status == 74 && broken.out.contains("\"ok\":false") && broken.err.contains("connection lost"), "{}", broken.err);
+    assert!(!folder.join("got/model.pt").exists() && begun().len() == 2, "{:?}", files(&folder.join("got")));
+    // as one that was killed in its second round leaves it: what is whole, and behind that whatever there is
+    let [part, good] = begun().try_into().unwrap();
+    let mut content = large.clone();
+    content[4_194_304..].fill(7);
+    fs::write(folder.join("got").join(part), content).unwrap();
+    fs::write(folder.join("got").join(good), "4194304").unwrap();
+    let (rest, _) = pull("way", "--streams 3");
+    let received = format!("\"received_bytes\":{}", large.len() - 4_194_304);
+    assert!(rest.status == 0 && rest.out.contains(&received), "{}{}", rest.out, rest.err);
+    assert!(fs::read(folder.join("got/model.pt")).unwrap() == large && begun().is_empty());
+}
+
+#[test]
+fn two_that_bring_files_to_one_folder_take_turns() {
+    let folder = scratch("pull-turns");
+    fs::create_dir_all(folder.join("ws")).unwrap();
+    fs::create_dir_all(folder.join("got")).unwrap();
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    fs::write(folder.join("ws/a"), "a").unwrap();
+    let held = "flock -x got/.part-pull.lock sh -c 'echo; sleep 1; [ ! -e got/a ] && echo alone >&2' | { read _;";
+    let ran = sh(&folder, &format!("{held} ipconf-check ip.txt | part-pull --connect local --workspace \"$PWD/ws\" --to got a; }}"));
+    assert!(ran.status == 0 && ran.err.contains("waiting for its end") && ran.err.contains("alone"), "{}", ran.err);
+    assert_eq!(files(&folder.join("got")), [PathBuf::from("a")]);
 }
 
 #[test]

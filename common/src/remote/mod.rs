@@ -9,6 +9,7 @@
 //! because no connector's exit status is proof (REMOTE: libssh2 says 0 after a lost connection, srun after a lost node).
 
 mod hostkey;
+pub mod lanes;
 mod program;
 mod running;
 mod settings;

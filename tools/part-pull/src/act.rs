@@ -9,6 +9,7 @@ use common::exit::Exit;
 use common::jsonl::{Out, Stream};
 use common::quote;
 use common::record::{Host, Pulled, path_fields};
+use common::remote::lanes::{self, Lanes};
 use common::remote::{self, CALL_SH, Kind, Remote};
 use common::term;
 use rayon::prelude::*;
@@ -18,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const HOST_SH: &str = include_str!("host.sh");
 /// So many files travel in one archive, so that each is soon known to be whole.
@@ -40,12 +41,12 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], workspace: &Path, wante
     let remote = Remote::new(&args.connect, Kind::Ssh { bulk: true })?;
     let stop = common::signal::stop()
         .map_err(|error| Fault::unreachable("signals", error.to_string()).fix("let this user have more processes: ulimit -u"))?;
-    let script =
-        |_: &Host| [CALL_SH.as_bytes(), b"base=", &quote::sh(workspace.as_os_str().as_bytes()), b"\n", HOST_SH.as_bytes()].concat();
-    let opened = remote.open_all(hosts, script)?;
+    let script = [CALL_SH.as_bytes(), b"base=", &quote::sh(workspace.as_os_str().as_bytes()), b"\n", HOST_SH.as_bytes()].concat();
+    let opened = remote.open_all(hosts, |_| script.clone())?;
     let faults: Vec<_> = hosts.iter().zip(&opened).filter_map(|(host, opened)| Some((host, opened.as_ref().err()?))).collect();
     let mut report = remote::report(faults, args.connect.host_key);
-    let pool = remote::threads(hosts.len().min(usize::from(args.jobs)))?;
+    let at_once = hosts.len().min(usize::from(args.jobs));
+    let pool = remote::threads(at_once)?;
     let alone = hosts.len() == 1;
     let pairs: Vec<_> = hosts.iter().zip(opened).collect();
     let mut tasks: Vec<Task<'_>> = pool.install(|| {
@@ -56,11 +57,15 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], workspace: &Path, wante
     if args.dry_run {
         tell_plan(&tasks);
     } else {
+        let missing = || tasks.iter().any(|task| task.items.iter().any(|item| !is_here(item)));
+        let _claim = if missing() { claim(&args.to, &stop)? } else { None };
         let board = Board { out: Mutex::new(Out::new("part-pull")), human: args.connect.format.human(), of, faults: Mutex::default() };
         if !board.human {
             board.out.lock().unwrap_or_else(PoisonError::into_inner).pass(stream);
         }
-        pool.install(|| tasks.par_iter_mut().for_each(|task| task.pull(&board)));
+        let streams = lanes::wanted(args.streams, at_once, remote.is_ssh());
+        let more = |host: &Host| Site::new(remote.open(host, &script).ok()?, stop.clone()).ok();
+        pool.install(|| tasks.par_iter_mut().for_each(|task| task.pull(&board, streams, &more)));
         report.0.extend(board.faults.into_inner().unwrap_or_else(PoisonError::into_inner));
     }
     let known = report.0.iter().map(|fault| fault.place.clone()).collect::<Vec<_>>();
@@ -76,6 +81,24 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], workspace: &Path, wante
         0 => Ok(report.exit()),
         signal => Ok(Exit::Signal(signal)),
     }
+}
+
+/// Waits until no other part-pull brings files to this folder; `None` when a signal ends the waiting.
+fn claim(folder: &Path, stop: &AtomicUsize) -> Result<Option<local::Claim>, Fault> {
+    let mut told = false;
+    while stop.load(Ordering::Relaxed) == 0 {
+        let fault = |error: io::Error| Fault::item(folder.display().to_string(), error.to_string());
+        let claim = local::claim(folder).map_err(|error| fault(error).fix("give a folder that you can write to with --to"))?;
+        if claim.is_some() {
+            return Ok(claim);
+        }
+        if !told {
+            eprintln!("part-pull: {}: another part-pull brings files there; waiting for its end", folder.display());
+        }
+        told = true;
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(None)
 }
 
 fn folder(args: &Args, host: &Host, alone: bool) -> PathBuf {
@@ -131,8 +154,10 @@ impl<'a> Task<'a> {
         Task { host, site, items: listed.into_iter().map(item).collect(), first: 0 }
     }
 
-    fn pull(&mut self, board: &Board) {
+    fn pull(&mut self, board: &Board, streams: (usize, u64), more: &dyn Fn(&Host) -> Option<Site>) {
         let begun = Instant::now();
+        let open = || more(self.host);
+        let mut lanes = Lanes::new(streams, &open);
         let mut came: HashMap<PathBuf, Result<u64, String>> = HashMap::new();
         let here: Vec<bool> = self.items.iter().map(is_here).collect();
         let missing: Vec<&Item> = self.items.iter().zip(&here).filter(|(_, here)| !**here).map(|(item, _)| item).collect();
@@ -143,7 +168,7 @@ impl<'a> Task<'a> {
                 bytes += *written.as_ref().unwrap_or(&0);
                 came.insert(item.src.clone(), written.map_err(|error| error.to_string()));
             };
-            let brought = bring(site, &small, &large, &mut note).and_then(|()| confirm(site, &missing, &mut came));
+            let brought = bring(site, &mut lanes, &small, &large, &mut note).and_then(|()| confirm(site, &missing, &mut came));
             if let Err(error) = brought {
                 self.site = Err(error.to_string());
             }
@@ -168,10 +193,16 @@ impl<'a> Task<'a> {
     }
 }
 
-fn bring(site: &mut Site, small: &[&Item], large: &[&Item], note: &mut dyn FnMut(&Item, io::Result<u64>)) -> io::Result<()> {
+fn bring(
+    site: &mut Site,
+    lanes: &mut Lanes<'_, Site>,
+    small: &[&Item],
+    large: &[&Item],
+    note: &mut dyn FnMut(&Item, io::Result<u64>),
+) -> io::Result<()> {
     small.chunks(BATCH).try_for_each(|batch| site.archive(batch, note))?;
     for item in large {
-        let written = site.rest(item)?;
+        let written = site.large(item, lanes)?;
         note(item, written);
     }
     Ok(())

@@ -19,7 +19,7 @@ use std::path::PathBuf;
     part-pull --workspace /data/job --to . --host 0 model.pt"
 )]
 pub struct Args {
-    /// The folder of the job on every host, absolute [default: that of the graph record]
+    /// The folder of the job on every host; ~/ is the home there [default: the graph record's]
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
 
@@ -30,6 +30,10 @@ pub struct Args {
     /// Hosts to copy from at once
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..), value_name = "N")]
     pub jobs: u16,
+
+    /// Connections to each host for large files, 1 to 8 [default: as many as this machine has processors for, 4 at most]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=8), value_name = "N")]
+    pub streams: Option<u16>,
 
     /// Bring nothing; say what would be brought
     #[arg(long)]

@@ -51,6 +51,8 @@ export LC_ALL=C
 missing=
 for tool in base64 dd find head stat tail tar tr xargs; do command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"; done
 [ -z "$missing" ] || { echo "note the host lacks$missing"; exit 1; }
+# shellcheck disable=SC2088 # it comes as it was given, and means the home here
+case $base in '~' | '~/'*) base=$HOME${base#'~'} ;; esac
 cd -- "$base" 2>/dev/null || { echo "note there is no folder $base"; exit 1; }
 # dd says how many bytes they were; that of some busyboxes does not
 counts=

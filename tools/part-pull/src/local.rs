@@ -3,16 +3,48 @@
 use crate::plan::Item;
 use common::cksum;
 use common::listing::There;
+use common::remote::lanes::BLOCK;
+use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 /// A host's file that is worth going on with where it broke off.
 pub const LARGE: u64 = 16 << 20;
 const CRC64: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
+
+/// A folder into which nobody else brings files: two that write the same file under the same name would give it that name half done.
+pub struct Claim {
+    path: PathBuf,
+    /// None on a file system that has no locks.
+    _lock: Option<Flock<File>>,
+}
+
+/// Takes a folder, which is made; `None` while another part-pull has it.
+pub fn claim(folder: &Path) -> io::Result<Option<Claim>> {
+    fs::create_dir_all(folder)?;
+    let path = folder.join(".part-pull.lock");
+    let file = OpenOptions::new().create(true).append(true).open(&path)?;
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => {
+            // the one that had it takes its file away
+            let mine = lock.metadata()?;
+            let same = fs::metadata(&path).is_ok_and(|now| (now.dev(), now.ino()) == (mine.dev(), mine.ino()));
+            Ok(same.then_some(Claim { path, _lock: Some(lock) }))
+        }
+        Err((_, nix::errno::Errno::EWOULDBLOCK)) => Ok(None),
+        Err(_) => Ok(Some(Claim { path, _lock: None })),
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
 
 /// Where an item is while it is not whole: the same name for the same version of the file.
 fn partial(item: &Item) -> PathBuf {
@@ -21,42 +53,82 @@ fn partial(item: &Item) -> PathBuf {
     item.dst.with_file_name(format!(".part-pull.{:016x}", CRC64.checksum(&name)))
 }
 
-/// Checksum and size of what is here of a file; size 0 where there is nothing.
-pub fn begun(item: &Item) -> io::Result<(u32, u64)> {
-    match File::open(partial(item)) {
-        Ok(file) => cksum::of(file),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((0, 0)),
-        Err(error) => Err(error),
-    }
+/// Beside it while several connections write it: how much of it is whole.
+fn good(item: &Item) -> PathBuf {
+    partial(item).with_extension("good")
 }
 
-/// Writes what comes behind the first `offset` bytes; how many came. A large file that breaks off stays for the next run.
-pub fn write(item: &Item, offset: u64, source: &mut dyn Read) -> io::Result<u64> {
+/// Checksum and size of what is here of a file, in whole blocks; size 0 where there is nothing.
+pub fn begun(item: &Item) -> io::Result<(u32, u64)> {
+    let file = match OpenOptions::new().read(true).write(true).open(partial(item)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((0, 0)),
+        Err(error) => return Err(error),
+    };
+    let bytes = file.metadata()?.len();
+    let whole = match fs::read_to_string(good(item)) {
+        // one that is empty was not written to its end, and stands for nothing
+        Ok(text) => text.parse().unwrap_or(0).min(bytes),
+        Err(_) => bytes,
+    };
+    file.set_len(whole - whole % BLOCK)?;
+    cksum::of(&file)
+}
+
+/// Opens what an item is written to; the first `offset` bytes are there and stay.
+pub fn open(item: &Item, offset: u64) -> io::Result<File> {
     if let Some(folder) = item.dst.parent() {
         fs::create_dir_all(folder)?;
     }
-    let partial = partial(item);
-    let mut file = OpenOptions::new().create(true).append(offset > 0).write(true).truncate(offset == 0).open(&partial)?;
+    let file = OpenOptions::new().create(true).write(true).truncate(false).open(partial(item))?;
+    file.set_len(offset)?;
+    remove(&good(item))?;
+    Ok(file)
+}
+
+/// From here on several connections write behind `offset`, until all of it [`joined`].
+pub fn parallel(item: &Item, offset: u64) -> io::Result<()> {
+    fs::write(good(item), offset.to_string())
+}
+
+/// What several connections wrote is whole.
+pub fn joined(item: &Item) -> io::Result<()> {
+    remove(&good(item))
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Writes so many bytes from `offset` on.
+pub fn write(file: &File, offset: u64, length: u64, source: &mut dyn Read) -> io::Result<()> {
     let mut buffer = vec![0; 128 << 10];
-    let mut came = 0u64;
-    let copied = loop {
-        match source.read(&mut buffer) {
-            Ok(0) => break Ok(()),
-            Ok(count) => {
-                if let Err(error) = file.write_all(&buffer[..count]) {
-                    break Err(error);
-                }
-                came += count as u64;
+    let (mut source, mut at) = (source.take(length), offset);
+    loop {
+        match source.read(&mut buffer)? {
+            0 if at == offset + length => return Ok(()),
+            0 => return Err(io::Error::other("it did not arrive whole")),
+            count => {
+                file.write_all_at(&buffer[..count], at)?;
+                at += count as u64;
             }
-            Err(error) => break Err(error),
+        }
+    }
+}
+
+/// Writes a small file; how many bytes came. Nothing stays of one that does not arrive.
+pub fn write_small(item: &Item, source: &mut dyn Read) -> io::Result<u64> {
+    let mut all = || {
+        write(&open(item, 0)?, 0, item.there.bytes, source)?;
+        match source.read(&mut [0])? {
+            0 => Ok(item.there.bytes),
+            _ => Err(io::Error::other("it became longer on the host")),
         }
     };
-    let short = || io::Error::other("it did not arrive whole");
-    let whole = copied.and_then(|()| if offset + came == item.there.bytes { Ok(()) } else { Err(short()) });
-    if whole.is_err() && item.there.bytes < LARGE {
-        fs::remove_file(&partial)?;
-    }
-    whole.map(|()| came)
+    all().inspect_err(|_| discard(item))
 }
 
 /// Gives it its mode, its time and its name.

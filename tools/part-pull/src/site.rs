@@ -5,8 +5,10 @@ use crate::plan::{Item, Wanted};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use common::listing::{There, parse_look};
+use common::remote::lanes::Lanes;
 use common::remote::{Heard, Running};
 use std::collections::{HashMap, VecDeque};
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -22,13 +24,15 @@ pub struct Site {
     running: Running,
     stop: Arc<AtomicUsize>,
     note: Option<String>,
+    /// Why nothing more comes: whoever reads on hears it again.
+    over: Option<String>,
     answers: VecDeque<Vec<u8>>,
 }
 
 impl Site {
     /// Waits until the host is ready. `stop` becomes the number of a signal that ends it all.
     pub fn new(running: Running, stop: Arc<AtomicUsize>) -> io::Result<Site> {
-        let mut site = Site { running, stop, note: None, answers: VecDeque::new() };
+        let mut site = Site { running, stop, note: None, over: None, answers: VecDeque::new() };
         site.answer("ready")?;
         Ok(site)
     }
@@ -62,7 +66,7 @@ impl Site {
                 let mut entry = entry?;
                 // nothing but what was asked for is written
                 if let Some(item) = by_name.get(&*entry.path()?) {
-                    let written = local::write(item, 0, &mut entry);
+                    let written = local::write_small(item, &mut entry);
                     arrived(item, written);
                 }
             }
@@ -70,22 +74,47 @@ impl Site {
         raw.end()
     }
 
-    /// Brings a large file, or what is missing of it: how many bytes came.
-    pub fn rest(&mut self, item: &Item) -> io::Result<io::Result<u64>> {
-        let mut offset = 0;
-        if let Ok((sum, bytes)) = local::begun(item)
-            && bytes > 0
-            && bytes < item.there.bytes
-        {
-            self.running.call(&[b"prefix", bytes.to_string().as_bytes(), item.src.as_os_str().as_bytes()]);
-            let there = self.answer("prefix")?;
-            offset = if there == format!("{sum} {bytes}").as_bytes() { bytes } else { 0 };
+    /// Brings a large file, or what is missing of it, over as many connections as are worth it: how many bytes came.
+    pub fn large(&mut self, item: &Item, lanes: &mut Lanes<'_, Site>) -> io::Result<io::Result<u64>> {
+        let (offset, end) = (self.offset(item)?, item.there.bytes);
+        let file = match local::open(item, offset) {
+            Ok(file) => file,
+            Err(error) => return Ok(Err(error)),
+        };
+        let mut at = offset;
+        while at < end {
+            let (length, written) = if lanes.pays(end - at) {
+                if let Err(error) = local::parallel(item, at) {
+                    return Ok(Err(error));
+                }
+                let (length, written) = lanes.round(self, (at, end), &|site, range| site.range(item, &file, range));
+                let written: io::Result<()> = written.into_iter().collect::<io::Result<Vec<_>>>()?.into_iter().collect();
+                (length, written.and_then(|()| local::joined(item)))
+            } else {
+                (end - at, self.range(item, &file, (at, end - at))?)
+            };
+            if let Err(error) = written {
+                return Ok(Err(error));
+            }
+            at += length;
         }
-        let length = item.there.bytes - offset;
+        Ok(Ok(end - offset))
+    }
+
+    /// Where a file goes on: behind what is here, if that is what it begins with.
+    fn offset(&mut self, item: &Item) -> io::Result<u64> {
+        let Ok((sum, bytes @ 1..)) = local::begun(item) else { return Ok(0) };
+        self.running.call(&[b"prefix", bytes.to_string().as_bytes(), item.src.as_os_str().as_bytes()]);
+        let there = self.answer("prefix")?;
+        Ok(if there == format!("{sum} {bytes}").as_bytes() { bytes } else { 0 })
+    }
+
+    /// Brings so many bytes of a file from an offset on; the inner error is the file's here.
+    fn range(&mut self, item: &Item, file: &File, (offset, length): (u64, u64)) -> io::Result<io::Result<()>> {
         self.running.call(&[b"rest", offset.to_string().as_bytes(), length.to_string().as_bytes(), item.src.as_os_str().as_bytes()]);
         let mut raw = Raw { site: self, buffer: Vec::new(), at: 0 };
         let mut wanted = (&mut raw).take(length);
-        let written = local::write(item, offset, &mut wanted);
+        let written = local::write(file, offset, length, &mut wanted);
         // a disk that is full here must not end the conversation
         io::copy(&mut wanted, &mut io::sink())?;
         raw.peek_behind_zeros()?;
@@ -116,9 +145,12 @@ impl Site {
     }
 
     fn hear(&mut self, begun: Instant) -> io::Result<()> {
+        if let Some(why) = &self.over {
+            return Err(io::Error::other(why.clone()));
+        }
         let heard = self.running.step(None, Duration::from_millis(200));
         if let signal @ 1.. = self.stop.load(Ordering::Relaxed) {
-            return Err(io::Error::other(format!("interrupted by SIG{}", common::signal::name(i32::try_from(signal).unwrap_or_default()))));
+            self.over = Some(format!("interrupted by SIG{}", common::signal::name(i32::try_from(signal).unwrap_or_default())));
         }
         for heard in heard {
             match heard {
@@ -126,17 +158,16 @@ impl Site {
                     Some(note) => self.note = Some(String::from_utf8_lossy(note).into_owned()),
                     None => self.answers.push_back(line),
                 },
-                Heard::Lost(why) => return Err(io::Error::other(format!("connection lost: {why}"))),
+                Heard::Lost(why) => self.over = Some(format!("connection lost: {why}")),
                 Heard::Ended(status) => {
-                    let why = self.note.take().unwrap_or_else(|| format!("its shell ended with status {status}"));
-                    return Err(io::Error::other(why));
+                    self.over = Some(self.note.take().unwrap_or_else(|| format!("its shell ended with status {status}")));
                 }
             }
         }
-        match self.running.last_heard().max(begun).elapsed() > SILENCE {
-            true => Err(io::Error::other(format!("it said nothing for {} s", SILENCE.as_secs()))),
-            false => Ok(()),
+        if self.over.is_none() && self.running.last_heard().max(begun).elapsed() > SILENCE {
+            self.over = Some(format!("it said nothing for {} s", SILENCE.as_secs()));
         }
+        self.over.as_ref().map_or(Ok(()), |why| Err(io::Error::other(why.clone())))
     }
 }
 

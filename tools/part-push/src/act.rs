@@ -2,7 +2,6 @@
 
 use crate::args::Args;
 use crate::feed;
-use crate::lanes;
 use crate::plan::{self, Delivery, Source};
 use crate::push::{self, Options, Outcome, Watch};
 use crate::relay;
@@ -13,7 +12,7 @@ use common::exit::Exit;
 use common::jsonl::{self, Out, Stream};
 use common::quote;
 use common::record::{Host, Pushed, Record};
-use common::remote::{self, CALL_SH, Kind, Remote};
+use common::remote::{self, CALL_SH, Kind, Remote, lanes};
 use common::term::{self, millis};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -9,8 +9,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// One write: large enough that a system call costs nothing, small enough for many hosts at once.
 pub const PIECE: usize = 128 << 10;
-/// What is written at once on the host.
-pub const BLOCK: u64 = 64 << 10;
 /// zstd's fastest level but one that keeps its ratio: 5.2 times on graph.dgl at 363 MB/s.
 const LEVEL: i32 = 1;
 /// A header, a header for the time to the nanosecond, and that time: 512 bytes each.

@@ -3,7 +3,6 @@
 mod act;
 mod args;
 mod feed;
-mod lanes;
 mod plan;
 mod push;
 mod relay;

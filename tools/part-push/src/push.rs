@@ -1,10 +1,10 @@
 //! Sends to one host what it lacks: the next file is on its way before the host has said a word about the last one.
 
 use crate::feed::{self, Gone, PIECE};
-use crate::lanes::{Lanes, send_range};
 use crate::plan::{self, Delivery, Job, Source, key};
 use crate::site::{self, Answer, Broken, Site};
 use common::cksum;
+use common::remote::lanes::{BLOCK, Lanes};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::Read;
@@ -108,7 +108,7 @@ pub fn push(
         push.settle()?;
     }
     push.wait()?;
-    push.lanes.end();
+    push.lanes.into_sites().for_each(Site::end);
     Ok(())
 }
 
@@ -129,7 +129,7 @@ struct Push<'a, 'd> {
     too_slow: bool,
     heard_got: Instant,
     auto: bool,
-    lanes: Lanes<'a>,
+    lanes: Lanes<'a, Site>,
 }
 
 /// What the host will answer, in this order.
@@ -241,7 +241,7 @@ impl<'d> Push<'_, 'd> {
             if measured {
                 segment = (segment * 2).min(LONGEST_SEGMENT);
             }
-            if !packed && measured && at.is_multiple_of(feed::BLOCK) && self.lanes.pays(file.bytes - at) {
+            if !packed && measured && at.is_multiple_of(BLOCK) && self.lanes.pays(file.bytes - at) {
                 let (length, wrong) = self.parallel(file, &source, at)?;
                 *self.sent.entry(file.id).or_default() += length;
                 at += length;
@@ -252,7 +252,7 @@ impl<'d> Push<'_, 'd> {
                 return self.settle();
             }
             // a range begins at a whole block
-            let most = if at.is_multiple_of(feed::BLOCK) { most } else { most.min(at.next_multiple_of(feed::BLOCK) - at) };
+            let most = if at.is_multiple_of(BLOCK) { most } else { most.min(at.next_multiple_of(BLOCK) - at) };
             let length = most.min(file.bytes - at);
             let begun = Instant::now();
             let (bytes, wrong) = self.segment(&source, at, length, packed)?;
@@ -320,23 +320,9 @@ impl<'d> Push<'_, 'd> {
         self.site.say(&format!("parallel {key} {at}"));
         // the other connections may be quicker than this one, on which the host may yet have to make the file
         self.site.answer("parallel", Duration::ZERO)?;
-        let ranges = self.lanes.ranges(at, file.bytes);
-        let length = ranges.iter().map(|(_, length)| length).sum();
-        let moved = |bytes: u64| self.watch.moved(bytes);
-        let sent: Vec<_> = std::thread::scope(|scope| {
-            let (key, moved) = (&key, &moved);
-            let mut ranges = ranges.into_iter();
-            let own = ranges.next().unwrap_or((at, 0));
-            let others: Vec<_> = self
-                .lanes
-                .sites()
-                .zip(ranges)
-                .map(|(site, range)| scope.spawn(move || send_range(site, source, key, range, moved)))
-                .collect();
-            let own = send_range(self.site, source, key, own, moved);
-            let joined = others.into_iter().map(|other| other.join().unwrap_or_else(|_| Err(Broken::said("a thread ended"))));
-            std::iter::once(own).chain(joined).collect()
-        });
+        let watch = self.watch;
+        let send = |site: &mut Site, range| send_range(site, source, &key, range, &|bytes| watch.moved(bytes));
+        let (length, sent) = self.lanes.round(self.site, (at, file.bytes), &send);
         let mut wrong = None;
         for sent in sent {
             wrong = wrong.or(sent?);
@@ -528,8 +514,26 @@ fn stream<T: Send>(site: &mut Site, make: impl FnOnce(feed::Sink<'_>) -> Result<
     })
 }
 
+/// Sends one range, and waits until the host has it; what was wrong with the file.
+fn send_range(
+    site: &mut Site,
+    source: &File,
+    key: &str,
+    (offset, length): (u64, u64),
+    moved: &dyn Fn(u64),
+) -> Result<Option<String>, Broken> {
+    let source = source.try_clone().map_err(|error| Broken::said(error.to_string()))?;
+    site.say(&format!("range {key} {offset} {length}"));
+    site.running().send_file(source, offset, length);
+    site.begin();
+    drain(site, 0, moved)?;
+    let wrong = site.source_fault();
+    site.answer("got", Duration::ZERO)?;
+    Ok(wrong)
+}
+
 /// Sends until no more than this is waiting.
-pub fn drain(site: &mut Site, most: u64, moved: &dyn Fn(u64)) -> Result<(), Broken> {
+fn drain(site: &mut Site, most: u64, moved: &dyn Fn(u64)) -> Result<(), Broken> {
     let mut pending = site.running().pending();
     while pending > most {
         site.hear(Duration::from_millis(50), Duration::ZERO)?;

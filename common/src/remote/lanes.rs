@@ -1,12 +1,8 @@
-//! More connections to one host, where one core or one TCP stream is the limit: all of them write one large file, each a range of it.
+//! More connections to one host, where one core or one TCP stream is the limit: each of them brings a range of one large file.
 
-use crate::feed::BLOCK;
-use crate::push::drain;
-use crate::site::{Broken, Site};
-use std::fs::File;
-use std::time::Duration;
-
-/// What a connection sends before all wait for one another; as much has to be sent again when it breaks off.
+/// What is written and read at once on a host; a range begins at a whole one.
+pub const BLOCK: u64 = 64 << 10;
+/// What a connection brings before all wait for one another; as much has to come again when it breaks off.
 const RANGE: u64 = 64 << 20;
 /// Without `--streams` no more connections than so many,
 const MOST: usize = 4;
@@ -26,21 +22,21 @@ pub fn wanted(said: Option<u16>, hosts: usize, by_ssh: bool) -> (usize, u64) {
     }
 }
 
-/// The connections beside the first; made when there is something to send over them.
-pub struct Lanes<'a> {
+/// The connections beside the first; made when there is something to bring over them.
+pub struct Lanes<'a, S> {
     wanted: usize,
     from_bytes: u64,
-    open: &'a dyn Fn() -> Option<Site>,
-    sites: Option<Vec<Site>>,
+    open: &'a dyn Fn() -> Option<S>,
+    sites: Option<Vec<S>>,
 }
 
-impl<'a> Lanes<'a> {
+impl<'a, S> Lanes<'a, S> {
     /// So many connections in all, for what is at least so large. One that `open` does not get is done without.
-    pub fn new((streams, from_bytes): (usize, u64), open: &'a dyn Fn() -> Option<Site>) -> Lanes<'a> {
+    pub fn new((streams, from_bytes): (usize, u64), open: &'a dyn Fn() -> Option<S>) -> Lanes<'a, S> {
         Lanes { wanted: streams.saturating_sub(1), from_bytes, open, sites: None }
     }
 
-    /// Whether so many bytes are better sent over all of them; makes them.
+    /// Whether so many bytes are better brought over all of them; makes them.
     pub fn pays(&mut self, bytes: u64) -> bool {
         // what is left of a file that went over them does too
         let least = if self.sites.is_some() { LEAST } else { self.from_bytes };
@@ -51,19 +47,28 @@ impl<'a> Lanes<'a> {
         !sites.is_empty()
     }
 
-    /// What each connection sends next of a file that goes on at a whole block: where it begins, and how many bytes.
-    pub fn ranges(&self, at: u64, end: u64) -> Vec<(u64, u64)> {
-        ranges(at, end, 1 + self.sites.as_ref().map_or(0, Vec::len) as u64)
+    /// Brings the next of a file that goes on at a whole block, a range over each connection: how much, and what became of each.
+    pub fn round<T: Send>(
+        &mut self,
+        first: &mut S,
+        (at, end): (u64, u64),
+        bring: &(dyn Fn(&mut S, (u64, u64)) -> T + Sync),
+    ) -> (u64, Vec<T>)
+    where
+        S: Send,
+    {
+        let ranges = ranges(at, end, 1 + self.sites.as_ref().map_or(0, Vec::len) as u64);
+        let sites = std::iter::once(first).chain(self.sites.iter_mut().flatten());
+        let brought = std::thread::scope(|scope| {
+            let threads: Vec<_> = sites.zip(&ranges).map(|(site, range)| scope.spawn(move || bring(site, *range))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        });
+        (ranges.iter().map(|(_, length)| length).sum(), brought)
     }
 
-    /// The connections beside the first.
-    pub fn sites(&mut self) -> impl Iterator<Item = &mut Site> {
-        self.sites.iter_mut().flatten()
-    }
-
-    /// Closes them.
-    pub fn end(&mut self) {
-        self.sites.take().into_iter().flatten().for_each(Site::end);
+    /// The connections beside the first, when they have brought all.
+    pub fn into_sites(self) -> impl Iterator<Item = S> {
+        self.sites.into_iter().flatten()
     }
 }
 
@@ -71,24 +76,6 @@ fn ranges(at: u64, end: u64, streams: u64) -> Vec<(u64, u64)> {
     let each = (end - at).div_ceil(streams).next_multiple_of(BLOCK).min(RANGE);
     let begins = (0..streams).map(|number| at + number * each).take_while(|begin| *begin < end);
     begins.map(|begin| (begin, each.min(end - begin))).collect()
-}
-
-/// Sends one range, and waits until the host has it; what was wrong with the file.
-pub fn send_range(
-    site: &mut Site,
-    source: &File,
-    key: &str,
-    (offset, length): (u64, u64),
-    moved: &(dyn Fn(u64) + Sync),
-) -> Result<Option<String>, Broken> {
-    let source = source.try_clone().map_err(|error| Broken::said(error.to_string()))?;
-    site.say(&format!("range {key} {offset} {length}"));
-    site.running().send_file(source, offset, length);
-    site.begin();
-    drain(site, 0, moved)?;
-    let wrong = site.source_fault();
-    site.answer("got", Duration::ZERO)?;
-    Ok(wrong)
 }
 
 #[cfg(test)]
