@@ -209,6 +209,21 @@ fn what_ssh_is_told_on_real_hosts() {
         }
     }
 
+    // a key with a passphrase, which an agent has beside others; what is named comes alone
+    let locked = "ssh-keygen -q -t ed25519 -N secret -f /tmp/locked </dev/null && printf '#!/bin/sh\necho secret\n' >/tmp/ask && chmod +x /tmp/ask &&
+        for host in h2 h3; do ssh $host 'cat >>~/.ssh/authorized_keys' </tmp/locked.pub || exit; done";
+    assert_eq!(cluster.sh(&folder, locked).status, 0);
+    let agent =
+        "eval \"$(ssh-agent)\" >/dev/null; trap 'ssh-agent -k >/dev/null' EXIT; export SSH_ASKPASS=/tmp/ask SSH_ASKPASS_REQUIRE=force
+        ssh-add -q ~/.ssh/id_ed25519 /tmp/locked </dev/null || exit";
+    for connect in ["ssh", "ssh2"] {
+        for (identity, status) in [("/tmp/locked", 0), ("/tmp/locked.pub", 0), ("/tmp/wrong", 74)] {
+            let probe = probe.replace("--host", &format!("--connect {connect} --identity {identity} --host"));
+            let ran = cluster.sh(&folder, &format!("{agent}\n{probe}"));
+            assert_eq!(ran.status, status, "{connect} {identity}: {}", ran.err);
+        }
+    }
+
     // an ssh_config: another port, another user, the key under another name; a jump host
     let second = "ssh h2 '\"$(command -v sshd || echo /usr/sbin/sshd)\" -f '$LAB'/h2/sshd_config -o PidFile=none -p 2222'";
     let started = cluster.sh(&folder, &format!("LAB='{}'; {second}", cluster.0.display()));

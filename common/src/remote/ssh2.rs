@@ -7,9 +7,12 @@ use crate::cli::{Connect, HostKey};
 use crate::record::Host;
 use nix::poll::PollFlags;
 use ssh2::{BlockDirections, HashType, MethodType, Session};
+use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::Duration;
 
 /// sshd hangs up after six failures (MaxAuthTries).
@@ -120,11 +123,11 @@ fn key(session: &Session) -> Result<(Vec<u8>, String), HostFault> {
 /// Keys that an agent holds, then key files, as OpenSSH would; what `--identity` or IdentitiesOnly names comes alone.
 fn log_in(session: &Session, settings: &Settings) -> Result<(), HostFault> {
     let mut tried = Vec::new();
-    if !settings.identities_only
-        && let Ok(mut agent) = session.agent()
-    {
-        let listed = agent.connect().and_then(|()| agent.list_identities()).and_then(|()| agent.identities());
-        for identity in listed.unwrap_or_default().iter().take(MAX_KEYS) {
+    let named: Vec<Vec<u8>> = settings.identities.iter().filter_map(|file| public_half(file)).collect();
+    if let Ok(mut agent) = session.agent() {
+        let listed = agent.connect().and_then(|()| agent.list_identities()).and_then(|()| agent.identities()).unwrap_or_default();
+        let may = |identity: &&ssh2::PublicKey| !settings.identities_only || named.iter().any(|blob| blob == identity.blob());
+        for identity in listed.iter().filter(may).take(MAX_KEYS) {
             if agent.userauth(&settings.user, identity).is_ok() {
                 return Ok(());
             }
@@ -144,9 +147,18 @@ fn log_in(session: &Session, settings: &Settings) -> Result<(), HostFault> {
     let tried = if tried.is_empty() { "there is no key to try".to_owned() } else { format!("tried {}", tried.join(", ")) };
     let fault = HostFault::new(format!("login refused for {}: {tried}", settings.user));
     Err(fault.fix(format!(
-        "name user and key with --ssh-username and --identity; load a key that has a passphrase into ssh-agent; then `ssh {}@{}` must work without a question",
+        "name user and key with --ssh-username and --identity; load a key that has a passphrase into ssh-agent, with its .pub beside it; then `ssh {}@{}` must work without a question",
         settings.user, settings.hostname
     )))
+}
+
+/// The public half of a key, from the file beside it, or from the file itself where an agent alone has the private one.
+fn public_half(file: &Path) -> Option<Vec<u8>> {
+    use base64::Engine as _;
+    let beside = [file.as_os_str().as_bytes(), b".pub"].concat();
+    let files = [Path::new(OsStr::from_bytes(&beside)), file];
+    let blob = |text: String| base64::engine::general_purpose::STANDARD.decode(text.split_whitespace().nth(1)?).ok();
+    files.into_iter().find_map(|file| blob(std::fs::read_to_string(file).ok()?))
 }
 
 struct Ssh2 {
