@@ -17,7 +17,8 @@
 #
 # Hosts are reached as ssh is configured, or as DGL_TOOLS_CONNECT and its like say; see dgl-tools(7). A word of TRAIN that has
 # a blank or a $ in it needs quotes, as in a shell. IPCONF_FLAGS, PROBE_FLAGS, MAP_FLAGS ... are more flags for each tool: with
-# PROBE_FLAGS = --conda gnn, or --venv /opt/gnn, TRAIN runs in that environment.
+# PROBE_FLAGS = --conda gnn, or --venv /opt/gnn, TRAIN runs in that environment. SPAWN_FLAGS = --detach leaves the job: its logs
+# are on the hosts then, and ipconf-check HOSTS | dgl-spawn --attach JOB goes back to it.
 
 HOSTS ?= ip_config.txt
 NUM_TRAINERS ?= 1
@@ -47,7 +48,7 @@ train: push
 	$(dgl_probe) --format jsonl < '$(RUN)/pushed.jsonl' | \
 	dgl-env --num-trainers $(NUM_TRAINERS) --num-samplers $(NUM_SAMPLERS) --num-servers $(NUM_SERVERS) $(ENV_FLAGS) \
 	  -- $(or $(TRAIN),$(error dgl.mk: set TRAIN, the command)) | \
-	dgl-spawn --format human --job '$(JOB)' --log-dir '$(RUN)/logs' $(SPAWN_FLAGS)
+	dgl-spawn --format human --job '$(JOB)' $(if $(filter --detach,$(SPAWN_FLAGS)),,--log-dir '$(RUN)/logs') $(SPAWN_FLAGS)
 
 fetch:
 	$(dgl_hosts) | \

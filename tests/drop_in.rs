@@ -48,6 +48,11 @@ fn command_lines_of_every_generation() {
         let printed = sh(&folder, &format!("dgl-launch --print {line}"));
         assert_eq!((printed.status, printed.out), (0, pipeline), "{line}: {}", printed.err);
     }
+    // a machine that is no host of the job has no workspace
+    std::fs::write(folder.join("at-hand.txt"), "10.0.0.1\n").unwrap();
+    let line = "dgl-launch --print --workspace /w --num_trainers 2 --part_config d/g.json --ip_config at-hand.txt --extra-envs='A=1 2' t";
+    let printed = sh(&folder, line).out;
+    assert!(printed.starts_with("ipconf-check --num-servers 1 at-hand.txt |") && printed.contains("--env 'A=1 2' t |"), "{printed}");
     let copy =
         "dgl-copy --print --workspace /w --rel_data_path data --part_config out/g.json --script_folder 'my code' --ip_config ../ip.txt";
     let printed = sh(&folder, copy);

@@ -23,6 +23,11 @@ if ! has cargo; then
   echo "need.sh: there is no cargo in PATH: install Rust 1.88 or later, with rustup" >&2
   exit 69
 fi
+case $(cargo --version) in
+  'cargo 1.'[0-9].* | 'cargo 1.'[1-7][0-9].* | 'cargo 1.8'[0-7].*)
+    echo "need.sh: $(cargo --version) is too old: install Rust 1.88 or later, with rustup" >&2
+    exit 69 ;;
+esac
 need cc gcc
 links || missing="$missing libc6-dev"
 need make make

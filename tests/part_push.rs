@@ -701,7 +701,7 @@ fn real_hosts_on_shared_storage_behind_a_throttled_sshd() {
     );
     let status = cluster.call(&["exec", "1", "ssh", "h2", &more]).status;
     assert_eq!(status, 0);
-    let script = "ipconf-check ip.txt | part-map --workspace /srv/ws --extra src | part-push --ssh-port 2222 --host-key accept-new --connect-timeout 30s";
+    let script = "ipconf-check ip.txt | part-map --workspace /srv/ws --extra src | DGL_TOOLS_HOST_KEY=accept-new part-push --ssh-port 2222 --connect-timeout 30s";
     let ran = cluster.sh(&folder, script);
     assert_eq!(ran.status, 0, "{}", ran.err);
     let records = pushed(&ran.out);

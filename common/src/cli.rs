@@ -82,7 +82,7 @@ const HOSTS: &str = "Hosts";
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = HOSTS)]
 pub struct Connect {
-    /// How to reach a host: ssh2, ssh, local, or a command such as 'srun -N1 -n1 -w {name}'
+    /// How to reach a host: ssh2, ssh, local, or a command such as 'kubectl exec -i {login} --'
     #[arg(long, env = "DGL_TOOLS_CONNECT", value_name = "HOW", hide_env = true)]
     pub connect: Option<String>,
 
@@ -103,7 +103,8 @@ pub struct Connect {
     pub ssh_config: Option<PathBuf>,
 
     /// What to do with the key of a host that was never seen
-    #[arg(long, value_enum, default_value_t = HostKey::Strict, value_name = "strict|accept-new", hide_possible_values = true)]
+    #[arg(long, env = "DGL_TOOLS_HOST_KEY", hide_env = true, value_enum, default_value_t = HostKey::Strict, value_name = "strict|accept-new")]
+    #[arg(hide_possible_values = true)]
     pub host_key: HostKey,
 
     /// How long connecting and logging in may take

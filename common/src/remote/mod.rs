@@ -128,7 +128,7 @@ impl Remote {
             Some(template) if template.contains(char::is_whitespace) => Kind::Command(template.to_owned()),
             Some(word) => {
                 let fault = Fault::usage("--connect", format!("{word} is none of ssh2, ssh, local, and no command with arguments"));
-                return Err(fault.fix("a command needs the host in it, such as 'srun -N1 -n1 -w {name}'").report());
+                return Err(fault.fix("a command needs the host in it, such as 'srun --overlap --unbuffered -N1 -n1 -w {name}'").report());
             }
         };
         let here = match connect.ssh_port.is_none() && connect.ssh_username.is_none() {
@@ -265,7 +265,7 @@ fn unknown_keys(unknown: &[(&Host, &UnknownKey)]) -> Fault {
         })
         .collect();
     let fix = format!(
-        "compare the fingerprints, then accept the keys with\n       {}\n       or once with --host-key accept-new",
+        "compare the fingerprints, then accept the keys with\n       {}\n       or once with --host-key accept-new, or DGL_TOOLS_HOST_KEY=accept-new",
         scans.join("\n       ")
     );
     Fault::unreachable("host keys", problem).fix(fix)

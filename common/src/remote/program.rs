@@ -71,7 +71,7 @@ pub(crate) fn local(boot: &str) -> Result<Box<dyn Channel>, HostFault> {
     start(sh, "sh", None)
 }
 
-/// The user's template, such as `srun -N1 -n1 -w {name}`, with the shell's command line behind it.
+/// The user's template, such as `kubectl exec -i {login} --`, with the shell's command line behind it.
 pub(crate) fn template(connect: &Connect, host: &Host, template: &str, boot: &str) -> Result<Box<dyn Channel>, HostFault> {
     let text = fill(connect, host, template)?;
     let mut sh = Command::new("sh");
