@@ -4,7 +4,7 @@
 
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{Ran, scratch, sh, shells};
+use support::{Ran, root, scratch, sh, shells};
 
 /// The records of a job of workers on this machine, each a command for sh. One with a port is a server.
 fn job(folder: &Path, commands: &[(Option<u16>, &str)]) {
@@ -36,6 +36,27 @@ fn a_job_that_takes_too_long_shows_where_it_hangs() {
     assert!(ran.out.contains("in hangs_here") && ran.out.contains(r#""ok":false,"code":124,"cause":"timeout""#), "{}", ran.out);
     assert!(ran.err.contains("was ended: it took longer than 2.0 s"), "{}", ran.err);
     assert!(begun.elapsed() < Duration::from_secs(20));
+}
+
+/// Python ends in the middle of its stacks when ABRT comes a second time.
+#[test]
+fn a_signal_comes_once_to_each_process() {
+    let folder = scratch("signal-once");
+    let script = format!(
+        ". {}
+        kill() {{ echo \"$*\" >>log; }}
+        setsid sh -c 'sleep 30 & echo $! >child; echo $$ >leader; wait' &
+        sleep 30 & other=$!
+        until [ -s leader ]; do sleep 0.1; done
+        job_signal USR1 $(cat child) $(cat leader) $other
+        printf '%s\\n' \"-s USR1 -- -$(cat leader)\" \"-s USR1 $other\" | diff - log; echo $?
+        command kill -- -$(cat leader) $other",
+        root().join("common/src/remote/job.sh").display()
+    );
+    for shell in shells() {
+        let ran = sh(&folder, &format!("rm -f log child leader; {shell} -c '{}'", script.replace('\'', "'\\''")));
+        assert_eq!(ran.out, "0\n", "{shell}: {}{}", ran.out, ran.err);
+    }
 }
 
 #[test]

@@ -44,17 +44,24 @@ job_env() {
   tr '\0\n' '\n ' <"/proc/$1/environ" 2>/dev/null | LC_ALL=C sed -n "s/^$2=//p" | head -n 1
 }
 
-# job_signal SIGNAL PID...: to each process, and to its whole group where it leads one (setsid gave it one of its own), so that
-# a child that has thrown its environment away is met too.
+# job_signal SIGNAL PID...: once to each process, and to its whole group where it leads one (setsid gave it one of its own), so that
+# a child that has thrown its environment away is met too. Sets $job_led, the groups that got it.
 job_signal() {
-  job_sig=$1; shift
+  job_sig=$1 job_led=' ' job_others=; shift
   for job_pid; do
     read -r job_stat 2>/dev/null <"/proc/$job_pid/stat" || continue
     # "PID (name) state ppid pgrp ...": the name may hold blanks and brackets, so cut behind the last one
     # shellcheck disable=SC2086
     set -- ${job_stat##*) }
-    [ "$3" != "$job_pid" ] || kill -s "$job_sig" -- "-$job_pid" 2>/dev/null
-    kill -s "$job_sig" "$job_pid" 2>/dev/null
+    if [ "$3" = "$job_pid" ] && kill -s "$job_sig" -- "-$job_pid" 2>/dev/null; then
+      job_led="$job_led$job_pid "
+    else
+      job_others="$job_others $job_pid:$3"
+    fi
+  done
+  # Once: a second ABRT ends Python while it prints its stacks.
+  for job_pid in $job_others; do
+    case $job_led in *" ${job_pid#*:} "*) ;; *) kill -s "$job_sig" "${job_pid%:*}" 2>/dev/null ;; esac
   done
 }
 
@@ -131,9 +138,11 @@ job_end() {
   done
 }
 job_round() {
-  for job_group in $job_groups; do kill -s "$1" -- "-$job_group" 2>/dev/null; done
   # shellcheck disable=SC2046
   job_signal "$1" $(job_pids "$job_token")
+  for job_group in $job_groups; do
+    case $job_led in *" $job_group "*) ;; *) kill -s "$1" -- "-$job_group" 2>/dev/null ;; esac
+  done
 }
 job_alive() {
   [ -z "$(job_pids "$job_token")" ] || return 0
