@@ -41,19 +41,59 @@ fn a_host_gives_exactly_what_was_asked_for() {
         let tools = if shell == "busybox" { "sh dd" } else { "sh" };
         let links = format!("rm -rf bin; mkdir bin; for tool in {tools}; do ln -s \"$(command -v {shell})\" bin/$tool || exit; done");
         assert_eq!(sh(&folder, &links).status, 0, "{shell}");
-        // offset, bytes, the size of the file by then
-        let parts = [(0, 200_000, 200_000), (65_536, 131_072, 400_000), (0, 65_536, 65_536), (0, 1, 1), (65_536, 1, 100_000)];
-        let shrunk = [(0, 200_000, 100_000), (65_536, 200_000, 70_000), (131_072, 50_000, 1000), (0, 9, 0)];
-        for (offset, bytes, size) in parts.into_iter().chain(shrunk).chain([(100, 5000, 6000), (100, 5000, 600)]) {
+        // the first block, bytes, the size of the file by then
+        let parts = [(0, 200_000, 200_000), (1, 131_072, 400_000), (0, 65_536, 65_536), (0, 1, 1), (1, 1, 100_000)];
+        let shrunk = [(0, 200_000, 100_000), (1, 200_000, 70_000), (2, 50_000, 1000), (0, 9, 0)];
+        for (block, bytes, size) in parts.into_iter().chain(shrunk) {
             fs::write(folder.join("file"), &content[..size]).unwrap();
-            let ran = sh(&folder, &format!("PATH=$PWD/bin:$PATH; echo rest {offset} {bytes} file | sh ./host.sh >out"));
+            let (blocks, rest) = (bytes / 65_536, bytes % 65_536);
+            let ran = sh(&folder, &format!("PATH=$PWD/bin:$PATH; echo rest {block} {blocks} {rest} file | sh ./host.sh >out"));
             assert_eq!(ran.status, 0, "{shell}: {}", ran.err);
-            let mut expected = content[..size].get(offset..).unwrap_or_default().iter().copied().take(bytes).collect::<Vec<_>>();
+            let mut expected: Vec<u8> = content[..size].get(block * 65_536..).unwrap_or_default().iter().copied().take(bytes).collect();
+            // busybox's dd does not say how much is missing: that the file changed is seen by its size
+            let lacking = if shell == "busybox" { 0 } else { bytes - expected.len() };
             expected.resize(bytes, 0);
             let out = fs::read(folder.join("out")).unwrap();
-            assert!(out == [b"ready\nmark\n", &*expected, b"\n"].concat(), "{shell}: {offset} {bytes} {size}: {}", out.len());
+            let said = format!("\nrest {lacking}\n");
+            assert!(out == [b"ready\nmark\n", &*expected, said.as_bytes()].concat(), "{shell}: {block} {bytes} {size}: {}", out.len());
         }
+        let ran = sh(&folder, "PATH=$PWD/bin:$PATH; echo rest 0 1 5 missing | sh ./host.sh | tail -n 1");
+        assert_eq!(ran.out, "rest 65541\n", "{shell}");
+        // a file of more than 2^31 bytes, for shells that count no further
+        let far =
+            "PATH=$PWD/bin:$PATH; truncate -s 5000000000 far; printf end >>far; echo rest 76293 0 61955 far | sh ./host.sh | tail -c 14";
+        assert_eq!(sh(&folder, far).out, "\0\0\0end\nrest 0\n", "{shell}");
+        fs::remove_file(folder.join("far")).unwrap();
     }
+}
+
+/// What a host cannot read does not come as zeros.
+#[test]
+fn files_that_cannot_be_read_are_told() {
+    let folder = scratch("pull-unreadable");
+    fs::create_dir_all(folder.join("ws/deep")).unwrap();
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    fs::write(folder.join("ws/large"), vec![7; 17 << 20]).unwrap();
+    fs::write(folder.join("ws/small"), "small").unwrap();
+    fs::write(folder.join("ws/deep/other"), "other").unwrap();
+    fs::hard_link(folder.join("ws/deep/other"), folder.join("ws/same")).unwrap();
+    // tools of a host whose disk fails: as GNU tar does it, zeros and a status
+    for (tool, broken) in [
+        ("dd", "case $* in *count=272*) exit 1 ;; esac\nexec /bin/dd \"$@\""),
+        ("tar", "/bin/tar \"$@\" | sed s/small/00000/2\nexit 2"),
+        ("cksum", "for file; do case $file in *small*) ;; *) /usr/bin/cksum \"$file\" ;; esac; done"),
+    ] {
+        executable(&folder.join("bin").join(tool), &format!("#!/bin/sh\n{broken}\n"));
+    }
+    let ran = sh(&folder, "PATH=$PWD/bin:$PATH; ipconf-check ip.txt | part-pull --connect local --workspace \"$PWD/ws\" --to got '*'");
+    assert_eq!(ran.status, 1, "{}", ran.err);
+    assert_eq!(files(&folder.join("got")).into_iter().filter(|name| !name.starts_with(".part-pull")).count(), 3, "{}", ran.err);
+    for (name, ok) in [("large", false), ("small", false), ("deep/other", true), ("same", true)] {
+        assert!(ran.out.contains(&format!("\"src\":\"{name}\",\"dst\":\"got/{name}\",\"ok\":{ok}")), "{name}: {}", ran.out);
+        assert_eq!(folder.join("got").join(name).exists(), ok, "{name}");
+    }
+    assert_eq!(ran.err.matches("could not be read whole there").count(), 2, "{}", ran.err);
+    assert_eq!(fs::read_to_string(folder.join("got/same")).unwrap(), "other");
 }
 
 #[test]
@@ -129,6 +169,7 @@ fn a_large_file_comes_over_several_connections() {
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let large: Vec<u8> = (0..20_000_000u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).take((40 << 20) + 12_345).collect();
     fs::write(folder.join("ws/model.pt"), &large).unwrap();
+    fs::write(folder.join("ws/first"), "small").unwrap();
     executable(&folder.join("way"), "#!/bin/sh\necho x >>way.log\nexec \"$@\"\n");
     // the third connection breaks off
     executable(
@@ -156,7 +197,8 @@ fn a_large_file_comes_over_several_connections() {
         names.filter(|name| name.starts_with(".part-pull.")).collect::<Vec<_>>()
     };
     let _ = fs::remove_file(folder.join("got/model.pt"));
-    let (broken, _) = pull("cut", "--streams 3");
+    let (broken, _) = pull("cut", "--streams 3 first");
+    assert!(broken.out.contains("\"dst\":\"got/first\",\"ok\":true") && folder.join("got/first").exists(), "{}", broken.out);
     assert!(broken.status == 74 && broken.out.contains("\"ok\":false") && broken.err.contains("connection lost"), "{}", broken.err);
     assert!(!folder.join("got/model.pt").exists() && begun().len() == 2, "{:?}", files(&folder.join("got")));
     // as one that was killed in its second round leaves it: what is whole, and behind that whatever there is
@@ -178,6 +220,16 @@ fn two_that_bring_files_to_one_folder_take_turns() {
     fs::create_dir_all(folder.join("got")).unwrap();
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     fs::write(folder.join("ws/a"), "a").unwrap();
+    // one that is ended while it waits touches nothing
+    let ended = "flock -x got/.part-pull.lock sleep 3 & holder=$!; until ! flock -n got/.part-pull.lock true; do sleep 0.1; done
+        ipconf-check ip.txt | timeout -s TERM 1 part-pull --connect local --workspace \"$PWD/ws\" --to got a; echo $?; ls got; kill $holder";
+    let ran = sh(&folder, ended);
+    assert!(
+        ran.out.contains("\"ok\":false") && ran.out.ends_with("\n124\n") && ran.err.contains("waiting for its end"),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
     let held = "flock -x got/.part-pull.lock sh -c 'echo; sleep 1; [ ! -e got/a ] && echo alone >&2' | { read _;";
     let ran = sh(&folder, &format!("{held} ipconf-check ip.txt | part-pull --connect local --workspace \"$PWD/ws\" --to got a; }}"));
     assert!(ran.status == 0 && ran.err.contains("waiting for its end") && ran.err.contains("alone"), "{}", ran.err);

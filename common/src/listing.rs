@@ -43,9 +43,29 @@ fn next_there(rest: &mut &[u8], path: &Path) -> Option<There> {
     Some(There { bytes: bytes.parse().ok()?, stat })
 }
 
+/// What `cksum` printed for the paths, in their order: the checksum of each that could be read.
+pub fn parse_sums<'a>(text: &[u8], paths: impl Iterator<Item = &'a Path>) -> Vec<Option<u32>> {
+    let mut rest = text;
+    let mut next = |path: &Path| -> Option<u32> {
+        let mut words = rest.splitn(3, |byte| *byte == b' ');
+        let sum = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
+        words.next()?;
+        rest = words.next()?.strip_prefix(path.as_os_str().as_bytes())?.strip_prefix(b"\n")?;
+        Some(sum)
+    };
+    paths.map(&mut next).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn checksums_are_matched_to_names() {
+        let names = ["/w/a", "/w/missing", "/w/two\nlines/", "/w/z"].map(Path::new);
+        let sums = parse_sums(b"1 5 /w/a\n4294967295 6 /w/two\nlines/\n", names.into_iter());
+        assert_eq!(sums, vec![Some(1), None, Some(u32::MAX), None]);
+    }
 
     #[test]
     fn what_stat_prints_is_matched_to_names() {

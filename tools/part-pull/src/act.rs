@@ -31,6 +31,8 @@ const AGAIN: &str = "run this again: what is here already does not come again";
 struct Task<'a> {
     host: &'a Host,
     site: Result<Site, String>,
+    /// Where its files go here.
+    folder: PathBuf,
     items: Vec<Item>,
     /// The id of its first item.
     first: u32,
@@ -57,8 +59,11 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], workspace: &Path, wante
     if args.dry_run {
         tell_plan(&tasks);
     } else {
-        let missing = || tasks.iter().any(|task| task.items.iter().any(|item| !is_here(item)));
-        let _claim = if missing() { claim(&args.to, &stop)? } else { None };
+        let claims = claim_all(&tasks, &stop)?;
+        if claims.is_none() {
+            // another one is writing there
+            tasks.iter_mut().for_each(|task| task.site = Err("interrupted".to_owned()));
+        }
         let board = Board { out: Mutex::new(Out::new("part-pull")), human: args.connect.format.human(), of, faults: Mutex::default() };
         if !board.human {
             board.out.lock().unwrap_or_else(PoisonError::into_inner).pass(stream);
@@ -81,6 +86,15 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], workspace: &Path, wante
         0 => Ok(report.exit()),
         signal => Ok(Exit::Signal(signal)),
     }
+}
+
+/// The folders of all hosts that have something to give; `None` when a signal ends the waiting.
+fn claim_all(tasks: &[Task<'_>], stop: &AtomicUsize) -> Result<Option<Vec<local::Claim>>, Fault> {
+    let lacks = |task: &&Task<'_>| task.items.iter().any(|item| !is_here(item));
+    let mut folders: Vec<&Path> = tasks.iter().filter(lacks).map(|task| task.folder.as_path()).collect();
+    // in one order for all, so that no two wait for one another
+    folders.sort_unstable();
+    folders.into_iter().map(|folder| claim(folder, stop)).collect()
 }
 
 /// Waits until no other part-pull brings files to this folder; `None` when a signal ends the waiting.
@@ -151,7 +165,7 @@ impl<'a> Task<'a> {
         });
         let (site, listed) = listed.map_or_else(|why| (Err(why), Vec::new()), |(site, listed)| (Ok(site), listed));
         let item = |(src, there): (PathBuf, _)| Item { dst: folder.join(src.strip_prefix(".").unwrap_or(&src)), src, there };
-        Task { host, site, items: listed.into_iter().map(item).collect(), first: 0 }
+        Task { host, site, items: listed.into_iter().map(item).collect(), folder: folder.to_owned(), first: 0 }
     }
 
     fn pull(&mut self, board: &Board, streams: (usize, u64), more: &dyn Fn(&Host) -> Option<Site>) {
@@ -162,17 +176,12 @@ impl<'a> Task<'a> {
         let here: Vec<bool> = self.items.iter().map(is_here).collect();
         let missing: Vec<&Item> = self.items.iter().zip(&here).filter(|(_, here)| !**here).map(|(item, _)| item).collect();
         let (small, large): (Vec<&Item>, Vec<&Item>) = missing.iter().partition(|item| item.there.bytes < LARGE);
-        let mut bytes = 0;
-        if let Ok(site) = &mut self.site {
-            let mut note = |item: &Item, written: io::Result<u64>| {
-                bytes += *written.as_ref().unwrap_or(&0);
-                came.insert(item.src.clone(), written.map_err(|error| error.to_string()));
-            };
-            let brought = bring(site, &mut lanes, &small, &large, &mut note).and_then(|()| confirm(site, &missing, &mut came));
-            if let Err(error) = brought {
-                self.site = Err(error.to_string());
-            }
+        if let Ok(site) = &mut self.site
+            && let Err(error) = bring(site, &mut lanes, &small, &large, &mut came)
+        {
+            self.site = Err(error.to_string());
         }
+        let bytes = came.values().flatten().sum();
         if self.items.is_empty() {
             if let Err(why) = &self.site {
                 board.record(&Pulled { host: self.host.id, error: Some(why.clone()), ..Pulled::default() });
@@ -193,17 +202,24 @@ impl<'a> Task<'a> {
     }
 }
 
+/// Brings the files, and gives them their names a batch at a time, so that what has come stays when the host is lost.
 fn bring(
     site: &mut Site,
     lanes: &mut Lanes<'_, Site>,
     small: &[&Item],
     large: &[&Item],
-    note: &mut dyn FnMut(&Item, io::Result<u64>),
+    came: &mut HashMap<PathBuf, Result<u64, String>>,
 ) -> io::Result<()> {
-    small.chunks(BATCH).try_for_each(|batch| site.archive(batch, note))?;
+    for batch in small.chunks(BATCH) {
+        let (mut written, linked) = site.archive(batch)?;
+        for item in linked {
+            written.push((item, site.large(item, lanes)?));
+        }
+        confirm(site, written, came)?;
+    }
     for item in large {
         let written = site.large(item, lanes)?;
-        note(item, written);
+        confirm(site, vec![(item, written)], came)?;
     }
     Ok(())
 }
@@ -216,18 +232,18 @@ fn rate(bytes: u64, begun: Instant) -> String {
 }
 
 /// Gives the files that have come their names, but for those that changed on the host meanwhile.
-fn confirm(site: &mut Site, items: &[&Item], came: &mut HashMap<PathBuf, Result<u64, String>>) -> io::Result<()> {
-    let names: Vec<PathBuf> = items.iter().map(|item| item.src.clone()).collect();
-    for (item, now) in items.iter().zip(site.look(&names)?) {
-        let Some(result @ Ok(_)) = came.get_mut(&item.src) else { continue };
-        if now == Some(item.there) {
-            if let Err(error) = local::finish(item) {
-                *result = Err(error.to_string());
+fn confirm(site: &mut Site, written: Vec<(&Item, io::Result<u64>)>, came: &mut HashMap<PathBuf, Result<u64, String>>) -> io::Result<()> {
+    let names: Vec<PathBuf> = written.iter().map(|(item, _)| item.src.clone()).collect();
+    let there = site.look(&names)?;
+    for ((item, written), now) in written.into_iter().zip(there) {
+        let result = written.and_then(|bytes| {
+            if now == Some(item.there) {
+                return local::finish(item).map(|()| bytes);
             }
-        } else {
             local::discard(item);
-            *result = Err("it changed on the host while it was read".to_owned());
-        }
+            Err(io::Error::other("it changed on the host while it was read"))
+        });
+        came.insert(item.src.clone(), result.map_err(|error| error.to_string()));
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 # Hands out files of a host. Sent in front of it: call.sh and `base`; all paths are relative to it.
 # From the sender: lines of sh text that call what is defined here; lists of paths, each ended by NUL, stand behind the line.
-# To the sender: `names B64` (a list of paths), `look B64`, `prefix CRC BYTES`, and files as raw bytes behind the line $raw_mark.
+# To the sender: `names B64` (a list of paths), `look B64`, `sums B64`, `prefix CRC BYTES`, and files as raw bytes behind the line $raw_mark;
+# behind them `archived` with a word if not all could be read, or `rest` with the number of bytes that could not.
 # Nothing is written on the host.
 
 # shellcheck disable=SC2154 # base and raw_mark are sent in front of it
@@ -23,17 +24,23 @@ raw() { # what comes next are bytes, perhaps many
 archive() { # BYTES of paths: all of them, as tar archives one behind the other
   raw
   # stdout may be a terminal in raw mode (srun --unbuffered), which tar refuses
-  take "$1" 2>/dev/null | xargs -0 tar -cf - 2>/dev/null | cat
+  failed=$({ { take "$1" 2>/dev/null | xargs -0 tar -cf - 2>/dev/null || echo failed >&4; } | cat >&3; } 4>&1)
+  echo
+  echo "archived $failed"
+}
+sums() { # BYTES of paths: what they read as
+  printf 'sums '
+  take "$1" 2>/dev/null | xargs -0 cksum 2>/dev/null | base64 | tr -d '\n'
   echo
 }
 prefix() { # BYTES PATH: what it begins with
   printf 'prefix %s\n' "$(head -c "$1" "$2" | cksum)"
 }
-rest() { # OFFSET BYTES PATH: exactly so many from there on, zeros where it has become shorter
+rest() { # BLOCK BLOCKS BYTES PATH: exactly so many from there on, zeros for what cannot be read
   raw
-  if [ "$counts" ] && [ $(($1 % 65536)) -eq 0 ]; then
-    end=$(($2 % 65536)) lacking=$2
-    said=$({ dd bs=65536 skip=$(($1 / 65536)) count=$(($2 / 65536)) && dd bs=$((end + 1 - (end > 0))) count=$((end > 0)); } 2>&1 <"$3" >&3)
+  lacking=$(($2 * 65536 + $3))
+  if [ "$counts" ]; then
+    said=$(part "$@" 2>&1 <"$4" >&3)
     while read -r number what rest; do
       case $what in byte | bytes) lacking=$((lacking - number)) ;; esac
     done <<EOF
@@ -41,11 +48,13 @@ $said
 EOF
     head -c "$lacking" /dev/zero
   else
-    # in pieces of 8 KiB, twice
-    { tail -c "+$(($1 + 1))" "$3"; cat /dev/zero; } 2>/dev/null | head -c "$2"
+    failed=$({ { part "$@" 2>/dev/null <"$4" || echo failed >&4; cat /dev/zero 2>/dev/null; } | head -c "$lacking" >&3; } 4>&1)
+    [ "$failed" ] || lacking=0
   fi
   echo
+  echo "rest $lacking"
 }
+part() { dd bs=65536 skip="$1" count="$2" && dd bs=$(($3 + 1 - ($3 > 0))) count=$(($3 > 0)); }
 
 export LC_ALL=C
 missing=

@@ -58,21 +58,21 @@ fn good(item: &Item) -> PathBuf {
     partial(item).with_extension("good")
 }
 
-/// Checksum and size of what is here of a file, in whole blocks; size 0 where there is nothing.
+/// Checksum and size of what is here of a file.
+pub fn sum(item: &Item) -> io::Result<(u32, u64)> {
+    cksum::of(File::open(partial(item))?)
+}
+
+/// The same of what is worth going on with: whole blocks.
 pub fn begun(item: &Item) -> io::Result<(u32, u64)> {
-    let file = match OpenOptions::new().read(true).write(true).open(partial(item)) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((0, 0)),
-        Err(error) => return Err(error),
-    };
+    let file = File::open(partial(item))?;
     let bytes = file.metadata()?.len();
     let whole = match fs::read_to_string(good(item)) {
         // one that is empty was not written to its end, and stands for nothing
         Ok(text) => text.parse().unwrap_or(0).min(bytes),
         Err(_) => bytes,
     };
-    file.set_len(whole - whole % BLOCK)?;
-    cksum::of(&file)
+    cksum::of(file.take(whole - whole % BLOCK))
 }
 
 /// Opens what an item is written to; the first `offset` bytes are there and stay.

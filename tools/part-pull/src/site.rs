@@ -4,8 +4,8 @@ use crate::local;
 use crate::plan::{Item, Wanted};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use common::listing::{There, parse_look};
-use common::remote::lanes::Lanes;
+use common::listing::{There, parse_look, parse_sums};
+use common::remote::lanes::{BLOCK, Lanes};
 use common::remote::{Heard, Running};
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -16,8 +16,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Without any data for so long, a host is given up.
+/// Without any data for so long, a host is given up;
 const SILENCE: Duration = Duration::from_secs(60);
+/// the later, the more it has to look for,
+const FINDING: Duration = Duration::from_secs(600);
+/// or to look at: so many files a second
+const FILES_A_SECOND: f64 = 100.0;
+/// and so many bytes.
+const CHECKED_A_SECOND: f64 = 20e6;
+/// What is asked for at once of a file: a shell may count no further than 2^31.
+const AT_ONCE: u64 = 1 << 30;
+
+const UNREADABLE: &str = "it could not be read whole there";
 
 /// A host that gives.
 pub struct Site {
@@ -33,7 +43,7 @@ impl Site {
     /// Waits until the host is ready. `stop` becomes the number of a signal that ends it all.
     pub fn new(running: Running, stop: Arc<AtomicUsize>) -> io::Result<Site> {
         let mut site = Site { running, stop, note: None, over: None, answers: VecDeque::new() };
-        site.answer("ready")?;
+        site.answer("ready", Duration::ZERO)?;
         Ok(site)
     }
 
@@ -41,7 +51,7 @@ impl Site {
     pub fn list(&mut self, wanted: &Wanted) -> io::Result<Vec<(PathBuf, There)>> {
         let words: Vec<&[u8]> = std::iter::once(&b"names"[..]).chain(wanted.roots.iter().map(|root| root.as_bytes())).collect();
         self.running.call(&words);
-        let names = wanted.choose(&self.answer("names")?);
+        let names = wanted.choose(&self.answer("names", FINDING)?);
         let there = self.look(&names)?;
         Ok(names.into_iter().zip(there).filter_map(|(name, there)| Some((name, there?))).collect())
     }
@@ -52,11 +62,22 @@ impl Site {
             return Ok(Vec::new());
         }
         self.ask("look", names.iter().map(PathBuf::as_path));
-        Ok(parse_look(&self.answer("look")?, names.iter().map(PathBuf::as_path)))
+        Ok(parse_look(&self.answer("look", patience(names.len(), 0))?, names.iter().map(PathBuf::as_path)))
     }
 
-    /// Brings small files, all in one stream: by name how many bytes came, or why not.
-    pub fn archive(&mut self, items: &[&Item], arrived: &mut dyn FnMut(&Item, io::Result<u64>)) -> io::Result<()> {
+    /// Whether what is here of each is what the host reads.
+    fn same(&mut self, items: &[&Item]) -> io::Result<Vec<bool>> {
+        let names = || items.iter().map(|item| item.src.as_path());
+        self.ask("sums", names());
+        let bytes = items.iter().map(|item| item.there.bytes).sum();
+        let sums = parse_sums(&self.answer("sums", patience(items.len(), bytes))?, names());
+        let same = |(item, there): (&&Item, Option<u32>)| there.is_some() && local::sum(item).is_ok_and(|(here, _)| Some(here) == there);
+        Ok(items.iter().zip(sums).map(same).collect())
+    }
+
+    /// Brings small files, all in one stream: how many bytes came of each, or why not; and those that came as a second name of another.
+    pub fn archive<'i>(&mut self, items: &[&'i Item]) -> io::Result<(Vec<(&'i Item, io::Result<u64>)>, Vec<&'i Item>)> {
+        let (mut arrived, mut linked) = (Vec::new(), Vec::new());
         let by_name: HashMap<&Path, &Item> = items.iter().map(|item| (item.src.as_path(), *item)).collect();
         self.ask("archive", items.iter().map(|item| item.src.as_path()));
         let mut raw = Raw { site: self, buffer: Vec::new(), at: 0 };
@@ -66,12 +87,26 @@ impl Site {
                 let mut entry = entry?;
                 // nothing but what was asked for is written
                 if let Some(item) = by_name.get(&*entry.path()?) {
-                    let written = local::write_small(item, &mut entry);
-                    arrived(item, written);
+                    match entry.header().entry_type() {
+                        tar::EntryType::Link => linked.push(*item),
+                        _ => arrived.push((*item, local::write_small(item, &mut entry))),
+                    }
                 }
             }
         }
-        raw.end()
+        raw.end()?;
+        if !self.answer("archived", Duration::ZERO)?.is_empty() {
+            // tar writes zeros in place of what it cannot read, and does not say where
+            let came: Vec<&Item> = arrived.iter().filter(|(_, written)| written.is_ok()).map(|(item, _)| *item).collect();
+            let same: HashMap<&Path, bool> = came.iter().map(|item| item.src.as_path()).zip(self.same(&came)?).collect();
+            for (item, written) in &mut arrived {
+                if same.get(item.src.as_path()) == Some(&false) {
+                    local::discard(item);
+                    *written = Err(io::Error::other(UNREADABLE));
+                }
+            }
+        }
+        Ok((arrived, linked))
     }
 
     /// Brings a large file, or what is missing of it, over as many connections as are worth it: how many bytes came.
@@ -91,7 +126,8 @@ impl Site {
                 let written: io::Result<()> = written.into_iter().collect::<io::Result<Vec<_>>>()?.into_iter().collect();
                 (length, written.and_then(|()| local::joined(item)))
             } else {
-                (end - at, self.range(item, &file, (at, end - at))?)
+                let length = AT_ONCE.min(end - at);
+                (length, self.range(item, &file, (at, length))?)
             };
             if let Err(error) = written {
                 return Ok(Err(error));
@@ -103,15 +139,19 @@ impl Site {
 
     /// Where a file goes on: behind what is here, if that is what it begins with.
     fn offset(&mut self, item: &Item) -> io::Result<u64> {
+        if item.there.bytes < local::LARGE {
+            return Ok(0);
+        }
         let Ok((sum, bytes @ 1..)) = local::begun(item) else { return Ok(0) };
         self.running.call(&[b"prefix", bytes.to_string().as_bytes(), item.src.as_os_str().as_bytes()]);
-        let there = self.answer("prefix")?;
+        let there = self.answer("prefix", patience(1, bytes))?;
         Ok(if there == format!("{sum} {bytes}").as_bytes() { bytes } else { 0 })
     }
 
     /// Brings so many bytes of a file from an offset on; the inner error is the file's here.
     fn range(&mut self, item: &Item, file: &File, (offset, length): (u64, u64)) -> io::Result<io::Result<()>> {
-        self.running.call(&[b"rest", offset.to_string().as_bytes(), length.to_string().as_bytes(), item.src.as_os_str().as_bytes()]);
+        let [block, blocks, rest] = [offset / BLOCK, length / BLOCK, length % BLOCK].map(|number| number.to_string());
+        self.running.call(&[b"rest", block.as_bytes(), blocks.as_bytes(), rest.as_bytes(), item.src.as_os_str().as_bytes()]);
         let mut raw = Raw { site: self, buffer: Vec::new(), at: 0 };
         let mut wanted = (&mut raw).take(length);
         let written = local::write(file, offset, length, &mut wanted);
@@ -119,7 +159,10 @@ impl Site {
         io::copy(&mut wanted, &mut io::sink())?;
         raw.peek_behind_zeros()?;
         raw.end()?;
-        Ok(written)
+        match self.answer("rest", Duration::ZERO)?.as_slice() {
+            b"0" => Ok(written),
+            _ => Ok(written.and(Err(io::Error::other(UNREADABLE)))),
+        }
     }
 
     fn ask<'p>(&mut self, what: &str, names: impl Iterator<Item = &'p Path>) {
@@ -128,7 +171,7 @@ impl Site {
         self.running.send(list);
     }
 
-    fn answer(&mut self, word: &str) -> io::Result<Vec<u8>> {
+    fn answer(&mut self, word: &str, patience: Duration) -> io::Result<Vec<u8>> {
         let begun = Instant::now();
         loop {
             if let Some(line) = self.answers.pop_front() {
@@ -136,15 +179,15 @@ impl Site {
                 let strange = || io::Error::other(format!("it said {:?} and not {word}", String::from_utf8_lossy(&line)));
                 let text = text.ok_or_else(strange)?;
                 return match word {
-                    "names" | "look" => BASE64.decode(text).map_err(io::Error::other),
+                    "names" | "look" | "sums" => BASE64.decode(text).map_err(io::Error::other),
                     _ => Ok(text.to_vec()),
                 };
             }
-            self.hear(begun)?;
+            self.hear(begun, patience)?;
         }
     }
 
-    fn hear(&mut self, begun: Instant) -> io::Result<()> {
+    fn hear(&mut self, begun: Instant, patience: Duration) -> io::Result<()> {
         if let Some(why) = &self.over {
             return Err(io::Error::other(why.clone()));
         }
@@ -164,11 +207,16 @@ impl Site {
                 }
             }
         }
-        if self.over.is_none() && self.running.last_heard().max(begun).elapsed() > SILENCE {
-            self.over = Some(format!("it said nothing for {} s", SILENCE.as_secs()));
+        if self.over.is_none() && self.running.last_heard().max(begun).elapsed() > SILENCE + patience {
+            self.over = Some(format!("it said nothing for {} s", (SILENCE + patience).as_secs()));
         }
         self.over.as_ref().map_or(Ok(()), |why| Err(io::Error::other(why.clone())))
     }
+}
+
+/// How much longer than [`SILENCE`] a host may take over so many files and bytes.
+fn patience(files: usize, bytes: u64) -> Duration {
+    Duration::from_secs_f64(files as f64 / FILES_A_SECOND + bytes as f64 / CHECKED_A_SECOND)
 }
 
 /// The bytes that a host sends as they are.
@@ -184,7 +232,7 @@ impl Raw<'_> {
         while self.at == self.buffer.len() {
             match self.site.running.take_raw() {
                 Some(bytes) if !bytes.is_empty() => (self.buffer, self.at) = (bytes, 0),
-                _ => self.site.hear(begun)?,
+                _ => self.site.hear(begun, Duration::ZERO)?,
             }
         }
         Ok(())

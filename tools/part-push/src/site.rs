@@ -1,10 +1,10 @@
 //! One host that receives: what is asked, what it says, and when it is given up.
 
-use crate::plan::{Delivery, Source, is_sure, is_there, key, parse_sums};
+use crate::plan::{Delivery, Source, is_sure, is_there, key};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use common::cksum;
-use common::listing::{There, parse_look};
+use common::listing::{There, parse_look, parse_sums};
 use common::remote::{Heard, Running};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::unix::ffi::OsStrExt;
