@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{Cluster, Ran, executable, path, ran, scratch, sh, shells};
+use support::{Cluster, Ran, executable, path, ran, root, scratch, sh, shells};
 
 /// Bytes that neither compress nor repeat.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
@@ -237,6 +237,78 @@ fn the_script_runs_in_every_shell_of_a_host() {
             assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")) && ours(&folder.join("ws")).is_empty(), "{shell} {options}");
         }
     }
+}
+
+/// Some shells count to 2^31 and no further: mksh.
+#[test]
+fn offsets_beyond_32_bits_in_every_shell_of_a_host() {
+    let folder = scratch("push-far");
+    fs::create_dir(folder.join("bin")).unwrap();
+    let script =
+        ["common/src/remote/call.sh", "tools/part-push/src/host.sh"].map(|file| fs::read_to_string(root().join(file)).unwrap()).concat();
+    fs::write(folder.join("host.sh"), format!("base=$PWD/ws run=r me=0 dry= fsync= lane=\n{script}")).unwrap();
+    for shell in shells().map(|shell| shell.trim_end_matches(" sh")) {
+        let said = format!(
+            "rm -rf ws; ln -sf \"$(command -v {shell})\" bin/sh; PATH=$PWD/bin:$PATH
+            printf 'part K\\nparallel K 0\\nrange K 80000 0 5\\nhellojoined K\\nkeep 0 K 5242880005 644 \"\" '$PWD/ws' far\\n' | sh ./host.sh
+            stat -c %s ws/far; tail -c 6 ws/far | od -An -c"
+        );
+        let ran = sh(&folder, &said);
+        assert!(ran.out.ends_with("ready\nparallel\ngot\n5242880005\n  \\0   h   e   l   l   o\n"), "{shell}: {}{}", ran.out, ran.err);
+    }
+    fs::remove_dir_all(folder.join("ws")).unwrap();
+}
+
+/// tar leaves half a file when it breaks off: that must not take the place of a whole one.
+#[test]
+fn an_archive_that_breaks_off_replaces_nothing() {
+    let folder = plan("half", &[("a", noise(1, 100_000)), ("b", noise(2, 3 << 20)), ("c", noise(3, 1000))]);
+    fs::create_dir_all(folder.join("ws/src")).unwrap();
+    fs::write(folder.join("ws/src/b"), "what was there").unwrap();
+    // no file may become larger than 1 MB, as on a disk that is full
+    executable(&folder.join("full"), "#!/bin/sh\nulimit -f 2000\nexec \"$@\"\n");
+    let full = push(&folder, "--connect './full env'");
+    assert_eq!(full.status, 1, "{}", full.err);
+    let told = pushed(&full.out);
+    assert!(told.iter().any(|(ok, _, why)| !ok && why.contains("limit")), "{told:?}");
+    assert_eq!(fs::read_to_string(folder.join("ws/src/b")).unwrap(), "what was there");
+    assert!(ours(&folder.join("ws")).iter().all(|name| name == ".part-push.kept"), "{:?}", ours(&folder.join("ws")));
+    // a tar that is killed; the files come one by one
+    executable(&folder.join("bin/tar"), "#!/bin/sh\nhead -c 2000000 | /bin/tar \"$@\"\ncat >/dev/null\nexit 137\n");
+    let _ = fs::remove_dir_all(folder.join("ws"));
+    for options in ["", "--verify"] {
+        let ran = push(&folder, &format!("--connect \"env PATH=$PWD/bin:$PATH\" {options}"));
+        assert!(ran.status == 0 && pushed(&ran.out).len() == 4, "{}{}", ran.out, ran.err);
+        assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")));
+        let _ = fs::remove_dir_all(folder.join("ws"));
+    }
+}
+
+/// Nothing is left to send of a file: an empty one that goes alone, for its name, and one that arrived whole before.
+#[test]
+fn nothing_to_compress() {
+    let folder = plan("empty", &[(&"n".repeat(100), Vec::new())]);
+    let ran = push(&folder, "--compress always");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")));
+}
+
+/// A host that is done long before another is none that says nothing.
+#[test]
+fn a_host_waits_for_a_slow_one() {
+    let folder = plan("patience", &[("slow", noise(1, 4_600_000)), ("quick", noise(2, 10))]);
+    let two = "if .type == \"host\" then (.of = 2, (.of = 2 | .id = 1 | .ip = \"127.0.0.2\"))
+        elif (.src // \"\" | endswith(\"slow\")) then .host = 0 elif (.src // \"\" | endswith(\"quick\")) then .host = 1 else . end";
+    assert_eq!(sh(&folder, &format!("jq -c '{two}' plan.jsonl >two.jsonl && mv two.jsonl plan.jsonl")).status, 0);
+    // 64 KiB a second
+    let slow = "import os, time\nwhile data := os.read(0, 65536):\n    os.write(1, data)\n    time.sleep(len(data) / 65536)\n";
+    fs::write(folder.join("slow.py"), slow).unwrap();
+    executable(&folder.join("way"), "#!/bin/sh\nid=$1\nshift\n[ \"$id\" = 1 ] || { python3 slow.py | \"$@\"; exit; }\nexec \"$@\"\n");
+    let begun = Instant::now();
+    let ran = push(&folder, "--connect './way {id} env' --compress never");
+    assert!(begun.elapsed() > Duration::from_secs(65), "it was not slow enough to show anything");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")));
 }
 
 #[test]

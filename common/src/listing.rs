@@ -21,6 +21,11 @@ pub struct Stat {
     pub mtime: (i64, u32),
 }
 
+/// Whether a file system that was given the first of these times may say the second: each has its steps, 1 s, 1 ms, 1 us, 100 ns or 1 ns.
+pub fn same_time(given: (i64, u32), said: (i64, u32)) -> bool {
+    given.0 == said.0 && [1, 100, 1_000, 1_000_000, 1_000_000_000].iter().any(|step| given.1 - given.1 % step == said.1)
+}
+
 /// What `stat -c '%f %s %Y %y %n/'` printed for the paths, in their order; those that are not there are left out of it. `?` stands for
 /// what the host does not know.
 pub fn parse_look<'a>(text: &[u8], paths: impl Iterator<Item = &'a Path>) -> Vec<Option<There>> {

@@ -14,7 +14,10 @@ widen() { # FD
 take() { # BYTES: exactly so many, and no byte that comes behind them; up to 1 MiB with one process
   [ "$1" -gt 0 ] || return 0
   [ "$1" -gt 1048576 ] || { dd bs="$1" count=1 iflag=fullblock; return; }
-  dd bs=65536 count=$(($1 / 65536)) iflag=fullblock || return
-  [ $(($1 % 65536)) -eq 0 ] || dd bs=$(($1 % 65536)) count=1 iflag=fullblock
+  blocks $(($1 / 65536)) $(($1 % 65536))
+}
+blocks() { # BLOCKS BYTES: so many of 64 KiB, and bytes behind them; for more than 2^31, to which some shells count
+  dd bs=65536 count="$1" iflag=fullblock || return
+  [ "$2" -eq 0 ] || dd bs="$2" count=1 iflag=fullblock
 }
 

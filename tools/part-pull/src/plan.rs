@@ -1,7 +1,7 @@
 //! Which files are wanted, and where they go.
 
 use common::error::{Fault, Report};
-use common::listing::There;
+use common::listing::{There, same_time};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -90,8 +90,9 @@ impl Wanted {
 pub fn is_here(here: &std::fs::Metadata, there: &There) -> bool {
     use std::os::unix::fs::MetadataExt;
     let same = |stat: common::listing::Stat| {
-        let (seconds, nanos) = stat.mtime;
-        here.mtime() == seconds && (i64::from(nanos) == here.mtime_nsec() || nanos == 0)
+        // not every stat(1) shows fractions
+        let here = (here.mtime(), u32::try_from(here.mtime_nsec()).unwrap_or(0));
+        same_time(stat.mtime, here) || stat.mtime == (here.0, 0)
     };
     here.is_file() && here.len() == there.bytes && there.stat.is_some_and(same)
 }

@@ -6,7 +6,7 @@ use crate::plan::{self, Delivery, Source};
 use crate::push::{self, Options, Outcome, Watch};
 use crate::relay;
 use crate::show::Show;
-use crate::site::{Broken, Site};
+use crate::site::{BEAT, Broken, Site};
 use common::error::{Fault, Report};
 use common::exit::Exit;
 use common::jsonl::{self, Out, Stream};
@@ -25,8 +25,6 @@ use std::time::{Duration, Instant};
 const HOST_SH: &str = include_str!("host.sh");
 /// What a file system needs beside the files themselves.
 const ROOM_TO_SPARE: u64 = 1 << 20;
-/// A host that waits for its turn hears from us so often; it gives up after a minute.
-const BEAT: Duration = Duration::from_secs(10);
 
 /// How the hosts are reached, where it all goes, and the name of this push.
 struct Way<'a> {
@@ -90,6 +88,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], deliveries: &[Delivery]
     let pool = remote::threads(at_once)?;
     let options = Options {
         verify: args.verify,
+        fsync: args.fsync,
         compress: args.compress.wish(),
         piece: push::piece(at_once),
         streams: lanes::wanted(args.streams, at_once, way.remote.is_ssh()),

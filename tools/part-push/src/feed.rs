@@ -54,7 +54,7 @@ impl<'a> Gather<'a> {
             return Ok(());
         }
         let piece = std::mem::replace(&mut self.pending, Vec::with_capacity(self.piece));
-        (self.sink)(if self.packed { chunk(&pack(&piece)) } else { piece })
+        (self.sink)(if self.packed { chunk(&pack(&piece).ok_or(Gone)?) } else { piece })
     }
 
     fn end(mut self) -> Result<(), Gone> {
@@ -67,10 +67,9 @@ fn chunk(bytes: &[u8]) -> Vec<u8> {
     [format!("{}\n", bytes.len()).as_bytes(), bytes].concat()
 }
 
-/// A zstd frame of its own.
-pub fn pack(bytes: &[u8]) -> Vec<u8> {
-    // it fails on nothing but a lack of memory, and then the host refuses what it cannot unpack
-    zstd::bulk::compress(bytes, LEVEL).unwrap_or_default()
+/// A zstd frame of its own; none where memory lacks.
+pub fn pack(bytes: &[u8]) -> Option<Vec<u8>> {
+    zstd::bulk::compress(bytes, LEVEL).ok()
 }
 
 /// The length of an archive of these files.

@@ -2,7 +2,7 @@
 # `dry`, `fsync` and `lane` (empty for no). A lane is one more connection of the same push to the same host, for ranges of large files.
 # From the sender: lines of sh text that call what is defined here, an empty one now and then while there is nothing to do; data stand
 # behind the line that takes them. To the sender: `free KB`, `has TOOL`, `empty` (base is), `peers ID...`, `look B64`, `sums B64`,
-# `partial KEY CRC BYTES`, `claimed`, `parallel`, `got`, `failed ID TEXT`, `note TEXT`.
+# `partial KEY CRC BYTES`, `claimed`, `parallel`, `got`, `got none` (of a batch), `failed ID TEXT`, `note TEXT`.
 #
 # All that is ours lies in `base`, on the same file system as what it becomes, so that a file is renamed into its place whole:
 #   .part-push.RUN.ID  the stage of this push on this host; gone at its end, however it ends
@@ -20,7 +20,14 @@ die() { say "note $(reason "$1")"; exit 1; }
 chunks() { # each a line with a length and the bytes; 0 ends it
   while read -r chunk && [ "$chunk" -gt 0 ]; do take "$chunk" 2>/dev/null || return; done
 }
-flush() { [ -z "$fsync" ] || sync -- "$@" 2>/dev/null || sync; }
+flush() { [ -z "$fsync" ] || busy sync_all "$@"; }
+sync_all() { sync -- "$@" 2>/dev/null || sync; }
+sync_below() { find . -type f -exec sync -- {} + 2>/dev/null || sync; }
+busy() { # COMMAND...: while it runs it is no matter that nothing comes
+  true >"$stage/busy"
+  "$@"
+  rm -f "$stage/busy"
+}
 
 much() { much=1; widen 0; } # the sender has much to send
 
@@ -33,12 +40,11 @@ packed() { err=$({ chunks | zstd -dcq >>"$part"; } 2>&1) || die "$err"; say got;
 # ranges are there. No range is sent before `parallel` was answered: this connection could still be about to make the file anew.
 parallel() { err=$({ printf '%s' "$2" >"$stage/good.$1"; } 2>&1) || die "$err"; say parallel; } # KEY OFFSET
 joined() { rm -f "$stage/good.$1"; }               # KEY
-range() { # KEY OFFSET BYTES, from a multiple of 64 KiB on
+range() { # KEY BLOCK BLOCKS BYTES: so many blocks of 64 KiB from one on, and bytes behind them
   [ -f "$stage/part.$1" ] || die "the file that a range belongs to is gone"
-  blocks=$(($3 / 65536)) rest=$(($3 % 65536))
-  put "$1" $(($2 / 65536)) "$blocks" bs=65536
+  put "$1" "$2" "$3" bs=65536
   # seek counts in blocks of what is written
-  put "$1" $(($2 / 65536 + blocks)) $((rest > 0)) ibs="$rest" obs=65536
+  put "$1" $(($2 + $3)) $(($4 > 0)) ibs="$4" obs=65536
   say got
 }
 put() { # KEY AT COUNT SIZES: blocks
@@ -51,7 +57,9 @@ put() { # KEY AT COUNT SIZES: blocks
 keep() { # ID KEY BYTES MODE MTIME FOLDER NAME: the file is whole
   whole=$stage/part.$2
   err=$({
-    [ "$(wc -c <"$whole")" -eq "$3" ] || { echo "it did not arrive whole" && exit 1; }
+    # as words: some shells count to 2^31
+    # shellcheck disable=SC2046
+    [ $(wc -c <"$whole") = "$3" ] || { echo "it did not arrive whole" && exit 1; }
     # within a folder `mv` puts nothing through a link, and nothing into a folder of that name
     chmod "$4" "$whole" && { [ -z "$5" ] || stamp "$5" "$whole"; } && flush "$whole" && inside "$6" &&
       mkdir "$stage/one" && mv -- "$whole" "$stage/one/$7" && mv -f -- "$stage/one/$7" "$6/" && flush "$6"
@@ -83,8 +91,8 @@ folder() { # ID FOLDER: an empty one
 hop='IFS= read -r part; IFS= read -r next
 on() { while IFS= read -r line && [ "$line" ]; do printf "%s\n" "$line"; done; echo; exec tee -- "$part"; }
 if [ "$next" = - ]; then read -r line; exec cat >"$part"; else on | eval "$next"; fi'
-hand() { # BYTES, with all that stands in front of the file
-  err=$(take "$1" 2>/dev/null | { sh -c "$hop" "$hop" 2>&1 || cat >/dev/null; }) || true
+hand() { # BLOCKS BYTES, with all that stands in front of the file
+  err=$(blocks "$1" "$2" 2>/dev/null | { sh -c "$hop" "$hop" 2>&1 || cat >/dev/null; }) || true
   [ -z "$err" ] || note "$err"
   say got
 }
@@ -99,15 +107,19 @@ unpack() { # plain BYTES | packed: a tar archive with a folder of ours for each 
       packed) chunks | { zstd -dcq || cat >/dev/null; } ;;
     # what tar does not take is read all the same, so that the next line is found where it stands
     esac | { [ ! "$much" ] || widen 0; tar -xpof - -C "$stage/batch" || { cat >/dev/null; exit 1; }; }
-  } 2>&1) || note "$err"
-  say got
+  } 2>&1) && say got && return
+  # where it broke off there is half a file, with any name
+  note "$err"
+  rm -rf "$stage/batch"
+  say "got none"
 }
 note() { printf '%s\n' "$1" | tail -n 20 | sed 's/^/note /'; }
 remove() { rm -f -- "$stage/batch/$1"; } # N/NAME
 move() { # N FOLDER: what was unpacked in N goes to FOLDER; it becomes that folder where there is none, with one rename for all files
+  [ -d "$stage/batch/$1" ] || return
   # shellcheck disable=SC2016 # the inner shell's words
   err=$({
-    cd "$stage/batch/$1" && { [ -z "$fsync" ] || find . -type f -exec sync -- {} + 2>/dev/null || sync; } || exit
+    cd "$stage/batch/$1" && { [ -z "$fsync" ] || busy sync_below; } || exit
     above=${2%/*}/ new=$stage/batch/new.$1
     [ -e "$2" ] || [ -h "$2" ] || {
       inside "$above" && mkdir "$new" && mv -- "$stage/batch/$1" "$new/${2##*/}" || exit
@@ -174,6 +186,8 @@ empty() { # whether nothing is in base but what is ours
 dead() { # STAGE: whether the push that made it has ended: processes are seen on this host, and on others how long nothing was touched
   there='' boot='' pid=''
   { read -r there boot pid <"$1/owner"; } 2>/dev/null
+  # two hosts of one push may have the same name
+  case $1 in */".part-push.$run".*) there= ;; esac
   case $there in
     "$machine") [ "$boot" != "$life" ] || [ ! -d "/proc/$pid" ] ;;
     *) [ "$(find "$1" -prune -mmin +2 2>/dev/null)" ] ;;
@@ -201,7 +215,7 @@ salvage() { # STAGE: takes it away; what is worth going on with is kept
       done
       dd if=/dev/null of="$old" bs=1 seek="$(cat "$good")" count=0 2>/dev/null
     fi
-    [ ! -f "$old" ] || [ "$(wc -c <"$old")" -lt 1048576 ] || { mkdir -p "$kept" && mv -f -- "$old" "$kept/${old##*/part.}"; }
+    [ ! -f "$old" ] || [ -n "$(find "$old" -prune -size -2048)" ] || { mkdir -p "$kept" && mv -f -- "$old" "$kept/${old##*/part.}"; }
   done
   rm -rf -- "$1"
 }
@@ -232,7 +246,8 @@ watch() { # a lost network tells nobody: when nothing has come for a minute, all
   quiet=0
   while sleep 20 & nap=$!; wait "$nap"; do
     [ -d "/proc/$self" ] || { leave; return; }
-    if [ -e "$stage/busy" ] || [ "$(find "$stage" -newer "$stage/mark" | head -n 1)" ]; then quiet=0; else quiet=$((quiet + 1)); fi
+    # before the first line come the logins of all hosts
+    if [ -e "$stage/busy" ] || [ ! -e "$stage/heard" ] || [ "$(find "$stage" -newer "$stage/mark" | head -n 1)" ]; then quiet=0; else quiet=$((quiet + 1)); fi
     touch "$stage" "$stage/mark"
     [ "$quiet" -lt 3 ] || {
       for pid in $(programs "$run.$me"); do kill "$pid"; done
@@ -275,6 +290,12 @@ if [ -z "$lane" ]; then
   if empty; then say empty; fi
   much=
 else
+  # a lane ends when the push has ended here: after a lost network nobody tells it
+  read -r self _ </proc/self/stat
+  { trap 'kill "$nap" 2>/dev/null; exit' TERM; while sleep 20 & nap=$!; wait "$nap"; do [ -d "$stage" ] || { kill "$self"; exit; }; done; } \
+    </dev/null >/dev/null 2>&1 & watcher=$!
+  trap 'kill "$watcher" 2>/dev/null' EXIT
+  trap 'exit 1' HUP INT TERM PIPE
   much
 fi
 say ready

@@ -1,7 +1,7 @@
 //! Who gets what, in which order, and what of it is there already.
 
 use common::error::{Fault, Report};
-use common::listing::{Stat, There};
+use common::listing::{Stat, There, same_time};
 use common::record::{FileCopy, Host};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
@@ -162,12 +162,11 @@ pub fn leaders(seen: &BTreeMap<u32, Vec<u32>>) -> BTreeMap<u32, u32> {
     leaders
 }
 
-/// Whether a file is there as it should be, as far as size and time show it. A host that cannot store fractions of a second is
-/// believed to the second.
+/// Whether a file is there as it should be, as far as size and time show it.
 pub fn is_there(delivery: &Delivery, there: &There) -> bool {
     let regular = |stat: Stat| stat.mode & 0o170_000 == 0o100_000;
     let same = |stat: Stat| {
-        let same_time = delivery.mtime.is_none_or(|(s, ns)| s == stat.mtime.0 && (ns == stat.mtime.1 || stat.mtime.1 == 0));
+        let same_time = delivery.mtime.is_none_or(|mtime| same_time(mtime, stat.mtime));
         regular(stat) && stat.mode & 0o7777 == delivery.mode && same_time
     };
     match delivery.source {
@@ -213,6 +212,7 @@ mod tests {
             (5, Some(stat), true),
             (5, Some(Stat { mtime: (100, 0), ..stat }), true),
             (5, Some(Stat { mtime: (100, 8), ..stat }), false),
+            (5, Some(Stat { mtime: (100, 100), ..stat }), false),
             (5, Some(Stat { mtime: (101, 7), ..stat }), false),
             (6, Some(stat), false),
             (5, Some(Stat { mode: 0o100_755, ..stat }), false),

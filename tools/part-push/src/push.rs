@@ -38,6 +38,8 @@ const WORTH: f64 = 0.8;
 pub struct Options {
     /// Compare checksums.
     pub verify: bool,
+    /// Put files on the disk.
+    pub fsync: bool,
     /// Compress: always, never, or as it pays.
     pub compress: Option<bool>,
     /// So much at once.
@@ -91,6 +93,8 @@ pub fn push(
         sent: BTreeMap::new(),
         rate: None,
         too_slow: false,
+        batch_broke: false,
+        alone: BTreeMap::new(),
         heard_got: Instant::now(),
         auto,
         lanes: Lanes::new(options.streams, more),
@@ -105,6 +109,12 @@ pub fn push(
             Job::Batch(files) => push.batch(files)?,
             Job::Large(file) => push.large(file)?,
         }
+        push.settle()?;
+    }
+    push.wait()?;
+    // a batch that broke off, as on a full disk, is sent file by file: what can be there will be, and the other is told why
+    while let Some((_, file)) = push.alone.pop_first() {
+        push.large(file)?;
         push.settle()?;
     }
     push.wait()?;
@@ -127,6 +137,10 @@ struct Push<'a, 'd> {
     rate: Option<f64>,
     /// Compressing was slower than that: the processors are busy with something else.
     too_slow: bool,
+    /// The batch that is looked at next is not there.
+    batch_broke: bool,
+    /// What is to be sent once more, each file alone.
+    alone: BTreeMap<u32, &'d Delivery>,
     heard_got: Instant,
     auto: bool,
     lanes: Lanes<'a, Site>,
@@ -153,10 +167,10 @@ enum Expected<'d> {
 }
 
 impl Expected<'_> {
-    fn patience(&self) -> Duration {
+    fn patience(&self, fsync: bool) -> Duration {
         match self {
             Expected::Got { .. } => Duration::ZERO,
-            Expected::Look { files, .. } => site::patience(files.len(), 0),
+            Expected::Look { files, .. } => site::patience(files.len(), files.iter().filter(|_| fsync).map(|file| file.bytes).sum()),
             Expected::Sums { files, .. } => site::patience(files.len(), files.iter().map(|file| file.bytes).sum()),
         }
     }
@@ -222,7 +236,7 @@ impl<'d> Push<'_, 'd> {
                 return Ok(());
             }
         };
-        let mut at = self.resume(file, &source);
+        let mut at = self.resume(file, &source)?;
         self.sent.insert(file.id, self.site.relayed.get(&file.id).copied().unwrap_or(0));
         self.watch.moved(at);
         let mut segment = SEGMENT;
@@ -232,9 +246,10 @@ impl<'d> Push<'_, 'd> {
         }
         loop {
             let measured = !self.auto || self.rate.is_some();
-            let packed = measured && self.pays(&source, at);
+            let packed = measured && at < file.bytes && self.pays(&source, at);
             let most = match (self.auto, measured) {
-                (false, _) => u64::MAX,
+                // some shells count to 2^31
+                (false, _) => LONGEST_SEGMENT,
                 (true, true) => segment,
                 (true, false) => PROBE,
             };
@@ -272,17 +287,20 @@ impl<'d> Push<'_, 'd> {
     }
 
     /// Where the host can go on: behind what it has, if that is what the file begins with.
-    fn resume(&mut self, file: &Delivery, source: &Origin<'_>) -> u64 {
-        let there = self.site.partial(file).filter(|(sum, bytes)| match source {
-            Origin::File(source) => cksum::of(ReadFrom { source, offset: 0 }.take(*bytes)).is_ok_and(|ours| ours == (*sum, *bytes)),
-            Origin::Text(_) => false,
-        });
+    fn resume(&mut self, file: &Delivery, source: &Origin<'_>) -> Result<u64, Broken> {
+        let there = match (self.site.partial(file), source) {
+            (Some(there), Origin::File(source)) => {
+                let ours = self.site.beating(|| cksum::of(ReadFrom { source, offset: 0 }.take(there.1)))?;
+                ours.is_ok_and(|ours| ours == there).then_some(there)
+            }
+            _ => None,
+        };
         if there.is_none() {
             self.site.say(&format!("drop {}", key(file)));
         }
         self.site.say(&format!("part {}", key(file)));
         self.site.begin();
-        there.map_or(0, |(_, bytes)| bytes)
+        Ok(there.map_or(0, |(_, bytes)| bytes))
     }
 
     /// Sends a piece of a file: the bytes on the wire, and what was wrong with the file.
@@ -345,7 +363,8 @@ impl<'d> Push<'_, 'd> {
             return false;
         }
         let begun = Instant::now();
-        let small: usize = sample.chunks(self.options.piece).map(|piece| feed::pack(piece).len()).sum();
+        let small: usize =
+            sample.chunks(self.options.piece).map(|piece| feed::pack(piece).map_or(piece.len(), |packed| packed.len())).sum();
         worth(sample.len(), small, begun.elapsed(), self.rate.unwrap_or(FAST_LINK))
     }
 
@@ -387,7 +406,7 @@ impl<'d> Push<'_, 'd> {
             if self.expected.is_empty() {
                 return Ok(());
             }
-            let patience = self.expected.iter().map(Expected::patience).sum();
+            let patience = self.expected.iter().map(|expected| expected.patience(self.options.fsync)).sum();
             self.site.hear(Duration::from_millis(200), patience)?;
         }
     }
@@ -403,6 +422,7 @@ impl<'d> Push<'_, 'd> {
                 } else if !plain && raw >= PROBE {
                     self.too_slow |= self.rate.is_some_and(|rate| (raw as f64 / took) < rate);
                 }
+                self.batch_broke = !answer.text.is_empty();
                 if let Some((file, begun, wrong)) = last {
                     // Only now: until the host has them, the bytes may have been the file's own pages.
                     self.arrived.push((file, begun, wrong.or_else(|| changed(file))));
@@ -410,6 +430,10 @@ impl<'d> Push<'_, 'd> {
             }
             (Expected::Look { files, begun }, b"look") => {
                 let there = site::there(&answer.text, &files)?;
+                if std::mem::take(&mut self.batch_broke) {
+                    let again = files.iter().filter(|file| !self.site.failed.contains_key(&file.id));
+                    self.alone.extend(again.map(|file| (file.id, *file)));
+                }
                 let whole = files.iter().zip(there).map(|(file, there)| there.is_some_and(|there| plan::is_there(file, &there))).collect();
                 match self.options.verify {
                     true => self.whole.push_back(whole),
@@ -417,7 +441,7 @@ impl<'d> Push<'_, 'd> {
                 }
             }
             (Expected::Sums { files, begun }, b"sums") => {
-                let right = site::right(&answer.text, &files)?;
+                let right = self.site.beating(|| site::right(&answer.text, &files))??;
                 let whole = self.whole.pop_front().unwrap_or_default();
                 self.finish(&files, &whole, &right, begun);
             }
@@ -429,6 +453,9 @@ impl<'d> Push<'_, 'd> {
     fn finish(&mut self, files: &[&'d Delivery], whole: &[bool], right: &[bool], begun: Instant) {
         let notes = std::mem::take(&mut self.site.notes);
         for (at, file) in files.iter().enumerate() {
+            if self.alone.contains_key(&file.id) {
+                continue;
+            }
             let error = match (whole[at], right.get(at).copied().unwrap_or(true)) {
                 (true, true) => None,
                 (true, false) => Some("its checksum there is another".to_owned()),
@@ -523,7 +550,7 @@ fn send_range(
     moved: &dyn Fn(u64),
 ) -> Result<Option<String>, Broken> {
     let source = source.try_clone().map_err(|error| Broken::said(error.to_string()))?;
-    site.say(&format!("range {key} {offset} {length}"));
+    site.say(&format!("range {key} {} {} {}", offset / BLOCK, length / BLOCK, length % BLOCK));
     site.running().send_file(source, offset, length);
     site.begin();
     drain(site, 0, moved)?;

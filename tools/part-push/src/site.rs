@@ -5,15 +5,21 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use common::cksum;
 use common::listing::{There, parse_look, parse_sums};
+use common::remote::lanes::BLOCK;
 use common::remote::{Heard, Running};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 /// Without any data for so long, a host is given up; it gives us up after the same time.
 const SILENCE: Duration = Duration::from_secs(60);
+/// A host that waits for its turn hears from us so often.
+pub const BEAT: Duration = Duration::from_secs(10);
+/// So long it may have its hands full meanwhile; that it is lost is told by the connection.
+const IDLE: Duration = Duration::from_secs(24 * 3600);
 /// A slow disk reads so much a second for a checksum,
 const CHECKED_A_SECOND: f64 = 20e6;
 /// and finds, makes or renames so many files.
@@ -159,7 +165,8 @@ impl Site {
     /// Sends a file that the host keeps and hands on to others, with what they have to know in front of it. Whether it arrived is seen
     /// by [`Site::claim`].
     pub fn hand(&mut self, header: Vec<u8>, source: std::fs::File, delivery: &Delivery) -> Result<(), Broken> {
-        self.say(&format!("hand {}", header.len() as u64 + delivery.bytes));
+        let bytes = header.len() as u64 + delivery.bytes;
+        self.say(&format!("hand {} {}", bytes / BLOCK, bytes % BLOCK));
         self.running.send(header);
         self.running.send_file(source, 0, delivery.bytes);
         self.begin();
@@ -191,18 +198,36 @@ impl Site {
     fn right(&mut self, deliveries: &[&Delivery]) -> Result<Vec<bool>, Broken> {
         let bytes = deliveries.iter().map(|delivery| delivery.bytes).sum();
         let answer = self.answer("sums", patience(deliveries.len(), bytes))?;
-        right(&answer, deliveries)
+        self.beating(|| right(&answer, deliveries))?
     }
 
-    /// A line of plain words.
+    /// A line of plain words. Where the host had nothing to do, its silence begins now.
     pub fn say(&mut self, line: &str) {
+        if self.running.pending() == 0 {
+            self.begin();
+        }
         self.running.send(format!("{line}\n"));
     }
 
     /// While there is nothing to do: the host is told that we are here.
     pub fn beat(&mut self) -> Result<(), Broken> {
         self.say("");
-        self.hear(Duration::ZERO, Duration::ZERO)
+        self.hear(Duration::ZERO, IDLE)
+    }
+
+    /// Does what takes its time here, such as a checksum, while the host hears from us.
+    pub fn beating<T: Send>(&mut self, work: impl FnOnce() -> T + Send) -> Result<T, Broken> {
+        std::thread::scope(|scope| {
+            let (done, result) = sync_channel(1);
+            scope.spawn(move || done.send(work()));
+            loop {
+                match result.recv_timeout(BEAT) {
+                    Ok(value) => return Ok(value),
+                    Err(RecvTimeoutError::Timeout) => self.beat()?,
+                    Err(RecvTimeoutError::Disconnected) => return Err(Broken::said("a thread ended")),
+                }
+            }
+        })
     }
 
     /// What was wrong with a file that was sent.
