@@ -122,7 +122,27 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     let ended = attach(&cluster, &folder, "--attach reaped");
     assert!(ended.status == 143 && ended.err.contains("host 1 (10.77.0.2): "), "{} {}", ended.status, ended.err);
 
+    // what follows it there is killed: it is not taken for the job's end
+    assert_eq!(detach(&cluster, &folder, "--job followed").status, 0);
+    let blind = "ipconf-check ip.txt | timeout -s INT 8 dgl-spawn --attach followed & sleep 3; kill -9 $(pgrep -f '/followe[d]/10.77.0.1 records'); wait";
+    let blind = cluster.sh(&folder, blind);
+    assert!(blind.err.contains("what followed the job there ended with status"), "{}{}", blind.out, blind.err);
+    assert!(!blind.out.contains("\"ok\":true"), "{}", blind.out);
+    let reaped = cluster.sh(&folder, "ipconf-check ip.txt | dgl-reap --job followed");
+    assert_eq!(reaped.status, 0, "{}", reaped.err);
+    cluster.assert_clean();
+
+    // one Ctrl-C before it is up is one for all hosts: each process has its time
+    job_with(&folder, "trap 'sleep 1; echo {k} >/srv/ended-{k}; exit' TERM; while :; do sleep 0.1; done", Some(1));
+    let early = cluster.sh(&folder, "timeout -s INT 6 dgl-spawn --detach --no-push-check --job early <job.jsonl");
+    assert_eq!(early.status, 124, "{}", early.err);
+    cluster.assert_clean();
+    for host in 0..HOSTS {
+        assert!(cluster.0.join(format!("h{}/srv/ended-{host}", host + 1)).exists(), "host {host}: {}", early.err);
+    }
+
     // a limit holds without a launcher
+    job(&folder, "sleep 1000");
     assert_eq!(detach(&cluster, &folder, "--job long --timeout 4s").status, 0);
     let ended = attach(&cluster, &folder, "--attach long");
     assert!(ended.status == 124 && ended.err.contains("job long was ended: it took longer than 4.0 s"), "{}", ended.err);

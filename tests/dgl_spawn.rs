@@ -59,6 +59,19 @@ fn a_signal_comes_once_to_each_process() {
     }
 }
 
+/// So much that it is asked whether somebody else carries it, when nobody listens any more.
+#[test]
+fn what_becomes_loud_at_its_end_is_told_whole() {
+    let folder = scratch("loud-end");
+    job(&folder, &[(None, "awk 'BEGIN { while (n++ < 533) printf \"%04d%996s\\n\", n, \"\" }'")]);
+    for _ in 0..6 {
+        let begun = Instant::now();
+        let ran = spawn(&folder, "");
+        assert_eq!((ran.status, ran.out.matches(r#""type":"output""#).count()), (0, 533), "{}", ran.err);
+        assert!(begun.elapsed() < Duration::from_secs(20));
+    }
+}
+
 #[test]
 fn servers_that_do_not_listen_in_time() {
     let folder = scratch("start-timeout");

@@ -74,6 +74,27 @@ fn real_hosts_a_loud_job_is_ended_though_nobody_takes_its_output() {
     assert!(left(&cluster, "nothing").is_empty(), "{:#?}", left(&cluster, "nothing"));
 }
 
+/// DGL makes its files in /dev/shm and may fail right after that: nobody is there any more who could be asked for them.
+#[test]
+fn real_hosts_a_server_that_fails_while_it_loads_leaves_nothing() {
+    let folder = scratch("lifetime-load");
+    let cluster = Cluster::up("lifetime-load", 1);
+    let server = "import os, mmap, sys, time\nf = open('/dev/shm/g_node_meta', 'w+b')\nf.truncate(4096)\nm = mmap.mmap(f.fileno(), 4096)\n\
+                  time.sleep(float(sys.argv[1]))\nos._exit(3)\n";
+    std::fs::write(folder.join("server.py"), server).unwrap();
+    for pause in ["0", "0.05", "0.1", "0.2", "0.4"] {
+        let command = format!("exec python3 '{}' {pause}", folder.join("server.py").display());
+        let records = [
+            serde_json::json!({"type": "host", "id": 0, "of": 1, "ip": "10.77.0.1", "port": 30050}),
+            serde_json::json!({"type": "process", "id": 0, "of": 1, "host": 0, "ip": "10.77.0.1", "role": "server", "rank": 0, "port": 30050,
+                "cwd": "/srv", "env": {}, "argv": ["sh", "-c", command]}),
+        ];
+        std::fs::write(folder.join("job.jsonl"), records.map(|record| format!("{record}\n")).concat()).unwrap();
+        let ran = cluster.sh(&folder, "echo mine >/dev/shm/other-kvdata-; dgl-spawn --no-preflight <job.jsonl; ls /dev/shm; rm /dev/shm/*");
+        assert!(ran.out.ends_with("}\nother-kvdata-\n") && ran.err.contains("exited with status 3"), "{pause}: {}{}", ran.out, ran.err);
+    }
+}
+
 /// The same with real DGL, as far as DGL ends otherwise than other programs; a server of it exits with 1 on TERM,
 /// or aborts on its way out. The last one is under the real torchrun.
 const DGL_ENDS: [(&str, i32, &str); 5] = [

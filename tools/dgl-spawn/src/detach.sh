@@ -28,7 +28,8 @@ find_python() {
 
 # detach GROUP,PORT ADDRESS [PORT]: the leader of the guards listens at ADDRESS; without PORT that is this host's
 detach() {
-  new=$detached.new
+  # whichever guard has the name first takes its own to its place
+  new=$detached.new.$$
   (umask 077 && rm -rf -- "$new" && mkdir -p -- "$new") || { fault "the job's folder cannot be made: $new"; return; }
   [ -n "${python-}" ] || find_python
   printf '%s' "$records" >"$new/processes"
@@ -36,7 +37,7 @@ detach() {
   printf '%s\n' "$python" >"$new/python"
   facts >"$new/facts" 2>/dev/null
   # shellcheck disable=SC2086 # words; s is this script itself, as it came
-  printf '%s\n%s\n' "$boot" "$s" | DGL_TOOLS_TOKEN=guard-$token "$python" -I -c "$program" "$detached" $guard_words "$@" 3<<EOF || return
+  printf '%s\n%s\n' "$boot" "$s" | DGL_TOOLS_TOKEN=guard-$token DGL_TOOLS_NEW=$new "$python" -I -c "$program" "$detached" $guard_words "$@" 3<<EOF || return
 $guard
 EOF
   exec "$python" -I -c "$program" "$detached" 3<<EOF

@@ -4,7 +4,7 @@
 # what it hears.
 #
 # Arguments: KEPT ME HOSTS ROLES GRACE_S LOST_AFTER_S START_LIMIT_S JOB_LIMIT_S GROUP ADDRESS [PORT]
-#   KEPT    the folder of this host's part of the job, made of KEPT.new when no other guard has it; KEPT.lock is locked while one has
+#   KEPT    the folder of this host's part of the job, made of DGL_TOOLS_NEW when no other guard has it; KEPT.lock is locked while one has
 #   GROUP   the number of the trainers' group and the port of their rendezvous, with a comma between, or -
 #   ROLES   a letter a process: S a server that is waited for, s one that is not, t any other
 #   ADDRESS the leader's; with PORT that of the leader to join, without it this is the leader. A limit of 0 is none.
@@ -65,7 +65,7 @@ def proof(nonce):
 class Guard:
     def __init__(self, boot, script, listener, leader, early):
         self.listener, self.leader, self.peers = listener, leader, {}
-        self.began, self.cause, self.stops = time.monotonic(), None, 0
+        self.began, self.cause, self.stopped = time.monotonic(), None, set()
         # the script waits for the start; all hosts have joined
         self.ready, self.all_joined = False, False
         # what the leader counts: of hosts that joined, clients that run, processes that run, servers that do not listen
@@ -125,7 +125,7 @@ class Guard:
                 elif key.fileobj is self.signals:
                     for number in self.signals.recv(64):
                         if number == signal.SIGTERM:
-                            self.stop(number)
+                            self.stop(number, ME)
                 elif key.fileobj is self.listener:
                     self.accept()
                 else:
@@ -236,7 +236,7 @@ class Guard:
         if words[0] == "listening":
             self.awaited.discard((host, words[1]))
         elif words[0] == "stop":
-            self.stop(int(words[1]))
+            self.stop(int(words[1]), host)
         elif words[0] == "lost":
             self.decide("host %s %s" % (host, " ".join(words[1:])))
         elif words[0] == "exited":
@@ -251,14 +251,15 @@ class Guard:
             elif role == "t" and self.clients == 0 and self.lingers is None:
                 self.lingers = time.monotonic() + LINGER_S
 
-    def stop(self, number):
-        """A signal: the first ends the job, the next one at once."""
-        self.stops += 1
+    def stop(self, number, host):
+        """A signal: the first ends the job, the next one at once. One that comes to the guards of all hosts is one."""
+        again = host in self.stopped
+        self.stopped.add(host)
         if self.leader:
             self.leader.say("stop %d" % number)
         elif self.cause is None:
             self.decide("signal %d" % number)
-        else:
+        elif again:
             self.say("kill")
             for peer in self.peers.values():
                 peer.say("kill")
@@ -317,14 +318,16 @@ def joined(sock):
 def detach():
     """On in a session of its own, with nothing of the connection's: what waits for its end would wait for ours."""
     sys.stdout.flush()
-    if os.fork():
+    guard = os.fork()
+    if guard:
+        # before whoever follows the job looks for it
+        with open(os.path.join(KEPT, "guard"), "w") as file:
+            file.write("%d\n" % guard)
         os._exit(0)
     os.setsid()
     null, log = os.open(os.devnull, os.O_RDWR), os.open(os.path.join(KEPT, "guard.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for fd, to in ((0, null), (1, log), (2, log)):
         os.dup2(to, fd)
-    with open(os.path.join(KEPT, "guard"), "w") as file:
-        file.write("%d\n" % os.getpid())
 
 
 KEPT, ME = sys.argv[1:3]
@@ -332,6 +335,7 @@ HOSTS, ROLES = int(sys.argv[3]), sys.argv[4]
 GRACE, LOST_AFTER, START_LIMIT, JOB_LIMIT = [float(word) for word in sys.argv[5:9]]
 GROUP, LEADER = sys.argv[9:11]
 TOKEN = os.environ["DGL_TOOLS_TOKEN"]
+NEW = os.environ.pop("DGL_TOOLS_NEW")
 
 
 def main():
@@ -342,12 +346,13 @@ def main():
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        shutil.rmtree(NEW, ignore_errors=True)
         print("named", os.path.basename(os.path.dirname(KEPT)))
         sys.exit(1)
     except OSError:
         pass  # a file system without locks
     shutil.rmtree(KEPT, ignore_errors=True)
-    os.rename(KEPT + ".new", KEPT)
+    os.rename(NEW, KEPT)
     listener, leader, early = None, None, []
     try:
         if len(sys.argv) == 11:

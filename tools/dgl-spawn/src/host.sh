@@ -154,8 +154,13 @@ pace() {
   ticker=$!
 }
 
+# What a server has left that failed while it loaded its graph, between two looks.
+unseen_shm() {
+  job_dgl_shm | LC_ALL=C awk -v me="$(id -u)" -v before="$shm_before" '$1 == me && $2 == "-" && !index(before, " " $4 " ")' | cut -d ' ' -f 4-
+}
 # Removes what the job mapped. Trainers map what graph servers that stay have there, and may end a moment after them.
 remove_shm() {
+  [ -z "$ports" ] || shm=$(printf '%s\n' "$shm"; unseen_shm)
   removed=$(printf '%s\n' "$shm" | job_shm_remove) tries=0
   while [ -n "$stays" ] && [ "$tries" -lt 75 ] && [ -n "$(left_of_shm)" ]; do
     sleep 0.2 2>/dev/null || sleep 1
@@ -178,7 +183,13 @@ watch() {
   { while read -r line; do printf '%s\n' "$line"; done; echo eof; } <&5 >&6 2>/dev/null 4>&- &
   reader=$!
   ticker='' looks=0
-  if [ -n "$ports" ]; then pace "$quick"; else pace 1; fi
+  shm_before=
+  if [ -n "$ports" ]; then
+    shm_before=" $(job_dgl_shm | cut -d ' ' -f 4 | tr '\n' ' ')"
+    pace "$quick"
+  else
+    pace 1
+  fi
   served_by=${servers_guard-} shm='' shm_seen='' shm_news=0 groups='' ending='' ended='' gone='' waiting=0 patience=10 ticks=0 silent=0
   while read -r what id value; do
     case $what in
@@ -190,7 +201,7 @@ watch() {
         [ -n "$ports" ] || [ "$pace" = 1 ] || pace 1
         ticks=$((ticks + 1)) silent=$((silent + 1))
         [ "$silent" -lt "$lost_after" ] || alone
-        [ -z "$served_by" ] || [ -d "/proc/$served_by" ] || { served_by=''; tell unserved; }
+        [ -z "$served_by" ] || ! servers_ended || { served_by=''; tell unserved; }
         # The launcher still reads what loud processes have left; but not for ever.
         [ -z "$ended" ] || { patience=$((patience - 1)); [ "$patience" -gt 0 ] || break; } ;;
       alive) silent=0; tell alive ;;
@@ -218,6 +229,11 @@ watch() {
   # Nobody takes what is still to be said: those that would wait for it, this script's own shell among them, end now.
   # shellcheck disable=SC2046
   [ -z "$gone" ] || { job_signal KILL $(job_pids "out-$token"); kill -s KILL $$; }
+  # a stream may become loud while its last lines are read: nobody carries it any more
+  exec 6>&-
+  while read -r what id value; do
+    case $what in loud) go "${value##* }" ;; exited) tell "exited $id $value" ;; esac
+  done
 }
 
 # The launcher is gone, or does not hear us.

@@ -153,12 +153,21 @@ impl<'a> Life<'a> {
         let site = &mut sites[at];
         match heard {
             Heard::Line(line) => self.line(sites, at, &line),
-            Heard::Ended(_) => {
+            Heard::Ended(status) => {
                 site.over = true;
-                match self.job.ending() || self.rule != Rule::Own {
-                    true => None,
-                    false => self.job.lost(site.host.id, "the job was ended there by someone else".to_owned()),
+                if self.job.ending() {
+                    return None;
                 }
+                if self.rule == Rule::Own {
+                    return self.job.lost(site.host.id, "the job was ended there by someone else".to_owned());
+                }
+                if status != 0 {
+                    self.left.push(
+                        Fault::unreachable(site.host.place(), format!("what followed the job there ended with status {status}"))
+                            .fix(format!("the job may go on: go back to it with --attach {}", self.plan.name)),
+                    );
+                }
+                None
             }
             Heard::Lost(why) => {
                 site.over = true;

@@ -174,7 +174,12 @@ pub fn script(job: &Job, host: &Host, processes: &[&Process], hosts: usize) -> R
         }
         text.line(["}"]);
     }
-    let served = if servers.is_some_and(|process| process.role != Role::Server) { "find_servers" } else { ":" };
+    let served = if servers.is_some_and(|process| process.role != Role::Server) {
+        // one that is gone meanwhile is told at the first look
+        "find_servers; : \"${servers_guard:=0}\""
+    } else {
+        ":"
+    };
     let stays = if servers.is_some_and(|process| process.role == Role::Server) { "1" } else { "" };
     text.line(["stays=", stays, "\nserved() { ", served, "; }"]);
     if let Some((process, name)) = servers.and_then(|process| Some((process, process.server_name.as_deref()?))) {

@@ -53,7 +53,12 @@ claim_start() {
   (umask 077 && mkdir -p -- "${servers_folder%/*}")
   claim_theirs=$(readlink "$claim")
   if [ -n "$claim_theirs" ] && [ "$(claim_began "${claim_theirs%-*}")" != "${claim_theirs#*-}" ]; then
-    mv -- "$claim" "$claim.$claim_self" && rm -f -- "$claim.$claim_self"
+    # somebody else may have done the same, and claimed it
+    mv -- "$claim" "$claim.$claim_self" 2>/dev/null && {
+      claim_moved=$(readlink "$claim.$claim_self")
+      rm -f -- "$claim.$claim_self"
+      [ "$claim_moved" = "$claim_theirs" ] || ln -s "$claim_moved" "$claim" 2>/dev/null
+    }
   fi
   if [ -z "$servers_guard" ] && ln -s "$claim_mine" "$claim" 2>/dev/null; then echo claimed; else echo 'servers starting'; fi
 }
