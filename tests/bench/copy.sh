@@ -251,9 +251,15 @@ far() {
         shell cat-far "ssh -p 2200 -o HostKeyAlias=h2 -c $gcm h2 'cat >/srv/ws/f' <src/f"
         shell push-far-1 "part-push --host-key accept-new --ssh-port 2200 --streams 1 --progress never <plan.jsonl"
         shell push-far-4 "part-push --host-key accept-new --ssh-port 2200 --streams 4 --progress never <plan.jsonl"
+        for streams in 1 4; do
+            again "pull-far-$streams" "rm -rf back; ipconf-check ip.txt | part-pull --host-key accept-new --ssh-port 2200 --streams $streams \
+                --workspace /srv/ws --to back src"
+        done
     done
     goal "1 host 40 ms there and back: ssh cat / part-push --streams 1" cat-far push-far-1
     goal "1 host 40 ms there and back: ssh cat / part-push --streams 4" cat-far push-far-4
+    goal "1 host 40 ms there and back: ssh cat / part-pull --streams 1" cat-far pull-far-1
+    goal "1 host 40 ms there and back: ssh cat / part-pull --streams 4" cat-far pull-far-4
     rm -r src
 }
 
