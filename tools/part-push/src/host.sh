@@ -134,6 +134,7 @@ move() { # N FOLDER: what was unpacked in N goes to FOLDER; it becomes that fold
 # --- what is there ---
 
 look() { # BYTES of paths, each ended by NUL
+  [ "$dry" ] || true >"$stage/busy"
   printf 'look '
   if [ "$has_stat" ]; then
     take "$1" 2>/dev/null | xargs -0 stat -c '%f %s %Y %y %n/' 2>/dev/null
@@ -144,6 +145,7 @@ look() { # BYTES of paths, each ended by NUL
       printf "? %d ? ? ? ? %s/\n" "$bytes" "$f"; done' sh
   fi | base64 | tr -d '\n'
   echo
+  [ "$dry" ] || rm -f "$stage/busy"
 }
 sums() { # the same for checksums
   [ "$dry" ] || true >"$stage/busy"
@@ -219,13 +221,19 @@ salvage() { # STAGE: takes it away; what is worth going on with is kept
   done
   rm -rf -- "$1"
 }
+unlock() { # RUN: takes its lock away; somebody else may have done so just now, and have another there
+  mv -- "$lock" "$stage.lock" 2>/dev/null || return 0
+  moved=$(readlink "$stage.lock")
+  rm -f "$stage.lock"
+  [ "$moved" = "$1" ] || ln -s "$moved" "$lock" 2>/dev/null || return 0
+}
 enter() {
   { [ -d "$base" ] || mkdir -p -- "$base"; } && mkdir -- "$stage" && echo "$machine $life $self" >"$stage/owner" && true >"$stage/mark" || return
   tries=0
   until ln -s "$run" "$lock" 2>/dev/null || [ "$(readlink "$lock")" = "$run" ]; do
     holder=$(readlink "$lock")
     [ "$holder" ] || break # it has gone just now, or links are not known here
-    at_work "$holder" || rm -f "$lock"
+    at_work "$holder" || unlock "$holder"
     tries=$((tries + 1))
     [ "$tries" -lt 20 ] || { echo "another push is at work in $base" && return 1; }
     sleep 0.5 2>/dev/null || sleep 1
