@@ -218,7 +218,7 @@ fn what_ssh_is_told_on_real_hosts() {
         ssh-add -q ~/.ssh/id_ed25519 /tmp/locked </dev/null || exit";
     for connect in ["ssh", "ssh2"] {
         for (identity, status) in [("/tmp/locked", 0), ("/tmp/locked.pub", 0), ("/tmp/wrong", 74)] {
-            let probe = probe.replace("--host", &format!("--connect {connect} --identity {identity} --host"));
+            let probe = probe.replace("5s", "60s").replace("--host", &format!("--connect {connect} --identity {identity} --host"));
             let ran = cluster.sh(&folder, &format!("{agent}\n{probe}"));
             assert_eq!(ran.status, status, "{connect} {identity}: {}", ran.err);
         }

@@ -124,7 +124,8 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
 
     // what follows it there is killed: it is not taken for the job's end
     assert_eq!(detach(&cluster, &folder, "--job followed").status, 0);
-    let blind = "ipconf-check ip.txt | timeout -s INT 8 dgl-spawn --attach followed & sleep 3; kill -9 $(pgrep -f '/followe[d]/10.77.0.1 records'); wait";
+    let blind = "ipconf-check ip.txt | timeout -s INT 15 dgl-spawn --attach followed &
+        until pid=$(pgrep -f '/followe[d]/10.77.0.1 records'); do sleep 0.2; done; kill -9 $pid; wait";
     let blind = cluster.sh(&folder, blind);
     assert!(blind.err.contains("what followed the job there ended with status"), "{}{}", blind.out, blind.err);
     assert!(!blind.out.contains("\"ok\":true"), "{}", blind.out);
@@ -132,10 +133,12 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     assert_eq!(reaped.status, 0, "{}", reaped.err);
     cluster.assert_clean();
 
-    // one Ctrl-C before it is up is one for all hosts: each process has its time
-    job_with(&folder, "trap 'sleep 1; echo {k} >/srv/ended-{k}; exit' TERM; while :; do sleep 0.1; done", Some(1));
-    let early = cluster.sh(&folder, "timeout -s INT 6 dgl-spawn --detach --no-push-check --job early <job.jsonl");
-    assert_eq!(early.status, 124, "{}", early.err);
+    // one signal before it is up is one for all hosts: each process has its time
+    job_with(&folder, "trap 'sleep 1; echo {k} >/srv/ended-{k}; exit' TERM; : >/srv/up-{k}; while :; do sleep 0.1; done", Some(1));
+    let up = "[ -e /srv/up-0 ] && ssh h2 '[ -e /srv/up-1 ]' && ssh h3 '[ -e /srv/up-2 ]'";
+    let early = "dgl-spawn --detach --no-push-check --job early <job.jsonl & launcher=$!";
+    let early = cluster.sh(&folder, &format!("{early}; until {up}; do sleep 0.3; done; kill -TERM $launcher; wait $launcher"));
+    assert_eq!(early.status, 143, "{}", early.err);
     cluster.assert_clean();
     for host in 0..HOSTS {
         assert!(cluster.0.join(format!("h{}/srv/ended-{host}", host + 1)).exists(), "host {host}: {}", early.err);

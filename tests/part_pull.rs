@@ -221,8 +221,8 @@ fn two_that_bring_files_to_one_folder_take_turns() {
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     fs::write(folder.join("ws/a"), "a").unwrap();
     // one that is ended while it waits touches nothing
-    let ended = "flock -x got/.part-pull.lock sleep 3 & holder=$!; until ! flock -n got/.part-pull.lock true; do sleep 0.1; done
-        ipconf-check ip.txt | timeout -s TERM 1 part-pull --connect local --workspace \"$PWD/ws\" --to got a; echo $?; ls got; kill $holder";
+    let ended = "sh -c 'exec 9>got/.part-pull.lock; flock 9; : >held; exec sleep 30' & holder=$!; until [ -e held ]; do sleep 0.1; done
+        ipconf-check ip.txt | timeout -s TERM 5 part-pull --connect local --workspace \"$PWD/ws\" --to got a; echo $?; kill $holder";
     let ran = sh(&folder, ended);
     assert!(
         ran.out.contains("\"ok\":false") && ran.out.ends_with("\n124\n") && ran.err.contains("waiting for its end"),
