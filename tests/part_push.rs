@@ -376,8 +376,11 @@ fn a_large_file_goes_over_several_connections() {
     let slow = "#!/bin/bash\n[ ! -e way.log ] || exec ./way \"$@\"\ntrue() { sleep 0.3; }\nexport -f true\necho x >>way.log\nexec bash \"${@:3}\"\n";
     executable(&folder.join("slow"), slow);
     let without_gnu = busybox(&folder, &[]).replace("--connect 'env", "--connect './way env");
-    let ways =
-        [("--connect './way env'", "", 1), ("--connect './slow env'", "--streams 3 --compress never", 3), (&without_gnu, "--streams 8", 8)];
+    let ways = [
+        ("--connect './way env'", "", 1),
+        ("--connect './slow env'", "--streams 3 --compress never --verify", 3),
+        (&without_gnu, "--streams 8", 8),
+    ];
     for (connect, options, connections) in ways {
         let _ = (fs::remove_dir_all(folder.join("ws")), fs::remove_file(folder.join("way.log")));
         let ran = push(&folder, &format!("{connect} {options}"));

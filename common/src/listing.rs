@@ -2,6 +2,19 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Duration;
+
+/// Without any data for so long, a host is given up.
+pub const SILENCE: Duration = Duration::from_secs(60);
+/// A slow disk reads so much a second for a checksum,
+const CHECKED_A_SECOND: f64 = 20e6;
+/// and finds, makes or renames so many files.
+const FILES_A_SECOND: f64 = 100.0;
+
+/// How much longer than [`SILENCE`] a host may take over so many files and bytes.
+pub fn patience(files: usize, bytes: u64) -> Duration {
+    Duration::from_secs_f64(files as f64 / FILES_A_SECOND + bytes as f64 / CHECKED_A_SECOND)
+}
 
 /// What a host has under a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

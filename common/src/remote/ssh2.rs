@@ -123,10 +123,11 @@ fn key(session: &Session) -> Result<(Vec<u8>, String), HostFault> {
 /// Keys that an agent holds, then key files, as OpenSSH would; what `--identity` or IdentitiesOnly names comes alone.
 fn log_in(session: &Session, settings: &Settings) -> Result<(), HostFault> {
     let mut tried = Vec::new();
-    let named: Vec<Vec<u8>> = settings.identities.iter().filter_map(|file| public_half(file)).collect();
+    let named: Option<Vec<Vec<u8>>> =
+        settings.identities_only.then(|| settings.identities.iter().filter_map(|file| public_half(file)).collect());
     if let Ok(mut agent) = session.agent() {
         let listed = agent.connect().and_then(|()| agent.list_identities()).and_then(|()| agent.identities()).unwrap_or_default();
-        let may = |identity: &&ssh2::PublicKey| !settings.identities_only || named.iter().any(|blob| blob == identity.blob());
+        let may = |identity: &&ssh2::PublicKey| named.as_ref().is_none_or(|named| named.iter().any(|blob| blob == identity.blob()));
         for identity in listed.iter().filter(may).take(MAX_KEYS) {
             if agent.userauth(&settings.user, identity).is_ok() {
                 return Ok(());

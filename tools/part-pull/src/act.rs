@@ -31,8 +31,6 @@ const AGAIN: &str = "run this again: what is here already does not come again";
 struct Task<'a> {
     host: &'a Host,
     site: Result<Site, String>,
-    /// Where its files go here.
-    folder: PathBuf,
     items: Vec<Item>,
     /// The id of its first item.
     first: u32,
@@ -59,7 +57,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], workspace: &Path, wante
     if args.dry_run {
         tell_plan(&tasks);
     } else {
-        let claims = claim_all(&tasks, &stop)?;
+        let claims = claim_all(args, &tasks, &stop)?;
         if claims.is_none() {
             // another one is writing there
             tasks.iter_mut().for_each(|task| task.site = Err("interrupted".to_owned()));
@@ -89,12 +87,12 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], workspace: &Path, wante
 }
 
 /// The folders of all hosts that have something to give; `None` when a signal ends the waiting.
-fn claim_all(tasks: &[Task<'_>], stop: &AtomicUsize) -> Result<Option<Vec<local::Claim>>, Fault> {
+fn claim_all(args: &Args, tasks: &[Task<'_>], stop: &AtomicUsize) -> Result<Option<Vec<local::Claim>>, Fault> {
     let lacks = |task: &&Task<'_>| task.items.iter().any(|item| !is_here(item));
-    let mut folders: Vec<&Path> = tasks.iter().filter(lacks).map(|task| task.folder.as_path()).collect();
+    let mut folders: Vec<PathBuf> = tasks.iter().filter(lacks).map(|task| folder(args, task.host, tasks.len() == 1)).collect();
     // in one order for all, so that no two wait for one another
     folders.sort_unstable();
-    folders.into_iter().map(|folder| claim(folder, stop)).collect()
+    folders.iter().map(|folder| claim(folder, stop)).collect()
 }
 
 /// Waits until no other part-pull brings files to this folder; `None` when a signal ends the waiting.
@@ -165,7 +163,7 @@ impl<'a> Task<'a> {
         });
         let (site, listed) = listed.map_or_else(|why| (Err(why), Vec::new()), |(site, listed)| (Ok(site), listed));
         let item = |(src, there): (PathBuf, _)| Item { dst: folder.join(src.strip_prefix(".").unwrap_or(&src)), src, there };
-        Task { host, site, items: listed.into_iter().map(item).collect(), folder: folder.to_owned(), first: 0 }
+        Task { host, site, items: listed.into_iter().map(item).collect(), first: 0 }
     }
 
     fn pull(&mut self, board: &Board, streams: (usize, u64), more: &dyn Fn(&Host) -> Option<Site>) {

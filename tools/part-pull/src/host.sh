@@ -58,7 +58,7 @@ part() { dd bs=65536 skip="$1" count="$2" && dd bs=$(($3 + 1 - ($3 > 0))) count=
 
 export LC_ALL=C
 missing=
-for tool in base64 dd find head stat tail tar tr xargs; do command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"; done
+for tool in base64 dd find head stat tar tr xargs; do command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"; done
 [ -z "$missing" ] || { echo "note the host lacks$missing"; exit 1; }
 # shellcheck disable=SC2088 # it comes as it was given, and means the home here
 case $base in '~' | '~/'*) base=$HOME${base#'~'} ;; esac

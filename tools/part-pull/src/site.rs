@@ -4,7 +4,7 @@ use crate::local;
 use crate::plan::{Item, Wanted};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use common::listing::{There, parse_look, parse_sums};
+use common::listing::{SILENCE, There, parse_look, parse_sums, patience};
 use common::remote::lanes::{BLOCK, Lanes};
 use common::remote::{Heard, Running};
 use std::collections::{HashMap, VecDeque};
@@ -16,14 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Without any data for so long, a host is given up;
-const SILENCE: Duration = Duration::from_secs(60);
-/// the later, the more it has to look for,
+/// How much longer than [`SILENCE`] it may look for files, of which nobody knows how many there are.
 const FINDING: Duration = Duration::from_secs(600);
-/// or to look at: so many files a second
-const FILES_A_SECOND: f64 = 100.0;
-/// and so many bytes.
-const CHECKED_A_SECOND: f64 = 20e6;
 /// What is asked for at once of a file: a shell may count no further than 2^31.
 const AT_ONCE: u64 = 1 << 30;
 
@@ -212,11 +206,6 @@ impl Site {
         }
         self.over.as_ref().map_or(Ok(()), |why| Err(io::Error::other(why.clone())))
     }
-}
-
-/// How much longer than [`SILENCE`] a host may take over so many files and bytes.
-fn patience(files: usize, bytes: u64) -> Duration {
-    Duration::from_secs_f64(files as f64 / FILES_A_SECOND + bytes as f64 / CHECKED_A_SECOND)
 }
 
 /// The bytes that a host sends as they are.

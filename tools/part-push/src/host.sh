@@ -24,9 +24,9 @@ flush() { [ -z "$fsync" ] || busy sync_all "$@"; }
 sync_all() { sync -- "$@" 2>/dev/null || sync; }
 sync_below() { find . -type f -exec sync -- {} + 2>/dev/null || sync; }
 busy() { # COMMAND...: while it runs it is no matter that nothing comes
-  true >"$stage/busy"
+  [ "$dry" ] || true >"$stage/busy"
   "$@"
-  rm -f "$stage/busy"
+  [ "$dry" ] || rm -f "$stage/busy"
 }
 
 much() { much=1; widen 0; } # the sender has much to send
@@ -133,8 +133,8 @@ move() { # N FOLDER: what was unpacked in N goes to FOLDER; it becomes that fold
 
 # --- what is there ---
 
-look() { # BYTES of paths, each ended by NUL
-  [ "$dry" ] || true >"$stage/busy"
+look() { busy look_at "$1"; } # BYTES of paths, each ended by NUL
+look_at() {
   printf 'look '
   if [ "$has_stat" ]; then
     take "$1" 2>/dev/null | xargs -0 stat -c '%f %s %Y %y %n/' 2>/dev/null
@@ -145,14 +145,12 @@ look() { # BYTES of paths, each ended by NUL
       printf "? %d ? ? ? ? %s/\n" "$bytes" "$f"; done' sh
   fi | base64 | tr -d '\n'
   echo
-  [ "$dry" ] || rm -f "$stage/busy"
 }
-sums() { # the same for checksums
-  [ "$dry" ] || true >"$stage/busy"
+sums() { busy sum_up "$1"; } # the same for checksums
+sum_up() {
   printf 'sums '
   take "$1" 2>/dev/null | xargs -0 cksum 2>/dev/null | base64 | tr -d '\n'
   echo
-  [ "$dry" ] || rm -f "$stage/busy"
 }
 
 peers() { # the hosts of this push whose stage is seen from here

@@ -4,6 +4,7 @@ use crate::feed::{self, Gone, PIECE};
 use crate::plan::{self, Delivery, Job, Source, key};
 use crate::site::{self, Answer, Broken, Site};
 use common::cksum;
+use common::listing::patience;
 use common::remote::lanes::{BLOCK, Lanes};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -170,8 +171,8 @@ impl Expected<'_> {
     fn patience(&self, fsync: bool) -> Duration {
         match self {
             Expected::Got { .. } => Duration::ZERO,
-            Expected::Look { files, .. } => site::patience(files.len(), files.iter().filter(|_| fsync).map(|file| file.bytes).sum()),
-            Expected::Sums { files, .. } => site::patience(files.len(), files.iter().map(|file| file.bytes).sum()),
+            Expected::Look { files, .. } => patience(files.len(), files.iter().filter(|_| fsync).map(|file| file.bytes).sum()),
+            Expected::Sums { files, .. } => patience(files.len(), files.iter().map(|file| file.bytes).sum()),
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::plan::{Delivery, Source, is_sure, is_there, key};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use common::cksum;
-use common::listing::{There, parse_look, parse_sums};
+use common::listing::{SILENCE, There, parse_look, parse_sums, patience};
 use common::remote::lanes::BLOCK;
 use common::remote::{Heard, Running};
 use std::collections::{BTreeMap, VecDeque};
@@ -14,16 +14,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-/// Without any data for so long, a host is given up; it gives us up after the same time.
-const SILENCE: Duration = Duration::from_secs(60);
 /// A host that waits for its turn hears from us so often.
 pub const BEAT: Duration = Duration::from_secs(10);
 /// So long it may have its hands full meanwhile; that it is lost is told by the connection.
 const IDLE: Duration = Duration::from_secs(24 * 3600);
-/// A slow disk reads so much a second for a checksum,
-const CHECKED_A_SECOND: f64 = 20e6;
-/// and finds, makes or renames so many files.
-const FILES_A_SECOND: f64 = 100.0;
 
 /// A host that receives.
 pub struct Site {
@@ -326,11 +320,6 @@ impl Site {
             _ => self.answers.push_back(Answer { word: word.to_vec(), text: rest.to_vec(), heard: Instant::now() }),
         }
     }
-}
-
-/// How much longer than [`SILENCE`] a host may take over so many files and bytes.
-pub fn patience(files: usize, bytes: u64) -> Duration {
-    Duration::from_secs_f64(files as f64 / FILES_A_SECOND + bytes as f64 / CHECKED_A_SECOND)
 }
 
 /// What `look` was answered.
