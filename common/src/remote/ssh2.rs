@@ -1,6 +1,6 @@
 //! libssh2 in this process.
 
-use super::running::{Channel, Stream};
+use super::channel::{Channel, Stream};
 use super::settings::{Settings, settings};
 use super::{HostFault, hostkey};
 use crate::cli::{Connect, HostKey};
