@@ -12,6 +12,7 @@ mod bootstrap;
 mod channel;
 mod hostkey;
 pub mod lanes;
+mod logins;
 mod program;
 mod running;
 mod session;
@@ -58,8 +59,6 @@ pub fn booted(script: &[u8]) -> Vec<u8> {
     format!("{}\n{text}\n", text.len() + 1).into_bytes()
 }
 
-/// Logins at once. More only queue behind this machine's cores, and a bastion's sshd drops them (MaxStartups 10:30:100).
-const LOGINS_AT_ONCE: usize = 16;
 /// Hosts that are listened to at once: each waits, none computes.
 const ANSWERS_AT_ONCE: usize = 256;
 
@@ -98,6 +97,8 @@ pub struct HostFault {
     pub unknown_key: Option<Box<UnknownKey>>,
     /// Worth another try: the connection was dropped before the login.
     pub(crate) again: bool,
+    /// It did not answer in time, which a busy machine explains too.
+    pub(crate) timed_out: bool,
 }
 
 /// A key that known_hosts does not have.
@@ -117,7 +118,7 @@ pub struct UnknownKey {
 
 impl HostFault {
     pub(crate) fn new(problem: impl Into<String>) -> HostFault {
-        HostFault { problem: problem.into(), fix: None, unknown_key: None, again: false }
+        HostFault { problem: problem.into(), fix: None, unknown_key: None, again: false, timed_out: false }
     }
 
     pub(crate) fn fix(self, fix: impl Into<String>) -> HostFault {
@@ -181,8 +182,7 @@ impl Remote {
 
     /// Starts host-agent on each host, logging in to several at once. In the order of the hosts.
     pub fn open_agents(&self, hosts: &[Host]) -> Result<Vec<Result<Session, HostFault>>, Report> {
-        let pool = threads(hosts.len().min(LOGINS_AT_ONCE))?;
-        Ok(pool.install(|| hosts.par_iter().map(|host| self.open_agent(host)).collect()))
+        Ok(logins::open_each(hosts.len(), self.connect.connect_timeout, |at| self.open_agent(&hosts[at])))
     }
 
     /// Asks each host one thing; `limit` is the longest silence. What each answered, in the order of the hosts.
@@ -248,8 +248,7 @@ impl Remote {
 
     /// Runs a script on each host, logging in to several at once. In the order of the hosts.
     pub fn open_all(&self, hosts: &[Host], script: impl Fn(&Host) -> Vec<u8> + Sync) -> Result<Vec<Result<Running, HostFault>>, Report> {
-        let pool = threads(hosts.len().min(LOGINS_AT_ONCE))?;
-        Ok(pool.install(|| hosts.par_iter().map(|host| self.open(host, &script(host))).collect()))
+        Ok(logins::open_each(hosts.len(), self.connect.connect_timeout, |at| self.open(&hosts[at], &script(&hosts[at]))))
     }
 
     /// Whether hosts are reached by ssh.
