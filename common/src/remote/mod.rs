@@ -27,7 +27,6 @@ pub use transport::Waker;
 
 use crate::cli::{Connect, HostKey};
 use crate::error::{Fault, Report};
-use crate::exit::Exit;
 use crate::quote;
 use crate::record::Host;
 use base64::Engine as _;
@@ -287,7 +286,7 @@ pub fn report<'a>(faults: impl IntoIterator<Item = (&'a Host, &'a HostFault)>, h
         match &fault.unknown_key {
             Some(key) if how == HostKey::Strict => unknown.push((host, key.as_ref())),
             _ => {
-                report.push(Fault { place: host.place(), problem: fault.problem.clone(), fix: fault.fix.clone(), exit: Exit::Unreachable });
+                report.push(Fault { fix: fault.fix.clone(), ..Fault::unreachable(host.place(), fault.problem.clone()) });
             }
         }
     }
@@ -298,17 +297,16 @@ pub fn report<'a>(faults: impl IntoIterator<Item = (&'a Host, &'a HostFault)>, h
 }
 
 fn unknown_keys(unknown: &[(&Host, &UnknownKey)]) -> Fault {
-    let mut problem = String::from("these keys are not in known_hosts, so the hosts may be others than you think:");
+    let problem = "these keys are not in known_hosts, so the hosts may be others than you think:";
     let mut ports: Vec<u16> = unknown.iter().map(|(_, key)| key.port).collect();
-    for (host, key) in unknown {
-        problem += &format!("\n    {}  {}  {}  {}", host.place(), key.name, key.kind, key.fingerprint);
-    }
+    let details = unknown.iter().map(|(host, key)| format!("{}  {}  {}  {}", host.place(), key.name, key.kind, key.fingerprint)).collect();
     ports.sort_unstable();
     ports.dedup();
     let scans: Vec<String> = ports
         .iter()
         .map(|port| {
-            let addresses: Vec<&str> = unknown.iter().filter(|(_, key)| key.port == *port).map(|(_, key)| key.address.as_str()).collect();
+            let addresses: Vec<String> =
+                unknown.iter().filter(|(_, key)| key.port == *port).map(|(_, key)| quote::shown(&key.address)).collect();
             let option = if *port == 22 { String::new() } else { format!("-p {port} ") };
             format!("ssh-keyscan {option}{} >> ~/.ssh/known_hosts", addresses.join(" "))
         })
@@ -317,7 +315,7 @@ fn unknown_keys(unknown: &[(&Host, &UnknownKey)]) -> Fault {
         "compare the fingerprints, then accept the keys with\n       {}\n       or once with --host-key accept-new, or DGL_TOOLS_HOST_KEY=accept-new",
         scans.join("\n       ")
     );
-    Fault::unreachable("host keys", problem).fix(fix)
+    Fault::unreachable("host keys", problem).details(details).fix(fix)
 }
 
 /// A host costs some descriptors, and the soft limit is 1024 as a rule: enough for 200 hosts. The hard one is far above.

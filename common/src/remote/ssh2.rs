@@ -158,9 +158,9 @@ fn log_in(session: &Session, settings: &Settings) -> Result<(), HostFault> {
     }
     let tried = if tried.is_empty() { "there is no key to try".to_owned() } else { format!("tried {}", tried.join(", ")) };
     let fault = HostFault::new(format!("login refused for {}: {tried}", settings.user));
+    let login = crate::quote::shown(format!("{}@{}", settings.user, settings.hostname));
     Err(fault.fix(format!(
-        "name user and key with --ssh-username and --identity; load a key that has a passphrase into ssh-agent, with its .pub beside it; then `ssh {}@{}` must work without a question",
-        settings.user, settings.hostname
+        "name user and key with --ssh-username and --identity; load a key that has a passphrase into ssh-agent, with its .pub beside it; then `ssh {login}` must work without a question"
     )))
 }
 
