@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 /// The repository.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// The folder of the tools that were built with this test.
