@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -45,13 +45,36 @@ fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 /// A folder with `src/`, and a plan that brings it to `ws/src/` on this machine.
 fn plan(name: &str, files: &[(&str, Vec<u8>)]) -> PathBuf {
     let folder = scratch(name);
+    plan_in(&folder, files);
+    folder
+}
+
+fn plan_in(folder: &Path, files: &[(&str, Vec<u8>)]) {
     fs::create_dir_all(folder.join("src")).unwrap();
     for (file, content) in files {
         fs::write(folder.join("src").join(file), content).unwrap();
     }
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
-    map(&folder);
-    folder
+    map(folder);
+}
+
+/// A folder that every user of this machine reaches, gone with the test; the repository may lie in one
+/// that is closed to others.
+struct OpenFolder(PathBuf);
+
+impl OpenFolder {
+    fn new(name: &str) -> OpenFolder {
+        let folder = OpenFolder(format!("/var/tmp/dgl-tools-test-{name}-{}", std::process::id()).into());
+        fs::create_dir(&folder.0).unwrap();
+        fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o755)).unwrap();
+        folder
+    }
+}
+
+impl Drop for OpenFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }
 
 fn map(folder: &Path) {
@@ -446,25 +469,26 @@ fn two_pushes_into_one_workspace_do_not_mix() {
 
 #[test]
 fn where_nothing_may_be_written() {
-    let folder = plan("denied", &[("a", noise(1, 10))]);
+    let OpenFolder(folder) = &OpenFolder::new("denied");
+    plan_in(folder, &[("a", noise(1, 10))]);
     fs::create_dir_all(folder.join("ws")).unwrap();
     // as root everything may be written, so this host is another user's
     let other = "--connect 'setpriv --reuid=65534 --regid=65534 --clear-groups env'";
-    if sh(&folder, "setpriv --reuid=65534 --regid=65534 --clear-groups true").status != 0 {
+    if sh(folder, "setpriv --reuid=65534 --regid=65534 --clear-groups true").status != 0 {
         println!("skipped: only root can become another user");
         return;
     }
-    sh(&folder, "chmod 755 . ws; chmod a+x .. ../..");
-    let denied = push(&folder, other);
+    sh(folder, "chmod 755 ws");
+    let denied = push(folder, other);
     assert!(denied.status == 1 && denied.err.contains("Permission denied"), "{} {}", denied.status, denied.err);
     let records = pushed(&denied.out);
     assert!(records.len() == 2 && records.iter().all(|(ok, _, error)| !ok && error.contains("Permission denied")), "{}", denied.out);
     // only one folder is closed: the others arrive
-    sh(&folder, "chmod 777 ws; mkdir ws/src; chmod 755 ws/src");
-    let denied = push(&folder, other);
+    sh(folder, "chmod 777 ws; mkdir ws/src; chmod 755 ws/src");
+    let denied = push(folder, other);
     assert!(denied.status == 1 && pushed(&denied.out).iter().filter(|(ok, ..)| *ok).count() == 1, "{}{}", denied.out, denied.err);
-    sh(&folder, "chmod 777 ws/src");
-    assert_eq!(push(&folder, other).status, 0);
+    sh(folder, "chmod 777 ws/src");
+    assert_eq!(push(folder, other).status, 0);
 }
 
 /// A push from host 1 to hosts 2 and 3, over a link slow enough to be disturbed.
