@@ -41,6 +41,7 @@ need busybox busybox
 if [ "${1:-}" = test ]; then
   need mandoc mandoc
   need tmux tmux
+  need zstd zstd
   need chromium chromium
   need zsh zsh
   need fish fish
