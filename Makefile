@@ -1,4 +1,4 @@
-# make build | check | test | test-versions | soak | demo | bench | fuzz | install | uninstall | wheel | clean
+# make build | check | test | test-fast | test-bare | test-versions | soak | demo | bench | fuzz | install | uninstall | wheel | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe part-map part-push part-pull dgl-env dgl-spawn dgl-reap dgl-report
@@ -19,7 +19,7 @@ check:
 	shellcheck -s sh common/src/remote/*.sh tools/*/src/*.sh tests/need.sh
 	shellcheck tests/example/train.sbatch
 	shellcheck -s bash completions/dgl-tools.bash
-	shellcheck tests/cluster/cluster.sh tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/wheel.sh .ci/run
+	shellcheck tests/cluster/cluster.sh tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/wheel.sh .ci/run
 	mandoc -T lint -W warning $(COMMANDS:%=man/%.1) man/dgl-tools.7
 
 need:
@@ -30,6 +30,15 @@ need-test:
 test: need-test
 	cargo build --workspace --locked
 	tests/run.sh $(TESTS)
+
+# Under half a minute once built: no hosts, no DGL, and of the system what a build needs.
+test-fast: need
+	cargo build --workspace --locked
+	tests/run.sh --fast $(TESTS)
+
+# `make demo` and `make test` on a Debian that has nothing yet; BARE="root nextest" chooses, see tests/bare.sh --help.
+test-bare:
+	tests/bare.sh $(BARE) -- $(TESTS)
 
 # 200 jobs with random ends: some 20 minutes
 soak: need
@@ -94,4 +103,4 @@ wheel:
 clean:
 	cargo clean
 
-.PHONY: build check need need-test test test-versions soak demo bench fuzz install uninstall wheel clean
+.PHONY: build check need need-test test test-fast test-bare test-versions soak demo bench fuzz install uninstall wheel clean

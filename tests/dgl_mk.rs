@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
 use std::path::PathBuf;
-use support::{Cluster, Ran, partition, python_with_dgl, root, scratch, sh};
+use support::{Cluster, Ran, partition, python_with_dgl, root, scratch, sh, takes_seconds};
 
 /// A copy of the repo, as a user would have one.
 fn example(name: &str) -> PathBuf {
@@ -18,6 +18,9 @@ fn make(args: &str) -> String {
 
 #[test]
 fn on_this_machine() {
+    if takes_seconds() {
+        return;
+    }
     let folder = example("example");
     std::fs::write(folder.join("ip_config.txt"), "127.0.0.1\n").unwrap();
     partition(&folder, 1);

@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{Cluster, Ran, executable, path, ran, root, scratch, sh, shells};
+use support::{Cluster, Ran, executable, path, ran, root, scratch, sh, shells, takes_seconds};
 
 /// Bytes that neither compress nor repeat.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
@@ -113,6 +113,9 @@ fn busybox(folder: &Path, without: &[&str]) -> String {
 
 #[test]
 fn odd_names_arrive_as_they_are_and_are_never_run() {
+    if takes_seconds() {
+        return;
+    }
     let long = "l".repeat(240);
     let names: Vec<OsString> = [
         "two  words",
@@ -244,6 +247,9 @@ fn sizes_times_and_modes_and_what_was_there() {
 
 #[test]
 fn the_script_runs_in_every_shell_of_a_host() {
+    if takes_seconds() {
+        return;
+    }
     let folder = plan("shells", &[("large", noise(1, 17 << 20)), ("small", noise(2, 100)), ("it's\none", b"x".repeat(3 << 20))]);
     fs::create_dir(folder.join("bin")).unwrap();
     for shell in shells().map(|shell| shell.trim_end_matches(" sh")) {
@@ -319,6 +325,9 @@ fn nothing_to_compress() {
 /// A host that is done long before another is none that says nothing.
 #[test]
 fn a_host_waits_for_a_slow_one() {
+    if takes_seconds() {
+        return;
+    }
     let folder = plan("patience", &[("slow", noise(1, 4_600_000)), ("quick", noise(2, 10))]);
     let two = "if .type == \"host\" then (.of = 2, (.of = 2 | .id = 1 | .ip = \"127.0.0.2\"))
         elif (.src // \"\" | endswith(\"slow\")) then .host = 0 elif (.src // \"\" | endswith(\"quick\")) then .host = 1 else . end";
@@ -375,6 +384,9 @@ fn fsync_flushes_every_file_and_folder() {
 
 #[test]
 fn compressed_or_not_the_bytes_are_the_same() {
+    if takes_seconds() {
+        return;
+    }
     let text = b"0 1 2 3 4 5 6 7\n".repeat(3 << 20);
     let folder = plan("zstd", &[("text", text), ("noise", noise(5, 20 << 20)), ("small", b"a b c\n".repeat(2000))]);
     for (options, least, most) in [("--compress always", 0, 25 << 20), ("--compress never", 68 << 20, 80 << 20)] {
@@ -393,6 +405,9 @@ fn compressed_or_not_the_bytes_are_the_same() {
 
 #[test]
 fn a_large_file_goes_over_several_connections() {
+    if takes_seconds() {
+        return;
+    }
     let folder = plan("streams", &[("large", noise(1, (40 << 20) + 12345)), ("small", noise(2, 5000))]);
     executable(&folder.join("way"), "#!/bin/sh\necho x >>way.log\nexec \"$@\"\n");
     // the first connection is the slowest: what is called first for each line takes a while
@@ -441,6 +456,9 @@ fn ours(ws: &Path) -> Vec<String> {
 
 #[test]
 fn two_pushes_into_one_workspace_do_not_mix() {
+    if takes_seconds() {
+        return;
+    }
     let first = plan("two", &[("a", noise(1, 60 << 20)), ("b", noise(2, 1000)), ("c", noise(3, 60 << 20))]);
     let second = plan("two-b", &[("a", noise(4, 60 << 20)), ("b", noise(5, 1000)), ("c", noise(6, 60 << 20))]);
     let ws = first.join("ws");

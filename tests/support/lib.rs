@@ -81,6 +81,15 @@ pub fn shells() -> impl Iterator<Item = &'static str> {
     })
 }
 
+/// Whether a test that takes seconds, though it starts no hosts, is left out: `make test-fast` does.
+pub fn takes_seconds() -> bool {
+    let left_out = std::env::var_os("DGL_TOOLS_TEST_FAST").is_some();
+    if left_out {
+        println!("skipped: takes seconds");
+    }
+    left_out
+}
+
 /// Waits until something is so, as long as a loaded machine may need.
 pub fn soon(what: &str, is_so: impl Fn() -> bool) {
     let begun = std::time::Instant::now();
