@@ -4,6 +4,7 @@ DESTDIR ?=
 TOOLS = ipconf-check host-probe part-map part-push part-pull dgl-env dgl-spawn dgl-reap dgl-report
 SCRIPTS = dgl-copy dgl-launch
 COMMANDS = $(TOOLS) $(SCRIPTS)
+CARGO_TARGET_DIR ?= target
 
 # Building OpenSSL takes minutes; where the system has its headers, they are used. Asked anew for each target, because `need`
 # may have just installed them.
@@ -57,7 +58,7 @@ demo: need
 
 # Tables for people, and all their figures as JSON lines in BENCH_JSON. DGL_TOOLS=DIR, the folder tools/ of DGL's repository, has its
 # own scripts compared too.
-BENCH_JSON ?= target/bench.jsonl
+BENCH_JSON ?= $(CARGO_TARGET_DIR)/bench.jsonl
 bench: export BENCH_JSON := $(abspath $(BENCH_JSON))
 bench: build
 	rm -f '$(BENCH_JSON)'
@@ -71,7 +72,7 @@ fuzz:
 
 # BUILT=DIR installs tools that were built elsewhere.
 ifndef BUILT
-BUILT = target/release
+BUILT = $(CARGO_TARGET_DIR)/release
 install: build
 endif
 PLACE = $(DESTDIR)$(PREFIX)
