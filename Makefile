@@ -13,8 +13,8 @@ export OPENSSL_NO_VENDOR ?= $(shell pkg-config --exists openssl 2>/dev/null && e
 build:
 	cargo build --release --locked
 
-check:
-	cargo fmt --check
+check: need-check
+	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	shellcheck $(foreach script,$(SCRIPTS),tools/$(script)/$(script))
 	shellcheck -s sh common/src/remote/*.sh tools/*/src/*.sh tests/need.sh
@@ -27,6 +27,8 @@ need:
 	@tests/need.sh
 need-test:
 	@tests/need.sh test
+need-check:
+	@tests/need.sh check
 
 test: need-test
 	cargo build --workspace --locked
@@ -104,4 +106,4 @@ wheel:
 clean:
 	cargo clean
 
-.PHONY: build check need need-test test test-fast test-bare test-versions soak demo bench fuzz install uninstall wheel clean
+.PHONY: build check need need-test need-check test test-fast test-bare test-versions soak demo bench fuzz install uninstall wheel clean
