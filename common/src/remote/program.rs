@@ -66,7 +66,9 @@ pub(crate) fn ssh(connect: &Connect, host: &Host, boot: &str, bulk: bool) -> Res
             ["-o", "StrictHostKeyChecking=accept-new"]
         }
     });
-    NOT_FOR_TOOLS.iter().for_each(|option| drop(ssh.args(["-o", option])));
+    for option in NOT_FOR_TOOLS {
+        ssh.args(["-o", option]);
+    }
     if bulk {
         // first choice, not the only one: 1.5 times the rate of chacha20, which OpenSSH prefers
         ssh.args(["-o", "Ciphers=^aes128-gcm@openssh.com", "-o", "Compression=no"]);
