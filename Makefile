@@ -1,9 +1,10 @@
-# make build | check | test | test-versions | soak | demo | bench | fuzz | install | uninstall | wheel | clean
+# make build | check | test | test-fast | test-bare | test-versions | soak | demo | bench | fuzz | install | uninstall | wheel | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe part-map part-push part-pull dgl-env dgl-spawn dgl-reap dgl-report
 SCRIPTS = dgl-copy dgl-launch
 COMMANDS = $(TOOLS) $(SCRIPTS)
+CARGO_TARGET_DIR ?= target
 
 # Building OpenSSL takes minutes; where the system has its headers, they are used. Asked anew for each target, because `need`
 # may have just installed them.
@@ -12,24 +13,35 @@ export OPENSSL_NO_VENDOR ?= $(shell pkg-config --exists openssl 2>/dev/null && e
 build:
 	cargo build --release --locked
 
-check:
-	cargo fmt --check
+check: need-check
+	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	shellcheck $(foreach script,$(SCRIPTS),tools/$(script)/$(script))
 	shellcheck -s sh common/src/remote/*.sh tools/*/src/*.sh tests/need.sh
 	shellcheck tests/example/train.sbatch
 	shellcheck -s bash completions/dgl-tools.bash
-	shellcheck tests/cluster/cluster.sh tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/wheel.sh .ci/run
+	shellcheck tests/cluster/cluster.sh tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/wheel.sh .ci/run
 	mandoc -T lint -W warning $(COMMANDS:%=man/%.1) man/dgl-tools.7
 
 need:
 	@tests/need.sh
 need-test:
 	@tests/need.sh test
+need-check:
+	@tests/need.sh check
 
 test: need-test
 	cargo build --workspace --locked
 	tests/run.sh $(TESTS)
+
+# Under half a minute once built: no hosts, no DGL, and of the system what a build needs.
+test-fast: need
+	cargo build --workspace --locked
+	tests/run.sh --fast $(TESTS)
+
+# `make demo` and `make test` on a Debian that has nothing yet; BARE="root nextest" chooses, see tests/bare.sh --help.
+test-bare:
+	tests/bare.sh $(BARE) -- $(TESTS)
 
 # 200 jobs with random ends: some 20 minutes
 soak: need
@@ -48,7 +60,7 @@ demo: need
 
 # Tables for people, and all their figures as JSON lines in BENCH_JSON. DGL_TOOLS=DIR, the folder tools/ of DGL's repository, has its
 # own scripts compared too.
-BENCH_JSON ?= target/bench.jsonl
+BENCH_JSON ?= $(CARGO_TARGET_DIR)/bench.jsonl
 bench: export BENCH_JSON := $(abspath $(BENCH_JSON))
 bench: build
 	rm -f '$(BENCH_JSON)'
@@ -62,7 +74,7 @@ fuzz:
 
 # BUILT=DIR installs tools that were built elsewhere.
 ifndef BUILT
-BUILT = target/release
+BUILT = $(CARGO_TARGET_DIR)/release
 install: build
 endif
 PLACE = $(DESTDIR)$(PREFIX)
@@ -94,4 +106,4 @@ wheel:
 clean:
 	cargo clean
 
-.PHONY: build check need need-test test test-versions soak demo bench fuzz install uninstall wheel clean
+.PHONY: build check need need-test need-check test test-fast test-bare test-versions soak demo bench fuzz install uninstall wheel clean

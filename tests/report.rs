@@ -4,7 +4,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use support::{partition, scratch, sh};
+use support::{partition, scratch, sh, takes_seconds};
 
 /// A job of two trainers on this machine, of which the second fails with some words; its records in job.jsonl. Two jobs of one name do not
 /// run at the same time.
@@ -39,6 +39,9 @@ fn a_page_that_needs_nothing_beside_it() {
 
 #[test]
 fn a_browser_draws_every_process() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch("report-browser");
     if Command::new("chromium").arg("--version").output().is_err() {
         assert!(std::env::var_os("CI").is_none(), "no chromium");

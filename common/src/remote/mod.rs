@@ -12,6 +12,7 @@ mod bootstrap;
 mod channel;
 mod hostkey;
 pub mod lanes;
+mod logins;
 mod program;
 mod running;
 mod session;
@@ -26,7 +27,6 @@ pub use transport::Waker;
 
 use crate::cli::{Connect, HostKey};
 use crate::error::{Fault, Report};
-use crate::exit::Exit;
 use crate::quote;
 use crate::record::Host;
 use base64::Engine as _;
@@ -58,8 +58,6 @@ pub fn booted(script: &[u8]) -> Vec<u8> {
     format!("{}\n{text}\n", text.len() + 1).into_bytes()
 }
 
-/// Logins at once. More only queue behind this machine's cores, and a bastion's sshd drops them (MaxStartups 10:30:100).
-const LOGINS_AT_ONCE: usize = 16;
 /// Hosts that are listened to at once: each waits, none computes.
 const ANSWERS_AT_ONCE: usize = 256;
 
@@ -98,6 +96,8 @@ pub struct HostFault {
     pub unknown_key: Option<Box<UnknownKey>>,
     /// Worth another try: the connection was dropped before the login.
     pub(crate) again: bool,
+    /// It did not answer in time, which a busy machine explains too.
+    pub(crate) timed_out: bool,
 }
 
 /// A key that known_hosts does not have.
@@ -117,7 +117,7 @@ pub struct UnknownKey {
 
 impl HostFault {
     pub(crate) fn new(problem: impl Into<String>) -> HostFault {
-        HostFault { problem: problem.into(), fix: None, unknown_key: None, again: false }
+        HostFault { problem: problem.into(), fix: None, unknown_key: None, again: false, timed_out: false }
     }
 
     pub(crate) fn fix(self, fix: impl Into<String>) -> HostFault {
@@ -181,8 +181,7 @@ impl Remote {
 
     /// Starts host-agent on each host, logging in to several at once. In the order of the hosts.
     pub fn open_agents(&self, hosts: &[Host]) -> Result<Vec<Result<Session, HostFault>>, Report> {
-        let pool = threads(hosts.len().min(LOGINS_AT_ONCE))?;
-        Ok(pool.install(|| hosts.par_iter().map(|host| self.open_agent(host)).collect()))
+        Ok(logins::open_each(hosts.len(), self.connect.connect_timeout, |at| self.open_agent(&hosts[at])))
     }
 
     /// Asks each host one thing; `limit` is the longest silence. What each answered, in the order of the hosts.
@@ -248,8 +247,7 @@ impl Remote {
 
     /// Runs a script on each host, logging in to several at once. In the order of the hosts.
     pub fn open_all(&self, hosts: &[Host], script: impl Fn(&Host) -> Vec<u8> + Sync) -> Result<Vec<Result<Running, HostFault>>, Report> {
-        let pool = threads(hosts.len().min(LOGINS_AT_ONCE))?;
-        Ok(pool.install(|| hosts.par_iter().map(|host| self.open(host, &script(host))).collect()))
+        Ok(logins::open_each(hosts.len(), self.connect.connect_timeout, |at| self.open(&hosts[at], &script(&hosts[at]))))
     }
 
     /// Whether hosts are reached by ssh.
@@ -288,7 +286,7 @@ pub fn report<'a>(faults: impl IntoIterator<Item = (&'a Host, &'a HostFault)>, h
         match &fault.unknown_key {
             Some(key) if how == HostKey::Strict => unknown.push((host, key.as_ref())),
             _ => {
-                report.push(Fault { place: host.place(), problem: fault.problem.clone(), fix: fault.fix.clone(), exit: Exit::Unreachable });
+                report.push(Fault { fix: fault.fix.clone(), ..Fault::unreachable(host.place(), fault.problem.clone()) });
             }
         }
     }
@@ -299,17 +297,16 @@ pub fn report<'a>(faults: impl IntoIterator<Item = (&'a Host, &'a HostFault)>, h
 }
 
 fn unknown_keys(unknown: &[(&Host, &UnknownKey)]) -> Fault {
-    let mut problem = String::from("these keys are not in known_hosts, so the hosts may be others than you think:");
+    let problem = "these keys are not in known_hosts, so the hosts may be others than you think:";
     let mut ports: Vec<u16> = unknown.iter().map(|(_, key)| key.port).collect();
-    for (host, key) in unknown {
-        problem += &format!("\n    {}  {}  {}  {}", host.place(), key.name, key.kind, key.fingerprint);
-    }
+    let details = unknown.iter().map(|(host, key)| format!("{}  {}  {}  {}", host.place(), key.name, key.kind, key.fingerprint)).collect();
     ports.sort_unstable();
     ports.dedup();
     let scans: Vec<String> = ports
         .iter()
         .map(|port| {
-            let addresses: Vec<&str> = unknown.iter().filter(|(_, key)| key.port == *port).map(|(_, key)| key.address.as_str()).collect();
+            let addresses: Vec<String> =
+                unknown.iter().filter(|(_, key)| key.port == *port).map(|(_, key)| quote::shown(&key.address)).collect();
             let option = if *port == 22 { String::new() } else { format!("-p {port} ") };
             format!("ssh-keyscan {option}{} >> ~/.ssh/known_hosts", addresses.join(" "))
         })
@@ -318,7 +315,7 @@ fn unknown_keys(unknown: &[(&Host, &UnknownKey)]) -> Fault {
         "compare the fingerprints, then accept the keys with\n       {}\n       or once with --host-key accept-new, or DGL_TOOLS_HOST_KEY=accept-new",
         scans.join("\n       ")
     );
-    Fault::unreachable("host keys", problem).fix(fix)
+    Fault::unreachable("host keys", problem).details(details).fix(fix)
 }
 
 /// A host costs some descriptors, and the soft limit is 1024 as a rule: enough for 200 hosts. The hard one is far above.

@@ -137,7 +137,8 @@ impl Running {
                 self.transport.channel.give_up();
                 let said = if self.transport.channel.engine().is_some() { self.transport.engine_said() } else { String::new() };
                 let colon = if said.is_empty() { "" } else { ": " };
-                return Err(HostFault::new(format!("no answer within {} s{colon}{said}", limit.as_secs_f32()))
+                let problem = format!("no answer within {} s{colon}{said}", limit.as_secs_f32());
+                return Err(HostFault { timed_out: true, ..HostFault::new(problem) }
                     .fix("look whether the host is up, or give it more time with --connect-timeout"));
             }
             for heard in self.step(None, left) {

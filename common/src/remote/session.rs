@@ -290,13 +290,15 @@ impl Greeting {
     fn lost(&mut self) -> HostFault {
         let why = self.transport.why_lost("the connection ended before the script");
         let again = ["Connection closed by", "Connection reset by", "kex_exchange_identification"];
-        HostFault { again: again.iter().any(|sign| why.contains(sign)), ..HostFault::new(why) }
+        let again = again.iter().any(|sign| why.contains(sign));
+        HostFault { again, timed_out: why.contains("timed out"), ..HostFault::new(why) }
     }
 
     fn silent(&self, limit: Duration) -> HostFault {
         let said = if self.transport.channel.engine().is_some() { self.transport.engine_said() } else { String::new() };
         let colon = if said.is_empty() { "" } else { ": " };
-        HostFault::new(format!("no answer within {} s{colon}{said}", limit.as_secs_f32()))
+        let problem = format!("no answer within {} s{colon}{said}", limit.as_secs_f32());
+        HostFault { timed_out: true, ..HostFault::new(problem) }
             .fix("look whether the host is up, or give it more time with --connect-timeout")
     }
 }

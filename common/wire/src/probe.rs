@@ -62,7 +62,7 @@ pub struct Probed {
     /// Why it does not run; the problem is the last line that was said, and may be empty.
     pub python_failure: Option<Failure>,
     /// Why there is no such environment; no Python was asked then.
-    pub environment_failure: Option<Failure>,
+    pub environment_failure: Option<EnvironmentFailure>,
 }
 
 /// A network card and its first address.
@@ -100,4 +100,35 @@ pub struct Interpreter {
     pub dgl: Option<String>,
     /// The same of torch.
     pub torch: Option<String>,
+}
+
+/// Why there is no such environment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EnvironmentFailure {
+    /// There is no folder of that path, with the home written out.
+    NoSuchFolder {
+        /// The path.
+        prefix: String,
+    },
+    /// A venv was asked for, and there is a conda environment.
+    IsConda {
+        /// Its path.
+        prefix: String,
+    },
+    /// A conda environment was asked for, and the folder has no `conda-meta`.
+    NotConda {
+        /// Its path.
+        prefix: String,
+    },
+    /// Conda has no environment of that name.
+    NoSuchName {
+        /// The folders that were looked through.
+        looked_in: Vec<String>,
+    },
+    /// It has no Python.
+    NoInterpreter {
+        /// Its path.
+        prefix: String,
+    },
 }

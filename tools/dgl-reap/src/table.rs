@@ -38,14 +38,14 @@ fn job_lines(name: &str, all: &[&Found]) -> String {
     if !ports.is_empty() {
         head.push(format!("ports {}", ports.iter().map(u16::to_string).collect::<Vec<_>>().join(" ")));
     }
-    let mut text = format!("job {}: {}\n", printable(name), head.join(", "));
+    let mut text = format!("job {}: {}\n", term::plain(name), head.join(", "));
     text += &format!("{:>6}  {:<11}  {:>8}  {:>10}  {:>7}  {:<11}  command\n", "host", "role", "pid", "age", "memory", "ports");
     for one in all {
         let rank = one.rank.map_or_else(String::new, |rank| format!(" {rank}"));
-        let role = format!("{}{rank}", printable(one.role.as_deref().unwrap_or("-")));
+        let role = format!("{}{rank}", term::plain(one.role.as_deref().unwrap_or("-")));
         let (age, memory) = (term::seconds(Duration::from_secs(one.age_s)), term::bytes(one.rss_bytes));
         let ports = one.ports.iter().map(u16::to_string).collect::<Vec<_>>().join(" ");
-        let command = printable(&one.command);
+        let command = term::plain(&one.command);
         text += &format!("{:>6}  {role:<11}  {:>8}  {age:>10}  {memory:>7}  {ports:<11}  {command}\n", one.host, one.pid);
     }
     text
@@ -67,14 +67,9 @@ pub fn ended(reaped: &[Reaped]) -> String {
             (None, 0) if one.processes == 0 && one.error.is_some() => one.error.clone().unwrap_or_default(),
             (None, 0) => format!("{processes} ended, {files}; {}", one.error.as_deref().unwrap_or("nothing is left")),
         };
-        text += &format!("{:>6}  {:<16}  {}\n", one.host, printable(&one.job), printable(&done));
+        text += &format!("{:>6}  {:<16}  {}\n", one.host, term::plain(&one.job), term::plain(&done));
     }
     text
-}
-
-/// What a host says of its own must not steer the terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]

@@ -7,15 +7,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use wire::Failure;
-use wire::probe::{Environment, Python};
+use wire::probe::{Environment, EnvironmentFailure, Python};
 
 /// `conda info --base` starts a Python; one that takes longer hangs.
 const CONDA_LIMIT: Duration = Duration::from_secs(20);
-const WHICH_THERE_ARE: &str = "conda env list tells there which there are";
 
 /// Finds the environment that is asked for; `None` where a command is.
-pub fn find(python: &Python) -> Result<Option<Environment>, Failure> {
+pub fn find(python: &Python) -> Result<Option<Environment>, EnvironmentFailure> {
     let prefix = match python {
         Python::Command(_) => return Ok(None),
         Python::Venv(folder) => venv(folder)?,
@@ -24,8 +22,7 @@ pub fn find(python: &Python) -> Result<Option<Environment>, Failure> {
     };
     let interpreters = ["python3", "python"].map(|name| prefix.join("bin").join(name));
     let Some(interpreter) = interpreters.iter().find(|file| is_executable(file)) else {
-        let problem = format!("no bin/python3 in {}", prefix.display());
-        return Err(Failure::new(problem).fix("install Python into it, or name another environment"));
+        return Err(EnvironmentFailure::NoInterpreter { prefix: text(&prefix) });
     };
     let conda_env = matches!(python, Python::Conda(_)).then(|| name_in_conda(&prefix));
     Ok(Some(Environment { prefix: text(&prefix), interpreter: text(interpreter), conda_env, path: env::var("PATH").unwrap_or_default() }))
@@ -56,35 +53,25 @@ fn at_home(path: &str) -> PathBuf {
     }
 }
 
-fn no_such_folder(prefix: &Path) -> Failure {
-    Failure::new(format!("no such folder: {}", prefix.display()))
-}
-
-fn venv(folder: &str) -> Result<PathBuf, Failure> {
+fn venv(folder: &str) -> Result<PathBuf, EnvironmentFailure> {
     let prefix = at_home(folder);
-    let shown = prefix.display();
-    if !prefix.is_dir() {
-        return Err(no_such_folder(&prefix).fix(format!("make it there: python3 -m venv {shown}")));
+    match prefix.is_dir() {
+        false => Err(EnvironmentFailure::NoSuchFolder { prefix: text(&prefix) }),
+        true if is_conda(&prefix) => Err(EnvironmentFailure::IsConda { prefix: text(&prefix) }),
+        true => Ok(prefix),
     }
-    if is_conda(&prefix) {
-        return Err(Failure::new(format!("{shown} is a conda environment")).fix(format!("say --conda {shown}")));
-    }
-    Ok(prefix)
 }
 
-fn conda_folder(folder: &str) -> Result<PathBuf, Failure> {
+fn conda_folder(folder: &str) -> Result<PathBuf, EnvironmentFailure> {
     let prefix = at_home(folder);
-    if !prefix.is_dir() {
-        return Err(no_such_folder(&prefix).fix(WHICH_THERE_ARE));
+    match prefix.is_dir() {
+        false => Err(EnvironmentFailure::NoSuchFolder { prefix: text(&prefix) }),
+        true if !is_conda(&prefix) => Err(EnvironmentFailure::NotConda { prefix: text(&prefix) }),
+        true => Ok(prefix),
     }
-    if !is_conda(&prefix) {
-        let problem = format!("{} is no conda environment: it has no conda-meta", prefix.display());
-        return Err(Failure::new(problem).fix("name a venv with --venv"));
-    }
-    Ok(prefix)
 }
 
-fn conda_named(name: &str) -> Result<PathBuf, Failure> {
+fn conda_named(name: &str) -> Result<PathBuf, EnvironmentFailure> {
     let roots = roots();
     if name == "base"
         && let Some(root) = roots.iter().find(|root| is_conda(root))
@@ -99,12 +86,10 @@ fn conda_named(name: &str) -> Result<PathBuf, Failure> {
     {
         return Ok(prefix);
     }
-    let mut looked: Vec<String> = folders.iter().filter(|folder| folder.is_dir()).map(|folder| text(folder)).collect();
+    let mut looked_in: Vec<String> = folders.iter().filter(|folder| folder.is_dir()).map(|folder| text(folder)).collect();
     let mut seen = std::collections::HashSet::new();
-    looked.retain(|folder| seen.insert(folder.clone()));
-    let places = if looked.is_empty() { "the places where conda usually is".to_owned() } else { looked.join(", ") };
-    let problem = format!("no conda environment {name} in {places}");
-    Err(Failure::new(problem).fix(format!("{WHICH_THERE_ARE}; --conda takes a folder too")))
+    looked_in.retain(|folder| seen.insert(folder.clone()));
+    Err(EnvironmentFailure::NoSuchName { looked_in })
 }
 
 /// What conda has written down of environments that it made elsewhere.

@@ -85,14 +85,14 @@ fn lines(stream: &Stream, hosts: &[Host], outcomes: &[Result<Answer, Fault>]) ->
 /// A line a host.
 fn table(hosts: &[Host], outcomes: &[Result<Answer, Fault>]) -> String {
     let row = |cells: [&str; 10]| {
-        let [id, ip, card, cpus, gpus, memory, shm, free, python, dgl] = cells;
+        let [id, ip, card, cpus, gpus, memory, shm, free, python, dgl] = cells.map(term::plain);
         format!("{id:>4}  {ip:<15}  {card:<10}  {cpus:>4}  {gpus:>4}  {memory:>7}  {shm:>7}  {free:>7}  {python:<8}  {dgl}\n")
     };
     let mut text = row(["host", "ip", "card", "cpus", "gpus", "memory", "shm", "disk", "python", "dgl"]);
     for (host, outcome) in hosts.iter().zip(outcomes) {
         match outcome {
             Ok(Answer { facts, .. }) => text += &row(cells(host, facts).each_ref().map(String::as_str)),
-            Err(fault) => text += &format!("{:>4}  {:<15}  failed: {}\n", host.id, host.ip.to_string(), fault.problem),
+            Err(fault) => text += &format!("{:>4}  {:<15}  failed: {}\n", host.id, host.ip.to_string(), term::plain(&fault.problem)),
         }
     }
     text

@@ -1,10 +1,11 @@
 //! What is asked of a host, and what its answer means.
 
 use common::error::Fault;
+use common::quote;
 use common::record::{Facts, Host};
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
-use wire::probe::{Card, Probe, Probed, Python};
+use wire::probe::{Card, EnvironmentFailure, Probe, Probed, Python};
 
 /// What is wanted of every host.
 pub struct Wanted<'a> {
@@ -39,12 +40,8 @@ pub struct Answer {
 
 /// What the answer of a host means for its record.
 pub fn answer(host: &Host, python: &Python, probed: Probed) -> Result<Answer, Fault> {
-    if let Some(failure) = probed.environment_failure {
-        let fault = Fault::unreachable(host.place(), failure.problem);
-        return Err(match failure.fix {
-            Some(fix) => fault.fix(fix),
-            None => fault,
-        });
+    if let Some(failure) = &probed.environment_failure {
+        return Err(no_environment(host, python, failure));
     }
     let mut warnings = Vec::new();
     let mut warn = |problem: String, fix: &str| warnings.push(Fault::data(format!("warning: {}", host.place()), problem).fix(fix));
@@ -100,6 +97,39 @@ pub fn answer(host: &Host, python: &Python, probed: Probed) -> Result<Answer, Fa
         torch: found.torch,
     };
     Ok(Answer { facts, warnings })
+}
+
+/// Why there is no such environment. People paste cures, so a host has its word there only in a path that means itself.
+fn no_environment(host: &Host, python: &Python, failure: &EnvironmentFailure) -> Fault {
+    const WHICH_THERE_ARE: &str = "conda env list tells there which there are";
+    let with_path = |command: &str, path: &str| match path.starts_with('/') && quote::may_be_pasted(path) {
+        true => format!("{command} {path}"),
+        false => "make the environment there, or name another one with --conda or --venv".to_owned(),
+    };
+    let (problem, fix) = match failure {
+        EnvironmentFailure::NoSuchFolder { prefix } => {
+            let fix = match python {
+                Python::Venv(_) => with_path("make it there: python3 -m venv", prefix),
+                _ => WHICH_THERE_ARE.to_owned(),
+            };
+            (format!("no such folder: {prefix}"), fix)
+        }
+        EnvironmentFailure::IsConda { prefix } => (format!("{prefix} is a conda environment"), with_path("say --conda", prefix)),
+        EnvironmentFailure::NotConda { prefix } => {
+            (format!("{prefix} is no conda environment: it has no conda-meta"), "name a venv with --venv".to_owned())
+        }
+        EnvironmentFailure::NoSuchName { looked_in } => {
+            let places = if looked_in.is_empty() { "the places where conda usually is".to_owned() } else { looked_in.join(", ") };
+            let name = match python {
+                Python::Command(name) | Python::Conda(name) | Python::Venv(name) => name,
+            };
+            (format!("no conda environment {name} in {places}"), format!("{WHICH_THERE_ARE}; --conda takes a folder too"))
+        }
+        EnvironmentFailure::NoInterpreter { prefix } => {
+            (format!("no bin/python3 in {prefix}"), "install Python into it, or name another environment".to_owned())
+        }
+    };
+    Fault::unreachable(host.place(), problem).fix(fix)
 }
 
 fn no_card(host: &Host, cards: &[Card]) -> Fault {
@@ -171,14 +201,12 @@ mod tests {
     fn answers() {
         let cards = [("lo", "127.0.0.1"), ("eth0", "10.77.0.2")];
         let whole = probed(&cards, Some("3.10.1"), Some("2.1.0"));
-        let no_environment = Probed { environment_failure: Some(Failure::new("no such folder: /v").fix("make it")), ..whole.clone() };
-        let table: [(&str, Probed, Result<(Option<&str>, usize), &str>); 6] = [
+        let table: [(&str, Probed, Result<(Option<&str>, usize), &str>); 5] = [
             ("10.77.0.2", whole.clone(), Ok((Some("eth0"), 0))),
             ("10.0.0.5", whole, Err("10.0.0.5 is not the first address of a card there (eth0 10.77.0.2); DGL would")),
             ("10.0.0.5", probed(&cards[..1], None, None), Err("(there is only lo)")),
             ("10.77.0.2", probed(&cards, Some("3.10.1"), None), Ok((Some("eth0"), 1))),
             ("10.77.0.2", Probed::default(), Ok((None, 2))),
-            ("10.77.0.2", no_environment, Err("host 0 (10.77.0.2): no such folder: /v\n  fix: make it")),
         ];
         for (ip, probed, wanted) in table {
             match (answer(&host(ip), &command("python3"), probed), wanted) {
@@ -188,6 +216,26 @@ mod tests {
                 (Err(fault), Err(text)) => assert!(fault.to_string().contains(text), "{fault}"),
                 (got, wanted) => assert!(got.is_ok() == wanted.is_ok(), "{got:?} {wanted:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn an_environment_that_is_not_there_has_a_cure_that_may_be_pasted() {
+        let folder = |prefix: &str| EnvironmentFailure::NoSuchFolder { prefix: prefix.to_owned() };
+        let (venv, conda) = (Python::Venv("~/v".into()), Python::Conda("gnn".into()));
+        let nowhere = EnvironmentFailure::NoSuchName { looked_in: Vec::new() };
+        let is_conda = |prefix: &str| EnvironmentFailure::IsConda { prefix: prefix.to_owned() };
+        let table = [
+            (&venv, folder("/v"), "no such folder: /v\n  fix: make it there: python3 -m venv /v"),
+            (&venv, is_conda("/c"), "/c is a conda environment\n  fix: say --conda /c"),
+            (&venv, is_conda("/c;curl${IFS}x|sh"), "/c;curl${IFS}x|sh is a conda environment\n  fix: make the environment there, or"),
+            (&conda, folder("/v"), "no such folder: /v\n  fix: conda env list tells"),
+            (&conda, nowhere, "no conda environment gnn in the places where conda usually is\n  fix: conda env list"),
+        ];
+        for (python, failure, text) in table {
+            let probed = Probed { environment_failure: Some(failure), ..Probed::default() };
+            let fault = answer(&host("10.77.0.2"), python, probed).unwrap_err().to_string();
+            assert!(fault.starts_with(&format!("host 0 (10.77.0.2): {text}")), "{fault}");
         }
     }
 
