@@ -54,6 +54,8 @@ if [ "${1:-}" = test ]; then
   need chromium chromium
   need zsh zsh
   need fish fish
+  need mksh mksh
+  need tcsh tcsh
   # without them a test says that it is skipped
   if may_install; then
     need slurmctld slurmctld

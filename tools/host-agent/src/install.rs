@@ -14,9 +14,10 @@ const HALF_THERE: Duration = Duration::from_secs(24 * 60 * 60);
 /// A use is written down this often, by the file's time.
 const NOTED: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Whether the file that runs has this BLAKE3 hash.
-pub fn is_own_hash(hash: &str) -> bool {
-    fs::read("/proc/self/exe").is_ok_and(|content| blake3::hash(&content).to_hex().as_str() == hash)
+/// The BLAKE3 hash of the file that runs, in hexadecimal.
+pub fn own_hash() -> Option<String> {
+    let content = fs::read("/proc/self/exe").ok()?;
+    Some(blake3::hash(&content).to_hex().to_string())
 }
 
 /// Notes that this agent is used, and removes those of this user that were not for a month. What cannot be done is left.
