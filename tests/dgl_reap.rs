@@ -131,7 +131,7 @@ impl Carrier {
 impl Drop for Carrier {
     fn drop(&mut self) {
         // it leads its group, in which its children are
-        sh(&root(), &format!("kill -9 -- -{}", self.0.id()));
+        sh(&root(), &format!("kill -s KILL -- -{}", self.0.id()));
         let _ = self.0.wait();
     }
 }

@@ -42,9 +42,14 @@ pub const TOOLS: [&str; 9] =
 /// Plain sh; their flags have the underscores of DGL's own scripts.
 pub const SCRIPTS: [&str; 2] = ["dgl-copy", "dgl-launch"];
 
-/// All that is installed.
+/// All that is installed for users to run.
 pub fn commands() -> impl Iterator<Item = &'static str> {
     TOOLS.into_iter().chain(SCRIPTS)
+}
+
+/// The pages of section 1: a command each, and what they run on hosts.
+pub fn pages() -> impl Iterator<Item = &'static str> {
+    commands().chain(["host-agent"])
 }
 
 /// How a script ended and what it wrote.

@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long)]
     pub stale_shm: bool,
 
-    /// Remove the folders of jobs that were left (dgl-spawn --detach) and have ended
+    /// Remove the folders of left jobs that have ended
     #[arg(long)]
     pub forget: bool,
 
