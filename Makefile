@@ -1,17 +1,24 @@
-# make build | check | test | test-fast | test-bare | test-versions | soak | demo | bench | fuzz | install | uninstall | wheel | clean
+# make build | agent | check | test | test-fast | test-bare | test-versions | soak | demo | bench | fuzz | install | uninstall | wheel | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe part-map part-push part-pull dgl-env dgl-spawn dgl-reap dgl-report
 SCRIPTS = dgl-copy dgl-launch
 COMMANDS = $(TOOLS) $(SCRIPTS)
+# host-agent is no command of users, but they may read what it does on their hosts.
+PAGES = $(COMMANDS) host-agent
 CARGO_TARGET_DIR ?= target
 
 # Building OpenSSL takes minutes; where the system has its headers, they are used. Asked anew for each target, because `need`
 # may have just installed them.
 export OPENSSL_NO_VENDOR ?= $(shell pkg-config --exists openssl 2>/dev/null && echo 1 || echo 0)
 
-build:
-	cargo build --release --locked
+# The hosts' half is built by itself, because it is static: any host can run it.
+build: agent
+	cargo build --release --locked --workspace --exclude host-agent
+
+# For hosts of another machine type too: make agent TARGET=aarch64-unknown-linux-gnu; `make install` then takes it along.
+agent:
+	packaging/agent.sh $(TARGET)
 
 check: need-check
 	cargo fmt --all --check
@@ -20,8 +27,8 @@ check: need-check
 	shellcheck -s sh common/src/remote/*.sh tools/*/src/*.sh tests/need.sh
 	shellcheck tests/example/train.sbatch
 	shellcheck -s bash completions/dgl-tools.bash
-	shellcheck tests/cluster/cluster.sh tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/wheel.sh .ci/run
-	mandoc -T lint -W warning $(COMMANDS:%=man/%.1) man/dgl-tools.7
+	shellcheck tests/cluster/cluster.sh tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/agent.sh packaging/wheel.sh .ci/run
+	mandoc -T lint -W warning $(PAGES:%=man/%.1) man/dgl-tools.7
 
 need:
 	@tests/need.sh
@@ -79,14 +86,18 @@ install: build
 endif
 PLACE = $(DESTDIR)$(PREFIX)
 MAN1 = share/man/man1
+# Where tools find it from bin/; a file a machine type.
+LIBEXEC = libexec/dgl-tools
 BASH = share/bash-completion/completions
 FISH = share/fish/vendor_completions.d
 ZSH = share/zsh/site-functions
 
 install:
-	install -d $(addprefix $(PLACE)/,bin $(MAN1) share/man/man7 $(BASH) $(FISH) $(ZSH) include)
+	install -d $(addprefix $(PLACE)/,bin $(LIBEXEC) $(MAN1) share/man/man7 $(BASH) $(FISH) $(ZSH) include)
 	install -m 755 $(TOOLS:%=$(BUILT)/%) $(foreach script,$(SCRIPTS),tools/$(script)/$(script)) $(PLACE)/bin
-	install -m 644 $(COMMANDS:%=man/%.1) $(PLACE)/$(MAN1)
+	install -m 755 $(BUILT)/host-agent $(PLACE)/$(LIBEXEC)/host-agent-$$(uname -m)
+	for agent in $(BUILT)/host-agent-*; do [ ! -f "$$agent" ] || install -m 755 "$$agent" $(PLACE)/$(LIBEXEC) || exit; done
+	install -m 644 $(PAGES:%=man/%.1) $(PLACE)/$(MAN1)
 	install -m 644 man/dgl-tools.7 $(PLACE)/share/man/man7
 	install -m 644 completions/_dgl-tools $(PLACE)/$(ZSH)
 	install -m 644 dgl.mk $(PLACE)/include
@@ -96,7 +107,9 @@ install:
 	done
 
 uninstall:
-	rm -f $(addprefix $(PLACE)/,$(COMMANDS:%=bin/%) $(COMMANDS:%=$(MAN1)/%.1) share/man/man7/dgl-tools.7 \
+	rm -f $(PLACE)/$(LIBEXEC)/host-agent-*
+	! [ -d $(PLACE)/$(LIBEXEC) ] || rmdir $(PLACE)/$(LIBEXEC)
+	rm -f $(addprefix $(PLACE)/,$(COMMANDS:%=bin/%) $(PAGES:%=$(MAN1)/%.1) share/man/man7/dgl-tools.7 \
 		include/dgl.mk $(ZSH)/_dgl-tools $(COMMANDS:%=$(BASH)/%) $(COMMANDS:%=$(FISH)/%.fish))
 
 # In $(CARGO_TARGET_DIR)/wheel; `make wheel test` tries it too.
@@ -106,4 +119,4 @@ wheel:
 clean:
 	cargo clean
 
-.PHONY: build check need need-test need-check test test-fast test-bare test-versions soak demo bench fuzz install uninstall wheel clean
+.PHONY: build agent check need need-test need-check test test-fast test-bare test-versions soak demo bench fuzz install uninstall wheel clean

@@ -36,7 +36,8 @@ fn into_an_empty_prefix() {
     let used = sh(&folder, &format!("P=$PWD/root/opt/dgl; {USE}"));
     assert!(used.status == 0 && used.out.contains("worker 0] installed"), "{}{}", used.out, used.err);
     let places = ["bin/{}", "share/man/man1/{}.1", "share/bash-completion/completions/{}", "share/fish/vendor_completions.d/{}.fish"];
-    for path in commands().flat_map(|command| places.map(|place| place.replace("{}", command))) {
+    let of_agent = ["share/man/man1/host-agent.1".to_owned(), format!("libexec/dgl-tools/host-agent-{}", std::env::consts::ARCH)];
+    for path in commands().flat_map(|command| places.map(|place| place.replace("{}", command))).chain(of_agent) {
         assert!(folder.join("root/opt/dgl").join(&path).is_file(), "{path}");
     }
 
