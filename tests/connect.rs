@@ -250,3 +250,79 @@ fn what_ssh_is_told_on_real_hosts() {
     );
     assert!(beyond.err.contains("nothing was started"), "{}", beyond.err);
 }
+
+/// What an ssh_config has for a person is not for a tool: nothing is lent to a host, and a second connection is as good as the first.
+#[test]
+fn nothing_is_lent_to_real_hosts() {
+    let folder = scratch("lent");
+    let cluster = Cluster::up("lent", 2);
+    ip_config(&folder, 2);
+    let config = "Host *\n  ForwardAgent yes\n  ForwardX11 yes\n  ForwardX11Trusted yes\n  ExitOnForwardFailure yes\n  LocalForward 3456 127.0.0.1:22\n  \
+                  RemoteForward 3457 127.0.0.1:22\n  DynamicForward 3458\n  PermitLocalCommand yes\n  LocalCommand touch /tmp/local-command\n";
+    std::fs::write(folder.join("config"), config).unwrap();
+    let agent =
+        "eval \"$(ssh-agent)\" >/dev/null; trap 'ssh-agent -k >/dev/null' EXIT; ssh-add -q ~/.ssh/id_ed25519; rm -f /tmp/local-command;
+        export DISPLAY=:9 DGL_TOOLS_CONNECT=ssh";
+    let asks = "sh -c 'echo ${SSH_AUTH_SOCK-no agent}, ${DISPLAY-no display}, $(grep -c :0D81 /proc/net/tcp) ports'";
+    let job = format!("dgl-env --role worker -- {asks} <hosts 2>/dev/null | dgl-spawn --host 1 --format human --ssh-config config");
+    // that it would be lent: the user's own session has all of it, and holds the ports
+    let script = format!(
+        "{agent}; ipconf-check ip.txt >hosts
+         ssh -F config h2 'echo ${{SSH_AUTH_SOCK:+agent}}; sleep 30' >own & own=$!
+         until grep -qs agent own || ! kill -0 $own; do sleep 0.1; done; rm /tmp/local-command || exit 9
+         {job} && host-probe --host 1 --ssh-config config <hosts >/dev/null
+         s=$?; kill $own; [ ! -e /tmp/local-command ] || exit 8; exit $s"
+    );
+    let got = cluster.sh(&folder, &script);
+    assert_eq!(got.status, 0, "{}{}", got.out, got.err);
+    assert!(got.out.contains("[10.77.0.2 worker 1] no agent, no display, "), "{}", got.out);
+    // alone: no port of ours is forwarded there
+    let alone = cluster.sh(&folder, &format!("{agent}; {job}; test ! -e /tmp/local-command"));
+    assert_eq!((alone.status, alone.out.as_str()), (0, "[10.77.0.2 worker 1] no agent, no display, 0 ports\n"), "{}", alone.err);
+    // a command of the user's for logins takes no place of ours
+    std::fs::write(folder.join("config"), "Host *\n  RemoteCommand echo hello\n  RequestTTY yes\n").unwrap();
+    let alone = cluster.sh(&folder, &format!("{agent}; {job}"));
+    assert_eq!((alone.status, alone.out.as_str()), (0, "[10.77.0.2 worker 1] no agent, no display, 0 ports\n"), "{}", alone.err);
+}
+
+#[test]
+fn known_hosts_of_real_hosts() {
+    let folder = scratch("known-hosts");
+    let cluster = Cluster::up("known-hosts", 3);
+    ip_config(&folder, 3);
+    let begin = "ipconf-check ip.txt >hosts; cp ~/.ssh/known_hosts all";
+    assert_eq!(cluster.sh(&folder, begin).status, 0);
+
+    // a last line without an end stays a line of its own, by either connector
+    for connect in ["ssh2", "ssh"] {
+        let script = format!(
+            "export DGL_TOOLS_CONNECT={connect}; printf %s \"$(grep 10.77.0.2 all)\" >~/.ssh/known_hosts
+             host-probe --host 1,2 --host-key accept-new <hosts >/dev/null && host-probe --host 1,2 <hosts >/dev/null &&
+             wc -l <~/.ssh/known_hosts"
+        );
+        let got = cluster.sh(&folder, &script);
+        assert_eq!((got.status, got.out.trim()), (0, "2"), "{connect}: {}", got.err);
+    }
+    let empty =
+        cluster.sh(&folder, ": >~/.ssh/known_hosts; host-probe --host 1 --host-key accept-new <hosts >/dev/null; cat ~/.ssh/known_hosts");
+    assert!(empty.out.starts_with("10.77.0.2 ssh-ed25519 ") && empty.out.lines().count() == 1, "{}{}", empty.out, empty.err);
+
+    // keys that ssh_config revokes, or has a command for: ssh knows what to do, libssh2 does not
+    let revoked = "cp all ~/.ssh/known_hosts; grep 10.77.0.2 all | cut -d' ' -f2,3 >revoked; echo \"RevokedHostKeys $PWD/revoked\" >config;
+        host-probe --host 1,2 --ssh-config config <hosts >out";
+    let ssh2 = cluster.sh(&folder, revoked);
+    assert_eq!(ssh2.status, 74, "{}", ssh2.err);
+    for told in ["host 1 (10.77.0.2): ssh_config has revokedhostkeys ", "host 2 (10.77.0.3): ssh_config has ", "fix: use --connect ssh"] {
+        assert!(ssh2.err.contains(told), "{told}: {}", ssh2.err);
+    }
+    let ssh = cluster.sh(&folder, &format!("export DGL_TOOLS_CONNECT=ssh; {revoked}; s=$?; jq -r '.ok != false' out; exit $s"));
+    assert!(ssh.status == 74 && ssh.err.contains("host-probe: host 1 (10.77.0.2): ") && ssh.err.contains("revoked"), "{}", ssh.err);
+    assert_eq!(ssh.out, "true\nfalse\ntrue\n", "{}", ssh.err);
+    let command =
+        "grep 10.77.0.2 all >known; : >~/.ssh/known_hosts; printf '#!/bin/sh\\ncat %s/known\\n' \"$PWD\" >/tmp/knows; chmod 755 /tmp/knows;
+        echo 'KnownHostsCommand /tmp/knows' >config; host-probe --host 1 --ssh-config config <hosts >out";
+    let ssh2 = cluster.sh(&folder, command);
+    assert!(ssh2.status == 74 && ssh2.err.contains("ssh_config has knownhostscommand /tmp/knows"), "{}", ssh2.err);
+    let ssh = cluster.sh(&folder, &format!("export DGL_TOOLS_CONNECT=ssh; {command}"));
+    assert_eq!(ssh.status, 0, "{}", ssh.err);
+}

@@ -112,6 +112,15 @@ fn of_command_lines() {
             ("<hosts dgl-env --role server --role worker --num-trainers 1 -- t", 2, "--role", "worker does not go together"),
             ("<hosts dgl-env --role server -- t", 2, "--num-trainers", "is missing: servers too"),
             ("<hosts dgl-env --role worker --server-env A=1 -- t", 2, "--server-env and --trainer-env", "are not for workers"),
+            ("<hosts dgl-env --role worker --num-trainers 2 -- t", 2, "--num-trainers", "is not for workers"),
+            ("<hosts dgl-env --role worker --num-samplers 1 -- t", 2, "--num-samplers", "is not for workers"),
+            ("<hosts dgl-env --role worker --num-servers 2 -- t", 2, "--num-servers", "is not for workers"),
+            ("<hosts dgl-env --role worker --num-server-threads 2 -- t", 2, "--num-server-threads", "is not for workers"),
+            ("<hosts dgl-env --role worker --graph-format coo -- t", 2, "--graph-format", "is not for workers"),
+            ("<hosts dgl-env --role worker --group-id 1 -- t", 2, "--group-id", "is not for workers"),
+            ("<hosts dgl-env --role worker --local-rank-arg -- python3 t", 2, "--local-rank-arg", "is not for workers"),
+            ("<hosts dgl-env --role worker --launcher torchrun -- python3 t", 2, "--launcher", "is not for workers"),
+            ("<hosts dgl-env --role worker --launcher torch-launch -- python3 t", 2, "--launcher", "is not for workers"),
             ("<hosts dgl-env --num-trainers 1 --launcher-arg=x -- t", 2, "--launcher-arg", "is for --launcher torchrun"),
             (
                 "<hosts dgl-env --num-trainers 1 --launcher torchrun --local-rank-arg -- python t",
@@ -243,6 +252,51 @@ fn of_files_and_streams() {
             ("sed 's/\"dst\":\"[^\"]*\",//' files | part-push --dry-run", 65, "file record 0", "has neither dst nor dst_b64"),
             ("sed 's/\"argv\"/\"argv_b64\"/' job | dgl-spawn --dry-run", 65, "process record 0: argv_b64", "is not base64"),
             ("sed 's/\"argv\"/\"argv2\"/' job | dgl-spawn --dry-run", 65, "process record 0", "needs one of argv"),
+            // a NUL byte: another command than the one that is written would run
+            (r#"sed 's/run!/ru\\u0000n/' job | dgl-spawn --dry-run"#, 65, "process record 0: argv", "has a NUL byte in it"),
+            (r#"sed 's/run!/ru\\u0000n/' job | dgl-spawn --connect local"#, 65, "process record 0: argv", "has a NUL byte in it"),
+            (
+                r#"jq -c 'if .argv then del(.argv) | .argv_b64 = ["ZWNobwA="] else . end' job | dgl-spawn --dry-run"#,
+                65,
+                "process record 0: argv",
+                "has a NUL byte in it",
+            ),
+            (
+                r#"jq -c 'if .argv then del(.argv) | .shell = "echo a\u0000b" else . end' job | dgl-spawn --dry-run"#,
+                65,
+                "process record 0: shell",
+                "has a NUL byte in it",
+            ),
+            (
+                r#"jq -c 'if .argv then .cwd = "/tmp\u0000/x" else . end' job | dgl-spawn --dry-run"#,
+                65,
+                "process record 0: cwd",
+                "has a NUL byte",
+            ),
+            (
+                r#"jq -c 'if .argv then .setup = ":\u0000" else . end' job | dgl-spawn --dry-run"#,
+                65,
+                "process record 0: setup",
+                "has a NUL byte",
+            ),
+            (
+                r#"jq -c 'if .argv then .env.A = "\u0000" else . end' job | dgl-spawn --dry-run"#,
+                65,
+                "process record 0: env",
+                "has a NUL byte",
+            ),
+            (
+                r#"jq -c 'if .argv then .env_b64.A = "YQBi" else . end' job | dgl-spawn --connect local"#,
+                65,
+                "process record 0: env",
+                "has a NUL byte",
+            ),
+            (
+                r#"jq -c 'if .argv then .server_name = "g\u0000" else . end' job | dgl-spawn --dry-run"#,
+                65,
+                "process record 0: server_name",
+                "has a NUL byte",
+            ),
         ]
         .map(|(script, status, place, problem)| (script, status, place, problem)),
     );

@@ -32,6 +32,10 @@ fn flags_of_planners_are_seen_in_the_records() {
             format!("{env} --trainer-env D={{local_rank}} --server-env D=s{{host}} -- true | jq -r 'select(.type==\"process\") | .env.D'"),
             "s0\n0\n1\n",
         ),
+        (
+            "ipconf-check ip.txt | dgl-env --role worker --num-omp-threads 5 -- true | jq -r '.env.OMP_NUM_THREADS // empty'".to_owned(),
+            "5\n",
+        ),
         (format!("{env} --group-id 4 -- true | {}", process(".role==\"trainer\"", ".env.DGL_GROUP_ID")), "4\n"),
         (
             format!("{env} --local-rank-arg -- python3 t.py --lr 1 | {}", process(".role==\"trainer\"", ".argv|join(\" \")")),

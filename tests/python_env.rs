@@ -181,6 +181,33 @@ fn another_look_forgets_the_environment() {
 /// What a Python says of itself.
 const WHERE: &str = "import os, shutil, sys; print(sys.prefix, shutil.which('python3'), os.environ.get('VIRTUAL_ENV'), os.environ.get('CONDA_PREFIX'), os.environ.get('CONDA_DEFAULT_ENV'))";
 
+#[test]
+fn without_dgl_on_any_host_nothing_is_copied() {
+    let (folder, env) = host("nobody-has-dgl");
+    partition(&folder, 1);
+    let made = sh(&folder, &format!("{env}python3 -m venv --without-pip ~/v"));
+    assert_eq!(made.status, 0, "{}", made.err);
+    let push = |what: &str| {
+        let probe = "export DGL_TOOLS_CONNECT=local; ipconf-check ip.txt | host-probe --venv ~/v";
+        sh(&folder, &format!("{env}{probe} | part-map {what} --workspace \"$PWD/ws\" | part-push >pushed.jsonl"))
+    };
+    let refused = push("--part-config out/g.json --script-folder code");
+    assert_eq!(refused.status, 65, "{}", refused.err);
+    let told = format!("part-map: hosts: none has dgl in the job's environment, {}/home/v, and the graph", folder.display());
+    assert!(refused.err.contains(&told), "{}", refused.err);
+    assert!(refused.err.contains("host-probe: warning: host 0 (127.0.0.1): no dgl in "), "{}", refused.err);
+    assert!(!folder.join("ws").exists(), "something was copied");
+    // scripts alone are for whatever runs there
+    let scripts = push("--script-folder code");
+    assert_eq!(scripts.status, 0, "{}", scripts.err);
+    let worker = sh(&folder, "dgl-env --role worker --workspace \"$PWD/ws\" -- ls code <pushed.jsonl | dgl-spawn --connect local");
+    assert!(worker.status == 0 && worker.out.contains("run it.sh"), "{}{}", worker.out, worker.err);
+    let made = sh(&folder, &format!("{env}cd ~/v/lib/python3*/site-packages && mkdir dgl && touch dgl/__init__.py"));
+    assert_eq!(made.status, 0, "{}", made.err);
+    let copied = push("--part-config out/g.json --script-folder code");
+    assert!(copied.status == 0 && folder.join("ws/data/part0/graph.dgl").exists(), "{}", copied.err);
+}
+
 fn went_well(ran: &Ran, lines: &[&str]) {
     assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
     lines.iter().for_each(|line| assert!(ran.out.lines().any(|other| other == *line), "no line {line}:\n{}{}", ran.out, ran.err));

@@ -133,3 +133,49 @@ fn every_tool_refuses_a_set_with_a_hole() {
         }
     }
 }
+
+#[test]
+fn what_other_programs_make_of_a_stream_is_named_and_the_cure_helps() {
+    let folder = scratch("foreign");
+    std::fs::write(folder.join("ip.txt"), "10.0.0.1\n10.0.0.2\n").unwrap();
+    let made = sh(&folder, "ipconf-check ip.txt >hosts && dgl-env --role worker -- t <hosts >plan 2>/dev/null");
+    assert_eq!(made.status, 0, "{}", made.err);
+    let plan = |filter: &str| sh(&folder, &format!("<hosts {filter} | dgl-env --role worker -- t"));
+    let table = [
+        ("jq -s .", "line 1: not a record: an array, as jq -s makes it", "jq -c '.[]'"),
+        ("jq -cs .", "line 1: not a record: an array, as jq -s makes it", "jq -c '.[]'"),
+        (r"sed '1s/^/\xef\xbb\xbf/'", "line 1: not a record: it begins with a byte order mark", r"sed 's/^\xef\xbb\xbf//'"),
+        (r"sed '2s/^/\xef\xbb\xbf/'", "line 2: not a record: it begins with a byte order mark", r"sed 's/^\xef\xbb\xbf//'"),
+        // PowerShell's > writes the first of them
+        ("iconv -f utf-8 -t utf-16", "line 1: not a record: it is UTF-16", "iconv -f utf-16 -t utf-8"),
+        (r"sed 's/$/\r/' | iconv -f utf-8 -t utf-16", "line 1: not a record: it is UTF-16", "iconv -f utf-16 -t utf-8"),
+    ];
+    for (filter, said, cure) in table {
+        let got = plan(filter);
+        assert_eq!((got.status, got.out.as_str()), (65, ""), "{filter}: {}", got.err);
+        assert!(got.err.contains(said) && got.err.contains(&format!(" {cure} ")), "{filter}: {}", got.err);
+        let cured = plan(&format!("{filter} | {cure}"));
+        assert_eq!(cured.status, 0, "{filter} | {cure}: {}", cured.err);
+        assert_eq!(cured.out.replace('\r', ""), std::fs::read_to_string(folder.join("plan")).unwrap(), "{filter} | {cure}");
+    }
+    // the line ends of Windows are white space, in jq's long form too
+    for filter in [r"sed 's/$/\r/'", r"jq . | sed 's/$/\r/'"] {
+        let got = plan(filter);
+        assert_eq!(got.status, 0, "{filter}: {}", got.err);
+        let processes = got.out.lines().filter(|line| line.contains(r#""type":"process""#)).count();
+        assert_eq!(processes, 2, "{filter}: {}", got.out);
+    }
+}
+
+#[test]
+fn a_stream_of_ten_million_hosts_is_refused_at_its_first_record() {
+    let folder = scratch("ten-million");
+    // endless: whoever would read on would never answer
+    let one = r#"{"type":"host","id":0,"of":10000000,"ip":"10.0.0.1","port":30050}"#;
+    let got = sh(&folder, &format!("yes '{one}' | dgl-env --role worker -- t"));
+    assert_eq!((got.status, got.out.as_str()), (65, ""), "{}", got.err);
+    assert!(got.err.contains("host records: of 10000000 is more than 1048576"), "{}", got.err);
+    // a set that can only grow too large
+    let got = sh(&folder, &format!("yes '{}' | dgl-env --role worker -- t", one.replace("10000000", "2")));
+    assert!(got.status == 65 && got.err.contains("host records: id 0 is there twice"), "{}", got.err);
+}

@@ -1,6 +1,10 @@
 //! An error knows its place and its cure, and is made where both are known; a report is all of them at once.
+//!
+//! Hosts, files and other programs have their word in a problem. What they say is shown as text, whatever it is: here, where all that is
+//! wrong passes on its way to people. Records hold it as it was said.
 
 use crate::exit::Exit;
+use crate::term::plain;
 use std::fmt;
 
 /// One thing that is wrong.
@@ -10,7 +14,9 @@ pub struct Fault {
     pub place: String,
     /// What is wrong there, in lower case, without a full stop.
     pub problem: String,
-    /// What to do about it.
+    /// Lines below it, each for one of several things.
+    pub details: Vec<String>,
+    /// What to do about it; in words of ours, and of others only those that [`crate::quote::may_be_pasted`].
     pub fix: Option<String>,
     /// What it means for the exit status.
     pub exit: Exit,
@@ -19,7 +25,7 @@ pub struct Fault {
 impl Fault {
     /// Wrong input.
     pub fn data(place: impl Into<String>, problem: impl Into<String>) -> Fault {
-        Fault { place: place.into(), problem: problem.into(), fix: None, exit: Exit::BadData }
+        Fault { place: place.into(), problem: problem.into(), details: Vec::new(), fix: None, exit: Exit::BadData }
     }
 
     /// Something that could not be reached or read.
@@ -42,6 +48,11 @@ impl Fault {
         Fault { fix: Some(fix.into()), ..self }
     }
 
+    /// The same with lines below it.
+    pub fn details(self, details: Vec<String>) -> Fault {
+        Fault { details, ..self }
+    }
+
     /// The same as a report of its own.
     pub fn report(self) -> Report {
         Report(vec![self])
@@ -50,9 +61,11 @@ impl Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.problem)?;
+        write!(f, "{}: {}", plain(&self.place), plain(&self.problem))?;
+        self.details.iter().try_for_each(|line| write!(f, "\n    {}", plain(line)))?;
         match &self.fix {
-            Some(fix) => write!(f, "\n  fix: {fix}"),
+            // some cures are commands, a line each
+            Some(fix) => write!(f, "\n  fix: {}", fix.split('\n').map(plain).collect::<Vec<_>>().join("\n")),
             None => Ok(()),
         }
     }
@@ -107,10 +120,8 @@ impl Report {
         let shown = self.0.len().min(Report::SHOWN);
         let line = |(at, fault): (usize, &Fault)| {
             let again = self.0.get(at + 1).is_some_and(|next| next.fix == fault.fix) && at + 1 < shown;
-            match again {
-                true => format!("{tool}: {}: {}", fault.place, fault.problem),
-                false => format!("{tool}: {fault}"),
-            }
+            let fix = fault.fix.clone().filter(|_| !again);
+            format!("{tool}: {}", Fault { fix, ..fault.clone() })
         };
         let mut lines: Vec<String> = self.0.iter().take(shown).enumerate().map(line).collect();
         if self.0.len() > shown {

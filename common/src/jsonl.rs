@@ -8,10 +8,12 @@
 //! 3. `--partial` and `--host` (tools that act): sets may have holes, and what is not `ok` counts as one.
 //! 4. Input is read to its end before anything is done.
 //!
-//! A value that stands over several lines, as `jq .` prints it, is taken too, and goes on as one line.
+//! A value that stands over several lines, as `jq .` prints it, is taken too, and goes on as one line. Line ends of Windows are white space.
+//!
+//! What is refused is refused as it comes, and what is kept is the text and 40 bytes a line, whatever comes in.
 
 use crate::error::{Fault, Report};
-use crate::record::{FileCopy, Graph, Pushed, Record, TYPES};
+use crate::record::{FileCopy, Graph, Host, Pushed, Record, TYPES};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::borrow::Cow;
@@ -20,20 +22,29 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 
 /// A record may hold the config of a graph with thousands of partitions (some 600 bytes each), but not all memory.
 const MAX_LINE: usize = 64 << 20;
-/// More records than a job of 10,000 hosts with 100 processes each has; `of` sizes memory here.
+/// More records than a job of 10,000 hosts with 100 processes each has.
 pub const MAX_SET: u32 = 4_000_000;
+/// As many hosts as the largest job that is thinkable.
+pub const MAX_HOSTS: u32 = 1 << 20;
 /// Faults of the stream beyond these tell nothing new.
 const MAX_FAULTS: usize = 10;
 
 /// All that came in.
 pub struct Stream {
+    /// The lines behind one another, each with its end: an allocation for each would double what they take.
+    text: Vec<u8>,
     lines: Vec<Line>,
-    partial: bool,
 }
 
+/// A line of the stream and what of its head is asked for again.
 struct Line {
-    text: Vec<u8>,
-    head: Head,
+    begin: usize,
+    /// A record has at most [`MAX_LINE`] bytes.
+    length: u32,
+    /// Empty where no tool knows it.
+    r#type: &'static str,
+    id: Option<u32>,
+    ok: Option<bool>,
 }
 
 /// What every record shares; read first, then the record itself.
@@ -75,55 +86,42 @@ impl Stream {
     /// Reads to the end and checks the rules.
     pub fn read(input: impl Read, partial: bool) -> Result<Stream, Report> {
         let mut input = BufReader::with_capacity(1 << 16, input);
-        let mut lines = Vec::new();
+        let mut stream = Stream { text: Vec::new(), lines: Vec::new() };
+        let mut rules = Rules { partial, report: Report::default(), sets: BTreeMap::new() };
         let mut number = 0u64;
         loop {
             let begun = number + 1;
             let Some(text) = next_value(&mut input, &mut number)? else { break };
-            let head = Head::of(&text).map_err(|error| not_a_record(begun, &error))?;
-            lines.push(Line { text, head });
+            let head = Head::of(&text).map_err(|error| not_a_record(begun, &text, &error))?;
+            rules.follow(&head, &text)?;
+            stream.push(&head, &text);
         }
-        let stream = Stream { lines, partial };
-        stream.check()?;
+        if stream.lines.is_empty() {
+            return Err(before("no record came in").report());
+        }
+        rules.finish()?;
         Ok(stream)
     }
 
-    fn check(&self) -> Result<(), Report> {
-        if self.lines.is_empty() {
-            return Err(before("no record came in").report());
-        }
-        let mut report = Report::default();
-        let mut sets: BTreeMap<&str, Set> = BTreeMap::new();
-        for Line { head, text } in &self.lines {
-            if head.r#type == Graph::TYPE
-                && let Ok(Graph { files: of @ 1.., .. }) = serde_json::from_slice(text)
-            {
-                // it announces the file records that follow it: a stream cut between them has lost a whole set
-                sets.entry(FileCopy::TYPE).or_insert_with(|| Set::new(of));
-            }
-            if head.ok == Some(false) && !self.partial {
-                report.push(before(failed(head)));
-            }
-            if let (Some(id), Some(of)) = (head.id, head.of) {
-                let set = sets.entry(&head.r#type).or_insert_with(|| Set::new(of));
-                if let Err(problem) = set.add(id, of) {
-                    let fault = Fault::data("stdin", format!("{} records: {problem}", head.r#type));
-                    report.push(fault.fix("let only one pipeline's records in: make the stream anew, from ipconf-check on"));
-                }
-            }
-            if report.0.len() >= MAX_FAULTS {
-                return Err(report);
-            }
-        }
-        if !self.partial {
-            report.0.extend(sets.iter().filter_map(|(name, set)| set.hole(name)).map(before));
-        }
-        report.check()
+    fn push(&mut self, head: &Head, text: &[u8]) {
+        self.lines.push(Line {
+            begin: self.text.len(),
+            length: u32::try_from(text.len()).unwrap_or(u32::MAX),
+            r#type: TYPES.iter().find(|name| **name == head.r#type).copied().unwrap_or_default(),
+            id: head.id,
+            ok: head.ok,
+        });
+        self.text.extend_from_slice(text);
+        self.text.push(b'\n');
+    }
+
+    fn text_of(&self, line: &Line) -> &[u8] {
+        &self.text[line.begin..][..line.length as usize]
     }
 
     /// All records of a type, in the order of their ids where it is a set; those that say `"ok":false` are left out.
     pub fn all<T: Record + DeserializeOwned>(&self) -> Result<Vec<T>, Report> {
-        self.parse(|head| head.ok != Some(false))
+        self.parse(|line| line.ok != Some(false))
     }
 
     /// As [`Stream::all`], with those that say `"ok":false`.
@@ -131,14 +129,14 @@ impl Stream {
         self.parse(|_| true)
     }
 
-    fn parse<T: Record + DeserializeOwned>(&self, wanted: fn(&Head) -> bool) -> Result<Vec<T>, Report> {
+    fn parse<T: Record + DeserializeOwned>(&self, wanted: fn(&Line) -> bool) -> Result<Vec<T>, Report> {
         let mut records = Vec::new();
         let mut report = Report::default();
-        for Line { text, head } in self.lines.iter().filter(|line| line.head.r#type == T::TYPE && wanted(&line.head)) {
-            match serde_json::from_slice(text) {
-                Ok(record) => records.push((head.id.unwrap_or(0), record)),
+        for line in self.lines.iter().filter(|line| line.r#type == T::TYPE && wanted(line)) {
+            match serde_json::from_slice(self.text_of(line)) {
+                Ok(record) => records.push((line.id.unwrap_or(0), record)),
                 Err(error) => {
-                    let place = format!("stdin: {} record {}", T::TYPE, head.id.map_or(String::new(), |id| id.to_string()));
+                    let place = format!("stdin: {} record {}", T::TYPE, line.id.map_or(String::new(), |id| id.to_string()));
                     let fault = Fault::data(place.trim_end(), error.to_string());
                     report.push(fault.fix("correct what was edited, as dgl-tools(7) has it, or make the stream anew"));
                 }
@@ -175,7 +173,7 @@ impl Stream {
 
     /// Refuses files that were planned but not copied.
     pub fn check_pushed(&self, check: bool) -> Result<(), Report> {
-        let has = |name| self.lines.iter().any(|line| line.head.r#type == name);
+        let has = |name| self.lines.iter().any(|line| line.r#type == name);
         if check && has(FileCopy::TYPE) && !has(Pushed::TYPE) {
             let fault = Fault::data("stdin", "the files in the stream were never copied: there are file records and no pushed records");
             return Err(fault.fix("put part-push into the pipeline, or say --no-push-check where the files are there already").report());
@@ -185,51 +183,128 @@ impl Stream {
 
     /// All lines as they came, without the records of a type.
     pub fn bytes_but(&self, left_out: &str) -> Vec<u8> {
-        let lines = self.lines.iter().filter(|line| line.head.r#type != left_out);
-        lines.flat_map(|line| [line.text.as_slice(), b"\n"]).collect::<Vec<_>>().concat()
+        let lines = self.lines.iter().filter(|line| left_out.is_empty() || line.r#type != left_out);
+        lines.flat_map(|line| [self.text_of(line), b"\n"]).collect::<Vec<_>>().concat()
     }
 
     /// Every line as it came, without its end, and whether it is a host record that is not marked as failed, with its id.
     pub fn lines(&self) -> impl Iterator<Item = (&[u8], Option<u32>)> {
-        self.lines
-            .iter()
-            .map(|line| (line.text.as_slice(), line.head.id.filter(|_| line.head.r#type == "host" && line.head.ok != Some(false))))
+        let host = |line: &Line| line.id.filter(|_| line.r#type == Host::TYPE && line.ok != Some(false));
+        self.lines.iter().map(move |line| (self.text_of(line), host(line)))
     }
 }
 
 const PIPE: &str = "a record is a JSON object with a \"type\"; only records may go into the pipe";
 
+/// The rules of the stream, held against each line as it comes: what breaks them is not kept until the end.
+struct Rules {
+    partial: bool,
+    report: Report,
+    sets: BTreeMap<String, Set>,
+}
+
+impl Rules {
+    /// `Err` where nothing that comes later can make it good, or enough is wrong.
+    fn follow(&mut self, head: &Head, text: &[u8]) -> Result<(), Report> {
+        if head.r#type == Graph::TYPE
+            && let Ok(Graph { files: of @ 1.., .. }) = serde_json::from_slice(text)
+        {
+            // it announces the file records that follow it: a stream cut between them has lost a whole set
+            self.set(FileCopy::TYPE, of);
+        }
+        if head.ok == Some(false) && !self.partial {
+            self.report.push(before(failed(head)));
+        }
+        if let (Some(id), Some(of)) = (head.id, head.of) {
+            let most = if head.r#type == Host::TYPE { MAX_HOSTS } else { MAX_SET };
+            match self.set(&head.r#type, of).add(id, of, most) {
+                Ok(()) => {}
+                Err(Breach::One(problem)) => self.report.push(of_set(&head.r#type, &problem)),
+                Err(Breach::Whole(problem)) => {
+                    self.report.push(of_set(&head.r#type, &problem));
+                    return Err(std::mem::take(&mut self.report));
+                }
+            }
+        }
+        match self.report.0.len() {
+            ..MAX_FAULTS => Ok(()),
+            _ => Err(std::mem::take(&mut self.report)),
+        }
+    }
+
+    fn set(&mut self, name: &str, of: u32) -> &mut Set {
+        if !self.sets.contains_key(name) {
+            self.sets.insert(name.to_owned(), Set { of, ids: Vec::new() });
+        }
+        self.sets.entry(name.to_owned()).or_insert_with(|| Set { of, ids: Vec::new() })
+    }
+
+    fn finish(mut self) -> Result<(), Report> {
+        for (name, set) in &mut self.sets {
+            set.ids.sort_unstable();
+            let room = MAX_FAULTS.saturating_sub(self.report.0.len());
+            self.report.0.extend(set.twice().take(room).map(|id| of_set(name, &is_twice(id))));
+        }
+        if !self.partial {
+            self.report.0.extend(self.sets.iter_mut().filter_map(|(name, set)| set.hole(name)).map(before));
+        }
+        self.report.check()
+    }
+}
+
+fn of_set(name: &str, problem: &str) -> Fault {
+    Fault::data("stdin", format!("{name} records: {problem}"))
+        .fix("let only one pipeline's records in: make the stream anew, from ipconf-check on")
+}
+
+fn is_twice(id: u32) -> String {
+    format!("id {id} is there twice")
+}
+
+/// The ids of a type. They are kept as they came, 4 bytes each: what a record says of the others sizes nothing.
 struct Set {
     of: u32,
-    seen: Vec<bool>,
+    ids: Vec<u32>,
+}
+
+/// What is wrong about a record of a set.
+enum Breach {
+    /// This record.
+    One(String),
+    /// All of them: it cannot become a set that is taken.
+    Whole(String),
 }
 
 impl Set {
-    fn new(of: u32) -> Set {
-        Set { of, seen: vec![false; of.min(MAX_SET) as usize] }
-    }
-
-    fn add(&mut self, id: u32, of: u32) -> Result<(), String> {
+    fn add(&mut self, id: u32, of: u32, most: u32) -> Result<(), Breach> {
         if of != self.of {
-            return Err(format!("one says it is of {}, another of {of}", self.of));
+            return Err(Breach::One(format!("one says it is of {}, another of {of}", self.of)));
         }
-        if of > MAX_SET {
-            return Err(format!("of {of} is more than {MAX_SET}"));
+        if of > most {
+            return Err(Breach::Whole(format!("of {of} is more than {most}")));
         }
-        match self.seen.get_mut(id as usize) {
-            None => Err(format!("id {id} is not below {of}")),
-            Some(true) => Err(format!("id {id} is there twice")),
-            Some(seen) => {
-                *seen = true;
-                Ok(())
-            }
+        if id >= of {
+            return Err(Breach::One(format!("id {id} is not below {of}")));
         }
+        self.ids.push(id);
+        if self.ids.len() > of as usize {
+            self.ids.sort_unstable();
+            return Err(Breach::Whole(self.twice().next().map_or_else(String::new, is_twice)));
+        }
+        Ok(())
     }
 
-    fn hole(&self, name: &str) -> Option<String> {
-        let missing = self.seen.iter().filter(|seen| !**seen).count();
-        let first = self.seen.iter().position(|seen| !seen)?;
-        Some(format!("{missing} of {} {name} records are missing, the first is {first}", self.of))
+    /// Ids that are there more than once, in ids that are sorted.
+    fn twice(&self) -> impl Iterator<Item = u32> {
+        self.ids.chunk_by(|one, other| one == other).filter(|same| same.len() > 1).map(|same| same[0])
+    }
+
+    /// What is missing of ids that are sorted.
+    fn hole(&mut self, name: &str) -> Option<String> {
+        self.ids.dedup();
+        let missing = self.of as usize - self.ids.len();
+        let first = (0..).zip(&self.ids).find(|(place, id)| place != *id).map_or(self.ids.len() as u32, |(place, _)| place);
+        (missing > 0).then(|| format!("{missing} of {} {name} records are missing, the first is {first}", self.of))
     }
 }
 
@@ -268,9 +343,9 @@ fn next_value(input: &mut impl BufRead, number: &mut u64) -> Result<Option<Vec<u
             Ok(_) => return Ok(Some(compact(&text))),
             // Only an opening brace that is alone on its line begins a value of several lines (jq's form): anything else that
             // breaks off is a record that was cut.
-            Err(error) if error.is_eof() && text.starts_with(b"{\n") => {}
-            Err(error) if error.is_eof() => return Err(cut(*number)),
-            Err(error) => return Err(not_a_record(*number, &error)),
+            Err(error) if error.is_eof() && (text.starts_with(b"{\n") || text.starts_with(b"{\r\n")) => {}
+            Err(error) if error.is_eof() && !is_array(&text) => return Err(cut(*number)),
+            Err(error) => return Err(not_a_record(*number, &text, &error)),
         }
     }
 }
@@ -292,9 +367,22 @@ fn compact(text: &[u8]) -> Vec<u8> {
     out
 }
 
-fn not_a_record(number: u64, error: &serde_json::Error) -> Report {
-    let fault = Fault::data(format!("stdin: line {number}"), format!("not a record: {error}"));
-    fault.fix(PIPE).report()
+fn is_array(text: &[u8]) -> bool {
+    text.trim_ascii_start().starts_with(b"[")
+}
+
+/// What other programs make of a stream is told by its name, with the way back.
+fn not_a_record(number: u64, text: &[u8], error: &serde_json::Error) -> Report {
+    let (problem, fix) = if is_array(text) {
+        ("an array, as jq -s makes it".to_owned(), "leave out -s, or put jq -c '.[]' in front of this tool")
+    } else if text.starts_with(b"\xef\xbb\xbf") {
+        ("it begins with a byte order mark".to_owned(), r"save it without one, or put sed 's/^\xef\xbb\xbf//' in front of this tool")
+    } else if text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff") || text.contains(&0) {
+        ("it is UTF-16, or no text at all".to_owned(), "save it as UTF-8, or put iconv -f utf-16 -t utf-8 in front of this tool")
+    } else {
+        (error.to_string(), PIPE)
+    };
+    Fault::data(format!("stdin: line {number}"), format!("not a record: {problem}")).fix(fix).report()
 }
 
 fn cut(number: u64) -> Report {
@@ -390,7 +478,6 @@ impl Out {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Host;
 
     fn read(text: &str, partial: bool) -> Result<Vec<String>, String> {
         match Stream::read(text.as_bytes(), partial) {
@@ -409,12 +496,15 @@ mod tests {
         let odd = r#"{"type":"unheard-of","id":"x","of":-1,"ok":"yes","host":{"a":1},"x":[1e400,"ä"]}"#;
         assert_eq!(read(&format!("{B}\n{odd}\n\n{A}\n"), false), Ok(vec![B.into(), odd.into(), A.into()]));
         assert_eq!(read(&format!("{A}\n{B}"), false), Ok(vec![A.into(), B.into()]), "the last newline may be missing");
+        assert_eq!(read(&format!("{A}\r\n{B}\r\n"), false), Ok(vec![format!("{A}\r"), format!("{B}\r")]), "white space behind a record");
     }
 
     #[test]
     fn what_jq_spreads_over_lines_comes_together() {
         let spread = "{\n  \"type\": \"x\",\n  \"t\": \"a \\\" b\"\n}\n";
-        assert_eq!(read(spread, false), Ok(vec![r#"{"type":"x","t":"a \" b"}"#.into()]));
+        let together: Vec<String> = vec![r#"{"type":"x","t":"a \" b"}"#.into()];
+        assert_eq!(read(spread, false).as_ref(), Ok(&together));
+        assert_eq!(read(&spread.replace('\n', "\r\n"), false), Ok(together), "as Windows ends lines");
     }
 
     #[test]
@@ -431,7 +521,16 @@ mod tests {
             (format!("{A}\n{}", B.replace("}", ",\"ok\":false,\"error\":\"no route\"}")), "host 1 failed: no route"),
             (format!("{A}\n{B}\n{GRAPH}"), "3 of 3 file records are missing, the first is 0"),
             ("hello\n".to_owned(), "line 1: not a record"),
-            ("[1]\n".to_owned(), "line 1: not a record"),
+            ("[1]\n".to_owned(), "line 1: not a record: an array, as jq -s makes it"),
+            (format!("[\n  {A}\n]\n"), "line 1: not a record: an array, as jq -s makes it"),
+            (format!("\u{feff}{A}\n{B}\n"), "line 1: not a record: it begins with a byte order mark"),
+            (format!("{A}\n\u{feff}{B}\n"), "line 2: not a record: it begins with a byte order mark"),
+            (A.chars().flat_map(|c| [c, '\0']).collect(), "line 1: not a record: it is UTF-16"),
+            (format!("{A}\r\n{}\r\n", &B[..20]), "line 2 breaks off in the middle of a record"),
+            // nothing that comes later makes these good
+            (A.replace(":2,\"ip", ":1048577,\"ip"), "host records: of 1048577 is more than 1048576"),
+            (format!("{A}\n{B}\n{A}\nhello"), "id 0 is there twice"),
+            (format!("{A}\n").repeat(3), "id 0 is there twice"),
             ("{}\n".to_owned(), "missing field `type`"),
         ];
         for (text, problem) in table {

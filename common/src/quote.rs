@@ -3,8 +3,7 @@
 /// The bytes as one shell word, whatever they are: in single quotes, or as they stand where nothing in them means anything.
 pub fn sh(word: impl AsRef<[u8]>) -> Vec<u8> {
     let word = word.as_ref();
-    let plain = |b: &u8| b.is_ascii_alphanumeric() || b"_-./:,+@%=".contains(b);
-    if !word.is_empty() && word.iter().all(plain) && word[0] != b'=' {
+    if means_itself(word) {
         return word.to_vec();
     }
     let mut quoted = vec![b'\''];
@@ -16,6 +15,16 @@ pub fn sh(word: impl AsRef<[u8]>) -> Vec<u8> {
     }
     quoted.push(b'\'');
     quoted
+}
+
+fn means_itself(word: &[u8]) -> bool {
+    let plain = |b: &u8| b.is_ascii_alphanumeric() || b"_-./:,+@%=".contains(b);
+    !word.is_empty() && word.iter().all(plain) && word[0] != b'='
+}
+
+/// Whether a word that a host said may stand in a command that people are told to paste: it means itself there, and is no option.
+pub fn may_be_pasted(word: &str) -> bool {
+    means_itself(word.as_bytes()) && !word.starts_with('-')
 }
 
 /// Words joined by blanks.
@@ -56,6 +65,13 @@ mod tests {
         let one = std::process::Command::new("sh").arg("-c").arg(std::ffi::OsStr::from_bytes(&line)).output().unwrap();
         assert_eq!(one.stdout, out.stdout);
         assert_eq!(out.stdout, words.iter().flat_map(|w| [*w, &b"\0"[..]].concat()).collect::<Vec<u8>>());
+    }
+
+    #[test]
+    fn what_a_host_says_is_pasted_only_as_a_word() {
+        for word in ["try7", "/home/u/v", "~", "a b", "", "-rf", "$(id)", "a;b", "a\u{1b}", "a\nb", "=a", "é"] {
+            assert_eq!(may_be_pasted(word), ["try7", "/home/u/v"].contains(&word), "{word:?}");
+        }
     }
 
     use std::os::unix::ffi::OsStrExt;

@@ -400,6 +400,25 @@ impl Process {
         }
     }
 
+    /// What can be told of it before it is started: it has one command, and no text with a NUL byte, which ends a word for the kernel and
+    /// is left out by a shell, so that something else would run than what was written.
+    pub fn check(&self) -> Result<(), Fault> {
+        let command = match self.command()? {
+            Command::Words(words) => words,
+            Command::Shell(text) => vec![text.into()],
+        };
+        let field = if self.shell.is_some() { "shell" } else { "argv" };
+        let texts = [("cwd", &self.cwd), ("setup", &self.setup), ("server_name", &self.server_name)];
+        let texts = texts.into_iter().filter_map(|(field, text)| Some((field, OsStr::new(text.as_ref()?))));
+        let environment = self.environment()?;
+        let words = command.iter().map(|word| (field, word.as_os_str()));
+        let values = environment.iter().map(|(_, value)| ("env", value.as_os_str()));
+        match words.chain(texts).chain(values).find(|(_, text)| text.as_bytes().contains(&0)) {
+            Some((field, _)) => Err(edited(format!("process record {}: {field}", self.id), "has a NUL byte in it")),
+            None => Ok(()),
+        }
+    }
+
     /// The command's words, in the field that can hold them.
     pub fn set_words(&mut self, words: &[OsString]) {
         let text: Option<Vec<String>> = words.iter().map(|word| word.to_str().map(str::to_owned)).collect();

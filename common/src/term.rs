@@ -1,5 +1,6 @@
-//! What people see: numbers with units, colours where they are wanted.
+//! What people see: numbers with units, colours where they are wanted, and what others wrote without what a terminal would obey.
 
+use std::borrow::Cow;
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -56,6 +57,83 @@ pub fn colour(text: &str, number: usize, wanted: bool) -> String {
     }
 }
 
+/// Text of a host, a file or a user in a line of ours: what would move the cursor, set a title, ask the terminal something, begin another
+/// line or turn the order of letters round is written out, as `\x1b`.
+pub fn plain(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_hidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            '\n' => shown.push_str("\\n"),
+            '\r' => shown.push_str("\\r"),
+            '\t' => shown.push_str("\\t"),
+            c if is_hidden(c) && u32::from(c) < 0x100 => shown += &format!("\\x{:02x}", u32::from(c)),
+            c if is_hidden(c) => shown += &format!("\\u{{{:x}}}", u32::from(c)),
+            c => shown.push(c),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// A control character of ASCII, of its upper half (which begins sequences too), or of Unicode's that have no shape of their own.
+fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
+}
+
+/// A line that a process wrote, for a terminal: its colours stay, all else that a terminal would obey is left out.
+pub fn coloured(line: &[u8]) -> Vec<u8> {
+    let upper = |c: &char| !('\u{80}'..='\u{9f}').contains(c);
+    let mut clean = Vec::with_capacity(line.len());
+    for chunk in line.utf8_chunks() {
+        clean.extend(chunk.valid().chars().filter(upper).collect::<String>().into_bytes());
+        clean.extend(chunk.invalid().iter().filter(|byte| **byte >= 0xa0));
+    }
+    let mut shown = Vec::with_capacity(clean.len());
+    let mut rest = clean.as_slice();
+    while let Some((&byte, behind)) = rest.split_first() {
+        match byte {
+            0x1b => {
+                let length = sequence(behind);
+                let (sequence, behind) = behind.split_at(length);
+                if let Some(colours) = sequence.strip_prefix(b"[").and_then(|text| text.strip_suffix(b"m"))
+                    && colours.iter().all(|byte| byte.is_ascii_digit() || b";:".contains(byte))
+                {
+                    shown.push(0x1b);
+                    shown.extend_from_slice(sequence);
+                }
+                rest = behind;
+                continue;
+            }
+            b'\t' => shown.push(byte),
+            byte if byte.is_ascii_control() => {}
+            byte => shown.push(byte),
+        }
+        rest = behind;
+    }
+    shown
+}
+
+/// How long a control sequence is behind its ESC (ECMA-48, 5.3 to 5.6); one that has no end takes all there is.
+fn sequence(text: &[u8]) -> usize {
+    let until = |from: usize, is_last: fn(u8) -> bool| {
+        let last = text.iter().skip(from).position(|byte| is_last(*byte));
+        last.map_or(text.len(), |last| from + last + 1)
+    };
+    match text.first() {
+        Some(b'[') => until(1, |byte| (0x40..0x7f).contains(&byte)),
+        // a string: BEL ends it, or ESC with a backslash, which is a sequence of its own
+        Some(b']' | b'P' | b'X' | b'^' | b'_') => match text.iter().position(|byte| [0x07, 0x1b].contains(byte)) {
+            Some(end) if text[end] == 0x1b => end,
+            Some(end) => end + 1,
+            None => text.len(),
+        },
+        _ => until(0, |byte| (0x30..0x7f).contains(&byte)),
+    }
+}
+
 /// `1 file`, `2 files`, `2 processes`.
 pub fn count(number: u64, noun: &str) -> String {
     match number {
@@ -74,6 +152,40 @@ mod tests {
             assert_eq!(super::bytes(count), text);
         }
         assert_eq!(super::rate(236_000_000, std::time::Duration::from_secs(2)), "118 MB/s");
+    }
+
+    #[test]
+    fn nothing_that_a_terminal_obeys_is_in_a_message() {
+        let table = [
+            ("plain, ä, 日本", "plain, ä, 日本"),
+            ("\x1b[2J\x1b]0;title\x07", "\\x1b[2J\\x1b]0;title\\x07"),
+            ("a\n  fix: b\r\tc\x7f", "a\\n  fix: b\\r\\tc\\x7f"),
+            ("\u{9b}31m", "\\x9b31m"),
+            ("a\u{202e}b\u{feff}", "a\\u{202e}b\\u{feff}"),
+        ];
+        for (text, shown) in table {
+            assert_eq!(super::plain(text), shown);
+            assert_eq!(super::plain(shown), shown, "once is enough");
+        }
+    }
+
+    #[test]
+    fn of_what_a_process_wrote_a_terminal_gets_the_colours() {
+        let table: [(&[u8], &[u8]); 10] = [
+            (b"\x1b[1;31mred\x1b[0m\ttab", b"\x1b[1;31mred\x1b[0m\ttab"),
+            (b"a\x1b[2K\x1b[10;1Hb\x1b[?25lc", b"abc"),
+            (b"a\x1b]0;title\x07b\x1b]52;c;cm0gLXJm\x1b\\c", b"abc"),
+            (b"a\x1bPq~~\x1b\\b\x1b_x\x1b\\c", b"abc"),
+            (b"a\x1b(0b\x1b7c\x1bcd\x08\x07", b"abcd"),
+            (b"a\x1b]8;;http://x", b"a"),
+            (b"a\x1b[31", b"a"),
+            (b"a\x1b", b"a"),
+            ("ä\u{9b}31m é".as_bytes(), "ä31m é".as_bytes()),
+            (b"\xe9t\xe9\x9b2J", b"\xe9t\xe92J"),
+        ];
+        for (line, shown) in table {
+            assert_eq!(super::coloured(line), shown, "{}", line.escape_ascii());
+        }
     }
 
     #[test]

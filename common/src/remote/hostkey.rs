@@ -6,8 +6,8 @@ use super::{HostFault, UnknownKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use std::fs::{self, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::process::{Command, Stdio};
 
 /// A line of known_hosts about this host.
@@ -106,8 +106,30 @@ pub(crate) fn remember(settings: &Settings, blob: &[u8]) -> Result<(), HostFault
     let kind = kind_of(blob).ok_or_else(|| HostFault::new("its key is of no known form"))?;
     // one write: other threads and programs append to the same file
     let line = format!("{} {kind} {}\n", name(settings), BASE64.encode(blob));
-    let mut known_hosts = OpenOptions::new().append(true).create(true).mode(0o600).open(file).map_err(failed)?;
-    known_hosts.write_all(line.as_bytes()).map_err(failed)
+    let mut known_hosts = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(file).map_err(failed)?;
+    // a last line without an end would become one with ours, and both keys be lost
+    let end = if ends_in_a_line(&mut known_hosts).map_err(failed)? { "" } else { "\n" };
+    known_hosts.write_all(format!("{end}{line}").as_bytes()).map_err(failed)
+}
+
+/// What [`remember`] sees to, where `ssh` will write the key: that of OpenSSH 9.2 writes it behind a last line without an end.
+pub(crate) fn end_last_line(settings: &Settings) {
+    let file = settings.known_hosts.first().and_then(|file| OpenOptions::new().read(true).append(true).open(file).ok());
+    // where nobody can write, ssh cannot either, and says so
+    if let Some(mut file) = file
+        && let Ok(false) = ends_in_a_line(&mut file)
+    {
+        let _ = file.write_all(b"\n");
+    }
+}
+
+fn ends_in_a_line(file: &mut fs::File) -> std::io::Result<bool> {
+    let length = file.seek(SeekFrom::End(0))?;
+    let mut last = [b'\n'];
+    if length > 0 {
+        file.read_exact_at(&mut last, length - 1)?;
+    }
+    Ok(last == [b'\n'])
 }
 
 #[cfg(test)]

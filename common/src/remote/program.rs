@@ -1,7 +1,7 @@
 //! Hosts that a program reaches: OpenSSH, this machine's sh, any command of the user's.
 
 use super::HostFault;
-use super::running::{Channel, Stream, Unsent, copy_file};
+use super::channel::{Channel, Stream, Unsent, copy_file};
 use crate::cli::{Connect, HostKey};
 use crate::record::Host;
 use nix::errno::Errno;
@@ -13,6 +13,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -40,6 +41,18 @@ const LEAVE_ENGINE: Duration = Duration::from_secs(2);
 /// Who ends srun has Slurm kill what it runs; that gets time to clean up: more than a grace and what comes behind it.
 const CLEAN_UP: Duration = Duration::from_secs(60);
 
+/// Of the user's own configuration what is for a person who logs in, and not for a tool. A host is lent nothing: neither the agent nor the
+/// display. A port that is forwarded can be so once, and ends the second connection where ExitOnForwardFailure is set.
+const NOT_FOR_TOOLS: [&str; 7] = [
+    "ForwardAgent=no",
+    "ForwardX11=no",
+    "ClearAllForwardings=yes",
+    "Tunnel=no",
+    "PermitLocalCommand=no",
+    "RemoteCommand=none",
+    "EscapeChar=none",
+];
+
 /// `ssh HOST`, with the user's own configuration.
 pub(crate) fn ssh(connect: &Connect, host: &Host, boot: &str, bulk: bool) -> Result<Box<dyn Channel>, HostFault> {
     let mut ssh = Command::new("ssh");
@@ -48,8 +61,14 @@ pub(crate) fn ssh(connect: &Connect, host: &Host, boot: &str, bulk: bool) -> Res
     ssh.args(["-o", &format!("ConnectTimeout={}", connect.connect_timeout.as_secs().max(1))]);
     ssh.args(match connect.host_key {
         HostKey::Strict => ["-o", "StrictHostKeyChecking=yes"],
-        HostKey::AcceptNew => ["-o", "StrictHostKeyChecking=accept-new"],
+        HostKey::AcceptNew => {
+            super::hostkey::end_last_line(&super::settings::settings(connect, host)?);
+            ["-o", "StrictHostKeyChecking=accept-new"]
+        }
     });
+    for option in NOT_FOR_TOOLS {
+        ssh.args(["-o", option]);
+    }
     if bulk {
         // first choice, not the only one: 1.5 times the rate of chacha20, which OpenSSH prefers
         ssh.args(["-o", "Ciphers=^aes128-gcm@openssh.com", "-o", "Compression=no"]);
@@ -69,6 +88,13 @@ pub(crate) fn local(boot: &str) -> Result<Box<dyn Channel>, HostFault> {
     let mut sh = Command::new("sh");
     sh.arg("-c").arg(boot);
     start(sh, "sh", None)
+}
+
+/// A program of ours on this machine.
+pub(crate) fn run(program: &Path, args: &[&str]) -> Result<Box<dyn Channel>, HostFault> {
+    let mut command = Command::new(program);
+    command.args(args);
+    start(command, "host-agent", None)
 }
 
 /// The user's template, such as `kubectl exec -i {login} --`, with the shell's command line behind it.

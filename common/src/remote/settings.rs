@@ -124,7 +124,10 @@ fn parse(text: &str, home: &std::path::Path) -> Settings {
             "userknownhostsfile" => settings.known_hosts.extend(value.split(' ').map(path)),
             "globalknownhostsfile" => everybodys.extend(value.split(' ').map(path)),
             "hostkeyalias" => settings.host_key_alias = Some(value.to_owned()),
-            "proxyjump" | "proxycommand" if value != "none" => settings.beyond_us = Some(format!("{key} {value}")),
+            // a key that these revoke must not be taken, nor one asked about that a command knows
+            "proxyjump" | "proxycommand" | "revokedhostkeys" | "knownhostscommand" if value != "none" => {
+                settings.beyond_us = Some(format!("{key} {value}"));
+            }
             "certificatefile" => settings.beyond_us = Some(format!("{key} {value}")),
             _ => {}
         }
@@ -171,6 +174,11 @@ mod tests {
                 beyond_us: None,
             }
         );
-        assert_eq!(parse("proxyjump bastion\n", std::path::Path::new("/")).beyond_us, Some("proxyjump bastion".into()));
+        for line in
+            ["proxyjump bastion", "proxycommand nc %h %p", "certificatefile /c", "revokedhostkeys /krl", "knownhostscommand /bin/k %H"]
+        {
+            assert_eq!(parse(&format!("{line}\n"), std::path::Path::new("/")).beyond_us.as_deref(), Some(line));
+        }
+        assert_eq!(parse("knownhostscommand none\nrevokedhostkeys none\n", std::path::Path::new("/")).beyond_us, None);
     }
 }

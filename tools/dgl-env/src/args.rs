@@ -51,7 +51,7 @@ pub struct Args {
     #[arg(long, hide_short_help = true, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     pub num_server_threads: u32,
 
-    /// OpenMP threads of a trainer [default: half of its host's processors, shared among its trainers]
+    /// OpenMP threads of a trainer [default: half of its host's processors, shared among its trainers], or of a worker
     #[arg(long, hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     pub num_omp_threads: Option<u32>,
 

@@ -25,6 +25,9 @@ pub fn flags(args: &Args, trainers: bool, command: &UserCommand, env: &UserEnv) 
         let fault = Fault::usage("--num-trainers", "is missing: servers too must know how many clients will come");
         faults.push(fault.fix("give the number of trainers a host"));
     }
+    if workers && args.role.iter().all(|role| *role == RoleArg::Worker) {
+        faults.extend(not_for_workers(args));
+    }
     if workers && !(env.server.is_empty() && env.trainer.is_empty()) {
         faults.push(Fault::usage("--server-env and --trainer-env", "are not for workers").fix("say --env"));
     }
@@ -56,6 +59,24 @@ pub fn flags(args: &Args, trainers: bool, command: &UserCommand, env: &UserEnv) 
         faults.extend(command.with_local_rank(0).err());
     }
     faults
+}
+
+/// Flags that say something of graph servers and trainers. What is given as it would be without the flag does no harm.
+fn not_for_workers(args: &Args) -> Vec<Fault> {
+    const LEAVE_OUT: &str = "leave it out: a worker is a plain process, one a host, without graph servers";
+    const IN_THE_COMMAND: &str = "leave it out, and begin the command with the launcher: 'torchrun --node-rank $RANK … train.py'";
+    let given = [
+        ("--num-trainers", args.num_trainers.is_some(), LEAVE_OUT),
+        ("--num-samplers", args.num_samplers != 0, LEAVE_OUT),
+        ("--num-servers", args.num_servers != 1, LEAVE_OUT),
+        ("--num-server-threads", args.num_server_threads != 1, LEAVE_OUT),
+        ("--graph-format", args.graph_format != "csc", LEAVE_OUT),
+        ("--group-id", args.group_id != 0, LEAVE_OUT),
+        ("--local-rank-arg", args.local_rank_arg, LEAVE_OUT),
+        ("--launcher", args.launcher != Launcher::Direct, IN_THE_COMMAND),
+    ];
+    let fault = |(flag, _, fix): &(&str, bool, &str)| Fault::usage(*flag, "is not for workers").fix(*fix);
+    given.iter().filter(|(_, given, _)| *given).map(fault).collect()
 }
 
 fn listed(counts: &[u32]) -> String {
@@ -98,8 +119,10 @@ pub fn hosts(hosts: &[Host], num_servers: u32) -> Vec<Fault> {
                 fault(format!("{name} {path:?} is not an absolute path"), probe);
             }
         }
-        if facts.path.as_deref().is_some_and(|path| path.contains('\0')) {
-            fault("path has a NUL byte in it".to_owned(), probe);
+        for (name, value) in [("path", &facts.path), ("conda_env", &facts.conda_env)] {
+            if value.as_deref().is_some_and(|value| value.contains('\0')) {
+                fault(format!("{name} has a NUL byte in it"), probe);
+            }
         }
         if facts.master_port == Some(0) {
             fault("master_port is 0".to_owned(), probe);

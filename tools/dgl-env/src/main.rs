@@ -16,6 +16,7 @@ use common::error::Fault;
 use common::exit::Exit;
 use common::jsonl::{self, Stream};
 use common::record::{Graph, Host, Process};
+use common::term;
 use environment::UserEnv;
 use std::borrow::Cow;
 use std::process::ExitCode;
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
         let plan = plan::Plan::new(&args, command, hosts, graph, env, here)?;
         let config = config::here(plan.config_here().as_deref(), plan.num_hosts())?;
         for warning in plan.warnings(config.as_ref().and_then(|config| config.graph_name.as_deref())) {
-            eprintln!("dgl-env: warning: {warning}");
+            eprintln!("dgl-env: warning: {}", term::plain(&warning));
         }
         jsonl::print(Some(&stream), plan.processes().map(|process| Cow::Owned(jsonl::line(&process))))?;
         Ok(Exit::Done)

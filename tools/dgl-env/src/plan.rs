@@ -295,6 +295,9 @@ impl<'a> Plan<'a> {
         let mut process = self.process(host, Role::Worker, host.id);
         set(&mut process, "RANK", host.id);
         set(&mut process, "WORLD_SIZE", self.hosts.len());
+        if let Some(threads) = self.args.num_omp_threads {
+            set(&mut process, "OMP_NUM_THREADS", threads);
+        }
         self.master_env(&mut process);
         self.advice(&mut process, host);
         self.env.add_to(&mut process, &[], Who { local_rank: 0, rank: host.id, host: host.id });

@@ -160,14 +160,14 @@ fn job_lines(name: &str, all: &[&Found]) -> String {
     if !ports.is_empty() {
         head.push(format!("ports {}", ports.iter().map(u16::to_string).collect::<Vec<_>>().join(" ")));
     }
-    let mut text = format!("job {name}: {}\n", head.join(", "));
+    let mut text = format!("job {}: {}\n", term::plain(name), head.join(", "));
     text += &format!("{:>6}  {:<11}  {:>8}  {:>10}  {:>7}  {:<11}  command\n", "host", "role", "pid", "age", "memory", "ports");
     for one in all {
         let rank = one.rank.map_or_else(String::new, |rank| format!(" {rank}"));
-        let role = format!("{}{rank}", one.role.as_deref().unwrap_or("-"));
+        let role = format!("{}{rank}", term::plain(one.role.as_deref().unwrap_or("-")));
         let (age, memory) = (term::seconds(Duration::from_secs(one.age_s)), term::bytes(one.rss_bytes));
         let ports = one.ports.iter().map(u16::to_string).collect::<Vec<_>>().join(" ");
-        let command: String = one.command.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let command = term::plain(&one.command);
         text += &format!("{:>6}  {role:<11}  {:>8}  {age:>10}  {memory:>7}  {ports:<11}  {command}\n", one.host, one.pid);
     }
     text
@@ -178,11 +178,12 @@ pub fn ended(reaped: &[Reaped]) -> String {
     let line = |one: &Reaped| {
         let processes = term::count(one.processes.into(), "process");
         let files = term::count(one.shm_files.into(), "file");
-        match (&one.signal, one.job.as_str()) {
+        let job = term::plain(&one.job);
+        match (&one.signal, &*job) {
             (Some(signal), job) => format!("{:>4}  {job:<16}  {processes} got SIG{signal}\n", one.host),
             (None, "") => format!("{:>4}  {files} removed from /dev/shm\n", one.host),
             (None, job) => {
-                let end = one.error.as_deref().unwrap_or("nothing is left");
+                let end = term::plain(one.error.as_deref().unwrap_or("nothing is left"));
                 format!("{:>4}  {job:<16}  {processes} ended, {files} removed from /dev/shm; {end}\n", one.host)
             }
         }

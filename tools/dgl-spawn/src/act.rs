@@ -325,7 +325,7 @@ impl Stopped {
 
 /// Why it ended, as people want to know it.
 fn explain(hosts: &[Host], plan: &plan::Job, outcome: &Outcome, begun: Instant, show: &Show) {
-    let say = |text: String| show.say(&format!("dgl-spawn: {text}"));
+    let say = |text: String| show.say(&format!("dgl-spawn: {}", term::plain(&text)));
     outcome.report.lines("dgl-spawn").iter().for_each(|line| show.say(line));
     if !outcome.started {
         return say("nothing was started".to_owned());

@@ -94,7 +94,7 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
             }
             Some(_) => {}
         }
-        if let Err(fault) = process.command().and_then(|_| process.environment()) {
+        if let Err(fault) = process.check() {
             report.push(fault);
         }
         for name in process.env.keys().chain(process.env_b64.keys()) {

@@ -190,7 +190,7 @@ pub enum Servers {
 
 /// One name, one job.
 pub fn named(host: &Host, name: &str) -> Fault {
-    let fix = format!("give this one another --job, or end that one: ipconf-check ip_config.txt | dgl-reap --job {name}");
+    let fix = format!("give this one another --job, or end that one: {}", end_of(name));
     Fault::unreachable(host.place(), format!("a job named {name} runs there")).fix(fix)
 }
 
@@ -315,7 +315,7 @@ impl<'a> Look<'a> {
             "elsewhere" => self.elsewhere(at, rest),
             "holds" => self.fault(at, format!("port {first} is taken by {more}"), Some(&holder_fix(more))),
             "left" => {
-                let fix = format!("end it: ipconf-check ip_config.txt | dgl-reap --job {first}");
+                let fix = format!("end it: {}", end_of(first));
                 self.fault(at, format!("job {first} was left there without a launcher: {more}"), Some(&fix));
             }
             "named" => {
@@ -534,10 +534,18 @@ fn fix_of(problem: &str) -> Option<&'static str> {
     table.iter().find(|(beginning, _)| problem.starts_with(beginning)).map(|(_, fix)| *fix)
 }
 
+/// How to end a job that a host has named. People paste it, so it holds only what can be a job's name.
+fn end_of(job: &str) -> String {
+    match common::cli::job_name(job) {
+        Ok(job) => format!("ipconf-check ip_config.txt | dgl-reap --job {job}"),
+        Err(_) => "its name is none that dgl-spawn gives; look with ipconf-check ip_config.txt | dgl-reap --list".to_owned(),
+    }
+}
+
 fn holder_fix(holder: &str) -> String {
     let job = holder.split_once(" of job ").and_then(|(_, rest)| rest.split(' ').next());
     match job.filter(|_| !holder.contains(" of user ")) {
-        Some(job) => format!("end that job: ipconf-check ip_config.txt | dgl-reap --job {job}; or choose another port in ip_config.txt"),
+        Some(job) => format!("end that job: {}; or choose another port in ip_config.txt", end_of(job)),
         None => "end that process, or choose another port in ip_config.txt, or --master-port in dgl-env".to_owned(),
     }
 }

@@ -117,12 +117,13 @@ impl Show {
     }
 }
 
-/// A line of a process as a terminal shows it behind something else: what would overwrite that is left out, so a progress bar shows
-/// its last state; a colour that it began ends with it.
+/// A line of a process as a terminal shows it behind something else: what would overwrite that, or do anything but colour the line, is
+/// left out, so a progress bar shows its last state; a colour that it began ends with it.
 pub fn on_terminal(text: &[u8]) -> Vec<u8> {
     let shown = text.rsplit(|byte| *byte == b'\r').find(|part| !part.is_empty()).unwrap_or_default();
+    let shown = term::coloured(shown);
     let end: &[u8] = if shown.contains(&0x1b) { b"\x1b[0m" } else { b"" };
-    [shown, end].concat()
+    [shown.as_slice(), end].concat()
 }
 
 /// How lines look.

@@ -2,8 +2,8 @@
 
 use common::error::{Fault, Report};
 
-/// As many hosts as the largest job that is thinkable.
-pub const MAX_LINES: usize = 1 << 20;
+/// As many hosts as a stream takes.
+pub const MAX_LINES: usize = common::jsonl::MAX_HOSTS as usize;
 /// Room for so many lines with a comment each. A file beyond it (a graph by mistake, /dev/zero) is not read to its end.
 pub const MAX_BYTES: u64 = 64 << 20;
 /// Long enough for any comment; what is longer is no ip_config, and nobody wants to see it in a message.

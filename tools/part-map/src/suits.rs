@@ -23,6 +23,9 @@ const NEVER: Version = (u32::MAX, 0, 0);
 
 /// Faults for the versions that are known; without any, warnings.
 pub fn check(config: &PartConfig, paths: Paths, hosts: &[Host]) -> Result<Vec<String>, Report> {
+    if let Some(fault) = nobody_has_dgl(hosts) {
+        return Err(fault.report());
+    }
     let limits = limits(config, paths);
     let versions: Vec<(&Host, Version)> = hosts.iter().filter_map(|host| Some((host, version(host.facts.dgl.as_deref()?)?))).collect();
     if versions.is_empty() {
@@ -37,6 +40,15 @@ pub fn check(config: &PartConfig, paths: Paths, hosts: &[Host]) -> Result<Vec<St
         }
     }
     report.check().map(|()| Vec::new())
+}
+
+/// A graph is copied for DGL to load. Where host-probe was told the environment of the job and no host has DGL in it, that can be seen
+/// before anything is copied. Where it looked at some python3, the command may name another.
+fn nobody_has_dgl(hosts: &[Host]) -> Option<Fault> {
+    let lacks = |host: &Host| host.facts.prefix.is_some() && host.facts.dgl.is_none();
+    let prefix = hosts.first().filter(|_| hosts.iter().all(lacks))?.facts.prefix.as_deref()?;
+    let fault = Fault::data("hosts", format!("none has dgl in the job's environment, {prefix}, and the graph is for DGL to load"));
+    Some(fault.fix("install dgl there, or name another environment: host-probe --conda ENV or --venv DIR"))
 }
 
 const PATHS: &str = "was written by DGL 0.5, which does not look for part files beside the config";
@@ -80,6 +92,26 @@ mod tests {
             r#"{{"graph_name":"g","num_parts":1,"num_nodes":1,"num_edges":1,{maps},"part-0":{{"{graph}":"g","node_feats":"n","edge_feats":"e"}}}}"#
         );
         PartConfig::parse(text.as_bytes(), "g.json", "/d/g.json".into()).unwrap()
+    }
+
+    #[test]
+    fn somebody_must_have_dgl_where_the_environment_is_known() {
+        let host = |prefix: Option<&str>, dgl: Option<&str>| Host {
+            facts: Facts { prefix: prefix.map(str::to_owned), dgl: dgl.map(str::to_owned), ..Facts::default() },
+            ..Host::default()
+        };
+        let table = [
+            (vec![host(None, None)], true),
+            (vec![host(Some("/v"), Some("1.0.4"))], true),
+            (vec![host(Some("/v"), Some("unknown"))], true),
+            (vec![host(Some("/v"), None), host(Some("/v"), Some("1.0.4"))], true),
+            (vec![host(Some("/v"), None), host(None, None)], true),
+            (vec![host(Some("/v"), None)], false),
+            (vec![host(Some("/v"), None), host(Some("/u"), None)], false),
+        ];
+        for (hosts, goes_on) in table {
+            assert_eq!(nobody_has_dgl(&hosts).is_none(), goes_on, "{hosts:?}");
+        }
     }
 
     #[test]

@@ -138,7 +138,8 @@ fn tell_plan(tasks: &[Task<'_>]) {
     for task in tasks {
         for item in task.items.iter().filter(|item| !is_here(item)) {
             let (place, src, dst) = (task.host.place(), item.src.display(), item.dst.display());
-            out.write(format!("{place}: {src} -> {dst} ({})\n", term::bytes(item.there.bytes)).as_bytes());
+            let line = format!("{place}: {src} -> {dst} ({})", term::bytes(item.there.bytes));
+            out.write(format!("{}\n", term::plain(&line)).as_bytes());
         }
     }
 }

@@ -304,7 +304,7 @@ fn tell_plan(tasks: &[Task<'_>]) {
                 Source::There => "(not there)".to_owned(),
             };
             let (place, dst, bytes) = (task.host.place(), delivery.dst.display(), term::bytes(delivery.bytes));
-            out.write(format!("{place}: {source} -> {dst} ({bytes})\n").as_bytes());
+            out.write(format!("{}\n", term::plain(&format!("{place}: {source} -> {dst} ({bytes})"))).as_bytes());
         }
         let bytes = term::bytes(send.iter().map(|delivery| delivery.bytes).sum());
         let files = term::count(send.len() as u64, "file");
