@@ -1,4 +1,4 @@
-# make build | check | test | test-fast | test-bare | test-versions | soak | demo | bench | fuzz | install | uninstall | wheel | clean
+# make build | agent | check | test | test-fast | test-bare | test-versions | soak | demo | bench | fuzz | install | uninstall | wheel | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe part-map part-push part-pull dgl-env dgl-spawn dgl-reap dgl-report
@@ -10,8 +10,17 @@ CARGO_TARGET_DIR ?= target
 # may have just installed them.
 export OPENSSL_NO_VENDOR ?= $(shell pkg-config --exists openssl 2>/dev/null && echo 1 || echo 0)
 
+# What goes to the hosts is linked so that it needs no library there. libc.a comes with libc6-dev.
+STATIC = -C target-feature=+crt-static
+
 build:
-	cargo build --release --locked
+	cargo build --release --locked --workspace --exclude host-agent
+	cargo rustc --release --locked -p host-agent -- $(STATIC)
+
+# For hosts of another machine type: make agent TARGET=aarch64-unknown-linux-gnu, where rustup has that target and there is a linker for it.
+agent:
+	cargo rustc --release --locked -p host-agent --target $(or $(TARGET),$(error set TARGET, such as aarch64-unknown-linux-gnu)) -- $(STATIC)
+	install -D '$(CARGO_TARGET_DIR)/$(TARGET)/release/host-agent' '$(CARGO_TARGET_DIR)/release/host-agent-$(firstword $(subst -, ,$(TARGET)))'
 
 check: need-check
 	cargo fmt --all --check
@@ -79,13 +88,17 @@ install: build
 endif
 PLACE = $(DESTDIR)$(PREFIX)
 MAN1 = share/man/man1
+AGENTS = libexec/dgl-tools
 BASH = share/bash-completion/completions
 FISH = share/fish/vendor_completions.d
 ZSH = share/zsh/site-functions
 
 install:
-	install -d $(addprefix $(PLACE)/,bin $(MAN1) share/man/man7 $(BASH) $(FISH) $(ZSH) include)
+	install -d $(addprefix $(PLACE)/,bin $(MAN1) share/man/man7 $(BASH) $(FISH) $(ZSH) include $(AGENTS))
 	install -m 755 $(TOOLS:%=$(BUILT)/%) $(foreach script,$(SCRIPTS),tools/$(script)/$(script)) $(PLACE)/bin
+	for agent in $(BUILT)/host-agent $(BUILT)/host-agent-*; do \
+		case $$agent in *.d | *'*') ;; *) install -m 755 "$$agent" $(PLACE)/$(AGENTS) || exit ;; esac; \
+	done
 	install -m 644 $(COMMANDS:%=man/%.1) $(PLACE)/$(MAN1)
 	install -m 644 man/dgl-tools.7 $(PLACE)/share/man/man7
 	install -m 644 completions/_dgl-tools $(PLACE)/$(ZSH)
@@ -98,6 +111,7 @@ install:
 uninstall:
 	rm -f $(addprefix $(PLACE)/,$(COMMANDS:%=bin/%) $(COMMANDS:%=$(MAN1)/%.1) share/man/man7/dgl-tools.7 \
 		include/dgl.mk $(ZSH)/_dgl-tools $(COMMANDS:%=$(BASH)/%) $(COMMANDS:%=$(FISH)/%.fish))
+	rm -rf $(PLACE)/$(AGENTS)
 
 # In $(CARGO_TARGET_DIR)/wheel; `make wheel test` tries it too.
 wheel:
@@ -106,4 +120,4 @@ wheel:
 clean:
 	cargo clean
 
-.PHONY: build check need need-test need-check test test-fast test-bare test-versions soak demo bench fuzz install uninstall wheel clean
+.PHONY: build agent check need need-test need-check test test-fast test-bare test-versions soak demo bench fuzz install uninstall wheel clean

@@ -40,6 +40,8 @@ fn into_an_empty_prefix() {
         assert!(folder.join("root/opt/dgl").join(&path).is_file(), "{path}");
     }
 
+    assert!(folder.join("root/opt/dgl/libexec/dgl-tools/host-agent").is_file(), "what goes to the hosts is no command");
+
     make("uninstall");
     assert_eq!(sh(&folder, "find root ! -type d").out, "");
 }
@@ -52,6 +54,7 @@ fn what_cargo_built_elsewhere() {
     assert_eq!(said.status, 0, "{}", said.err);
     let installed = |tool: &str| said.out.contains(&format!("install-elsewhere/elsewhere/release/{tool} "));
     assert!(TOOLS.into_iter().all(installed), "{}", said.out);
+    assert!(said.out.contains("install-elsewhere/elsewhere/release/host-agent "), "{}", said.out);
 }
 
 /// The wheel takes minutes to build: it is tried where `make wheel` has made one.
