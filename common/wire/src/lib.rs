@@ -9,6 +9,7 @@
 pub mod codec;
 pub mod job;
 pub mod probe;
+pub mod reap;
 mod text;
 
 pub use text::Text;
@@ -26,6 +27,18 @@ pub enum Request {
     Job(job::Job),
     /// A process of it.
     Process(job::Process),
+    /// The processes of all jobs of this user: [`Event::Found`] each.
+    ListJobs,
+    /// Processes that will get a signal are held until it comes: [`Event::Picked`].
+    PickProcesses(reap::Pick),
+    /// They get it: [`Event::Signalled`].
+    SignalPicked(reap::Signal),
+    /// Jobs are ended: [`Event::Reaped`] each.
+    EndJobs(reap::End),
+    /// DGL's files in /dev/shm that nobody uses are removed: [`Event::RemovedShm`].
+    RemoveStaleShm,
+    /// Folders of jobs that were left and have ended are removed: [`Event::Forgotten`] each.
+    ForgetJobs(reap::Forget),
 }
 
 /// What the agent tells.
@@ -34,6 +47,18 @@ pub enum Request {
 pub enum Event {
     /// The answer to [`Request::Probe`].
     Probed(Box<probe::Probed>),
+    /// A process of a job.
+    Found(reap::Found),
+    /// So many processes wait for a signal.
+    Picked(reap::Count),
+    /// So many got it.
+    Signalled(reap::Count),
+    /// A job was ended.
+    Reaped(reap::Reaped),
+    /// Shared memory was removed.
+    RemovedShm(reap::RemovedShm),
+    /// The folder of a job was removed.
+    Forgotten(reap::Forgotten),
     /// The request was carried out; nothing more comes of it.
     Done,
     /// The request could not be carried out; nothing more comes of it.

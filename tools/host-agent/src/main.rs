@@ -9,8 +9,11 @@ mod install;
 mod job;
 mod output;
 mod probe;
+mod processes;
 mod procfs;
+mod reap;
 mod requests;
+mod shm;
 
 use job::ToldJob;
 use output::Output;
@@ -56,9 +59,10 @@ fn serve(token: Option<&str>) -> ExitCode {
     }
     let mut requests = Requests::default();
     let mut job = ToldJob::default();
+    let mut picked = reap::Picked::default();
     loop {
         let answer = match requests.next_request() {
-            Ok(Some(request)) => carry_out(request.head, &mut job, &mut output),
+            Ok(Some(request)) => carry_out(request.head, &mut job, &mut picked, &mut output),
             Ok(None) => return ExitCode::SUCCESS,
             // what follows cannot be told apart any more
             Err(malformed) => {
@@ -73,11 +77,17 @@ fn serve(token: Option<&str>) -> ExitCode {
     }
 }
 
-fn carry_out(request: Request, job: &mut ToldJob, output: &mut Output) -> Result<(), Failure> {
+fn carry_out(request: Request, job: &mut ToldJob, picked: &mut reap::Picked, output: &mut Output) -> Result<(), Failure> {
     match request {
         Request::Probe(probe) => output.event(&Event::Probed(Box::new(probe::probe(&probe)))),
         Request::Job(told) => job.begin(told),
         Request::Process(process) => job.add(process)?,
+        Request::ListJobs => reap::list(output),
+        Request::PickProcesses(wanted) => output.event(&picked.pick(&wanted)),
+        Request::SignalPicked(told) => output.event(&picked.signal(told.signal)?),
+        Request::EndJobs(wanted) => reap::end(&wanted, output),
+        Request::RemoveStaleShm => output.event(&reap::remove_stale_shm()),
+        Request::ForgetJobs(wanted) => reap::forget(&wanted, output)?,
     }
     Ok(())
 }

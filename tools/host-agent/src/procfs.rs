@@ -1,14 +1,46 @@
 //! What the kernel tells in /proc: one reader for each of its files. Pure functions read the text; those that open files are thin.
 
+mod process;
+
+pub use process::{Environment, MappedFile, Stat, command_line, environment, mapped_files, pids, socket_inodes, stat, status};
+
 use std::fs;
 
 /// The ports on which something listens in this network namespace, on whatever address.
 pub fn listening_ports() -> Vec<u16> {
-    ["/proc/net/tcp", "/proc/net/tcp6"]
-        .iter()
-        .filter_map(|path| fs::read_to_string(path).ok())
-        .flat_map(|text| sockets(&text).filter(|socket| socket.state == LISTEN).map(|socket| socket.port).collect::<Vec<_>>())
-        .collect()
+    listening_sockets().into_iter().map(|(_, port)| port).collect()
+}
+
+/// The sockets that listen in this network namespace: their numbers, by which a process holds them, and their ports.
+pub fn listening_sockets() -> Vec<(u64, u16)> {
+    let texts = ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().filter_map(|path| fs::read_to_string(path).ok());
+    let listening = |text: String| {
+        let sockets = sockets(&text).filter(|socket| socket.state == LISTEN);
+        sockets.map(|socket| (socket.inode, socket.port)).collect::<Vec<_>>()
+    };
+    texts.flat_map(listening).collect()
+}
+
+/// How long the machine has run, in the clock ticks that /proc/PID/stat counts in.
+pub fn uptime_ticks() -> u64 {
+    let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
+    parse_uptime_ms(&text).unwrap_or(0).saturating_mul(ticks_per_second()) / 1000
+}
+
+/// `SECONDS.HUNDREDTHS …`
+fn parse_uptime_ms(text: &str) -> Option<u64> {
+    let (seconds, hundredths) = text.split_ascii_whitespace().next()?.split_once('.')?;
+    let (seconds, hundredths): (u64, u64) = (seconds.parse().ok()?, hundredths.parse().ok()?);
+    seconds.checked_mul(1000)?.checked_add(hundredths * 10)
+}
+
+/// Clock ticks in milliseconds.
+pub fn ticks_to_ms(ticks: u64) -> u64 {
+    ticks.saturating_mul(1000) / ticks_per_second()
+}
+
+fn ticks_per_second() -> u64 {
+    rustix::param::clock_ticks_per_second().max(1)
 }
 
 /// TCP_LISTEN of the kernel's include/net/tcp_states.h.
@@ -18,6 +50,7 @@ const LISTEN: u8 = 0x0a;
 struct Socket {
     port: u16,
     state: u8,
+    inode: u64,
 }
 
 fn sockets(text: &str) -> impl Iterator<Item = Socket> {
@@ -26,7 +59,8 @@ fn sockets(text: &str) -> impl Iterator<Item = Socket> {
         let local = words.nth(1)?;
         let state = words.nth(1)?;
         let port = u16::from_str_radix(local.rsplit(':').next()?, 16).ok()?;
-        Some(Socket { port, state: u8::from_str_radix(state, 16).ok()? })
+        let inode = words.nth(5)?.parse().ok()?;
+        Some(Socket { port, state: u8::from_str_radix(state, 16).ok()?, inode })
     })
 }
 
@@ -77,8 +111,15 @@ mod tests {
    1: 0100007F:0016 0100007F:D431 01 00000000:00000000 00:00000000 00000000     0        0 22 1 0 100 0 0 10 0
    2: 00000000000000000000000000000000:1F90 00000000000000000000000000000000:0000 0A 0 0 0 0 0 23 1 0 100 0
  nonsense\n";
-        let listening: Vec<u16> = sockets(text).filter(|socket| socket.state == LISTEN).map(|socket| socket.port).collect();
-        assert_eq!(listening, [30050, 8080]);
+        let listening = sockets(text).filter(|socket| socket.state == LISTEN);
+        let listening: Vec<_> = listening.map(|socket| (socket.port, socket.inode)).collect();
+        assert_eq!(listening, [(30050, 21), (8080, 23)]);
+    }
+
+    #[test]
+    fn the_time_since_the_start_of_the_machine() {
+        assert_eq!(parse_uptime_ms("350735.47 234388.90\n"), Some(350_735_470));
+        assert_eq!(parse_uptime_ms(""), None);
     }
 
     #[test]
