@@ -13,7 +13,8 @@ CARGO_TARGET_DIR ?= target
 export OPENSSL_NO_VENDOR ?= $(shell pkg-config --exists openssl 2>/dev/null && echo 1 || echo 0)
 
 # The hosts' half is built by itself, because it is static: any host can run it.
-build: agent
+build:
+	packaging/agent.sh
 	cargo build --release --locked --workspace --exclude host-agent
 
 # For hosts of another machine type too: make agent TARGET=aarch64-unknown-linux-gnu; `make install` then takes it along.
@@ -86,17 +87,18 @@ install: build
 endif
 PLACE = $(DESTDIR)$(PREFIX)
 MAN1 = share/man/man1
-# Where tools find it from bin/; a file a machine type.
-LIBEXEC = libexec/dgl-tools
+# Where tools find it from bin/.
+AGENTS = libexec/dgl-tools
 BASH = share/bash-completion/completions
 FISH = share/fish/vendor_completions.d
 ZSH = share/zsh/site-functions
 
 install:
-	install -d $(addprefix $(PLACE)/,bin $(LIBEXEC) $(MAN1) share/man/man7 $(BASH) $(FISH) $(ZSH) include)
+	install -d $(addprefix $(PLACE)/,bin $(MAN1) share/man/man7 $(BASH) $(FISH) $(ZSH) include $(AGENTS))
 	install -m 755 $(TOOLS:%=$(BUILT)/%) $(foreach script,$(SCRIPTS),tools/$(script)/$(script)) $(PLACE)/bin
-	install -m 755 $(BUILT)/host-agent $(PLACE)/$(LIBEXEC)/host-agent-$$(uname -m)
-	for agent in $(BUILT)/host-agent-*; do [ ! -f "$$agent" ] || install -m 755 "$$agent" $(PLACE)/$(LIBEXEC) || exit; done
+	for agent in $(BUILT)/host-agent $(BUILT)/host-agent-*; do \
+		case $$agent in *.d | *'*') ;; *) install -m 755 "$$agent" $(PLACE)/$(AGENTS) || exit ;; esac; \
+	done
 	install -m 644 $(PAGES:%=man/%.1) $(PLACE)/$(MAN1)
 	install -m 644 man/dgl-tools.7 $(PLACE)/share/man/man7
 	install -m 644 completions/_dgl-tools $(PLACE)/$(ZSH)
@@ -107,10 +109,9 @@ install:
 	done
 
 uninstall:
-	rm -f $(PLACE)/$(LIBEXEC)/host-agent-*
-	! [ -d $(PLACE)/$(LIBEXEC) ] || rmdir $(PLACE)/$(LIBEXEC)
 	rm -f $(addprefix $(PLACE)/,$(COMMANDS:%=bin/%) $(PAGES:%=$(MAN1)/%.1) share/man/man7/dgl-tools.7 \
 		include/dgl.mk $(ZSH)/_dgl-tools $(COMMANDS:%=$(BASH)/%) $(COMMANDS:%=$(FISH)/%.fish))
+	rm -rf $(PLACE)/$(AGENTS)
 
 # In $(CARGO_TARGET_DIR)/wheel; `make wheel test` tries it too.
 wheel:

@@ -5,7 +5,7 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use support::{Ran, executable, scratch, sh, shells, tools};
+use support::{Ran, executable, scratch, sh, shells, takes_seconds, tools};
 
 /// A host with a home and a folder for temporary files.
 struct Host {
@@ -69,6 +69,9 @@ fn with_mounts(first: &str) -> String {
 
 #[test]
 fn every_shell_takes_the_agent_once() {
+    if takes_seconds() {
+        return;
+    }
     for shell in shells() {
         let host = Host::new("agent-shells");
         let login = format!("shift; echo x >>logins; exec {shell} \"$@\"");
@@ -83,6 +86,9 @@ fn every_shell_takes_the_agent_once() {
 
 #[test]
 fn below_any_login_shell_and_its_noise() {
+    if takes_seconds() {
+        return;
+    }
     let shells = ["csh", "tcsh", "fish", "zsh", "bash -l", "dash", "mksh"];
     for shell in shells.into_iter().filter(|shell| sh(&tools(), &format!("command -v {shell}")).status == 0) {
         let host = Host::new("agent-logins");
@@ -99,6 +105,9 @@ fn below_any_login_shell_and_its_noise() {
 
 #[test]
 fn a_folder_that_does_not_allow_execution_is_passed_over() {
+    if takes_seconds() {
+        return;
+    }
     let noexec = "mount -t tmpfs -o noexec,mode=0700 tmpfs $HOME";
     let host = Host::new("agent-noexec");
     well(&host.log_in(&with_mounts(noexec)));
@@ -124,6 +133,9 @@ fn a_full_folder_is_passed_over() {
 
 #[test]
 fn a_folder_that_is_a_link_or_somebody_elses_is_refused() {
+    if takes_seconds() {
+        return;
+    }
     let host = Host::new("agent-link");
     let elsewhere = host.folder.join("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
@@ -170,6 +182,9 @@ fn where_no_folder_will_do_all_are_named_with_the_cure() {
 
 #[test]
 fn hosts_that_share_a_home_take_one_agent_at_the_same_time() {
+    if takes_seconds() {
+        return;
+    }
     let host = Host::new("agent-shared");
     executable(&host.folder.join("login"), "#!/bin/sh\nexec \"$@\"\n");
     let reap = "echo 10.99.0.$n | ipconf-check | dgl-reap --list --connect-timeout 60s --connect \"env -u XDG_CACHE_HOME HOME=$PWD/home $PWD/login\" >out.$n 2>err.$n";
@@ -224,6 +239,9 @@ fn an_agent_that_was_not_used_for_a_month_is_removed() {
 /// A machine that lost its power leaves empty files and cut ones.
 #[test]
 fn an_agent_that_does_not_run_is_taken_anew() {
+    if takes_seconds() {
+        return;
+    }
     let host = Host::new("agent-broken");
     well(&host.log_in("exec \"$@\""));
     let agent = host.only_agent_in(&host.cache());

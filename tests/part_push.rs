@@ -676,7 +676,8 @@ fn real_hosts_and_every_fault() {
 
     let killed_there = || {
         let kill = "for p in /proc/[0-9]*; do grep -qs PART_PUSH= $p/environ && kill -9 ${p#/proc/}; done; true";
-        assert_eq!(lab.cluster.call(&["exec", "3", "sh", "-c", kill]).status, 0);
+        // by ssh: without it a user's shell may not look at what sshd has started
+        assert_eq!(lab.cluster.call(&["exec", "3", "ssh", "h3", kill]).status, 0);
     };
     check("what receives is killed there", lab.disturb(killed_there), 1, 5..=5, 15, true);
 
