@@ -31,7 +31,7 @@ fn what_hosts_say_is_shown_as_text() {
          until tr '\\0' '\\n' </proc/$p/environ | grep -q DGL_TOOLS_JOB; do sleep 0.1; done
          dgl-reap --connect local --list --format human <hosts >list
          dgl-reap --connect local --list --format jsonl <hosts >list.jsonl
-         dgl-reap --connect local --all --format human <hosts >all; wait $p"
+         dgl-reap --connect local --job \"$job\" --format human <hosts >all; wait $p"
     );
     let made = sh(&folder, &script);
     let text = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap();
@@ -62,5 +62,29 @@ fn what_hosts_say_is_shown_as_text() {
         let all = format!("{}{}", got.out, got.err);
         assert!(is_text(&all.replace(r"\u001b", "")), "{script}: {}", all.escape_debug());
         assert!(all.contains(shown), "{script}: {all}");
+    }
+}
+
+/// A host that was taken over speaks in host-agent's place.
+#[test]
+fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
+    let folder = scratch("hostile-agent");
+    assert_eq!(sh(&folder, "printf '10.99.0.1\\n' | ipconf-check >hosts").status, 0);
+    let found = r#"{"event":"found","job":"a","pid":1,"age_s":1,"cpu_ms":1,"rss_bytes":1,"shm_bytes":1,"command":"c"}"#;
+    let table = [
+        (format!("exec yes '{found}'"), "--list", "it tells of more than 10000 processes"),
+        (format!("echo '{found}'; echo '{{\"event\":\"done\"}}'; exec sleep 9"), "--stale-shm", "it told what was not asked"),
+        ("echo '{\"event\":\"removed_shm\",\"files\":1}'; exec sleep 9".to_owned(), "--list", "it told what was not asked"),
+        ("echo '{\"event\":\"dropped\"}'; exec sleep 9".to_owned(), "--list", "is no message"),
+        ("echo '{\"event\":\"done\",\"bytes\":99999999999}'; exec sleep 9".to_owned(), "--list", "a body of 99999999999 bytes"),
+        ("exec tr '\\0' x </dev/zero".to_owned(), "--list", "a line of more than 1048576 bytes"),
+        (":".to_owned(), "--list", "the connection ended"),
+    ];
+    for (says, what, problem) in table {
+        let take_token = "IFS= read -r script; token=${script#token=}; printf '\\n%s runs\\n' \"${token%%;*}\"";
+        executable(&folder.join("way"), &format!("#!/bin/sh\n{take_token}\n{says}\n"));
+        let got = sh(&folder, &format!("ulimit -v 2000000; dgl-reap {what} --connect './way {{name}}' <hosts"));
+        assert_eq!(got.status, 74, "{says}: {}", got.err);
+        assert!(got.err.contains("host 0 (10.99.0.1): ") && got.err.contains(problem), "{says}: {}", got.err);
     }
 }

@@ -10,8 +10,8 @@ use wire::{Event, Request};
 
 /// Hosts that are listened to at once: each waits, none computes.
 const AT_ONCE: usize = 256;
-/// A host has no more processes of jobs than that; one that tells of more would fill this machine's memory.
-const MOST_ANSWERS: usize = 100_000;
+/// A host has no more processes of jobs than that. One that tells of more would fill this machine's memory: each takes up to 2 KB here.
+const MOST_ANSWERS: usize = 10_000;
 
 /// A host and all that it has answered.
 pub struct HostAnswers<'a> {
@@ -69,7 +69,7 @@ impl<'a> HostAnswers<'a> {
         match plan::answer(self.host.id, what, event) {
             Some(_) if self.answers.len() >= MOST_ANSWERS => self.lose(format!("it tells of more than {MOST_ANSWERS} processes")),
             Some(answer) => self.answers.push(answer),
-            None => self.lose("it answered what was not asked".to_owned()),
+            None => self.lose("it told what was not asked".to_owned()),
         }
     }
 
