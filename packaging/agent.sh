@@ -8,7 +8,13 @@ cd "$(dirname "$0")/.."
 
 own=$(rustc -vV | sed -n 's/^host: //p')
 target=${1:-$own}
-machine=${target%%-*}
+# as uname -m names it
+case ${target%%-*} in
+  armv7) machine=armv7l ;;
+  powerpc64le) machine=ppc64le ;;
+  riscv64gc) machine=riscv64 ;;
+  *) machine=${target%%-*} ;;
+esac
 built=${CARGO_TARGET_DIR:-target}
 
 missing() { # PROBLEM CURE
@@ -23,9 +29,10 @@ else
   [ -d "$(rustc --print target-libdir --target "$target" 2>/dev/null)" ] ||
     missing "this Rust has no library for it" "rustup target add $target"
   variable=CARGO_TARGET_$(printf %s "$target" | tr 'a-z-' 'A-Z_')_LINKER
-  linker=$(printenv "$variable" || echo "$machine-linux-${target##*-}-gcc")
+  gcc=$(printf %s "${target%%-*}-linux-${target##*-}" | sed 's/^armv7-/arm-/; s/^riscv64gc-/riscv64-/')
+  linker=$(printenv "$variable" || echo "$gcc-gcc")
   command -v "$linker" >/dev/null ||
-    missing "there is no linker $linker" "install it (Debian: gcc-$machine-linux-gnu libc6-dev-*-cross, Fedora: gcc-$machine-linux-gnu), or name one in $variable"
+    missing "there is no linker $linker" "install it (Debian: gcc-$gcc), or name one in $variable"
   export "$variable=$linker"
   # for what is not Rust in crates
   export "CC_$(printf %s "$target" | tr - _)=$linker"

@@ -113,7 +113,17 @@ pub(crate) fn no_agent(machine: &str) -> HostFault {
     match machine.split_once('-') {
         Some((system, _)) => HostFault::new(format!("the host runs {system}, and jobs run on Linux")),
         None => HostFault::new(format!("there is no host-agent here for its machine type, {machine}"))
-            .fix(format!("make agent TARGET={machine}-unknown-linux-gnu, then name its folder in {AGENTS_VARIABLE}")),
+            .fix(format!("make agent TARGET={}, then name its folder in {AGENTS_VARIABLE}", target_of(&machine))),
+    }
+}
+
+/// Rust's name for a machine type that `uname -m` names; packaging/agent.sh has the way back.
+fn target_of(machine: &str) -> String {
+    match machine {
+        "armv7l" => "armv7-unknown-linux-gnueabihf".to_owned(),
+        "ppc64le" => "powerpc64le-unknown-linux-gnu".to_owned(),
+        "riscv64" => "riscv64gc-unknown-linux-gnu".to_owned(),
+        other => format!("{other}-unknown-linux-gnu"),
     }
 }
 
