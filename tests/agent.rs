@@ -260,7 +260,12 @@ fn an_agent_that_does_not_run_is_taken_anew() {
 fn another_machine_type_is_refused_with_the_cure() {
     let host = Host::new("agent-machine");
     let table = [
-        ("Linux", "riscv64", "there is no host-agent here for its machine type, riscv64", "make agent TARGET=riscv64gc-unknown-linux-gnu, then name its folder in DGL_TOOLS_AGENTS"),
+        (
+            "Linux",
+            "riscv64",
+            "there is no host-agent here for its machine type, riscv64",
+            "make agent TARGET=riscv64gc-unknown-linux-gnu, then name its folder in DGL_TOOLS_AGENTS",
+        ),
         ("Darwin", "arm64", "the host runs Darwin, and jobs run on Linux", ""),
     ];
     for (system, machine, problem, fix) in table {
