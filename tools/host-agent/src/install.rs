@@ -16,8 +16,9 @@ const NOTED: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The BLAKE3 hash of the file that runs, in hexadecimal.
 pub fn own_hash() -> Option<String> {
-    let content = fs::read("/proc/self/exe").ok()?;
-    Some(blake3::hash(&content).to_hex().to_string())
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(fs::File::open("/proc/self/exe").ok()?).ok()?;
+    Some(hasher.finalize().to_hex().to_string())
 }
 
 /// Notes that this agent is used, and removes those of this user that were not for a month. What cannot be done is left.
