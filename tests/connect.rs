@@ -276,10 +276,6 @@ fn nothing_is_lent_to_real_hosts() {
     // alone: no port of ours is forwarded there
     let alone = cluster.sh(&folder, &format!("{agent}; {job}; test ! -e /tmp/local-command"));
     assert_eq!((alone.status, alone.out.as_str()), (0, "[10.77.0.2 worker 1] no agent, no display, 0 ports\n"), "{}", alone.err);
-    // a command of the user's for logins takes no place of ours
-    std::fs::write(folder.join("config"), "Host *\n  RemoteCommand echo hello\n  RequestTTY yes\n").unwrap();
-    let alone = cluster.sh(&folder, &format!("{agent}; {job}"));
-    assert_eq!((alone.status, alone.out.as_str()), (0, "[10.77.0.2 worker 1] no agent, no display, 0 ports\n"), "{}", alone.err);
 }
 
 #[test]
@@ -314,6 +310,7 @@ fn known_hosts_of_real_hosts() {
     }
     let ssh = cluster.sh(&folder, &format!("export DGL_TOOLS_CONNECT=ssh; {revoked}; s=$?; jq -r '.ok != false' out; exit $s"));
     assert!(ssh.status == 74 && ssh.err.contains("host-probe: host 1 (10.77.0.2): ") && ssh.err.contains("revoked"), "{}", ssh.err);
+    assert!(ssh.err.contains("fix: do not connect; ask who runs the host"), "{}", ssh.err);
     assert_eq!(ssh.out, "true\nfalse\ntrue\n", "{}", ssh.err);
     let command =
         "grep 10.77.0.2 all >known; : >~/.ssh/known_hosts; printf '#!/bin/sh\\ncat %s/known\\n' \"$PWD\" >/tmp/knows; chmod 755 /tmp/knows;

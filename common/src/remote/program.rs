@@ -42,15 +42,7 @@ const CLEAN_UP: Duration = Duration::from_secs(60);
 
 /// Of the user's own configuration what is for a person who logs in, and not for a tool. A host is lent nothing: neither the agent nor the
 /// display. A port that is forwarded can be so once, and ends the second connection where ExitOnForwardFailure is set.
-const NOT_FOR_TOOLS: [&str; 7] = [
-    "ForwardAgent=no",
-    "ForwardX11=no",
-    "ClearAllForwardings=yes",
-    "Tunnel=no",
-    "PermitLocalCommand=no",
-    "RemoteCommand=none",
-    "EscapeChar=none",
-];
+const NOT_FOR_TOOLS: [&str; 5] = ["ForwardAgent=no", "ForwardX11=no", "ClearAllForwardings=yes", "Tunnel=no", "PermitLocalCommand=no"];
 
 /// `ssh HOST`, with the user's own configuration.
 pub(crate) fn ssh(connect: &Connect, host: &Host, boot: &str, bulk: bool) -> Result<Box<dyn Channel>, HostFault> {
@@ -65,7 +57,9 @@ pub(crate) fn ssh(connect: &Connect, host: &Host, boot: &str, bulk: bool) -> Res
             ["-o", "StrictHostKeyChecking=accept-new"]
         }
     });
-    NOT_FOR_TOOLS.iter().for_each(|option| drop(ssh.args(["-o", option])));
+    for option in NOT_FOR_TOOLS {
+        ssh.args(["-o", option]);
+    }
     if bulk {
         // first choice, not the only one: 1.5 times the rate of chacha20, which OpenSSH prefers
         ssh.args(["-o", "Ciphers=^aes128-gcm@openssh.com", "-o", "Compression=no"]);
