@@ -320,3 +320,24 @@ fn known_hosts_of_real_hosts() {
     let ssh = cluster.sh(&folder, &format!("export DGL_TOOLS_CONNECT=ssh; {command}"));
     assert_eq!(ssh.status, 0, "{}", ssh.err);
 }
+
+#[test]
+fn a_connection_that_breaks_is_told_in_words_on_real_hosts() {
+    let folder = scratch("breaks");
+    let cluster = Cluster::up("breaks", 2);
+    ip_config(&folder, 2);
+    // ends the sshd that it runs below
+    let kills = "p=$$; until grep -q ^sshd /proc/$p/comm; do read -r _ _ _ p _ </proc/$p/stat; done; kill -9 $p; sleep 60";
+    for connect in ["ssh2", "ssh"] {
+        let script = format!(
+            "ipconf-check ip.txt | dgl-env --role worker -- sh -c '{kills}' 2>/dev/null |
+             dgl-spawn --no-preflight --host 1 --format human --connect {connect}"
+        );
+        let got = cluster.sh(&folder, &script);
+        assert_eq!(got.status, 74, "{connect}: {}{}", got.out, got.err);
+        let told = got.err.lines().find(|line| line.contains("host 1 (10.77.0.2) lost: ")).unwrap_or_default();
+        assert!(told.to_lowercase().contains("connection") && told.contains("closed"), "{connect}: {}", got.err);
+        assert!(!got.err.contains("transport read"), "{}", got.err);
+        cluster.assert_clean();
+    }
+}

@@ -11,6 +11,7 @@
 mod hostkey;
 pub mod lanes;
 mod program;
+mod reasons;
 mod running;
 mod settings;
 mod ssh2;

@@ -1,6 +1,6 @@
 //! A script that runs on a host, whatever carries it there.
 
-use super::HostFault;
+use super::{HostFault, reasons};
 use crate::quote;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use std::collections::VecDeque;
@@ -269,7 +269,7 @@ impl Running {
             let progress = match self.transfer(&mut heard) {
                 Ok(progress) => progress,
                 Err(error) => {
-                    self.lose(&mut heard, &error.to_string());
+                    self.lose(&mut heard, reasons::of_libssh2(&error.to_string()));
                     return heard;
                 }
             };
@@ -537,10 +537,11 @@ fn mark(line: &[u8], token: &str) -> Option<Mark> {
     }
 }
 
-/// The last lines of a stderr as one.
+/// The last lines of a stderr as one, each once.
 fn last_words(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let mut lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(reasons::of_shell).collect();
+    lines.dedup();
     lines[lines.len().saturating_sub(3)..].join("; ")
 }
 
@@ -594,6 +595,19 @@ mod tests {
         }
         fn wait_for(&self, _: [bool; 2], _: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
             Vec::new()
+        }
+    }
+
+    #[test]
+    fn last_words_are_said_once() {
+        let table = [
+            ("", ""),
+            ("a\n\n b \nb\nb\n", "a; b"),
+            ("a\nb\nc\nd\n", "b; c; d"),
+            ("Killed\nKilled\nKilled\n", "a program there was killed: by somebody, or because memory ran out (see dmesg there)"),
+        ];
+        for (stderr, words) in table {
+            assert_eq!(last_words(stderr.as_bytes()), words);
         }
     }
 
