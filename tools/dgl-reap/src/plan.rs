@@ -173,22 +173,26 @@ fn job_lines(name: &str, all: &[&Found]) -> String {
     text
 }
 
-/// What was done, a line a host and job.
+/// What was done, a line a host and job below a line that names the columns.
 pub fn ended(reaped: &[Reaped]) -> String {
+    let row = |host: &str, job: &str, what: &str| format!("{host:>4}  {job:<16}  {what}\n");
     let line = |one: &Reaped| {
         let processes = term::count(one.processes.into(), "process");
         let files = term::count(one.shm_files.into(), "file");
-        let job = term::plain(&one.job);
+        let (host, job) = (one.host.to_string(), term::plain(&one.job));
         match (&one.signal, &*job) {
-            (Some(signal), job) => format!("{:>4}  {job:<16}  {processes} got SIG{signal}\n", one.host),
-            (None, "") => format!("{:>4}  {files} removed from /dev/shm\n", one.host),
+            (Some(signal), job) => row(&host, job, &format!("{processes} got SIG{signal}")),
+            (None, "") => row(&host, "-", &format!("{files} removed from /dev/shm")),
             (None, job) => {
                 let end = term::plain(one.error.as_deref().unwrap_or("nothing is left"));
-                format!("{:>4}  {job:<16}  {processes} ended, {files} removed from /dev/shm; {end}\n", one.host)
+                row(&host, job, &format!("{processes} ended, {files} removed from /dev/shm; {end}"))
             }
         }
     };
-    reaped.iter().map(line).collect()
+    if reaped.is_empty() {
+        return String::new();
+    }
+    row("host", "job", "what was done") + &reaped.iter().map(line).collect::<String>()
 }
 
 #[cfg(test)]
@@ -227,6 +231,29 @@ mod tests {
         assert_eq!(reaped(&format!("signalled {} 3", b64("a"))), (true, 3, 0, abrt, None));
         assert_eq!(reaped("shm 16"), (true, 0, 16, None, None));
         assert!(said(0, "motd", None).is_none());
+    }
+
+    #[test]
+    fn what_was_done_has_columns() {
+        let one = |job: &str, signal: Option<&str>, error: Option<&str>| Reaped {
+            host: 3,
+            job: job.into(),
+            signal: signal.map(str::to_owned),
+            processes: 2,
+            shm_files: 1,
+            error: error.map(str::to_owned),
+            ..Reaped::default()
+        };
+        let table = [
+            (one("try7", None, None), "   3  try7              2 processes ended, 1 file removed from /dev/shm; nothing is left"),
+            (one("try7", Some("ABRT"), None), "   3  try7              2 processes got SIGABRT"),
+            (one("", None, None), "   3  -                 1 file removed from /dev/shm"),
+            (one("a\x1b[2J", None, Some("left\n")), "   3  a\\x1b[2J          2 processes ended, 1 file removed from /dev/shm; left\\n"),
+        ];
+        for (reaped, line) in table {
+            assert_eq!(ended(&[reaped]), format!("host  job               what was done\n{line}\n"));
+        }
+        assert_eq!(ended(&[]), "");
     }
 
     #[test]
