@@ -1,4 +1,4 @@
-# make build | check | test | test-versions | soak | demo | bench | fuzz | install | uninstall | wheel | clean
+# make build | check | deny | test | test-versions | soak | demo | bench | fuzz | install | uninstall | wheel | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe part-map part-push part-pull dgl-env dgl-spawn dgl-reap dgl-report
@@ -21,6 +21,18 @@ check:
 	shellcheck -s bash completions/dgl-tools.bash
 	shellcheck tests/cluster/cluster.sh tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/wheel.sh .ci/run
 	mandoc -T lint -W warning $(COMMANDS:%=man/%.1) man/dgl-tools.7
+
+# Licences, sources and versions of what is linked in; known faults of it where the database of advisories was fetched before
+# (cargo deny fetch).
+ADVISORIES = $${CARGO_HOME:-$$HOME/.cargo}/advisory-dbs
+deny:
+	@if ! cargo deny --version >/dev/null 2>&1; then \
+		echo 'skipped: make deny needs cargo-deny: cargo install cargo-deny --locked'; \
+	else \
+		cargo deny --locked check bans licenses sources || exit; \
+		if [ -d "$(ADVISORIES)" ]; then cargo deny --locked check --disable-fetch advisories; \
+		else echo 'skipped: no database of advisories here: cargo deny fetch'; fi; \
+	fi
 
 need:
 	@tests/need.sh
@@ -94,4 +106,4 @@ wheel:
 clean:
 	cargo clean
 
-.PHONY: build check need need-test test test-versions soak demo bench fuzz install uninstall wheel clean
+.PHONY: build check deny need need-test test test-versions soak demo bench fuzz install uninstall wheel clean
