@@ -72,7 +72,7 @@ pub fn said(host: u32, line: &str, signal: Option<&str>) -> Option<Said> {
     match words[..] {
         ["found", pid, age, rss, shm, ports, role, rank, groups, job, command] => {
             let command = text(command)?.trim_end().chars().take(COMMAND_CHARS).collect();
-            let kilobytes = |word: &str| word.parse::<u64>().map_or(0, |count| count * 1024);
+            let kilobytes = |word: &str| word.parse::<u64>().map_or(0, |count| count.saturating_mul(1024));
             Some(Said::Found(Found {
                 host,
                 job: text(job)?,
@@ -122,8 +122,8 @@ pub fn merged(all: Vec<Reaped>) -> Vec<Reaped> {
         match merged.iter_mut().find(|other| other.host == one.host && other.job == one.job) {
             Some(other) => {
                 other.ok &= one.ok;
-                other.processes += one.processes;
-                other.shm_files += one.shm_files;
+                other.processes = other.processes.saturating_add(one.processes);
+                other.shm_files = other.shm_files.saturating_add(one.shm_files);
                 other.error = other.error.take().or(one.error);
             }
             None => merged.push(one),
@@ -148,12 +148,13 @@ fn job_lines(name: &str, all: &[&Found]) -> String {
     let hosts: BTreeSet<u32> = all.iter().map(|one| one.host).collect();
     let ports: BTreeSet<u16> = all.iter().flat_map(|one| one.ports.iter().copied()).collect();
     // what is shared is there once a host
-    let shared: u64 = hosts.iter().map(|host| all.iter().filter(|one| one.host == *host).map(|one| one.shm_bytes).max().unwrap_or(0)).sum();
-    let own: u64 = all.iter().map(|one| one.rss_bytes.saturating_sub(one.shm_bytes)).sum();
+    let shared = hosts.iter().map(|host| all.iter().filter(|one| one.host == *host).map(|one| one.shm_bytes).max().unwrap_or(0));
+    let own = all.iter().map(|one| one.rss_bytes.saturating_sub(one.shm_bytes));
+    let memory = own.chain(shared).fold(0, u64::saturating_add);
     let age = Duration::from_secs(all.iter().map(|one| one.age_s).max().unwrap_or(0));
     let mut head = vec![term::seconds(age), term::count(hosts.len() as u64, "host")];
     head.extend(["server", "trainer", "worker"].into_iter().filter_map(ranks));
-    head.push(term::bytes(own + shared));
+    head.push(term::bytes(memory));
     if let Some(groups) = all.iter().find_map(|one| one.groups) {
         head.push(format!("{} served", term::count(groups.into(), "group")));
     }
@@ -220,6 +221,13 @@ mod tests {
         let Some(Said::Found(one)) = said(0, &format!("found 7 5 - - - - - - {} {}", b64("a"), b64("sh")), None) else { panic!() };
         assert_eq!((one.role, one.rank, one.ports, one.rss_bytes), (None, None, vec![], 0));
 
+        let most = u64::MAX;
+        let Some(Said::Found(one)) = said(0, &format!("found 7 {most} {most} {most} - - - - {} {}", b64("a"), b64("sh")), None) else {
+            panic!()
+        };
+        assert_eq!((one.age_s, one.rss_bytes, one.shm_bytes), (most, most, most));
+        assert!(table(&[one.clone(), Found { host: 1, ..one }]).starts_with("job a: "), "numbers that no host can have");
+
         let reaped = |line: &str| match said(0, line, Some("ABRT")) {
             Some(Said::Reaped(one)) => (one.ok, one.processes, one.shm_files, one.signal, one.error),
             other => panic!("{line}: {other:?}"),
@@ -231,6 +239,8 @@ mod tests {
         assert_eq!(reaped(&format!("signalled {} 3", b64("a"))), (true, 3, 0, abrt, None));
         assert_eq!(reaped("shm 16"), (true, 0, 16, None, None));
         assert!(said(0, "motd", None).is_none());
+        let many = Reaped { job: "a".into(), ok: true, processes: u32::MAX, shm_files: 1, ..Reaped::default() };
+        assert_eq!(merged(vec![many.clone(), many])[0].processes, u32::MAX);
     }
 
     #[test]
