@@ -1,26 +1,35 @@
-# make build | check | deny | test | test-versions | soak | demo | bench | fuzz | install | uninstall | wheel | clean
+# make build | agent | check | deny | test | test-fast | test-bare | test-versions | soak | demo | bench | fuzz | install | uninstall | wheel | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe part-map part-push part-pull dgl-env dgl-spawn dgl-reap dgl-report
 SCRIPTS = dgl-copy dgl-launch
 COMMANDS = $(TOOLS) $(SCRIPTS)
+# host-agent is no command of users, but they may read what it does on their hosts.
+PAGES = $(COMMANDS) host-agent
+CARGO_TARGET_DIR ?= target
 
 # Building OpenSSL takes minutes; where the system has its headers, they are used. Asked anew for each target, because `need`
 # may have just installed them.
 export OPENSSL_NO_VENDOR ?= $(shell pkg-config --exists openssl 2>/dev/null && echo 1 || echo 0)
 
+# The hosts' half is built by itself, because it is static: any host can run it.
 build:
-	cargo build --release --locked
+	packaging/agent.sh
+	cargo build --release --locked --workspace --exclude host-agent
 
-check:
-	cargo fmt --check
+# For hosts of another machine type too: make agent TARGET=aarch64-unknown-linux-gnu; `make install` then takes it along.
+agent:
+	packaging/agent.sh $(TARGET)
+
+check: need-check
+	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	shellcheck $(foreach script,$(SCRIPTS),tools/$(script)/$(script))
 	shellcheck -s sh common/src/remote/*.sh tools/*/src/*.sh tests/need.sh
 	shellcheck tests/example/train.sbatch
 	shellcheck -s bash completions/dgl-tools.bash
-	shellcheck tests/cluster/cluster.sh tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/wheel.sh .ci/run
-	mandoc -T lint -W warning $(COMMANDS:%=man/%.1) man/dgl-tools.7
+	shellcheck tests/cluster/cluster.sh tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/agent.sh packaging/wheel.sh .ci/run
+	mandoc -T lint -W warning $(PAGES:%=man/%.1) man/dgl-tools.7
 
 # Licences, sources and versions of what is linked in; known faults of it where the database of advisories was fetched before
 # (cargo deny fetch).
@@ -38,10 +47,21 @@ need:
 	@tests/need.sh
 need-test:
 	@tests/need.sh test
+need-check:
+	@tests/need.sh check
 
 test: need-test
 	cargo build --workspace --locked
 	tests/run.sh $(TESTS)
+
+# Under half a minute once built: no hosts, no DGL, and of the system what a build needs.
+test-fast: need
+	cargo build --workspace --locked
+	tests/run.sh --fast $(TESTS)
+
+# `make demo` and `make test` on a Debian that has nothing yet; BARE="root nextest" chooses, see tests/bare.sh --help.
+test-bare:
+	tests/bare.sh $(BARE) -- $(TESTS)
 
 # 200 jobs with random ends: some 20 minutes
 soak: need
@@ -60,7 +80,7 @@ demo: need
 
 # Tables for people, and all their figures as JSON lines in BENCH_JSON. DGL_TOOLS=DIR, the folder tools/ of DGL's repository, has its
 # own scripts compared too.
-BENCH_JSON ?= target/bench.jsonl
+BENCH_JSON ?= $(CARGO_TARGET_DIR)/bench.jsonl
 bench: export BENCH_JSON := $(abspath $(BENCH_JSON))
 bench: build
 	rm -f '$(BENCH_JSON)'
@@ -74,19 +94,24 @@ fuzz:
 
 # BUILT=DIR installs tools that were built elsewhere.
 ifndef BUILT
-BUILT = target/release
+BUILT = $(CARGO_TARGET_DIR)/release
 install: build
 endif
 PLACE = $(DESTDIR)$(PREFIX)
 MAN1 = share/man/man1
+# Where tools find it from bin/.
+AGENTS = libexec/dgl-tools
 BASH = share/bash-completion/completions
 FISH = share/fish/vendor_completions.d
 ZSH = share/zsh/site-functions
 
 install:
-	install -d $(addprefix $(PLACE)/,bin $(MAN1) share/man/man7 $(BASH) $(FISH) $(ZSH) include)
+	install -d $(addprefix $(PLACE)/,bin $(MAN1) share/man/man7 $(BASH) $(FISH) $(ZSH) include $(AGENTS))
 	install -m 755 $(TOOLS:%=$(BUILT)/%) $(foreach script,$(SCRIPTS),tools/$(script)/$(script)) $(PLACE)/bin
-	install -m 644 $(COMMANDS:%=man/%.1) $(PLACE)/$(MAN1)
+	for agent in $(BUILT)/host-agent $(BUILT)/host-agent-*; do \
+		case $$agent in *.d | *'*') ;; *) install -m 755 "$$agent" $(PLACE)/$(AGENTS) || exit ;; esac; \
+	done
+	install -m 644 $(PAGES:%=man/%.1) $(PLACE)/$(MAN1)
 	install -m 644 man/dgl-tools.7 $(PLACE)/share/man/man7
 	install -m 644 completions/_dgl-tools $(PLACE)/$(ZSH)
 	install -m 644 dgl.mk $(PLACE)/include
@@ -96,8 +121,9 @@ install:
 	done
 
 uninstall:
-	rm -f $(addprefix $(PLACE)/,$(COMMANDS:%=bin/%) $(COMMANDS:%=$(MAN1)/%.1) share/man/man7/dgl-tools.7 \
+	rm -f $(addprefix $(PLACE)/,$(COMMANDS:%=bin/%) $(PAGES:%=$(MAN1)/%.1) share/man/man7/dgl-tools.7 \
 		include/dgl.mk $(ZSH)/_dgl-tools $(COMMANDS:%=$(BASH)/%) $(COMMANDS:%=$(FISH)/%.fish))
+	rm -rf $(PLACE)/$(AGENTS)
 
 # In $(CARGO_TARGET_DIR)/wheel; `make wheel test` tries it too.
 wheel:
@@ -106,4 +132,4 @@ wheel:
 clean:
 	cargo clean
 
-.PHONY: build check deny need need-test test test-versions soak demo bench fuzz install uninstall wheel clean
+.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-versions soak demo bench fuzz install uninstall wheel clean

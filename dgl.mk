@@ -34,6 +34,11 @@ dgl_hosts = ipconf-check --num-servers $(NUM_SERVERS) $(IPCONF_FLAGS) '$(HOSTS)'
 dgl_probe = host-probe $(dgl_workspace) --num-servers $(NUM_SERVERS) $(PROBE_FLAGS)
 dgl_goal := $(.DEFAULT_GOAL)
 
+# Where PATH does not lead to the tools: those that were installed with this file, or built in the checkout it lies in.
+dgl_here := $(dir $(abspath $(lastword $(MAKEFILE_LIST))))
+dgl_built := $(or $(CARGO_TARGET_DIR),$(dgl_here)target)
+export PATH := $(PATH):$(if $(wildcard $(dgl_here)Cargo.toml),$(dgl_built)/release:$(dgl_built)/debug,$(dgl_here)../bin)
+
 probe:
 	$(dgl_hosts) | $(dgl_probe) --format human
 

@@ -12,7 +12,10 @@ name=dgl_tools-$version
 
 [ -d "$work/venv" ] || python3 -m venv "$work/venv"
 "$work/venv/bin/python" -m pip install --quiet cargo-zigbuild==0.24.0 ziglang==0.17.1 wheel==0.48.0
-PATH=$work/venv/bin:$PATH env -u OPENSSL_NO_VENDOR cargo zigbuild --release --locked --target "$target.2.17"
+PATH=$work/venv/bin:$PATH env -u OPENSSL_NO_VENDOR cargo zigbuild --release --locked --target "$target.2.17" --workspace --exclude host-agent
+# static, so that no glibc of a host is too old
+packaging/agent.sh
+install -m 755 "$built/release/host-agent" "$built/$target/release/"
 
 files=$work/$name
 rm -rf "$files" "$work"/*.whl

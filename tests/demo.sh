@@ -23,13 +23,24 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# The lines of trainer 0 as they come, out of the records of dgl-spawn; Ctrl-C is dgl-spawn's, and what it says then is still read.
-losses() (
+# How far the job is, out of the records of dgl-spawn, and the lines of trainer 0. Ctrl-C is dgl-spawn's, and what it says then is
+# still read.
+progress() (
     trap '' INT
     # shellcheck disable=SC2016 # jq's variables
-    jq --unbuffered -rn 'foreach inputs as $r (null;
-        if $r.type == "process" and $r.role == "trainer" and $r.rank == 0 then $r.id else . end;
-        select($r.type == "output" and $r.id == . and ($r.line | test("loss"))) | "  " + $r.line)'
+    jq --unbuffered -rn 'foreach inputs as $r ({started: 0, listening: 0};
+        if $r.type == "process" then .of = $r.of | .servers += (if $r.role == "server" then 1 else 0 end)
+            | if $r.role == "trainer" and $r.rank == 0 then .shown = $r.id else . end
+        elif $r.type == "started" then .started += 1
+        elif $r.type == "listening" then .listening += 1
+        else . end;
+        if $r.type == "started" and .started == .of then
+            "  \(.of) processes run; each loads torch now, which is silent and takes a while"
+        elif $r.type == "listening" then
+            "  \(.listening) of \(.servers) graph servers have their partition and listen" +
+            (if .listening == .servers then "; samplers load torch, then trainer 0 says:" else "" end)
+        elif $r.type == "output" and $r.id == .shown and ($r.line | test("loss")) then "  " + $r.line
+        else empty end)'
 )
 
 say() { printf '\n== %s\n' "$*"; }
@@ -39,7 +50,7 @@ python=$(tests/dgl/python.sh)
 echo "$python"
 
 say "Starting 4 hosts, 10.77.0.1 to 10.77.0.4, each with its own network, processes and sshd"
-"$cluster" up 4
+"$cluster" up 4 >/dev/null
 
 say "Partitioning a graph into 4 parts"
 cd "$work"
@@ -55,12 +66,11 @@ say "Copying it over ssh: ipconf-check | part-map | part-push"
 jq -rs 'map(select(.type == "pushed")) | "\(length) files, \(map(.sent_bytes // 0) | add) bytes sent"' pushed.jsonl
 
 say "Training on 4 hosts, 2 trainers, 2 servers and 1 sampler a trainer: host-probe | dgl-env | dgl-spawn"
-echo "The loss, as trainer 0 tells it, once all processes have loaded torch:"
 "$cluster" exec 1 sh -c "ipconf-check --num-servers 2 ip_config.txt |
     host-probe --num-servers 2 --workspace /srv/job --python '$python' |
     dgl-env --workspace /srv/job --part-config data/g.json --num-trainers 2 --num-samplers 1 --num-servers 2 \
         -- '$python' code/train.py --ip-config ip_config.txt --part-config data/g.json |
-    dgl-spawn" | losses
+    dgl-spawn" | progress
 
 say "What is left on the hosts: processes, files in /dev/shm"
 if "$cluster" left; then
@@ -72,4 +82,11 @@ fi
 
 say "Taking the hosts down"
 "$cluster" down
-echo "done"
+cat <<'END'
+all is as it was before
+
+What next:
+  tests/cluster/cluster.sh up 4     such hosts to play on; it says how
+  cp -r tests/example myjob         a repository that trains with make, to begin yours with: see its Makefile
+  make install PREFIX=~/.local      the tools, their manual (man dgl-tools) and dgl.mk, for your own cluster
+END

@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
 use std::path::PathBuf;
-use support::{Cluster, Ran, partition, python_with_dgl, root, scratch, sh};
+use support::{Cluster, Ran, partition, python_with_dgl, root, scratch, sh, takes_seconds, tools};
 
-/// A copy of the repo, as a user would have one.
+/// A copy of the repo, as README tells a user to make one.
 fn example(name: &str) -> PathBuf {
     let folder = scratch(name);
-    assert_eq!(sh(&folder, &format!("cp -rL '{}/tests/example/.' .", root().display())).status, 0);
+    assert_eq!(sh(&folder, &format!("cp -r '{}/tests/example/.' .", root().display())).status, 0);
     folder
 }
 
@@ -17,7 +17,22 @@ fn make(args: &str) -> String {
 }
 
 #[test]
+fn tools_that_path_does_not_lead_to_are_those_of_the_checkout() {
+    let folder = example("example-path");
+    assert_eq!(sh(&folder, "find . -type l").out, "", "what is copied out leads nowhere else");
+    std::fs::write(folder.join("ip_config.txt"), "127.0.0.1\n").unwrap();
+    let built = tools().parent().unwrap().display().to_string();
+    let probe = make("probe WORKSPACE=\"$PWD/ws\"");
+    let script = format!("export DGL_TOOLS_CONNECT=local CARGO_TARGET_DIR='{built}' PATH=/usr/bin:/bin; {probe}");
+    let probed = sh(&folder, &script);
+    assert!(probed.status == 0 && probed.out.contains("127.0.0.1"), "{}", probed.out);
+}
+
+#[test]
 fn on_this_machine() {
+    if takes_seconds() {
+        return;
+    }
     let folder = example("example");
     std::fs::write(folder.join("ip_config.txt"), "127.0.0.1\n").unwrap();
     partition(&folder, 1);

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
-use support::{Cluster, Ran, ip_config, scratch};
+use support::{Cluster, Ran, ip_config, root, scratch, sh};
 
 /// Waits for USR1 and says so; the server listens.
 const JOB_PY: &str = "
@@ -112,4 +112,185 @@ fn on_real_hosts_only_what_is_meant_ends() {
         assert!(all.status == 0 && !all.out.contains("found") && !all.out.contains("reaped"), "{}{}", all.out, all.err);
     }
     cluster.assert_clean();
+}
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+/// A process of a job `NAME` on this machine, ended with the test. The jobs of tests have names of their own, because all tests see
+/// the processes of this machine.
+struct Carrier(std::process::Child);
+
+impl Carrier {
+    fn start(job: &str, token: &str, folder: &std::path::Path, command: &[&str]) -> Carrier {
+        let mut start = std::process::Command::new("setsid");
+        start.args(command).current_dir(folder).env("DGL_TOOLS_TOKEN", token).env("DGL_TOOLS_JOB", job).env("RANK", "3");
+        Carrier(start.stdin(std::process::Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        // it leads its group, in which its children are
+        sh(&root(), &format!("kill -s KILL -- -{}", self.0.id()));
+        let _ = self.0.wait();
+    }
+}
+
+/// A token of a test's own.
+fn token(nth: u32) -> String {
+    format!("{:08x}{:08x}{}", std::process::id(), nth, &TOKEN[16..])
+}
+
+fn is_alive(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+#[test]
+fn what_threw_its_environment_away_is_found_by_its_place() {
+    let folder = scratch("reap-cleared");
+    let daemon = "env -i setsid sh -c 'echo $$ >daemon; exec sleep 300' & env -i sleep 300 & echo $! >child; wait";
+    let _carrier = Carrier::start("reap-cleared", &token(1), &folder, &["sh", "-c", daemon]);
+    support::soon("both run", || folder.join("daemon").exists() && folder.join("child").exists());
+    let pids = ["daemon", "child"].map(|name| std::fs::read_to_string(folder.join(name)).unwrap());
+    let reap = "echo 127.0.0.1 | ipconf-check | dgl-reap --connect local";
+    let listed = sh(&folder, &format!("{reap} --list"));
+    for pid in &pids {
+        let line = listed.out.lines().find(|line| line.contains(&format!("\"pid\":{},", pid.trim())));
+        assert!(line.is_some_and(|line| line.contains("\"job\":\"reap-cleared\",") && line.contains("\"rank\":3")), "{}", listed.out);
+    }
+    let ended = sh(&folder, &format!("{reap} --job reap-cleared"));
+    assert!(ended.out.contains(r#""ok":true,"processes":3"#), "{}{}", ended.out, ended.err);
+    assert!(!pids.iter().any(|pid| is_alive(pid)));
+}
+
+#[test]
+fn one_that_was_there_before_the_job_is_no_part_of_it() {
+    let folder = scratch("reap-stranger");
+    // the stranger is put into the group of a process of the job, as a shell does with a pipeline
+    let script = "
+import os, subprocess, sys, time
+clean = {k: v for k, v in os.environ.items() if not k.startswith('DGL_TOOLS')}
+reader, writer = os.pipe()
+stranger = os.fork()
+if stranger == 0:
+    os.setpgid(0, int(os.read(reader, 20)))
+    os.execvpe('sleep', ['sleep', '300'], clean)
+time.sleep(0.1)
+member = subprocess.Popen(['sleep', '300'], env=dict(clean, DGL_TOOLS_JOB=sys.argv[1], DGL_TOOLS_TOKEN=sys.argv[2]), process_group=0)
+os.write(writer, b'%d' % member.pid)
+while os.getpgid(stranger) != member.pid:
+    time.sleep(0.01)
+open('pids', 'w').write('%d %d\\n' % (stranger, member.pid))
+member.wait()
+";
+    let mut group = std::process::Command::new("python3");
+    group.args(["-c", script, "reap-stranger", &token(2)]).current_dir(&folder);
+    let mut group = group.spawn().unwrap();
+    support::soon("they run", || folder.join("pids").exists());
+    let pids = std::fs::read_to_string(folder.join("pids")).unwrap();
+    let (stranger, member) = pids.split_once(' ').unwrap();
+    let ended = sh(&folder, "echo 127.0.0.1 | ipconf-check | dgl-reap --connect local --job reap-stranger");
+    let survived = is_alive(stranger);
+    sh(&folder, &format!("kill {stranger} {member}"));
+    group.wait().unwrap();
+    assert!(ended.out.contains(r#""processes":1"#) && !is_alive(member), "{}{}", ended.out, ended.err);
+    assert!(survived, "the stranger was ended");
+}
+
+#[test]
+fn shared_memory_below_a_folder_of_dev_shm_is_left_alone() {
+    let folder = scratch("reap-shm");
+    let name = format!("reap-{}", std::process::id());
+    let script = format!(
+        "import mmap, os, time
+os.mkdir('/dev/shm/{name}.d')
+maps = []
+for path in '/dev/shm/{name}', '/dev/shm/{name}.d/file':
+    f = open(path, 'w+b'); f.truncate(9); maps.append(mmap.mmap(f.fileno(), 0))
+os.rename('/dev/shm/{name}.d', '/dev/shm/{name}.gone'); os.mkdir('/dev/shm/{name}.d')
+os.link('/dev/shm/{name}.gone/file', '/dev/shm/{name}.d/file')
+open('up', 'w')
+time.sleep(300)"
+    );
+    let _carrier = Carrier::start("reap-shm", &token(3), &folder, &["python3", "-c", &script]);
+    support::soon("it maps its files", || folder.join("up").exists());
+    let ended = sh(&folder, "echo 127.0.0.1 | ipconf-check | dgl-reap --connect local --job reap-shm");
+    let left = sh(&folder, &format!("cd /dev/shm && ls -d {name} {name}.d/file 2>/dev/null; rm -r {name}.d {name}.gone"));
+    assert!(ended.out.contains(r#""shm_files":1"#), "{}{}", ended.out, ended.err);
+    assert_eq!(left.out, format!("{name}.d/file\n"));
+}
+
+#[test]
+fn the_token_stands_on_no_command_line() {
+    let folder = scratch("reap-token");
+    let tokens = [token(4)];
+    for program in ["grep", "awk", "sed"] {
+        support::executable(&folder.join("bin").join(program), &format!("#!/bin/sh\necho \"$*\" >>log\nexec /usr/bin/{program} \"$@\"\n"));
+    }
+    let _carrier = Carrier::start("reap-token", &tokens[0], &folder, &["sleep", "300"]);
+    let reap = "echo 127.0.0.1 | ipconf-check | dgl-reap --connect \"env PATH=$PWD/bin:$PATH\"";
+    let ran = sh(&folder, &format!("{reap} --list | grep -c '\"reap-token\"'; {reap} --job reap-token"));
+    assert!(ran.out.starts_with("1\n") && ran.out.contains(r#""ok":true,"processes":1"#), "{}{}", ran.out, ran.err);
+    let log = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
+    assert!(!log.contains(&tokens[0]), "{log}");
+}
+
+#[test]
+fn a_signal_reaches_all_hosts_before_anything_ends() {
+    let folder = scratch("reap-signal");
+    // both hosts are this machine; the second takes longer, and by then the first signal would have ended the process
+    support::executable(&folder.join("way"), "#!/bin/sh\n[ \"$1\" = 0 ] || sleep 1\nshift\nexec \"$@\"\n");
+    let ends = "trap 'sleep 0.3; exit' USR1; : >up; while :; do sleep 0.1; done";
+    let _carrier = Carrier::start("reap-signal", &token(5), &folder, &["sh", "-c", ends]);
+    support::soon("it runs", || folder.join("up").exists());
+    let signal = "printf '10.99.0.1\\n10.99.0.2\\n' | ipconf-check | dgl-reap --connect './way {id}' --job reap-signal --signal USR1";
+    let ran = sh(&folder, signal);
+    let hosts: Vec<_> = ran.out.lines().filter(|line| line.contains("\"reaped\"")).collect();
+    assert_eq!((ran.status, hosts.len()), (0, 2), "{}{}", ran.out, ran.err);
+}
+
+#[test]
+fn hosts_without_a_process_for_a_signal_are_named() {
+    let folder = scratch("reap-named");
+    // the second host has processes of its own
+    let own = "exec unshare --user --map-root-user --pid --fork --kill-child --mount-proc";
+    support::executable(&folder.join("way"), &format!("#!/bin/sh\nid=$1; shift\n[ \"$id\" = 1 ] || exec \"$@\"\n{own} \"$@\"\n"));
+    let _carrier = Carrier::start("reap-named", &token(6), &folder, &["sh", "-c", "trap : USR1; : >up; while :; do sleep 0.1; done"]);
+    support::soon("it runs", || folder.join("up").exists());
+    let reap = "printf '10.99.0.1\\n10.99.0.2\\n' | ipconf-check | dgl-reap --connect './way {id}' --job reap-named --signal USR1";
+    let ran = sh(&folder, reap);
+    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    assert_eq!(ran.err, "dgl-reap: no such process of job reap-named on host 1 (10.99.0.2)\n");
+    // one rank is on one host
+    assert_eq!(sh(&folder, &format!("{reap} --role worker --rank 3")).err, "");
+}
+
+#[test]
+fn folders_of_ended_jobs_are_forgotten() {
+    let folder = scratch("reap-forget");
+    let token = token(7);
+    let jobs = format!(
+        "state=$PWD/home/.local/state/dgl-tools; for job in ended held running elsewhere; do
+            mkdir -p $state/$job/127.0.0.1 && echo {TOKEN} >$state/$job/127.0.0.1/token && : >$state/$job/127.0.0.1.lock; done
+         echo {token} >$state/running/127.0.0.1/token; mv $state/elsewhere/127.0.0.1 $state/elsewhere/10.0.0.1; ln -s $state/ended $state/link"
+    );
+    assert_eq!(sh(&folder, &jobs).status, 0);
+    let _running = Carrier::start("running", &token, &folder, &["sleep", "300"]);
+    let held = folder.join("home/.local/state/dgl-tools/held/127.0.0.1.lock");
+    let _held = Carrier::start("reap-forget", &self::token(8), &folder, &["flock", held.to_str().unwrap(), "sh", "-c", ": >up; sleep 300"]);
+    support::soon("the lock is held", || folder.join("up").exists());
+    let forget = "echo 127.0.0.1 | ipconf-check | HOME=$PWD/home dgl-reap --connect local --forget";
+    let first = sh(&folder, &format!("{forget} --format human; ls home/.local/state/dgl-tools/*"));
+    assert_eq!(first.status, 0, "{}{}", first.out, first.err);
+    assert!(
+        first.out.contains("     0  ended             its folder was removed\n") && first.out.matches("removed").count() == 1,
+        "{}",
+        first.out
+    );
+    for kept in ["elsewhere:\n10.0.0.1\n127.0.0.1.lock\n", "held:\n127.0.0.1\n127.0.0.1.lock\n", "running:\n127.0.0.1\n127.0.0.1.lock\n"] {
+        assert!(first.out.contains(kept), "{}", first.out);
+    }
+    let again = sh(&folder, forget);
+    assert!(again.status == 0 && again.err == "dgl-reap: no folder of a job that has ended on any host\n", "{}{}", again.out, again.err);
 }

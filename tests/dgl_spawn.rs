@@ -4,7 +4,7 @@
 
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{Ran, root, scratch, sh, shells};
+use support::{Ran, root, scratch, sh, shells, takes_seconds};
 
 /// The records of a job of workers on this machine, each a command for sh. One with a port is a server.
 fn job(folder: &Path, commands: &[(Option<u16>, &str)]) {
@@ -62,6 +62,9 @@ fn a_signal_comes_once_to_each_process() {
 /// So much that it is asked whether somebody else carries it, when nobody listens any more.
 #[test]
 fn what_becomes_loud_at_its_end_is_told_whole() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch("loud-end");
     job(&folder, &[(None, "awk 'BEGIN { while (n++ < 533) printf \"%04d%996s\\n\", n, \"\" }'")]);
     for _ in 0..6 {
@@ -74,6 +77,9 @@ fn what_becomes_loud_at_its_end_is_told_whole() {
 
 #[test]
 fn servers_that_do_not_listen_in_time() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch("start-timeout");
     let listens = "exec python3 -c 'import socket; s = socket.create_server((\"\", 30981)); s.accept()'";
     job(&folder, &[(Some(30981), listens), (Some(30982), "echo I cannot; sleep 97"), (None, "sleep 97")]);
@@ -85,6 +91,9 @@ fn servers_that_do_not_listen_in_time() {
 
 #[test]
 fn a_job_that_failed_starts_again_from_the_beginning() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch("restart");
     job(&folder, &[(None, "echo try >>tries; [ $(wc -l <tries) -eq 3 ] || exit 4"), (None, "echo both >>others")]);
     let ran = spawn(&folder, "--restart 2 --log-dir logs");
@@ -159,6 +168,9 @@ fn loud(lines: u32) -> String {
 
 #[test]
 fn loud_processes_lose_nothing_in_their_files_whatever_stdout_does() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch("loud");
     let lines = 18_000;
     let command = loud(lines);
@@ -193,6 +205,9 @@ fn loud_processes_lose_nothing_in_their_files_whatever_stdout_does() {
 
 #[test]
 fn the_script_runs_in_every_shell_of_a_host() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch("shells");
     let tree = "(trap '' TERM; exec setsid sleep 94321) & printf '%s\\n' 'a  b\\c'; printf 'no end'; printf 'x%.0s' $(seq 9000) >&2; while [ ! -e said ]; do sleep 0.1; done; exit 6";
     job(&folder, &[(None, tree), (None, "sleep 94322"), (None, &format!("{}; touch said", loud(400)))]);

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
 use std::path::PathBuf;
-use support::{commands, partition, root, scratch, sh, tools};
+use support::{TOOLS, commands, partition, root, scratch, sh, tools};
 
 /// A pipeline, a Makefile and the manual, with nothing but what lies in a prefix and the system. The prefix is $P.
 const USE: &str = r#"
@@ -12,7 +12,7 @@ const USE: &str = r#"
     dgl-copy --workspace "$PWD/ws" --rel_data_path data --part_config out/g.json --ip_config ip.txt --script_folder code
     ipconf-check ip.txt | host-probe | dgl-env --workspace "$PWD/ws" --part-config data/g.json --ip-config ip.txt --role worker \
       -- sh 'code/run it.sh' installed | dgl-spawn --format human
-    printf '%s\n' 'include dgl.mk' | make -f - -I "$P/include" push HOSTS=ip.txt WORKSPACE="$PWD/ws" PART_CONFIG=out/g.json
+    printf '%s\n' 'include dgl.mk' | PATH=/usr/bin:/bin make -f - -I "$P/include" push HOSTS=ip.txt WORKSPACE="$PWD/ws" PART_CONFIG=out/g.json
     ! command -v man >/dev/null || MANPATH=$P/share/man man dgl-copy | grep 'What differs from'"#;
 
 /// A folder with what the pipeline needs.
@@ -36,12 +36,26 @@ fn into_an_empty_prefix() {
     let used = sh(&folder, &format!("P=$PWD/root/opt/dgl; {USE}"));
     assert!(used.status == 0 && used.out.contains("worker 0] installed"), "{}{}", used.out, used.err);
     let places = ["bin/{}", "share/man/man1/{}.1", "share/bash-completion/completions/{}", "share/fish/vendor_completions.d/{}.fish"];
-    for path in commands().flat_map(|command| places.map(|place| place.replace("{}", command))) {
+    let of_agent = ["share/man/man1/host-agent.1".to_owned()];
+    for path in commands().flat_map(|command| places.map(|place| place.replace("{}", command))).chain(of_agent) {
         assert!(folder.join("root/opt/dgl").join(&path).is_file(), "{path}");
     }
 
+    assert!(folder.join("root/opt/dgl/libexec/dgl-tools/host-agent").is_file(), "what goes to the hosts is no command");
+
     make("uninstall");
     assert_eq!(sh(&folder, "find root ! -type d").out, "");
+}
+
+#[test]
+fn what_cargo_built_elsewhere() {
+    let elsewhere = "CARGO_TARGET_DIR=\"$PWD/elsewhere\"";
+    let line = format!("{elsewhere} make -n -C '{}' install PREFIX=/opt/dgl", root().display());
+    let said = sh(&scratch("install-elsewhere"), &line);
+    assert_eq!(said.status, 0, "{}", said.err);
+    let installed = |tool: &str| said.out.contains(&format!("install-elsewhere/elsewhere/release/{tool} "));
+    assert!(TOOLS.into_iter().all(installed), "{}", said.out);
+    assert!(said.out.contains("install-elsewhere/elsewhere/release/host-agent "), "{}", said.out);
 }
 
 /// The wheel takes minutes to build: it is tried where `make wheel` has made one.

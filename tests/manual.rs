@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
-use support::{SCRIPTS, commands, flags_of_help, root, scratch, sh};
+use support::{SCRIPTS, commands, flags_of_help, pages, root, scratch, sh};
 
 type Names = BTreeSet<String>;
 
@@ -80,8 +80,31 @@ fn examples_have_flags_that_their_tools_have() {
 }
 
 #[test]
+fn host_agent_1_has_every_request_and_event() {
+    let (source, page) = (read("common/wire/src/lib.rs"), page("host-agent"));
+    for (kind, section) in [("Request", "REQUESTS"), ("Event", "EVENTS")] {
+        let body = source.split_once(&format!("pub enum {kind} {{")).unwrap().1.split_once("\n}").unwrap().0;
+        let variants = body.lines().map(str::trim).filter(|line| line.starts_with(char::is_uppercase));
+        let names: Names = variants.map(|line| snake_case(line.split(['(', ',', ' ']).next().unwrap())).collect();
+        let text = page.split_once(&format!("\n.Sh {section}\n")).unwrap().1.split_once("\n.Sh ").unwrap().0;
+        let items = text.lines().filter_map(|line| line.strip_prefix(".It Cm "));
+        let described: Names = items.flat_map(|line| line.split(" , Cm ")).map(str::to_owned).collect();
+        assert_eq!(described, names, "{kind}: the page (left), the source (right)");
+    }
+}
+
+/// As serde writes the names of variants.
+fn snake_case(name: &str) -> String {
+    let letters = name.chars().enumerate().map(|(at, c)| match c.is_uppercase() {
+        true if at > 0 => format!("_{}", c.to_ascii_lowercase()),
+        _ => c.to_ascii_lowercase().to_string(),
+    });
+    letters.collect()
+}
+
+#[test]
 fn pages_have_what_readers_look_for() {
-    for tool in commands() {
+    for tool in pages() {
         let page = page(tool);
         for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "EXIT STATUS", "EXAMPLES", "DIAGNOSTICS", "SEE ALSO"] {
             assert!(page.contains(&format!("\n.Sh {section}\n")), "{tool}: no section {section}");
@@ -151,7 +174,12 @@ fn dgl_tools_7_has_every_record_and_field() {
 #[test]
 fn dgl_tools_7_has_every_variable() {
     let source = read("common/src/cli.rs");
-    let read_here: Names = source.split("env = \"").skip(1).filter_map(|rest| rest.split('"').next()).map(str::to_owned).collect();
+    let mut read_here: Names = source.split("env = \"").skip(1).filter_map(|rest| rest.split('"').next()).map(str::to_owned).collect();
+    for path in ["common/src/remote/bootstrap.rs", "common/src/remote/bootstrap.sh"] {
+        let text = read(path);
+        let words = text.split(|c: char| !c.is_ascii_uppercase() && c != '_');
+        read_here.extend(words.filter(|word| word.starts_with("DGL_TOOLS_")).map(str::to_owned));
+    }
     let manual = read("man/dgl-tools.7");
     let described = manual.lines().filter_map(|line| line.strip_prefix(".It Ev "));
     assert_eq!(described.map(str::to_owned).collect::<Names>(), read_here);
@@ -159,7 +187,7 @@ fn dgl_tools_7_has_every_variable() {
 
 #[test]
 fn pages_are_clean_mdoc() {
-    let pages = commands().map(|tool| format!("man/{tool}.1")).chain(["man/dgl-tools.7".to_owned()]);
+    let pages = pages().map(|name| format!("man/{name}.1")).chain(["man/dgl-tools.7".to_owned()]);
     match Command::new("mandoc").args(["-T", "lint", "-W", "warning"]).args(pages).current_dir(root()).output() {
         Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout)),
         Err(error) => {

@@ -3,6 +3,7 @@
 # what is missing; otherwise it names the one command that does. Exit status 69: something is missing still.
 #   need.sh        for a build and a rehearsal
 #   need.sh test   for the tests too
+#   need.sh check  for a build and make check
 set -eu
 PATH=$PATH:/usr/sbin:/sbin
 missing=
@@ -38,12 +39,23 @@ need pgrep procps
 need unshare util-linux
 need jq jq
 need busybox busybox
+if [ "${1:-}" = check ]; then
+  need mandoc mandoc
+  need shellcheck shellcheck
+  if ! cargo fmt --version >/dev/null 2>&1 || ! cargo clippy --version >/dev/null 2>&1; then
+    echo "need.sh: make check needs rustfmt and clippy: rustup component add rustfmt clippy" >&2
+    exit 69
+  fi
+fi
 if [ "${1:-}" = test ]; then
   need mandoc mandoc
   need tmux tmux
+  need zstd zstd
   need chromium chromium
   need zsh zsh
   need fish fish
+  need mksh mksh
+  need tcsh tcsh
   # without them a test says that it is skipped
   if may_install; then
     need slurmctld slurmctld

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use support::{Cluster, Ran, executable, root, scratch, sh, shells};
+use support::{Cluster, Ran, executable, root, scratch, sh, shells, takes_seconds};
 
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -98,6 +98,9 @@ fn files_that_cannot_be_read_are_told() {
 
 #[test]
 fn results_come_back_as_they_are() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch("pull");
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let ws = folder.join("ws");
@@ -164,6 +167,9 @@ fn results_come_back_as_they_are() {
 
 #[test]
 fn a_large_file_comes_over_several_connections() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch("pull-streams");
     fs::create_dir(folder.join("ws")).unwrap();
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
@@ -215,6 +221,9 @@ fn a_large_file_comes_over_several_connections() {
 
 #[test]
 fn two_that_bring_files_to_one_folder_take_turns() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch("pull-turns");
     fs::create_dir_all(folder.join("ws")).unwrap();
     fs::create_dir_all(folder.join("got")).unwrap();

@@ -6,7 +6,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use support::{Cluster, Ran, ip_config, partition, scratch, sh, shells};
+use support::{Cluster, Ran, ip_config, partition, scratch, sh, shells, takes_seconds};
 
 /// This machine as a host, with a home of its own and nothing of its conda.
 fn host(name: &str) -> (PathBuf, String) {
@@ -31,6 +31,9 @@ const FOUND: &str = "jq -r '[.prefix, .conda_env // \"-\", .python_path] | join(
 
 #[test]
 fn conda_is_found_as_people_have_it() {
+    if takes_seconds() {
+        return;
+    }
     let (folder, env) = host("conda-found");
     let home = folder.join("home");
     let f = folder.display();

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use support::{partition, scratch, sh};
+use support::{partition, scratch, sh, takes_seconds};
 
 /// A job of two trainers on this machine, of which the second fails with some words; its records in job.jsonl. Two jobs of one name do not
 /// run at the same time.
@@ -28,33 +28,47 @@ fn a_page_that_needs_nothing_beside_it() {
     for part in ["try: failed", "exit status 7", "trainer 1: exited with status 7", "&lt;b&gt;loss 1", "there already"] {
         assert!(page.out.contains(part), "{part}: {}", page.out);
     }
-    for outside in ["http", "src=", "href=", "url(", "@import"] {
+    for outside in ["http", "src=", "url(", "@import"] {
         assert!(!page.out.contains(outside), "{outside}");
     }
+    let links = page.out.matches("href=").count();
+    assert_eq!(links, page.out.matches("href=\"#").count(), "each link leads to a place on the page");
     assert_eq!(sh(&folder, "head -n 7 job.jsonl | dgl-report | grep -c 'the records break off'").status, 0);
     assert!(!sh(&folder, "dgl-report --lines 0 job.jsonl").out.contains("its last lines"));
     assert_eq!(sh(&folder, "dgl-report </dev/null").status, 65);
     assert_eq!(sh(&folder, "dgl-report none.jsonl").status, 74);
 }
 
-#[test]
-fn a_browser_draws_every_process() {
-    let folder = scratch("report-browser");
+/// What a script says of a page on a screen so wide, as a real browser has drawn it; none where there is no browser. The screen is a
+/// frame: no window of a browser is as narrow as a telephone.
+fn drawn(folder: &Path, page: &str, width: u32, script: &str) -> Option<String> {
     if Command::new("chromium").arg("--version").output().is_err() {
         assert!(std::env::var_os("CI").is_none(), "no chromium");
         println!("skipped: no chromium here");
+        return None;
+    }
+    let page = format!("{page}<script>parent.document.title = {script}</script>").replace('&', "&amp;").replace('"', "&quot;");
+    let frame = format!(r#"<iframe width="{width}" height="900" style="border: 0" srcdoc="{page}"></iframe>"#);
+    std::fs::write(folder.join("page.html"), frame).unwrap();
+    let browser = "chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking \
+                   --disable-component-update --disable-sync --user-data-dir=browser";
+    let command = format!("{browser} --window-size=1400,1000 --dump-dom \"file://$PWD/page.html\" 2>/dev/null | grep -o '<title>[^<]*'");
+    let dumped = sh(folder, &command);
+    Some(dumped.out.trim().strip_prefix("<title>").unwrap_or_else(|| panic!("{}", dumped.err)).to_owned())
+}
+
+#[test]
+fn a_browser_draws_every_process() {
+    if takes_seconds() {
         return;
     }
+    let folder = scratch("report-browser");
     failed_job(&folder, "drawn");
     // what the browser made of the page: the width of each bar, and where the first failure stands
-    let script = r"<script>document.title = [...document.querySelectorAll('.row .bar')].map(bar => bar.className + ' ' +
-        Math.round(bar.getBoundingClientRect().width)).join(';') + '|' + document.documentElement.scrollWidth</script>";
-    let page = sh(&folder, "dgl-report job.jsonl").out + script;
-    std::fs::write(folder.join("page.html"), page).unwrap();
-    let browser = "chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking \
-                   --disable-component-update --disable-sync --user-data-dir=browser --window-size=1200,900";
-    let drawn = sh(&folder, &format!("{browser} --dump-dom \"file://$PWD/page.html\" 2>/dev/null | grep -o '<title>[^<]*'"));
-    let (bars, page_width) = drawn.out.trim().trim_start_matches("<title>").split_once('|').expect(&drawn.out);
+    let script = r"[...document.querySelectorAll('.row .bar')].map(bar => bar.className + ' ' +
+        Math.round(bar.getBoundingClientRect().width)).join(';') + '|' + document.documentElement.scrollWidth";
+    let Some(said) = drawn(&folder, &sh(&folder, "dgl-report job.jsonl").out, 1200, script) else { return };
+    let (bars, page_width) = said.split_once('|').expect(&said);
     let bars: Vec<(&str, u32)> =
         bars.split(';').filter_map(|bar| bar.rsplit_once(' ')).map(|(class, width)| (class, width.parse().unwrap())).collect();
     assert_eq!(bars.len(), 3, "a server and two trainers: {bars:?}");
@@ -89,4 +103,108 @@ fn any_record_gets_a_page() {
     // jq would change it
     let page = sh(&folder, &format!("sed -E 's/(_ms|_bytes)\":[0-9]+/\\1\":{largest}/' job.jsonl | dgl-report"));
     assert!(page.status == 0 && page.out.ends_with("</html>"), "{} {}", page.status, page.err);
+}
+
+const HOSTS: u32 = 64;
+
+/// The records of a run on many hosts that took over an hour: the trainer of host 41 fails first, that of host 5 then, host 7 lacks
+/// a file, and host K has taken 60 + K MB a second.
+fn large_run() -> String {
+    let mut records = Vec::new();
+    let processes: Vec<(u32, &str)> = (0..HOSTS).flat_map(|host| [(host, "server"), (host, "trainer")]).collect();
+    let of = processes.len();
+    for host in 0..HOSTS {
+        records.push(format!(r#"{{"type":"host","id":{host},"of":{HOSTS},"ip":"10.0.0.{}","port":30050}}"#, host + 1));
+    }
+    for host in 0..HOSTS {
+        let end = if host == 7 { r#""ok":false,"error":"No space left on device""# } else { r#""ok":true"# };
+        records.push(format!(
+            r#"{{"type":"pushed","id":{host},"of":{HOSTS},"file":{host},"host":{host},"bytes":5,"sent_bytes":{},"skipped":false,"elapsed_ms":1000,{end}}}"#,
+            (60 + host) * 1_000_000
+        ));
+    }
+    for (id, (host, role)) in processes.iter().enumerate() {
+        let rest = r#""env":{},"argv":["x"]"#;
+        records.push(format!(
+            r#"{{"type":"process","id":{id},"of":{of},"host":{host},"ip":"10.0.0.{}","role":"{role}","rank":{host},{rest}}}"#,
+            host + 1
+        ));
+    }
+    for (id, (host, role)) in processes.iter().enumerate() {
+        let of_it = format!(r#""id":{id},"host":{host},"role":"{role}","rank":{host}"#);
+        let end = if *role == "trainer" && [5, 41].contains(host) { r#""code":1"# } else { r#""signal":"TERM""# };
+        records.push(format!(r#"{{"type":"started",{of_it},"pid":{},"time_ms":1000}}"#, id + 2));
+        records.push(format!(r#"{{"type":"exited",{of_it},{end},"elapsed_ms":5000000}}"#));
+    }
+    let first = r#"{"host":41,"id":83,"role":"trainer","rank":41,"code":1}"#;
+    records.push(format!(r#"{{"type":"summary","ok":false,"code":1,"cause":"process","first_failure":{first},"elapsed_ms":5000000}}"#));
+    records.join("\n") + "\n"
+}
+
+#[test]
+fn failures_of_many_hosts_are_led_to_from_the_top() {
+    let folder = scratch("report-failures");
+    std::fs::write(folder.join("run.jsonl"), large_run()).unwrap();
+    let page = sh(&folder, "dgl-report run.jsonl").out;
+    let top = page.split("<h2>Processes</h2>").next().unwrap();
+    for (link, place) in [
+        (r##"<a href="#process-83">host 41 10.0.0.42</a>, trainer 41: exited with status 1"##, r#"id="process-83""#),
+        (r##"<a href="#process-11">host 5 10.0.0.6</a>, trainer 5: status 1"##, r#"id="process-11""#),
+        (r##"<a href="#copied-7">host 7 10.0.0.8</a>: 1 file not copied: No space left on device"##, r#"id="copied-7""#),
+    ] {
+        assert!(top.contains(link), "{link}: {top}");
+        assert_eq!(page.matches(place).count(), 1, "{place}");
+    }
+    assert_eq!(top.matches("href=").count(), 3, "what dgl-spawn ended is no failure: {top}");
+
+    // what fails everywhere is counted
+    let everywhere = large_run().replace(r#""signal":"TERM""#, r#""code":1"#);
+    std::fs::write(folder.join("run.jsonl"), everywhere).unwrap();
+    let page = sh(&folder, "dgl-report run.jsonl").out;
+    assert!(page.contains("and 107 processes more"), "{page}");
+}
+
+#[test]
+fn a_host_that_was_lost_is_led_to() {
+    let folder = scratch("report-lost");
+    let process = r#"{"host":41,"id":83,"role":"trainer","rank":41,"code":1}"#;
+    let lost = large_run().replace(process, r#"{"host":41,"error":"nothing was heard of it"}"#);
+    std::fs::write(folder.join("run.jsonl"), lost).unwrap();
+    let page = sh(&folder, "dgl-report run.jsonl").out;
+    let link = r##"<a href="#host-41">host 41 10.0.0.42</a>: nothing was heard of it"##;
+    assert!(page.contains(link) && page.matches(r#"id="host-41""#).count() == 1, "{page}");
+}
+
+#[test]
+fn what_is_drawn_fits_wide_and_narrow_screens() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("report-screens");
+    std::fs::write(folder.join("run.jsonl"), large_run()).unwrap();
+    let page = sh(&folder, "dgl-report run.jsonl").out;
+    // how wide the page is, where each label of the axis begins and ends, how long each bar of the copies is
+    let script = r"document.documentElement.scrollWidth + '|' + [...document.querySelectorAll('.axis span')]
+        .map(label => label.getBoundingClientRect()).filter(label => label.width).map(label => label.left + ' ' + label.right).join(';') + '|' +
+        [...document.querySelectorAll('.bar.copy')].map(bar => bar.getBoundingClientRect().width).join(';')";
+    for width in [320, 400, 700, 900, 1200] {
+        let Some(said) = drawn(&folder, &page, width, script) else { return };
+        let [page_width, labels, bars] = said.split('|').collect::<Vec<_>>()[..] else { panic!("{said}") };
+        assert!(page_width.parse::<u32>().unwrap() <= width, "{width}: the page is {page_width} wide");
+
+        let number = |word: &str| word.parse::<f64>().unwrap();
+        let labels: Vec<(f64, f64)> =
+            labels.split(';').map(|label| label.split_once(' ').map(|(left, right)| (number(left), number(right))).unwrap()).collect();
+        assert!(labels.len() >= 2, "{width}: {labels:?}");
+        assert!(labels.windows(2).all(|two| two[0].1 + 4.0 <= two[1].0), "{width}: a label overprints the next: {labels:?}");
+        assert!(labels.iter().all(|(left, right)| *left >= 0.0 && *right <= f64::from(width)), "{width}: {labels:?}");
+
+        let bars: Vec<f64> = bars.split(';').map(number).collect();
+        let longest = bars[HOSTS as usize - 1];
+        assert_eq!(bars.len(), HOSTS as usize);
+        for (host, bar) in (0..HOSTS).zip(&bars) {
+            let share = f64::from(60 + host) / f64::from(60 + HOSTS - 1);
+            assert!((bar / longest - share).abs() < 0.02, "{width}: host {host}: {bar} of {longest}, not {share}");
+        }
+    }
 }

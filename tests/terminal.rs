@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use support::{Cluster, ip_config, partition, path, ran, scratch, sh, soon};
+use support::{Cluster, ip_config, partition, path, ran, scratch, sh, soon, takes_seconds};
 
 /// A terminal of tmux, with a server of its own.
 struct Terminal {
@@ -73,6 +73,9 @@ fn lives(folder: &Path, job: &str) -> bool {
 
 #[test]
 fn ctrl_c_while_a_tool_still_reads() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch("reads");
     partition(&folder, 1);
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
@@ -182,6 +185,9 @@ fn term_hup_and_nohup() {
 
 #[test]
 fn a_reader_that_goes_away() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch("reader");
     partition(&folder, 1);
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();

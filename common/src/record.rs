@@ -551,6 +551,9 @@ pub struct Found {
     pub rank: Option<u32>,
     /// How long it has run.
     pub age_s: u64,
+    /// Processor time that it has taken.
+    #[serde(default)]
+    pub cpu_s: f64,
     /// Resident memory.
     pub rss_bytes: u64,
     /// What of that is shared memory, which the processes of a job map together.
@@ -582,9 +585,16 @@ pub struct Reaped {
     pub processes: u32,
     /// Files removed from /dev/shm.
     pub shm_files: u32,
+    /// Folders removed of jobs that were left and have ended.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub folders: u32,
     /// What could not be ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// How it all ended; the last record of a tool that acts on a job.

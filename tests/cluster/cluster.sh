@@ -13,6 +13,7 @@ set -euo pipefail
 PATH=$PATH:/usr/sbin:/sbin # sshd, ip and tc: not on every user's PATH
 
 me=$(readlink -f "$0")
+checkout=${me%/tests/cluster/*}
 user=$(id -un)
 home=$(getent passwd "$(id -u)" | cut -d: -f6) # what sshd goes by; $HOME may be another one's after su or sudo
 LAB=$(readlink -m "${LAB:-/var/tmp/dgl-tools-cluster-$user}")
@@ -35,8 +36,9 @@ real sshd on port 22 that lets you in with a key. The rest of the file system is
 and as an ordinary user.
 
   cluster.sh up N [RATE]     start hosts h1 to hN at 10.77.0.1 to 10.77.0.N; links shaped to RATE (1gbit, see tc)
-  cluster.sh exec K CMD...   run CMD on host K, in this folder if the host has it; a signal to the process group
-                             reaches CMD, KILL to exec kills it
+  cluster.sh exec K CMD...   run CMD on host K, in this folder if the host has it, with the tools in PATH: those built in
+                             this checkout, or else those of your PATH; a signal to the process group reaches CMD,
+                             KILL to exec kills it
   cluster.sh left            what jobs have left on the hosts: a line for each process and each file in /dev/shm;
                              status 1 if there is any
   cluster.sh cut K|mend K    pull the network cable of host K; put it back
@@ -165,6 +167,20 @@ up() {
     for ((k = 1; k <= n; k++)); do order start "$k"; done
     for ((k = 1; k <= n; k++)); do await_sshd "$k"; done
     trap - EXIT
+    say_what_is_up "$n"
+}
+
+say_what_is_up() { # N
+    local hosts="$1 hosts are up: h1 to h$1, 10.77.0.1 to 10.77.0.$1; each has"
+    [ "$1" -gt 1 ] || hosts="1 host is up: h1, 10.77.0.1; it has"
+    cat <<EOF2
+$hosts its own network, processes, /srv and sshd
+
+  $0 exec 1 bash    a shell on the first$(tools_told)
+  seq -f 10.77.0.%g $1 >ip_config.txt    the hosts, as DGL and ipconf-check read them
+  $0 left    what jobs have left on them; --help shows how to cut a cable, or the power of one
+  $0 down    ends them
+EOF2
 }
 
 make_host() {
@@ -192,6 +208,29 @@ MaxSessions ${MAXSESSIONS:-10}
 EOF2
 }
 
+# The folders of the tools that were built last in this checkout, each with a colon behind it; nothing where none are, or where
+# PATH begins with tools built here already, as in tests.
+built_tools() {
+    local target=${CARGO_TARGET_DIR:-$checkout/target} spawn
+    target=$(readlink -m "$target")
+    [[ $(command -v dgl-spawn) != "$target"/* ]] || return 0
+    spawn=$(find "$target/release/dgl-spawn" "$target/debug/dgl-spawn" -printf '%T@ %p\n' 2>/dev/null | sort -n | tail -n 1)
+    [ -z "$spawn" ] || printf %s "$(dirname "${spawn#* }"):$checkout/tools/dgl-copy:$checkout/tools/dgl-launch:"
+}
+
+# What a shell on a host finds in its PATH.
+tools_told() {
+    local built
+    built=$(built_tools)
+    if [ -n "$built" ]; then
+        echo ", with the tools of ${built%%:*}"
+    elif command -v dgl-spawn >/dev/null; then
+        echo ", with the tools of $(dirname "$(command -v dgl-spawn)")"
+    else
+        echo "; the tools are not built: make build"
+    fi
+}
+
 # nsenter stays between us and CMD, in the same process group, and passes no signal on. So it ignores those that the whole
 # group gets, as of Ctrl-C, and waits for what CMD makes of them; when nsenter is killed, CMD is killed with it.
 # A mount namespace is entered in its /, so CMD has to go back to where the caller is.
@@ -199,6 +238,7 @@ exec_on() {
     check_host "${1:-}"
     [ $# -gt 1 ] || die "exec $1: run what?"
     trap '' HUP INT QUIT TERM
+    PATH=$(built_tools)$PATH
     # shellcheck disable=SC2016 # the inner shell's $1
     enter "$1" -n -m -p -u -i -- setpriv --pdeathsig KILL env --default-signal=HUP,INT,QUIT,TERM \
         sh -c 'cd "$1" 2>/dev/null || cd; shift; exec "$@"' sh "$PWD" "${@:2}"

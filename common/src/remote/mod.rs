@@ -8,16 +8,23 @@
 //! [`Running`] is the same over all of them: what the script says line by line, and how it ended, which its own last line tells,
 //! because no connector's exit status is proof (REMOTE: libssh2 says 0 after a lost connection, srun after a lost node).
 
+mod bootstrap;
+mod channel;
 mod hostkey;
 pub mod lanes;
+mod logins;
 mod program;
 mod reasons;
 mod running;
+mod session;
 mod settings;
 mod ssh2;
+mod transport;
 
-pub use running::{Heard, Running, Waker, random_token};
+pub use running::{Heard, Running, random_token};
+pub use session::{Heard as AgentHeard, Session};
 pub use settings::ssh_options;
+pub use transport::Waker;
 
 use crate::cli::{Connect, HostKey};
 use crate::error::{Fault, Report};
@@ -25,12 +32,14 @@ use crate::quote;
 use crate::record::Host;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use channel::Channel;
 use rayon::prelude::*;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, Instant};
+use wire::{Event, Request};
 
 /// What a host knows of the processes of a job, for scripts that need it.
 pub const JOB_SH: &str = include_str!("job.sh");
@@ -50,8 +59,8 @@ pub fn booted(script: &[u8]) -> Vec<u8> {
     format!("{}\n{text}\n", text.len() + 1).into_bytes()
 }
 
-/// Logins at once. More only queue behind this machine's cores, and a bastion's sshd drops them (MaxStartups 10:30:100).
-const LOGINS_AT_ONCE: usize = 16;
+/// Hosts that are listened to at once: each waits, none computes.
+const ANSWERS_AT_ONCE: usize = 256;
 
 /// How to reach a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +97,8 @@ pub struct HostFault {
     pub unknown_key: Option<Box<UnknownKey>>,
     /// Worth another try: the connection was dropped before the login.
     pub(crate) again: bool,
+    /// It did not answer in time, which a busy machine explains too.
+    pub(crate) timed_out: bool,
 }
 
 /// A key that known_hosts does not have.
@@ -107,7 +118,7 @@ pub struct UnknownKey {
 
 impl HostFault {
     pub(crate) fn new(problem: impl Into<String>) -> HostFault {
-        HostFault { problem: problem.into(), fix: None, unknown_key: None, again: false }
+        HostFault { problem: problem.into(), fix: None, unknown_key: None, again: false, timed_out: false }
     }
 
     pub(crate) fn fix(self, fix: impl Into<String>) -> HostFault {
@@ -150,23 +161,62 @@ impl Remote {
 
     fn open_as(&self, host: &Host, script: &[u8], blocks: bool) -> Result<Running, HostFault> {
         let (payload, token) = running::payload(script)?;
+        self.try_again(host, || {
+            let mut running = Running::new(self.channel(&self.kind_for(host), host, BOOT)?, token.clone(), blocks);
+            running.send(payload.clone());
+            running.wait_until_runs(self.connect.connect_timeout)?;
+            Ok(running)
+        })
+    }
+
+    /// Starts host-agent on a host, and waits until it runs.
+    pub fn open_agent(&self, host: &Host) -> Result<Session, HostFault> {
+        self.try_again(host, || {
+            let limit = self.connect.connect_timeout;
+            match self.kind_for(host) {
+                Kind::Local => Session::begin_here(limit),
+                kind => Session::begin(self.channel(&kind, host, bootstrap::COMMAND)?, limit),
+            }
+        })
+    }
+
+    /// Starts host-agent on each host, logging in to several at once. In the order of the hosts.
+    pub fn open_agents(&self, hosts: &[Host]) -> Result<Vec<Result<Session, HostFault>>, Report> {
+        Ok(logins::open_each(hosts.len(), self.connect.connect_timeout, |at| self.open_agent(&hosts[at])))
+    }
+
+    /// Asks each host one thing; `limit` is the longest silence. What each answered, in the order of the hosts.
+    pub fn ask_all(
+        &self,
+        hosts: &[Host],
+        limit: Duration,
+        request: impl Fn(&Host) -> Request + Sync,
+    ) -> Result<Vec<Result<Vec<Event>, HostFault>>, Report> {
+        let sessions = self.open_agents(hosts)?;
+        let pairs: Vec<_> = hosts.iter().zip(sessions).collect();
+        let ask = |(host, session): (&Host, Result<Session, HostFault>)| {
+            let events = session?.ask(&request(host), limit)?;
+            Ok(events.into_iter().map(|(event, _)| event).collect())
+        };
+        Ok(threads(hosts.len().min(ANSWERS_AT_ONCE))?.install(|| pairs.into_par_iter().map(ask).collect()))
+    }
+
+    fn channel(&self, kind: &Kind, host: &Host, command: &str) -> Result<Box<dyn Channel>, HostFault> {
+        match kind {
+            Kind::Ssh2 => ssh2::open(&self.connect, host, command),
+            Kind::Ssh { bulk } => program::ssh(&self.connect, host, command, *bulk),
+            Kind::Local => program::local(command),
+            Kind::Command(template) => program::template(&self.connect, host, template, command),
+        }
+    }
+
+    /// Opens a host again as long as its sshd drops logins at random, as it does beyond MaxStartups.
+    fn try_again<T>(&self, host: &Host, open: impl Fn() -> Result<T, HostFault>) -> Result<T, HostFault> {
         let until = Instant::now() + self.connect.connect_timeout;
         let mut pause = Duration::from_millis(150);
         loop {
-            let channel = match self.kind_for(host) {
-                Kind::Ssh2 => ssh2::open(&self.connect, host, BOOT),
-                Kind::Ssh { bulk } => program::ssh(&self.connect, host, BOOT, bulk),
-                Kind::Local => program::local(BOOT),
-                Kind::Command(template) => program::template(&self.connect, host, &template, BOOT),
-            };
-            let opened = channel.and_then(|channel| {
-                let mut running = Running::new(channel, token.clone(), blocks);
-                running.send(payload.clone());
-                running.wait_until_runs(self.connect.connect_timeout).map_err(|fault| self.explain(host, fault))?;
-                Ok(running)
-            });
-            match opened {
-                // sshd drops logins at random beyond MaxStartups. Hosts come back at different times, or they would meet again.
+            match open().map_err(|fault| self.explain(host, fault)) {
+                // hosts come back at different times, or they would meet again
                 Err(fault) if fault.again && Instant::now() + pause < until => {
                     std::thread::sleep(pause + Duration::from_millis(u64::from(host.id % 32) * 17));
                     pause = (pause * 2).min(Duration::from_secs(2));
@@ -198,8 +248,7 @@ impl Remote {
 
     /// Runs a script on each host, logging in to several at once. In the order of the hosts.
     pub fn open_all(&self, hosts: &[Host], script: impl Fn(&Host) -> Vec<u8> + Sync) -> Result<Vec<Result<Running, HostFault>>, Report> {
-        let pool = threads(hosts.len().min(LOGINS_AT_ONCE))?;
-        Ok(pool.install(|| hosts.par_iter().map(|host| self.open(host, &script(host))).collect()))
+        Ok(logins::open_each(hosts.len(), self.connect.connect_timeout, |at| self.open(&hosts[at], &script(&hosts[at]))))
     }
 
     /// Whether hosts are reached by ssh.

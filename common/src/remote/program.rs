@@ -1,7 +1,7 @@
 //! Hosts that a program reaches: OpenSSH, this machine's sh, any command of the user's.
 
 use super::HostFault;
-use super::running::{Channel, Stream, Unsent, copy_file};
+use super::channel::{Channel, Stream, Unsent, copy_file};
 use crate::cli::{Connect, HostKey};
 use crate::record::Host;
 use nix::errno::Errno;
@@ -13,6 +13,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -79,6 +80,13 @@ pub(crate) fn local(boot: &str) -> Result<Box<dyn Channel>, HostFault> {
     let mut sh = Command::new("sh");
     sh.arg("-c").arg(boot);
     start(sh, "sh", None)
+}
+
+/// A program of ours on this machine.
+pub(crate) fn run(program: &Path, args: &[&str]) -> Result<Box<dyn Channel>, HostFault> {
+    let mut command = Command::new(program);
+    command.args(args);
+    start(command, "host-agent", None)
 }
 
 /// The user's template, such as `kubectl exec -i {login} --`, with the shell's command line behind it.

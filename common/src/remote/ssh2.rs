@@ -1,6 +1,6 @@
 //! libssh2 in this process.
 
-use super::running::{Channel, Stream};
+use super::channel::{Channel, Stream};
 use super::settings::{Settings, settings};
 use super::{HostFault, hostkey, reasons};
 use crate::cli::{Connect, HostKey};
@@ -39,7 +39,10 @@ pub(crate) fn open(connect: &Connect, host: &Host, boot: &str) -> Result<Box<dyn
         }
     }
     log_in(&session, &settings)?;
-    let failed = |error: ssh2::Error| HostFault::new(format!("no channel: {}", reasons::of_libssh2(error.message())));
+    let failed = |error: ssh2::Error| HostFault {
+        timed_out: is_timeout(&error),
+        ..HostFault::new(format!("no channel: {}", reasons::of_libssh2(error.message())))
+    };
     let mut channel = session.channel_session().map_err(failed)?;
     channel.exec(&format!("sh -c {}", crate::quote::shown(boot))).map_err(failed)?;
     session.set_keepalive(true, KEEPALIVE_S);
@@ -79,9 +82,14 @@ fn handshake(connect: &Connect, settings: &Settings, known: &[hostkey::Known]) -
     session.method_pref(MethodType::HostKey, &kinds).map_err(|error| failed(&error))?;
     session.handshake().map_err(|error| {
         let fault = HostFault::new(format!("{place}: no SSH handshake: {}", reasons::of_libssh2(error.message())));
-        HostFault { again: true, ..fault.fix("look whether sshd answers there, and its MaxStartups") }
+        HostFault { again: true, timed_out: is_timeout(&error), ..fault.fix("look whether sshd answers there, and its MaxStartups") }
     })?;
     Ok((session, socket))
+}
+
+/// LIBSSH2_ERROR_TIMEOUT and LIBSSH2_ERROR_SOCKET_TIMEOUT of libssh2.h.
+fn is_timeout(error: &ssh2::Error) -> bool {
+    matches!(error.code(), ssh2::ErrorCode::Session(-9 | -30))
 }
 
 /// Host key algorithms, those of known keys first, or a good host would look changed.
@@ -104,7 +112,9 @@ fn connect_to(hostname: &str, port: u16, limit: Duration) -> Result<TcpStream, H
                     io::ErrorKind::TimedOut => format!("{address}: no answer within {} s", limit.as_secs_f32()),
                     _ => format!("{address}: {error}"),
                 };
-                last = HostFault::new(problem).fix("look whether the host is up and sshd listens there (--ssh-port)");
+                let timed_out = error.kind() == io::ErrorKind::TimedOut;
+                last = HostFault { timed_out, ..HostFault::new(problem) }
+                    .fix("look whether the host is up and sshd listens there (--ssh-port)");
             }
         }
     }
@@ -129,8 +139,10 @@ fn log_in(session: &Session, settings: &Settings) -> Result<(), HostFault> {
         let listed = agent.connect().and_then(|()| agent.list_identities()).and_then(|()| agent.identities()).unwrap_or_default();
         let may = |identity: &&ssh2::PublicKey| named.as_ref().is_none_or(|named| named.iter().any(|blob| blob == identity.blob()));
         for identity in listed.iter().filter(may).take(MAX_KEYS) {
-            if agent.userauth(&settings.user, identity).is_ok() {
-                return Ok(());
+            match agent.userauth(&settings.user, identity) {
+                Ok(()) => return Ok(()),
+                Err(error) if is_timeout(&error) => return Err(unanswered(settings)),
+                Err(_) => {}
             }
             tried.push(format!("{} (agent)", identity.comment()));
         }
@@ -138,6 +150,7 @@ fn log_in(session: &Session, settings: &Settings) -> Result<(), HostFault> {
     for file in settings.identities.iter().filter(|file| file.exists()).take(MAX_KEYS.saturating_sub(tried.len())) {
         match session.userauth_pubkey_file(&settings.user, None, file, None) {
             Ok(()) => return Ok(()),
+            Err(error) if is_timeout(&error) => return Err(unanswered(settings)),
             // libssh2 has no better word for a key that has a passphrase
             Err(error) if error.message().contains("passphrase") || error.message().contains("extract public key") => {
                 tried.push(format!("{} (has a passphrase, or is of a kind that libssh2 cannot read)", file.display()));
@@ -151,6 +164,12 @@ fn log_in(session: &Session, settings: &Settings) -> Result<(), HostFault> {
     Err(fault.fix(format!(
         "name user and key with --ssh-username and --identity; load a key that has a passphrase into ssh-agent, with its .pub beside it; then `ssh {login}` must work without a question"
     )))
+}
+
+/// A login to which nothing was said in time: a busy host, no wrong key.
+fn unanswered(settings: &Settings) -> HostFault {
+    let fault = HostFault::new(format!("the login as {} was not answered in time", settings.user));
+    HostFault { timed_out: true, ..fault.fix("look how busy the host is, or give it more time with --connect-timeout") }
 }
 
 /// The public half of a key, from the file beside it, or from the file itself where an agent alone has the private one.

@@ -1,1 +1,137 @@
-../../dgl/train.py
+#!/usr/bin/env python3
+"""Trains a small GraphSAGE on the partitions of a graph: the smallest script that uses all that a DGL job has.
+
+Runs as every process of a job: the environment says which one it is (DGL_ROLE, DGL_SERVER_ID, RANK ...). Trainers may be
+started directly or by torchrun. Prints the loss over all trainers before anything is learned and after each epoch, and
+fails if it did not fall. Written for DGL 0.5 to 2.1, which moved and renamed some things.
+"""
+
+import argparse
+import os
+import sys
+import time
+import traceback
+
+os.environ.setdefault("DGLBACKEND", "pytorch")  # without it DGL writes ~/.dgl/config.json
+
+import dgl
+import torch
+from dgl.nn.pytorch import SAGEConv
+from torch import distributed, nn
+
+HIDDEN = 16
+FAN_OUT = [5, 5]
+
+
+class GraphSage(nn.Module):
+    def __init__(self, num_features, num_classes):
+        super().__init__()
+        self.inner = SAGEConv(num_features, HIDDEN, "mean")
+        self.outer = SAGEConv(HIDDEN, num_classes, "mean")
+
+    def forward(self, blocks, features):
+        return self.outer(blocks[1], torch.relu(self.inner(blocks[0], features)))
+
+
+def parse_args():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ip-config", required=True, metavar="FILE")
+    parser.add_argument("--part-config", required=True, metavar="FILE")
+    parser.add_argument("--graph-name", default="g")
+    parser.add_argument("--num-epochs", type=int, default=5)
+    parser.add_argument("--batch-size", type=int, default=50)
+    parser.add_argument("--lr", type=float, default=0.01)
+    parser.add_argument("--out", metavar="MODEL", help="rank 0 saves the state_dict here")
+    parser.add_argument("--fail-rank", type=int, metavar="R", help="this trainer exits with 1 ...")
+    parser.add_argument("--fail-epoch", type=int, default=0, metavar="E", help="... when this epoch begins")
+    parser.add_argument("--net-type", metavar="NAME", help="tensorpipe for servers that stay (DGL 0.9 to 1.1)")
+    # torch.distributed.launch adds it up to torch 1.x, with one or the other dash.
+    parser.add_argument("--local_rank", "--local-rank", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def batches(graph, nodes, batch_size):
+    """A loader of (input nodes, seeds, blocks). DGL_NUM_SAMPLER processes sample for it."""
+    sampling = dgl.dataloading
+    sampler = getattr(sampling, "NeighborSampler", None) or sampling.MultiLayerNeighborSampler  # from 0.8 / before
+    loader = (
+        getattr(dgl.distributed, "DistNodeDataLoader", None)  # from 2.0
+        or getattr(sampling, "DistNodeDataLoader", None)  # from 0.8
+        or sampling.NodeDataLoader
+    )
+    return loader(graph, nodes, sampler(FAN_OUT), batch_size=batch_size, shuffle=True, drop_last=False)
+
+
+def over_all(value, op):
+    """One number of every trainer, made one."""
+    tensor = torch.tensor(float(value))
+    distributed.all_reduce(tensor, op)
+    return tensor.item()
+
+
+def mean_over_all(value):
+    return over_all(value, distributed.ReduceOp.SUM) / distributed.get_world_size()
+
+
+def train(graph, args):
+    """Returns the model, the loss of the first batch, before anything was learned, and the mean loss of the last epoch."""
+    rank = distributed.get_rank()  # not graph.rank(), which is DGL's own numbering
+    nodes = dgl.distributed.node_split(graph.ndata["train_mask"], graph.get_partition_book(), force_even=True)
+    # All trainers need the same number of batches: in one more, DDP would wait for the others for ever.
+    nodes = nodes[: int(over_all(len(nodes), distributed.ReduceOp.MIN))]
+    num_classes = int(over_all(graph.ndata["label"][nodes].max(), distributed.ReduceOp.MAX)) + 1
+
+    loader = batches(graph, nodes, args.batch_size)
+    model = nn.parallel.DistributedDataParallel(GraphSage(graph.ndata["feat"].shape[1], num_classes))
+    optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
+    first = last = None
+    for epoch in range(args.num_epochs):
+        if rank == args.fail_rank and epoch == args.fail_epoch:
+            raise RuntimeError(f"rank {rank} fails in epoch {epoch}, as it was told to")
+        begin = time.monotonic()
+        losses = []
+        for inputs, seeds, blocks in loader:
+            scores = model(blocks, graph.ndata["feat"][inputs])
+            loss = nn.functional.cross_entropy(scores, graph.ndata["label"][seeds].long())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+            if first is None:
+                first = mean_over_all(losses[0])
+                print(f"before training loss {first:.4f}", flush=True)
+        last = mean_over_all(sum(losses) / len(losses))
+        print(f"epoch {epoch} loss {last:.4f} seconds {time.monotonic() - begin:.1f}", flush=True)
+    return model.module, first, last
+
+
+def initialize(ip_config, net_type):
+    numbers = {"net_type": net_type} if net_type else {}
+    if dgl.__version__.startswith(("0.5.", "0.6.0")):  # later ones find them in the environment
+        numbers = {"num_servers": int(os.environ["DGL_NUM_SERVER"]), "num_workers": int(os.environ["DGL_NUM_SAMPLER"])}
+    dgl.distributed.initialize(ip_config, **numbers)
+
+
+def main():
+    args = parse_args()
+    initialize(args.ip_config, args.net_type)  # a server, and a sampler, never comes back from here
+    distributed.init_process_group("gloo")
+    graph = dgl.distributed.DistGraph(args.graph_name, part_config=args.part_config)
+    model, first, last = train(graph, args)
+    fell = last < first
+    if distributed.get_rank() == 0:
+        if args.out:
+            torch.save(model.state_dict(), args.out)
+        print(f"loss {'fell' if fell else 'did not fall'} from {first:.4f} to {last:.4f}", flush=True)
+    sys.exit(0 if fell else 1)
+
+
+if __name__ == "__main__":  # samplers are spawned, and import this file again
+    try:
+        main()
+    except Exception:
+        traceback.print_exc()
+        sys.stdout.flush()
+        # A plain exception would not end the process: on the way out DGL waits for all other clients to come that far, and
+        # they wait for this one. Nobody would ever see the job fail.
+        os._exit(1)

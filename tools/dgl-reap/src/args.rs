@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::plan::What;
 use clap::{ArgGroup, Parser, ValueEnum};
 use common::cli::{Connect, duration};
 use common::record::Role;
@@ -10,7 +11,7 @@ use std::time::Duration;
 /// Reads host records. A process belongs to a job by the token that dgl-spawn put into its environment, never by its name; only
 /// processes of the user that logs in are met. Files in /dev/shm that only they mapped are removed with them.
 #[derive(Parser)]
-#[command(version, override_usage = "dgl-reap [OPTIONS] <--list|--job NAME|--server-name NAME|--all>\n       dgl-reap [OPTIONS] --stale-shm", group = ArgGroup::new("what").required(true).args(["list", "job", "server_name", "all", "stale_shm"]), after_long_help = "Examples:
+#[command(version, override_usage = "dgl-reap [OPTIONS] <--list|--job NAME|--server-name NAME|--all>\n       dgl-reap [OPTIONS] <--stale-shm|--forget>", group = ArgGroup::new("what").required(true).args(["list", "job", "server_name", "all", "stale_shm", "forget"]), after_long_help = "Examples:
   ipconf-check ip_config.txt | dgl-reap --list
   ipconf-check ip_config.txt | dgl-reap --job try7
   ipconf-check ip_config.txt | dgl-reap --job try7 --role trainer --rank 3 --signal ABRT
@@ -36,9 +37,13 @@ pub struct Args {
     #[arg(long)]
     pub stale_shm: bool,
 
+    /// Remove the folders of left jobs that have ended
+    #[arg(long)]
+    pub forget: bool,
+
     /// Send a signal in place of ending the job; ABRT makes Python print where it stands
-    #[arg(long, requires = "job", conflicts_with_all = ["list", "all", "stale_shm"], value_name = "NAME", value_parser = signal_name)]
-    pub signal: Option<String>,
+    #[arg(long, requires = "job", conflicts_with_all = ["list", "all", "stale_shm", "forget"], value_name = "NAME", value_parser = signal_number)]
+    pub signal: Option<i32>,
 
     /// Signal processes of this role only
     #[arg(long, requires = "signal", value_enum, value_name = "server|trainer|worker", hide_possible_values = true)]
@@ -58,8 +63,34 @@ pub struct Args {
 }
 
 impl Args {
+    /// What is to be done.
+    pub fn what(&self) -> What<'_> {
+        match (self.wanted_job(), self.signal) {
+            (Some(job), Some(signal)) => What::Signal { job, role: self.role(), rank: self.rank, signal },
+            (Some(job), None) => What::Job(job),
+            (None, _) if self.all => What::All,
+            (None, _) if self.stale_shm => What::StaleShm,
+            (None, _) if self.forget => What::Forget,
+            (None, _) => What::List,
+        }
+    }
+
+    /// The job that is meant; graph servers that stay are the job of their name.
+    pub fn wanted_job(&self) -> Option<&String> {
+        self.job.as_ref().or(self.server_name.as_ref())
+    }
+
+    /// For messages: `job try7`.
+    pub fn of_what(&self) -> String {
+        match (&self.job, &self.server_name) {
+            (Some(name), _) => format!("job {name}"),
+            (None, Some(name)) => format!("graph servers {name}"),
+            (None, None) => "any job".to_owned(),
+        }
+    }
+
     /// As records name it.
-    pub fn role(&self) -> Option<Role> {
+    fn role(&self) -> Option<Role> {
         self.role.map(|role| match role {
             RoleArg::Server => Role::Server,
             RoleArg::Trainer => Role::Trainer,
@@ -80,9 +111,9 @@ pub enum RoleArg {
 }
 
 /// `ABRT`, `SIGABRT`, `abrt` or 6.
-fn signal_name(text: &str) -> Result<String, String> {
+fn signal_number(text: &str) -> Result<i32, String> {
     let upper = text.to_uppercase();
     let wanted = upper.strip_prefix("SIG").unwrap_or(&upper);
     let number = (1..32).find(|number| common::signal::name(*number) == wanted || number.to_string() == wanted);
-    number.map(common::signal::name).ok_or_else(|| "no such signal; kill -l lists them".to_owned())
+    number.ok_or_else(|| "no such signal; kill -l lists them".to_owned())
 }

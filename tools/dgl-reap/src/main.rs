@@ -2,7 +2,9 @@
 
 mod act;
 mod args;
+mod conversation;
 mod plan;
+mod table;
 
 use args::Args;
 use common::cli;
@@ -23,8 +25,8 @@ fn main() -> ExitCode {
     })
 }
 
-/// Run by a process of a job it carries the job's token and is in its group, and would list and end itself. So it starts itself again,
-/// without the one and outside of the other.
+/// Run by a process of a job it carries the job's token and is in its group and session, and would list and end itself. So it starts
+/// itself again, without the token and marked as none of the job, as host-agent knows it (processes.rs).
 fn leave_job() -> std::io::Result<()> {
     let marks = ["DGL_TOOLS_TOKEN", "DGL_TOOLS_JOB"];
     if marks.iter().all(|mark| std::env::var_os(mark).is_none()) {
@@ -35,5 +37,6 @@ fn leave_job() -> std::io::Result<()> {
     for mark in marks {
         again.env_remove(mark);
     }
+    again.env("DGL_TOOLS_OUTSIDE", "1");
     Err(again.arg0("dgl-reap").args(std::env::args_os().skip(1)).exec())
 }

@@ -1,18 +1,16 @@
 //! What is asked of a host, and what its answer means.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use common::quote;
-use common::record::{Found, Reaped, Role};
-use common::remote::JOB_SH;
-use common::term;
-use indexmap::IndexMap;
-use std::collections::BTreeSet;
+use common::record::{Found, Host, Reaped, Role};
 use std::time::Duration;
+use wire::reap::{End, Forget, Pick, Signal};
+use wire::{Event, Request};
 
-const HOST_SH: &str = include_str!("host.sh");
 /// A command is shown up to here.
 const COMMAND_CHARS: usize = 200;
+/// A job's name comes from an environment, and could be as long as that.
+const NAME_CHARS: usize = 255;
+/// A process that listens on more ports than these is no one's graph server.
+const PORTS_SHOWN: usize = 64;
 
 /// What to do.
 pub enum What<'a> {
@@ -30,89 +28,92 @@ pub enum What<'a> {
         role: Option<Role>,
         /// This one of them only.
         rank: Option<u32>,
-        /// Its name, without SIG.
-        signal: &'a str,
+        /// Its number.
+        signal: i32,
     },
     /// Remove shared memory that nobody uses.
     StaleShm,
+    /// Remove the folders of jobs that were left and have ended.
+    Forget,
 }
 
-/// The script, the same for every host.
-pub fn script(what: &What<'_>, grace: Duration) -> Vec<u8> {
-    let (verb, wanted, of, name) = match what {
-        What::List => ("list", "", String::new(), ""),
-        What::Job(name) => ("job", *name, String::new(), ""),
-        What::All => ("all", "", String::new(), ""),
-        What::Signal { job, role, rank, signal } => {
-            let (role, rank) = (role.map_or("", Role::name), rank.map_or(String::new(), |rank| rank.to_string()));
-            ("signal", *job, format!("role={role} rank={rank} "), *signal)
+impl What<'_> {
+    /// What a host is asked, one thing after the other. Each is asked of all hosts before the next is asked of any: so a signal comes
+    /// to all hosts at once, before what it ends on one makes dgl-spawn end the job on the others.
+    pub fn requests(&self, host: &Host, grace: Duration) -> Vec<Request> {
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        match self {
+            What::List => vec![Request::ListJobs],
+            What::Job(job) => vec![Request::EndJobs(End { job: Some((*job).to_owned()), grace_ms })],
+            What::All => vec![Request::EndJobs(End { job: None, grace_ms })],
+            What::Signal { job, role, rank, signal } => {
+                let role = role.map(|role| role.name().to_owned());
+                let pick = Pick { job: (*job).to_owned(), role, rank: *rank };
+                vec![Request::PickProcesses(pick), Request::SignalPicked(Signal { signal: *signal })]
+            }
+            What::StaleShm => vec![Request::RemoveStaleShm],
+            What::Forget => vec![Request::ForgetJobs(Forget { address: host.ip.0 })],
         }
-        What::StaleShm => ("shm", "", String::new(), ""),
-    };
-    let mut text = format!("what={verb} grace={} {of}signal={name} wanted=", grace.as_millis().div_ceil(1000)).into_bytes();
-    text.extend(quote::sh(wanted));
-    text.push(b'\n');
-    text.extend_from_slice(JOB_SH.as_bytes());
-    text.extend_from_slice(HOST_SH.as_bytes());
-    text
+    }
 }
 
-/// A line of the script.
+/// What an event tells.
 #[derive(Debug)]
-pub enum Said {
+pub enum Answer {
     /// A process of a job.
     Found(Found),
-    /// A job was ended or signalled, or shared memory was removed.
+    /// A job was ended or signalled, or what it left was removed.
     Reaped(Reaped),
+    /// Nothing that anybody has to know.
+    Nothing,
 }
 
-/// Reads a line; `None` for what is none of the script's.
-pub fn said(host: u32, line: &str, signal: Option<&str>) -> Option<Said> {
-    let words: Vec<&str> = line.split(' ').collect();
-    match words[..] {
-        ["found", pid, age, rss, shm, ports, role, rank, groups, job, command] => {
-            let command = text(command)?.trim_end().chars().take(COMMAND_CHARS).collect();
-            let kilobytes = |word: &str| word.parse::<u64>().map_or(0, |count| count.saturating_mul(1024));
-            Some(Said::Found(Found {
-                host,
-                job: text(job)?,
-                pid: pid.parse().ok()?,
-                role: (role != "-").then(|| role.to_owned()),
-                rank: rank.parse().ok(),
-                age_s: age.parse().unwrap_or(0),
-                rss_bytes: kilobytes(rss),
-                shm_bytes: kilobytes(shm),
-                ports: ports_of(ports),
-                groups: groups.parse().ok(),
-                command,
-            }))
+/// Reads an event; `None` for one that does not belong to what was asked.
+pub fn answer(host: u32, what: &What<'_>, event: Event) -> Option<Answer> {
+    let reaped = Reaped { host, ok: true, ..Reaped::default() };
+    match (what, event) {
+        (What::List, Event::Found(found)) => Some(Answer::Found(found_record(host, found))),
+        (What::Job(_) | What::All, Event::Reaped(told)) => {
+            let left: Vec<String> = told.left.iter().map(u32::to_string).collect();
+            let error = (!left.is_empty()).then(|| format!("could not be ended: process {}", left.join(", ")));
+            let (job, processes, shm_files) = (cut(&told.job, NAME_CHARS), told.processes, told.shm_files);
+            Some(Answer::Reaped(Reaped { job, ok: error.is_none(), processes, shm_files, error, ..reaped }))
         }
-        ["reaped", job, processes, shm, left] => {
-            let left = text(left)?;
-            let left = left.trim();
-            let error = (!left.is_empty()).then(|| format!("could not be ended: process {}", left.replace(' ', ", ")));
-            let (processes, shm_files) = (processes.parse().ok()?, shm.parse().unwrap_or(0));
-            Some(Said::Reaped(Reaped { host, job: text(job)?, ok: error.is_none(), processes, shm_files, error, signal: None }))
+        (What::Signal { .. }, Event::Picked(_)) => Some(Answer::Nothing),
+        (What::Signal { .. }, Event::Signalled(told)) if told.processes == 0 => Some(Answer::Nothing),
+        (What::Signal { job, signal, .. }, Event::Signalled(told)) => {
+            let signal = Some(common::signal::name(*signal));
+            Some(Answer::Reaped(Reaped { job: (*job).to_owned(), processes: told.processes, signal, ..reaped }))
         }
-        ["signalled", job, processes] => {
-            let (job, processes) = (text(job)?, processes.parse().ok()?);
-            Some(Said::Reaped(Reaped { host, job, ok: true, processes, signal: signal.map(str::to_owned), ..Reaped::default() }))
+        (What::StaleShm, Event::RemovedShm(told)) => Some(Answer::Reaped(Reaped { shm_files: told.files, ..reaped })),
+        (What::Forget, Event::Forgotten(told)) => {
+            let error = told.error.map(|error| format!("its folder could not be removed: {}", cut(&error, COMMAND_CHARS)));
+            let folders = u32::from(error.is_none());
+            Some(Answer::Reaped(Reaped { job: cut(&told.job, NAME_CHARS), ok: error.is_none(), folders, error, ..reaped }))
         }
-        ["shm", files] => Some(Said::Reaped(Reaped { host, ok: true, shm_files: files.parse().ok()?, ..Reaped::default() })),
         _ => None,
     }
 }
 
-/// `:` and base64.
-fn text(word: &str) -> Option<String> {
-    let bytes = BASE64.decode(word.strip_prefix(':')?).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
+fn found_record(host: u32, found: wire::reap::Found) -> Found {
+    Found {
+        host,
+        job: cut(&found.job, NAME_CHARS),
+        pid: found.pid,
+        role: found.role.map(|role| cut(&role, NAME_CHARS)),
+        rank: found.rank,
+        age_s: found.age_s,
+        cpu_s: found.cpu_ms as f64 / 1000.0,
+        rss_bytes: found.rss_bytes,
+        shm_bytes: found.shm_bytes,
+        ports: found.ports.into_iter().take(PORTS_SHOWN).collect(),
+        groups: found.groups,
+        command: cut(&found.command, COMMAND_CHARS),
+    }
 }
 
-/// A process that listens on all addresses, IPv4 and IPv6, says it twice.
-fn ports_of(words: &str) -> Vec<u16> {
-    let ports: BTreeSet<u16> = words.split(',').filter_map(|word| word.parse().ok()).collect();
-    ports.into_iter().collect()
+fn cut(text: &str, chars: usize) -> String {
+    text.chars().take(chars).collect()
 }
 
 /// One record a job: a name may have been used twice.
@@ -124,6 +125,7 @@ pub fn merged(all: Vec<Reaped>) -> Vec<Reaped> {
                 other.ok &= one.ok;
                 other.processes = other.processes.saturating_add(one.processes);
                 other.shm_files = other.shm_files.saturating_add(one.shm_files);
+                other.folders = other.folders.saturating_add(one.folders);
                 other.error = other.error.take().or(one.error);
             }
             None => merged.push(one),
@@ -132,155 +134,54 @@ pub fn merged(all: Vec<Reaped>) -> Vec<Reaped> {
     merged
 }
 
-/// The jobs as people read them: of each a line with all it has, and below it a line a process.
-pub fn table(found: &[Found]) -> String {
-    let mut jobs: IndexMap<&str, Vec<&Found>> = IndexMap::new();
-    found.iter().for_each(|one| jobs.entry(&one.job).or_default().push(one));
-    jobs.into_iter().map(|(name, all)| job_lines(name, &all)).collect::<Vec<_>>().join("\n")
-}
-
-fn job_lines(name: &str, all: &[&Found]) -> String {
-    let ranks = |role: &str| {
-        let ranks: BTreeSet<_> =
-            all.iter().filter(|one| one.role.as_deref() == Some(role)).map(|one| (one.rank, one.rank.map_or(one.host, |_| 0))).collect();
-        (!ranks.is_empty()).then(|| term::count(ranks.len() as u64, role))
-    };
-    let hosts: BTreeSet<u32> = all.iter().map(|one| one.host).collect();
-    let ports: BTreeSet<u16> = all.iter().flat_map(|one| one.ports.iter().copied()).collect();
-    // what is shared is there once a host
-    let shared = hosts.iter().map(|host| all.iter().filter(|one| one.host == *host).map(|one| one.shm_bytes).max().unwrap_or(0));
-    let own = all.iter().map(|one| one.rss_bytes.saturating_sub(one.shm_bytes));
-    let memory = own.chain(shared).fold(0, u64::saturating_add);
-    let age = Duration::from_secs(all.iter().map(|one| one.age_s).max().unwrap_or(0));
-    let mut head = vec![term::seconds(age), term::count(hosts.len() as u64, "host")];
-    head.extend(["server", "trainer", "worker"].into_iter().filter_map(ranks));
-    head.push(term::bytes(memory));
-    if let Some(groups) = all.iter().find_map(|one| one.groups) {
-        head.push(format!("{} served", term::count(groups.into(), "group")));
-    }
-    if !ports.is_empty() {
-        head.push(format!("ports {}", ports.iter().map(u16::to_string).collect::<Vec<_>>().join(" ")));
-    }
-    let mut text = format!("job {}: {}\n", term::plain(name), head.join(", "));
-    text += &format!("{:>6}  {:<11}  {:>8}  {:>10}  {:>7}  {:<11}  command\n", "host", "role", "pid", "age", "memory", "ports");
-    for one in all {
-        let rank = one.rank.map_or_else(String::new, |rank| format!(" {rank}"));
-        let role = format!("{}{rank}", term::plain(one.role.as_deref().unwrap_or("-")));
-        let (age, memory) = (term::seconds(Duration::from_secs(one.age_s)), term::bytes(one.rss_bytes));
-        let ports = one.ports.iter().map(u16::to_string).collect::<Vec<_>>().join(" ");
-        let command = term::plain(&one.command);
-        text += &format!("{:>6}  {role:<11}  {:>8}  {age:>10}  {memory:>7}  {ports:<11}  {command}\n", one.host, one.pid);
-    }
-    text
-}
-
-/// What was done, a line a host and job below a line that names the columns.
-pub fn ended(reaped: &[Reaped]) -> String {
-    let row = |host: &str, job: &str, what: &str| format!("{host:>4}  {job:<16}  {what}\n");
-    let line = |one: &Reaped| {
-        let processes = term::count(one.processes.into(), "process");
-        let files = term::count(one.shm_files.into(), "file");
-        let (host, job) = (one.host.to_string(), term::plain(&one.job));
-        match (&one.signal, &*job) {
-            (Some(signal), job) => row(&host, job, &format!("{processes} got SIG{signal}")),
-            (None, "") => row(&host, "-", &format!("{files} removed from /dev/shm")),
-            (None, job) => {
-                let end = term::plain(one.error.as_deref().unwrap_or("nothing is left"));
-                row(&host, job, &format!("{processes} ended, {files} removed from /dev/shm; {end}"))
-            }
-        }
-    };
-    if reaped.is_empty() {
-        return String::new();
-    }
-    row("host", "job", "what was done") + &reaped.iter().map(line).collect::<String>()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn b64(text: &str) -> String {
-        format!(":{}", BASE64.encode(text))
-    }
+    const SIGNAL: What<'_> = What::Signal { job: "a", role: None, rank: None, signal: 6 };
 
-    fn found(host: u32, pid: u32, role: &str, rank: u32, ports: &str, shm: u32) -> Found {
-        let line = format!("found {pid} 75 {} {shm} {ports} {role} {rank} - {} {}", 1000 + shm, b64("try7"), b64("python3 train.py"));
-        match said(host, &line, None) {
-            Some(Said::Found(found)) => found,
-            other => panic!("{line}: {other:?}"),
-        }
+    #[test]
+    fn a_process_as_a_record() {
+        let found = wire::reap::Found { job: "a".repeat(999), command: "x ".repeat(300), cpu_ms: 2500, ..Default::default() };
+        let Some(Answer::Found(one)) = answer(2, &What::List, Event::Found(found)) else { panic!("no record") };
+        assert_eq!((one.host, one.cpu_s, one.job.len(), one.command.len()), (2, 2.5, 255, 200));
     }
 
     #[test]
-    fn lines() {
-        let line = format!("found 7 5 4 1 30051,30050,30050 server 1 3 {} {}", b64("a"), b64(&"x ".repeat(300)));
-        let Some(Said::Found(one)) = said(2, &line, None) else { panic!("{line}") };
-        assert_eq!((one.host, one.pid, one.rank, one.groups, one.command.len()), (2, 7, Some(1), Some(3), 200));
-        assert_eq!((one.rss_bytes, one.shm_bytes, &one.ports[..]), (4096, 1024, &[30050, 30051][..]));
-        let Some(Said::Found(one)) = said(0, &format!("found 7 5 - - - - - - {} {}", b64("a"), b64("sh")), None) else { panic!() };
-        assert_eq!((one.role, one.rank, one.ports, one.rss_bytes), (None, None, vec![], 0));
-
-        let most = u64::MAX;
-        let Some(Said::Found(one)) = said(0, &format!("found 7 {most} {most} {most} - - - - {} {}", b64("a"), b64("sh")), None) else {
-            panic!()
+    fn what_was_done_as_a_record() {
+        let reaped = |what: &What<'_>, event: Event| match answer(0, what, event) {
+            Some(Answer::Reaped(one)) => (one.ok, one.processes, one.shm_files, one.folders, one.signal, one.error),
+            other => panic!("{other:?}"),
         };
-        assert_eq!((one.age_s, one.rss_bytes, one.shm_bytes), (most, most, most));
-        assert!(table(&[one.clone(), Found { host: 1, ..one }]).starts_with("job a: "), "numbers that no host can have");
-
-        let reaped = |line: &str| match said(0, line, Some("ABRT")) {
-            Some(Said::Reaped(one)) => (one.ok, one.processes, one.shm_files, one.signal, one.error),
-            other => panic!("{line}: {other:?}"),
-        };
-        let abrt = Some("ABRT".to_owned());
-        assert_eq!(reaped(&format!("reaped {} 2 1 {}", b64("a"), b64(""))), (true, 2, 1, None, None));
+        let ended =
+            |left: &[u32]| Event::Reaped(wire::reap::Reaped { job: "a".to_owned(), processes: 2, shm_files: 1, left: left.to_vec() });
+        assert_eq!(reaped(&What::Job("a"), ended(&[])), (true, 2, 1, 0, None, None));
         let left = Some("could not be ended: process 4, 5".to_owned());
-        assert_eq!(reaped(&format!("reaped {} 2 1 {}", b64("a"), b64("4 5 "))), (false, 2, 1, None, left));
-        assert_eq!(reaped(&format!("signalled {} 3", b64("a"))), (true, 3, 0, abrt, None));
-        assert_eq!(reaped("shm 16"), (true, 0, 16, None, None));
-        assert!(said(0, "motd", None).is_none());
-        let many = Reaped { job: "a".into(), ok: true, processes: u32::MAX, shm_files: 1, ..Reaped::default() };
-        assert_eq!(merged(vec![many.clone(), many])[0].processes, u32::MAX);
+        assert_eq!(reaped(&What::All, ended(&[4, 5])), (false, 2, 1, 0, None, left));
+        let signalled = Event::Signalled(wire::reap::Count { processes: 3 });
+        assert_eq!(reaped(&SIGNAL, signalled), (true, 3, 0, 0, Some("ABRT".to_owned()), None));
+        let removed = Event::RemovedShm(wire::reap::RemovedShm { files: 16 });
+        assert_eq!(reaped(&What::StaleShm, removed), (true, 0, 16, 0, None, None));
+        let forgotten =
+            |error: Option<&str>| Event::Forgotten(wire::reap::Forgotten { job: "a".to_owned(), error: error.map(str::to_owned) });
+        assert_eq!(reaped(&What::Forget, forgotten(None)), (true, 0, 0, 1, None, None));
+        let error = Some("its folder could not be removed: busy".to_owned());
+        assert_eq!(reaped(&What::Forget, forgotten(Some("busy"))), (false, 0, 0, 0, None, error));
     }
 
     #[test]
-    fn what_was_done_has_columns() {
-        let one = |job: &str, signal: Option<&str>, error: Option<&str>| Reaped {
-            host: 3,
-            job: job.into(),
-            signal: signal.map(str::to_owned),
-            processes: 2,
-            shm_files: 1,
-            error: error.map(str::to_owned),
-            ..Reaped::default()
-        };
-        let table = [
-            (one("try7", None, None), "   3  try7              2 processes ended, 1 file removed from /dev/shm; nothing is left"),
-            (one("try7", Some("ABRT"), None), "   3  try7              2 processes got SIGABRT"),
-            (one("", None, None), "   3  -                 1 file removed from /dev/shm"),
-            (one("a\x1b[2J", None, Some("left\n")), "   3  a\\x1b[2J          2 processes ended, 1 file removed from /dev/shm; left\\n"),
-        ];
-        for (reaped, line) in table {
-            assert_eq!(ended(&[reaped]), format!("host  job               what was done\n{line}\n"));
+    fn an_event_that_was_not_asked_for_is_no_answer() {
+        let removed = || Event::RemovedShm(wire::reap::RemovedShm::default());
+        for what in [What::List, What::Job("a"), What::All, SIGNAL, What::Forget] {
+            assert!(answer(0, &what, removed()).is_none());
         }
-        assert_eq!(ended(&[]), "");
+        assert!(answer(0, &What::List, Event::Reaped(wire::reap::Reaped::default())).is_none());
     }
 
     #[test]
-    fn a_job_is_one_table() {
-        let all = [
-            found(0, 10, "server", 0, "30050", 500),
-            found(0, 11, "trainer", 0, "29500", 500),
-            found(0, 12, "trainer", 0, "-", 0),
-            found(1, 20, "server", 1, "30050", 500),
-            found(1, 21, "trainer", 1, "-", 500),
-        ];
-        let mut served = all.to_vec();
-        served[0].groups = Some(1);
-        assert!(table(&served).contains("6.1 MB, 1 group served, ports"));
-        let text = table(&all);
-        let head = "job try7: 1 min 15 s, 2 hosts, 2 servers, 2 trainers, 6.1 MB, ports 29500 30050\n";
-        assert!(text.starts_with(head), "{text}");
-        assert_eq!(text.lines().count(), 2 + all.len());
+    fn a_signal_waits_until_all_hosts_have_picked() {
+        let host = Host { ip: common::record::IpAddr([10, 0, 0, 1].into()), ..Host::default() };
+        let requests = SIGNAL.requests(&host, Duration::ZERO);
+        assert!(matches!(requests[..], [Request::PickProcesses(_), Request::SignalPicked(Signal { signal: 6 })]), "{requests:?}");
     }
 }

@@ -1,6 +1,7 @@
 //! The page: HTML and CSS, no script, nothing to load.
 
 use crate::plan::{Bar, Copied, HostRun, Run};
+use common::record::FirstFailure;
 use common::term;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::time::{Duration, UNIX_EPOCH};
@@ -8,6 +9,8 @@ use std::time::{Duration, UNIX_EPOCH};
 const STYLE: &str = include_str!("page.css");
 /// As many marks on the time axis as can be read side by side.
 const MARKS: u64 = 8;
+/// As many failures are named one by one; below them a job of thousands would hide the rest of the page.
+const NAMED: usize = 20;
 
 /// The whole page.
 pub fn page(run: &Run) -> String {
@@ -25,6 +28,7 @@ pub fn page(run: &Run) -> String {
                 h1 { (title) }
                 (summary(run))
                 (failure(run))
+                (other_failures(run))
                 @if run.hosts.iter().any(|host| !host.processes.is_empty()) { (timeline(run)) }
                 @if run.hosts.iter().any(|host| host.copied.is_some()) { (copies(&run.hosts)) }
             }
@@ -65,7 +69,7 @@ fn failure(run: &Run) -> Markup {
             section.failure {
                 h2 { "First failure" }
                 p {
-                    "host " (failure.host)
+                    (place(run, failure))
                     @if let (Some(role), Some(rank)) = (failure.role, failure.rank) { ", " (role.name()) " " (rank) }
                     ": "
                     @if let Some(error) = &failure.error { (error) }
@@ -74,6 +78,62 @@ fn failure(run: &Run) -> Markup {
                 }
                 @if !failure.last_lines.is_empty() { pre { (failure.last_lines.join("\n")) } }
             }
+        }
+    }
+}
+
+/// The host, and where on the page it is.
+fn place(run: &Run, failure: &FirstFailure) -> Markup {
+    let host = run.hosts.iter().find(|host| host.id == failure.host && !host.processes.is_empty());
+    let process = host.and_then(|host| host.processes.iter().find(|bar| bar.culprit));
+    html! {
+        @match (host, process) {
+            (Some(host), Some(bar)) => a href={ "#process-" (bar.id) } { "host " (host.name) },
+            (Some(host), None) => a href={ "#host-" (host.id) } { "host " (host.name) },
+            (None, _) => { "host " (failure.host) }
+        }
+    }
+}
+
+/// What else failed, and where on the page it is: with many hosts nobody finds it otherwise.
+fn other_failures(run: &Run) -> Markup {
+    let failed = run.hosts.iter().flat_map(|host| host.processes.iter().map(move |bar| (host, bar)));
+    let failed: Vec<_> = failed.filter(|(_, bar)| bar.failed && !bar.culprit).collect();
+    let not_copied: Vec<_> =
+        run.hosts.iter().filter_map(|host| Some((host, host.copied.as_ref()?))).filter(|(_, copied)| copied.failed > 0).collect();
+    html! {
+        @if !failed.is_empty() || !not_copied.is_empty() {
+            section.failure {
+                h2 { "Other failures" }
+                ul {
+                    @for (host, bar) in failed.iter().take(NAMED) {
+                        li {
+                            a href={ "#process-" (bar.id) } { "host " (host.name) }
+                            ", " (bar.role) " " (bar.rank) ": " (bar.end.as_deref().unwrap_or_default())
+                        }
+                    }
+                    (more(failed.len(), "process", "processes"))
+                    @for (host, copied) in not_copied.iter().take(NAMED) {
+                        li {
+                            a href={ "#copied-" (host.id) } { "host " (host.name) }
+                            ": " (term::count(copied.failed, "file")) " not copied"
+                            @if let Some(error) = &copied.error { ": " (error) }
+                        }
+                    }
+                    (more(not_copied.len(), "host", "hosts"))
+                }
+            }
+        }
+    }
+}
+
+/// How many are not named.
+fn more(count: usize, one: &str, several: &str) -> Markup {
+    html! {
+        @match count.saturating_sub(NAMED) {
+            0 => {}
+            1 => li { "and 1 " (one) " more" }
+            more => li { "and " (more) " " (several) " more" }
         }
     }
 }
@@ -87,11 +147,11 @@ fn timeline(run: &Run) -> Markup {
             div.chart {
                 div.axis {
                     @for mark in (0..=run.length_ms / step).map(|n| n * step) {
-                        span style={ "left:" (percent(mark, run.length_ms)) } { (time(mark)) }
+                        span style={ "--at:" (percent(mark, run.length_ms)) } { (time(mark)) }
                     }
                 }
                 @for host in run.hosts.iter().filter(|host| !host.processes.is_empty()) {
-                    h3 { "host " (host.name) }
+                    h3 id={ "host-" (host.id) } { "host " (host.name) }
                     @for bar in &host.processes { (row(bar, run.length_ms)) }
                 }
             }
@@ -103,7 +163,7 @@ fn row(bar: &Bar, length_ms: u64) -> Markup {
     let end = bar.end.as_deref().unwrap_or(if bar.from_ms.is_some() { "no end was recorded" } else { "never started" });
     let class = if bar.culprit { "culprit" } else { bar.role };
     html! {
-        details.row {
+        details.row id={ "process-" (bar.id) } {
             summary {
                 span.name { (bar.role) " " (bar.rank) }
                 span.track {
@@ -133,20 +193,22 @@ fn copies(hosts: &[HostRun]) -> Markup {
     html! {
         section {
             h2 { "Copied" }
-            table {
-                tr { th { "host" } th { "files" } th { "there already" } th { "failed" } th { "sent" } th { "time" } th.rate { "rate" } }
-                @for (host, copied) in hosts.iter().filter_map(|host| Some((host, host.copied.as_ref()?))) {
-                    tr {
-                        td { (host.name) }
-                        td { (copied.files) }
-                        td { (copied.skipped) }
-                        td { (copied.failed) @if let Some(error) = &copied.error { ": " (error) } }
-                        td { (term::bytes(copied.sent_bytes)) }
-                        td { (time(copied.elapsed_ms)) }
-                        td.rate {
-                            @if let Some(rate) = rate(copied) {
-                                span.bar.copy style={ "width:" (percent(rate, fastest)) } {}
-                                span { (term::rate(copied.sent_bytes, Duration::from_millis(copied.elapsed_ms))) }
+            div.wide {
+                table {
+                    tr { th { "host" } th { "files" } th { "there already" } th { "failed" } th { "sent" } th { "time" } th.rate { "rate" } }
+                    @for (host, copied) in hosts.iter().filter_map(|host| Some((host, host.copied.as_ref()?))) {
+                        tr id={ "copied-" (host.id) } {
+                            td { (host.name) }
+                            td { (copied.files) }
+                            td { (copied.skipped) }
+                            td { (copied.failed) @if let Some(error) = &copied.error { ": " (error) } }
+                            td { (term::bytes(copied.sent_bytes)) }
+                            td { (time(copied.elapsed_ms)) }
+                            td.rate {
+                                @if let Some(rate) = rate(copied) {
+                                    span.scale { span.bar.copy style={ "width:" (percent(rate, fastest)) } {} }
+                                    span { (term::rate(copied.sent_bytes, Duration::from_millis(copied.elapsed_ms))) }
+                                }
                             }
                         }
                     }

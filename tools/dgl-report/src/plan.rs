@@ -47,6 +47,8 @@ pub struct Run {
 
 /// A host of the run.
 pub struct HostRun {
+    /// Of its record.
+    pub id: u32,
     /// `0 10.0.0.1` or `0 node1 10.0.0.1`.
     pub name: String,
     /// What was copied to it.
@@ -74,6 +76,8 @@ pub struct Copied {
 
 /// A process and when it lived.
 pub struct Bar {
+    /// Of its record.
+    pub id: u32,
     /// `server` and so on.
     pub role: &'static str,
     /// Its number among those.
@@ -88,6 +92,8 @@ pub struct Bar {
     pub listening_ms: Option<u64>,
     /// `status 0`, `SIGKILL`.
     pub end: Option<String>,
+    /// It ended with a status that is not 0; by a signal ends what is innocent too.
+    pub failed: bool,
     /// It is the one that failed first.
     pub culprit: bool,
     /// What it wrote last.
@@ -108,6 +114,7 @@ pub fn run(records: &Records, lines: usize) -> Run {
         let from_ms = started.get(&process.id).map(|started| since(started.time_ms));
         let end = exited.get(&process.id);
         let bar = Bar {
+            id: process.id,
             role: process.role.name(),
             rank: process.rank,
             pid: started.get(&process.id).map(|started| started.pid),
@@ -116,6 +123,7 @@ pub fn run(records: &Records, lines: usize) -> Run {
             listening_ms: listening.get(&process.id).copied(),
             end: end
                 .map(|end| end.signal.as_ref().map_or_else(|| format!("status {}", end.code.unwrap_or(0)), |name| format!("SIG{name}"))),
+            failed: end.is_some_and(|end| end.code.is_some_and(|code| code != 0)),
             culprit: culprit == Some(process.id),
             last_lines: said.remove(&process.id).unwrap_or_default(),
         };
@@ -153,7 +161,7 @@ fn host_run(host: &Host, pushed: &[Pushed]) -> HostRun {
         copied.sent_bytes = copied.sent_bytes.saturating_add(one.sent_bytes);
         copied.elapsed_ms = copied.elapsed_ms.max(one.elapsed_ms);
     }
-    HostRun { name, copied, processes: Vec::new() }
+    HostRun { id: host.id, name, copied, processes: Vec::new() }
 }
 
 #[cfg(test)]

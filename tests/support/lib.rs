@@ -2,13 +2,16 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
+use nix::fcntl::{Flock, FlockArg};
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// The repository.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// The folder of the tools that were built with this test.
@@ -39,9 +42,14 @@ pub const TOOLS: [&str; 9] =
 /// Plain sh; their flags have the underscores of DGL's own scripts.
 pub const SCRIPTS: [&str; 2] = ["dgl-copy", "dgl-launch"];
 
-/// All that is installed.
+/// All that is installed for users to run.
 pub fn commands() -> impl Iterator<Item = &'static str> {
     TOOLS.into_iter().chain(SCRIPTS)
+}
+
+/// The pages of section 1: a command each, and what they run on hosts.
+pub fn pages() -> impl Iterator<Item = &'static str> {
+    commands().chain(["host-agent"])
 }
 
 /// How a script ended and what it wrote.
@@ -78,6 +86,15 @@ pub fn shells() -> impl Iterator<Item = &'static str> {
     })
 }
 
+/// Whether a test that takes seconds, though it starts no hosts, is left out: `make test-fast` does.
+pub fn takes_seconds() -> bool {
+    let left_out = std::env::var_os("DGL_TOOLS_TEST_FAST").is_some();
+    if left_out {
+        println!("skipped: takes seconds");
+    }
+    left_out
+}
+
 /// Waits until something is so, as long as a loaded machine may need.
 pub fn soon(what: &str, is_so: impl Fn() -> bool) {
     let begun = std::time::Instant::now();
@@ -101,7 +118,18 @@ pub fn flags_of_help(tool: &str) -> BTreeSet<String> {
 }
 
 /// Hosts of our own; taken down at the end whatever happens.
-pub struct Cluster(pub PathBuf);
+pub struct Cluster(pub PathBuf, #[expect(dead_code, reason = "only held")] Turn);
+
+/// Held by the one cluster that is up. Hosts with real work on them are hungry: beside others, what a
+/// test waits for comes too late. cargo-nextest runs one such test at a time by itself (see
+/// .config/nextest.toml); cargo test, and a second run of the tests on this machine, wait here.
+type Turn = Flock<File>;
+
+fn await_turn() -> Turn {
+    let user = std::fs::metadata("/proc/self").unwrap().uid();
+    let file = File::create(format!("/var/tmp/dgl-tools-test-{user}.lock")).unwrap();
+    Flock::lock(file, FlockArg::LockExclusive).expect("waiting for the cluster of another test")
+}
 
 impl Cluster {
     pub fn up(name: &str, hosts: u32) -> Cluster {
@@ -111,7 +139,7 @@ impl Cluster {
     /// With links of that rate, as tc writes it.
     pub fn up_shaped(name: &str, hosts: u32, rate: &str) -> Cluster {
         let lab = PathBuf::from(format!("/var/tmp/dgl-tools-test-{name}-{}", std::process::id()));
-        let cluster = Cluster(lab);
+        let cluster = Cluster(lab, await_turn());
         let up = cluster.call(&["up", &hosts.to_string(), rate]);
         assert_eq!(up.status, 0, "the cluster did not start: {}", up.err);
         cluster

@@ -1,0 +1,55 @@
+# Finds or takes host-agent on a host, and becomes it. Read as one line by a shell there (see bootstrap.rs), so every command ends with a
+# semicolon. POSIX sh, and of programs only cat, chmod, head, mkdir, mv, rm, uname; gzip where it is there.
+# In front of it: `token`, which marks our own lines among what the login shell says, and `agents`, words MACHINE=HASH.
+#   TOKEN need MACHINE gzip|plain      asks for the agent: a line with its length, and so many bytes
+#   TOKEN refused machine MACHINE      there is no agent for this machine
+#   TOKEN refused folders TRIED        no folder can hold it and run it
+# A file tells its own hash before it is used: it may be cut (a machine that lost its power), and its folder noexec by now. What is no
+# program a shell would run as a script that succeeds.
+# Whatever was asked for is read to its end, because what follows is for the agent.
+# shellcheck disable=SC2154 # token and agents are sent in front of it
+umask 077;
+echo;
+machine=$(uname -s)-$(uname -m);
+machine=${machine#Linux-};
+hash=;
+for agent in $agents; do
+  case $agent in "$machine="*) hash=${agent#*=};; esac;
+done;
+if [ -z "$hash" ]; then echo "$token refused machine $machine"; exit 0; fi;
+whole() { [ "$("$1" hash 2>/dev/null </dev/null)" = "$hash" ]; };
+set --;
+if [ -n "${DGL_TOOLS_AGENT_DIR-}" ]; then set -- "$DGL_TOOLS_AGENT_DIR"; fi;
+if [ -n "${XDG_CACHE_HOME-}" ]; then set -- "$@" "$XDG_CACHE_HOME/dgl-tools";
+elif [ -n "${HOME-}" ]; then set -- "$@" "$HOME/.cache/dgl-tools"; fi;
+own=dgl-tools-${LOGNAME:-${USER:-agent}};
+set -- "$@" "${TMPDIR:-/tmp}/$own" "/dev/shm/$own" "/var/tmp/$own";
+for folder; do
+  file=$folder/host-agent-$hash;
+  if [ -f "$file" ] && [ ! -h "$folder" ] && [ -O "$folder" ] && [ -O "$file" ] && whole "$file"; then exec "$file" serve "$token"; fi;
+done;
+if [ -n "${DGL_TOOLS_AGENT_DIR-}" ]; then
+  file=$DGL_TOOLS_AGENT_DIR/host-agent-$hash;
+  if [ -x "$file" ] && [ ! -w "$file" ] && [ ! -w "$DGL_TOOLS_AGENT_DIR" ] && whole "$file"; then exec "$file" serve "$token"; fi;
+fi;
+tried=;
+for folder; do
+  tried="$tried $folder";
+  mkdir -p "$folder" 2>/dev/null;
+  if [ -h "$folder" ] || [ ! -d "$folder" ] || [ ! -O "$folder" ]; then tried="$tried (not ours)"; continue; fi;
+  chmod 700 "$folder" 2>/dev/null;
+  part=$folder/.$token;
+  if (echo : >"$part") 2>/dev/null && chmod 700 "$part" && "$part" 2>/dev/null; then :; else
+    rm -f "$part"; tried="$tried (full, read-only or noexec)"; continue;
+  fi;
+  form=plain;
+  if command -v gzip >/dev/null 2>&1; then form=gzip; fi;
+  echo "$token need $machine $form";
+  read -r length || exit 0;
+  if [ "$form" = gzip ]; then head -c "$length" | { gzip -dc >"$part" || cat >/dev/null; };
+  else head -c "$length" | { cat >"$part" || cat >/dev/null; }; fi 2>/dev/null;
+  file=$folder/host-agent-$hash;
+  if whole "$part" && mv -f "$part" "$file"; then exec "$file" serve "$token"; fi;
+  rm -f "$part"; tried="$tried (it did not arrive whole, or does not run)";
+done;
+echo "$token refused folders $tried";

@@ -1,0 +1,183 @@
+//! Logins to many hosts: as many at once as this machine carries, and none lost to our own haste.
+//!
+//! A login costs both ends a key exchange and a shell. On a busy machine 16 at once take 8 s each and some of them 27 s (120 sshds and
+//! two busy loops on 2 cores), where one alone takes 0.3 s. So a login that takes long makes room: fewer are begun at once; and one
+//! that timed out while others were slow too is tried again behind all others. Where others were quick, the host itself is to blame.
+
+use super::HostFault;
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Logins at once. More only queue behind this machine's cores, and a bastion's sshd drops them (MaxStartups 10:30:100).
+const MOST_AT_ONCE: usize = 16;
+/// A host that timed out so often is not only slow.
+const MOST_TRIES: u32 = 5;
+
+/// What is known of the logins so far.
+#[derive(Clone, Debug)]
+struct Pace {
+    /// How many may be under way.
+    allowed: usize,
+    /// What one may take.
+    limit: Duration,
+    /// What the slowest took that succeeded.
+    slowest: Duration,
+}
+
+/// How a login ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Open,
+    TimedOut,
+    /// For another reason, which more time does not change.
+    Failed,
+}
+
+impl Pace {
+    fn new(limit: Duration) -> Pace {
+        Pace { allowed: MOST_AT_ONCE, limit, slowest: Duration::ZERO }
+    }
+
+    /// Learns from a login that took so long; whether to try it again.
+    fn learn(&mut self, ended: Ended, took: Duration, tries: u32) -> bool {
+        match ended {
+            Ended::Open => {
+                self.slowest = self.slowest.max(took);
+                self.allowed = match took > self.limit / 2 {
+                    true => (self.allowed / 2).max(1),
+                    false => (self.allowed + 1).min(MOST_AT_ONCE),
+                };
+                false
+            }
+            Ended::TimedOut if self.slowest > self.limit / 4 && tries < MOST_TRIES => {
+                self.allowed = (self.allowed / 2).max(1);
+                true
+            }
+            Ended::TimedOut | Ended::Failed => false,
+        }
+    }
+}
+
+struct State<T> {
+    /// Positions of the hosts that wait, and how often each was tried.
+    waiting: VecDeque<(usize, u32)>,
+    under_way: usize,
+    pace: Pace,
+    /// By position; `None` where that is not known yet.
+    results: Vec<Option<Result<T, HostFault>>>,
+}
+
+/// Opens each of `count` hosts by its position; `limit` is what a login may take. In the order of the positions.
+pub(crate) fn open_each<T: Send>(
+    count: usize,
+    limit: Duration,
+    open: impl Fn(usize) -> Result<T, HostFault> + Sync,
+) -> Vec<Result<T, HostFault>> {
+    let state = State {
+        waiting: (0..count).map(|at| (at, 1)).collect(),
+        under_way: 0,
+        pace: Pace::new(limit),
+        results: (0..count).map(|_| None).collect(),
+    };
+    let (state, changed) = (Mutex::new(state), Condvar::new());
+    std::thread::scope(|scope| {
+        for _ in 1..count.min(MOST_AT_ONCE) {
+            scope.spawn(|| work(&state, &changed, &open));
+        }
+        work(&state, &changed, &open);
+    });
+    let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let lost = || Err(HostFault::new("its login was not tried"));
+    state.results.into_iter().map(|result| result.unwrap_or_else(lost)).collect()
+}
+
+/// Logs in to one host after the other until none waits and none is under way that may come back.
+fn work<T: Send>(state: &Mutex<State<T>>, changed: &Condvar, open: &(impl Fn(usize) -> Result<T, HostFault> + Sync)) {
+    while let Some((at, tries)) = next(state, changed) {
+        let began = Instant::now();
+        let result = open(at);
+        let ended = match &result {
+            Ok(_) => Ended::Open,
+            Err(fault) if fault.timed_out => Ended::TimedOut,
+            Err(_) => Ended::Failed,
+        };
+        let mut state = lock(state);
+        state.under_way -= 1;
+        match state.pace.learn(ended, began.elapsed(), tries) {
+            true => state.waiting.push_back((at, tries + 1)),
+            false => state.results[at] = Some(result),
+        }
+        changed.notify_all();
+    }
+}
+
+fn next<T>(state: &Mutex<State<T>>, changed: &Condvar) -> Option<(usize, u32)> {
+    let mut state = lock(state);
+    loop {
+        if state.waiting.is_empty() && state.under_way == 0 {
+            return None;
+        }
+        if state.under_way < state.pace.allowed
+            && let Some(next) = state.waiting.pop_front()
+        {
+            state.under_way += 1;
+            return Some(next);
+        }
+        state = changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+fn lock<T>(state: &Mutex<State<T>>) -> MutexGuard<'_, State<T>> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn a_host_is_tried_again_only_where_others_are_slow_too() {
+        let quick = Duration::from_millis(300);
+        let slow = Duration::from_secs(6);
+        // what came before; how often it was tried; whether it is tried again, and how many are begun at once then
+        let table: [(&[(Ended, Duration)], u32, bool, usize); 5] = [
+            (&[], 1, false, 16),
+            (&[(Ended::Open, quick)], 1, false, 16),
+            (&[(Ended::Open, slow)], 1, true, 4),
+            (&[(Ended::Open, slow), (Ended::Open, quick)], 2, true, 4),
+            (&[(Ended::Open, slow)], MOST_TRIES, false, 8),
+        ];
+        for (before, tries, again, allowed) in table {
+            let mut pace = Pace::new(LIMIT);
+            for (ended, took) in before {
+                pace.learn(*ended, *took, 1);
+            }
+            assert_eq!((pace.learn(Ended::TimedOut, LIMIT, tries), pace.allowed), (again, allowed), "{before:?}");
+        }
+        assert!(!Pace::new(LIMIT).learn(Ended::Failed, quick, 1));
+    }
+
+    #[test]
+    fn each_host_has_its_own_result_and_one_that_is_slow_comes_back() {
+        let limit = Duration::from_millis(20);
+        let tries = AtomicUsize::new(0);
+        let results = open_each(40, limit, |at| match at {
+            7 => Err(HostFault::new("refused")),
+            // others are slow, so it is tried until it opens
+            39 if tries.fetch_add(1, Ordering::SeqCst) < 2 => Err(HostFault { timed_out: true, ..HostFault::new("no answer") }),
+            _ => {
+                std::thread::sleep(limit / 3);
+                Ok(at)
+            }
+        });
+        for (at, result) in results.iter().enumerate() {
+            assert_eq!(result.as_ref().ok(), (at != 7).then_some(&at), "{result:?}");
+        }
+        assert_eq!(tries.load(Ordering::SeqCst), 3);
+        assert!(open_each(0, limit, |_| Ok(())).is_empty());
+    }
+}

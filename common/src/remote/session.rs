@@ -1,0 +1,317 @@
+//! A conversation with the `host-agent` of a host.
+
+use super::bootstrap::{Agents, no_agent};
+use super::channel::Channel;
+use super::transport::{Transport, Waker};
+use super::{HostFault, reasons};
+use std::fs::File;
+use std::io;
+use std::time::{Duration, Instant};
+use wire::codec::{self, Decoder};
+use wire::{Event, Failure, Request};
+
+/// What the login shell may say before the agent runs; what says more is no shell that ends.
+const MAX_GREETING: usize = 1 << 20;
+/// No more events are taken off a host before somebody has dealt with these, so that one that talks without end stops itself.
+const MAX_HEARD: usize = 256;
+
+/// What came from a host.
+#[derive(Debug, PartialEq)]
+pub enum Heard {
+    /// An event, and the bytes behind it.
+    Event(Event, Vec<u8>),
+    /// The connection broke, or what came is no event; why. Nothing comes after it.
+    Lost(String),
+}
+
+/// A `host-agent` that runs on a host and waits for requests. Dropping it ends the agent and all that it holds.
+pub struct Session {
+    transport: Transport,
+    decoder: Decoder,
+    /// Nothing comes any more.
+    over: bool,
+}
+
+impl Session {
+    /// Finds or brings the agent on a host to which a shell was opened with [`super::bootstrap::COMMAND`].
+    pub(crate) fn begin(channel: Box<dyn Channel>, limit: Duration) -> Result<Session, HostFault> {
+        let token = random_token()?;
+        let agents = Agents::here()?;
+        let mut transport = Transport::new(channel);
+        transport.send(agents.script(&token));
+        Session::greet(transport, token, agents, limit)
+    }
+
+    /// The same on this machine, where the agent is run as it lies.
+    pub(crate) fn begin_here(limit: Duration) -> Result<Session, HostFault> {
+        let token = random_token()?;
+        let agents = Agents::here()?;
+        let transport = Transport::new(super::program::run(agents.own()?, &["serve", &token])?);
+        Session::greet(transport, token, agents, limit)
+    }
+
+    fn greet(transport: Transport, token: String, agents: &Agents, limit: Duration) -> Result<Session, HostFault> {
+        let mut greeting = Greeting { transport, token, line: Vec::new(), seen: 0 };
+        match greeting.wait_for_agent(agents, limit) {
+            Ok(rest) => {
+                let mut decoder = Decoder::default();
+                decoder.push(&rest);
+                // what the login shell said explains nothing that comes later
+                greeting.transport.forget_stderr();
+                Ok(Session { transport: greeting.transport, decoder, over: false })
+            }
+            Err(fault) => {
+                greeting.transport.channel.give_up();
+                Err(fault)
+            }
+        }
+    }
+
+    /// Puts a request behind what is still to be sent.
+    pub fn send(&mut self, request: &Request) {
+        self.send_with(request, &[]);
+    }
+
+    /// The same with bytes behind it, at most [`codec::MAX_BODY`].
+    pub fn send_with(&mut self, request: &Request, body: &[u8]) {
+        self.transport.send(codec::encode(request, body));
+    }
+
+    /// The same with exactly `length` bytes of a file behind it, at most [`codec::MAX_BODY`]; without a copy where the connector can.
+    /// Where the file ends before, zeros stand for the rest, and [`Session::source_fault`] tells.
+    pub fn send_file(&mut self, request: &Request, file: File, offset: u64, length: usize) {
+        self.transport.send(codec::encode_head(request, length));
+        self.transport.send_file(file, offset, length as u64);
+    }
+
+    /// Why a file that was sent could not be read whole.
+    pub fn source_fault(&mut self) -> Option<io::Error> {
+        self.transport.source_fault()
+    }
+
+    /// Bytes that are not sent yet.
+    pub fn pending(&self) -> u64 {
+        self.transport.pending()
+    }
+
+    /// No request will follow: the agent ends when it has answered those that were sent.
+    pub fn close_stdin(&mut self) {
+        self.transport.close_stdin();
+    }
+
+    /// Since when nothing has come.
+    pub fn last_heard(&self) -> Instant {
+        self.transport.last_heard()
+    }
+
+    /// The last words on stderr, in one line.
+    pub fn last_words(&self) -> String {
+        self.transport.last_words()
+    }
+
+    /// Sends and receives what can be, and waits for it up to `limit`, or until `wake` is woken. Returns when something was heard,
+    /// when everything that was pending is gone, or at the limit.
+    pub fn step(&mut self, wake: Option<&Waker>, limit: Duration) -> Vec<Heard> {
+        let until = Instant::now() + limit;
+        let mut heard = Vec::new();
+        loop {
+            let had_pending = self.pending() > 0;
+            let progress = self.exchange(&mut heard);
+            if !heard.is_empty() || self.over || (had_pending && self.pending() == 0) {
+                return heard;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || (!progress && self.transport.wait(wake, left)) {
+                return heard;
+            }
+        }
+    }
+
+    /// Asks one thing, and waits for its end: the events before it. `limit` is the longest silence.
+    pub fn ask(&mut self, request: &Request, limit: Duration) -> Result<Vec<(Event, Vec<u8>)>, HostFault> {
+        self.send(request);
+        let mut events = Vec::new();
+        loop {
+            let heard = self.step(None, limit);
+            if heard.is_empty() && self.last_heard().elapsed() >= limit && self.pending() == 0 {
+                return Err(HostFault::new(format!("no answer within {} s", limit.as_secs())));
+            }
+            for heard in heard {
+                match heard {
+                    Heard::Event(Event::Done, _) => return Ok(events),
+                    Heard::Event(Event::Failed(Failure { problem, fix }), _) => {
+                        return Err(HostFault { fix, ..HostFault::new(problem) });
+                    }
+                    Heard::Event(event, body) => events.push((event, body)),
+                    Heard::Lost(why) => return Err(HostFault::new(why).fix("look whether the host is up, then try again")),
+                }
+            }
+        }
+    }
+
+    /// One round over the three streams; whether anything moved.
+    fn exchange(&mut self, heard: &mut Vec<Heard>) -> bool {
+        if self.over {
+            return false;
+        }
+        let mut progress = self.transport.write_some();
+        self.decode(heard);
+        while heard.len() < MAX_HEARD && !self.over {
+            match self.transport.receive() {
+                Ok(Some(count)) => {
+                    progress = true;
+                    self.decoder.push(&self.transport.buffer[..count]);
+                    self.decode(heard);
+                }
+                Ok(None) => break,
+                Err(error) => self.lose(heard, &error.to_string()),
+            }
+        }
+        if self.transport.is_closed() {
+            self.lose(heard, "the connection ended");
+        }
+        progress
+    }
+
+    fn decode(&mut self, heard: &mut Vec<Heard>) {
+        while heard.len() < MAX_HEARD && !self.over {
+            match self.decoder.next_message() {
+                Ok(Some(message)) => heard.push(Heard::Event(message.head, message.body)),
+                Ok(None) => return,
+                Err(malformed) => {
+                    self.over = true;
+                    heard.push(Heard::Lost(format!("what it sends is not host-agent's: {malformed}")));
+                }
+            }
+        }
+    }
+
+    fn lose(&mut self, heard: &mut Vec<Heard>, what: &str) {
+        if !std::mem::replace(&mut self.over, true) {
+            heard.push(Heard::Lost(self.transport.why_lost(what)));
+        }
+    }
+}
+
+fn random_token() -> Result<String, HostFault> {
+    super::random_token().map_err(|error| HostFault::new(format!("/dev/urandom: {error}")))
+}
+
+/// The time before the agent runs, when the login shell and the bootstrap talk.
+struct Greeting {
+    transport: Transport,
+    token: String,
+    /// A line whose end has not come.
+    line: Vec<u8>,
+    /// Bytes that came so far.
+    seen: usize,
+}
+
+/// A line of the bootstrap or of the agent.
+enum Marked {
+    Needs { machine: String, gzip: bool },
+    Refused(String),
+    Runs,
+}
+
+impl Greeting {
+    /// What came behind the agent's first line.
+    fn wait_for_agent(&mut self, agents: &Agents, limit: Duration) -> Result<Vec<u8>, HostFault> {
+        let mut until = Instant::now() + limit;
+        loop {
+            self.transport.write_some();
+            match self.transport.receive().map_err(|error| HostFault::new(reasons::of_libssh2(&error.to_string())))? {
+                Some(count) => {
+                    let bytes = self.transport.buffer[..count].to_vec();
+                    if let Some(rest) = self.read(&bytes, agents)? {
+                        return Ok(rest);
+                    }
+                    continue;
+                }
+                None if self.transport.is_closed() => return Err(self.lost()),
+                None => {}
+            }
+            // a slow link may take its time for the agent, as long as bytes go over it
+            if self.transport.pending() > 0 && self.seen > 0 {
+                let before = self.transport.pending();
+                self.transport.wait(None, Duration::from_secs(1));
+                self.transport.write_some();
+                if self.transport.pending() < before {
+                    until = Instant::now() + limit;
+                }
+                if Instant::now() < until {
+                    continue;
+                }
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(self.silent(limit));
+            }
+            self.transport.wait(None, left);
+        }
+    }
+
+    /// Takes what came; the bytes behind the agent's first line once that is there.
+    fn read(&mut self, bytes: &[u8], agents: &Agents) -> Result<Option<Vec<u8>>, HostFault> {
+        self.seen += bytes.len();
+        if self.seen > MAX_GREETING {
+            return Err(HostFault::new(format!("its login shell says more than {MAX_GREETING} bytes before it runs anything"))
+                .fix("look what ~/.bashrc and its like print there"));
+        }
+        let mut rest = bytes;
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            self.line.extend_from_slice(&rest[..end]);
+            rest = &rest[end + 1..];
+            let line = std::mem::take(&mut self.line);
+            match self.marked(&String::from_utf8_lossy(&line)) {
+                Some(Marked::Runs) => return Ok(Some(rest.to_vec())),
+                Some(Marked::Needs { machine, gzip }) => self.transport.send(agents.message(&machine, gzip)?),
+                Some(Marked::Refused(why)) => return Err(refused(&why)),
+                None => {}
+            }
+        }
+        self.line.extend_from_slice(rest);
+        Ok(None)
+    }
+
+    fn marked(&self, line: &str) -> Option<Marked> {
+        let words = line.strip_prefix(self.token.as_str())?.trim();
+        match words.split_once(' ').unwrap_or((words, "")) {
+            ("runs", _) => Some(Marked::Runs),
+            ("refused", why) => Some(Marked::Refused(why.to_owned())),
+            ("need", rest) => {
+                let (machine, form) = rest.split_once(' ')?;
+                Some(Marked::Needs { machine: machine.to_owned(), gzip: form == "gzip" })
+            }
+            _ => None,
+        }
+    }
+
+    fn lost(&mut self) -> HostFault {
+        let why = self.transport.why_lost("the connection ended before the script");
+        let again = ["Connection closed by", "Connection reset by", "kex_exchange_identification"];
+        let again = again.iter().any(|sign| why.contains(sign));
+        HostFault { again, timed_out: why.contains("timed out"), ..HostFault::new(why) }
+    }
+
+    fn silent(&self, limit: Duration) -> HostFault {
+        let said = if self.transport.channel.engine().is_some() { self.transport.engine_said() } else { String::new() };
+        let colon = if said.is_empty() { "" } else { ": " };
+        let problem = format!("no answer within {} s{colon}{said}", limit.as_secs_f32());
+        HostFault { timed_out: true, ..HostFault::new(problem) }
+            .fix("look whether the host is up, or give it more time with --connect-timeout")
+    }
+}
+
+/// Why the bootstrap could not start an agent.
+fn refused(why: &str) -> HostFault {
+    match why.split_once(' ').unwrap_or((why, "")) {
+        ("machine", machine) => no_agent(machine),
+        (_, tried) => {
+            let printable: String = tried.chars().filter(|c| !c.is_control()).take(1000).collect();
+            HostFault::new(format!("no folder there can hold and run host-agent; tried:{}", printable.trim_end())).fix(
+                "name one that allows execution in DGL_TOOLS_AGENT_DIR on the host, in what its login shell reads (~/.bashrc, ~/.zshenv)",
+            )
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Bytes to and from a program on a host: what waits to be sent, what came, and why it ended.
+
+use super::channel::{COPIED, Channel, Stream, Unsent};
+use super::reasons;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// What is kept of the other side's stderr: enough for its last words.
+const STDERR_KEPT: usize = 8 << 10;
+/// In place of bytes that could not be read.
+static ZEROS: [u8; COPIED] = [0; COPIED];
+
+/// What waits to be sent.
+enum Piece {
+    Bytes {
+        bytes: Vec<u8>,
+        sent: usize,
+    },
+    File {
+        file: File,
+        offset: u64,
+        left: u64,
+    },
+    /// In place of what a file no longer has: the length was promised.
+    Zeros(u64),
+}
+
+/// The streams of a program on a host.
+pub(crate) struct Transport {
+    pub(crate) channel: Box<dyn Channel>,
+    outbox: VecDeque<Piece>,
+    /// Bytes in the outbox that are not gone yet.
+    pending: u64,
+    source_fault: Option<io::Error>,
+    closing: bool,
+    stderr: Vec<u8>,
+    /// stdout, stderr: whether more may come.
+    open: [bool; 2],
+    last_heard: Instant,
+    /// What [`Transport::receive`] read last.
+    pub(crate) buffer: Vec<u8>,
+}
+
+impl Transport {
+    pub(crate) fn new(channel: Box<dyn Channel>) -> Transport {
+        Transport {
+            channel,
+            outbox: VecDeque::new(),
+            pending: 0,
+            source_fault: None,
+            closing: false,
+            stderr: Vec::new(),
+            open: [true, true],
+            last_heard: Instant::now(),
+            buffer: vec![0; 64 << 10],
+        }
+    }
+
+    /// Puts bytes behind what is still to be sent.
+    pub(crate) fn send(&mut self, bytes: Vec<u8>) {
+        if !bytes.is_empty() {
+            self.pending += bytes.len() as u64;
+            self.outbox.push_back(Piece::Bytes { bytes, sent: 0 });
+        }
+    }
+
+    /// Puts exactly `length` bytes of a file behind what is still to be sent, without a copy where the connector can. Where the file
+    /// ends before, zeros stand for the rest, and [`Transport::source_fault`] tells.
+    pub(crate) fn send_file(&mut self, file: File, offset: u64, length: u64) {
+        if length > 0 {
+            self.pending += length;
+            self.outbox.push_back(Piece::File { file, offset, left: length });
+        }
+    }
+
+    /// Why a file that was sent could not be read whole.
+    pub(crate) fn source_fault(&mut self) -> Option<io::Error> {
+        self.source_fault.take()
+    }
+
+    /// Bytes that are not sent yet.
+    pub(crate) fn pending(&self) -> u64 {
+        self.pending
+    }
+
+    /// Ends the program's stdin when all is sent.
+    pub(crate) fn close_stdin(&mut self) {
+        self.closing = true;
+    }
+
+    /// Since when nothing has come.
+    pub(crate) fn last_heard(&self) -> Instant {
+        self.last_heard
+    }
+
+    /// Whether stdout and stderr are both at their end.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.open == [false, false]
+    }
+
+    /// The last words on stderr, in one line.
+    pub(crate) fn last_words(&self) -> String {
+        last_words(&self.stderr)
+    }
+
+    /// Forgets what came on stderr so far.
+    pub(crate) fn forget_stderr(&mut self) {
+        self.stderr.clear();
+    }
+
+    /// Reads once: how many bytes of stdout are in `buffer`; 0 if something else went on; `None` if there is nothing to read.
+    pub(crate) fn receive(&mut self) -> io::Result<Option<usize>> {
+        let mut progress = None;
+        for stream in [Stream::Stderr, Stream::Stdout] {
+            if !self.open[stream as usize] {
+                continue;
+            }
+            match self.channel.read(stream, &mut self.buffer) {
+                Ok(0) => {
+                    self.open[stream as usize] = false;
+                    progress = Some(0);
+                }
+                Ok(count) => {
+                    self.last_heard = Instant::now();
+                    progress = Some(0);
+                    match stream {
+                        Stream::Stdout => return Ok(Some(count)),
+                        Stream::Stderr => self.keep_stderr(count),
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => progress = Some(0),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(progress)
+    }
+
+    fn keep_stderr(&mut self, count: usize) {
+        self.stderr.extend_from_slice(&self.buffer[..count]);
+        let surplus = self.stderr.len().saturating_sub(STDERR_KEPT);
+        self.stderr.drain(..surplus);
+    }
+
+    /// Why the connection is lost: what the program that carries it said last, or else `what`.
+    pub(crate) fn why_lost(&mut self, what: &str) -> String {
+        let what = reasons::of_libssh2(what);
+        let said = self.engine_said();
+        if !said.is_empty() {
+            return said;
+        }
+        let ended = self.channel.ended();
+        match (self.channel.engine(), ended) {
+            (Some(name), Some(status)) => format!("{name}: {what}; {status}"),
+            (Some(name), None) => format!("{name}: {what}"),
+            (None, _) => what.to_owned(),
+        }
+    }
+
+    pub(crate) fn write_some(&mut self) -> bool {
+        let mut progress = false;
+        while let Some(first) = self.outbox.front_mut() {
+            let written = match first {
+                Piece::Bytes { bytes, sent } => self.channel.write(&bytes[*sent..]),
+                Piece::Zeros(left) => self.channel.write(&ZEROS[..ZEROS.len().min(usize::try_from(*left).unwrap_or(usize::MAX))]),
+                Piece::File { file, offset, left } => match self.channel.write_file(file, *offset, *left) {
+                    Err(Unsent::Unwritable(error)) => Err(error),
+                    Ok(count) if count > 0 => Ok(count),
+                    short => {
+                        self.source_fault = Some(short.err().map_or_else(|| io::ErrorKind::UnexpectedEof.into(), Unsent::into_error));
+                        *first = Piece::Zeros(*left);
+                        continue;
+                    }
+                },
+            };
+            match written {
+                Ok(count) => {
+                    progress |= count > 0;
+                    self.pending -= count as u64;
+                    if first.advance(count) {
+                        self.outbox.pop_front();
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return progress,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Nobody reads there any more. What it said last is still to be read and tells why.
+                Err(_) => {
+                    self.outbox.clear();
+                    self.pending = 0;
+                    self.closing = false;
+                    return true;
+                }
+            }
+        }
+        if self.closing {
+            self.closing = matches!(self.channel.close_stdin(), Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+        }
+        progress
+    }
+
+    /// The last words on stderr, behind the name of the program of the user's that carries the script: nobody should take them for the job's.
+    pub(crate) fn engine_said(&self) -> String {
+        let said = self.last_words();
+        match self.channel.engine() {
+            Some(name) if !said.is_empty() && !said.contains(name.rsplit('/').next().unwrap_or(name)) => format!("{name}: {said}"),
+            _ => said,
+        }
+    }
+
+    /// Waits until something may go on; whether it was woken.
+    pub(crate) fn wait(&mut self, wake: Option<&Waker>, limit: Duration) -> bool {
+        // a keep-alive is due every few seconds, and sending one costs nothing when it is not
+        let limit = limit.min(Duration::from_secs(5));
+        let writing = !self.outbox.is_empty() || self.closing;
+        // asked before what to wait for: a rest that ends in between must not be waited for
+        let limit = self.channel.rest().filter(|_| writing).map_or(limit, |rest| limit.min(rest));
+        let mut fds: Vec<PollFd<'_>> =
+            self.channel.wait_for(self.open, writing).into_iter().map(|(fd, flags)| PollFd::new(fd, flags)).collect();
+        if let Some(wake) = wake {
+            fds.push(PollFd::new(wake.reader.as_fd(), PollFlags::POLLIN));
+        }
+        let result = ppoll(&mut fds, Some(limit.into()), None);
+        let woken = wake.is_some() && fds.last().and_then(PollFd::any).unwrap_or(false);
+        if woken && let Some(wake) = wake {
+            wake.drain();
+        }
+        if result == Ok(0) && self.channel.tick().is_err() {
+            self.open = [false, false];
+        }
+        woken
+    }
+}
+
+impl Piece {
+    /// So much of it is gone; whether all is.
+    fn advance(&mut self, count: usize) -> bool {
+        match self {
+            Piece::Bytes { bytes, sent } => {
+                *sent += count;
+                *sent == bytes.len()
+            }
+            Piece::File { offset, left, .. } => {
+                *offset += count as u64;
+                *left -= count as u64;
+                *left == 0
+            }
+            Piece::Zeros(left) => {
+                *left -= count as u64;
+                *left == 0
+            }
+        }
+    }
+}
+
+/// The last lines of a stderr as one, each once.
+fn last_words(stderr: &[u8]) -> String {
+    let text = String::from_utf8_lossy(stderr);
+    let mut lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(reasons::of_shell).collect();
+    lines.dedup();
+    lines[lines.len().saturating_sub(3)..].join("; ")
+}
+
+/// Interrupts one who waits for a host, from another thread.
+pub struct Waker {
+    reader: OwnedFd,
+    writer: OwnedFd,
+}
+
+impl Waker {
+    /// A new one.
+    pub fn new() -> io::Result<Waker> {
+        let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_NONBLOCK | nix::fcntl::OFlag::O_CLOEXEC)?;
+        Ok(Waker { reader, writer })
+    }
+
+    /// Wakes it. A full pipe has been told already.
+    pub fn wake(&self) {
+        let _ = std::fs::File::from(match self.writer.try_clone() {
+            Ok(writer) => writer,
+            Err(_) => return,
+        })
+        .write(b"w");
+    }
+
+    fn drain(&self) {
+        let mut buffer = [0u8; 64];
+        while matches!(nix::unistd::read(&self.reader, &mut buffer), Ok(count) if count == buffer.len()) {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_words_are_said_once() {
+        let table = [
+            ("", ""),
+            ("a\n\n b \nb\nb\n", "a; b"),
+            ("a\nb\nc\nd\n", "b; c; d"),
+            ("Killed\nKilled\nKilled\n", "a program there was killed: by somebody, or because memory ran out (see dmesg there)"),
+        ];
+        for (stderr, words) in table {
+            assert_eq!(last_words(stderr.as_bytes()), words);
+        }
+    }
+}

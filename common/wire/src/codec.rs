@@ -1,0 +1,174 @@
+//! How messages travel: a line of JSON, and behind it as many bytes as its field `bytes` says.
+//!
+//!     {"do":"probe","workspace":"/data"}\n
+//!     {"event":"output","process":3,"bytes":6}\nhello\n
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// The longest line. What is longer is not ours: no message holds a list that grows with the job.
+pub const MAX_LINE: usize = 1 << 20;
+/// The longest body: what one side must be ready to hold. A file comes in many of them.
+pub const MAX_BODY: usize = 1 << 20;
+
+/// A message and the bytes behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message<T> {
+    /// The line.
+    pub head: T,
+    /// What came behind it; empty if nothing was announced.
+    pub body: Vec<u8>,
+}
+
+/// Why what came is no message. The stream cannot be read on behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// A line longer than [`MAX_LINE`].
+    LongLine,
+    /// A body longer than [`MAX_BODY`].
+    LongBody(u64),
+    /// A line that is no message of this kind; the line, cut, and why.
+    Json(String, String),
+}
+
+impl std::fmt::Display for Malformed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Malformed::LongLine => write!(f, "a line of more than {MAX_LINE} bytes"),
+            Malformed::LongBody(bytes) => write!(f, "a body of {bytes} bytes where {MAX_BODY} are allowed"),
+            Malformed::Json(line, why) => write!(f, "{line:?} is no message: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// A message as it goes over the wire. A body longer than [`MAX_BODY`] is a mistake of the caller's, which the other side refuses.
+pub fn encode<T: Serialize>(head: &T, body: &[u8]) -> Vec<u8> {
+    let mut message = encode_head(head, body.len());
+    message.extend_from_slice(body);
+    message
+}
+
+/// The line alone, which announces a body of `length` bytes that the caller sends behind it.
+pub fn encode_head<T: Serialize>(head: &T, length: usize) -> Vec<u8> {
+    // every message is a struct or an enum of structs: it becomes an object, and nothing in it can fail
+    let mut line = serde_json::to_vec(head).unwrap_or_default();
+    if length > 0 && line.pop().is_some() {
+        line.extend_from_slice(format!(",\"bytes\":{length}}}").as_bytes());
+    }
+    line.push(b'\n');
+    line
+}
+
+/// Takes bytes as they come and gives messages.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    buffer: Vec<u8>,
+    /// What of `buffer` was given out already.
+    taken: usize,
+    /// No line ends before this position.
+    searched: usize,
+}
+
+#[derive(Deserialize)]
+struct Announced {
+    #[serde(default)]
+    bytes: u64,
+}
+
+impl Decoder {
+    /// Puts bytes behind those that are there.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.taken > 0 {
+            self.buffer.drain(..self.taken);
+            self.searched = self.searched.saturating_sub(self.taken);
+            self.taken = 0;
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Whether nothing waits to be given out, not even the beginning of a message.
+    pub fn is_empty(&self) -> bool {
+        self.taken == self.buffer.len()
+    }
+
+    /// The next whole message, if it is there. Empty lines are passed over: who types by hand leaves some.
+    pub fn next_message<T: DeserializeOwned>(&mut self) -> Result<Option<Message<T>>, Malformed> {
+        loop {
+            let Some(end) = self.line_end()? else { return Ok(None) };
+            let line = &self.buffer[self.taken..end];
+            if line.trim_ascii().is_empty() {
+                self.taken = end + 1;
+                continue;
+            }
+            let malformed = |error: serde_json::Error| {
+                let cut = String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned();
+                Malformed::Json(cut, error.to_string())
+            };
+            let length = serde_json::from_slice::<Announced>(line).map_err(malformed)?.bytes;
+            let length = usize::try_from(length).ok().filter(|length| *length <= MAX_BODY).ok_or(Malformed::LongBody(length))?;
+            let body_end = end + 1 + length;
+            if self.buffer.len() < body_end {
+                return Ok(None);
+            }
+            let head = serde_json::from_slice(line).map_err(malformed)?;
+            let body = self.buffer[end + 1..body_end].to_vec();
+            self.taken = body_end;
+            return Ok(Some(Message { head, body }));
+        }
+    }
+
+    /// Where the line ends that begins at `taken`.
+    fn line_end(&mut self) -> Result<Option<usize>, Malformed> {
+        let from = self.searched.max(self.taken);
+        let end = self.buffer[from..].iter().position(|byte| *byte == b'\n').map(|at| from + at);
+        // the end that was found is looked for again where its body is not there yet
+        self.searched = end.unwrap_or(self.buffer.len());
+        let length = end.unwrap_or(self.buffer.len()) - self.taken;
+        if length > MAX_LINE { Err(Malformed::LongLine) } else { Ok(end) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(tag = "event", rename_all = "snake_case")]
+    enum Event {
+        Output { process: u32 },
+        Done,
+    }
+
+    #[test]
+    fn messages_come_whole_however_they_are_cut() {
+        let sent = [(Event::Output { process: 3 }, &b"hello\n\n{"[..]), (Event::Done, b""), (Event::Output { process: 0 }, b"\n")];
+        let bytes: Vec<u8> = sent.iter().flat_map(|(head, body)| [encode(head, body), b"\n".to_vec()].concat()).collect();
+        for size in 1..bytes.len() {
+            let mut decoder = Decoder::default();
+            let mut got = Vec::new();
+            for piece in bytes.chunks(size) {
+                decoder.push(piece);
+                while let Some(message) = decoder.next_message::<Event>().unwrap() {
+                    got.push(message);
+                }
+            }
+            let expected = sent.iter().map(|(head, body)| (head, *body));
+            assert!(got.iter().map(|message| (&message.head, &*message.body)).eq(expected), "in pieces of {size}: {got:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused() {
+        let refuse = |text: &[u8]| {
+            let mut decoder = Decoder::default();
+            decoder.push(text);
+            decoder.next_message::<Event>().unwrap_err().to_string()
+        };
+        assert!(refuse(b"hello\n").contains("\"hello\" is no message"));
+        assert!(refuse(b"{\"event\":\"other\"}\n").contains("unknown variant"));
+        assert!(refuse(b"{\"event\":\"done\",\"bytes\":99999999999}\n").contains("a body of 99999999999 bytes"));
+        assert!(refuse(&vec![b'x'; MAX_LINE + 1]).contains("a line of more than"));
+    }
+}

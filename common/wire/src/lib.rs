@@ -1,0 +1,88 @@
+//! Every message between a tool and the `host-agent` on a host.
+//!
+//! A [`Request`] goes to the agent, [`Event`]s come back; each is one JSON object on a line. Bytes (the content of a file, the output
+//! of a process) stand behind their line as a frame whose length the line announces, see [`codec`]. Tool and agent are always of one
+//! build, because the agent is found by the hash of its content: messages may change with every commit, and need no versions.
+//!
+//! A module a subject: what is asked, what is answered. Nothing here opens, reads or writes anything.
+
+pub mod codec;
+pub mod job;
+pub mod probe;
+pub mod reap;
+mod text;
+
+pub use text::Text;
+
+use serde::{Deserialize, Serialize};
+
+/// What a tool asks of a host. The agent answers one request after the other, each with any number of events and then
+/// [`Event::Done`] or [`Event::Failed`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub enum Request {
+    /// What the host is and has.
+    Probe(probe::Probe),
+    /// What the job is that requests behind this one are about.
+    Job(job::Job),
+    /// A process of it.
+    Process(job::Process),
+    /// The processes of all jobs of this user: [`Event::Found`] each.
+    ListJobs,
+    /// Processes that will get a signal are held until it comes: [`Event::Picked`].
+    PickProcesses(reap::Pick),
+    /// They get it: [`Event::Signalled`].
+    SignalPicked(reap::Signal),
+    /// Jobs are ended: [`Event::Reaped`] each.
+    EndJobs(reap::End),
+    /// DGL's files in /dev/shm that nobody uses are removed: [`Event::RemovedShm`].
+    RemoveStaleShm,
+    /// Folders of jobs that were left and have ended are removed: [`Event::Forgotten`] each.
+    ForgetJobs(reap::Forget),
+}
+
+/// What the agent tells.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// The answer to [`Request::Probe`].
+    Probed(Box<probe::Probed>),
+    /// A process of a job.
+    Found(reap::Found),
+    /// So many processes wait for a signal.
+    Picked(reap::Count),
+    /// So many got it.
+    Signalled(reap::Count),
+    /// A job was ended.
+    Reaped(reap::Reaped),
+    /// Shared memory was removed.
+    RemovedShm(reap::RemovedShm),
+    /// The folder of a job was removed.
+    Forgotten(reap::Forgotten),
+    /// The request was carried out; nothing more comes of it.
+    Done,
+    /// The request could not be carried out; nothing more comes of it.
+    Failed(Failure),
+}
+
+/// Why a request could not be carried out, in words for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What is wrong, in one line.
+    pub problem: String,
+    /// What to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fix: Option<String>,
+}
+
+impl Failure {
+    /// A problem whose cure is not known.
+    pub fn new(problem: impl Into<String>) -> Failure {
+        Failure { problem: problem.into(), fix: None }
+    }
+
+    /// The same with its cure.
+    pub fn fix(self, fix: impl Into<String>) -> Failure {
+        Failure { fix: Some(fix.into()), ..self }
+    }
+}

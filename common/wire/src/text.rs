@@ -1,0 +1,109 @@
+//! Text of the operating system in JSON.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// A path, a word of a command line or the value of a variable: any bytes but NUL. As JSON it is a string, or `{"b64": "…"}` where
+/// it is not UTF-8.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Text(pub OsString);
+
+impl Text {
+    /// As a path.
+    pub fn path(&self) -> &Path {
+        Path::new(&self.0)
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl From<&str> for Text {
+    fn from(text: &str) -> Text {
+        Text(text.into())
+    }
+}
+
+impl From<PathBuf> for Text {
+    fn from(path: PathBuf) -> Text {
+        Text(path.into_os_string())
+    }
+}
+
+impl From<&Path> for Text {
+    fn from(path: &Path) -> Text {
+        Text(path.into())
+    }
+}
+
+impl From<OsString> for Text {
+    fn from(text: OsString) -> Text {
+        Text(text)
+    }
+}
+
+impl From<Vec<u8>> for Text {
+    fn from(bytes: Vec<u8>) -> Text {
+        Text(OsString::from_vec(bytes))
+    }
+}
+
+impl AsRef<OsStr> for Text {
+    fn as_ref(&self) -> &OsStr {
+        &self.0
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Json {
+    Utf8(String),
+    Bytes { b64: String },
+}
+
+impl Serialize for Text {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.to_str() {
+            Some(text) => serializer.serialize_str(text),
+            None => Json::Bytes { b64: BASE64.encode(self.bytes()) }.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text, D::Error> {
+        use serde::de::Error as _;
+        let bytes = match Json::deserialize(deserializer)? {
+            Json::Utf8(text) => text.into_bytes(),
+            Json::Bytes { b64 } => BASE64.decode(b64).map_err(D::Error::custom)?,
+        };
+        // no system call takes it, and cut off at it another file or command would be meant
+        if bytes.contains(&0) {
+            return Err(D::Error::custom("a text with a NUL byte"));
+        }
+        Ok(Text(OsString::from_vec(bytes)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_bytes_but_nul_travel() {
+        for bytes in [&b""[..], b"a b", "ä".as_bytes(), b"\xff\xfe", b"a\nb\"\\"] {
+            let text = Text::from(bytes.to_vec());
+            let json = serde_json::to_string(&text).unwrap();
+            assert_eq!(serde_json::from_str::<Text>(&json).unwrap(), text, "{json}");
+        }
+        for json in ["\"a\\u0000b\"", r#"{"b64":"AAA="}"#, r#"{"b64":"?"}"#, "3"] {
+            assert!(serde_json::from_str::<Text>(json).is_err(), "{json}");
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! How host-agent comes to a host: whatever shell is there, whatever the folders are like, whatever breaks on the way. Each test is a
+//! login of its own by a command that starts a shell, with a home of its own.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use support::{Ran, executable, scratch, sh, shells, takes_seconds, tools};
+
+/// A host with a home and a folder for temporary files.
+struct Host {
+    folder: PathBuf,
+}
+
+impl Host {
+    fn new(name: &str) -> Host {
+        let folder = scratch(name);
+        for part in ["home", "tmp"] {
+            std::fs::create_dir(folder.join(part)).unwrap();
+        }
+        Host { folder }
+    }
+
+    /// Logs in; `login` is a script that gets the words `sh -c COMMAND` and runs them, in whatever surroundings.
+    fn log_in(&self, login: &str) -> Ran {
+        executable(&self.folder.join("login"), &format!("#!/bin/sh\n{login}\n"));
+        self.log_in_again()
+    }
+
+    fn log_in_again(&self) -> Ran {
+        let own = "env -u XDG_CACHE_HOME -u DGL_TOOLS_AGENT_DIR HOME=$PWD/home TMPDIR=$PWD/tmp USER=me LOGNAME=me";
+        let reap = format!("dgl-reap --list --connect-timeout 60s --connect \"{own} $PWD/login\"");
+        sh(&self.folder, &format!("echo 10.99.0.1 | ipconf-check | {reap}"))
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.folder.join("home/.cache/dgl-tools")
+    }
+
+    /// The only agent in a folder, and nothing beside it.
+    fn only_agent_in(&self, folder: &Path) -> PathBuf {
+        let names = names_in(folder);
+        assert_eq!(names.len(), 1, "{names:?}");
+        assert!(is_agent(&names[0]), "{names:?}");
+        folder.join(&names[0])
+    }
+}
+
+fn names_in(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// `host-agent-` and a hash.
+fn is_agent(name: &str) -> bool {
+    name.strip_prefix("host-agent-").is_some_and(|hash| hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+fn well(ran: &Ran) {
+    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+}
+
+/// With root of a namespace of its own, where it may mount; runs `first` before the words.
+fn with_mounts(first: &str) -> String {
+    format!("exec unshare --user --map-root-user --mount sh -c '{first}; exec \"$@\"' sh \"$@\"")
+}
+
+#[test]
+fn every_shell_takes_the_agent_once() {
+    if takes_seconds() {
+        return;
+    }
+    for shell in shells() {
+        let host = Host::new("agent-shells");
+        let login = format!("shift; echo x >>logins; exec {shell} \"$@\"");
+        well(&host.log_in(&login));
+        let agent = host.only_agent_in(&host.cache());
+        let (first, folder) = (std::fs::metadata(&agent).unwrap(), std::fs::metadata(host.cache()).unwrap());
+        assert_eq!((first.mode() & 0o777, folder.mode() & 0o777), (0o700, 0o700), "{shell}");
+        well(&host.log_in_again());
+        assert_eq!(std::fs::metadata(host.only_agent_in(&host.cache())).unwrap().ino(), first.ino(), "{shell}: it was sent again");
+    }
+}
+
+#[test]
+fn below_any_login_shell_and_its_noise() {
+    if takes_seconds() {
+        return;
+    }
+    let shells = ["csh", "tcsh", "fish", "zsh", "bash -l", "dash", "mksh"];
+    for shell in shells.into_iter().filter(|shell| sh(&tools(), &format!("command -v {shell}")).status == 0) {
+        let host = Host::new("agent-logins");
+        // as sshd does: the user's shell gets one line
+        let login = format!("printf 'Welcome\\nno line end'; echo noise >&2; exec {shell} -c \"$1 $2 '$3'\"");
+        well(&host.log_in(&login));
+        host.only_agent_in(&host.cache());
+    }
+    let host = Host::new("agent-loud");
+    let loud = host.log_in("exec yes");
+    assert_eq!(loud.status, 74, "{}", loud.err);
+    assert!(loud.err.contains("says more than") && loud.err.contains("~/.bashrc"), "{}", loud.err);
+}
+
+#[test]
+fn a_folder_that_does_not_allow_execution_is_passed_over() {
+    if takes_seconds() {
+        return;
+    }
+    let noexec = "mount -t tmpfs -o noexec,mode=0700 tmpfs $HOME";
+    let host = Host::new("agent-noexec");
+    well(&host.log_in(&with_mounts(noexec)));
+    host.only_agent_in(&host.folder.join("tmp/dgl-tools-me"));
+    // the agent is there already, brought by a host that shares the home and may execute
+    let host = Host::new("agent-noexec");
+    well(&host.log_in("exec \"$@\""));
+    host.only_agent_in(&host.cache());
+    well(&host.log_in(&with_mounts("mount --bind $HOME $HOME && mount -o remount,bind,noexec $HOME")));
+    host.only_agent_in(&host.folder.join("tmp/dgl-tools-me"));
+}
+
+#[test]
+fn a_full_folder_is_passed_over() {
+    for size in ["4k", "64k"] {
+        let host = Host::new("agent-full");
+        let full =
+            format!("mount -t tmpfs -o mode=0700,size={size} tmpfs $HOME && {{ [ {size} != 4k ] || mkdir -p $HOME/.cache/dgl-tools; }}");
+        well(&host.log_in(&with_mounts(&full)));
+        host.only_agent_in(&host.folder.join("tmp/dgl-tools-me"));
+    }
+}
+
+#[test]
+fn a_folder_that_is_a_link_or_somebody_elses_is_refused() {
+    if takes_seconds() {
+        return;
+    }
+    let host = Host::new("agent-link");
+    let elsewhere = host.folder.join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    std::fs::create_dir(host.folder.join("home/.cache")).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, host.cache()).unwrap();
+    well(&host.log_in("exec \"$@\""));
+    assert_eq!(names_in(&elsewhere), [""; 0]);
+    host.only_agent_in(&host.folder.join("tmp/dgl-tools-me"));
+
+    // a file of that name in a folder of another user is not run either
+    let host = Host::new("agent-others");
+    well(&host.log_in("exec \"$@\""));
+    let agent = host.only_agent_in(&host.cache());
+    executable(&agent, "#!/bin/sh\n: >../../../was-run\n");
+    if std::os::unix::fs::chown(host.cache(), Some(12345), Some(12345)).is_err() {
+        println!("skipped: only root can give a folder away");
+        return;
+    }
+    well(&host.log_in_again());
+    assert!(!host.folder.join("was-run").exists());
+    host.only_agent_in(&host.folder.join("tmp/dgl-tools-me"));
+}
+
+#[test]
+fn where_no_folder_will_do_all_are_named_with_the_cure() {
+    let host = Host::new("agent-nowhere");
+    let mounts: Vec<String> =
+        ["$HOME", "$TMPDIR", "/dev/shm", "/var/tmp"].iter().map(|folder| format!("mount -t tmpfs -o noexec tmpfs {folder}")).collect();
+    let refused = host.log_in(&with_mounts(&mounts.join(" && ")));
+    assert_eq!(refused.status, 74, "{}", refused.err);
+    for words in [
+        "no folder there can hold and run host-agent",
+        "/home/.cache/dgl-tools (full, read-only or noexec)",
+        "/var/tmp/dgl-tools-me (",
+        "DGL_TOOLS_AGENT_DIR",
+    ] {
+        assert!(refused.err.contains(words), "{words}: {}", refused.err);
+    }
+    // the cure
+    let cured = host.log_in(&format!("export DGL_TOOLS_AGENT_DIR=$PWD/own\n{}", with_mounts(&mounts.join(" && "))));
+    well(&cured);
+    host.only_agent_in(&host.folder.join("own"));
+}
+
+#[test]
+fn hosts_that_share_a_home_take_one_agent_at_the_same_time() {
+    if takes_seconds() {
+        return;
+    }
+    let host = Host::new("agent-shared");
+    executable(&host.folder.join("login"), "#!/bin/sh\nexec \"$@\"\n");
+    let reap = "echo 10.99.0.$n | ipconf-check | dgl-reap --list --connect-timeout 60s --connect \"env -u XDG_CACHE_HOME HOME=$PWD/home $PWD/login\" >out.$n 2>err.$n";
+    let all = sh(
+        &host.folder,
+        &format!("for n in $(seq 20); do ({reap}; echo $? >status.$n) & done; wait; cat status.* | sort | uniq -c; cat err.*"),
+    );
+    assert!(all.out.trim_start().starts_with("20 0\n"), "{}", all.out);
+    host.only_agent_in(&host.cache());
+}
+
+#[test]
+fn what_a_cut_leaves_is_removed_later() {
+    let host = Host::new("agent-cut");
+    let cut = "#!/bin/sh\nhead -c 1000\nkill -s KILL 0\n";
+    for program in ["gzip", "cat"] {
+        executable(&host.folder.join("bin").join(program), cut);
+    }
+    let failed = host.log_in("PATH=$PWD/bin:$PATH exec setsid --wait \"$@\"");
+    assert_eq!(failed.status, 74, "{}", failed.err);
+    let names = names_in(&host.cache());
+    assert!(names.len() == 1 && names[0].len() == 33 && names[0].starts_with('.'), "half of an agent: {names:?}");
+
+    // the next one works, and leaves alone what may be another's that is under way
+    well(&host.log_in("exec \"$@\""));
+    assert_eq!(names_in(&host.cache()).len(), 2);
+    let foreign = host.cache().join("venv-dgl-1.0.4-1");
+    std::fs::write(&foreign, "").unwrap();
+    assert_eq!(sh(&host.cache(), "touch -d '2 days ago' .[0-9a-f]* host-agent-* venv*").status, 0);
+    well(&host.log_in_again());
+    let names = names_in(&host.cache());
+    assert!(names.len() == 2 && is_agent(&names[0]) && names[1] == "venv-dgl-1.0.4-1", "{names:?}");
+}
+
+#[test]
+fn an_agent_that_was_not_used_for_a_month_is_removed() {
+    let host = Host::new("agent-old");
+    well(&host.log_in("exec \"$@\""));
+    let own = host.only_agent_in(&host.cache());
+    for (age, name) in [(40, "1"), (20, "2")] {
+        let other = host.cache().join(format!("host-agent-{}", name.repeat(64)));
+        std::fs::write(&other, "").unwrap();
+        assert_eq!(sh(&host.cache(), &format!("touch -d '{age} days ago' {}", other.display())).status, 0);
+    }
+    assert_eq!(sh(&host.cache(), &format!("touch -d '40 days ago' {}", own.display())).status, 0);
+    well(&host.log_in_again());
+    let left = names_in(&host.cache());
+    assert!(left.contains(&own.file_name().unwrap().to_str().unwrap().to_owned()), "{left:?}");
+    assert!(left.contains(&format!("host-agent-{}", "2".repeat(64))) && left.len() == 2, "{left:?}");
+}
+
+/// A machine that lost its power leaves empty files and cut ones.
+#[test]
+fn an_agent_that_does_not_run_is_taken_anew() {
+    if takes_seconds() {
+        return;
+    }
+    let host = Host::new("agent-broken");
+    well(&host.log_in("exec \"$@\""));
+    let agent = host.only_agent_in(&host.cache());
+    let whole = std::fs::read(&agent).unwrap();
+    for broken in [&b""[..], &whole[..whole.len() / 2], b"exit 0\n", &[0; 4096]] {
+        std::fs::write(&agent, broken).unwrap();
+        well(&host.log_in_again());
+        assert!(std::fs::read(host.only_agent_in(&host.cache())).unwrap() == whole, "{} bytes", broken.len());
+    }
+    std::fs::set_permissions(&agent, std::fs::Permissions::from_mode(0o600)).unwrap();
+    well(&host.log_in_again());
+    assert_eq!(std::fs::metadata(host.only_agent_in(&host.cache())).unwrap().mode() & 0o777, 0o700);
+}
+
+#[test]
+fn another_machine_type_is_refused_with_the_cure() {
+    let host = Host::new("agent-machine");
+    let table = [
+        ("Linux", "riscv64", "there is no host-agent here for its machine type, riscv64", "make agent TARGET=riscv64"),
+        ("Darwin", "arm64", "the host runs Darwin, and jobs run on Linux", ""),
+    ];
+    for (system, machine, problem, fix) in table {
+        let uname = format!("#!/bin/sh\ncase $1 in -s) echo {system} ;; -m) echo {machine} ;; esac\n");
+        executable(&host.folder.join("bin/uname"), &uname);
+        let refused = host.log_in("PATH=$PWD/bin:$PATH exec \"$@\"");
+        assert_eq!(refused.status, 74, "{}", refused.err);
+        assert!(refused.err.contains(problem) && refused.err.contains(fix), "{}", refused.err);
+        assert!(!host.cache().exists());
+    }
+    // with its agent in a folder that is named, it is that which is sent
+    let agents = "mkdir -p agents && printf '#!/bin/sh\necho never\n' >agents/host-agent-riscv64";
+    executable(&host.folder.join("bin/uname"), "#!/bin/sh\ncase $1 in -s) echo Linux ;; -m) echo riscv64 ;; esac\n");
+    assert_eq!(sh(&host.folder, agents).status, 0);
+    let own = "env -u XDG_CACHE_HOME HOME=$PWD/home TMPDIR=$PWD/tmp USER=me LOGNAME=me DGL_TOOLS_AGENT_DIR=$PWD/own";
+    let reap = format!("dgl-reap --list --connect \"{own} $PWD/login\"");
+    let sent = sh(&host.folder, &format!("echo 10.99.0.1 | ipconf-check | DGL_TOOLS_AGENTS=$PWD/agents {reap}"));
+    assert_eq!(sent.status, 74, "it is no agent: {}", sent.err);
+    assert!(sent.err.contains("/own (it did not arrive whole, or does not run)"), "{}", sent.err);
+}
+
+/// A busybox, a libc where the agent needs one, /proc, and nothing else: neither gzip nor base64, dd, awk, tar or Python.
+#[test]
+fn a_host_that_has_next_to_nothing() {
+    let folder = scratch("agent-bare");
+    let make = r#"
+        mkdir -p root/bin root/proc root/dev root/home && : >root/dev/null && chmod 666 root/dev/null
+        cp "$(command -v busybox)" root/bin/busybox
+        for program in sh cat head chmod mkdir mv rm uname env; do ln -s busybox root/bin/$program; done
+        for file in root/bin/busybox "$AGENT"; do
+            ldd "$file" 2>/dev/null | grep -o '/[^ ]*' | while read -r library; do
+                mkdir -p "root/${library%/*}" && cp -L "$library" "root/$library"; done
+        done"#;
+    let agent = tools().join("host-agent");
+    let made = sh(&folder, &format!("AGENT='{}'; {make}", agent.display()));
+    assert_eq!(made.status, 0, "{}", made.err);
+    let enter = "exec unshare --user --map-root-user --pid --fork --kill-child --mount-proc=$PWD/root/proc chroot $PWD/root \
+                 /bin/env -i PATH=/bin HOME=/home \"$@\"\n";
+    executable(&folder.join("enter"), &format!("#!/bin/sh\n{enter}"));
+    let job = format!("env {}", folder.join("enter").display());
+    let listed =
+        sh(&folder, &format!("echo 10.99.0.1 | ipconf-check >h && for n in 1 2; do dgl-reap --list --connect '{job}' <h || exit; done"));
+    well(&listed);
+    assert!(is_agent(&names_in(&folder.join("root/home/.cache/dgl-tools"))[0]));
+}
+
+/// Only where one was built: `make build`.
+#[test]
+fn the_static_agent_runs_where_there_is_nothing_at_all() {
+    let agent = tools().with_file_name("release").join("host-agent");
+    let is_static = agent.is_file() && sh(&tools(), &format!("ldd '{}' 2>&1", agent.display())).out.contains("statically linked");
+    if !is_static {
+        println!("skipped: no static host-agent: make agent");
+        return;
+    }
+    let folder = scratch("agent-static");
+    std::fs::copy(&agent, folder.join("host-agent")).unwrap();
+    let ran = sh(&folder, "echo '{\"do\":\"list_jobs\"}' | unshare --user --map-root-user chroot . /host-agent");
+    assert_eq!((ran.status, ran.out.as_str()), (0, "{\"event\":\"done\"}\n"), "{}", ran.err);
+}

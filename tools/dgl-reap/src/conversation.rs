@@ -1,0 +1,98 @@
+//! What is said to the agents of all hosts, and what they answer.
+
+use crate::plan::{self, Answer, What};
+use common::error::{Fault, Report};
+use common::record::Host;
+use common::remote::{self, AgentHeard, Session};
+use rayon::prelude::*;
+use std::time::{Duration, Instant};
+use wire::{Event, Request};
+
+/// Hosts that are listened to at once: each waits, none computes.
+const AT_ONCE: usize = 256;
+/// A host has no more processes of jobs than that; one that tells of more would fill this machine's memory.
+const MOST_ANSWERS: usize = 100_000;
+
+/// A host and all that it has answered.
+pub struct HostAnswers<'a> {
+    /// It.
+    pub host: &'a Host,
+    /// What it has told.
+    pub answers: Vec<Answer>,
+    /// Why it tells nothing more.
+    pub fault: Option<Fault>,
+    is_answered: bool,
+    session: Session,
+}
+
+impl<'a> HostAnswers<'a> {
+    /// Nothing was asked yet.
+    pub fn new(host: &'a Host, session: Session) -> HostAnswers<'a> {
+        HostAnswers { host, answers: Vec::new(), fault: None, is_answered: true, session }
+    }
+
+    /// Sends what the connection takes at once; the rest goes while its answer is waited for.
+    fn send(&mut self, request: &Request, what: &What<'_>) {
+        self.is_answered = false;
+        self.session.send(request);
+        self.step(what, Duration::ZERO);
+    }
+
+    /// Listens until the request is answered, at most for `limit`.
+    fn listen(&mut self, what: &What<'_>, limit: Duration) {
+        let until = Instant::now() + limit;
+        while !self.is_answered && self.fault.is_none() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                self.lose(format!("no end of its answer within {} s", limit.as_secs()));
+            }
+            self.step(what, left);
+        }
+    }
+
+    fn step(&mut self, what: &What<'_>, limit: Duration) {
+        for heard in self.session.step(None, limit) {
+            match heard {
+                AgentHeard::Lost(why) => self.lose(why),
+                AgentHeard::Event(..) if self.is_answered => self.lose("it goes on behind the end of its answer".to_owned()),
+                AgentHeard::Event(Event::Done, _) => self.is_answered = true,
+                AgentHeard::Event(Event::Failed(failure), _) => {
+                    let fault = Fault::item(self.host.place(), failure.problem);
+                    self.fault.get_or_insert(Fault { fix: failure.fix, ..fault });
+                }
+                AgentHeard::Event(event, _) => self.take(what, event),
+            }
+        }
+    }
+
+    fn take(&mut self, what: &What<'_>, event: Event) {
+        match plan::answer(self.host.id, what, event) {
+            Some(_) if self.answers.len() >= MOST_ANSWERS => self.lose(format!("it tells of more than {MOST_ANSWERS} processes")),
+            Some(answer) => self.answers.push(answer),
+            None => self.lose("it answered what was not asked".to_owned()),
+        }
+    }
+
+    fn lose(&mut self, why: String) {
+        let fix = "run this again when the host is up; --list shows what is left";
+        // the first reason counts
+        self.fault.get_or_insert_with(|| Fault::unreachable(self.host.place(), why).fix(fix));
+    }
+}
+
+/// Asks all hosts what is to be asked, one request after the other; `limit` for each.
+pub fn ask(hosts: &mut [HostAnswers<'_>], what: &What<'_>, grace: Duration, limit: Duration) -> Result<(), Report> {
+    let requests: Vec<Vec<Request>> = hosts.iter().map(|one| what.requests(one.host, grace)).collect();
+    let rounds = requests.iter().map(Vec::len).max().unwrap_or(0);
+    let pool = remote::threads(hosts.len().min(AT_ONCE))?;
+    for round in 0..rounds {
+        for (one, requests) in hosts.iter_mut().zip(&requests) {
+            if let (None, Some(request)) = (&one.fault, requests.get(round)) {
+                one.send(request, what);
+            }
+        }
+        pool.install(|| hosts.par_iter_mut().for_each(|one| one.listen(what, limit)));
+    }
+    hosts.iter_mut().for_each(|one| one.session.close_stdin());
+    Ok(())
+}

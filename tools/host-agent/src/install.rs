@@ -1,0 +1,88 @@
+//! The agent's own file: whether it arrived whole, and what older ones lie beside it.
+
+use nix::sys::stat::{UtimensatFlags, utimensat};
+use nix::sys::time::TimeSpec;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// Agents that nobody used for so long are removed.
+const UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// What is only half there, after a connection broke, is removed when no transfer can still be under way.
+const HALF_THERE: Duration = Duration::from_secs(24 * 60 * 60);
+/// A use is written down this often, by the file's time.
+const NOTED: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The BLAKE3 hash of the file that runs, in hexadecimal.
+pub fn own_hash() -> Option<String> {
+    let content = fs::read("/proc/self/exe").ok()?;
+    Some(blake3::hash(&content).to_hex().to_string())
+}
+
+/// Notes that this agent is used, and removes those of this user that were not for a month. What cannot be done is left.
+pub fn tidy() {
+    let Ok(own) = fs::read_link("/proc/self/exe") else { return };
+    // only where the bootstrap has put it, never beside the tools
+    let Some(folder) = own.parent().filter(|folder| is_cache(&own, folder)) else { return };
+    let age = |path: &Path| fs::symlink_metadata(path).ok()?.modified().ok()?.elapsed().ok();
+    if age(&own).is_none_or(|age| age < NOTED) {
+        return;
+    }
+    let now = TimeSpec::from_duration(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
+    let _ = utimensat(nix::fcntl::AT_FDCWD, &own, &now, &now, UtimensatFlags::NoFollowSymlink);
+    for path in fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let limit = match kind(&path) {
+            Some(Kind::Agent) => UNUSED,
+            Some(Kind::HalfThere) => HALF_THERE,
+            None => continue,
+        };
+        if path != own && age(&path).is_some_and(|age| age > limit) {
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
+fn is_cache(own: &Path, folder: &Path) -> bool {
+    let named = kind(own) == Some(Kind::Agent);
+    named && fs::metadata(folder).is_ok_and(|meta| meta.uid() == nix::unistd::geteuid().as_raw() && meta.mode() & 0o77 == 0)
+}
+
+#[derive(Debug, PartialEq)]
+enum Kind {
+    Agent,
+    HalfThere,
+}
+
+/// Files of the bootstrap by their names: an agent and its hash, and a dot and a token for one that is not whole yet.
+fn kind(path: &Path) -> Option<Kind> {
+    let name = PathBuf::from(path.file_name()?);
+    let name = name.to_str()?;
+    let hex = |text: &str, length: usize| text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match (name.strip_prefix("host-agent-"), name.strip_prefix('.')) {
+        (Some(hash), _) if hex(hash, 64) => Some(Kind::Agent),
+        (_, Some(token)) if hex(token, 32) => Some(Kind::HalfThere),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_of_the_bootstrap_are_known() {
+        let hash = "a1".repeat(32);
+        let token = "0f".repeat(16);
+        let table = [
+            (format!("/c/host-agent-{hash}"), Some(Kind::Agent)),
+            (format!("/c/.{token}"), Some(Kind::HalfThere)),
+            ("/c/host-agent-x86_64".to_owned(), None),
+            (format!("/c/.{hash}"), None),
+            ("/c/venv-dgl-1.0.4-1".to_owned(), None),
+        ];
+        for (path, expected) in table {
+            assert_eq!(kind(Path::new(&path)), expected, "{path}");
+        }
+    }
+}

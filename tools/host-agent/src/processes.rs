@@ -1,0 +1,424 @@
+//! Which processes belong to a job, and how they are signalled and ended.
+//!
+//! A process of a job carries the job's token in the environment it was started with. One that threw its environment away
+//! is found by its place: below, in the session of, or in the process group of one that is known. Only processes of this
+//! user count. A process is a pid and a start time, never a pid alone, because the kernel uses pids again.
+
+use crate::procfs::{self, Environment, Stat};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// The variable by which a process is known.
+pub const TOKEN: &str = "DGL_TOOLS_TOKEN";
+/// The job's name. What belongs to the watch of a job carries the token alone.
+pub const JOB: &str = "DGL_TOOLS_JOB";
+/// Marks a process that a job has started and that is none of it: dgl-reap looks at a job from within.
+pub const OUTSIDE: &str = "DGL_TOOLS_OUTSIDE";
+/// A token is so many hexadecimal digits.
+const TOKEN_DIGITS: usize = 32;
+/// Between two looks for what has come meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// What KILL does not end within this time hangs in the kernel.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
+
+/// One process and no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessHandle {
+    /// Its number, which may be another's once it has ended.
+    pub pid: i32,
+    /// When it began, in clock ticks.
+    pub start_ticks: u64,
+}
+
+impl ProcessHandle {
+    /// The process that has this number now.
+    #[allow(dead_code)] // for who starts processes
+    pub fn of(pid: i32) -> Option<ProcessHandle> {
+        procfs::stat(pid).map(|stat| ProcessHandle { pid, start_ticks: stat.start_ticks })
+    }
+
+    /// What /proc tells of it, as long as it is there.
+    fn stat(&self) -> Option<Stat> {
+        procfs::stat(self.pid).filter(|stat| stat.start_ticks == self.start_ticks)
+    }
+
+    /// Whether it still runs.
+    pub fn is_alive(&self) -> bool {
+        self.stat().is_some_and(|stat| !stat.has_ended())
+    }
+
+    /// Sends it a signal by its number; whether it got it. Nobody else ever gets it: the descriptor is opened first, and
+    /// stands for this process if the start time read behind that is the one we know.
+    pub fn signal(&self, signal: nix::sys::signal::Signal) -> bool {
+        let descriptor = self.descriptor();
+        if !self.is_alive() {
+            return false;
+        }
+        let number = rustix::process::Signal::from_named_raw(signal as i32);
+        match (descriptor, number) {
+            (Some(descriptor), Some(number)) => pidfd_send_signal(&descriptor, number).is_ok(),
+            // Linux before 5.3 has none; the start time was compared just now
+            _ => nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid), signal).is_ok(),
+        }
+    }
+
+    fn descriptor(&self) -> Option<OwnedFd> {
+        pidfd_open(rustix::process::Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()
+    }
+}
+
+/// A process of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// It.
+    pub process: ProcessHandle,
+    /// The job's token.
+    pub token: String,
+    /// The process by which it is known, whose environment says what it is: itself, or one that it comes from.
+    pub carrier: i32,
+}
+
+/// A process as the search sees it.
+#[derive(Clone, Debug)]
+struct Seen {
+    pid: i32,
+    stat: Stat,
+    marks: Marks,
+}
+
+/// What its environment tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Marks {
+    /// Nothing: another user's, or without any mark of ours.
+    None,
+    /// It could be a job's if it comes from one of a job: it is this user's, and carries no mark.
+    Unmarked,
+    /// The job's token; whether it has the job's name too.
+    Token { token: String, named: bool },
+}
+
+/// All processes of jobs of this user.
+pub fn find_all() -> Vec<Member> {
+    Finder::default().find(|_| true)
+}
+
+/// Those of one job.
+pub fn find_by_token(token: &str) -> Vec<ProcessHandle> {
+    Finder::default().find(|other| other == token).into_iter().map(|member| member.process).collect()
+}
+
+/// All processes below one, with their children's children.
+#[allow(dead_code)] // for who starts processes
+pub fn find_below(pid: i32) -> Vec<ProcessHandle> {
+    let parents: Vec<(i32, Stat)> = procfs::pids().into_iter().filter_map(|pid| Some((pid, procfs::stat(pid)?))).collect();
+    let mut below = BTreeSet::from([pid]);
+    loop {
+        let before = below.len();
+        below.extend(parents.iter().filter(|(_, stat)| below.contains(&stat.parent)).map(|(pid, _)| *pid).collect::<Vec<_>>());
+        if below.len() == before {
+            break;
+        }
+    }
+    let found = parents.iter().filter(|(child, stat)| *child != pid && below.contains(child) && !stat.has_ended());
+    found.map(|(pid, stat)| ProcessHandle { pid: *pid, start_ticks: stat.start_ticks }).collect()
+}
+
+/// Looks for processes again and again, and remembers what it has found: one that was a job's stays the job's, also when those
+/// by which it was found have ended.
+#[derive(Debug, Default)]
+pub struct Finder {
+    known: HashMap<ProcessHandle, (String, i32)>,
+}
+
+impl Finder {
+    /// What belongs to jobs whose token is wanted and still runs; never this process.
+    pub fn find(&mut self, is_wanted: impl Fn(&str) -> bool) -> Vec<Member> {
+        let known = |process: &ProcessHandle| self.known.get(process).cloned();
+        let members = members(&look(), std::process::id().cast_signed(), known, is_wanted);
+        self.known = members.iter().map(|member| (member.process, (member.token.clone(), member.carrier))).collect();
+        members
+    }
+}
+
+/// All processes: of this user what they carry, of others only that they are there.
+fn look() -> Vec<Seen> {
+    let me = nix::unistd::geteuid().as_raw();
+    let seen = |pid: i32| {
+        let stat = procfs::stat(pid)?;
+        let is_mine = procfs::status(pid).is_some_and(|status| status.uid == me);
+        let environment = if is_mine && !stat.has_ended() { procfs::environment(pid) } else { None };
+        // read behind the environment: it is that of the process which the stat is about
+        let stat = procfs::stat(pid).filter(|again| again.start_ticks == stat.start_ticks)?;
+        Some(Seen { pid, stat, marks: environment.as_ref().map_or(Marks::None, marks) })
+    };
+    procfs::pids().into_iter().filter_map(seen).collect()
+}
+
+fn marks(environment: &Environment) -> Marks {
+    match (environment.text(TOKEN), environment.get(OUTSIDE)) {
+        (Some(token), _) if is_token(&token) => Marks::Token { token, named: environment.get(JOB).is_some() },
+        // another mark in place of a token is some watch's own
+        (Some(_), _) | (None, Some(_)) => Marks::None,
+        (None, None) => Marks::Unmarked,
+    }
+}
+
+fn is_token(text: &str) -> bool {
+    text.len() == TOKEN_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+}
+
+/// Which of the processes belong to jobs, in the order of their numbers.
+fn members(
+    seen: &[Seen],
+    own_pid: i32,
+    known: impl Fn(&ProcessHandle) -> Option<(String, i32)>,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Vec<Member> {
+    let by_pid: BTreeMap<i32, &Seen> = seen.iter().map(|one| (one.pid, one)).collect();
+    let handle = |one: &Seen| ProcessHandle { pid: one.pid, start_ticks: one.stat.start_ticks };
+    // by pid: the token, the carrier, and whether others are known by it; the watch of a job is not what a job comes from
+    let mut owned: BTreeMap<i32, (String, i32, bool)> = BTreeMap::new();
+    for one in by_pid.values() {
+        match (&one.marks, known(&handle(one))) {
+            (Marks::Token { token, named }, _) => owned.insert(one.pid, (token.clone(), one.pid, *named)),
+            (_, Some((token, carrier))) => owned.insert(one.pid, (token, carrier, true)),
+            _ => None,
+        };
+    }
+    loop {
+        let adopted: Vec<_> = by_pid
+            .values()
+            .filter(|one| one.marks == Marks::Unmarked && !owned.contains_key(&one.pid))
+            .filter_map(|one| Some((one.pid, kin(one, &by_pid, &owned)?)))
+            .collect();
+        if adopted.is_empty() {
+            break;
+        }
+        owned.extend(adopted.into_iter().map(|(pid, (token, carrier))| (pid, (token, carrier, true))));
+    }
+    let alive = by_pid.values().filter(|one| one.pid != own_pid && !one.stat.has_ended());
+    let member = |one: &&Seen| {
+        let (token, carrier, _) = owned.get(&one.pid)?.clone();
+        Some(Member { process: handle(one), token, carrier })
+    };
+    alive.filter_map(member).filter(|member| is_wanted(&member.token)).collect()
+}
+
+/// Whose an unmarked process is, by its place.
+fn kin(one: &Seen, by_pid: &BTreeMap<i32, &Seen>, owned: &BTreeMap<i32, (String, i32, bool)>) -> Option<(String, i32)> {
+    let owner = |pid: i32| owned.get(&pid).filter(|(_, _, founds)| *founds).map(|(token, carrier, _)| (token.clone(), *carrier));
+    // a process is never older than what it comes from
+    let not_older = |pid: i32| by_pid.get(&pid).is_some_and(|other| other.stat.start_ticks <= one.stat.start_ticks);
+    let Stat { parent, session, group, .. } = one.stat;
+    for ancestor in [parent, session, group] {
+        if not_older(ancestor)
+            && let Some(found) = owner(ancestor)
+        {
+            return Some(found);
+        }
+    }
+    // A session whose leader has ended was a job's if one of the job is in it: those that a job starts have sessions of their
+    // own. With its leader there, the leader alone tells, because a login's session has strangers too.
+    let leader_is_there = by_pid.get(&session).is_some_and(|leader| !leader.stat.has_ended());
+    if leader_is_there || session == 0 {
+        return None;
+    }
+    let mut others = by_pid.values().filter(|other| other.stat.session == session && not_older(other.pid));
+    others.find_map(|other| owner(other.pid))
+}
+
+/// Ends what `find` finds, until it finds nothing: TERM once to each, `grace` later KILL. What cannot be ended is returned.
+/// `find` is called before each round, and may look at what is about to end.
+pub fn end_processes(grace: Duration, mut find: impl FnMut() -> Vec<ProcessHandle>) -> Vec<ProcessHandle> {
+    use nix::sys::signal::Signal::{SIGKILL, SIGTERM};
+    let begun = Instant::now();
+    let mut told = BTreeSet::new();
+    loop {
+        let alive = find();
+        let took = begun.elapsed();
+        if alive.is_empty() || took >= grace.saturating_add(KILL_LIMIT) {
+            return alive;
+        }
+        for process in &alive {
+            if told.insert(*process) {
+                process.signal(SIGTERM);
+            }
+            if took >= grace {
+                process.signal(SIGKILL);
+            }
+        }
+        let left = if took < grace { grace - took } else { LOOK_AGAIN };
+        wait_for_end(&alive, left.clamp(Duration::from_millis(1), LOOK_AGAIN));
+    }
+}
+
+/// Waits until all have ended, at most so long.
+pub fn wait_for_end(processes: &[ProcessHandle], limit: Duration) {
+    let until = Instant::now() + limit;
+    let mut descriptors: Vec<OwnedFd> = Vec::new();
+    for process in processes {
+        match process.descriptor() {
+            Some(descriptor) => descriptors.push(descriptor),
+            // no descriptors left, or a kernel without them: time alone
+            None if process.is_alive() => {
+                std::thread::sleep(until.saturating_duration_since(Instant::now()));
+                return;
+            }
+            None => {}
+        }
+    }
+    while !descriptors.is_empty() {
+        let left = until.saturating_duration_since(Instant::now());
+        let mut waits: Vec<PollFd<'_>> = descriptors.iter().map(|descriptor| PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)).collect();
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
+        match poll(&mut waits, timeout) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(Errno::EINTR) => continue,
+            Err(_) => return,
+        }
+        let ended: Vec<bool> = waits.iter().map(|wait| wait.any().unwrap_or(false)).collect();
+        let mut nth = ended.into_iter();
+        descriptors.retain(|_| !nth.next().unwrap_or(false));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = "0123456789abcdef0123456789abcdef";
+    const B: &str = "ffffffffffffffffffffffffffffffff";
+
+    fn seen(pid: i32, parent: i32, group: i32, session: i32, start_ticks: u64, marks: Marks) -> Seen {
+        Seen { pid, stat: Stat { state: 'S', parent, group, session, cpu_ticks: 0, start_ticks }, marks }
+    }
+
+    fn of(token: &str) -> Marks {
+        Marks::Token { token: token.to_owned(), named: true }
+    }
+
+    fn found(seen: &[Seen]) -> Vec<(i32, i32)> {
+        let members = members(seen, 1000, |_| None, |token| token == A);
+        members.into_iter().map(|member| (member.process.pid, member.carrier)).collect()
+    }
+
+    #[test]
+    fn what_comes_from_a_job_is_the_jobs_and_nothing_else() {
+        use Marks::{None, Unmarked};
+        let table = [
+            ("by its token", seen(11, 1, 11, 11, 50, of(A)), true),
+            ("of another job, though below", seen(11, 10, 10, 10, 50, of(B)), false),
+            ("below, in a session of its own", seen(11, 10, 11, 11, 50, Unmarked), true),
+            ("in its session", seen(11, 1, 11, 10, 50, Unmarked), true),
+            ("in its group", seen(11, 1, 10, 9, 50, Unmarked), true),
+            ("in its session, marked as outside or of another user", seen(11, 10, 10, 10, 50, None), false),
+            ("older than what it seems to come from", seen(11, 10, 10, 10, 39, Unmarked), false),
+            ("elsewhere", seen(11, 1, 11, 11, 50, Unmarked), false),
+            ("this process", seen(1000, 10, 10, 10, 50, of(A)), false),
+        ];
+        for (what, other, is_found) in table {
+            let pid = other.pid;
+            let all = [seen(1, 0, 1, 1, 1, None), seen(9, 1, 9, 9, 5, Unmarked), seen(10, 9, 10, 10, 40, of(A)), other];
+            assert_eq!(found(&all).iter().any(|(found, _)| *found == pid), is_found, "{what}");
+        }
+    }
+
+    #[test]
+    fn one_that_is_found_by_its_place_finds_others() {
+        let all = [seen(10, 1, 10, 10, 40, of(A)), seen(12, 11, 12, 12, 42, Marks::Unmarked), seen(11, 10, 11, 11, 41, Marks::Unmarked)];
+        assert_eq!(found(&all), [(10, 10), (11, 10), (12, 10)]);
+    }
+
+    #[test]
+    fn in_a_session_without_its_leader_those_that_came_later_are_the_jobs() {
+        let of_job = seen(11, 1, 8, 8, 40, of(A));
+        let (older, younger) = (seen(12, 1, 8, 8, 39, Marks::Unmarked), seen(13, 1, 8, 8, 41, Marks::Unmarked));
+        assert_eq!(found(&[of_job.clone(), older.clone(), younger.clone()]), [(11, 11), (13, 11)]);
+        // a login that has started a job by hand
+        let leader = seen(8, 1, 8, 8, 1, Marks::Unmarked);
+        assert_eq!(found(&[leader, of_job, older, younger]), [(11, 11)]);
+    }
+
+    #[test]
+    fn what_was_found_once_stays_found() {
+        let all = [seen(12, 1, 12, 12, 42, Marks::Unmarked), seen(13, 12, 13, 13, 43, Marks::Unmarked)];
+        let known = |process: &ProcessHandle| (*process == ProcessHandle { pid: 12, start_ticks: 42 }).then(|| (A.to_owned(), 10));
+        let pids: Vec<i32> = members(&all, 1000, known, |_| true).iter().map(|member| member.process.pid).collect();
+        assert_eq!(pids, [12, 13]);
+        // the same number, another process
+        let other = |process: &ProcessHandle| (*process == ProcessHandle { pid: 12, start_ticks: 41 }).then(|| (A.to_owned(), 10));
+        assert_eq!(members(&all, 1000, other, |_| true), []);
+    }
+
+    #[test]
+    fn the_watch_of_a_job_carries_the_token_alone_and_nothing_comes_from_it() {
+        let watch = Marks::Token { token: A.to_owned(), named: false };
+        assert_eq!(found(&[seen(10, 1, 10, 10, 40, watch), seen(11, 10, 10, 10, 41, Marks::Unmarked)]), [(10, 10)]);
+    }
+
+    #[test]
+    fn marks_of_an_environment() {
+        let table: [(&str, Marks); 6] = [
+            ("", Marks::Unmarked),
+            ("DGL_TOOLS_OUTSIDE=1\0", Marks::None),
+            ("DGL_TOOLS_TOKEN=guard-0123456789abcdef0123456789abcdef\0", Marks::None),
+            ("DGL_TOOLS_TOKEN=0123456789ABCDEF0123456789abcdef\0", Marks::None),
+            ("DGL_TOOLS_TOKEN=0123456789abcdef0123456789abcdef\0", Marks::Token { token: A.to_owned(), named: false }),
+            ("DGL_TOOLS_JOB=a\0DGL_TOOLS_TOKEN=0123456789abcdef0123456789abcdef\0DGL_TOOLS_OUTSIDE=\0", of(A)),
+        ];
+        for (text, expected) in table {
+            assert_eq!(marks(&Environment::new(text.as_bytes().to_vec())), expected, "{text:?}");
+        }
+    }
+
+    /// A process of this test's own.
+    struct Child(std::process::Child);
+
+    impl Child {
+        fn sh(script: &str) -> Child {
+            Child(std::process::Command::new("sh").args(["-c", script]).stdout(std::process::Stdio::piped()).spawn().unwrap())
+        }
+
+        fn handle(&self) -> ProcessHandle {
+            ProcessHandle::of(self.0.id().cast_signed()).unwrap()
+        }
+    }
+
+    impl Drop for Child {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn a_signal_is_for_the_process_that_is_meant() {
+        use nix::sys::signal::Signal::SIGTERM;
+        let mut child = Child::sh("exec sleep 60");
+        let process = child.handle();
+        let other = ProcessHandle { start_ticks: process.start_ticks + 1, ..process };
+        assert!(!other.is_alive() && !other.signal(SIGTERM));
+        assert!(process.is_alive() && process.signal(SIGTERM));
+        use std::os::unix::process::ExitStatusExt;
+        assert_eq!(child.0.wait().unwrap().signal(), Some(15));
+        assert!(!process.is_alive() && !process.signal(SIGTERM));
+    }
+
+    #[test]
+    fn what_ignores_term_is_killed_after_the_grace() {
+        use std::io::Read;
+        let mut child = Child::sh("trap '' TERM; sleep 60 & echo up; while :; do wait; done");
+        child.0.stdout.as_mut().unwrap().read_exact(&mut [0; 3]).unwrap();
+        let process = child.handle();
+        let below = find_below(process.pid);
+        let find = || [&below[..], &[process]].concat().into_iter().filter(ProcessHandle::is_alive).collect();
+        let begun = Instant::now();
+        assert_eq!(end_processes(Duration::from_millis(300), find), []);
+        assert!(begun.elapsed() >= Duration::from_millis(300), "TERM has ended it");
+    }
+}

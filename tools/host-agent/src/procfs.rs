@@ -1,0 +1,139 @@
+//! What the kernel tells in /proc: one reader for each of its files. Pure functions read the text; those that open files are thin.
+
+mod process;
+
+pub use process::{Environment, MappedFile, Stat, command_line, environment, mapped_files, pids, socket_inodes, stat, status};
+
+use std::fs;
+
+/// The ports on which something listens in this network namespace, on whatever address.
+pub fn listening_ports() -> Vec<u16> {
+    listening_sockets().into_iter().map(|(_, port)| port).collect()
+}
+
+/// The sockets that listen in this network namespace: their numbers, by which a process holds them, and their ports.
+pub fn listening_sockets() -> Vec<(u64, u16)> {
+    let texts = ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().filter_map(|path| fs::read_to_string(path).ok());
+    let listening = |text: String| {
+        let sockets = sockets(&text).filter(|socket| socket.state == LISTEN);
+        sockets.map(|socket| (socket.inode, socket.port)).collect::<Vec<_>>()
+    };
+    texts.flat_map(listening).collect()
+}
+
+/// How long the machine has run, in the clock ticks that /proc/PID/stat counts in.
+pub fn uptime_ticks() -> u64 {
+    let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
+    parse_uptime_ms(&text).unwrap_or(0).saturating_mul(ticks_per_second()) / 1000
+}
+
+/// `SECONDS.HUNDREDTHS …`
+fn parse_uptime_ms(text: &str) -> Option<u64> {
+    let (seconds, hundredths) = text.split_ascii_whitespace().next()?.split_once('.')?;
+    let (seconds, hundredths): (u64, u64) = (seconds.parse().ok()?, hundredths.parse().ok()?);
+    seconds.checked_mul(1000)?.checked_add(hundredths * 10)
+}
+
+/// Clock ticks in milliseconds.
+pub fn ticks_to_ms(ticks: u64) -> u64 {
+    ticks.saturating_mul(1000) / ticks_per_second()
+}
+
+fn ticks_per_second() -> u64 {
+    rustix::param::clock_ticks_per_second().max(1)
+}
+
+/// TCP_LISTEN of the kernel's include/net/tcp_states.h.
+const LISTEN: u8 = 0x0a;
+
+/// A line of /proc/net/tcp or tcp6.
+struct Socket {
+    port: u16,
+    state: u8,
+    inode: u64,
+}
+
+fn sockets(text: &str) -> impl Iterator<Item = Socket> {
+    text.lines().skip(1).filter_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let local = words.nth(1)?;
+        let state = words.nth(1)?;
+        let port = u16::from_str_radix(local.rsplit(':').next()?, 16).ok()?;
+        let inode = words.nth(5)?.parse().ok()?;
+        Some(Socket { port, state: u8::from_str_radix(state, 16).ok()?, inode })
+    })
+}
+
+/// Main memory in bytes.
+pub fn memory_bytes() -> Option<u64> {
+    total_memory(&fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+fn total_memory(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The kind of the file system that a folder lies on: of several mounts on one folder the last one counts.
+pub fn file_system(folder: &str) -> Option<String> {
+    file_system_of(&fs::read_to_string("/proc/mounts").ok()?, folder)
+}
+
+fn file_system_of(mounts: &str, folder: &str) -> Option<String> {
+    let folder = format!("{}/", folder.trim_end_matches('/'));
+    let mut best: Option<(usize, &str)> = None;
+    for line in mounts.lines() {
+        let mut words = line.split(' ').skip(1);
+        let (Some(point), Some(kind)) = (words.next(), words.next()) else { continue };
+        let point = format!("{}/", unescape(point).trim_end_matches('/'));
+        if folder.starts_with(&point) && best.is_none_or(|(length, _)| point.len() >= length) {
+            best = Some((point.len(), kind));
+        }
+    }
+    best.map(|(_, kind)| kind.to_owned())
+}
+
+/// What /proc/mounts writes as `\040` and the like.
+fn unescape(text: &str) -> String {
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .iter()
+        .fold(text.to_owned(), |text, (escaped, plain)| text.replace(escaped, plain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_of_proc_net_tcp() {
+        let text = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:7562 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 21 1 0 100 0 0 10 0
+   1: 0100007F:0016 0100007F:D431 01 00000000:00000000 00:00000000 00000000     0        0 22 1 0 100 0 0 10 0
+   2: 00000000000000000000000000000000:1F90 00000000000000000000000000000000:0000 0A 0 0 0 0 0 23 1 0 100 0
+ nonsense\n";
+        let listening = sockets(text).filter(|socket| socket.state == LISTEN);
+        let listening: Vec<_> = listening.map(|socket| (socket.port, socket.inode)).collect();
+        assert_eq!(listening, [(30050, 21), (8080, 23)]);
+    }
+
+    #[test]
+    fn the_time_since_the_start_of_the_machine() {
+        assert_eq!(parse_uptime_ms("350735.47 234388.90\n"), Some(350_735_470));
+        assert_eq!(parse_uptime_ms(""), None);
+    }
+
+    #[test]
+    fn memory_of_meminfo() {
+        assert_eq!(total_memory("MemTotal:       16318412 kB\nMemFree:  1 kB\n"), Some(16_318_412 * 1024));
+        assert_eq!(total_memory("MemFree: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn the_last_and_longest_mount_counts() {
+        let mounts = "overlay / overlay rw 0 0\n/dev/sda /data ext4 rw 0 0\nnas:/x /data nfs4 rw 0 0\ntmpfs /my\\040disk tmpfs rw 0 0\n";
+        let table = [("/", "overlay"), ("/database", "overlay"), ("/data", "nfs4"), ("/data/job/", "nfs4"), ("/my disk/a", "tmpfs")];
+        for (folder, kind) in table {
+            assert_eq!(file_system_of(mounts, folder).as_deref(), Some(kind), "{folder}");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! The files of one process in /proc. What has ended has none; so every reader may find nothing.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+/// What is read of a command line.
+const COMMAND_LINE_READ: u64 = 4 << 10;
+
+/// The processes that are there now.
+pub fn pids() -> Vec<i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn path(pid: i32, file: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/{file}"))
+}
+
+/// Of /proc/PID/stat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Its letter: `Z` has ended and nobody has asked for its status yet.
+    pub state: char,
+    /// The process that waits for it.
+    pub parent: i32,
+    /// Its process group.
+    pub group: i32,
+    /// Its session.
+    pub session: i32,
+    /// Processor time of its own, of all its threads, in clock ticks.
+    pub cpu_ticks: u64,
+    /// When it began, in clock ticks since the start of the machine. With the pid it is this process and no other, also behind an
+    /// exec.
+    pub start_ticks: u64,
+}
+
+impl Stat {
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x')
+    }
+}
+
+/// Reads /proc/PID/stat.
+pub fn stat(pid: i32) -> Option<Stat> {
+    parse_stat(&fs::read(path(pid, "stat")).ok()?)
+}
+
+/// `PID (NAME) STATE PPID …`. The name may hold anything, blanks and brackets too: what follows begins behind the last bracket.
+fn parse_stat(text: &[u8]) -> Option<Stat> {
+    let end_of_name = text.iter().rposition(|byte| *byte == b')')?;
+    let words: Vec<&str> = std::str::from_utf8(&text[end_of_name + 1..]).ok()?.split_ascii_whitespace().collect();
+    // proc(5) counts from the pid on: the state is its field 3
+    let field = |number: usize| words.get(number - 3).copied();
+    let number = |at: usize| field(at)?.parse::<u64>().ok();
+    let id = |at: usize| field(at)?.parse::<i32>().ok();
+    Some(Stat {
+        state: field(3)?.chars().next()?,
+        parent: id(4)?,
+        group: id(5)?,
+        session: id(6)?,
+        cpu_ticks: number(14)?.checked_add(number(15)?)?,
+        start_ticks: number(22)?,
+    })
+}
+
+/// Of /proc/PID/status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The user who started it. A process that has taken another user's rights is still that user's.
+    pub uid: u32,
+    /// Memory that it holds.
+    pub rss_bytes: u64,
+    /// What of that is shared memory.
+    pub shm_bytes: u64,
+}
+
+/// Reads /proc/PID/status.
+pub fn status(pid: i32) -> Option<Status> {
+    parse_status(&String::from_utf8_lossy(&fs::read(path(pid, "status")).ok()?))
+}
+
+fn parse_status(text: &str) -> Option<Status> {
+    let word = |key: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+        line.split_ascii_whitespace().next()
+    };
+    // a zombie holds none
+    let bytes = |key: &str| word(key).and_then(|kib| kib.parse::<u64>().ok()?.checked_mul(1024)).unwrap_or(0);
+    Some(Status { uid: word("Uid:")?.parse().ok()?, rss_bytes: bytes("VmRSS:"), shm_bytes: bytes("RssShmem:") })
+}
+
+/// The environment that a process was started with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment(Vec<u8>);
+
+impl Environment {
+    /// As /proc/PID/environ has it.
+    #[cfg(test)]
+    pub fn new(bytes: Vec<u8>) -> Environment {
+        Environment(bytes)
+    }
+
+    /// The value of a variable; of several of one name the first, which getenv(3) returns too.
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
+        self.0.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+    }
+
+    /// The same as text.
+    pub fn text(&self, name: &str) -> Option<String> {
+        self.get(name).map(|value| String::from_utf8_lossy(value).into_owned())
+    }
+}
+
+/// Reads /proc/PID/environ, which is empty where the process has ended.
+pub fn environment(pid: i32) -> Option<Environment> {
+    fs::read(path(pid, "environ")).ok().map(Environment)
+}
+
+/// The words of its command, with blanks between; the beginning of a long one.
+pub fn command_line(pid: i32) -> Option<String> {
+    let mut bytes = Vec::new();
+    fs::File::open(path(pid, "cmdline")).ok()?.take(COMMAND_LINE_READ).read_to_end(&mut bytes).ok()?;
+    let words = String::from_utf8_lossy(&bytes).replace(['\0', '\n'], " ");
+    Some(words.trim_end().to_owned())
+}
+
+/// A file that a process maps: /proc/PID/maps.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MappedFile {
+    /// Its device: major and minor number.
+    pub device: (u32, u32),
+    /// Its number there.
+    pub inode: u64,
+    /// Where it was when it was mapped.
+    pub path: Vec<u8>,
+}
+
+/// Reads /proc/PID/maps for the files whose path begins with `prefix`.
+pub fn mapped_files(pid: i32, prefix: &str) -> Vec<MappedFile> {
+    let text = fs::read(path(pid, "maps")).unwrap_or_default();
+    parse_maps(&text, prefix).collect()
+}
+
+/// `ADDRESSES RIGHTS OFFSET MAJOR:MINOR INODE   PATH`.
+fn parse_maps<'a>(text: &'a [u8], prefix: &'a str) -> impl Iterator<Item = MappedFile> + 'a {
+    text.split(|byte| *byte == b'\n').filter_map(move |line| {
+        let at_path = line.iter().position(|byte| *byte == b'/')?;
+        let (head, path) = line.split_at(at_path);
+        // of most lines that is all that is read
+        let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+        path.strip_prefix(prefix.as_bytes())?;
+        let mut words = std::str::from_utf8(head).ok()?.split_ascii_whitespace().skip(3);
+        let (major, minor) = words.next()?.split_once(':')?;
+        let device = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
+        Some(MappedFile { device, inode: words.next()?.parse().ok()?, path: path.to_owned() })
+    })
+}
+
+/// The numbers of the sockets that a process holds.
+pub fn socket_inodes(pid: i32) -> Vec<u64> {
+    let descriptors = fs::read_dir(path(pid, "fd")).into_iter().flatten().flatten();
+    descriptors.filter_map(|entry| socket_inode(&fs::read_link(entry.path()).ok()?)).collect()
+}
+
+fn socket_inode(link: &Path) -> Option<u64> {
+    link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stat_whatever_the_process_calls_itself() {
+        let rest = "S 5 6 7 34816 1 4194304 1 0 0 0 11 22 0 0 20 0 1 0 777 1 2 3 4";
+        let expected = Stat { state: 'S', parent: 5, group: 6, session: 7, cpu_ticks: 33, start_ticks: 777 };
+        for name in ["python3", "a) Z 1 1 1 (b", "", " ", "x\ny", "\u{fffd}"] {
+            let text = format!("42 ({name}) {rest}\n");
+            assert_eq!(parse_stat(text.as_bytes()), Some(expected), "{text}");
+        }
+        assert_eq!(parse_stat(b"42 (\xff\xfe) Z 5 6 7 0 0 0 0 0 0 0 1 2 0 0 0 0 0 0 3").map(|stat| stat.has_ended()), Some(true));
+        for text in ["", "42 (a", "42 (a) S", "42 (a) S 1 2 3", "42 (a) S x 6 7 0 0 0 0 0 0 0 1 2 0 0 0 0 0 0 3"] {
+            assert_eq!(parse_stat(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_status_has_the_user_and_the_memory() {
+        let text = "Name:\tUid: 7\nUid:\t1000\t0\t0\t0\nVmRSS:\t     100 kB\nRssShmem:\t      4 kB\n";
+        assert_eq!(parse_status(text), Some(Status { uid: 1000, rss_bytes: 102_400, shm_bytes: 4096 }));
+        assert_eq!(parse_status("Uid:\t0 0 0 0\n"), Some(Status { uid: 0, rss_bytes: 0, shm_bytes: 0 }));
+        assert_eq!(parse_status("VmRSS: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn variables_are_known_by_their_whole_names() {
+        let environment = Environment::new(b"XTOKEN=no\0TOKEN=yes\0TOKEN=later\0EMPTY=\0TOKENS\0=x\0LAST=\xff".to_vec());
+        let table = [("TOKEN", Some("yes")), ("EMPTY", Some("")), ("TOKENS", None), ("OKEN", None), ("LAST", Some("\u{fffd}"))];
+        for (name, value) in table {
+            assert_eq!(environment.text(name).as_deref(), value, "{name}");
+        }
+        assert_eq!(Environment::default().get(""), None);
+    }
+
+    #[test]
+    fn mapped_files_by_device_and_number() {
+        let text = b"7f00-7f01 rw-s 00000000 00:1a 42                         /dev/shm/a b (deleted)\n\
+            7f01-7f02 r-xp 00000000 fd:01 9    /usr/lib/dev/shm/libc.so\n\
+            7f02-7f03 rw-s 00000000 0:1a 43 /dev/shm/folder/c\n\
+            7f03-7f04 rw-p 00000000 00:00 0\n7ffc-7ffd rw-p 00000000 00:00 0 [stack]\nbroken /dev/shm/x\n";
+        let found: Vec<_> = parse_maps(text, "/dev/shm/").map(|file| (file.device, file.inode, file.path)).collect();
+        assert_eq!(found, [((0, 26), 42, b"/dev/shm/a b".to_vec()), ((0, 26), 43, b"/dev/shm/folder/c".to_vec())]);
+    }
+
+    #[test]
+    fn sockets_among_descriptors() {
+        for (link, inode) in [("socket:[123]", Some(123)), ("pipe:[123]", None), ("/socket:[1]", None), ("socket:[]", None)] {
+            assert_eq!(socket_inode(Path::new(link)), inode, "{link}");
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Jobs that are on this host: shows, signals and ends them, and removes what they leave. For dgl-reap, which is run when whoever
+//! started a job is gone or does not answer; so nothing here needs more than /proc.
+
+use crate::output::Output;
+use crate::processes::{self, Finder, Member, ProcessHandle};
+use crate::procfs::{self, Environment};
+use crate::shm::{self, ShmFile};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::Signal;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+use std::net::Ipv4Addr;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use wire::reap::{Count, End, Forget, Forgotten, Found, Pick, Reaped, RemovedShm};
+use wire::{Event, Failure};
+
+/// What a process is in its job, by the environment that it was started with or comes from.
+struct Part {
+    member: Member,
+    job: String,
+    role: Option<&'static str>,
+    rank: Option<u32>,
+}
+
+/// All processes of jobs. What belongs to the watch of a job alone has no name of a job, and is none.
+fn parts() -> Vec<Part> {
+    let part = |member: Member| {
+        let environment = procfs::environment(member.carrier)?;
+        let job = environment.text(processes::JOB)?;
+        let (role, rank) = role_of(&environment);
+        Some(Part { member, job, role, rank })
+    };
+    processes::find_all().into_iter().filter_map(part).collect()
+}
+
+/// The variables are DGL's and torch's own.
+fn role_of(environment: &Environment) -> (Option<&'static str>, Option<u32>) {
+    let number = |name: &str| environment.text(name)?.parse().ok();
+    match environment.text("DGL_ROLE").as_deref() {
+        Some("server") => (Some("server"), number("DGL_SERVER_ID")),
+        Some("client") => (Some("trainer"), number("RANK")),
+        _ => match number("RANK") {
+            Some(rank) => (Some("worker"), Some(rank)),
+            None => (None, None),
+        },
+    }
+}
+
+/// Tells of each process.
+pub fn list(output: &mut Output) {
+    let ports: HashMap<u64, u16> = procfs::listening_sockets().into_iter().collect();
+    let now_ticks = procfs::uptime_ticks();
+    for part in parts() {
+        if let Some(found) = describe(&part, &ports, now_ticks) {
+            output.event(&Event::Found(found));
+        }
+    }
+}
+
+fn describe(part: &Part, listening: &HashMap<u64, u16>, now_ticks: u64) -> Option<Found> {
+    let pid = part.member.process.pid;
+    let stat = procfs::stat(pid)?;
+    let status = procfs::status(pid)?;
+    // one that listens on IPv4 and IPv6 has two sockets
+    let ports: BTreeSet<u16> = procfs::socket_inodes(pid).iter().filter_map(|inode| listening.get(inode).copied()).collect();
+    Some(Found {
+        job: part.job.clone(),
+        pid: pid.cast_unsigned(),
+        role: part.role.map(str::to_owned),
+        rank: part.rank,
+        age_s: procfs::ticks_to_ms(now_ticks.saturating_sub(stat.start_ticks)) / 1000,
+        cpu_ms: procfs::ticks_to_ms(stat.cpu_ticks),
+        rss_bytes: status.rss_bytes,
+        shm_bytes: status.shm_bytes,
+        ports: ports.into_iter().collect(),
+        groups: if part.role == Some("server") { groups_of(&part.job) } else { None },
+        command: procfs::command_line(pid)?,
+    })
+}
+
+/// How many groups of trainers have used the graph servers that a job is; they are counted on their first host.
+fn groups_of(job: &str) -> Option<u32> {
+    let addresses = fs::read_dir(kept_jobs()?.join(as_name(job)?)).ok()?.flatten();
+    let counts = addresses.filter_map(|address| Some(fs::read_dir(address.path().join("groups")).ok()?.count()));
+    counts.max().map(number)
+}
+
+/// Processes that wait for their signal.
+#[derive(Debug, Default)]
+pub struct Picked(Vec<ProcessHandle>);
+
+impl Picked {
+    /// Those that are meant, samplers of a rank among them: one of them may be the one that hangs.
+    pub fn pick(&mut self, wanted: &Pick) -> Event {
+        let role = |part: &Part| wanted.role.as_deref().is_none_or(|role| part.role == Some(role));
+        let rank = |part: &Part| wanted.rank.is_none_or(|rank| part.rank == Some(rank));
+        let meant = parts().into_iter().filter(|part| part.job == wanted.job && role(part) && rank(part));
+        self.0 = meant.map(|part| part.member.process).collect();
+        Event::Picked(count(self.0.len()))
+    }
+
+    /// Each gets it once: a second ABRT would end Python while it prints its stacks.
+    pub fn signal(&mut self, number: i32) -> Result<Event, Failure> {
+        let signal = Signal::try_from(number).map_err(|_| Failure::new(format!("{number} is no signal")))?;
+        let reached = std::mem::take(&mut self.0).into_iter().filter(|process| process.signal(signal)).count();
+        Ok(Event::Signalled(count(reached)))
+    }
+}
+
+fn count(processes: usize) -> Count {
+    Count { processes: number(processes) }
+}
+
+fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// A job that is being ended. A name may have been used twice; each token is a job.
+struct Ending {
+    job: String,
+    processes: u32,
+    shm: BTreeSet<ShmFile>,
+    left: Vec<u32>,
+}
+
+/// Ends jobs, all at once, and tells of each.
+pub fn end(wanted: &End, output: &mut Output) {
+    let mut jobs: BTreeMap<String, Ending> = BTreeMap::new();
+    for part in parts().into_iter().filter(|part| wanted.job.as_ref().is_none_or(|job| *job == part.job)) {
+        let begun = Ending { job: part.job, processes: 0, shm: BTreeSet::new(), left: Vec::new() };
+        jobs.entry(part.member.token).or_insert(begun).processes += 1;
+    }
+    let tokens: BTreeSet<String> = jobs.keys().cloned().collect();
+    let mut finder = Finder::default();
+    let mut found = Vec::new();
+    let look = || {
+        found = finder.find(|token| tokens.contains(token));
+        for member in &found {
+            if let Some(job) = jobs.get_mut(&member.token) {
+                job.shm.extend(shm::mapped_shm([member.process.pid]));
+            }
+        }
+        found.iter().map(|member| member.process).collect()
+    };
+    let left = processes::end_processes(Duration::from_millis(wanted.grace_ms), look);
+    for member in found.iter().filter(|member| left.contains(&member.process)) {
+        if let Some(job) = jobs.get_mut(&member.token) {
+            job.left.push(member.process.pid.cast_unsigned());
+        }
+    }
+    for Ending { job, processes, shm, left } in jobs.into_values() {
+        output.event(&Event::Reaped(Reaped { job, processes, shm_files: shm::remove_unmapped(&shm), left }));
+    }
+}
+
+/// Removes DGL's files in /dev/shm that nobody uses.
+pub fn remove_stale_shm() -> Event {
+    Event::RemovedShm(RemovedShm { files: shm::remove_unmapped(&shm::stale_files()) })
+}
+
+/// Where jobs that were left have their folders: JOB/ADDRESS, beside each a lock that is held as long as the job is kept.
+fn kept_jobs() -> Option<PathBuf> {
+    std::env::var_os("HOME").filter(|home| !home.is_empty()).map(|home| Path::new(&home).join(".local/state/dgl-tools"))
+}
+
+/// A job's name as the name of a folder; it comes from an environment, and could lead elsewhere.
+fn as_name(job: &str) -> Option<&str> {
+    (!job.is_empty() && !job.contains('/') && job != "." && job != "..").then_some(job)
+}
+
+/// Removes the folders that this host has of jobs that were left and have ended.
+pub fn forget(wanted: &Forget, output: &mut Output) -> Result<(), Failure> {
+    let folder = kept_jobs().ok_or_else(|| Failure::new("HOME is not set there").fix("set it in what the login shell reads"))?;
+    let entries = match fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Failure::new(format!("{}: {error}", folder.display()))),
+    };
+    for job in entries.flatten().filter(|job| is_own_folder(&job.path())) {
+        if let Some(removed) = forget_job(&job.path(), wanted.address) {
+            let error = removed.err().map(|error| error.to_string());
+            output.event(&Event::Forgotten(Forgotten { job: job.file_name().to_string_lossy().into_owned(), error }));
+        }
+    }
+    Ok(())
+}
+
+fn is_own_folder(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.uid() == nix::unistd::geteuid().as_raw())
+}
+
+/// `None` where there is nothing of this host's, or the job is still there.
+fn forget_job(job: &Path, address: Ipv4Addr) -> Option<std::io::Result<()>> {
+    let kept = job.join(address.to_string());
+    if !is_own_folder(&kept) || has_processes(&kept) {
+        return None;
+    }
+    let lock_path = job.join(format!("{address}.lock"));
+    let file = fs::OpenOptions::new().read(true).write(true).custom_flags(nix::libc::O_NOFOLLOW).open(&lock_path);
+    let lock = match file.map(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock)) {
+        Ok(Err((_, Errno::EWOULDBLOCK))) => return None,
+        Ok(Ok(lock)) => Some(lock),
+        // no lock, or a file system without them; and no process of the job is there
+        Ok(Err(_)) | Err(_) => None,
+    };
+    let removed = fs::remove_dir_all(&kept);
+    if removed.is_ok() {
+        let _ = fs::remove_file(&lock_path);
+        // it stays while it has folders of other hosts
+        let _ = fs::remove_dir(job);
+    }
+    drop(lock);
+    Some(removed)
+}
+
+fn has_processes(kept: &Path) -> bool {
+    let token = fs::read_to_string(kept.join("token")).unwrap_or_default();
+    !token.trim().is_empty() && !processes::find_by_token(token.trim()).is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_is_in_its_job() {
+        let table: [(&str, Option<&str>, Option<u32>); 7] = [
+            ("DGL_ROLE=server\0DGL_SERVER_ID=2\0RANK=9\0", Some("server"), Some(2)),
+            ("DGL_ROLE=client\0RANK=9\0DGL_SERVER_ID=2\0", Some("trainer"), Some(9)),
+            ("DGL_ROLE=client\0", Some("trainer"), None),
+            ("RANK=3\0", Some("worker"), Some(3)),
+            ("RANK=x\0", None, None),
+            ("DGL_ROLE=sampler\0RANK=3\0", Some("worker"), Some(3)),
+            ("", None, None),
+        ];
+        for (text, role, rank) in table {
+            assert_eq!(role_of(&Environment::new(text.as_bytes().to_vec())), (role, rank), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_leads_elsewhere_is_no_folder() {
+        for (name, is_name) in [("try7", true), ("..", false), (".", false), ("a/b", false), ("", false), ("..a", true)] {
+            assert_eq!(as_name(name).is_some(), is_name, "{name}");
+        }
+    }
+}
