@@ -1,4 +1,4 @@
-# make build | agent | check | test | test-fast | test-bare | test-versions | soak | demo | bench | fuzz | install | uninstall | wheel | clean
+# make build | agent | check | deny | test | test-fast | test-bare | test-versions | soak | demo | bench | fuzz | install | uninstall | wheel | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe part-map part-push part-pull dgl-env dgl-spawn dgl-reap dgl-report
@@ -30,6 +30,18 @@ check: need-check
 	shellcheck -s bash completions/dgl-tools.bash
 	shellcheck tests/cluster/cluster.sh tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/agent.sh packaging/wheel.sh .ci/run
 	mandoc -T lint -W warning $(PAGES:%=man/%.1) man/dgl-tools.7
+
+# Licences, sources and versions of what is linked in; known faults of it where the database of advisories was fetched before
+# (cargo deny fetch).
+ADVISORIES = $${CARGO_HOME:-$$HOME/.cargo}/advisory-dbs
+deny:
+	@if ! cargo deny --version >/dev/null 2>&1; then \
+		echo 'skipped: make deny needs cargo-deny: cargo install cargo-deny --locked'; \
+	else \
+		cargo deny --locked check bans licenses sources || exit; \
+		if [ -d "$(ADVISORIES)" ]; then cargo deny --locked check --disable-fetch advisories; \
+		else echo 'skipped: no database of advisories here: cargo deny fetch'; fi; \
+	fi
 
 need:
 	@tests/need.sh
@@ -120,4 +132,4 @@ wheel:
 clean:
 	cargo clean
 
-.PHONY: build agent check need need-test need-check test test-fast test-bare test-versions soak demo bench fuzz install uninstall wheel clean
+.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-versions soak demo bench fuzz install uninstall wheel clean

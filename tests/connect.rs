@@ -279,10 +279,6 @@ fn nothing_is_lent_to_real_hosts() {
     // alone: no port of ours is forwarded there
     let alone = cluster.sh(&folder, &format!("{agent}; {job}; test ! -e /tmp/local-command"));
     assert_eq!((alone.status, alone.out.as_str()), (0, "[10.77.0.2 worker 1] no agent, no display, 0 ports\n"), "{}", alone.err);
-    // a command of the user's for logins takes no place of ours
-    std::fs::write(folder.join("config"), "Host *\n  RemoteCommand echo hello\n  RequestTTY yes\n").unwrap();
-    let alone = cluster.sh(&folder, &format!("{agent}; {job}"));
-    assert_eq!((alone.status, alone.out.as_str()), (0, "[10.77.0.2 worker 1] no agent, no display, 0 ports\n"), "{}", alone.err);
 }
 
 #[test]
@@ -317,6 +313,7 @@ fn known_hosts_of_real_hosts() {
     }
     let ssh = cluster.sh(&folder, &format!("export DGL_TOOLS_CONNECT=ssh; {revoked}; s=$?; jq -r '.ok != false' out; exit $s"));
     assert!(ssh.status == 74 && ssh.err.contains("host-probe: host 1 (10.77.0.2): ") && ssh.err.contains("revoked"), "{}", ssh.err);
+    assert!(ssh.err.contains("fix: do not connect; ask who runs the host"), "{}", ssh.err);
     assert_eq!(ssh.out, "true\nfalse\ntrue\n", "{}", ssh.err);
     let command =
         "grep 10.77.0.2 all >known; : >~/.ssh/known_hosts; printf '#!/bin/sh\\ncat %s/known\\n' \"$PWD\" >/tmp/knows; chmod 755 /tmp/knows;
@@ -325,4 +322,25 @@ fn known_hosts_of_real_hosts() {
     assert!(ssh2.status == 74 && ssh2.err.contains("ssh_config has knownhostscommand /tmp/knows"), "{}", ssh2.err);
     let ssh = cluster.sh(&folder, &format!("export DGL_TOOLS_CONNECT=ssh; {command}"));
     assert_eq!(ssh.status, 0, "{}", ssh.err);
+}
+
+#[test]
+fn a_connection_that_breaks_is_told_in_words_on_real_hosts() {
+    let folder = scratch("breaks");
+    let cluster = Cluster::up("breaks", 2);
+    ip_config(&folder, 2);
+    // ends the sshd that it runs below
+    let kills = "p=$$; until grep -q ^sshd /proc/$p/comm; do read -r _ _ _ p _ </proc/$p/stat; done; kill -9 $p; sleep 60";
+    for connect in ["ssh2", "ssh"] {
+        let script = format!(
+            "ipconf-check ip.txt | dgl-env --role worker -- sh -c '{kills}' 2>/dev/null |
+             dgl-spawn --no-preflight --host 1 --format human --connect {connect}"
+        );
+        let got = cluster.sh(&folder, &script);
+        assert_eq!(got.status, 74, "{connect}: {}{}", got.out, got.err);
+        let told = got.err.lines().find(|line| line.contains("host 1 (10.77.0.2) lost: ")).unwrap_or_default();
+        assert!(told.to_lowercase().contains("connection") && told.contains("closed"), "{connect}: {}", got.err);
+        assert!(!got.err.contains("transport read"), "{}", got.err);
+        cluster.assert_clean();
+    }
 }

@@ -40,6 +40,7 @@ fn what_hosts_say_is_shown_as_text() {
         "{}",
         text("list")
     );
+    assert!(text("all").starts_with("  host  job               what was done\n     0  evil"), "{}", text("all"));
     assert!(is_text(&text("all")) && text("all").contains(r"1 process ended"), "{}{}", text("all"), made.err);
     let record: serde_json::Value = serde_json::from_str(text("list.jsonl").lines().nth(1).unwrap()).unwrap();
     assert_eq!(record["job"], "evil\u{1b}]0;title\u{7}\u{1b}]52;c;cm0gLXJm\u{7}\u{1b}[2J", "a record holds it as it is");

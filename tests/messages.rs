@@ -292,6 +292,12 @@ fn of_files_and_streams() {
                 "has a NUL byte",
             ),
             (
+                r#"jq -c 'if .argv then .server_name = "../g" else . end' job | dgl-spawn --dry-run"#,
+                65,
+                "process record 0",
+                "server_name \"../g\" is no name: letters, digits",
+            ),
+            (
                 r#"jq -c 'if .argv then .server_name = "g\u0000" else . end' job | dgl-spawn --dry-run"#,
                 65,
                 "process record 0: server_name",

@@ -77,6 +77,34 @@ fn a_browser_draws_every_process() {
     assert!(page_width.parse::<u32>().unwrap() <= 1200, "nothing sticks out: {page_width}");
 }
 
+/// Records are edited, cut, joined, or come from a host whose clock is anywhere: there is a page all the same.
+#[test]
+fn any_record_gets_a_page() {
+    let folder = scratch("report-any");
+    failed_job(&folder, "any");
+    let largest = u64::MAX;
+    let edits = [
+        "if .time_ms then .time_ms = 9007199254740992 else . end".to_owned(),
+        "if .time_ms then .time_ms = 253402300800000 else . end".to_owned(),
+        "if .type == \"started\" then .time_ms = 0 else . end".to_owned(),
+        "if .type == \"exited\" then .time_ms = 0 | .elapsed_ms = 9007199254740992 else . end".to_owned(),
+        "if .type == \"pushed\" then .sent_bytes = 9007199254740992 | .elapsed_ms = 0 else . end".to_owned(),
+        "if .type == \"summary\" then .elapsed_ms = 9007199254740992 | .first_failure = {host: 99, id: 99} else . end".to_owned(),
+        "if .type == \"process\" then .host = 99 else . end".to_owned(),
+        "select(.type != \"host\")".to_owned(),
+        "select(.type != \"started\")".to_owned(),
+        "., if .type == \"started\" or .type == \"exited\" or .type == \"summary\" then . else empty end".to_owned(),
+    ];
+    for edit in edits {
+        std::fs::write(folder.join("edit.jq"), &edit).unwrap();
+        let page = sh(&folder, "jq -c -f edit.jq job.jsonl | dgl-report");
+        assert!(page.status == 0 && page.out.ends_with("</html>"), "{edit}: {} {}", page.status, page.err);
+    }
+    // jq would change it
+    let page = sh(&folder, &format!("sed -E 's/(_ms|_bytes)\":[0-9]+/\\1\":{largest}/' job.jsonl | dgl-report"));
+    assert!(page.status == 0 && page.out.ends_with("</html>"), "{} {}", page.status, page.err);
+}
+
 const HOSTS: u32 = 64;
 
 /// The records of a run on many hosts that took over an hour: the trainer of host 41 fails first, that of host 5 then, host 7 lacks

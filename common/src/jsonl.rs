@@ -233,9 +233,6 @@ impl Rules {
     }
 
     fn set(&mut self, name: &str, of: u32) -> &mut Set {
-        if !self.sets.contains_key(name) {
-            self.sets.insert(name.to_owned(), Set { of, ids: Vec::new() });
-        }
         self.sets.entry(name.to_owned()).or_insert_with(|| Set { of, ids: Vec::new() })
     }
 

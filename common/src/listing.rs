@@ -2,7 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Without any data for so long, a host is given up.
 pub const SILENCE: Duration = Duration::from_secs(60);
@@ -34,6 +34,16 @@ pub struct Stat {
     pub mtime: (i64, u32),
 }
 
+impl Stat {
+    /// When it was changed; none where that is no time a machine can have, whatever the host says.
+    pub fn time(&self) -> Option<SystemTime> {
+        let (seconds, nanos) = self.mtime;
+        let whole = Duration::from_secs(seconds.unsigned_abs());
+        let second = if seconds < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
+        second?.checked_add(Duration::from_nanos(nanos.into()))
+    }
+}
+
 /// Whether a file system that was given the first of these times may say the second: each has its steps, 1 s, 1 ms, 1 us, 100 ns or 1 ns.
 pub fn same_time(given: (i64, u32), said: (i64, u32)) -> bool {
     given.0 == said.0 && [1, 100, 1_000, 1_000_000, 1_000_000_000].iter().any(|step| given.1 - given.1 % step == said.1)
@@ -52,7 +62,7 @@ fn next_there(rest: &mut &[u8], path: &Path) -> Option<There> {
     let (mode, bytes, seconds, _date, time, _zone) = (word()?, word()?, word()?, word()?, word()?, word()?);
     let name = words.next()?.strip_prefix(path.as_os_str().as_bytes())?.strip_prefix(b"/\n")?;
     let fraction = time.split_once('.').map_or("0", |(_, fraction)| fraction);
-    let nanos = format!("{fraction:0<9}").parse().unwrap_or(0);
+    let nanos = format!("{fraction:0<9}").parse().ok().filter(|nanos| *nanos < 1_000_000_000).unwrap_or(0);
     *rest = name;
     let stat = match mode {
         "?" => None,
@@ -102,5 +112,29 @@ mod tests {
         ];
         assert_eq!(parse_look(text.as_bytes(), names.into_iter()), expected);
         assert_eq!(parse_look(b"", names.into_iter()), vec![None; 5]);
+    }
+
+    #[test]
+    fn times_that_no_machine_can_have() {
+        let look = |seconds: &str, fraction: &str| {
+            let text = format!("81a4 5 {seconds} 1970-01-01 00:00:00.{fraction} +0000 /a/\n");
+            let there = parse_look(text.as_bytes(), [Path::new("/a")].into_iter())[0]?;
+            there.stat.map(|stat| (stat.mtime, stat.time()))
+        };
+        let after = |seconds, nanos| UNIX_EPOCH.checked_add(Duration::new(seconds, nanos));
+        let (first, last) = ("-9223372036854775808", "9223372036854775807");
+        let table = [
+            ("100", "5", Some(((100, 500_000_000), after(100, 500_000_000)))),
+            ("-1", "5", Some(((-1, 500_000_000), UNIX_EPOCH.checked_sub(Duration::from_millis(500))))),
+            ("100", "4294967295", Some(((100, 0), after(100, 0)))),
+            ("100", "99999999999999999999", Some(((100, 0), after(100, 0)))),
+            (last, "999999999", Some(((i64::MAX, 999_999_999), after(i64::MAX as u64, 999_999_999)))),
+            (first, "0", Some(((i64::MIN, 0), UNIX_EPOCH.checked_sub(Duration::from_secs(1 << 63))))),
+            ("9223372036854775808", "0", None),
+            ("x", "0", None),
+        ];
+        for (seconds, fraction, expected) in table {
+            assert_eq!(look(seconds, fraction), expected, "{seconds}.{fraction}");
+        }
     }
 }

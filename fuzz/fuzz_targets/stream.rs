@@ -20,6 +20,10 @@ fuzz_target!(|data: &[u8]| {
         }
         for process in stream.all::<Process>().unwrap_or_default() {
             let _ = (process.command(), process.environment().map(|env| env.len()));
+            if process.check().is_ok() {
+                let has_nul = |text: &Option<String>| text.as_ref().is_some_and(|text| text.contains('\0'));
+                assert!(!has_nul(&process.cwd) && !has_nul(&process.setup) && !has_nul(&process.shell));
+            }
         }
     }
 });

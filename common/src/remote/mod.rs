@@ -14,6 +14,7 @@ mod hostkey;
 pub mod lanes;
 mod logins;
 mod program;
+mod reasons;
 mod running;
 mod session;
 mod settings;
@@ -266,6 +267,7 @@ impl Remote {
     fn explain(&self, host: &Host, fault: HostFault) -> HostFault {
         let refused = fault.problem.contains("Host key verification failed");
         match (self.kind_for(host), refused) {
+            (Kind::Ssh { .. }, true) if fault.problem.contains(" revoked by ") => fault.fix("do not connect; ask who runs the host"),
             (Kind::Ssh { .. }, true) => ssh2::refused_key(&self.connect, host).unwrap_or(fault),
             _ => fault,
         }

@@ -43,15 +43,7 @@ const CLEAN_UP: Duration = Duration::from_secs(60);
 
 /// Of the user's own configuration what is for a person who logs in, and not for a tool. A host is lent nothing: neither the agent nor the
 /// display. A port that is forwarded can be so once, and ends the second connection where ExitOnForwardFailure is set.
-const NOT_FOR_TOOLS: [&str; 7] = [
-    "ForwardAgent=no",
-    "ForwardX11=no",
-    "ClearAllForwardings=yes",
-    "Tunnel=no",
-    "PermitLocalCommand=no",
-    "RemoteCommand=none",
-    "EscapeChar=none",
-];
+const NOT_FOR_TOOLS: [&str; 5] = ["ForwardAgent=no", "ForwardX11=no", "ClearAllForwardings=yes", "Tunnel=no", "PermitLocalCommand=no"];
 
 /// `ssh HOST`, with the user's own configuration.
 pub(crate) fn ssh(connect: &Connect, host: &Host, boot: &str, bulk: bool) -> Result<Box<dyn Channel>, HostFault> {

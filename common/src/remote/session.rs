@@ -1,9 +1,9 @@
 //! A conversation with the `host-agent` of a host.
 
-use super::HostFault;
 use super::bootstrap::{Agents, no_agent};
 use super::channel::Channel;
 use super::transport::{Transport, Waker};
+use super::{HostFault, reasons};
 use std::fs::File;
 use std::io;
 use std::time::{Duration, Instant};
@@ -220,7 +220,7 @@ impl Greeting {
         let mut until = Instant::now() + limit;
         loop {
             self.transport.write_some();
-            match self.transport.receive().map_err(|error| HostFault::new(error.to_string()))? {
+            match self.transport.receive().map_err(|error| HostFault::new(reasons::of_libssh2(&error.to_string())))? {
                 Some(count) => {
                     let bytes = self.transport.buffer[..count].to_vec();
                     if let Some(rest) = self.read(&bytes, agents)? {

@@ -2,7 +2,7 @@
 
 use super::channel::{Channel, Stream};
 use super::settings::{Settings, settings};
-use super::{HostFault, hostkey};
+use super::{HostFault, hostkey, reasons};
 use crate::cli::{Connect, HostKey};
 use crate::record::Host;
 use nix::poll::PollFlags;
@@ -39,8 +39,10 @@ pub(crate) fn open(connect: &Connect, host: &Host, boot: &str) -> Result<Box<dyn
         }
     }
     log_in(&session, &settings)?;
-    let failed =
-        |error: ssh2::Error| HostFault { timed_out: is_timeout(&error), ..HostFault::new(format!("no channel: {}", error.message())) };
+    let failed = |error: ssh2::Error| HostFault {
+        timed_out: is_timeout(&error),
+        ..HostFault::new(format!("no channel: {}", reasons::of_libssh2(error.message())))
+    };
     let mut channel = session.channel_session().map_err(failed)?;
     channel.exec(&format!("sh -c {}", crate::quote::shown(boot))).map_err(failed)?;
     session.set_keepalive(true, KEEPALIVE_S);
@@ -79,7 +81,7 @@ fn handshake(connect: &Connect, settings: &Settings, known: &[hostkey::Known]) -
     let kinds = preferred(known.iter().map(|line| line.kind.as_str()));
     session.method_pref(MethodType::HostKey, &kinds).map_err(|error| failed(&error))?;
     session.handshake().map_err(|error| {
-        let fault = HostFault::new(format!("{place}: no SSH handshake: {}", error.message()));
+        let fault = HostFault::new(format!("{place}: no SSH handshake: {}", reasons::of_libssh2(error.message())));
         HostFault { again: true, timed_out: is_timeout(&error), ..fault.fix("look whether sshd answers there, and its MaxStartups") }
     })?;
     Ok((session, socket))

@@ -1,6 +1,7 @@
 //! Bytes to and from a program on a host: what waits to be sent, what came, and why it ended.
 
 use super::channel::{COPIED, Channel, Stream, Unsent};
+use super::reasons;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -147,6 +148,7 @@ impl Transport {
 
     /// Why the connection is lost: what the program that carries it said last, or else `what`.
     pub(crate) fn why_lost(&mut self, what: &str) -> String {
+        let what = reasons::of_libssh2(what);
         let said = self.engine_said();
         if !said.is_empty() {
             return said;
@@ -254,10 +256,11 @@ impl Piece {
     }
 }
 
-/// The last lines of a stderr as one.
+/// The last lines of a stderr as one, each once.
 fn last_words(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let mut lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(reasons::of_shell).collect();
+    lines.dedup();
     lines[lines.len().saturating_sub(3)..].join("; ")
 }
 
@@ -286,5 +289,23 @@ impl Waker {
     fn drain(&self) {
         let mut buffer = [0u8; 64];
         while matches!(nix::unistd::read(&self.reader, &mut buffer), Ok(count) if count == buffer.len()) {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_words_are_said_once() {
+        let table = [
+            ("", ""),
+            ("a\n\n b \nb\nb\n", "a; b"),
+            ("a\nb\nc\nd\n", "b; c; d"),
+            ("Killed\nKilled\nKilled\n", "a program there was killed: by somebody, or because memory ran out (see dmesg there)"),
+        ];
+        for (stderr, words) in table {
+            assert_eq!(last_words(stderr.as_bytes()), words);
+        }
     }
 }

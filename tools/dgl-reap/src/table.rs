@@ -22,8 +22,9 @@ fn job_lines(name: &str, all: &[&Found]) -> String {
     let hosts: BTreeSet<u32> = all.iter().map(|one| one.host).collect();
     let ports: BTreeSet<u16> = all.iter().flat_map(|one| one.ports.iter().copied()).collect();
     // what is shared is there once a host
-    let shared: u64 = hosts.iter().map(|host| all.iter().filter(|one| one.host == *host).map(|one| one.shm_bytes).max().unwrap_or(0)).sum();
-    let own: u64 = all.iter().map(|one| one.rss_bytes.saturating_sub(one.shm_bytes)).sum();
+    let shared = hosts.iter().map(|host| all.iter().filter(|one| one.host == *host).map(|one| one.shm_bytes).max().unwrap_or(0));
+    let own = all.iter().map(|one| one.rss_bytes.saturating_sub(one.shm_bytes));
+    let memory = own.chain(shared).fold(0, u64::saturating_add);
     let age = Duration::from_secs(all.iter().map(|one| one.age_s).max().unwrap_or(0));
     let mut head = vec![term::seconds(age), term::count(hosts.len() as u64, "host")];
     head.extend(["server", "trainer", "worker"].into_iter().filter_map(ranks));
@@ -31,7 +32,7 @@ fn job_lines(name: &str, all: &[&Found]) -> String {
     if cpu_s >= 1.0 {
         head.push(format!("{} of CPU", term::seconds(Duration::try_from_secs_f64(cpu_s).unwrap_or_default())));
     }
-    head.push(term::bytes(own.saturating_add(shared)));
+    head.push(term::bytes(memory));
     if let Some(groups) = all.iter().find_map(|one| one.groups) {
         head.push(format!("{} served", term::count(groups.into(), "group")));
     }
@@ -109,6 +110,8 @@ mod tests {
         let text = table(&all);
         let head = "job try7: 1 min 15 s, 2 hosts, 2 servers, 2 trainers, 6.1 MB, ports 29500 30050\n";
         assert!(text.starts_with(head), "{text}");
+        let most = Found { rss_bytes: u64::MAX, shm_bytes: 0, ..all[0].clone() };
+        assert!(table(&[most.clone(), most]).starts_with("job try7: "), "numbers that no host can have");
         assert_eq!(text.lines().count(), 2 + all.len());
     }
 

@@ -1,14 +1,11 @@
 //! Turns the records of a run into one HTML page.
 
-mod args;
-mod page;
-mod plan;
-
-use args::Args;
 use common::cli;
 use common::error::{Fault, Report};
 use common::exit::Exit;
 use common::jsonl::{self, Stream};
+use dgl_report::args::Args;
+use dgl_report::{page, plan};
 use std::borrow::Cow;
 use std::path::Path;
 use std::process::ExitCode;

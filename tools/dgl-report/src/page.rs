@@ -56,7 +56,7 @@ fn summary(run: &Run) -> Markup {
                 ", " (time(summary.elapsed_ms)) ", exit status " (summary.code)
                 @if let Some(cause) = &summary.cause { ", cause: " (cause) }
             }
-            @if let Some(began_ms) = run.began_ms { ", began " (date(began_ms)) }
+            @if let Some(date) = run.began_ms.and_then(date) { ", began " (date) }
         }
     }
 }
@@ -170,7 +170,7 @@ fn row(bar: &Bar, length_ms: u64) -> Markup {
                     @if let Some(from_ms) = bar.from_ms {
                         @let to_ms = bar.to_ms.unwrap_or(length_ms);
                         span class={ "bar " (class) @if bar.to_ms.is_none() { " open" } }
-                            style={ "left:" (percent(from_ms, length_ms)) ";width:" (percent(to_ms - from_ms, length_ms)) }
+                            style={ "left:" (percent(from_ms, length_ms)) ";width:" (percent(to_ms.saturating_sub(from_ms), length_ms)) }
                             title={ (time(from_ms)) " to " (time(to_ms)) } {}
                     }
                     @if let Some(listening_ms) = bar.listening_ms {
@@ -231,9 +231,12 @@ fn time(ms: u64) -> String {
     term::seconds(Duration::from_millis(ms))
 }
 
-/// `2026-01-31T12:00:00Z`
-fn date(ms: u64) -> String {
-    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(ms)).to_string()
+/// `2026-01-31T12:00:00Z`; none of a time that the format has no place for.
+fn date(ms: u64) -> Option<String> {
+    /// The first second of the year 10000.
+    const END: u64 = 253_402_300_800_000;
+    let time = UNIX_EPOCH.checked_add(Duration::from_millis(ms)).filter(|_| ms < END)?;
+    Some(humantime::format_rfc3339_seconds(time).to_string())
 }
 
 /// Between two marks of the time axis: 1, 2 or 5 times a power of ten.
@@ -245,8 +248,21 @@ fn step(length_ms: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     #[test]
+    fn dates_have_four_digits_of_a_year() {
+        let table = [
+            (0, Some("1970-01-01T00:00:00Z")),
+            (253_402_300_799_999, Some("9999-12-31T23:59:59Z")),
+            (253_402_300_800_000, None),
+            (u64::MAX, None),
+        ];
+        for (ms, shown) in table {
+            assert_eq!(super::date(ms).as_deref(), shown, "{ms}");
+        }
+    }
+
+    #[test]
     fn marks_are_round_and_few() {
-        for (length_ms, step) in [(1, 1), (9, 2), (1000, 200), (61_000, 10_000), (3_600_000, 500_000)] {
+        for (length_ms, step) in [(1, 1), (9, 2), (u64::MAX, u64::MAX), (1000, 200), (61_000, 10_000), (3_600_000, 500_000)] {
             assert_eq!(super::step(length_ms), step, "{length_ms}");
         }
     }

@@ -119,7 +119,7 @@ pub fn run(records: &Records, lines: usize) -> Run {
             rank: process.rank,
             pid: started.get(&process.id).map(|started| started.pid),
             from_ms,
-            to_ms: from_ms.zip(end).map(|(from_ms, end)| from_ms + end.elapsed_ms),
+            to_ms: from_ms.zip(end).map(|(from_ms, end)| from_ms.saturating_add(end.elapsed_ms)),
             listening_ms: listening.get(&process.id).copied(),
             end: end
                 .map(|end| end.signal.as_ref().map_or_else(|| format!("status {}", end.code.unwrap_or(0)), |name| format!("SIG{name}"))),
@@ -158,7 +158,7 @@ fn host_run(host: &Host, pushed: &[Pushed]) -> HostRun {
         copied.skipped += u64::from(one.skipped);
         copied.failed += u64::from(!one.ok);
         copied.error = copied.error.take().or_else(|| one.error.clone());
-        copied.sent_bytes += one.sent_bytes;
+        copied.sent_bytes = copied.sent_bytes.saturating_add(one.sent_bytes);
         copied.elapsed_ms = copied.elapsed_ms.max(one.elapsed_ms);
     }
     HostRun { id: host.id, name, copied, processes: Vec::new() }

@@ -97,6 +97,12 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
         if let Err(fault) = process.check() {
             report.push(fault);
         }
+        // it becomes the name of a folder there
+        if let Some(name) = &process.server_name
+            && let Err(why) = common::cli::job_name(name)
+        {
+            report.push(Fault::data(place(), format!("server_name {name:?} is no name: {why}")).fix(ANEW));
+        }
         for name in process.env.keys().chain(process.env_b64.keys()) {
             if name.is_empty()
                 || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')

@@ -313,7 +313,11 @@ impl<'a> Look<'a> {
             "config" => self.ip_config(at, rest),
             "part_config" => self.part_config(at, first, more),
             "elsewhere" => self.elsewhere(at, rest),
-            "holds" => self.fault(at, format!("port {first} is taken by {more}"), Some(&holder_fix(more))),
+            "holds" => {
+                // one that has just ended has no command line any more
+                let holder = more.replacen(" ()", ", which ended while it was looked at", 1);
+                self.fault(at, format!("port {first} is taken by {holder}"), Some(&holder_fix(more)));
+            }
             "left" => {
                 let fix = format!("end it: {}", end_of(first));
                 self.fault(at, format!("job {first} was left there without a launcher: {more}"), Some(&fix));
@@ -654,6 +658,11 @@ check_folder /w && check_command 0 python3 && check_python 0 python3 -c PY code/
             (1, config("1:9", "-", "g"), Some("host 1 (10.0.0.2): the partition config there is none: it has no num_parts")),
             (1, config("1:9", "3", "h"), Some("host 1 (10.0.0.2): the partition config there is of graph \"h\", not \"g\"")),
             (2, "elsewhere /w/d/part2/graph.dgl".into(), Some("host 2 (10.0.0.3): no such file: /w/d/part2/graph.dgl")),
+            (
+                2,
+                "holds 30050 process 1158 ()".into(),
+                Some("host 2 (10.0.0.3): port 30050 is taken by process 1158, which ended while it was looked at"),
+            ),
             (2, "holds 30050 process 7 (x) of job a".into(), Some("host 2 (10.0.0.3): port 30050 is taken by process 7 (x) of job a")),
             (
                 2,

@@ -30,7 +30,8 @@ pub fn lines(place: &str, text: &[u8]) -> Result<Vec<Line>, Report> {
     }
     if text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff") || text.contains(&0) {
         let fault = Fault::data(place, "is UTF-16 or no text at all, which DGL cannot read");
-        return Err(fault.fix(format!("save it as plain text, or: iconv -f utf-16 -t utf-8 {place}")).report());
+        let file = common::quote::shown(place);
+        return Err(fault.fix(format!("save it as plain text, or: iconv -f utf-16 -t utf-8 {file}")).report());
     }
     let text = String::from_utf8_lossy(text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text));
     let one_kind_of_end = text.replace("\r\n", "\n").replace('\r', "\n");

@@ -10,7 +10,6 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
 
 /// A host's file that is worth going on with where it broke off.
 pub const LARGE: u64 = 16 << 20;
@@ -137,8 +136,9 @@ pub fn finish(item: &Item) -> io::Result<()> {
     if let There { stat: Some(stat), .. } = item.there {
         let file = File::open(&partial)?;
         file.set_permissions(Permissions::from_mode(stat.mode & 0o777))?;
-        let after = Duration::new(u64::try_from(stat.mtime.0).unwrap_or(0), stat.mtime.1);
-        file.set_modified(UNIX_EPOCH + after)?;
+        if let Some(time) = stat.time() {
+            file.set_modified(time)?;
+        }
     }
     fs::rename(&partial, &item.dst)
 }

@@ -14,6 +14,17 @@ pub struct Wanted {
     /// Each pattern.
     pub patterns: Vec<String>,
     globs: GlobSet,
+    /// What each of the globs says of names that begin with a dot.
+    dots: Vec<Dots>,
+}
+
+/// Which names that begin with a dot may come: a host chooses what a wildcard meets, and `--to .` must not bring a `.git/hooks`.
+#[derive(Clone, Debug)]
+enum Dots {
+    /// All: the path is written out, and a folder stands for all that is in it.
+    All,
+    /// Those that the pattern writes with their dot, as in a shell.
+    Written(GlobSet),
 }
 
 /// A file of a host that is wanted.
@@ -33,6 +44,7 @@ const QUOTE: &str = "[*] stands for a star, [[] for a bracket, [{] for a brace";
 pub fn wanted(patterns: &[String]) -> Result<Wanted, Report> {
     let mut report = Report::default();
     let mut globs = GlobSetBuilder::new();
+    let mut dots = Vec::new();
     let mut roots = Vec::new();
     for pattern in patterns {
         let clean = pattern.trim_start_matches("./").trim_end_matches('/');
@@ -44,7 +56,10 @@ pub fn wanted(patterns: &[String]) -> Result<Wanted, Report> {
         // the file or folder itself, and all that is in it
         for text in [clean.to_owned(), format!("{clean}/**")] {
             match GlobBuilder::new(&text).literal_separator(true).build() {
-                Ok(glob) => drop(globs.add(glob)),
+                Ok(glob) => {
+                    globs.add(glob);
+                    dots.push(self::dots(clean));
+                }
                 Err(error) => {
                     report.push(Fault::usage("pattern", error.to_string()).fix(QUOTE));
                     break;
@@ -57,12 +72,38 @@ pub fn wanted(patterns: &[String]) -> Result<Wanted, Report> {
     roots.sort();
     roots.dedup();
     let globs = globs.build().map_err(|error| Fault::usage("pattern", error.to_string()).fix(QUOTE))?;
-    Ok(Wanted { roots, patterns: patterns.to_vec(), globs })
+    Ok(Wanted { roots, patterns: patterns.to_vec(), globs, dots })
+}
+
+const WILDCARDS: [char; 5] = ['*', '?', '[', '{', '\\'];
+
+/// Words that begin with a dot, wherever they stand in the pattern, alternatives in braces among them.
+fn dots(pattern: &str) -> Dots {
+    if !pattern.contains(WILDCARDS) {
+        return Dots::All;
+    }
+    let words = pattern.split(['/', '{', ',', '}']).filter(|word| word.starts_with('.'));
+    let globs = words.filter_map(|word| GlobBuilder::new(word).literal_separator(true).build().ok());
+    let mut written = GlobSetBuilder::new();
+    for glob in globs {
+        written.add(glob);
+    }
+    Dots::Written(written.build().unwrap_or_else(|_| GlobSet::empty()))
+}
+
+impl Dots {
+    fn allow(&self, path: &Path) -> bool {
+        let written = |name: &std::ffi::OsStr| match self {
+            Dots::All => true,
+            Dots::Written(globs) => globs.is_match(Path::new(name)),
+        };
+        path.iter().all(|name| !name.as_bytes().starts_with(b".") || written(name))
+    }
 }
 
 /// The folder in front of the first component that has a wildcard.
 fn root(pattern: &str) -> String {
-    let plain = pattern.split('/').take_while(|part| !part.contains(['*', '?', '[', '{', '\\']));
+    let plain = pattern.split('/').take_while(|part| !part.contains(WILDCARDS));
     plain.fold(".".to_owned(), |path, part| format!("{path}/{part}"))
 }
 
@@ -82,7 +123,8 @@ impl Wanted {
     }
 
     fn takes(&self, path: &Path) -> bool {
-        path.strip_prefix(".").is_ok_and(|path| path.file_name().is_some() && is_below(path) && self.globs.is_match(path))
+        let named = |path: &Path| self.globs.matches(path).into_iter().any(|glob| self.dots[glob].allow(path));
+        path.strip_prefix(".").is_ok_and(|path| path.file_name().is_some() && is_below(path) && named(path))
     }
 }
 
@@ -117,6 +159,28 @@ mod tests {
             let wanted = wanted(&patterns).unwrap();
             let chosen: Vec<_> = wanted.choose(list).iter().map(|path| path.to_string_lossy().into_owned()).collect();
             assert_eq!(wanted.roots, roots, "{patterns:?}");
+            assert_eq!(chosen, expected, "{patterns:?}");
+        }
+        let list = b"./.git/hooks/post-checkout\0./a/.git/config\0./a/b\0./run/.hydra/x.yaml\0./run/.hydra/.secret\0./.env\0";
+        let table: [(&[&str], &[&str]); 13] = [
+            (&["*"], &["./a/b"]),
+            (&["**"], &["./a/b"]),
+            (&["**/*"], &["./a/b"]),
+            (&["?git/**"], &[]),
+            (&["[.]git"], &[]),
+            (&["{a,b}*"], &["./a/b"]),
+            (&["*/.hydra"], &["./run/.hydra/x.yaml"]),
+            (&["*/.hydra/.*"], &["./run/.hydra/.secret"]),
+            (&["{.env,x}"], &["./.env"]),
+            (&[".*"], &["./.env", "./.git/hooks/post-checkout"]),
+            (&[".git"], &["./.git/hooks/post-checkout"]),
+            // a folder that is written out stands for all that is in it
+            (&["a"], &["./a/.git/config", "./a/b"]),
+            (&["*", "run"], &["./a/b", "./run/.hydra/.secret", "./run/.hydra/x.yaml"]),
+        ];
+        for (patterns, expected) in table {
+            let wanted = wanted(&patterns.iter().map(|&pattern| pattern.to_owned()).collect::<Vec<_>>()).unwrap();
+            let chosen: Vec<_> = wanted.choose(list).iter().map(|path| path.display().to_string()).collect();
             assert_eq!(chosen, expected, "{patterns:?}");
         }
         for bad in ["../x", "/etc/passwd", "", "a[", "./"] {

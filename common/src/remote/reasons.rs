@@ -1,0 +1,66 @@
+//! What libssh2 and the shells of hosts say of an end, in words for people. What is not known here stands as it was said.
+
+const CLOSED: &str = "the connection was closed, by the host or on the way to it";
+const LATE: &str = "it did not answer in time";
+
+/// libssh2 says which of its functions failed.
+pub(crate) fn of_libssh2(said: &str) -> &str {
+    match said {
+        "transport read"
+        | "socket disconnect"
+        | "Failure while draining incoming flow"
+        | "Unable to send channel data"
+        | "Unable to send EOF on channel"
+        | "Unable to send keepalive message"
+        | "Unable to send transfer-window adjustment packet, deferring"
+        | "Unable to send channel-open request"
+        | "Unable to send channel request"
+        | "Failed sending banner"
+        | "Unable to ask for ssh-userauth service" => CLOSED,
+        "Failed getting banner" => "what answers there is no sshd, or it hung up at once",
+        "Unable to exchange encryption keys" => {
+            "the host hung up, or its sshd and libssh2 have no cipher, key exchange or kind of host key in common (--connect ssh may have)"
+        }
+        "API timeout expired" | "Timed out waiting on socket" | "Timed out waiting for KEX reply" | "Timed out waiting for NEWKEYS" => LATE,
+        "Channel open failure (administratively prohibited)" => "its sshd allows no more sessions on a connection (MaxSessions)",
+        "Channel open failure (resource shortage)" => "it has no room for another session",
+        "Unable to complete request for channel-process-startup" => "its sshd runs no command for this user",
+        // behind these words one of its versions has the method's name, another the function's
+        other if other.starts_with("Unable to verify host") => "the host could not prove that it has its host key",
+        other if other.contains("transport_read() bailed out") => CLOSED,
+        other => other,
+    }
+}
+
+/// A shell says so of a program that a signal ended; of each one again, and never which.
+pub(crate) fn of_shell(line: &str) -> &str {
+    match line {
+        "Killed" => "a program there was killed: by somebody, or because memory ran out (see dmesg there)",
+        "Terminated" => "a program there was ended by somebody (SIGTERM)",
+        "Hangup" => "a program there was ended by a hangup",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_for_people() {
+        let table = [
+            ("transport read", CLOSED),
+            ("socket disconnect", CLOSED),
+            ("API timeout expired", LATE),
+            ("Connection reset by peer (os error 104)", "Connection reset by peer (os error 104)"),
+            ("ssh2_transport_read() bailed out", CLOSED),
+            ("Unable to verify host key signature ECDH", "the host could not prove that it has its host key"),
+            ("", ""),
+        ];
+        for (said, reason) in table {
+            assert_eq!(of_libssh2(said), reason);
+        }
+        assert!(of_shell("Killed").contains("memory ran out"));
+        assert_eq!(of_shell("sh: x: not found"), "sh: x: not found");
+    }
+}
