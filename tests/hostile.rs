@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
-use support::{executable, scratch, sh};
+use support::{executable, scratch, sh, takes_seconds};
 
 /// Sets a title, writes to the clipboard, clears the screen, begins a line that looks like ours.
 const EVIL: &str = r"\033]0;title\007\033]52;c;cm0gLXJm\007\033[2J";
@@ -69,6 +69,9 @@ fn what_hosts_say_is_shown_as_text() {
 /// A host that was taken over speaks in host-agent's place.
 #[test]
 fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch("hostile-agent");
     assert_eq!(sh(&folder, "printf '10.99.0.1\\n' | ipconf-check >hosts").status, 0);
     let found = r#"{"event":"found","job":"a","pid":1,"age_s":1,"cpu_ms":1,"rss_bytes":1,"shm_bytes":1,"command":"c"}"#;
