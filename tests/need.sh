@@ -90,7 +90,7 @@ if ! has apt-get; then
   exit 69
 fi
 if ! may_install; then
-  echo "need.sh: packages are missing: sudo apt-get install -y --no-install-recommends$missing" >&2
+  echo "need.sh: packages are missing: sudo apt-get update && sudo apt-get install -y --no-install-recommends$missing" >&2
   exit 69
 fi
 

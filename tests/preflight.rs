@@ -183,8 +183,8 @@ fn jobs_share_real_hosts_with_a_shm_of_their_own() {
     assert!(text("twin.err").contains("a job named a runs there"), "{}", text("twin.err"));
 
     // where no namespace can be made, the message says what to do
-    let bin = "mkdir -p /srv/bin; printf '#!/bin/sh\\necho not permitted >&2; exit 1\\n' >/srv/bin/unshare; chmod +x /srv/bin/unshare; PATH=/srv/bin:$PATH";
-    let refuses = cluster.sh(&folder, &format!("{bin} dgl-spawn --host 0 --private-shm --no-preflight <job.jsonl"));
+    let without = "setpriv --bounding-set -sys_admin --inh-caps -sys_admin";
+    let refuses = cluster.sh(&folder, &format!("{without} dgl-spawn --host 0 --private-shm --no-preflight <job.jsonl"));
     refused(&refuses, &["no /dev/shm of its own can be made: not permitted", "unprivileged_userns_clone"]);
     // whoever skips the look gets what it would have told
     on(&cluster, "1", "rm /srv/job/code/job.py");

@@ -436,12 +436,18 @@ fn quiet(result: io::Result<()>) -> io::Result<()> {
 pub struct Out {
     tool: &'static str,
     open: bool,
+    failed: bool,
 }
 
 impl Out {
     /// For the tool of that name.
     pub fn new(tool: &'static str) -> Out {
-        Out { tool, open: true }
+        Out { tool, open: true, failed: false }
+    }
+
+    /// Whether something could not be written for another reason than a reader that went away: records are lost.
+    pub fn has_failed(&self) -> bool {
+        self.failed
     }
 
     /// Writes whole lines and flushes.
@@ -452,6 +458,8 @@ impl Out {
         let mut out = io::stdout().lock();
         if let Err(error) = out.write_all(lines).and_then(|()| out.flush()) {
             self.open = false;
+            // a reader that went away has seen what it wanted
+            self.failed = error.kind() != io::ErrorKind::BrokenPipe;
             eprintln!("{}: stdout: {error}; the work goes on without it", self.tool);
         }
     }

@@ -496,12 +496,15 @@ pub struct Output {
     pub line: String,
     /// Since 1970.
     pub time_ms: u64,
-    /// A piece of a line over 64 KiB; the next one goes on with it.
+    /// A piece of a line whose end had not come, or of one over 64 KiB; the next one goes on with it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
     /// It was not UTF-8; what could not be read is U+FFFD.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lossy: bool,
+    /// The end of the job had begun before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub while_ending: bool,
 }
 
 /// Records that a slow reader did not get.
@@ -532,6 +535,18 @@ pub struct Exited {
     pub signal: Option<String>,
     /// Since it was started.
     pub elapsed_ms: u64,
+    /// Seconds of processor time, of the process and of the children that it waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_s: Option<f64>,
+    /// The most main memory that it, or the largest of those children, had at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_rss_bytes: Option<u64>,
+    /// The kernel killed it because memory ran out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub oom: bool,
+    /// The end of the job had begun before: this is no failure of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub while_ending: bool,
 }
 
 /// A process of a job, found on a host.
@@ -640,6 +655,9 @@ pub struct FirstFailure {
     /// or what happened to its host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// The kernel killed it because memory ran out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub oom: bool,
     /// The last lines that it wrote.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_lines: Vec<String>,

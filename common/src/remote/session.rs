@@ -14,6 +14,10 @@ use wire::{Event, Failure, Request};
 const MAX_GREETING: usize = 1 << 20;
 /// No more events are taken off a host before somebody has dealt with these, so that one that talks without end stops itself.
 const MAX_HEARD: usize = 256;
+/// The same in bytes: a message more than this may be held in part.
+const MAX_HEARD_BYTES: u64 = 2 << 20;
+/// What one question may be answered with. The longest honest answer, a list of thousands of processes, is a megabyte.
+const MAX_ANSWER_BYTES: u64 = 64 << 20;
 
 /// What came from a host.
 #[derive(Debug, PartialEq)]
@@ -28,6 +32,8 @@ pub enum Heard {
 pub struct Session {
     transport: Transport,
     decoder: Decoder,
+    /// Bytes of events that have come.
+    received: u64,
     /// Nothing comes any more.
     over: bool,
 }
@@ -58,7 +64,7 @@ impl Session {
                 decoder.push(&rest);
                 // what the login shell said explains nothing that comes later
                 greeting.transport.forget_stderr();
-                Ok(Session { transport: greeting.transport, decoder, over: false })
+                Ok(Session { transport: greeting.transport, decoder, received: 0, over: false })
             }
             Err(fault) => {
                 greeting.transport.channel.give_up();
@@ -99,6 +105,11 @@ impl Session {
         self.transport.close_stdin();
     }
 
+    /// How many bytes of events have come so far.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
     /// Since when nothing has come.
     pub fn last_heard(&self) -> Instant {
         self.transport.last_heard()
@@ -131,7 +142,11 @@ impl Session {
     pub fn ask(&mut self, request: &Request, limit: Duration) -> Result<Vec<(Event, Vec<u8>)>, HostFault> {
         self.send(request);
         let mut events = Vec::new();
+        let until = self.received.saturating_add(MAX_ANSWER_BYTES);
         loop {
+            if self.received > until {
+                return Err(HostFault::new(format!("it answers with more than {} MiB", MAX_ANSWER_BYTES >> 20)));
+            }
             let heard = self.step(None, limit);
             if heard.is_empty() && self.last_heard().elapsed() >= limit && self.pending() == 0 {
                 return Err(HostFault::new(format!("no answer within {} s", limit.as_secs())));
@@ -156,10 +171,12 @@ impl Session {
         }
         let mut progress = self.transport.write_some();
         self.decode(heard);
-        while heard.len() < MAX_HEARD && !self.over {
+        let until = self.received.saturating_add(MAX_HEARD_BYTES);
+        while heard.len() < MAX_HEARD && self.received < until && !self.over {
             match self.transport.receive() {
                 Ok(Some(count)) => {
                     progress = true;
+                    self.received += count as u64;
                     self.decoder.push(&self.transport.buffer[..count]);
                     self.decode(heard);
                 }
@@ -168,7 +185,7 @@ impl Session {
             }
         }
         if self.transport.is_closed() {
-            self.lose(heard, "the connection ended");
+            self.lose(heard, "the connection ended before the script");
         }
         progress
     }

@@ -88,6 +88,11 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
+    /// What was not given out, for somebody else to read on from there.
+    pub fn into_rest(mut self) -> Vec<u8> {
+        self.buffer.split_off(self.taken)
+    }
+
     /// Whether nothing waits to be given out, not even the beginning of a message.
     pub fn is_empty(&self) -> bool {
         self.taken == self.buffer.len()

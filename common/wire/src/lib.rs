@@ -8,8 +8,10 @@
 
 pub mod codec;
 pub mod job;
+pub mod preflight;
 pub mod probe;
 pub mod reap;
+pub mod supervise;
 mod text;
 
 pub use text::Text;
@@ -27,6 +29,14 @@ pub enum Request {
     Job(job::Job),
     /// A process of it.
     Process(job::Process),
+    /// Starts the processes that were told of; from here on the agent is there for them alone.
+    Start(supervise::Start),
+    /// The launcher lives. Sent at a fixed pace while processes run.
+    Alive,
+    /// Ends the processes.
+    End(supervise::End),
+    /// Ends them at once.
+    Kill,
     /// The processes of all jobs of this user: [`Event::Found`] each.
     ListJobs,
     /// Processes that will get a signal are held until it comes: [`Event::Picked`].
@@ -39,6 +49,15 @@ pub enum Request {
     RemoveStaleShm,
     /// Folders of jobs that were left and have ended are removed: [`Event::Forgotten`] each.
     ForgetJobs(reap::Forget),
+    /// Takes the job's name and ports on this host, until the agent ends or [`Request::Release`]: answered by [`Event::Taken`] for
+    /// each thing that another job has, and then nothing is taken.
+    Claim(preflight::Claim),
+    /// The job has all of its hosts: whoever finds something taken need not wait for it.
+    Confirm,
+    /// Gives back what was claimed.
+    Release,
+    /// Looks at one thing before the job starts.
+    Preflight(preflight::Check),
 }
 
 /// What the agent tells.
@@ -47,6 +66,22 @@ pub enum Request {
 pub enum Event {
     /// The answer to [`Request::Probe`].
     Probed(Box<probe::Probed>),
+    /// A process runs.
+    Started(supervise::Started),
+    /// A graph server listens.
+    Listening(supervise::Listening),
+    /// A process wrote something.
+    Output(supervise::Output),
+    /// A stream of a process is at its end.
+    Drained(supervise::Drained),
+    /// A process ended.
+    Exited(supervise::Exited),
+    /// Shared memory that the job had left was removed.
+    ShmRemoved(supervise::ShmRemoved),
+    /// All processes have ended.
+    Over(supervise::Over),
+    /// The agent lives. Sent at a fixed pace while processes run.
+    Alive,
     /// A process of a job.
     Found(reap::Found),
     /// So many processes wait for a signal.
@@ -59,6 +94,10 @@ pub enum Event {
     RemovedShm(reap::RemovedShm),
     /// The folder of a job was removed.
     Forgotten(reap::Forgotten),
+    /// What a [`Request::Claim`] could not have.
+    Taken(preflight::Taken),
+    /// What a [`Request::Preflight`] has found.
+    Preflight(preflight::Finding),
     /// The request was carried out; nothing more comes of it.
     Done,
     /// The request could not be carried out; nothing more comes of it.

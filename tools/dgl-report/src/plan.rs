@@ -92,12 +92,22 @@ pub struct Bar {
     pub listening_ms: Option<u64>,
     /// `status 0`, `SIGKILL`.
     pub end: Option<String>,
-    /// It ended with a status that is not 0; by a signal ends what is innocent too.
+    /// It ended with a status that is not 0 before the job was ended; by a signal ends what is innocent too.
     pub failed: bool,
     /// It is the one that failed first.
     pub culprit: bool,
     /// What it wrote last.
     pub last_lines: VecDeque<String>,
+}
+
+/// The end of a process in few words.
+fn how_it_ended(exited: &Exited) -> String {
+    let how = exited.signal.as_ref().map_or_else(|| format!("status {}", exited.code.unwrap_or(0)), |name| format!("SIG{name}"));
+    match (exited.oom, exited.while_ending) {
+        (true, _) => how + ", out of memory",
+        (false, true) => how + ", after the job's end had begun",
+        (false, false) => how,
+    }
 }
 
 /// Puts the records together.
@@ -121,9 +131,8 @@ pub fn run(records: &Records, lines: usize) -> Run {
             from_ms,
             to_ms: from_ms.zip(end).map(|(from_ms, end)| from_ms.saturating_add(end.elapsed_ms)),
             listening_ms: listening.get(&process.id).copied(),
-            end: end
-                .map(|end| end.signal.as_ref().map_or_else(|| format!("status {}", end.code.unwrap_or(0)), |name| format!("SIG{name}"))),
-            failed: end.is_some_and(|end| end.code.is_some_and(|code| code != 0)),
+            end: end.map(|end| how_it_ended(end)),
+            failed: end.is_some_and(|end| !end.while_ending && end.code.is_some_and(|code| code != 0)),
             culprit: culprit == Some(process.id),
             last_lines: said.remove(&process.id).unwrap_or_default(),
         };
@@ -207,5 +216,27 @@ mod tests {
         let cut: String = RECORDS.lines().take(4).map(|line| format!("{line}\n")).collect();
         let run = read(&cut);
         assert!(run.summary.is_none() && run.began_ms.is_none() && run.hosts[0].processes[0].from_ms.is_none());
+    }
+    #[test]
+    fn what_the_job_took_with_it_is_no_failure() {
+        let ended = |code: Option<u8>, oom: bool, while_ending: bool| Exited {
+            id: 1,
+            host: 0,
+            role: common::record::Role::Trainer,
+            rank: 0,
+            code,
+            signal: code.is_none().then(|| "KILL".to_owned()),
+            elapsed_ms: 8,
+            cpu_s: None,
+            max_rss_bytes: None,
+            oom,
+            while_ending,
+        };
+        let table = [
+            (ended(Some(3), false, false), "status 3"),
+            (ended(Some(1), false, true), "status 1, after the job's end had begun"),
+            (ended(None, true, false), "SIGKILL, out of memory"),
+        ];
+        table.iter().for_each(|(exited, expected)| assert_eq!(how_it_ended(exited), *expected));
     }
 }

@@ -52,12 +52,16 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub restart: u32,
 
+    /// Wait so long for the end of other jobs that are in the way, in place of being refused
+    #[arg(long, hide_short_help = true, value_parser = duration, value_name = "TIME", conflicts_with = "dry_run")]
+    pub wait: Option<Duration>,
+
     /// Leave the job on its hosts once all of it runs
     #[arg(long, conflicts_with_all = ["dry_run", "log_dir", "restart"])]
     pub detach: bool,
 
     /// Go back to a job that was left there, to its output and status
-    #[arg(long, value_name = "JOB", value_parser = job_name, conflicts_with_all = ["job", "dry_run", "detach", "restart", "timeout", "start_timeout", "private_shm"])]
+    #[arg(long, value_name = "JOB", value_parser = job_name, conflicts_with_all = ["job", "dry_run", "detach", "restart", "timeout", "start_timeout", "private_shm", "wait"])]
     pub attach: Option<String>,
 
     /// Give the job a /dev/shm of its own on each host: two jobs of DGL can share hosts, and nothing can be left there
@@ -72,6 +76,7 @@ pub struct Args {
     #[arg(long, hide_short_help = true)]
     pub no_push_check: bool,
 
+    /// How hosts are reached.
     // last: its heading would stand over all that follows
     #[command(flatten)]
     pub connect: Connect,

@@ -1,15 +1,15 @@
 //! A job that outlives its launcher, and going back to it. On each host a guard (guard.py) is the launcher to the host's script; the guard
 //! of the first host decides, and the others hear of it over connections of their own. Here it is started, and followed.
 
-use crate::act::Stopped;
-use crate::job::Limit;
-use crate::plan::{Job, Text};
+use crate::plan::{Job, Text, log_name};
 use crate::preflight;
+use crate::run::outcome::Stopped;
 use crate::site::{Event, Site};
 use common::error::{Fault, Report};
 use common::quote;
 use common::record::{Host, Process, Record, Role};
 use common::remote::{self, BOOT, Heard, Remote, Running};
+use job::Limit;
 use rayon::prelude::*;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -60,11 +60,6 @@ pub fn lines(text: &mut Text, job: &Job, host: &Host, processes: &[&Process], ho
     text.0.extend_from_slice(DETACH_SH.as_bytes());
 }
 
-/// The name of its log, here and on its host.
-pub fn log_name(process: &Process) -> String {
-    format!("{}-{}.log", process.role.name(), process.rank)
-}
-
 /// What is kept of a process on its host: who it is, not what it was given, which may be a secret.
 fn known(process: &Process) -> Process {
     Process {
@@ -113,7 +108,7 @@ fn launch_all(sites: &[Site<'_>], group: Option<Group>, happening: &Receiver<Eve
                     sites[1..].iter().for_each(|site| site.say(&format!("{order} {port}")));
                 }
             }
-            Some(("named", name)) => return Err(Stopped::Preflight(preflight::named(sites[at].host, name).report())),
+            Some(("named", name)) => return Err(Stopped::Preflight(preflight::scripts::named(sites[at].host, name).report())),
             Some(("fault", why)) => {
                 faults.push(Fault::unreachable(sites[at].host.place(), why).fix(SEE_FOLDER));
             }

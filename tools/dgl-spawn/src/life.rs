@@ -1,15 +1,17 @@
-//! The life of a job: one loop in which all that happens on all hosts comes together. What is to be done then is job.rs's to say.
+//! The life of a job: one loop in which all that happens on all hosts comes together. What is to be done then is the state machine's to say (the crate job).
 
-use crate::job::{Cause, Do, Job, Limit, Progress, Rule, status_of};
 use crate::loud;
+use crate::outcome::{first_failure, member, status_fields};
+use crate::output::queue::Lines;
+use crate::output::sink::OutputSink;
+use crate::output::status::{self, Phase};
 use crate::plan;
-use crate::queue::Lines;
-use crate::show::Show;
 use crate::site::{Aside, Event, Site};
 use common::error::{Fault, Report};
-use common::record::{Exited, FirstFailure, Host, Listening, Process, Started};
+use common::record::{Exited, FirstFailure, Listening, Process, Started};
 use common::remote::{Heard, Remote};
-use common::term::{self, now_ms};
+use common::term::now_ms;
+use job::{Action, Cause, ExitStatus, Failure, Job, LastLines, Limit, Mode, Reason};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -23,15 +25,16 @@ const TICK: Duration = Duration::from_millis(500);
 
 /// The job while it lives.
 pub struct Life<'a> {
-    pub job: Job<'a>,
-    rule: Rule,
+    pub job: Job,
+    mode: Mode,
+    last_lines: Vec<LastLines>,
     plan: &'a plan::Job,
     processes: &'a [Process],
     /// The place of the first of them among all that are shown.
     first: usize,
     remote: &'a Arc<Remote>,
     events: Sender<Event>,
-    show: &'a mut Show,
+    show: &'a mut OutputSink,
     /// Since 1970, in milliseconds; as that of each process.
     begun: u64,
     started: Vec<Option<u64>>,
@@ -46,16 +49,17 @@ pub struct Life<'a> {
 impl<'a> Life<'a> {
     /// All processes were told to start, by this launcher or by another.
     pub fn begin(
-        rule: Rule,
+        mode: Mode,
         plan: &'a plan::Job,
         (processes, first): (&'a [Process], usize),
         remote: &'a Arc<Remote>,
         events: Sender<Event>,
-        show: &'a mut Show,
+        show: &'a mut OutputSink,
     ) -> Life<'a> {
         Life {
-            job: Job::new(rule, processes, &plan.limits, Instant::now()),
-            rule,
+            job: Job::new(mode, processes.iter().map(member), &plan.limits, Instant::now()),
+            mode,
+            last_lines: vec![LastLines::default(); processes.len()],
             plan,
             processes,
             first,
@@ -75,7 +79,7 @@ impl<'a> Life<'a> {
         let mut limit: Option<Instant> = None;
         let mut shown = Instant::now();
         while sites.iter().any(|site| !site.over) {
-            if self.job.left_by().is_some() || (self.rule == Rule::Detach && self.job.is_up(|at| self.started[at].is_some())) {
+            if self.job.detach_signal().is_some() || (self.mode == Mode::Detaching && self.job.is_up(|at| self.started[at].is_some())) {
                 return std::mem::take(&mut self.left);
             }
             let now = Instant::now();
@@ -102,9 +106,9 @@ impl<'a> Life<'a> {
             for order in [order, self.job.tick(Instant::now())].into_iter().flatten() {
                 let grace = self.plan.grace.as_secs_f32();
                 let text = match order {
-                    Do::End => format!("end {grace}"),
-                    Do::EndWithStacks => format!("end {grace} ABRT"),
-                    Do::Kill => "kill".to_owned(),
+                    Action::End => format!("end {grace}"),
+                    Action::EndWithStacks => format!("end {grace} ABRT"),
+                    Action::Kill => "kill".to_owned(),
                 };
                 sites.iter().for_each(|site| site.say(&text));
                 limit = limit.or(Some(Instant::now() + self.plan.grace + END_LIMIT));
@@ -124,15 +128,17 @@ impl<'a> Life<'a> {
         Duration::from_millis(now_ms().saturating_sub(self.begun))
     }
 
-    /// The job as it is now.
-    pub fn end(self) -> Job<'a> {
+    /// The job as it is now, and what failed first.
+    pub fn end(self) -> (Job, Option<FirstFailure>) {
         self.show.status("");
-        self.job
+        let failure = self.job.failure().map(|failure| first_failure(failure, self.processes, &self.last_lines));
+        (self.job, failure)
     }
 
     fn status(&self, sites: &[Site<'_>]) -> String {
         let up = sites.iter().filter(|site| !site.over).count();
-        status(&self.plan.name, up, sites.len(), self.job.progress(), self.age(), self.job.ending())
+        let phase = if self.job.ending() { Phase::Ending { kill_in: None } } else { Phase::Running };
+        status::line(&self.plan.name, (up, sites.len()), self.job.progress(), self.age(), phase)
     }
 
     fn aside(&mut self, sites: &mut [Site<'_>], aside: Aside) {
@@ -149,7 +155,7 @@ impl<'a> Life<'a> {
         }
     }
 
-    fn heard(&mut self, sites: &mut [Site<'_>], at: usize, heard: Heard) -> Option<Do> {
+    fn heard(&mut self, sites: &mut [Site<'_>], at: usize, heard: Heard) -> Option<Action> {
         let site = &mut sites[at];
         match heard {
             Heard::Line(line) => self.line(sites, at, &line),
@@ -158,7 +164,7 @@ impl<'a> Life<'a> {
                 if self.job.ending() {
                     return None;
                 }
-                if self.rule == Rule::Own {
+                if self.mode == Mode::Deciding {
                     return self.job.lost(site.host.id, "the job was ended there by someone else".to_owned());
                 }
                 if status != 0 {
@@ -171,7 +177,7 @@ impl<'a> Life<'a> {
             }
             Heard::Lost(why) => {
                 site.over = true;
-                if self.rule == Rule::Attach {
+                if self.mode == Mode::Following {
                     self.left.push(
                         Fault::unreachable(site.host.place(), format!("lost, and perhaps the job goes on there: {why}"))
                             .fix("go back to it later with --attach"),
@@ -188,7 +194,7 @@ impl<'a> Life<'a> {
     }
 
     /// A line of a host's script.
-    fn line(&mut self, sites: &mut [Site<'_>], at_site: usize, line: &[u8]) -> Option<Do> {
+    fn line(&mut self, sites: &mut [Site<'_>], at_site: usize, line: &[u8]) -> Option<Action> {
         let site = &mut sites[at_site];
         let mut words = line.splitn(3, |byte| *byte == b' ');
         let (what, id, rest) = (words.next().unwrap_or_default(), words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -230,10 +236,12 @@ impl<'a> Life<'a> {
             b"loud" => self.loud(site, at_site, at, rest),
             b"exited" => {
                 let status = number(rest).and_then(|status| u8::try_from(status).ok()).unwrap_or(1);
-                let (code, signal) = status_of(status);
+                let status = ExitStatus::from_shell_code(status);
+                let (code, signal) = status_fields(status);
                 let elapsed_ms = self.started[at].map_or(0, |started| time_ms().saturating_sub(started));
-                self.show.record(&Exited { id, host, role, rank, code, signal, elapsed_ms });
-                return self.job.exited(at, status, Instant::now());
+                let (cpu_s, max_rss_bytes, oom, while_ending) = (None, None, false, self.job.ending());
+                self.show.record(&Exited { id, host, role, rank, code, signal, elapsed_ms, cpu_s, max_rss_bytes, oom, while_ending });
+                return self.job.exited(at, status.into(), Instant::now());
             }
             _ => {}
         }
@@ -241,32 +249,32 @@ impl<'a> Life<'a> {
     }
 
     /// Why a detached job ends, as guard.py has written it down.
-    fn cause(&mut self, sites: &[Site<'_>], kind: &[u8], rest: &[u8]) -> Option<Do> {
+    fn cause(&mut self, sites: &[Site<'_>], kind: &[u8], rest: &[u8]) -> Option<Action> {
         let rest = text(rest);
         let words: Vec<&str> = rest.split(' ').collect();
-        let member = |host: &str, id: &str| {
-            let site = sites.iter().find(|site| site.host.id.to_string() == host)?;
-            site.members.get(id.parse::<usize>().ok()?).copied()
-        };
         let limit = |word: &str| Duration::try_from_secs_f64(word.parse().unwrap_or_default()).unwrap_or_default();
-        let how = FirstFailure::default();
-        match (kind, &words[..]) {
+        let failed = |host: &str, id: &str, reason| {
+            let site = sites.iter().find(|site| site.host.id.to_string() == host)?;
+            let at = *site.members.get(id.parse::<usize>().ok()?)?;
+            Some(Failure { host: self.processes[at].host, member: Some(at), reason })
+        };
+        let (cause, failure) = match (kind, &words[..]) {
             (b"process", [host, id, status]) => {
-                let (code, signal) = status_of(status.parse().unwrap_or(1));
-                self.job.told(Some(Cause::Process), member(host, id), FirstFailure { code, signal, ..how });
+                let status = ExitStatus::from_shell_code(status.parse().unwrap_or(1));
+                (Some(Cause::Process), failed(host, id, Reason::Ended(status.into())))
             }
             (b"host", [host, why @ ..]) => {
-                let how = FirstFailure { host: host.parse().unwrap_or_default(), error: Some(why.join(" ")), ..how };
-                self.job.told(Some(Cause::Host), None, how);
+                let (host, reason) = (host.parse().unwrap_or_default(), Reason::Lost(why.join(" ")));
+                (Some(Cause::Host), Some(Failure { host, member: None, reason }))
             }
-            (b"signal", [number]) => self.job.told(Some(Cause::Signal(number.parse().unwrap_or(15))), None, how),
+            (b"signal", [number]) => (Some(Cause::Signal(number.parse().unwrap_or(15))), None),
             (b"time", ["start", time, host, id]) => {
-                let error = Some(format!("does not listen after {time} s"));
-                self.job.told(Some(Cause::Time(Limit::Start(limit(time)))), member(host, id), FirstFailure { error, ..how });
+                (Some(Cause::Time(Limit::Start(limit(time)))), failed(host, id, Reason::NotListening(limit(time))))
             }
-            (b"time", ["job", time]) => self.job.told(Some(Cause::Time(Limit::Job(limit(time)))), None, how),
-            _ => self.job.told(None, None, how),
-        }
+            (b"time", ["job", time]) => (Some(Cause::Time(Limit::Job(limit(time)))), None),
+            _ => (None, None),
+        };
+        self.job.apply_remote_cause(cause, failure);
         None
     }
 
@@ -284,8 +292,10 @@ impl<'a> Life<'a> {
     }
 
     fn output(&mut self, at: usize, stderr: bool, text: Vec<u8>) {
-        self.job.output(at, &text);
-        self.show.output(Lines { at: self.first + at, stderr, time_ms: now_ms(), text });
+        self.last_lines[at].push(&text);
+        let while_ending = self.job.ending();
+        self.show.log_lines(self.first + at, &text);
+        self.show.output(Lines { at: self.first + at, stderr, time_ms: now_ms(), text, while_ending, ..Lines::default() });
     }
 
     /// A relay says that its stream is too loud for it, and waits: `STREAM RELAY WAITS`.
@@ -310,24 +320,4 @@ fn text(bytes: &[u8]) -> String {
 
 fn number(text: &[u8]) -> Option<u32> {
     std::str::from_utf8(text).ok()?.parse().ok()
-}
-
-/// How far a job is, in a line.
-fn status(name: &str, up: usize, hosts: usize, progress: Progress, time: Duration, ending: bool) -> String {
-    let Progress { listening, servers, running, others } = progress;
-    let mut text = format!("job {name}: {up}/{hosts} hosts up");
-    if servers > 0 {
-        text += &format!(", {listening}/{servers} servers listening");
-    }
-    if others > 0 {
-        text += &format!(", {running}/{others} {} running", if servers > 0 { "trainers" } else { "processes" });
-    }
-    let time = if time.as_secs() < 60 { format!("{} s", time.as_secs()) } else { term::seconds(time) };
-    text + &format!(", {time}{}", if ending { ", ending" } else { "" })
-}
-
-/// How a process's host is called in front of its lines.
-pub fn name_of(hosts: &[Host], process: &Process) -> String {
-    let host = hosts.iter().find(|host| host.id == process.host);
-    host.map_or_else(|| process.host.to_string(), |host| host.name.clone().unwrap_or_else(|| host.ip.to_string()))
 }

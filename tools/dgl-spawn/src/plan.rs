@@ -1,13 +1,13 @@
 //! What runs on each host: the script that starts and watches its processes, or the same for people to paste.
 
 use crate::detach;
-use crate::job::Limit;
-use crate::preflight;
+use crate::preflight::scripts as preflight;
 use common::cli::Connect;
 use common::error::{Fault, Report};
 use common::quote;
 use common::record::{Command, Host, Process, Role};
 use common::remote::{self, JOB_SH};
+use job::Limit;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
@@ -255,6 +255,11 @@ pub fn pasted(connect: &Connect, host: &Host, process: &Process) -> Result<Vec<u
     text.extend(quote::sh(line));
     text.push(b'\n');
     Ok(text)
+}
+
+/// The name of its log, here and on its host.
+pub fn log_name(process: &Process) -> String {
+    format!("{}-{}.log", process.role.name(), process.rank)
 }
 
 /// A script that is being written; it may hold bytes that are not UTF-8.

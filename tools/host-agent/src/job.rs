@@ -24,4 +24,25 @@ impl ToldJob {
         self.processes.push(process);
         Ok(())
     }
+
+    /// What the job is.
+    pub fn identity(&self) -> Result<&Job, Failure> {
+        self.job.as_ref().ok_or_else(|| Failure::new("no job was told of"))
+    }
+
+    /// One of its processes.
+    pub fn process(&self, index: u32) -> Result<&Process, Failure> {
+        let process = usize::try_from(index).ok().and_then(|at| self.processes.get(at));
+        process.ok_or_else(|| Failure::new(format!("there is no process {index}")))
+    }
+
+    /// The job and its processes, if one was told.
+    pub fn parts(&self) -> Option<(&Job, &[Process])> {
+        Some((self.job.as_ref()?, &self.processes))
+    }
+
+    /// The same for good.
+    pub fn into_parts(self) -> Option<(Job, Vec<Process>)> {
+        Some((self.job?, self.processes))
+    }
 }

@@ -3,22 +3,30 @@
 //!
 //! This file reads requests and runs the module of each; what a module does is in its own head.
 
+mod claim;
 mod command;
 mod environment;
 mod install;
 mod job;
 mod output;
+mod people;
+mod preflight;
 mod probe;
 mod processes;
 mod procfs;
+mod python;
 mod reap;
 mod requests;
+mod shell;
 mod shm;
+mod supervise;
 
 use job::ToldJob;
 use output::Output;
+use preflight::Preflight;
 use requests::Requests;
 use std::process::ExitCode;
+use wire::codec::Message;
 use wire::{Event, Failure, Request};
 
 const USAGE: &str =
@@ -26,22 +34,40 @@ const USAGE: &str =
 
 Usage: host-agent                 serves requests until its stdin ends
        host-agent serve TOKEN     the same; says `TOKEN runs` first, for the tool that started it
+       host-agent private-shm     ends with 0 if a job can have a /dev/shm of its own here
        host-agent hash            prints the BLAKE3 hash of its own file
        host-agent --version
 
 Example: echo '{\"do\":\"probe\",\"python\":{\"command\":\"python3\"}}' | host-agent";
 
 fn main() -> ExitCode {
+    let mut own = std::env::args_os().skip(1);
+    if own.next().is_some_and(|word| word == "run") {
+        let folder = own.next().unwrap_or_default();
+        return supervise::start::run(&folder, &own.collect::<Vec<_>>());
+    }
     let words: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => serve(None),
         ["serve", token] => serve(Some(token)),
+        ["supervise", told, notes] => supervise::supervise(told, notes),
+        ["private-shm"] => private_shm(),
         ["hash"] => install::own_hash().map_or(ExitCode::FAILURE, |hash| say(&hash)),
         ["--version" | "-V"] => say(concat!("host-agent ", env!("CARGO_PKG_VERSION"))),
         ["--help" | "-h"] => say(USAGE),
         _ => {
             eprintln!("host-agent: command line: no such words\n  fix: host-agent --help lists them");
             ExitCode::from(2)
+        }
+    }
+}
+
+fn private_shm() -> ExitCode {
+    match supervise::private::make_shm() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            println!("{why}");
+            ExitCode::FAILURE
         }
     }
 }
@@ -60,9 +86,26 @@ fn serve(token: Option<&str>) -> ExitCode {
     let mut requests = Requests::default();
     let mut job = ToldJob::default();
     let mut picked = reap::Picked::default();
+    let mut preflight = Preflight::default();
     loop {
         let answer = match requests.next_request() {
-            Ok(Some(request)) => carry_out(request.head, &mut job, &mut picked, &mut output),
+            // from here on another process of ours reads stdin and writes stdout
+            Ok(Some(Message { head: Request::Start(start), .. })) => match job.parts() {
+                Some((job, processes)) => match supervise::guard(&start, job, processes, &requests.into_rest()) {
+                    Ok(status) => return status,
+                    Err(failure) => {
+                        output.event(&Event::Failed(failure));
+                        return ExitCode::FAILURE;
+                    }
+                },
+                None => Err(Failure::new("there is no job to start")),
+            },
+            // no answer to a request: it may come at any time
+            Ok(Some(Message { head: Request::Alive, .. })) => {
+                output.event(&Event::Alive);
+                continue;
+            }
+            Ok(Some(request)) => carry_out(request.head, &mut job, &mut picked, &mut preflight, &mut output),
             Ok(None) => return ExitCode::SUCCESS,
             // what follows cannot be told apart any more
             Err(malformed) => {
@@ -77,11 +120,30 @@ fn serve(token: Option<&str>) -> ExitCode {
     }
 }
 
-fn carry_out(request: Request, job: &mut ToldJob, picked: &mut reap::Picked, output: &mut Output) -> Result<(), Failure> {
+fn carry_out(
+    request: Request,
+    job: &mut ToldJob,
+    picked: &mut reap::Picked,
+    preflight: &mut Preflight,
+    output: &mut Output,
+) -> Result<(), Failure> {
     match request {
         Request::Probe(probe) => output.event(&Event::Probed(Box::new(probe::probe(&probe)))),
-        Request::Job(told) => job.begin(told),
+        Request::Job(told) => {
+            *preflight = Preflight::default();
+            job.begin(told);
+        }
         Request::Process(process) => job.add(process)?,
+        Request::Claim(claim) => {
+            let taken = preflight.claim(job.identity()?, &claim)?;
+            taken.into_iter().for_each(|taken| output.event(&Event::Taken(taken)));
+        }
+        Request::Confirm => preflight.confirm(),
+        Request::Release => preflight.release(),
+        Request::Preflight(check) => {
+            preflight.look(&check, job, &mut |found, body| output.event_with(&Event::Preflight(found), body))?;
+        }
+        Request::Start(_) | Request::End(_) | Request::Kill | Request::Alive => return Err(Failure::new("no job runs here")),
         Request::ListJobs => reap::list(output),
         Request::PickProcesses(wanted) => output.event(&picked.pick(&wanted)),
         Request::SignalPicked(told) => output.event(&picked.signal(told.signal)?),

@@ -17,7 +17,12 @@ impl Output {
 
     /// An event without a body.
     pub fn event(&mut self, event: &Event) {
-        self.write(&codec::encode(event, &[]));
+        self.event_with(event, &[]);
+    }
+
+    /// An event and the bytes behind it, at most [`codec::MAX_BODY`].
+    pub fn event_with(&mut self, event: &Event, body: &[u8]) {
+        self.write(&codec::encode(event, body));
     }
 
     /// Whether nobody takes what is written any more.

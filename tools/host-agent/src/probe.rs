@@ -1,6 +1,6 @@
 //! What this host is and has.
 
-use crate::{command, environment, procfs};
+use crate::{command, environment, procfs, python, shell};
 use nix::ifaddrs::getifaddrs;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
@@ -14,14 +14,10 @@ use std::time::Duration;
 use wire::probe::{Card, Environment, Interpreter, Probe, Probed, Python};
 use wire::{Failure, Text};
 
-/// The question that a Python answers about itself, one line `dgl-tools-fact NAME VALUE` each.
-const PYTHON_FACTS: &str = include_str!("python_facts.py");
 /// Activating conda takes seconds; what takes longer than this hangs, and the tool that asks waits a little longer.
 const PYTHON_LIMIT: Duration = Duration::from_secs(50);
 /// What is kept of what a setup and a Python say.
 const PYTHON_SAYS: usize = 256 << 10;
-/// Of the line that tells why a Python does not run.
-const WHY_SHOWN: usize = 300;
 /// Where torch's rendezvous may listen: its own default is 29500.
 const MASTER_PORTS: std::ops::RangeInclusive<u16> = 29500..=29599;
 
@@ -111,76 +107,25 @@ fn ask_python(wanted: &Probe, environment: Option<&Environment>) -> Result<Inter
         (Some(environment), _) => &environment.interpreter,
         (None, Python::Command(word) | Python::Conda(word) | Python::Venv(word)) => word,
     };
-    let shell = env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or_else(|| "/bin/sh".into());
-    let mut command = Command::new(shell);
-    let setup = wanted.setup.as_deref().map_or(String::new(), |setup| format!("{setup}\n"));
-    // the question is in a variable, because csh takes no line end within quotes
-    let ask = "import os; exec(os.environ[\"DGL_TOOLS_QUESTION\"])";
-    command.arg("-c").arg(format!("{setup}exec {} -c '{ask}'", quoted(interpreter))).env("DGL_TOOLS_QUESTION", PYTHON_FACTS);
-    if let Some(environment) = environment {
-        // as dgl-env sets it for the processes of the job
-        command.env("PATH", format!("{}/bin:{}", environment.prefix, environment.path));
-        command.env("DGL_TOOLS_PYTHON", &environment.interpreter);
-        match &environment.conda_env {
-            Some(name) => command.env("CONDA_PREFIX", &environment.prefix).env("CONDA_DEFAULT_ENV", name),
-            None => command.env("VIRTUAL_ENV", &environment.prefix),
-        };
-    }
+    let text = [b"exec ", &*shell::quoted(interpreter.as_ref()), b" -c '", python::ASK.as_bytes(), b"'"].concat();
+    let variables = environment.map(variables).unwrap_or_default();
+    let words = shell::shell_words(&variables, wanted.setup.as_deref(), &text);
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).env(python::QUESTION_VARIABLE, python::QUESTION).envs(variables);
     let answer = command::ask(command, PYTHON_LIMIT, PYTHON_SAYS).map_err(|error| Failure::new(error.to_string()))?;
     if answer.status.is_none() {
         return Err(Failure::new(format!("no answer within {} s", PYTHON_LIMIT.as_secs())));
     }
-    facts_of(&answer.text())
+    python::facts_of(&answer.text()).map(|facts| facts.interpreter).map_err(Failure::new)
 }
 
-/// A word for a POSIX shell.
-fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
-/// Reads the answer. A setup may talk too: only marked lines count, and the last other one tells why there are none.
-fn facts_of(said: &str) -> Result<Interpreter, Failure> {
-    let mut interpreter = Interpreter::default();
-    let (mut marked, mut last) = (false, "");
-    for line in said.lines() {
-        let Some(fact) = line.strip_prefix("dgl-tools-fact ") else {
-            if !line.trim().is_empty() {
-                last = line;
-            }
-            continue;
-        };
-        marked = true;
-        let (name, value) = fact.split_once(' ').unwrap_or((fact, ""));
-        let value = Some(value.to_owned()).filter(|value| !value.is_empty());
-        match name {
-            "python" => interpreter.version = value,
-            "executable" => interpreter.executable = value,
-            "dgl" => interpreter.dgl = value,
-            "torch" => interpreter.torch = value,
-            _ => {}
-        }
+/// As dgl-env sets it for the processes of the job.
+fn variables(environment: &Environment) -> Vec<(String, Text)> {
+    let mut variables =
+        vec![("PATH", format!("{}/bin:{}", environment.prefix, environment.path)), ("DGL_TOOLS_PYTHON", environment.interpreter.clone())];
+    match &environment.conda_env {
+        Some(name) => variables.extend([("CONDA_PREFIX", environment.prefix.clone()), ("CONDA_DEFAULT_ENV", name.clone())]),
+        None => variables.push(("VIRTUAL_ENV", environment.prefix.clone())),
     }
-    if marked { Ok(interpreter) } else { Err(Failure::new(last.chars().take(WHY_SHOWN).collect::<String>())) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_python_tells_facts_or_why_it_does_not_run() {
-        let whole =
-            "Loading dgl/1.0\ndgl-tools-fact python 3.10.1\ndgl-tools-fact executable /v/bin/python 3\ndgl-tools-fact dgl 2.1.0\nbye\n";
-        let interpreter = facts_of(whole).unwrap();
-        assert_eq!(interpreter.version.as_deref(), Some("3.10.1"));
-        assert_eq!(interpreter.executable.as_deref(), Some("/v/bin/python 3"));
-        assert_eq!((interpreter.dgl.as_deref(), interpreter.torch), (Some("2.1.0"), None));
-        assert_eq!(facts_of("hello\nsh: python9: not found\n \n").unwrap_err().problem, "sh: python9: not found");
-        assert_eq!(facts_of("").unwrap_err().problem, "");
-    }
-
-    #[test]
-    fn words_stay_words() {
-        assert_eq!(quoted("it's"), r"'it'\''s'");
-    }
+    variables.into_iter().map(|(name, value)| (name.to_owned(), Text::from(value.as_str()))).collect()
 }

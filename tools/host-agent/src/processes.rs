@@ -112,7 +112,6 @@ pub fn find_by_token(token: &str) -> Vec<ProcessHandle> {
 }
 
 /// All processes below one, with their children's children.
-#[allow(dead_code)] // for who starts processes
 pub fn find_below(pid: i32) -> Vec<ProcessHandle> {
     let parents: Vec<(i32, Stat)> = procfs::pids().into_iter().filter_map(|pid| Some((pid, procfs::stat(pid)?))).collect();
     let mut below = BTreeSet::from([pid]);

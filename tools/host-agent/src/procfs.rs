@@ -1,8 +1,10 @@
 //! What the kernel tells in /proc: one reader for each of its files. Pure functions read the text; those that open files are thin.
 
 mod process;
+mod tcp;
 
 pub use process::{Environment, MappedFile, Stat, command_line, environment, mapped_files, pids, socket_inodes, stat, status};
+pub use tcp::{TcpSocket, tcp_sockets};
 
 use std::fs;
 
@@ -13,12 +15,7 @@ pub fn listening_ports() -> Vec<u16> {
 
 /// The sockets that listen in this network namespace: their numbers, by which a process holds them, and their ports.
 pub fn listening_sockets() -> Vec<(u64, u16)> {
-    let texts = ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().filter_map(|path| fs::read_to_string(path).ok());
-    let listening = |text: String| {
-        let sockets = sockets(&text).filter(|socket| socket.state == LISTEN);
-        sockets.map(|socket| (socket.inode, socket.port)).collect::<Vec<_>>()
-    };
-    texts.flat_map(listening).collect()
+    tcp_sockets().iter().filter(|socket| socket.listens()).map(|socket| (socket.inode, socket.port)).collect()
 }
 
 /// How long the machine has run, in the clock ticks that /proc/PID/stat counts in.
@@ -41,27 +38,6 @@ pub fn ticks_to_ms(ticks: u64) -> u64 {
 
 fn ticks_per_second() -> u64 {
     rustix::param::clock_ticks_per_second().max(1)
-}
-
-/// TCP_LISTEN of the kernel's include/net/tcp_states.h.
-const LISTEN: u8 = 0x0a;
-
-/// A line of /proc/net/tcp or tcp6.
-struct Socket {
-    port: u16,
-    state: u8,
-    inode: u64,
-}
-
-fn sockets(text: &str) -> impl Iterator<Item = Socket> {
-    text.lines().skip(1).filter_map(|line| {
-        let mut words = line.split_ascii_whitespace();
-        let local = words.nth(1)?;
-        let state = words.nth(1)?;
-        let port = u16::from_str_radix(local.rsplit(':').next()?, 16).ok()?;
-        let inode = words.nth(5)?.parse().ok()?;
-        Some(Socket { port, state: u8::from_str_radix(state, 16).ok()?, inode })
-    })
 }
 
 /// Main memory in bytes.
@@ -103,18 +79,6 @@ fn unescape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sockets_of_proc_net_tcp() {
-        let text = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-   0: 0100007F:7562 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 21 1 0 100 0 0 10 0
-   1: 0100007F:0016 0100007F:D431 01 00000000:00000000 00:00000000 00000000     0        0 22 1 0 100 0 0 10 0
-   2: 00000000000000000000000000000000:1F90 00000000000000000000000000000000:0000 0A 0 0 0 0 0 23 1 0 100 0
- nonsense\n";
-        let listening = sockets(text).filter(|socket| socket.state == LISTEN);
-        let listening: Vec<_> = listening.map(|socket| (socket.port, socket.inode)).collect();
-        assert_eq!(listening, [(30050, 21), (8080, 23)]);
-    }
 
     #[test]
     fn the_time_since_the_start_of_the_machine() {

@@ -2,11 +2,21 @@
 import importlib.util, os, platform, sys
 
 os.environ.pop("DGL_TOOLS_QUESTION", None)
+# set for a job that is about to start: the script that will run, empty for a module
+script = os.environ.pop("DGL_TOOLS_SCRIPT", None)
 sys.path = [path for path in sys.path if path]
 
 
 def say(*words):
-    print("dgl-tools-fact", *words)
+    line = " ".join(("dgl-tools-fact",) + words) + "\n"
+    os.write(1, line.encode("utf-8", "backslashreplace"))
+
+
+if script is not None:
+    if script and not os.path.isfile(script):
+        say("no_script", os.path.abspath(script))
+    # a script's own folder is searched first; for a module it is the working directory
+    sys.path.insert(0, os.path.dirname(os.path.abspath(script)) if script else os.getcwd())
 
 
 def version(name):

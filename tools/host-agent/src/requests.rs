@@ -11,6 +11,11 @@ pub struct Requests {
 }
 
 impl Requests {
+    /// What was read and is no request yet: somebody else goes on there.
+    pub fn into_rest(self) -> Vec<u8> {
+        self.decoder.into_rest()
+    }
+
     /// The next request; `None` at the end of stdin. An error says why what came is no request.
     pub fn next_request(&mut self) -> Result<Option<Message<Request>>, String> {
         let mut buffer = vec![0; 64 << 10];

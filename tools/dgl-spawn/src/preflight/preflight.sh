@@ -134,6 +134,12 @@ check_ports() {
     pid=$(ls -l /proc/[0-9]*/fd 2>/dev/null | awk -v s="socket:[$inode]" '/^\/proc/ { d = $1 } index($0, s) { split(d, a, "/"); print a[3]; exit }')
     printf 'holds %s %s\n' "$word" "$(who "$pid" "$uid")"
   done
+  # a job that host-agent looks after has claimed its ports before it listens on them
+  for word; do
+    word=${word%%/*}
+    case $held, in *",$word,"*) continue ;; esac
+    ! grep -qs " @dgl-tools/port/$word/" /proc/net/unix || printf 'holds %s a job that is about to listen there\n' "$word"
+  done
 }
 
 # who PID UID: a process in words: `process 12 (python3 train.py) of job a`, with its user where that is not this one

@@ -9,6 +9,7 @@ const MOST_BYTES: usize = 64 << 20;
 const ITEM_BYTES: usize = 96;
 
 /// What a process wrote: whole lines with their ends; where the last has none, more of it follows.
+#[derive(Default)]
 pub struct Lines {
     /// The position of the process.
     pub at: usize,
@@ -18,6 +19,10 @@ pub struct Lines {
     pub time_ms: u64,
     /// The bytes.
     pub text: Vec<u8>,
+    /// They go on with the piece of a line that was given before.
+    pub continues: bool,
+    /// The end of the job had begun before.
+    pub while_ending: bool,
 }
 
 /// Bytes that must not be dropped, or lines that may be.
@@ -112,7 +117,7 @@ impl State {
         match (self.items.back_mut(), item) {
             // what came in the same breath is one item
             (Some(Err(last)), Err(new))
-                if (last.at, last.stderr, last.time_ms) == (new.at, new.stderr, new.time_ms)
+                if (last.at, last.stderr, last.time_ms, last.while_ending) == (new.at, new.stderr, new.time_ms, new.while_ending)
                     && last.text.ends_with(b"\n")
                     && last.text.len() < 1 << 14 =>
             {
@@ -163,7 +168,7 @@ mod tests {
     use super::*;
 
     fn lines(at: usize, time_ms: u64, text: &str) -> Lines {
-        Lines { at, stderr: false, time_ms, text: text.into() }
+        Lines { at, time_ms, text: text.into(), ..Lines::default() }
     }
 
     #[test]

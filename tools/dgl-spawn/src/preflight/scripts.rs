@@ -1,9 +1,9 @@
 //! Before the start: what is looked at on each host, and what its answers mean. All hosts look at once; all that is wrong comes in one
 //! report, and then nothing is started.
 
-use crate::act::Stopped;
+use super::reachability::{self as reach, Unreached};
 use crate::plan::Text;
-use crate::reach::{self, Unreached};
+use crate::run::outcome::Stopped;
 use crate::site::{Event, Site};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -13,6 +13,7 @@ use common::quote;
 use common::record::{Command, Graph, Host, Process, Role};
 use common::remote::Heard;
 use common::term;
+use job::ExitStatus;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::mpsc::Receiver;
@@ -404,9 +405,9 @@ impl<'a> Look<'a> {
     fn end_of_servers(&self, at: usize, cause: &str) -> String {
         let place = |id: &str| self.hosts.iter().find(|host| host.id.to_string() == id).map_or_else(|| format!("host {id}"), Host::place);
         match cause.split(' ').collect::<Vec<_>>()[..] {
-            ["process", host, _, status] => match crate::job::status_of(status.parse().unwrap_or(1)) {
-                (_, Some(signal)) => format!("{}: one was ended by SIG{signal}", place(host)),
-                (code, None) => format!("{}: one exited with status {}", place(host), code.unwrap_or(1)),
+            ["process", host, _, status] => match ExitStatus::from_shell_code(status.parse().unwrap_or(1)) {
+                ExitStatus::Signal(number) => format!("{}: one was ended by SIG{}", place(host), common::signal::name(number)),
+                ExitStatus::Code(code) => format!("{}: one exited with status {code}", place(host)),
             },
             ["host", host, ..] => format!("{} was lost", place(host)),
             ["signal", ..] | ["done"] => "by order".to_owned(),

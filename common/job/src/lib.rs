@@ -1,0 +1,176 @@
+//! The life of a job: a state machine that opens nothing and asks no clock.
+//!
+//! [`Job`] is told what happens, in the order in which it happens, and answers with the [`Action`] that is
+//! to be taken. The same machine decides in a launcher that stays attached and, for a job that outlives
+//! its launcher, in the agent of the first host.
+
+mod last_lines;
+mod machine;
+
+pub use last_lines::LastLines;
+pub use machine::{Job, ONE_SIGNAL, SERVERS_LINGER};
+
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// What a process does in the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// A graph server.
+    Server,
+    /// A trainer.
+    Trainer,
+    /// A plain process that uses no graph servers.
+    Worker,
+}
+
+/// A process, as far as the life of its job depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// The number of its host.
+    pub host: u32,
+    /// What it does.
+    pub role: Role,
+    /// The job is not up before this process listens.
+    pub awaited: bool,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExitStatus {
+    /// It exited with this status.
+    Code(u8),
+    /// The signal of this number killed it.
+    Signal(i32),
+}
+
+impl ExitStatus {
+    /// Whether the process reports success.
+    pub fn is_success(self) -> bool {
+        self == ExitStatus::Code(0)
+    }
+
+    /// The status in a shell's numbers: 128 + n for signal n.
+    pub fn shell_code(self) -> u8 {
+        match self {
+            ExitStatus::Code(code) => code,
+            ExitStatus::Signal(number) => u8::try_from(number).map_or(u8::MAX, |number| number.saturating_add(128)),
+        }
+    }
+
+    /// What a shell's number means. A shell cannot tell an exit with 137 from a death by KILL.
+    pub fn from_shell_code(code: u8) -> ExitStatus {
+        match code {
+            129..=192 => ExitStatus::Signal(i32::from(code) - 128),
+            code => ExitStatus::Code(code),
+        }
+    }
+}
+
+/// The end of a process and what is known of its reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// dgl-reap sent the signal.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub reaped: bool,
+    /// The kernel killed it for lack of memory.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub out_of_memory: bool,
+}
+
+impl From<ExitStatus> for Exit {
+    fn from(status: ExitStatus) -> Exit {
+        Exit { status, reaped: false, out_of_memory: false }
+    }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// Why a job ended, other than all processes having ended well.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// A process failed.
+    Process,
+    /// A host was lost.
+    Host,
+    /// The user or the system asked for its end with this signal.
+    Signal(i32),
+    /// A time limit ran out.
+    Time(Limit),
+}
+
+/// What may not take longer than its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// The time from the start until all servers listen.
+    Start(Duration),
+    /// The time of the whole job.
+    Job(Duration),
+}
+
+/// What failed first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The number of the host.
+    pub host: u32,
+    /// The position of the process among the members of the job; `None` if the host itself failed.
+    pub member: Option<usize>,
+    /// What happened to it.
+    pub reason: Reason,
+}
+
+/// What happened to the process or host that failed first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// The process ended.
+    Ended(Exit),
+    /// The server did not listen within this time.
+    NotListening(Duration),
+    /// The host was lost, for this reason.
+    Lost(String),
+}
+
+/// What is to be done next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// End all processes: TERM, and KILL after the grace.
+    End,
+    /// The same, but first ask for the stacks of those that can print them (ABRT).
+    EndWithStacks,
+    /// End all processes at once (KILL).
+    Kill,
+}
+
+/// Who decides about the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// This program does.
+    Deciding,
+    /// The agent of the first host does. The job is followed until it is up, and a signal ends it until then.
+    Detaching,
+    /// The agent of the first host does. The job is followed to its end, and a signal ends only the following.
+    Following,
+}
+
+/// How far a job has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Servers that listen.
+    pub listening: usize,
+    /// All servers.
+    pub servers: usize,
+    /// Processes other than servers that have not ended.
+    pub running: usize,
+    /// All processes other than servers.
+    pub others: usize,
+}

@@ -1,0 +1,366 @@
+//! The state machine.
+
+use crate::{Action, Cause, Exit, Failure, Limit, Member, Mode, Progress, Reason, Role};
+use std::time::{Duration, Instant};
+
+/// Servers end by themselves after their clients have said goodbye. Those that do not get TERM after this time.
+pub const SERVERS_LINGER: Duration = Duration::from_secs(5);
+/// Signals that arrive within this time of the first one count as one.
+pub const ONE_SIGNAL: Duration = Duration::from_secs(1);
+
+const SIGINT: i32 = 2;
+
+/// The state of one process.
+#[derive(Debug)]
+struct MemberState {
+    member: Member,
+    running: bool,
+    /// It is a server that does not listen yet.
+    awaited: bool,
+}
+
+/// The state of a job.
+#[derive(Debug)]
+pub struct Job {
+    mode: Mode,
+    members: Vec<MemberState>,
+    /// The limits, each with the time at which it runs out.
+    limits: Vec<(Limit, Instant)>,
+    ending: bool,
+    cause: Option<Cause>,
+    failure: Option<Failure>,
+    /// When servers that outlive their clients are ended.
+    linger: Option<Instant>,
+    /// The first signal that arrived, and when.
+    signalled: Option<(i32, Instant)>,
+}
+
+impl Job {
+    /// A job whose processes are all to be started now.
+    pub fn new(mode: Mode, members: impl IntoIterator<Item = Member>, limits: &[Limit], now: Instant) -> Job {
+        let state = |member: Member| MemberState { member, running: true, awaited: member.awaited };
+        let until = |limit: &Limit| {
+            let (Limit::Start(time) | Limit::Job(time)) = limit;
+            // a limit beyond the clock's range never runs out
+            Some((*limit, now.checked_add(*time)?))
+        };
+        Job {
+            mode,
+            members: members.into_iter().map(state).collect(),
+            limits: limits.iter().filter_map(until).collect(),
+            ending: false,
+            cause: None,
+            failure: None,
+            linger: None,
+            signalled: None,
+        }
+    }
+
+    /// The agent of the first host has decided that the job ends, for this cause, or because all went well.
+    pub fn apply_remote_cause(&mut self, cause: Option<Cause>, failure: Option<Failure>) {
+        if self.ending || self.mode == Mode::Deciding {
+            return;
+        }
+        self.ending = true;
+        (self.cause, self.failure) = (cause, failure);
+    }
+
+    /// Whether all processes were started and all servers listen.
+    pub fn is_up(&self, started: impl Fn(usize) -> bool) -> bool {
+        !self.ending && self.members.iter().enumerate().all(|(at, state)| started(at) && !state.awaited)
+    }
+
+    /// A server listens.
+    pub fn listening(&mut self, at: usize) {
+        self.members[at].awaited = false;
+    }
+
+    /// A process ended.
+    pub fn exited(&mut self, at: usize, exit: Exit, now: Instant) -> Option<Action> {
+        self.members[at].running = false;
+        if self.ending || self.mode != Mode::Deciding {
+            return None;
+        }
+        // servers that outlive their clients have nothing left to fail at
+        if !exit.status.is_success() && self.linger.is_none() {
+            self.fail(at, Reason::Ended(exit));
+            return self.end(Cause::Process);
+        }
+        if !self.is_running(|_| true) {
+            self.ending = true;
+            return Some(Action::End);
+        }
+        let has_clients = self.members.iter().any(|state| state.member.role != Role::Server);
+        let clients_run = self.is_running(|role| role != Role::Server);
+        if has_clients && !clients_run && self.linger.is_none() {
+            self.linger = Some(now + SERVERS_LINGER);
+        }
+        None
+    }
+
+    /// A host was lost, for this reason.
+    pub fn lost(&mut self, host: u32, why: String) -> Option<Action> {
+        if self.ending || self.mode != Mode::Deciding {
+            return None;
+        }
+        self.failure = Some(Failure { host, member: None, reason: Reason::Lost(why) });
+        self.end(Cause::Host)
+    }
+
+    /// A signal arrived. The first one ends the job, the next one ends it at once. But an engine such as Slurm signals the processes,
+    /// the launcher and the shell above it, in any order: a signal that comes together with the first one, or that comes first while
+    /// the job is ending already, is no impatience. Ctrl-C is.
+    pub fn signal(&mut self, number: i32, now: Instant) -> Option<Action> {
+        let first = self.signalled.is_none();
+        let (_, since) = *self.signalled.get_or_insert((number, now));
+        match self.mode {
+            Mode::Deciding if !self.ending => self.end(Cause::Signal(number)),
+            Mode::Detaching if first => Some(Action::End),
+            Mode::Deciding | Mode::Detaching if number != SIGINT && now < since + ONE_SIGNAL => None,
+            Mode::Deciding | Mode::Detaching => Some(Action::Kill),
+            Mode::Following => None,
+        }
+    }
+
+    /// The signal after which nobody wants to follow the job any more.
+    pub fn detach_signal(&self) -> Option<i32> {
+        self.signalled.map(|(number, _)| number).filter(|_| self.mode == Mode::Following)
+    }
+
+    /// Time went by.
+    pub fn tick(&mut self, now: Instant) -> Option<Action> {
+        if self.ending || self.mode != Mode::Deciding {
+            return None;
+        }
+        if self.linger.is_some_and(|until| now >= until) {
+            self.ending = true;
+            return Some(Action::End);
+        }
+        let awaited = self.members.iter().position(|state| state.awaited);
+        let is_over = |(limit, until): &&(Limit, Instant)| now >= *until && (matches!(limit, Limit::Job(_)) || awaited.is_some());
+        let limit = self.limits.iter().find(is_over)?.0;
+        if let (Limit::Start(time), Some(at)) = (limit, awaited) {
+            self.fail(at, Reason::NotListening(time));
+        }
+        self.end(Cause::Time(limit));
+        Some(Action::EndWithStacks)
+    }
+
+    /// Whether the job's end has begun.
+    pub fn ending(&self) -> bool {
+        self.ending
+    }
+
+    /// How far the job has come.
+    pub fn progress(&self) -> Progress {
+        let mut progress = Progress::default();
+        for MemberState { member, running, awaited } in &self.members {
+            if member.role == Role::Server {
+                progress.servers += 1;
+                progress.listening += usize::from(*running && member.awaited && !awaited);
+            } else {
+                progress.others += 1;
+                progress.running += usize::from(*running);
+            }
+        }
+        progress
+    }
+
+    /// Why the job ended; `None` if it did not end or all went well.
+    pub fn cause(&self) -> Option<&Cause> {
+        self.cause.as_ref()
+    }
+
+    /// What failed first.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.failure.as_ref()
+    }
+
+    fn is_running(&self, role: impl Fn(Role) -> bool) -> bool {
+        self.members.iter().any(|state| state.running && role(state.member.role))
+    }
+
+    fn fail(&mut self, at: usize, reason: Reason) {
+        let host = self.members[at].member.host;
+        self.failure = Some(Failure { host, member: Some(at), reason });
+    }
+
+    fn end(&mut self, cause: Cause) -> Option<Action> {
+        self.cause = Some(cause);
+        self.ending = true;
+        Some(Action::End)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ExitStatus::{self, Code, Signal};
+
+    /// One process a host, in the order of the roles. No server is awaited.
+    fn members(roles: &[Role]) -> Vec<Member> {
+        let member = |(host, role): (u32, &Role)| Member { host, role: *role, awaited: false };
+        (0..).zip(roles).map(member).collect()
+    }
+
+    /// The same where each server is awaited.
+    fn awaited(roles: &[Role]) -> Vec<Member> {
+        let mut members = members(roles);
+        members.iter_mut().for_each(|member| member.awaited = member.role == Role::Server);
+        members
+    }
+
+    fn job(members: &[Member]) -> (Job, Instant) {
+        let limits = [60, 3600].map(Duration::from_secs);
+        let limits = [Limit::Start(limits[0]), Limit::Job(limits[1])];
+        let now = Instant::now();
+        (Job::new(Mode::Deciding, members.iter().copied(), &limits, now), now)
+    }
+
+    fn ended(status: ExitStatus) -> Reason {
+        Reason::Ended(status.into())
+    }
+
+    #[test]
+    fn the_first_failure_is_the_cause_and_nothing_after_it() {
+        let (mut job, now) = job(&members(&[Role::Server, Role::Trainer, Role::Trainer]));
+        assert_eq!(job.exited(2, Signal(9).into(), now), Some(Action::End));
+        assert_eq!(job.exited(1, Code(3).into(), now), None);
+        assert_eq!(job.lost(0, "gone".into()), None);
+        let first = Failure { host: 2, member: Some(2), reason: ended(Signal(9)) };
+        assert_eq!((job.cause(), job.failure()), (Some(&Cause::Process), Some(&first)));
+    }
+
+    #[test]
+    fn an_exit_with_137_is_no_death_by_kill() {
+        let table = [(Code(137), 137), (Signal(9), 137), (Code(1), 1), (Signal(300), 255)];
+        for (status, shell) in table {
+            let (mut job, now) = job(&members(&[Role::Trainer]));
+            assert_eq!(job.exited(0, status.into(), now), Some(Action::End));
+            assert_eq!(job.failure().unwrap().reason, ended(status));
+            assert_eq!(status.shell_code(), shell);
+        }
+        assert_eq!([0, 128, 137, 193].map(ExitStatus::from_shell_code), [Code(0), Code(128), Signal(9), Code(193)]);
+    }
+
+    #[test]
+    fn a_lost_host_ends_the_job() {
+        let (mut job, now) = job(&members(&[Role::Trainer, Role::Trainer]));
+        assert_eq!(job.lost(1, "silent".into()), Some(Action::End));
+        assert_eq!(job.exited(0, Code(1).into(), now), None);
+        let lost = Failure { host: 1, member: None, reason: Reason::Lost("silent".into()) };
+        assert_eq!((job.cause(), job.failure()), (Some(&Cause::Host), Some(&lost)));
+    }
+
+    #[test]
+    fn servers_that_stay_behind_are_ended_and_the_job_is_a_success() {
+        let (mut job, now) = job(&members(&[Role::Server, Role::Server, Role::Trainer]));
+        assert_eq!(job.exited(2, Code(0).into(), now), None);
+        assert_eq!(job.exited(0, Code(1).into(), now), None, "a server has nothing left to fail at");
+        assert_eq!(job.tick(now), None);
+        assert_eq!(job.tick(now + SERVERS_LINGER), Some(Action::End));
+        assert_eq!(job.tick(now + SERVERS_LINGER * 2), None);
+        assert_eq!((job.cause(), job.failure()), (None, None));
+    }
+
+    #[test]
+    fn servers_alone_are_no_servers_that_stay_behind() {
+        let (mut job, now) = job(&awaited(&[Role::Server, Role::Server]));
+        (0..2).for_each(|at| job.listening(at));
+        assert_eq!(job.exited(0, Code(0).into(), now), None);
+        assert_eq!(job.tick(now + SERVERS_LINGER * 2), None);
+    }
+
+    #[test]
+    fn all_ended_well() {
+        let (mut job, now) = job(&members(&[Role::Worker, Role::Worker]));
+        assert_eq!(job.exited(0, Code(0).into(), now), None);
+        assert_eq!(job.exited(1, Code(0).into(), now), Some(Action::End));
+        assert_eq!((job.ending(), job.cause()), (true, None));
+    }
+
+    #[test]
+    fn a_second_signal_is_impatient() {
+        let (mut job, now) = job(&members(&[Role::Trainer]));
+        assert_eq!(job.signal(2, now), Some(Action::End));
+        assert_eq!(job.signal(2, now), Some(Action::Kill));
+        assert_eq!(job.cause(), Some(&Cause::Signal(2)));
+    }
+
+    #[test]
+    fn an_engine_that_signals_all_leaves_them_their_grace() {
+        let members = members(&[Role::Server, Role::Trainer]);
+        let later = ONE_SIGNAL * 2;
+        let (mut handed_on, now) = job(&members);
+        let signals = [now, now, now + later].map(|at| handed_on.signal(15, at));
+        assert_eq!(signals, [Some(Action::End), None, Some(Action::Kill)]);
+        let (mut processes_first, now) = job(&members);
+        assert_eq!(processes_first.exited(0, Signal(15).into(), now), Some(Action::End));
+        let signals = [now, now + later].map(|at| processes_first.signal(15, at));
+        assert_eq!(signals, [None, Some(Action::Kill)]);
+        let (mut user, now) = job(&members);
+        let actions = (user.exited(0, Code(1).into(), now), user.signal(2, now));
+        assert_eq!(actions, (Some(Action::End), Some(Action::Kill)));
+    }
+
+    #[test]
+    fn servers_must_listen_in_time() {
+        let (mut job, now) = job(&awaited(&[Role::Server, Role::Server, Role::Trainer]));
+        job.listening(0);
+        let progress = Progress { listening: 1, servers: 2, running: 1, others: 1 };
+        assert_eq!(job.progress(), progress);
+        assert_eq!(job.tick(now + Duration::from_secs(59)), None);
+        assert_eq!(job.tick(now + Duration::from_secs(60)), Some(Action::EndWithStacks));
+        let limit = Duration::from_secs(60);
+        let failure = Failure { host: 1, member: Some(1), reason: Reason::NotListening(limit) };
+        assert_eq!(job.failure(), Some(&failure));
+        assert_eq!(job.exited(1, Signal(6).into(), now), None);
+        assert_eq!(job.cause(), Some(&Cause::Time(Limit::Start(limit))));
+    }
+
+    #[test]
+    fn a_job_may_take_its_time_and_no_more() {
+        let (mut job, now) = job(&members(&[Role::Trainer]));
+        assert_eq!(job.tick(now + Duration::from_secs(3599)), None, "no server is awaited");
+        let limit = Duration::from_secs(3600);
+        assert_eq!(job.tick(now + limit), Some(Action::EndWithStacks));
+        assert_eq!((job.cause(), job.failure()), (Some(&Cause::Time(Limit::Job(limit))), None));
+    }
+
+    #[test]
+    fn a_limit_without_end_never_runs_out() {
+        let now = Instant::now();
+        let mut job = Job::new(Mode::Deciding, members(&[Role::Trainer]), &[Limit::Job(Duration::MAX)], now);
+        assert_eq!(job.tick(now + Duration::from_secs(1 << 40)), None);
+    }
+
+    #[test]
+    fn the_first_hosts_agent_decides_for_a_job_that_was_left() {
+        let all = awaited(&[Role::Server, Role::Trainer]);
+        let now = Instant::now();
+        let mut job = Job::new(Mode::Detaching, all.iter().copied(), &[], now);
+        assert!(!job.is_up(|_| true));
+        job.listening(0);
+        assert!(job.is_up(|_| true) && !job.is_up(|at| at == 0));
+        let signals = (job.signal(2, now), job.signal(2, now));
+        assert_eq!(signals, (Some(Action::End), Some(Action::Kill)));
+        let actions = (job.exited(1, Code(9).into(), now), job.lost(0, "gone".into()), job.ending());
+        assert_eq!(actions, (None, None, false));
+        let failure = Failure { host: 1, member: Some(1), reason: ended(Code(9)) };
+        job.apply_remote_cause(Some(Cause::Process), Some(failure.clone()));
+        job.apply_remote_cause(None, None);
+        assert_eq!((job.cause(), job.failure()), (Some(&Cause::Process), Some(&failure)));
+
+        let mut job = Job::new(Mode::Following, all, &[], now);
+        assert_eq!((job.signal(15, now), job.detach_signal()), (None, Some(15)));
+        assert_eq!((job.ending(), job.cause()), (false, None));
+    }
+
+    #[test]
+    fn nobody_else_decides_for_a_job_of_ones_own() {
+        let (mut job, now) = job(&members(&[Role::Trainer]));
+        job.apply_remote_cause(None, None);
+        assert!(!job.ending());
+        assert_eq!(job.exited(0, Code(1).into(), now), Some(Action::End));
+    }
+}

@@ -1,0 +1,134 @@
+//! The processes of a job while they live: start, output, end.
+//!
+//! [`Start`] comes behind the job and its processes, and is answered by what happens until [`Over`], after which nothing comes.
+//! While they run both sides send `alive` at a fixed pace, so that silence means loss.
+
+use serde::{Deserialize, Serialize};
+
+/// Starts all processes of the job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Start {
+    /// They get a /dev/shm of their own, in a mount namespace.
+    pub private_shm: bool,
+}
+
+/// Ends all processes of the job: TERM, and KILL for what is left after the grace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// From TERM to KILL, in milliseconds.
+    pub grace_ms: u64,
+    /// ABRT comes first: Python prints where it is (PYTHONFAULTHANDLER).
+    #[serde(default)]
+    pub stacks: bool,
+}
+
+/// A process runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Started {
+    /// Which one.
+    pub index: u32,
+    /// Its process id.
+    pub pid: u32,
+}
+
+/// A process of the job listens on the port of a graph server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listening {
+    /// The server.
+    pub index: u32,
+}
+
+/// One of the two streams that a process writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// What a process wrote; the bytes stand behind it, as they came, whether they are whole lines or not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Output {
+    /// Which process.
+    pub index: u32,
+    /// Which of its streams.
+    pub stream: Stream,
+}
+
+/// A stream of a process is at its end: nobody holds it any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drained {
+    /// Which process.
+    pub index: u32,
+    /// Which of its streams.
+    pub stream: Stream,
+}
+
+/// How a process ended. An exit with 137 and a death by KILL are two things.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// It exited with this status.
+    Code(u8),
+    /// A signal of this number ended it.
+    Signal(u8),
+}
+
+/// A process ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Exited {
+    /// Which one.
+    pub index: u32,
+    /// How.
+    #[serde(flatten)]
+    pub status: Status,
+    /// It left a core file.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub core: bool,
+    /// CPU time of the process and of the children that it waited for, in seconds.
+    pub cpu_s: f64,
+    /// The most main memory that it, or the largest of those children, had at once.
+    pub max_rss_bytes: u64,
+    /// The kernel killed it because memory ran out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub oom: bool,
+}
+
+/// Files that the job had left in /dev/shm were removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShmRemoved {
+    /// How many.
+    pub files: u32,
+}
+
+/// All has ended, and all output was told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Over {
+    /// Processes that could not be ended.
+    pub survivors: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Event, Request};
+
+    #[test]
+    fn as_they_stand_in_the_manual() {
+        let event = |text: &str| serde_json::from_str::<Event>(text).unwrap();
+        let exited = Exited { index: 2, status: Status::Code(137), core: false, cpu_s: 1.5, max_rss_bytes: 4096, oom: false };
+        assert_eq!(event(r#"{"event":"exited","index":2,"code":137,"cpu_s":1.5,"max_rss_bytes":4096}"#), Event::Exited(exited.clone()));
+        let killed = Exited { status: Status::Signal(9), oom: true, ..exited };
+        assert_eq!(
+            serde_json::from_str::<Event>(&serde_json::to_string(&Event::Exited(killed.clone())).unwrap()).unwrap(),
+            Event::Exited(killed)
+        );
+        assert_eq!(event(r#"{"event":"output","index":0,"stream":"stderr"}"#), Event::Output(Output { index: 0, stream: Stream::Stderr }));
+        let end: Request = serde_json::from_str(r#"{"do":"end","grace_ms":500}"#).unwrap();
+        assert_eq!(end, Request::End(End { grace_ms: 500, stacks: false }));
+        assert_eq!(serde_json::from_str::<Request>(r#"{"do":"start"}"#).unwrap(), Request::Start(Start::default()));
+    }
+}

@@ -1,0 +1,96 @@
+//! Starts the processes of a job on their hosts, watches them and ends them all.
+//!
+//! [`plan`] and [`spec`] say what runs; `preflight` looks before the start; [`run`] carries it out; [`output`] is what people and
+//! programs see of it.
+
+mod act;
+mod args;
+mod detach;
+mod life;
+mod loud;
+mod outcome;
+mod output;
+mod plan;
+mod preflight;
+mod private;
+mod run;
+mod site;
+mod spec;
+
+pub use args::Args;
+
+use common::cli;
+use common::error::{Fault, Report};
+use common::exit::Exit;
+use common::jsonl::Stream;
+use common::record::{Host, Process};
+use job::Limit;
+
+/// Does what the command line says.
+pub fn main(args: Args) -> Result<Exit, Report> {
+    let stream = Stream::from_stdin(args.connect.partial)?;
+    args.connect.say_partial("dgl-spawn");
+    stream.check_pushed(!args.no_push_check)?;
+    let hosts = args.connect.choose(stream.some("ipconf-check")?)?;
+    if let Some(name) = &args.attach {
+        return act::attach(&args, &stream, &hosts, name);
+    }
+    let processes: Vec<Process> = stream.some("dgl-env")?;
+    let processes = match args.connect.host.is_empty() {
+        true => processes,
+        false => processes.into_iter().filter(|process| args.connect.host.contains(&process.host)).collect(),
+    };
+    plan::check(&hosts, &processes)?;
+    if args.dry_run {
+        return dry_run(&args.connect, &hosts, &processes);
+    }
+    let parts = plan::Parts::of(processes)?;
+    let mut named = args.job.clone();
+    if let Some(name) = parts.servers.clone() {
+        check_servers(&args, &name, parts.others().is_empty())?;
+        named = named.or_else(|| parts.others().is_empty().then_some(name));
+    }
+    let token = plan::token()?;
+    let job = plan::Job {
+        name: named.unwrap_or_else(|| format!("job-{}", &token[..8])),
+        token,
+        grace: args.grace,
+        host_timeout: args.host_timeout,
+        preflight: !args.no_preflight,
+        detach: args.detach,
+        limits: args.start_timeout.map(Limit::Start).into_iter().chain(args.timeout.map(Limit::Job)).collect(),
+    };
+    run::launcher::run(&args, &stream, &hosts, &parts, job)
+}
+
+/// What does not go together with graph servers that stay.
+fn check_servers(args: &Args, name: &str, alone: bool) -> Result<(), Report> {
+    let fault = match () {
+        () if alone && !args.detach => {
+            Fault::usage("--detach", format!("is missing: graph servers {name} are to stay")).fix("say --detach, or plan trainers too")
+        }
+        () if alone && args.job.as_ref().is_some_and(|job| job != name) => {
+            Fault::usage("--job", format!("graph servers that stay have the name that --server-name of dgl-env gave them: {name}"))
+                .fix("leave out --job")
+        }
+        () if !args.connect.host.is_empty() => {
+            Fault::usage("--host", format!("graph servers {name} and their trainers need all hosts")).fix("leave out --host")
+        }
+        () if args.private_shm => {
+            Fault::usage("--private-shm", format!("the trainers of graph servers {name} read what these keep in /dev/shm"))
+                .fix("leave out --private-shm")
+        }
+        () => return Ok(()),
+    };
+    Err(fault.report())
+}
+
+fn dry_run(connect: &cli::Connect, hosts: &[Host], processes: &[Process]) -> Result<Exit, Report> {
+    let mut out = common::jsonl::Out::new("dgl-spawn");
+    for process in processes {
+        if let Some(host) = hosts.iter().find(|host| host.id == process.host) {
+            out.write(&plan::pasted(connect, host, process)?);
+        }
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,123 @@
+//! From the pieces that a process writes to lines. A line goes on as soon as it is whole; what has no end yet goes on a moment later,
+//! so that a progress bar is seen and what a program writes in two calls stays one line.
+
+use std::time::{Duration, Instant};
+
+/// Python writes a line and its end in two calls; who draws a progress bar wants it seen.
+pub const HOLD: Duration = Duration::from_millis(200);
+/// A line is cut here, so that a program that never ends its lines does not fill memory.
+const MAX_LINE: usize = 64 << 10;
+
+/// What a stream has written and what of it was not handed on yet.
+#[derive(Debug, Default)]
+pub struct LineBuffer {
+    /// The line that has no end yet, from its beginning.
+    line: Vec<u8>,
+    /// So much of it was handed on.
+    shown: usize,
+    /// Since when the rest waits.
+    since: Option<Instant>,
+}
+
+/// What goes on: bytes for all who look, and whole lines for those who want no pieces.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Lines, or the piece of one that follows what was handed on before.
+    pub pieces: Vec<u8>,
+    /// The lines that were ended by it, from their beginnings; one that was cut counts as ended.
+    pub whole: Vec<u8>,
+}
+
+impl LineBuffer {
+    /// A piece came; what is to go on now.
+    pub fn push(&mut self, piece: &[u8], now: Instant) -> Taken {
+        self.line.extend_from_slice(piece);
+        let end = match self.line.iter().rposition(|byte| *byte == b'\n') {
+            Some(at) => at + 1,
+            None if self.line.len() >= MAX_LINE => self.line.len(),
+            None => {
+                self.since = self.since.or(Some(now));
+                return Taken::default();
+            }
+        };
+        let rest = self.line.split_off(end);
+        let whole = std::mem::replace(&mut self.line, rest);
+        let pieces = whole[std::mem::take(&mut self.shown)..].to_vec();
+        self.since = (!self.line.is_empty()).then_some(now);
+        Taken { pieces, whole }
+    }
+
+    /// Whether a piece of the line was handed on already, with which what comes goes on.
+    pub fn was_shown(&self) -> bool {
+        self.shown > 0
+    }
+
+    /// When what waits is to go on.
+    pub fn due_at(&self) -> Option<Instant> {
+        self.since.map(|since| since + HOLD)
+    }
+
+    /// What has waited long enough.
+    pub fn take_due(&mut self, now: Instant) -> Vec<u8> {
+        if self.due_at().is_none_or(|due| now < due) {
+            return Vec::new();
+        }
+        self.since = None;
+        let piece = self.line[self.shown..].to_vec();
+        self.shown = self.line.len();
+        piece
+    }
+
+    /// The stream is at its end: a line that has none gets it.
+    pub fn finish(&mut self) -> Taken {
+        if self.line.is_empty() {
+            return Taken::default();
+        }
+        self.push(b"\n", Instant::now())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(pieces: &str, whole: &str) -> Taken {
+        Taken { pieces: pieces.into(), whole: whole.into() }
+    }
+
+    #[test]
+    fn lines_go_on_whole_and_what_has_no_end_a_moment_later() {
+        let now = Instant::now();
+        let mut buffer = LineBuffer::default();
+        assert_eq!(buffer.push(b"print", now), Taken::default());
+        assert_eq!(buffer.push(b"\n", now), taken("print\n", "print\n"), "two calls of Python's are one line");
+        assert_eq!(buffer.push(b"a\nb\n 1%", now), taken("a\nb\n", "a\nb\n"));
+        assert_eq!(buffer.take_due(now), b"");
+        assert_eq!(buffer.take_due(now + HOLD), b" 1%");
+        assert_eq!(buffer.take_due(now + HOLD * 2), b"", "once");
+        assert_eq!(buffer.push(b"\r 2%", now + HOLD), Taken::default());
+        assert_eq!(buffer.due_at(), Some(now + HOLD * 2));
+        assert_eq!(buffer.take_due(now + HOLD * 2), b"\r 2%");
+        assert_eq!(buffer.push(b"\r done\nrest", now), taken("\r done\n", " 1%\r 2%\r done\n"));
+        assert_eq!(buffer.finish(), taken("rest\n", "rest\n"));
+        assert_eq!(buffer.finish(), Taken::default());
+    }
+
+    #[test]
+    fn a_line_that_was_handed_on_still_gets_its_end() {
+        let now = Instant::now();
+        let mut buffer = LineBuffer::default();
+        buffer.push(b"no end", now);
+        assert_eq!(buffer.take_due(now + HOLD), b"no end");
+        assert_eq!(buffer.finish(), taken("\n", "no end\n"));
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_cut() {
+        let now = Instant::now();
+        let mut buffer = LineBuffer::default();
+        let long = vec![b'x'; MAX_LINE + 5];
+        assert_eq!(buffer.push(&long, now).pieces, long);
+        assert_eq!(buffer.push(b"y\n", now).pieces, b"y\n");
+    }
+}

@@ -1,0 +1,341 @@
+//! What comes out: records or tagged lines on stdout, a file a process. Whoever reads stdout may be slow; the job does not wait for it.
+
+use crate::output::queue::{Lines, Queue};
+use crate::plan::log_name;
+use common::jsonl;
+use common::record::{Dropped, Output, Process, Record};
+use common::term;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// To the beginning of the line, and it is empty.
+const CLEAR: &[u8] = b"\r\x1b[K";
+/// The line above is to be written anew.
+const LINE_ABOVE: &[u8] = b"\x1b[1A\r\x1b[K";
+/// What does not fit is cut, or goes on in the next line.
+const NO_WRAP: &[u8] = b"\x1b[?7l";
+const WRAP: &[u8] = b"\x1b[?7h";
+/// Of the flags of open(2): O_ACCMODE, O_RDWR.
+const ACCESS_MODE: u32 = 3;
+const READ_AND_WRITE: u32 = 2;
+/// What was written to stdout in one go, before a slow reader is waited for.
+const BATCH_BYTES: usize = 64 << 10;
+
+/// All that the job shows.
+pub struct OutputSink {
+    human: bool,
+    status: bool,
+    logs: Vec<Option<(String, BufWriter<File>)>>,
+    /// A log could not be written, or stdout was closed from the beginning.
+    has_lost: bool,
+    queue: Arc<Queue>,
+    /// Tells at its end whether all could be written.
+    writer: Option<JoinHandle<bool>>,
+}
+
+impl OutputSink {
+    /// Opens the log files and stdout.
+    pub fn new(human: bool, log_dir: Option<&Path>, processes: &[Process], names: &[String]) -> io::Result<OutputSink> {
+        let mut logs = Vec::new();
+        if let Some(folder) = log_dir {
+            std::fs::create_dir_all(folder)?;
+        }
+        for process in processes {
+            let name = log_name(process);
+            let log = |folder: &Path| OpenOptions::new().create(true).write(true).truncate(true).open(folder.join(&name));
+            logs.push(log_dir.map(log).transpose()?.map(|file| (name, BufWriter::new(file))));
+        }
+        let tags =
+            processes.iter().zip(names).map(|(process, name)| format!("[{name} {} {}]", process.role.name(), process.rank)).collect();
+        let ids = processes.iter().map(|process| process.id).collect();
+        let terminal = human && io::stdout().is_terminal();
+        let status = terminal && io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
+        let style = Style { human, colours: human && term::colours(), terminal, tags, ids };
+        let queue = Arc::new(Queue::default());
+        let writer = std::thread::Builder::new().name("stdout".to_owned()).spawn({
+            let queue = Arc::clone(&queue);
+            move || write_all(&queue, &style)
+        })?;
+        Ok(OutputSink { human, status, logs, has_lost: is_closed(), queue, writer: Some(writer) })
+    }
+
+    /// Bytes that go out as they are.
+    pub fn pass(&self, bytes: Vec<u8>) {
+        if !self.human {
+            self.queue.keep(bytes);
+        }
+    }
+
+    /// A record for programs.
+    pub fn record<T: Record>(&self, record: &T) {
+        self.pass(jsonl::line(record));
+    }
+
+    /// Lines of a process, or a piece of one, for stdout.
+    pub fn output(&self, lines: Lines) {
+        self.queue.push(lines);
+    }
+
+    /// Lines of a process for its file: whole ones, because both of its streams go there.
+    pub fn log_lines(&mut self, at: usize, text: &[u8]) {
+        self.log(at, |file| file.write_all(text));
+    }
+
+    fn log(&mut self, at: usize, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) {
+        if let Some((name, file)) = &mut self.logs[at]
+            && let Err(error) = write(file)
+        {
+            eprintln!("dgl-spawn: --log-dir: {name}: {error}; it is not written any more");
+            // what it still holds would be tried once more, in vain
+            if let Some((_, file)) = self.logs[at].take() {
+                drop(file.into_parts());
+            }
+            self.has_lost = true;
+        }
+    }
+
+    /// Whether something could not be written: a log, or all of stdout.
+    pub fn has_lost_something(&self) -> bool {
+        self.has_lost
+    }
+
+    /// Nothing more is at hand: what is buffered goes to the files.
+    pub fn flush(&mut self) {
+        for at in 0..self.logs.len() {
+            self.log(at, BufWriter::flush);
+        }
+    }
+
+    /// The line that stands below all others on a terminal.
+    pub fn status(&self, text: &str) {
+        if self.status {
+            self.queue.status(text);
+        }
+    }
+
+    /// A line for people, wherever they are.
+    pub fn say(&self, text: &str) {
+        match self.status {
+            true => self.queue.keep(format!("{text}\n").into_bytes()),
+            // one write: in a batch job's file it stands among the records
+            false => {
+                let line = format!("{text}\n");
+                eprint!("{line}");
+            }
+        }
+    }
+
+    /// Waits until all is written, or nobody wants to wait any longer; whether nothing that could be written was lost.
+    pub fn finish(mut self, enough: impl Fn() -> bool) -> bool {
+        self.flush();
+        self.queue.close();
+        let Some(writer) = self.writer.take() else { return !self.has_lost };
+        while !writer.is_finished() {
+            if enough() {
+                return !self.has_lost;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        writer.join().unwrap_or(false) && !self.has_lost
+    }
+}
+
+/// Whether stdout was closed before this program began: std then has opened /dev/null there, for reading too, which nobody else does.
+fn is_closed() -> bool {
+    let is_null = std::fs::read_link("/proc/self/fd/1").is_ok_and(|target| target == Path::new("/dev/null"));
+    let info = std::fs::read_to_string("/proc/self/fdinfo/1").unwrap_or_default();
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+    let is_closed = is_null && flags.is_some_and(|flags| flags & ACCESS_MODE == READ_AND_WRITE);
+    if is_closed {
+        eprintln!("dgl-spawn: stdout: it is closed; the work goes on without it");
+    }
+    is_closed
+}
+
+/// A line of a process as a terminal shows it behind something else: what would overwrite that, or do anything but colour the line, is
+/// left out, so a progress bar shows its last state; a colour that it began ends with it.
+pub fn on_terminal(text: &[u8]) -> Vec<u8> {
+    let shown = text.rsplit(|byte| *byte == b'\r').find(|part| !part.is_empty()).unwrap_or_default();
+    let shown = term::coloured(shown);
+    let end: &[u8] = if shown.contains(&0x1b) { b"\x1b[0m" } else { b"" };
+    [shown.as_slice(), end].concat()
+}
+
+/// How lines look.
+struct Style {
+    human: bool,
+    colours: bool,
+    terminal: bool,
+    tags: Vec<String>,
+    ids: Vec<u32>,
+}
+
+/// The last line on a terminal, if more of it may follow: then that takes its place.
+struct Unfinished {
+    at: usize,
+    stderr: bool,
+    text: Vec<u8>,
+}
+
+impl Style {
+    fn show(&self, lines: &Lines, unfinished: &mut Option<Unfinished>, out: &mut Vec<u8>) {
+        let open = unfinished.take().filter(|open| (open.at, open.stderr) == (lines.at, lines.stderr));
+        let mut before = match open {
+            Some(open) if lines.continues => {
+                out.extend_from_slice(LINE_ABOVE);
+                open.text
+            }
+            _ => Vec::new(),
+        };
+        for (nth, line) in lines.text.split_inclusive(|byte| *byte == b'\n').enumerate() {
+            let whole = line.strip_suffix(b"\n");
+            let (text, partial) = (whole.unwrap_or(line), whole.is_none());
+            if !self.human {
+                out.extend(self.record(lines, text, partial));
+                continue;
+            }
+            // the end alone of a line whose pieces were all shown
+            if nth == 0 && lines.continues && text.is_empty() && before.is_empty() {
+                continue;
+            }
+            before.extend_from_slice(text);
+            let text = std::mem::take(&mut before);
+            self.tagged(lines, &text, partial, out);
+            if partial && self.terminal {
+                *unfinished = Some(Unfinished { at: lines.at, stderr: lines.stderr, text });
+            }
+        }
+    }
+
+    /// A line for people. One that may be replaced is cut at the terminal's edge, so that it is one line there.
+    fn tagged(&self, lines: &Lines, text: &[u8], partial: bool, out: &mut Vec<u8>) {
+        let cut = partial && self.terminal;
+        if cut {
+            out.extend_from_slice(NO_WRAP);
+        }
+        let tag = match lines.while_ending {
+            true => self.tags[lines.at].replace(']', ", ending]"),
+            false => self.tags[lines.at].clone(),
+        };
+        out.extend_from_slice(term::colour(&tag, lines.at, self.colours).as_bytes());
+        out.push(b' ');
+        match self.terminal {
+            true => out.extend(on_terminal(text)),
+            false => out.extend_from_slice(text),
+        }
+        if cut {
+            out.extend_from_slice(WRAP);
+        }
+        out.push(b'\n');
+    }
+
+    fn record(&self, lines: &Lines, text: &[u8], partial: bool) -> Vec<u8> {
+        let text = String::from_utf8_lossy(text);
+        let lossy = matches!(text, std::borrow::Cow::Owned(_));
+        jsonl::line(&Output {
+            id: self.ids[lines.at],
+            stream: if lines.stderr { "stderr" } else { "stdout" }.to_owned(),
+            line: text.into_owned(),
+            time_ms: lines.time_ms,
+            partial,
+            lossy,
+            while_ending: lines.while_ending,
+        })
+    }
+
+    fn dropped(&self, lines: u64) -> Vec<u8> {
+        match self.human {
+            true => format!("dgl-spawn: {lines} lines are missing here, because they came too fast\n").into_bytes(),
+            false => jsonl::line(&Dropped { lines, time_ms: term::now_ms() }),
+        }
+    }
+}
+
+/// The thread that stdout belongs to.
+fn write_all(queue: &Queue, style: &Style) -> bool {
+    let mut out = jsonl::Out::new("dgl-spawn");
+    let mut status = String::new();
+    let mut unfinished = None;
+    while let Some(next) = queue.next(BATCH_BYTES) {
+        let mut batch = if status.is_empty() { Vec::new() } else { CLEAR.to_vec() };
+        if !next.kept.is_empty() || next.dropped > 0 {
+            unfinished = None;
+        }
+        next.kept.iter().for_each(|bytes| batch.extend_from_slice(bytes));
+        if next.dropped > 0 {
+            batch.extend(style.dropped(next.dropped));
+        }
+        for item in &next.items {
+            match item {
+                Ok(bytes) => {
+                    unfinished = None;
+                    batch.extend_from_slice(bytes);
+                }
+                Err(lines) => style.show(lines, &mut unfinished, &mut batch),
+            }
+        }
+        status = next.status;
+        if !status.is_empty() {
+            [NO_WRAP, status.as_bytes(), WRAP].iter().for_each(|bytes| batch.extend_from_slice(bytes));
+        }
+        out.write(&batch);
+    }
+    !out.has_failed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_look_well() {
+        let style = |human, terminal| Style { human, colours: false, terminal, tags: vec!["[h1 trainer 0]".into()], ids: vec![7] };
+        let shown = |style: Style, text: &[u8]| {
+            let mut out = Vec::new();
+            let lines = Lines { stderr: true, time_ms: 5, text: text.to_vec(), ..Lines::default() };
+            style.show(&lines, &mut None, &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        let table: [(bool, &[u8], &str); 6] = [
+            (true, b"a\nb\n", "[h1 trainer 0] a\n[h1 trainer 0] b\n"),
+            (true, b"a piece", "\x1b[?7l[h1 trainer 0] a piece\x1b[?7h\n"),
+            (false, b"a piece", "[h1 trainer 0] a piece\n"),
+            (true, b" 1%\r 50%\r100%\r\n", "[h1 trainer 0] 100%\n"),
+            (true, b"\x1b[31mred\n", "[h1 trainer 0] \x1b[31mred\x1b[0m\n"),
+            (false, b"\x1b[31mred\r\n", "[h1 trainer 0] \x1b[31mred\r\n"),
+        ];
+        for (terminal, text, wanted) in table {
+            assert_eq!(shown(style(true, terminal), text), wanted);
+        }
+        assert_eq!(
+            shown(style(false, false), b"a\n\xffb"),
+            "{\"type\":\"output\",\"id\":7,\"stream\":\"stderr\",\"line\":\"a\",\"time_ms\":5}\n\
+             {\"type\":\"output\",\"id\":7,\"stream\":\"stderr\",\"line\":\"\u{fffd}b\",\"time_ms\":5,\"partial\":true,\"lossy\":true}\n"
+        );
+    }
+    #[test]
+    fn a_line_that_has_no_end_yet_is_replaced_on_a_terminal() {
+        let style = Style { human: true, colours: false, terminal: true, tags: vec!["[a]".into(), "[b]".into()], ids: vec![1, 2] };
+        let mut unfinished = None;
+        let mut shown = |at: usize, continues: bool, text: &str| {
+            let mut out = Vec::new();
+            let lines = Lines { at, continues, text: text.into(), ..Lines::default() };
+            style.show(&lines, &mut unfinished, &mut out);
+            String::from_utf8(out).unwrap().replace("\x1b[1A\r\x1b[K", "^").replace("\x1b[?7l", "").replace("\x1b[?7h", "")
+        };
+        assert_eq!(shown(0, false, " 1%"), "[a]  1%\n");
+        assert_eq!(shown(0, true, "\r 2%"), "^[a]  2%\n");
+        assert_eq!(shown(0, true, "\n"), "^[a]  2%\n");
+        assert_eq!(shown(0, false, "x"), "[a] x\n");
+        assert_eq!(shown(1, false, "other\n"), "[b] other\n");
+        assert_eq!(shown(0, true, "\n"), "", "it is above already");
+        let ending = Lines { text: b"bye\n".to_vec(), while_ending: true, ..Lines::default() };
+        let mut out = Vec::new();
+        style.show(&ending, &mut None, &mut out);
+        assert_eq!(out, b"[a, ending] bye\n");
+    }
+}

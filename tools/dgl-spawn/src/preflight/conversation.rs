@@ -1,0 +1,101 @@
+//! Requests to the agents of all hosts, and their answers, before the job starts.
+
+use crate::run::hosts::{ConnectedHosts, RunEvent};
+use crate::run::outcome::Stopped;
+use common::remote::AgentHeard;
+use std::time::{Duration, Instant};
+use wire::{Event, Failure, Request};
+
+/// What a host says.
+pub enum Said {
+    /// Something about what it was asked.
+    Event(Event, Vec<u8>),
+    /// It could not do what it was asked.
+    Failed(Failure),
+    /// It is lost; why.
+    Lost(String),
+}
+
+/// Who was asked how much and has not answered yet.
+pub struct Conversation<'a, 'h> {
+    pub hosts: &'a ConnectedHosts<'h>,
+    unanswered: Vec<usize>,
+    lost: Vec<bool>,
+}
+
+impl<'a, 'h> Conversation<'a, 'h> {
+    /// With hosts that were told what the job is, and have not answered that yet.
+    pub fn with(hosts: &'a ConnectedHosts<'h>) -> Conversation<'a, 'h> {
+        let unanswered = hosts.sessions.iter().map(|session| 1 + session.members.len()).collect();
+        Conversation { hosts, unanswered, lost: vec![false; hosts.sessions.len()] }
+    }
+
+    /// The positions of the hosts.
+    pub fn all(&self) -> std::ops::Range<usize> {
+        0..self.hosts.sessions.len()
+    }
+
+    /// Asks one host.
+    pub fn ask(&mut self, at: usize, request: Request) {
+        if !self.lost[at] {
+            self.unanswered[at] += 1;
+            self.hosts.sessions[at].send(request);
+        }
+    }
+
+    /// Asks all hosts the same.
+    pub fn ask_all(&mut self, request: &Request) {
+        self.all().for_each(|at| self.ask(at, request.clone()));
+    }
+
+    /// Listens until all have answered, at most so long; those that have not.
+    pub fn listen(&mut self, limit: Duration, mut said: impl FnMut(usize, Said)) -> Result<Vec<usize>, Stopped> {
+        let until = Instant::now() + limit;
+        while self.unanswered.iter().any(|count| *count > 0) {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.hosts.next_event(left) {
+                Some(RunEvent::Signal(number)) => return Err(Stopped::Signal(number)),
+                Some(RunEvent::StatusAsked) => {}
+                Some(RunEvent::Host(at, heard)) => self.heard(at, heard, &mut said),
+                None if left.is_zero() => break,
+                None => {}
+            }
+        }
+        Ok(self.all().filter(|at| self.unanswered[*at] > 0).collect())
+    }
+
+    /// Lets time pass; a signal ends it.
+    pub fn pause(&mut self, time: Duration) -> Result<(), Stopped> {
+        let until = Instant::now() + time;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.hosts.next_event(left) {
+                Some(RunEvent::Signal(number)) => return Err(Stopped::Signal(number)),
+                Some(RunEvent::Host(at, AgentHeard::Lost(why))) => {
+                    self.lost[at] = true;
+                    self.unanswered[at] = 0;
+                    return Err(Stopped::Preflight(super::lost(self.hosts.sessions[at].host, why).report()));
+                }
+                Some(_) => {}
+                None if left.is_zero() => return Ok(()),
+                None => {}
+            }
+        }
+    }
+
+    fn heard(&mut self, at: usize, heard: AgentHeard, said: &mut impl FnMut(usize, Said)) {
+        match heard {
+            AgentHeard::Event(Event::Done, _) => self.unanswered[at] = self.unanswered[at].saturating_sub(1),
+            AgentHeard::Event(Event::Failed(failure), _) => {
+                self.unanswered[at] = self.unanswered[at].saturating_sub(1);
+                said(at, Said::Failed(failure));
+            }
+            AgentHeard::Event(event, body) => said(at, Said::Event(event, body)),
+            AgentHeard::Lost(why) => {
+                self.unanswered[at] = 0;
+                self.lost[at] = true;
+                said(at, Said::Lost(why));
+            }
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Before the start: the job claims what it needs on its hosts, and all hosts look whether it can start. All that is wrong comes in one
+//! report, and then nothing is started.
+//!
+//! [`request`] says what a host is asked, [`claims`] who of several launchers may start, [`diagnosis`] what the answers mean,
+//! [`reachability`] which host tries to reach which. [`scripts`] is the same for jobs that scripts keep.
+
+mod claims;
+mod conversation;
+mod diagnosis;
+mod reachability;
+mod request;
+pub mod scripts;
+
+use crate::run::hosts::ConnectedHosts;
+use crate::run::outcome::Stopped;
+use common::error::Fault;
+use common::record::{Graph, Host, Process, Role};
+use common::term;
+use conversation::{Conversation, Said};
+use diagnosis::Diagnosis;
+use std::time::{Duration, Instant};
+use wire::preflight::{Check, Claim, Finding, Port};
+use wire::{Event, Request};
+
+/// Looking at a host takes well under a second; a file system that hangs must not hold the job up for ever.
+const LOOK_LIMIT: Duration = Duration::from_secs(60);
+/// TIME_WAIT lasts 60 s.
+const LINGER_LIMIT: Duration = Duration::from_secs(62);
+/// How often ports in TIME_WAIT are looked at again.
+const LINGER_PAUSE: Duration = Duration::from_secs(2);
+/// How often a job that waits for its turn tries to begin.
+const TURN_PAUSE: Duration = Duration::from_secs(1);
+
+/// A job that is about to start.
+pub struct Subject<'a> {
+    /// Its name.
+    pub job: &'a str,
+    /// All hosts of the stream.
+    pub hosts: &'a [Host],
+    /// Its processes, of which the connected hosts know positions.
+    pub processes: &'a [Process],
+    /// The graph, if the stream has one.
+    pub graph: Option<&'a Graph>,
+    /// It gets a /dev/shm of its own.
+    pub private_shm: bool,
+    /// Whether more is looked at than whether another job is in the way.
+    pub looks: bool,
+    /// How long it waits for the end of other jobs that are in its way.
+    pub wait: Option<Duration>,
+}
+
+/// A host that is lost before anything was started.
+fn lost(host: &Host, why: String) -> Fault {
+    Fault::unreachable(host.place(), why).fix("look whether the host is up, and run it again")
+}
+
+/// Claims what the job needs, and looks whether it can start. When this has returned well, all of its hosts are its own until
+/// their agents end. `say` tells people what is waited for.
+pub fn prepare(hosts: &ConnectedHosts<'_>, subject: &Subject<'_>, say: &mut dyn FnMut(&str)) -> Result<(), Stopped> {
+    let plans = plans(hosts, subject)?;
+    let mut talk = Conversation::with(hosts);
+    let until = subject.wait.map(|wait| Instant::now() + wait);
+    let mut waits = false;
+    loop {
+        let diagnosis = attempt(&mut talk, &plans, subject, say)?;
+        let may_wait = until.is_some_and(|until| Instant::now() < until) && diagnosis.passes();
+        let report = diagnosis.report();
+        if report.0.is_empty() {
+            talk.ask_all(&Request::Confirm);
+            return Ok(());
+        }
+        if !may_wait {
+            return Err(Stopped::Preflight(report));
+        }
+        claims::release(&mut talk)?;
+        if !std::mem::replace(&mut waits, true)
+            && let (Some(fault), Some(wait)) = (report.0.first(), subject.wait)
+        {
+            say(&format!("dgl-spawn: waiting for {} at most: {}: {}", term::seconds(wait), fault.place, fault.problem));
+        }
+        talk.pause(TURN_PAUSE)?;
+    }
+}
+
+/// What one host is asked.
+struct HostPlan {
+    claim: Claim,
+    checks: Vec<Check>,
+    listen: Option<Check>,
+    ports: Vec<Port>,
+    /// It runs more than plain processes.
+    of_dgl: bool,
+}
+
+fn plans(hosts: &ConnectedHosts<'_>, subject: &Subject<'_>) -> Result<Vec<HostPlan>, Stopped> {
+    let plan = |session: &crate::run::hosts::HostSession<'_>| {
+        let own: Vec<&Process> = session.members.iter().map(|at| &subject.processes[*at]).collect();
+        let checks = match subject.looks {
+            true => request::checks(session.host, &own, subject.private_shm)?,
+            // two jobs of one name could not be told apart, and what cannot be had is no surprise for the start
+            false => [Check::Jobs].into_iter().chain(subject.private_shm.then_some(Check::PrivateSharedMemory)).collect(),
+        };
+        Ok(HostPlan {
+            claim: request::claim(session.host, &own, subject.private_shm),
+            checks,
+            listen: request::listen(session.host, &own).filter(|_| subject.looks),
+            ports: request::ports(session.host, &own),
+            of_dgl: own.iter().any(|process| process.role != Role::Worker),
+        })
+    };
+    let plans: Result<Vec<HostPlan>, Fault> = hosts.sessions.iter().map(plan).collect();
+    plans.map_err(|fault| Stopped::Preflight(fault.report()))
+}
+
+/// Claims and looks once.
+fn attempt<'a>(
+    talk: &mut Conversation<'a, '_>,
+    plans: &[HostPlan],
+    subject: &Subject<'a>,
+    say: &mut dyn FnMut(&str),
+) -> Result<Diagnosis<'a>, Stopped> {
+    let busy = talk.hosts.sessions.iter().map(|session| session.host).collect();
+    let mut diagnosis = Diagnosis::new(busy, subject.hosts, subject.graph, subject.job);
+    let claims: Vec<Claim> = plans.iter().map(|plan| plan.claim.clone()).collect();
+    let conflicts = claims::take(talk, &claims, &mut diagnosis)?;
+    diagnosis.conflicts(&conflicts);
+    if !diagnosis.is_clean() {
+        return Ok(diagnosis);
+    }
+    for (at, plan) in plans.iter().enumerate() {
+        plan.checks.iter().for_each(|check| talk.ask(at, Request::Preflight(check.clone())));
+    }
+    if !subject.looks {
+        // what is left of other jobs does not count then
+        let counts = |found: &Finding| matches!(found, Finding::NameInUse | Finding::NoPrivateSharedMemory { .. });
+        let is_other = |said: &Said| matches!(said, Said::Event(Event::Preflight(found), _) if !counts(found));
+        talk.listen(LOOK_LIMIT, |at, said| {
+            if !is_other(&said) {
+                diagnosis.said(at, said);
+            }
+        })?;
+        return Ok(diagnosis);
+    }
+    if look_is_late(talk, &mut diagnosis)? {
+        return Ok(diagnosis);
+    }
+    wait_for_lingering(talk, plans, &mut diagnosis, say)?;
+    try_to_reach(talk, plans, &mut diagnosis)?;
+    Ok(diagnosis)
+}
+
+/// Takes the answers; whether some did not come.
+fn look_is_late(talk: &mut Conversation<'_, '_>, diagnosis: &mut Diagnosis<'_>) -> Result<bool, Stopped> {
+    let late = talk.listen(LOOK_LIMIT, |at, said| diagnosis.said(at, said))?;
+    late.iter().for_each(|at| diagnosis.late(*at, LOOK_LIMIT));
+    Ok(!late.is_empty())
+}
+
+/// Connections of a job that has ended go by themselves within a minute.
+fn wait_for_lingering(
+    talk: &mut Conversation<'_, '_>,
+    plans: &[HostPlan],
+    diagnosis: &mut Diagnosis<'_>,
+    say: &mut dyn FnMut(&str),
+) -> Result<(), Stopped> {
+    let mut lingering = diagnosis.take_lingering();
+    let until = Instant::now() + LINGER_LIMIT;
+    let mut said = false;
+    // what a plain process will do with its port is not known, and nothing is waited for where the job cannot start anyway
+    while !lingering.is_empty() && diagnosis.is_clean() && Instant::now() < until && lingering.iter().all(|(at, _)| plans[*at].of_dgl) {
+        if !std::mem::replace(&mut said, true) {
+            let mut all: Vec<usize> = lingering.iter().map(|(at, _)| *at).collect();
+            all.dedup();
+            let (place, port) = (diagnosis.place(&all), lingering[0].1);
+            say(&format!("dgl-spawn: {place}: waiting up to a minute: port {port} is still held by connections of a job that has ended"));
+        }
+        talk.pause(LINGER_PAUSE)?;
+        for (at, plan) in plans.iter().enumerate().filter(|(at, _)| lingering.iter().any(|(other, _)| other == at)) {
+            talk.ask(at, Request::Preflight(Check::Ports { ports: plan.ports.clone() }));
+        }
+        if look_is_late(talk, diagnosis)? {
+            return Ok(());
+        }
+        lingering = diagnosis.take_lingering();
+    }
+    diagnosis.still_linger(&lingering);
+    Ok(())
+}
+
+/// Every host listens, then all connect, then nobody listens any more.
+fn try_to_reach(talk: &mut Conversation<'_, '_>, plans: &[HostPlan], diagnosis: &mut Diagnosis<'_>) -> Result<(), Stopped> {
+    for (at, plan) in plans.iter().enumerate() {
+        plan.listen.iter().for_each(|listen| talk.ask(at, Request::Preflight(listen.clone())));
+    }
+    // one that cannot listen on its own address has told so with its ports
+    let late = talk.listen(LOOK_LIMIT, |at, said| {
+        if !matches!(said, Said::Failed(_)) {
+            diagnosis.said(at, said);
+        }
+    })?;
+    late.iter().for_each(|at| diagnosis.late(*at, LOOK_LIMIT));
+    for (at, targets) in diagnosis.targets() {
+        talk.ask(at, Request::Preflight(Check::Connect { targets }));
+    }
+    look_is_late(talk, diagnosis)?;
+    talk.ask_all(&Request::Preflight(Check::StopListening));
+    look_is_late(talk, diagnosis).map(|_| ())
+}

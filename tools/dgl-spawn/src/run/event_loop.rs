@@ -1,0 +1,400 @@
+//! The life of a job: one loop in which all that happens on all hosts comes together. What is to be done then is the state machine's
+//! to say (the crate job). What a host says is believed for its own processes only, and each thing once.
+
+use super::hosts::{ConnectedHosts, RunEvent};
+use crate::outcome::{exit, first_failure, member, status_fields};
+use crate::output::lines::{LineBuffer, Taken};
+use crate::output::queue::Lines;
+use crate::output::sink::OutputSink;
+use crate::output::status::{self, Phase};
+use crate::plan;
+use common::error::{Fault, Report};
+use common::exit::Exit;
+use common::record::{Exited, FirstFailure, Listening, Process, Started};
+use common::remote::AgentHeard;
+use common::term::now_ms;
+use job::{Action, Cause, ExitStatus, Job, LastLines, Mode};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+use wire::supervise::{self, End, Status, Stream};
+use wire::{Event, Request};
+
+/// Beyond the grace: KILL and the removal of shared memory.
+const END_LIMIT: Duration = Duration::from_secs(15);
+/// ABRT comes so long before TERM.
+const STACKS: Duration = Duration::from_secs(1);
+/// How often the clock is looked at, and the status line shows it.
+const TICK: Duration = Duration::from_millis(500);
+/// How often pieces of lines are looked at that wait for their ends.
+const PIECES_PACE: Duration = Duration::from_millis(50);
+/// People who wait for a job to end want to know what for, once it takes longer than this.
+const NOTICE_AFTER: Duration = Duration::from_secs(2);
+
+/// What is known of a process.
+#[derive(Default)]
+struct ProcessState {
+    /// When it was started, in milliseconds since 1970.
+    started: Option<u64>,
+    listens: bool,
+    exited: bool,
+    /// Its streams: what they have written and not ended, and whether they are at their end.
+    lines: [LineBuffer; 2],
+    drained: [bool; 2],
+    last_lines: LastLines,
+}
+
+/// What is known of a host.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HostState {
+    Up,
+    /// It has said that all has ended there, or it is lost.
+    Over,
+}
+
+/// The end of the job, once it has begun.
+struct Ending {
+    /// When KILL is sent to what does not obey.
+    kill_at: Instant,
+    /// What has not ended by then is left.
+    give_up_at: Instant,
+    /// Said to people, where it takes long.
+    notice_at: Option<Instant>,
+}
+
+/// The job while it lives.
+pub struct EventLoop<'a, 'h> {
+    job: Job,
+    plan: &'a plan::Job,
+    processes: &'a [Process],
+    hosts: &'a mut ConnectedHosts<'h>,
+    sink: &'a mut OutputSink,
+    begun: Instant,
+    host_states: Vec<HostState>,
+    states: Vec<ProcessState>,
+    /// Streams with a piece of a line that waits, by process and stream.
+    waiting: BTreeSet<(usize, usize)>,
+    /// When they are looked at next.
+    pieces_at: Instant,
+    ending: Option<Ending>,
+    /// What could not be ended.
+    left: Report,
+}
+
+/// How a job has lived.
+pub struct Ended {
+    pub exit: Exit,
+    pub cause: Option<Cause>,
+    pub failure: Option<FirstFailure>,
+    /// What is wrong beside that.
+    pub report: Report,
+    pub age: Duration,
+}
+
+impl<'a, 'h> EventLoop<'a, 'h> {
+    /// All processes were told to start.
+    pub fn begin(
+        plan: &'a plan::Job,
+        processes: &'a [Process],
+        hosts: &'a mut ConnectedHosts<'h>,
+        sink: &'a mut OutputSink,
+    ) -> EventLoop<'a, 'h> {
+        let begun = Instant::now();
+        EventLoop {
+            job: Job::new(Mode::Deciding, processes.iter().map(member), &plan.limits, begun),
+            plan,
+            processes,
+            begun,
+            host_states: vec![HostState::Up; hosts.sessions.len()],
+            states: processes.iter().map(|_| ProcessState::default()).collect(),
+            hosts,
+            sink,
+            waiting: BTreeSet::new(),
+            pieces_at: begun,
+            ending: None,
+            left: Report::default(),
+        }
+    }
+
+    /// To the end of the last host.
+    pub fn run(mut self) -> Ended {
+        let mut shown = Instant::now();
+        while self.host_states.contains(&HostState::Up) {
+            let now = Instant::now();
+            if self.ending.as_ref().is_some_and(|ending| now >= ending.give_up_at) {
+                break;
+            }
+            if now >= shown {
+                shown = now + TICK;
+                let status = self.status();
+                self.sink.status(&status);
+            }
+            self.hand_on_pieces(now);
+            self.notice_long_end(now);
+            let action = self.job.tick(now);
+            self.act(action);
+            let action = self.next_event().and_then(|event| self.handle(event));
+            self.act(action);
+        }
+        self.end()
+    }
+
+    fn next_event(&mut self) -> Option<RunEvent> {
+        let event = self.hosts.next_event(Duration::ZERO);
+        if event.is_some() {
+            return event;
+        }
+        // nothing more is at hand
+        self.sink.flush();
+        let due = self.waiting.iter().filter_map(|(at, stream)| self.states[*at].lines[*stream].due_at()).min();
+        let wait = due.map_or(TICK, |due| TICK.min(due.max(self.pieces_at).saturating_duration_since(Instant::now())));
+        self.hosts.next_event(wait)
+    }
+
+    fn handle(&mut self, event: RunEvent) -> Option<Action> {
+        match event {
+            RunEvent::Signal(number) => self.job.signal(number, Instant::now()),
+            RunEvent::StatusAsked => {
+                self.sink.say(&format!("dgl-spawn: {}", self.status()));
+                None
+            }
+            RunEvent::Host(at, _) if self.host_states[at] == HostState::Over => None,
+            RunEvent::Host(at, AgentHeard::Lost(why)) => self.lost(at, why),
+            RunEvent::Host(at, AgentHeard::Event(event, body)) => match self.heard(at, event, body) {
+                Ok(action) => action,
+                Err(Unbelievable(what)) => {
+                    self.hosts.sessions[at].close();
+                    self.lost(at, format!("what it says cannot be: {what}"))
+                }
+            },
+        }
+    }
+
+    /// What the agent of a host says.
+    fn heard(&mut self, at: usize, event: Event, body: Vec<u8>) -> Result<Option<Action>, Unbelievable> {
+        match event {
+            Event::Started(supervise::Started { index, pid }) => self.started(self.own(at, index)?, pid)?,
+            Event::Listening(supervise::Listening { index }) => self.listening(self.own(at, index)?)?,
+            Event::Output(supervise::Output { index, stream }) => self.output(self.own(at, index)?, stream, &body)?,
+            Event::Drained(supervise::Drained { index, stream }) => self.drained(self.own(at, index)?, stream)?,
+            Event::Exited(exited) => {
+                let member = self.own(at, exited.index)?;
+                return self.exited(member, &exited);
+            }
+            Event::Over(supervise::Over { survivors }) => return Ok(self.over(at, survivors)),
+            Event::Failed(failure) => {
+                self.hosts.sessions[at].close();
+                return Ok(self.lost(at, failure.problem));
+            }
+            Event::ShmRemoved(_) | Event::Alive | Event::Done => {}
+            _ => return Err(Unbelievable("an answer to what was not asked".to_owned())),
+        }
+        Ok(None)
+    }
+
+    /// The position of a host's own process.
+    fn own(&self, at: usize, index: u32) -> Result<usize, Unbelievable> {
+        let members = &self.hosts.sessions[at].members;
+        let member = usize::try_from(index).ok().and_then(|index| members.get(index));
+        member.copied().ok_or_else(|| Unbelievable(format!("it has no process {index}")))
+    }
+
+    fn started(&mut self, at: usize, pid: u32) -> Result<(), Unbelievable> {
+        let time_ms = now_ms();
+        if self.states[at].started.replace(time_ms).is_some() || self.states[at].exited {
+            return Err(Unbelievable("a process started twice".to_owned()));
+        }
+        let Process { id, host, role, rank, .. } = self.processes[at];
+        self.sink.record(&Started { id, host, role, rank, pid, time_ms });
+        Ok(())
+    }
+
+    fn listening(&mut self, at: usize) -> Result<(), Unbelievable> {
+        let Process { id, host, role, rank, port, .. } = self.processes[at];
+        let Some(port) = port.filter(|_| !std::mem::replace(&mut self.states[at].listens, true)) else {
+            return Err(Unbelievable("a process listens that has no port, or twice".to_owned()));
+        };
+        self.job.listening(at);
+        self.sink.record(&Listening { id, host, role, rank, port, time_ms: now_ms() });
+        Ok(())
+    }
+
+    fn exited(&mut self, at: usize, exited: &supervise::Exited) -> Result<Option<Action>, Unbelievable> {
+        if std::mem::replace(&mut self.states[at].exited, true) {
+            return Err(Unbelievable("a process ended twice".to_owned()));
+        }
+        let status = match exited.status {
+            Status::Code(code) => ExitStatus::Code(code),
+            Status::Signal(number) => ExitStatus::Signal(i32::from(number)),
+        };
+        let (code, signal) = status_fields(status);
+        let Process { id, host, role, rank, .. } = self.processes[at];
+        self.sink.record(&Exited {
+            id,
+            host,
+            role,
+            rank,
+            code,
+            signal,
+            elapsed_ms: self.states[at].started.map_or(0, |started| now_ms().saturating_sub(started)),
+            cpu_s: Some(exited.cpu_s).filter(|seconds| seconds.is_finite() && *seconds >= 0.0),
+            max_rss_bytes: Some(exited.max_rss_bytes),
+            oom: exited.oom,
+            while_ending: self.job.ending(),
+        });
+        Ok(self.job.exited(at, job::Exit { status, reaped: false, out_of_memory: exited.oom }, Instant::now()))
+    }
+
+    /// All has ended on a host.
+    fn over(&mut self, at: usize, survivors: u32) -> Option<Action> {
+        self.host_states[at] = HostState::Over;
+        self.finish_lines(at);
+        let host = self.hosts.sessions[at].host;
+        if survivors > 0 {
+            let problem = format!("{survivors} of the job's processes could not be ended");
+            self.left.push(Fault::item(host.place(), problem).fix("look with dgl-reap --list"));
+        }
+        match self.job.ending() {
+            true => None,
+            false => self.job.lost(host.id, "the job was ended there by someone else".to_owned()),
+        }
+    }
+
+    /// A host is gone.
+    fn lost(&mut self, at: usize, why: String) -> Option<Action> {
+        self.host_states[at] = HostState::Over;
+        self.finish_lines(at);
+        let host = self.hosts.sessions[at].host;
+        if self.job.ending() {
+            self.left.push(
+                Fault::unreachable(host.place(), format!("lost while the job was ended: {why}"))
+                    .fix("its own guardian ends the job there; look with dgl-reap --list"),
+            );
+        }
+        self.job.lost(host.id, why)
+    }
+
+    fn output(&mut self, at: usize, stream: Stream, piece: &[u8]) -> Result<(), Unbelievable> {
+        if self.states[at].drained[stream as usize] {
+            return Err(Unbelievable("a process writes to a stream that is at its end".to_owned()));
+        }
+        let state = &mut self.states[at].lines[stream as usize];
+        let continues = state.was_shown();
+        let taken = state.push(piece, Instant::now());
+        self.show(at, stream as usize, taken, continues);
+        Ok(())
+    }
+
+    fn drained(&mut self, at: usize, stream: Stream) -> Result<(), Unbelievable> {
+        if std::mem::replace(&mut self.states[at].drained[stream as usize], true) {
+            return Err(Unbelievable("a stream ended twice".to_owned()));
+        }
+        self.finish_line(at, stream as usize);
+        Ok(())
+    }
+
+    fn finish_line(&mut self, at: usize, stream: usize) {
+        let state = &mut self.states[at].lines[stream];
+        let continues = state.was_shown();
+        let taken = state.finish();
+        self.show(at, stream, taken, continues);
+    }
+
+    fn finish_lines(&mut self, host: usize) {
+        for at in self.hosts.sessions[host].members.clone() {
+            (0..2).for_each(|stream| self.finish_line(at, stream));
+        }
+    }
+
+    fn show(&mut self, at: usize, stream: usize, taken: Taken, continues: bool) {
+        match self.states[at].lines[stream].due_at() {
+            Some(_) => self.waiting.insert((at, stream)),
+            None => self.waiting.remove(&(at, stream)),
+        };
+        if !taken.whole.is_empty() {
+            self.states[at].last_lines.push(&taken.whole);
+            self.sink.log_lines(at, &taken.whole);
+        }
+        if !taken.pieces.is_empty() {
+            let while_ending = self.job.ending();
+            self.sink.output(Lines { at, stderr: stream == 1, time_ms: now_ms(), text: taken.pieces, continues, while_ending });
+        }
+    }
+
+    /// Pieces of lines that have waited for their ends long enough.
+    fn hand_on_pieces(&mut self, now: Instant) {
+        if now < self.pieces_at {
+            return;
+        }
+        self.pieces_at = now + PIECES_PACE;
+        for (at, stream) in self.waiting.clone() {
+            let state = &mut self.states[at].lines[stream];
+            let continues = state.was_shown();
+            let pieces = state.take_due(now);
+            if !pieces.is_empty() {
+                self.show(at, stream, Taken { pieces, whole: Vec::new() }, continues);
+            }
+        }
+    }
+
+    fn act(&mut self, action: Option<Action>) {
+        let Some(action) = action else { return };
+        let grace = self.plan.grace;
+        let grace_ms = common::term::millis(grace);
+        let (request, stacks) = match action {
+            Action::End => (Request::End(End { grace_ms, stacks: false }), Duration::ZERO),
+            Action::EndWithStacks => (Request::End(End { grace_ms, stacks: true }), STACKS),
+            Action::Kill => (Request::Kill, Duration::ZERO),
+        };
+        self.hosts.send_all(&request);
+        let now = Instant::now();
+        match &mut self.ending {
+            Some(ending) if action == Action::Kill => (ending.kill_at, ending.notice_at) = (now, None),
+            Some(_) => {}
+            None => {
+                let kill_at = now + stacks + grace;
+                self.ending = Some(Ending { kill_at, give_up_at: kill_at + END_LIMIT, notice_at: Some(now + NOTICE_AFTER) });
+            }
+        }
+    }
+
+    /// Who waits for the end of a job wants to know what comes next.
+    fn notice_long_end(&mut self, now: Instant) {
+        let Some(ending) = &mut self.ending else { return };
+        let left = ending.kill_at.saturating_duration_since(now);
+        if ending.notice_at.is_some_and(|at| now >= at) {
+            ending.notice_at = None;
+            if left > Duration::ZERO {
+                self.sink.say(&format!("dgl-spawn: job {} is ending: {}", self.plan.name, status::kill_notice(left)));
+            }
+        }
+    }
+
+    fn status(&self) -> String {
+        let up = self.host_states.iter().filter(|state| **state == HostState::Up).count();
+        let left = self.ending.as_ref().map(|ending| ending.kill_at.saturating_duration_since(Instant::now()));
+        let phase = match (self.job.ending(), left) {
+            (false, _) => Phase::Running,
+            (true, left) => Phase::Ending { kill_in: left.filter(|left| !left.is_zero()) },
+        };
+        status::line(&self.plan.name, (up, self.host_states.len()), self.job.progress(), self.begun.elapsed(), phase)
+    }
+
+    fn end(mut self) -> Ended {
+        for (session, state) in self.hosts.sessions.iter().zip(&self.host_states) {
+            if *state == HostState::Up {
+                let fix = format!("look with dgl-reap --list, end them with dgl-reap --job {}", self.plan.name);
+                let problem = "it did not say that the job's processes have ended";
+                self.left.push(Fault::unreachable(session.host.place(), problem).fix(fix));
+            }
+        }
+        self.sink.status("");
+        let last_lines: Vec<LastLines> = self.states.into_iter().map(|state| state.last_lines).collect();
+        let failure = self.job.failure().map(|failure| first_failure(failure, self.processes, &last_lines));
+        let exit = exit(&self.job);
+        let exit = if self.left.0.is_empty() { exit } else { exit.worst(self.left.exit()) };
+        Ended { exit, cause: self.job.cause().cloned(), failure, report: self.left, age: self.begun.elapsed() }
+    }
+}
+
+/// What a host has no right to say, or not now.
+struct Unbelievable(String);

@@ -1,0 +1,147 @@
+//! How a job ended, and how that is told to programs and to people.
+
+use super::event_loop::Ended;
+use super::signals::Signals;
+use crate::output::sink::{OutputSink, on_terminal};
+use crate::plan;
+use common::error::Report;
+use common::exit::Exit;
+use common::record::{FirstFailure, Host, Summary};
+use common::term::{self, millis};
+use job::{Cause, Limit};
+use std::time::{Duration, Instant};
+
+/// How a job, or one try of it, ended.
+pub struct Outcome {
+    pub exit: Exit,
+    pub cause: Option<Cause>,
+    /// The word for it in the summary.
+    pub word: Option<&'static str>,
+    pub failure: Option<FirstFailure>,
+    /// What is wrong beside that.
+    pub report: Report,
+    pub started: bool,
+    /// It is left to its hosts.
+    pub goes_on: bool,
+    /// Since it began.
+    pub age: Duration,
+    /// The graph servers that it used have ended.
+    pub unserved: bool,
+}
+
+/// What stopped a job before it began.
+pub enum Stopped {
+    /// Hosts could not be reached.
+    Hosts(Report),
+    /// The look before the start found faults.
+    Preflight(Report),
+    /// A signal came.
+    Signal(i32),
+    /// The graph servers that it uses did not start.
+    Servers(Box<Outcome>),
+}
+
+impl Outcome {
+    /// Of a job that was lived through to its end.
+    pub fn of(ended: Ended) -> Outcome {
+        let Ended { exit, cause, failure, report, age } = ended;
+        let word = cause.as_ref().map(cause_word);
+        Outcome { exit, cause, word, failure, report, started: true, goes_on: false, age, unserved: false }
+    }
+}
+
+/// The word for a cause in the summary.
+pub fn cause_word(cause: &Cause) -> &'static str {
+    match cause {
+        Cause::Process => "process",
+        Cause::Host => "host",
+        Cause::Signal(_) => "signal",
+        Cause::Time(_) => "timeout",
+    }
+}
+
+impl Stopped {
+    /// The same as the outcome of a try that started nothing.
+    pub fn outcome(self) -> Outcome {
+        let (exit, cause, word, report) = match self {
+            Stopped::Servers(outcome) => return *outcome,
+            Stopped::Signal(number) => (Exit::Signal(number), Some(Cause::Signal(number)), "signal", Report::default()),
+            Stopped::Hosts(report) => (report.exit(), Some(Cause::Host), "host", report),
+            Stopped::Preflight(report) => (report.exit(), None, "preflight", report),
+        };
+        Outcome {
+            exit,
+            cause,
+            word: Some(word),
+            failure: None,
+            report,
+            started: false,
+            goes_on: false,
+            age: Duration::ZERO,
+            unserved: false,
+        }
+    }
+}
+
+/// Tells how it ended, to programs and to people; the exit status that says it.
+pub fn conclude(hosts: &[Host], plan: &plan::Job, outcome: &Outcome, begun: Instant, sink: OutputSink, signals: &Signals) -> Exit {
+    let mut exit = outcome.exit;
+    if sink.has_lost_something() {
+        exit = exit.worst(Exit::Unreachable);
+    }
+    sink.record(&Summary {
+        ok: exit == Exit::Done,
+        code: exit.code(),
+        cause: outcome.word.map(str::to_owned),
+        first_failure: outcome.failure.clone(),
+        elapsed_ms: millis(begun.elapsed()),
+        job: Some(plan.name.clone()),
+    });
+    explain(hosts, plan, outcome, begun, &sink);
+    match sink.finish(signals.has_come()) {
+        true => exit,
+        false => exit.worst(Exit::Unreachable),
+    }
+}
+
+/// Why it ended, as people want to know it.
+pub fn explain(hosts: &[Host], plan: &plan::Job, outcome: &Outcome, begun: Instant, sink: &OutputSink) {
+    let say = |text: String| sink.say(&format!("dgl-spawn: {}", term::plain(&text)));
+    outcome.report.lines("dgl-spawn").iter().for_each(|line| sink.say(line));
+    if !outcome.started {
+        return say("nothing was started".to_owned());
+    }
+    if outcome.goes_on {
+        let name = &plan.name;
+        return say(format!("job {name} goes on; back to it: … | dgl-spawn --attach {name}; to end it: … | dgl-reap --job {name}"));
+    }
+    if outcome.unserved {
+        say("the graph servers that it used have ended: … | dgl-spawn --attach NAME tells why".to_owned());
+    }
+    match (&outcome.failure, &outcome.cause) {
+        (Some(failure), cause) => {
+            let host = hosts.iter().find(|host| host.id == failure.host).map_or_else(|| format!("host {}", failure.host), Host::place);
+            let who = match (failure.role, failure.rank) {
+                (Some(role), Some(rank)) => format!("{host}: {} {rank}", role.name()),
+                _ => host,
+            };
+            let what = match (&failure.error, failure.code, &failure.signal) {
+                (Some(error), ..) if *cause == Some(Cause::Host) => format!("lost: {error}"),
+                (Some(error), ..) => error.clone(),
+                (_, _, Some(signal)) if failure.oom => format!("ended by SIG{signal}: the kernel killed it because memory ran out"),
+                (_, _, Some(signal)) => format!("ended by SIG{signal}"),
+                (_, code, _) => format!("exited with status {}", code.unwrap_or(1)),
+            };
+            let last = if failure.last_lines.is_empty() { "; it wrote nothing" } else { "; its last lines:" };
+            say(format!("{who} {what}{}", if failure.role.is_some() { last } else { "" }));
+            for line in &failure.last_lines {
+                sink.say(&format!("    {}", String::from_utf8_lossy(&on_terminal(line.as_bytes()))));
+            }
+        }
+        (None, Some(Cause::Signal(number))) => say(format!("job {} was ended by SIG{}", plan.name, common::signal::name(*number))),
+        (None, Some(Cause::Time(Limit::Start(limit) | Limit::Job(limit)))) => {
+            say(format!("job {} was ended: it took longer than {}", plan.name, term::seconds(*limit)));
+        }
+        _ => say(format!("job {} ended well after {}", plan.name, term::seconds(begun.elapsed().max(outcome.age)))),
+    }
+}

@@ -1,0 +1,40 @@
+//! From records to what the agent of each host is asked to run.
+
+use crate::plan;
+use common::error::Fault;
+use common::record::{self, Host};
+use common::term::millis;
+use wire::Text;
+use wire::job::{Command, Job, Process};
+
+/// What the job is, for one of the hosts that have processes of it.
+pub fn job(plan: &plan::Job, host: &Host, hosts: usize) -> Job {
+    Job {
+        name: plan.name.clone(),
+        token: plan.token.clone(),
+        host: host.id,
+        address: host.ip.0,
+        hosts: u32::try_from(hosts).unwrap_or(u32::MAX),
+        grace_ms: millis(plan.grace),
+        host_timeout_ms: millis(plan.host_timeout),
+    }
+}
+
+/// A process of the job, by the number that it has among those of its host.
+pub fn process(index: u32, process: &record::Process) -> Result<Process, Fault> {
+    let command = match process.command()? {
+        record::Command::Words(words) => Command::Words(words.into_iter().map(Text::from).collect()),
+        record::Command::Shell(text) => Command::Shell(text),
+    };
+    let env = process.environment()?.into_iter().map(|(name, value)| (name.to_owned(), Text::from(value))).collect();
+    Ok(Process {
+        index,
+        role: process.role.name().to_owned(),
+        rank: process.rank,
+        command,
+        setup: process.setup.clone(),
+        cwd: process.cwd.as_deref().map(Text::from),
+        env,
+        port: process.port,
+    })
+}

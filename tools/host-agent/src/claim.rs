@@ -1,0 +1,281 @@
+//! The claim of a job: its name, its ports and the use of /dev/shm are its own on this host from the first look on.
+//!
+//! Each is an abstract Unix socket with a name that all jobs derive in the same way. To bind it is atomic, all users of this
+//! network namespace see it, and it is gone with the agent that holds it, however that ends. Who finds one taken connects to it
+//! and is told whose it is.
+
+use crate::people;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::SigSet;
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use serde::{Deserialize, Serialize};
+use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use wire::Failure;
+use wire::job::Job;
+use wire::preflight::{Claim, Claimant, Claimed, Port, Taken};
+
+/// A holder answers at once; one that was stopped does not answer at all.
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+/// More than an answer has.
+const ANSWER_BYTES: u64 = 4 << 10;
+/// How often a socket is tried whose holder ends just then.
+const TRIES: u32 = 10;
+
+/// A claim that is held. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Held {
+    confirmed: Arc<AtomicBool>,
+    /// The thread that holds the sockets ends when this is closed.
+    stop: Option<PipeWriter>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Held {
+    /// From now on the job has all of its hosts.
+    pub fn confirm(&self) {
+        self.confirmed.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What a holder says of itself.
+#[derive(Serialize, Deserialize)]
+struct Answer {
+    job: String,
+    /// The same for all agents of a job; its token cannot be had from it.
+    id: String,
+    age_ms: u64,
+    confirmed: bool,
+}
+
+/// Takes all that a job wants, or nothing: then, what others have of it.
+pub fn take(job: &Job, claim: &Claim) -> Result<Result<Held, Vec<Taken>>, Failure> {
+    let failed = |error: io::Error| Failure::new(format!("the ports and the name of a job cannot be claimed: {error}"));
+    let id = id_of(&job.token);
+    let (mut sockets, mut taken) = (Vec::new(), Vec::new());
+    for (what, name) in wanted(&job.name, claim) {
+        match bind(&name, &id).map_err(failed)? {
+            Bound::Ours(socket) => sockets.push(socket),
+            // several hosts of one job are rehearsed on one machine
+            Bound::OurJobs => {}
+            Bound::Theirs(by) => taken.push(Taken { what, by }),
+        }
+    }
+    if !taken.is_empty() {
+        return Ok(Err(taken));
+    }
+    let confirmed = Arc::new(AtomicBool::new(false));
+    let (stopped, stop) = io::pipe().map_err(failed)?;
+    let answers = Answers { sockets, job: job.name.clone(), id, since: Instant::now(), confirmed: Arc::clone(&confirmed) };
+    let thread = std::thread::Builder::new().name("claim".to_owned()).spawn(move || answers.give(&stopped)).map_err(failed)?;
+    Ok(Ok(Held { confirmed, stop: Some(stop), thread: Some(thread) }))
+}
+
+/// The name of this job is claimed here: it lives, under this token.
+pub fn is_alive(job: &str, token: &str) -> bool {
+    let found = ask(&name_of_job(job));
+    matches!(found, Ok(Some((_, Some(answer)))) if answer.id == id_of(token))
+}
+
+fn id_of(token: &str) -> String {
+    blake3::derive_key("dgl-tools 2026 claim of a job", token.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn name_of_job(job: &str) -> String {
+    format!("dgl-tools/job/{job}")
+}
+
+fn name_of_port(port: &Port) -> String {
+    let address = port.address.map_or_else(|| "any".to_owned(), |address| address.to_string());
+    format!("dgl-tools/port/{}/{address}", port.port)
+}
+
+/// All that is to be claimed with the names of the sockets, always in the same order.
+fn wanted(job: &str, claim: &Claim) -> Vec<(Claimed, String)> {
+    let mut ports = claim.ports.clone();
+    ports.sort_unstable();
+    ports.dedup();
+    let mut wanted = vec![(Claimed::Name, name_of_job(job))];
+    wanted.extend(ports.iter().map(|port| (Claimed::Port(port.port), name_of_port(port))));
+    if claim.shared_memory {
+        // containers may share the network and have each a /dev/shm of their own
+        let device = std::fs::metadata("/dev/shm").map_or(0, |folder| folder.dev());
+        wanted.push((Claimed::SharedMemory, format!("dgl-tools/shm/{device}")));
+    }
+    wanted
+}
+
+enum Bound {
+    Ours(UnixListener),
+    OurJobs,
+    Theirs(Claimant),
+}
+
+fn bind(name: &str, id: &str) -> io::Result<Bound> {
+    let address = SocketAddr::from_abstract_name(name)?;
+    for _ in 0..TRIES {
+        match UnixListener::bind_addr(&address) {
+            Ok(socket) => {
+                // poll may tell of a connection that is gone when it is accepted
+                socket.set_nonblocking(true)?;
+                return Ok(Bound::Ours(socket));
+            }
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+            Err(error) => return Err(error),
+        }
+        match ask(name)? {
+            Some((_, Some(answer))) if answer.id == id => return Ok(Bound::OurJobs),
+            Some((claimant, _)) => return Ok(Bound::Theirs(claimant)),
+            None => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+    Err(ErrorKind::AddrInUse.into())
+}
+
+/// Who holds the socket of that name; `None` if nobody does, or not any more.
+fn ask(name: &str) -> io::Result<Option<(Claimant, Option<Answer>)>> {
+    let stream = match UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?) {
+        Ok(stream) => stream,
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    // the kernel's word, which nobody can forge
+    let peer = getsockopt(&stream, PeerCredentials)?;
+    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+    let mut said = Vec::new();
+    let read = stream.take(ANSWER_BYTES).read_to_end(&mut said);
+    let is_stopped = read.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
+    // it has given its claim back before it came to us
+    if said.is_empty() && !is_stopped {
+        return Ok(None);
+    }
+    let answer = serde_json::from_slice::<Answer>(&said).ok().filter(|answer| is_name(&answer.job));
+    let claimant = Claimant {
+        job: answer.as_ref().map(|answer| answer.job.clone()),
+        user: people::other_user(peer.uid()),
+        pid: u32::try_from(peer.pid()).ok().filter(|pid| *pid != 0),
+        age_ms: answer.as_ref().map_or(0, |answer| answer.age_ms),
+        // whoever does not answer will not give up either
+        confirmed: answer.as_ref().is_none_or(|answer| answer.confirmed),
+    };
+    Ok(Some((claimant, answer)))
+}
+
+/// Whether it could be a job's; it comes from whoever holds the socket.
+fn is_name(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+}
+
+/// Tells everybody who asks whose the claim is.
+struct Answers {
+    sockets: Vec<UnixListener>,
+    job: String,
+    id: String,
+    since: Instant,
+    confirmed: Arc<AtomicBool>,
+}
+
+impl Answers {
+    fn give(self, stopped: &PipeReader) {
+        // signals are for the thread that deals with them
+        let _ = SigSet::all().thread_block();
+        loop {
+            let mut fds = vec![PollFd::new(stopped.as_fd(), PollFlags::POLLIN)];
+            fds.extend(self.sockets.iter().map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)));
+            if poll(&mut fds, PollTimeout::NONE).is_err() {
+                continue;
+            }
+            let ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
+            if ready[0] {
+                return;
+            }
+            for (socket, _) in self.sockets.iter().zip(&ready[1..]).filter(|(_, ready)| **ready) {
+                self.answer(socket);
+            }
+        }
+    }
+
+    fn answer(&self, socket: &UnixListener) {
+        match socket.accept() {
+            // it fits into the buffer of a socket that nothing was written to: nobody can make us wait
+            Ok((mut stream, _)) => {
+                let answer = Answer {
+                    job: self.job.clone(),
+                    id: self.id.clone(),
+                    age_ms: u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX),
+                    confirmed: self.confirmed.load(Ordering::Relaxed),
+                };
+                let _ = stream.write_all(&serde_json::to_vec(&answer).unwrap_or_default());
+            }
+            // without descriptors left the connection would be told of again and again
+            Err(error) if error.kind() != ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(100)),
+            Err(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(name: &str, token: &str) -> Job {
+        Job {
+            name: name.to_owned(),
+            token: token.to_owned(),
+            host: 0,
+            address: std::net::Ipv4Addr::LOCALHOST,
+            hosts: 1,
+            grace_ms: 0,
+            host_timeout_ms: 0,
+        }
+    }
+
+    fn claim(ports: &[u16]) -> Claim {
+        let address = Some(std::net::Ipv4Addr::LOCALHOST);
+        Claim { ports: ports.iter().map(|port| Port { port: *port, address }).collect(), shared_memory: false }
+    }
+
+    #[test]
+    fn what_is_claimed_is_told_and_free_again_when_its_holder_ends() {
+        // names of this process, because tests run side by side
+        let name = |text: &str| format!("{text}-{}", std::process::id());
+        let held = take(&job(&name("a"), "1"), &claim(&[3, 1])).unwrap().unwrap();
+        held.confirm();
+        assert!(is_alive(&name("a"), "1") && !is_alive(&name("a"), "2") && !is_alive(&name("b"), "1"));
+        let taken = take(&job(&name("b"), "2"), &claim(&[2, 3, 1])).unwrap().unwrap_err();
+        let told: Vec<_> = taken.iter().map(|taken| (taken.what, taken.by.job.clone(), taken.by.confirmed)).collect();
+        let by = Some(name("a"));
+        assert_eq!(told, [(Claimed::Port(1), by.clone(), true), (Claimed::Port(3), by, true)]);
+        assert_eq!((taken[0].by.user.as_deref(), taken[0].by.pid), (None, Some(std::process::id())));
+        // nothing of the second's was kept
+        drop(take(&job(&name("c"), "3"), &claim(&[2])).unwrap().unwrap());
+        let taken = take(&job(&name("a"), "4"), &claim(&[])).unwrap().unwrap_err();
+        assert_eq!(taken[0].what, Claimed::Name);
+        // another agent of the same job
+        drop(take(&job(&name("a"), "1"), &claim(&[1])).unwrap().unwrap());
+        drop(held);
+        drop(take(&job(&name("b"), "2"), &claim(&[2, 3, 1])).unwrap().unwrap());
+    }
+
+    #[test]
+    fn names_of_jobs_are_checked() {
+        assert!(is_name("try7") && is_name("a.b-c_D"));
+        assert!(!is_name("") && !is_name("a b") && !is_name("a\u{1b}[2J") && !is_name(&"x".repeat(65)));
+    }
+}

@@ -1,0 +1,81 @@
+//! Users and processes as people know them.
+
+use crate::processes::JOB;
+use crate::procfs;
+use std::fs;
+use wire::preflight::Owner;
+
+/// What is shown of a command line.
+const COMMAND_SHOWN: usize = 60;
+
+/// The name of a user, unless it is the one that this process runs as.
+pub fn other_user(uid: u32) -> Option<String> {
+    (uid != nix::unistd::geteuid().as_raw()).then(|| user_name(uid))
+}
+
+/// The name of a user, or the number of one that /etc/passwd does not know. The C library's way to ask would load modules of the
+/// host's into this static executable.
+pub fn user_name(uid: u32) -> String {
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    name_in(&passwd, uid).unwrap_or_else(|| uid.to_string())
+}
+
+fn name_in(passwd: &str, uid: u32) -> Option<String> {
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == uid.to_string() && !name.is_empty()).then(|| name.to_owned())
+    })
+}
+
+/// Who a process is, as far as it can be seen; `uid` is the user that it belongs to.
+pub fn owner(pid: Option<i32>, uid: u32) -> Owner {
+    Owner {
+        pid: pid.and_then(|pid| u32::try_from(pid).ok()),
+        command: pid.and_then(command),
+        job: pid.and_then(|pid| procfs::environment(pid)?.text(JOB)),
+        user: other_user(uid),
+    }
+}
+
+/// The command line without the folder of its first word; of a process that has none, its name.
+fn command(pid: i32) -> Option<String> {
+    let line = procfs::command_line(pid).unwrap_or_default();
+    let (first, rest) = line.split_once(' ').unwrap_or((&line, ""));
+    let own = shown(&format!("{} {rest}", first.rsplit('/').next().unwrap_or(first)));
+    own.or_else(|| shown(&fs::read_to_string(format!("/proc/{pid}/comm")).ok()?))
+}
+
+/// One line, cut; `None` if nothing is in it.
+fn shown(line: &str) -> Option<String> {
+    let line = line.replace(|c: char| c.is_control(), " ");
+    let cut: String = line.trim().chars().take(COMMAND_SHOWN).collect();
+    Some(cut.trim_end().to_owned()).filter(|cut| !cut.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_have_names() {
+        let passwd = "root:x:0:0:root:/root:/bin/bash\nguest:x:1000:100::/home/guest:/bin/sh\nbroken\n";
+        assert_eq!(name_in(passwd, 1000).as_deref(), Some("guest"));
+        assert_eq!(name_in(passwd, 100), None);
+    }
+
+    #[test]
+    fn commands_are_cut_for_people() {
+        let table = [
+            ("python3 -u code/train.py ", Some("python3 -u code/train.py")),
+            ("sh -c a\u{1b}[2J b", Some("sh -c a [2J b")),
+            ("kworker/0:1\n", Some("kworker/0:1")),
+            (" ", None),
+            ("", None),
+        ];
+        for (line, expected) in table {
+            assert_eq!(shown(line).as_deref(), expected);
+        }
+        assert_eq!(shown(&"x".repeat(100)).unwrap().len(), COMMAND_SHOWN);
+    }
+}

@@ -1,0 +1,154 @@
+//! The command of a process, in the environment and the folder that it will have.
+
+use crate::{command, python, shell};
+use nix::unistd::{AccessFlags, access};
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process;
+use std::time::Duration;
+use wire::Text;
+use wire::job::{Command, Process};
+use wire::preflight::{Finding, PythonQuestion};
+
+/// A setup that activates conda takes seconds; what takes longer than this hangs.
+const LIMIT: Duration = Duration::from_secs(50);
+/// What is kept of what a setup and a Python say.
+const SAYS: usize = 256 << 10;
+
+/// Whether there is such a command; of a Python whether it runs, and what it finds.
+pub fn check(process: &Process, question: Option<&PythonQuestion>) -> Vec<Finding> {
+    if !folder(process).is_dir() {
+        return Vec::new();
+    }
+    let Some(first) = first_word(&process.command) else { return Vec::new() };
+    let own_words = matches!(process.command, Command::Words(_));
+    if own_words && (process.setup.is_none() || question.is_none()) && !is_there(process, &first) {
+        return vec![Finding::NoCommand { word: Text(first) }];
+    }
+    question.map_or_else(Vec::new, |question| ask_python(process, &first, question))
+}
+
+fn folder(process: &Process) -> &Path {
+    process.cwd.as_ref().map_or(Path::new("."), Text::path)
+}
+
+fn first_word(command: &Command) -> Option<OsString> {
+    match command {
+        Command::Words(words) => words.first().map(|word| word.0.clone()),
+        Command::Shell(text) => text.split_whitespace().next().map(OsString::from),
+    }
+}
+
+/// In the environment and the folder of the process.
+fn ask(words: &[OsString], process: &Process, variables: &[(&str, &OsStr)]) -> io::Result<command::Answer> {
+    let (program, arguments) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut command = process::Command::new(program);
+    command.args(arguments).envs(variables.iter().copied());
+    command.current_dir(folder(process)).envs(process.env.iter().map(|(name, value)| (name, value)));
+    command::ask(command, LIMIT, SAYS)
+}
+
+fn is_there(process: &Process, word: &OsStr) -> bool {
+    if process.setup.is_none() {
+        let own = process.env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.0.clone());
+        let path = own.or_else(|| env::var_os("PATH")).unwrap_or_default();
+        return is_in_path(word, &path, folder(process));
+    }
+    // csh has another way to ask
+    if shell::is_csh() {
+        return true;
+    }
+    let text = [b"command -v -- ", &*shell::quoted(word)].concat();
+    let answer = ask(&shell::shell_words(&process.env, process.setup.as_deref(), &text), process, &[]);
+    answer.is_ok_and(|answer| answer.status.is_some_and(|status| status.success()))
+}
+
+/// As execvp(3) looks for it.
+fn is_in_path(word: &OsStr, path: &OsStr, folder: &Path) -> bool {
+    let runs = |file: &Path| file.is_file() && access(file, AccessFlags::X_OK).is_ok();
+    if word.as_bytes().contains(&b'/') {
+        return runs(&folder.join(word));
+    }
+    !word.is_empty() && env::split_paths(path).any(|place| runs(&folder.join(place).join(word)))
+}
+
+fn ask_python(process: &Process, interpreter: &OsStr, question: &PythonQuestion) -> Vec<Finding> {
+    let words = match (&process.command, &process.setup) {
+        (Command::Words(_), None) => vec![interpreter.to_owned(), "-c".into(), python::ASK.into()],
+        _ => {
+            let text = [b"exec ", &*shell::quoted(interpreter), b" -c '", python::ASK.as_bytes(), b"'"].concat();
+            shell::shell_words(&process.env, process.setup.as_deref(), &text)
+        }
+    };
+    let script = question.script.as_ref().map_or(OsStr::new(""), |script| &script.0);
+    let variables = [(python::QUESTION_VARIABLE, OsStr::new(python::QUESTION)), (python::SCRIPT_VARIABLE, script)];
+    let no_python = |said: String| vec![Finding::NoPython { said }];
+    let answer = match ask(&words, process, &variables) {
+        Ok(answer) => answer,
+        Err(error) => return no_python(error.to_string()),
+    };
+    if answer.status.is_none() {
+        return no_python(format!("no answer within {} s", LIMIT.as_secs()));
+    }
+    match python::facts_of(&answer.text()) {
+        Ok(facts) => findings(facts, question),
+        Err(said) => no_python(said),
+    }
+}
+
+fn findings(facts: python::Facts, question: &PythonQuestion) -> Vec<Finding> {
+    let found = &facts.interpreter;
+    let has = |module: &str| match module {
+        "dgl" => found.dgl.is_some(),
+        "torch" => found.torch.is_some(),
+        _ => false,
+    };
+    let missing = question.modules.iter().filter(|module| !has(module)).cloned().collect();
+    let python = Finding::Python {
+        executable: found.executable.clone().unwrap_or_default(),
+        version: found.version.clone().unwrap_or_default(),
+        missing,
+        dgl: found.dgl.clone(),
+    };
+    let no_script = facts.missing_script.map(|path| Finding::NoFile { path: Text(path.into()) });
+    no_script.into_iter().chain([python]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(command: Command, setup: Option<&str>, env: &[(&str, &str)]) -> Process {
+        Process {
+            index: 0,
+            role: "trainer".to_owned(),
+            rank: 0,
+            command,
+            setup: setup.map(str::to_owned),
+            cwd: Some("/".into()),
+            env: env.iter().map(|(name, value)| ((*name).to_owned(), Text::from(*value))).collect(),
+            port: None,
+        }
+    }
+
+    #[test]
+    fn commands_are_looked_for_as_they_will_be_started() {
+        let words = |word: &str| Command::Words(vec![word.into()]);
+        let nowhere = [("PATH", "/nowhere")];
+        let table: [(Process, bool); 7] = [
+            (process(words("sh"), None, &[]), true),
+            (process(words("sh"), None, &nowhere), false),
+            (process(words("bin/sh"), None, &nowhere), true),
+            (process(words("/bin"), None, &[]), false),
+            (process(words("sh"), Some("PATH=/nowhere"), &[]), false),
+            (process(words("sh"), Some("PATH=/bin:/usr/bin"), &nowhere), true),
+            (process(Command::Shell("no such thing".to_owned()), None, &[]), true),
+        ];
+        for (process, is_there) in table {
+            assert_eq!(check(&process, None).is_empty(), is_there, "{process:?}");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Folders and files that a job needs.
+
+use nix::unistd::{AccessFlags, access};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use wire::Text;
+use wire::codec::MAX_BODY;
+use wire::preflight::Finding;
+
+/// Whether it is a folder.
+pub fn check_folder(path: &Text) -> Option<Finding> {
+    (!path.path().is_dir()).then(|| Finding::NoFolder { path: path.clone() })
+}
+
+/// Whether it is a file that can be read. Nothing is worth saying of what is in a folder that is not there.
+pub fn check_file(folder: &Text, path: &Text) -> Option<Finding> {
+    if !folder.path().is_dir() {
+        return None;
+    }
+    missing(&folder.path().join(path.path()))
+}
+
+/// Why a file cannot be read.
+pub fn missing(file: &Path) -> Option<Finding> {
+    match (file.is_file(), is_readable(file)) {
+        (false, _) => Some(Finding::NoFile { path: file.into() }),
+        (true, false) => Some(Finding::Unreadable { path: file.into() }),
+        (true, true) => None,
+    }
+}
+
+/// Whether this user may read it.
+pub fn is_readable(file: &Path) -> bool {
+    access(file, AccessFlags::R_OK).is_ok()
+}
+
+/// The text of an ip_config. What is longer than one message is none.
+pub fn read_ip_config(folder: &Text, path: &Text) -> Option<Vec<u8>> {
+    let file: PathBuf = folder.path().join(path.path());
+    let mut text = Vec::new();
+    // a pipe of that name would be waited for
+    let opened = File::open(&file).ok().filter(|_| file.is_file())?;
+    opened.take(MAX_BODY as u64).read_to_end(&mut text).ok()?;
+    Some(text)
+}

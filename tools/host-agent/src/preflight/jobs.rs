@@ -1,0 +1,147 @@
+//! Jobs of this user that run on this host, and processes of those that have died.
+
+use crate::claim;
+use crate::job::ToldJob;
+use crate::processes::{JOB, TOKEN};
+use crate::procfs;
+use std::collections::{BTreeMap, HashSet};
+use std::fs;
+use std::time::Duration;
+use wire::job::Job;
+use wire::preflight::Finding;
+
+/// A job that just ends, or one whose watch is a new process each second, looks abandoned for a moment.
+const LOOKS: u32 = 3;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(300);
+
+/// What earlier jobs have left, and whether a job of this name runs.
+pub fn check(own: &Job) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for again in (0..LOOKS).rev() {
+        findings = judge(&processes(), own, claim::is_alive);
+        let is_settled = !findings.iter().any(|finding| matches!(finding, Finding::Abandoned { .. }));
+        if is_settled || again == 0 {
+            break;
+        }
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+    findings
+}
+
+/// Whether processes of other jobs run here.
+pub fn others_run(own: &ToldJob) -> bool {
+    let token = own.identity().map(|job| job.token.clone()).unwrap_or_default();
+    processes().iter().any(|process| process.token != token)
+}
+
+/// A process that carries the token of a job.
+#[derive(Clone, Debug)]
+struct Marked {
+    pid: i32,
+    token: String,
+    /// What belongs to the watch of a job has no name.
+    name: Option<String>,
+    /// An agent is its parent, or its parent's.
+    below_agent: bool,
+}
+
+fn judge(processes: &[Marked], own: &Job, is_claimed: impl Fn(&str, &str) -> bool) -> Vec<Finding> {
+    let mut jobs: BTreeMap<&str, Vec<&Marked>> = BTreeMap::new();
+    for process in processes.iter().filter(|process| process.token != own.token) {
+        jobs.entry(&process.token).or_default().push(process);
+    }
+    let mut findings = Vec::new();
+    for (token, members) in jobs {
+        let name = members.iter().find_map(|process| process.name.clone());
+        let watched = members.iter().any(|process| process.name.is_none() || process.below_agent);
+        match name {
+            Some(name) if watched || is_claimed(&name, token) => {
+                if name == own.name {
+                    findings.push(Finding::NameInUse);
+                }
+            }
+            name => {
+                let pids = members.iter().filter_map(|process| u32::try_from(process.pid).ok()).collect();
+                findings.extend(name.map(|job| Finding::Abandoned { job, pids }));
+            }
+        }
+    }
+    findings
+}
+
+/// Those of this user; root reads everybody's environment.
+fn processes() -> Vec<Marked> {
+    let me = nix::unistd::geteuid().as_raw();
+    let marked = |pid: i32| {
+        let environment = procfs::environment(pid)?;
+        let token = token(&environment.text(TOKEN)?)?;
+        procfs::status(pid).filter(|status| status.uid == me)?;
+        Some(Marked { pid, token, name: environment.text(JOB), below_agent: is_below_agent(pid) })
+    };
+    procfs::pids().into_iter().filter_map(marked).collect()
+}
+
+/// The token itself: the parts of a watch have a word and a dash in front of it.
+fn token(value: &str) -> Option<String> {
+    let token = value.rsplit('-').next().unwrap_or(value);
+    (token.len() == 32 && token.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| token.to_owned())
+}
+
+fn is_below_agent(pid: i32) -> bool {
+    let mut seen = HashSet::new();
+    let mut next = pid;
+    while let Some(stat) = procfs::stat(next).filter(|stat| stat.parent > 1 && seen.insert(stat.parent)) {
+        next = stat.parent;
+        if fs::read_to_string(format!("/proc/{next}/comm")).is_ok_and(|name| name.starts_with("host-agent")) {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_are_alive_or_abandoned() {
+        let own = Job {
+            name: "mine".to_owned(),
+            token: "0".repeat(32),
+            host: 0,
+            address: std::net::Ipv4Addr::LOCALHOST,
+            hosts: 1,
+            grace_ms: 0,
+            host_timeout_ms: 0,
+        };
+        let process = |pid: i32, token: &str, name: Option<&str>, below_agent: bool| Marked {
+            pid,
+            token: token.repeat(32),
+            name: name.map(str::to_owned),
+            below_agent,
+        };
+        let left = |job: &str, pids: &[u32]| Finding::Abandoned { job: job.to_owned(), pids: pids.to_vec() };
+        let table = [
+            ("nothing", vec![], vec![]),
+            ("this job", vec![process(9, "0", Some("mine"), false)], vec![]),
+            ("another, watched by a shell", vec![process(9, "1", Some("a"), false), process(8, "1", None, false)], vec![]),
+            ("another, below an agent", vec![process(9, "1", Some("a"), true), process(10, "1", Some("a"), false)], vec![]),
+            ("another, claimed", vec![process(9, "2", Some("a"), false)], vec![]),
+            ("one of this name", vec![process(9, "1", Some("mine"), true)], vec![Finding::NameInUse]),
+            ("a dead one", vec![process(9, "1", Some("a"), false), process(10, "1", Some("a"), false)], vec![left("a", &[9, 10])]),
+            ("what is left of a watch", vec![process(9, "1", None, false)], vec![]),
+        ];
+        for (what, processes, expected) in table {
+            let found = judge(&processes, &own, |_, token| token.starts_with('2'));
+            assert_eq!(found, expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn tokens_of_a_watch_are_the_jobs() {
+        let hex = "0123456789abcdef0123456789abcdef";
+        assert_eq!(token(hex).as_deref(), Some(hex));
+        assert_eq!(token(&format!("guard-{hex}")).as_deref(), Some(hex));
+        assert_eq!(token("0123"), None);
+    }
+}

@@ -1,0 +1,49 @@
+//! Files of DGL in /dev/shm: by the user that they belong to and the process that has them mapped.
+
+use crate::command;
+use crate::people;
+use crate::shm::{self, DglFile};
+use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+use wire::Text;
+use wire::preflight::{Finding, SharedFiles};
+
+/// Making namespaces takes a moment at most.
+const TRY_LIMIT: Duration = Duration::from_secs(10);
+const TRY_BYTES: usize = 1 << 10;
+
+/// All of them, as few findings.
+pub fn check() -> Vec<Finding> {
+    let mut groups: BTreeMap<(u32, Option<i32>), Vec<DglFile>> = BTreeMap::new();
+    for file in shm::dgl_files() {
+        groups.entry((file.uid, file.mapped_by)).or_default().push(file);
+    }
+    groups.into_iter().map(|((uid, pid), files)| finding(uid, pid, &files)).collect()
+}
+
+/// Whether a job can have a /dev/shm of its own: a process of its own tries.
+pub fn check_private() -> Option<Finding> {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("host-agent").arg("private-shm");
+    let no = |error: String| Some(Finding::NoPrivateSharedMemory { error });
+    match command::ask(command, TRY_LIMIT, TRY_BYTES) {
+        Ok(answer) if answer.status.is_some_and(|status| status.success()) => None,
+        Ok(answer) => no(answer.text().trim().to_owned()),
+        Err(error) => no(error.to_string()),
+    }
+}
+
+fn finding(uid: u32, pid: Option<i32>, files: &[DglFile]) -> Finding {
+    let state = match (pid, people::other_user(uid)) {
+        (Some(pid), _) => SharedFiles::Used(people::owner(Some(pid), uid)),
+        (None, Some(user)) => SharedFiles::Foreign(user),
+        (None, None) => {
+            let name = files.first().map(|file| file.file.name.clone()).unwrap_or_default();
+            SharedFiles::Stale(Text(std::path::Path::new("/dev/shm").join(name).into_os_string()))
+        }
+    };
+    let total_bytes = files.iter().fold(0, |sum: u64, file| sum.saturating_add(file.bytes));
+    Finding::SharedMemory { state, files: files.len() as u64, total_bytes }
+}

@@ -1,0 +1,80 @@
+//! What is looked at before a job starts; a file each for what belongs together. Everything is answered with what was found,
+//! as a type: whether that is a fault, and what people are told, is the launcher's to decide.
+
+mod commands;
+mod files;
+mod jobs;
+mod limits;
+mod memory;
+mod partition;
+mod ports;
+mod reach;
+
+use crate::claim;
+use crate::job::ToldJob;
+use wire::Failure;
+use wire::job::Job;
+use wire::preflight::{Check, Claim, Finding, Taken};
+
+/// What stays from one check to the next.
+#[derive(Debug, Default)]
+pub struct Preflight {
+    listeners: reach::Listeners,
+    /// What is claimed for the job, for as long as this process lives.
+    claim: Option<claim::Held>,
+}
+
+impl Preflight {
+    /// Claims what a job wants; what others have of it, and then nothing is claimed.
+    pub fn claim(&mut self, job: &Job, wanted: &Claim) -> Result<Vec<Taken>, Failure> {
+        // by the same process, what it has itself is not in its way
+        self.claim = None;
+        match claim::take(job, wanted)? {
+            Ok(held) => self.claim = Some(held),
+            Err(taken) => return Ok(taken),
+        }
+        Ok(Vec::new())
+    }
+
+    /// The job has all of its hosts.
+    pub fn confirm(&self) {
+        self.claim.iter().for_each(claim::Held::confirm);
+    }
+
+    /// Gives back what is claimed.
+    pub fn release(&mut self) {
+        self.listeners.stop();
+        self.claim = None;
+    }
+
+    /// Looks at one thing; `tell` gets what is found, with the bytes that belong behind it.
+    pub fn look(&mut self, check: &Check, job: &ToldJob, tell: &mut dyn FnMut(Finding, &[u8])) -> Result<(), Failure> {
+        let mut found = |finding: Finding| tell(finding, &[]);
+        match check {
+            Check::Folder { path } => files::check_folder(path).into_iter().for_each(found),
+            Check::File { folder, path } => files::check_file(folder, path).into_iter().for_each(found),
+            Check::IpConfig { folder, path } => {
+                files::read_ip_config(folder, path).into_iter().for_each(|text| tell(Finding::IpConfig, &text));
+            }
+            Check::PartitionConfig { folder, path, part, private_shm } => {
+                partition::check(folder, path, *part, *private_shm).into_iter().for_each(found);
+            }
+            Check::OpenFiles { need } => limits::check_open_files(*need).into_iter().for_each(found),
+            Check::Ports { ports } => ports::check(ports).into_iter().for_each(found),
+            Check::Jobs => jobs::check(job.identity()?).into_iter().for_each(found),
+            Check::SharedMemory => memory::check().into_iter().for_each(found),
+            Check::PrivateSharedMemory => memory::check_private().into_iter().for_each(found),
+            Check::Command { process, python } => {
+                commands::check(job.process(*process)?, python.as_ref()).into_iter().for_each(found);
+            }
+            Check::Listen { address, port } => {
+                // a job that was not started under a claim may be about to listen there
+                let port = port.filter(|_| !jobs::others_run(job));
+                found(self.listeners.listen(*address, port)?);
+            }
+            Check::Connect { targets } => reach::connect(targets).into_iter().for_each(found),
+            Check::StopListening => self.listeners.stop(),
+        }
+        Ok(())
+    }
+}

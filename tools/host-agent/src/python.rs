@@ -1,0 +1,68 @@
+//! What a Python says of itself: its version, and which dgl and torch it would import.
+
+use wire::probe::Interpreter;
+
+/// The question, which is in a variable because csh takes no line end within quotes.
+pub const QUESTION: &str = include_str!("python_facts.py");
+/// The variable that it is in.
+pub const QUESTION_VARIABLE: &str = "DGL_TOOLS_QUESTION";
+/// The variable of the script that the Python will run, empty where it runs a module: it looks where it will look then.
+pub const SCRIPT_VARIABLE: &str = "DGL_TOOLS_SCRIPT";
+/// What a Python runs that is to answer, as an argument of `-c`. No quote of the shells' is in it.
+pub const ASK: &str = "import os; exec(os.environ[\"DGL_TOOLS_QUESTION\"])";
+/// Of the line that tells why a Python does not run.
+const WHY_SHOWN: usize = 300;
+
+/// An answer.
+#[derive(Debug, Default, PartialEq)]
+pub struct Facts {
+    /// The Python.
+    pub interpreter: Interpreter,
+    /// The script, if it is not there: where it was looked for.
+    pub missing_script: Option<String>,
+}
+
+/// Reads the answer. A setup may talk too: only marked lines count, and the last other one tells why there are none.
+pub fn facts_of(said: &str) -> Result<Facts, String> {
+    let mut facts = Facts::default();
+    let (mut marked, mut last) = (false, "");
+    for line in said.lines() {
+        let Some(fact) = line.strip_prefix("dgl-tools-fact ") else {
+            if !line.trim().is_empty() {
+                last = line;
+            }
+            continue;
+        };
+        marked = true;
+        let (name, value) = fact.split_once(' ').unwrap_or((fact, ""));
+        let value = Some(value.to_owned()).filter(|value| !value.is_empty());
+        let interpreter = &mut facts.interpreter;
+        match name {
+            "python" => interpreter.version = value,
+            "executable" => interpreter.executable = value,
+            "dgl" => interpreter.dgl = value,
+            "torch" => interpreter.torch = value,
+            "no_script" => facts.missing_script = value,
+            _ => {}
+        }
+    }
+    if marked { Ok(facts) } else { Err(last.chars().take(WHY_SHOWN).collect()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_python_tells_facts_or_why_it_does_not_run() {
+        let whole = "Loading dgl/1.0\ndgl-tools-fact python 3.10.1\ndgl-tools-fact executable /v/bin/python 3\n\
+                     dgl-tools-fact dgl 2.1.0\ndgl-tools-fact no_script /w/a b.py\nbye\n";
+        let Facts { interpreter, missing_script } = facts_of(whole).unwrap();
+        assert_eq!(interpreter.version.as_deref(), Some("3.10.1"));
+        assert_eq!(interpreter.executable.as_deref(), Some("/v/bin/python 3"));
+        assert_eq!((interpreter.dgl.as_deref(), interpreter.torch), (Some("2.1.0"), None));
+        assert_eq!(missing_script.as_deref(), Some("/w/a b.py"));
+        assert_eq!(facts_of("hello\nsh: python9: not found\n \n").unwrap_err(), "sh: python9: not found");
+        assert_eq!(facts_of("").unwrap_err(), "");
+    }
+}

@@ -1,0 +1,93 @@
+//! The guardian: the process that was asked to start a job starts another one that supervises it, and stays to see it end. When
+//! the supervisor is killed, what it supervised comes to the guardian, which ends it. The supervisor in turn looks after the
+//! guardian, and ends the job when that is gone.
+
+use super::end::{Event, State};
+use super::shm::{ShmWatch, read_note};
+use super::{block_signals, members, signal_of};
+use crate::processes::TOKEN;
+use crate::shm::ShmFile;
+use nix::sys::prctl::set_child_subreaper;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use std::io::{BufRead, BufReader, PipeReader, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitCode};
+use std::time::{Duration, Instant};
+use wire::job::{Job, Process};
+use wire::supervise::Start;
+use wire::{Failure, Request, codec};
+
+/// How often the guardian looks who is left.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Starts the supervisor and stays until it has ended. `rest` is what was read of stdin behind the request to start.
+pub fn guard(start: &Start, job: &Job, processes: &[Process], rest: &[u8]) -> Result<ExitCode, Failure> {
+    let fault = |error: std::io::Error| Failure::new(format!("the supervisor cannot be started: {error}"));
+    // an engine may signal all that is here, as Slurm does at a time limit: that is for the processes
+    block_signals().map_err(|error| fault(error.into()))?;
+    set_child_subreaper(true).map_err(|error| fault(error.into()))?;
+    let (mut supervisor, notes) = launch(job, start, processes, rest).map_err(fault)?;
+    let files = read_notes(notes);
+    let status = supervisor.wait().map_err(fault)?;
+    if status.success() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    end(job, files);
+    Ok(ExitCode::FAILURE)
+}
+
+/// Starts the supervisor and tells it what the job is. It goes on with our stdin and stdout.
+fn launch(job: &Job, start: &Start, processes: &[Process], rest: &[u8]) -> std::io::Result<(Child, PipeReader)> {
+    let (told, mut telling) = std::io::pipe()?;
+    let (notes, noting) = std::io::pipe()?;
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("host-agent").args(["supervise", &inherited(told.as_fd())?, &inherited(noting.as_fd())?]);
+    // what looks for jobs knows by it that this one has a watch
+    command.env(TOKEN, format!("watch-{}", job.token));
+    let child = command.spawn()?;
+    drop((told, noting));
+    let requests = [Request::Job(job.clone())].into_iter().chain(processes.iter().cloned().map(Request::Process));
+    for request in requests.chain([Request::Start(start.clone())]) {
+        telling.write_all(&codec::encode(&request, &[]))?;
+    }
+    telling.write_all(rest)?;
+    Ok((child, notes))
+}
+
+/// A descriptor that the next program gets too, as the number that it is told.
+fn inherited(descriptor: BorrowedFd<'_>) -> std::io::Result<String> {
+    use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+    fcntl(descriptor, FcntlArg::F_SETFD(FdFlag::empty()))?;
+    Ok(descriptor.as_raw_fd().to_string())
+}
+
+/// What the supervisor has noted, until it is gone: the files that the job has in /dev/shm.
+fn read_notes(notes: PipeReader) -> Vec<ShmFile> {
+    let lines = BufReader::new(notes).lines().map_while(Result::ok);
+    lines.filter_map(|line| read_note(&line)).collect()
+}
+
+/// Ends what the supervisor has left. Nobody is told: its last words on stdout may be half a message.
+fn end(job: &Job, files: Vec<ShmFile>) {
+    let grace = Duration::from_millis(job.grace_ms);
+    let (mut state, mut action) = State::Running.next(Event::End { grace, stacks: false }, Instant::now());
+    loop {
+        while waitpid(None, Some(WaitPidFlag::WNOHANG)).is_ok_and(|status| status.pid().is_some()) {}
+        let left = members::of_job(&job.token);
+        if let Some(action) = action.take() {
+            for process in &left {
+                process.signal(signal_of(action));
+            }
+        }
+        let event = if left.is_empty() { Event::NoneLeft } else { Event::Tick };
+        (state, action) = state.next(event, Instant::now());
+        if state == State::Ended {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    let mut shm = ShmWatch::default();
+    shm.extend(files);
+    shm.remove();
+}

@@ -1,0 +1,37 @@
+//! The processes of a job while they live: started, watched, relayed, ended. Nothing of them is left, whoever is killed.
+//!
+//!     launcher ══ stdin, stdout ══> guardian ──> supervisor ──> host-agent run, which becomes the process
+//!
+//! [`guardian`] is the process that was asked to start; [`watch`] is the supervisor's loop; [`end`] says what its end looks like;
+//! [`members`] finds the processes of the job and signals them.
+
+mod end;
+mod guardian;
+mod listen;
+mod members;
+mod memory;
+mod outbox;
+pub mod private;
+mod shm;
+pub mod start;
+mod watch;
+
+pub use guardian::guard;
+pub use watch::supervise;
+
+use end::Action;
+use nix::sys::signal::{SigSet, Signal};
+
+/// Signals that ask us to end mean the processes: their end is ours to tell. Blocked, not ignored, because what is ignored stays so
+/// in a program that is started.
+fn block_signals() -> nix::Result<()> {
+    [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM].into_iter().collect::<SigSet>().thread_block()
+}
+
+fn signal_of(action: Action) -> Signal {
+    match action {
+        Action::Abort => Signal::SIGABRT,
+        Action::Terminate => Signal::SIGTERM,
+        Action::Kill => Signal::SIGKILL,
+    }
+}

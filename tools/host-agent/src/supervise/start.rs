@@ -1,0 +1,65 @@
+//! Starting a process of a job. Between fork and exec this program runs once more, as `host-agent run`: what must happen there (a
+//! session of its own, the working directory) is done by it, and then it becomes the command.
+
+use crate::processes::{JOB, TOKEN};
+use crate::shell;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::{getppid, setsid};
+use std::ffi::{OsStr, OsString};
+use std::io::{self, PipeReader};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitCode, Stdio};
+use wire::job::{Job, Process};
+
+/// A process that was started, and what it writes.
+pub struct Spawned {
+    pub child: Child,
+    pub stdout: PipeReader,
+    pub stderr: PipeReader,
+}
+
+/// Starts a process.
+pub fn start(job: &Job, process: &Process) -> io::Result<Spawned> {
+    let (stdout, stdout_writer) = io::pipe()?;
+    let (stderr, stderr_writer) = io::pipe()?;
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("host-agent").arg("run").arg(process.cwd.as_ref().map_or(OsStr::new("."), AsRef::as_ref));
+    command.args(shell::words(process));
+    command.env(JOB, &job.name).env(TOKEN, &job.token);
+    command.envs(process.env.iter().map(|(name, value)| (name, value)));
+    command.stdin(Stdio::null()).stdout(stdout_writer).stderr(stderr_writer);
+    for reader in [&stdout, &stderr] {
+        // our end alone: what writes waits as ever
+        fcntl(reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    }
+    Ok(Spawned { child: command.spawn()?, stdout, stderr })
+}
+
+/// `host-agent run FOLDER WORD…`: becomes the command, in that folder, relative to the one of the login.
+pub fn run(folder: &OsStr, words: &[OsString]) -> ExitCode {
+    // it may lead a group already, where somebody runs this by hand: then it stays there
+    let _ = setsid();
+    // the supervisor has blocked what is meant for the processes, and a program inherits that
+    let _ = SigSet::all().thread_unblock();
+    // a second line behind the guardian, which ends all that is left
+    let parent = getppid();
+    let _ = prctl::set_pdeathsig(Signal::SIGTERM);
+    if getppid() != parent {
+        return ExitCode::from(143);
+    }
+    if let Err(error) = std::env::set_current_dir(folder) {
+        eprintln!("host-agent: {}: {error}", folder.to_string_lossy());
+        return ExitCode::from(1);
+    }
+    let Some((program, arguments)) = words.split_first() else {
+        eprintln!("host-agent: run: no command");
+        return ExitCode::from(2);
+    };
+    let error = Command::new(program).args(arguments).exec();
+    eprintln!("host-agent: {}: {error}", String::from_utf8_lossy(program.as_bytes()));
+    // as a shell says it: there is no such command, or it cannot be run
+    ExitCode::from(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
+}

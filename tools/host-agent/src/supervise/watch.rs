@@ -1,0 +1,541 @@
+//! The supervisor: one loop over all that can happen, in which nothing blocks. What the launcher wants comes on stdin, what happens
+//! goes to stdout, and a launcher that is gone or silent ends the job.
+
+use super::end::{self, State};
+use super::memory::OomWatch;
+use super::outbox::Outbox;
+use super::shm::{self, ShmWatch};
+use super::start::{self, Spawned};
+use super::{block_signals, listen, members, private, signal_of};
+use crate::job::ToldJob;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl::set_child_subreaper;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::unistd::{Pid, getppid};
+use std::fs::File;
+use std::io::{self, PipeReader, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitCode};
+use std::time::{Duration, Instant};
+use wait4::Wait4;
+use wire::codec::Decoder;
+use wire::job::{Job, Process};
+use wire::supervise::{Drained, End, Exited, Listening, Output, Over, ShmRemoved, Start, Started, Status, Stream};
+use wire::{Event, Failure, Request};
+
+/// How often we look at what tells nothing by itself;
+const PACE: Duration = Duration::from_secs(1);
+/// while servers load their graph oftener: one that fails right after that leaves files in /dev/shm that nobody else knows,
+const QUICK_PACE: Duration = Duration::from_millis(200);
+/// and while the job ends, whether somebody is left.
+const END_PACE: Duration = Duration::from_millis(100);
+/// Looks at /dev/shm are this often made in any case: files that an earlier job left may be opened at any time.
+const SHM_PACE: Duration = Duration::from_secs(10);
+/// We say that we live so often, oftener where the launcher's patience is short.
+const ALIVE_PACE: Duration = Duration::from_secs(5);
+/// Processes that were started less than this ago are not ended yet: where all fail at once, each has its own words to say.
+const FIRST_WORDS: Duration = Duration::from_millis(200);
+/// A pipe whose other end a stranger holds is not read for longer than this once the job has ended.
+const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+/// What is read at once of a pipe: as much as it holds.
+const READ_AT_ONCE: usize = 64 << 10;
+/// A limit of 1024 is too low for a server of many clients (two sockets each); above this, programs that close every descriptor
+/// when they start slow down.
+const OPEN_FILES: u64 = 65_536;
+
+/// `host-agent supervise TOLD NOTES`: what the guardian starts. The two descriptors are its own ends of the guardian's pipes.
+pub fn supervise(told: &str, notes: &str) -> ExitCode {
+    let supervisor = match Supervisor::begin(told, notes) {
+        Ok(supervisor) => supervisor,
+        Err(failure) => {
+            let mut output = crate::output::Output::default();
+            output.event(&Event::Failed(failure));
+            return ExitCode::SUCCESS;
+        }
+    };
+    match supervisor.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        // the guardian ends the job
+        Err(error) => {
+            eprintln!("host-agent: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A process of the job.
+struct Supervised {
+    process: Process,
+    /// Until its status was told.
+    child: Option<Child>,
+    pid: u32,
+    stdout: Option<PipeReader>,
+    stderr: Option<PipeReader>,
+    /// The port on which it does not listen yet.
+    awaited: Option<u16>,
+}
+
+impl Supervised {
+    fn pipe(&self, stream: Stream) -> Option<&PipeReader> {
+        match stream {
+            Stream::Stdout => self.stdout.as_ref(),
+            Stream::Stderr => self.stderr.as_ref(),
+        }
+    }
+}
+
+struct Supervisor {
+    job: Job,
+    processes: Vec<Supervised>,
+    requests: Decoder,
+    stdin_is_open: bool,
+    outbox: Outbox,
+    child_ended: SignalFd,
+    /// What the guardian is to know, where we are killed.
+    notes: File,
+    guardian: Pid,
+    state: State,
+    started: Instant,
+    /// An end that came too early.
+    postponed: Option<end::Event>,
+    /// KILL was sent to all: nobody else is to blame for a death by it.
+    has_killed: bool,
+    shm: ShmWatch,
+    oom: OomWatch,
+    /// When the launcher was heard of last.
+    heard: Instant,
+    looked: Instant,
+    looked_at_shm: Instant,
+    said_alive: Instant,
+    /// The pipe that is read first; the next one takes its turn.
+    first_pipe: usize,
+}
+
+/// What poll(2) found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ready {
+    ChildEnded,
+    Stdin,
+    Stdout,
+    Pipe(usize, Stream),
+}
+
+impl Supervisor {
+    /// Reads what the job is, and starts it.
+    fn begin(told: &str, notes: &str) -> Result<Supervisor, Failure> {
+        let fault = |what: &'static str| move |error: io::Error| Failure::new(format!("{what}: {error}"));
+        let guardian = getppid();
+        block_signals().map_err(|error| fault("signals")(error.into()))?;
+        let child_ended = child_signals().map_err(|error| fault("signals")(error.into()))?;
+        set_child_subreaper(true).map_err(|error| fault("subreaper")(error.into()))?;
+        let notes = own(notes, false).map_err(fault("the guardian's pipe"))?;
+        let mut requests = Decoder::default();
+        let (job, processes, start) = read_job(told, &mut requests)?;
+        if start.private_shm {
+            private::make_shm().map_err(|why| Failure::new(format!("no /dev/shm of its own can be made: {why}")))?;
+        }
+        raise_open_files();
+        let now = Instant::now();
+        let mut supervisor = Supervisor {
+            job,
+            processes: Vec::new(),
+            requests,
+            stdin_is_open: true,
+            outbox: Outbox::default(),
+            child_ended,
+            notes,
+            guardian,
+            state: State::Running,
+            started: now,
+            postponed: None,
+            has_killed: false,
+            shm: ShmWatch::begin(),
+            oom: OomWatch::default(),
+            heard: now,
+            looked: now,
+            looked_at_shm: now,
+            said_alive: now,
+            first_pipe: 0,
+        };
+        processes.into_iter().for_each(|process| supervisor.start(process));
+        Ok(supervisor)
+    }
+
+    fn start(&mut self, process: Process) {
+        let index = process.index;
+        let awaited = process.port;
+        let supervised = match start::start(&self.job, &process) {
+            Ok(Spawned { child, stdout, stderr }) => {
+                let pid = child.id();
+                self.outbox.news(&Event::Started(Started { index, pid }));
+                self.oom.look(index, pid);
+                Supervised { process, child: Some(child), pid, stdout: Some(stdout), stderr: Some(stderr), awaited }
+            }
+            Err(error) => {
+                let said = format!("host-agent: the process cannot be started: {error}\n");
+                self.outbox.output(&Event::Output(Output { index, stream: Stream::Stderr }), said.as_bytes());
+                for stream in [Stream::Stdout, Stream::Stderr] {
+                    self.outbox.output(&Event::Drained(Drained { index, stream }), &[]);
+                }
+                let status = Status::Code(126);
+                self.outbox.news(&Event::Exited(Exited { index, status, core: false, cpu_s: 0.0, max_rss_bytes: 0, oom: false }));
+                Supervised { process, child: None, pid: 0, stdout: None, stderr: None, awaited: None }
+            }
+        };
+        self.processes.push(supervised);
+    }
+
+    /// To the end of the job.
+    fn run(mut self) -> io::Result<()> {
+        while self.state != State::Ended {
+            let pace = self.pace();
+            self.turn(self.looked + pace)?;
+            if self.looked.elapsed() >= pace {
+                self.looked = Instant::now();
+                self.look();
+            }
+        }
+        self.drain()?;
+        self.tell_end()
+    }
+
+    fn pace(&self) -> Duration {
+        match self.state {
+            State::Running if self.postponed.is_some() => END_PACE,
+            State::Running if self.processes.iter().any(|one| one.awaited.is_some()) => QUICK_PACE,
+            State::Running => PACE,
+            _ => END_PACE,
+        }
+    }
+
+    /// Waits until something can be done, or until then, and does it.
+    fn turn(&mut self, until: Instant) -> io::Result<()> {
+        for ready in self.wait(until)? {
+            match ready {
+                Ready::ChildEnded => self.reap(),
+                Ready::Stdin => self.read_requests(),
+                Ready::Stdout => self.outbox.write_some(),
+                Ready::Pipe(at, stream) => self.relay(at, stream),
+            }
+        }
+        self.keep_alive();
+        Ok(())
+    }
+
+    fn wait(&mut self, until: Instant) -> io::Result<Vec<Ready>> {
+        let (stdin, stdout) = (io::stdin(), io::stdout());
+        let mut fds = vec![PollFd::new(self.child_ended.as_fd(), PollFlags::POLLIN)];
+        let mut meaning = vec![Ready::ChildEnded];
+        if self.stdin_is_open {
+            fds.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN));
+            meaning.push(Ready::Stdin);
+        }
+        if !self.outbox.is_closed() {
+            // without anything to write, poll(2) still tells when nobody reads any more
+            let wish = if self.outbox.is_empty() { PollFlags::empty() } else { PollFlags::POLLOUT };
+            fds.push(PollFd::new(stdout.as_fd(), wish));
+            meaning.push(Ready::Stdout);
+        }
+        if self.outbox.has_room() {
+            let count = self.processes.len();
+            self.first_pipe = (self.first_pipe + 1) % count.max(1);
+            for at in (0..count).map(|offset| (self.first_pipe + offset) % count) {
+                for stream in [Stream::Stdout, Stream::Stderr] {
+                    if let Some(pipe) = self.processes[at].pipe(stream) {
+                        fds.push(PollFd::new(pipe.as_fd(), PollFlags::POLLIN));
+                        meaning.push(Ready::Pipe(at, stream));
+                    }
+                }
+            }
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        let limit = PollTimeout::try_from(left.as_millis().min(60_000) + 1).unwrap_or(PollTimeout::MAX);
+        match poll(&mut fds, limit) {
+            Ok(_) => {}
+            Err(nix::errno::Errno::EINTR) => return Ok(Vec::new()),
+            Err(error) => return Err(error.into()),
+        }
+        let ready = fds.iter().zip(meaning).filter(|(fd, _)| fd.any().unwrap_or(false));
+        Ok(ready.map(|(_, meaning)| meaning).collect())
+    }
+
+    fn keep_alive(&mut self) {
+        let patience = Duration::from_millis(self.job.host_timeout_ms);
+        if self.said_alive.elapsed() >= ALIVE_PACE.min(patience / 6) {
+            self.said_alive = Instant::now();
+            self.outbox.alive();
+        }
+        if self.heard.elapsed() >= patience && !self.outbox.is_closed() {
+            self.launcher_is_gone();
+        }
+        if self.outbox.is_closed() && !self.state.is_ending() {
+            self.launcher_is_gone();
+        }
+    }
+
+    /// Nobody is there to be told; the job ends.
+    fn launcher_is_gone(&mut self) {
+        self.stdin_is_open = false;
+        self.outbox.close();
+        self.end(end::Event::End { grace: self.grace(), stacks: false });
+    }
+
+    fn grace(&self) -> Duration {
+        Duration::from_millis(self.job.grace_ms)
+    }
+
+    fn read_requests(&mut self) {
+        let mut buffer = [0; 16 << 10];
+        match nix::unistd::read(io::stdin(), &mut buffer) {
+            Ok(0) => return self.launcher_is_gone(),
+            Ok(count) => self.requests.push(&buffer[..count]),
+            Err(nix::errno::Errno::EINTR | nix::errno::Errno::EAGAIN) => return,
+            Err(_) => return self.launcher_is_gone(),
+        }
+        self.take_requests();
+    }
+
+    fn take_requests(&mut self) {
+        loop {
+            match self.requests.next_message::<Request>() {
+                Ok(None) => return,
+                Ok(Some(message)) => {
+                    self.heard = Instant::now();
+                    self.request(message.head);
+                }
+                // what is no request comes from nobody whom we could obey
+                Err(_) => return self.launcher_is_gone(),
+            }
+        }
+    }
+
+    fn request(&mut self, request: Request) {
+        match request {
+            Request::End(End { grace_ms, stacks }) => self.end(end::Event::End { grace: Duration::from_millis(grace_ms), stacks }),
+            Request::Kill => self.end(end::Event::Kill),
+            // Alive is told by its coming; all else has no meaning while a job runs
+            _ => {}
+        }
+    }
+
+    /// What tells nothing by itself: time, sockets, shared memory, who is left.
+    fn look(&mut self) {
+        if getppid() != self.guardian {
+            self.end(end::Event::End { grace: self.grace(), stacks: false });
+        }
+        match self.state {
+            State::Running => {
+                if let Some(event) = self.postponed.filter(|_| self.started.elapsed() >= FIRST_WORDS) {
+                    return self.end(event);
+                }
+                self.look_at_ports();
+                self.look_at_shm(self.looked_at_shm.elapsed() >= SHM_PACE);
+                for one in self.processes.iter().filter(|one| one.child.is_some()) {
+                    self.oom.look(one.process.index, one.pid);
+                }
+                self.oom.age();
+            }
+            _ if self.is_anybody_left() => self.end(end::Event::Tick),
+            _ => self.end(end::Event::NoneLeft),
+        }
+    }
+
+    fn is_anybody_left(&self) -> bool {
+        self.processes.iter().any(|one| one.child.is_some()) || !members::of_job(&self.job.token).is_empty()
+    }
+
+    fn look_at_ports(&mut self) {
+        for one in &mut self.processes {
+            if one.awaited.is_some_and(|port| listen::listens(one.pid.cast_signed(), port)) {
+                one.awaited = None;
+                self.outbox.news(&Event::Listening(Listening { index: one.process.index }));
+            }
+        }
+    }
+
+    fn look_at_shm(&mut self, in_any_case: bool) {
+        if in_any_case {
+            self.looked_at_shm = Instant::now();
+        }
+        let token = &self.job.token;
+        for file in self.shm.look(in_any_case, || members::of_job(token)) {
+            let _ = writeln!(self.notes, "{}", shm::note(&file));
+        }
+    }
+
+    /// Goes on with the end of the job.
+    fn end(&mut self, event: end::Event) {
+        if matches!(event, end::Event::End { .. }) && self.started.elapsed() < FIRST_WORDS {
+            self.postponed = self.postponed.or(Some(event));
+            return;
+        }
+        let was_ending = self.state.is_ending();
+        let (state, action) = self.state.next(event, Instant::now());
+        self.state = state;
+        if !was_ending && state.is_ending() {
+            // while they live they can be asked what they map
+            self.look_at_shm(true);
+        }
+        if let Some(action) = action {
+            self.has_killed |= action == end::Action::Kill;
+            for process in members::of_job(&self.job.token) {
+                process.signal(signal_of(action));
+            }
+            // who obeys at once is seen at once
+            self.looked = Instant::now();
+        }
+    }
+
+    /// Asks for the status of every child that has ended.
+    fn reap(&mut self) {
+        while matches!(self.child_ended.read_signal(), Ok(Some(_))) {}
+        let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        loop {
+            let pid = match waitid(Id::All, peek) {
+                Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..)) => pid,
+                Ok(_) | Err(nix::errno::Errno::ECHILD) => break,
+                // a signal that nix has no name for, a real-time one
+                Err(_) => match self.dead_child() {
+                    Some(pid) => pid,
+                    None => break,
+                },
+            };
+            match self.processes.iter().position(|one| one.child.is_some() && one.pid.cast_signed() == pid.as_raw()) {
+                Some(at) => self.exited(at),
+                // one that came to us because its parent has ended
+                None => drop(waitpid(pid, Some(WaitPidFlag::WNOHANG))),
+            }
+        }
+        if self.state.is_ending() {
+            self.look();
+        }
+    }
+
+    fn dead_child(&self) -> Option<Pid> {
+        members::dead_children().into_iter().next().map(Pid::from_raw)
+    }
+
+    /// A process has ended. What it wrote before is told before, as far as that is at hand.
+    fn exited(&mut self, at: usize) {
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            self.relay(at, stream);
+        }
+        let one = &mut self.processes[at];
+        let Some(mut child) = one.child.take() else { return };
+        one.awaited = None;
+        let Ok(used) = child.wait4() else { return };
+        let index = one.process.index;
+        let status = match (used.status.signal(), used.status.code()) {
+            (Some(signal), _) => Status::Signal(u8::try_from(signal).unwrap_or(0)),
+            (None, code) => Status::Code(u8::try_from(code.unwrap_or(0)).unwrap_or(0)),
+        };
+        let was_killed = status == Status::Signal(Signal::SIGKILL as u8);
+        self.outbox.news(&Event::Exited(Exited {
+            index,
+            status,
+            core: used.status.core_dumped(),
+            cpu_s: (used.rusage.utime + used.rusage.stime).as_secs_f64(),
+            max_rss_bytes: used.rusage.maxrss,
+            oom: was_killed && !self.has_killed && self.oom.killed(index),
+        }));
+    }
+
+    /// Hands on what a process has written.
+    fn relay(&mut self, at: usize, stream: Stream) {
+        if !self.outbox.has_room() {
+            return;
+        }
+        let one = &mut self.processes[at];
+        let index = one.process.index;
+        let pipe = match stream {
+            Stream::Stdout => &mut one.stdout,
+            Stream::Stderr => &mut one.stderr,
+        };
+        // it may have come to its end since it was found readable
+        let Some(open) = pipe else { return };
+        let mut buffer = vec![0; READ_AT_ONCE];
+        match open.read(&mut buffer) {
+            Ok(count) if count > 0 => self.outbox.output(&Event::Output(Output { index, stream }), &buffer[..count]),
+            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+            _ => {
+                *pipe = None;
+                self.outbox.output(&Event::Drained(Drained { index, stream }), &[]);
+            }
+        }
+    }
+
+    /// All have ended: what they wrote last is read. Somebody else may hold a pipe for ever.
+    fn drain(&mut self) -> io::Result<()> {
+        let mut until = Instant::now() + DRAIN_LIMIT;
+        while self.processes.iter().any(|one| one.stdout.is_some() || one.stderr.is_some()) {
+            if !self.outbox.has_room() {
+                // it is the launcher that we wait for
+                until = Instant::now() + DRAIN_LIMIT;
+            }
+            if Instant::now() >= until {
+                break;
+            }
+            self.turn(until.min(Instant::now() + PACE))?;
+        }
+        Ok(())
+    }
+
+    fn tell_end(mut self) -> io::Result<()> {
+        if self.processes.iter().any(|one| one.process.port.is_some()) {
+            self.shm.take_unseen();
+        }
+        let files = self.shm.remove();
+        self.outbox.output(&Event::ShmRemoved(ShmRemoved { files }), &[]);
+        let survivors = u32::try_from(members::of_job(&self.job.token).len()).unwrap_or(u32::MAX);
+        self.outbox.output(&Event::Over(Over { survivors }), &[]);
+        while !self.outbox.is_empty() {
+            self.turn(Instant::now() + PACE)?;
+        }
+        Ok(())
+    }
+}
+
+fn child_signals() -> nix::Result<SignalFd> {
+    let child: SigSet = [Signal::SIGCHLD].into_iter().collect();
+    child.thread_block()?;
+    SignalFd::with_flags(&child, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+}
+
+/// A descriptor that the guardian has handed down, as one of our own that nobody else inherits.
+fn own(number: &str, reading: bool) -> io::Result<File> {
+    let path = format!("/proc/self/fd/{number}");
+    let file = if reading { File::open(path)? } else { File::options().write(true).open(path)? };
+    let number: i32 = number.parse().map_err(io::Error::other)?;
+    nix::unistd::close(number)?;
+    Ok(file)
+}
+
+/// The job as the guardian tells it; what follows it are requests that came to stdin already.
+fn read_job(told: &str, requests: &mut Decoder) -> Result<(Job, Vec<Process>, Start), Failure> {
+    let mut text = Vec::new();
+    own(told, true).and_then(|mut told| told.read_to_end(&mut text)).map_err(|error| Failure::new(format!("the job: {error}")))?;
+    requests.push(&text);
+    let mut told = ToldJob::default();
+    loop {
+        match requests.next_message::<Request>().map_err(|malformed| Failure::new(malformed.to_string()))?.map(|message| message.head) {
+            Some(Request::Job(job)) => told.begin(job),
+            Some(Request::Process(process)) => told.add(process)?,
+            Some(Request::Start(start)) => {
+                let (job, processes) = told.into_parts().ok_or_else(|| Failure::new("there is no job to start"))?;
+                return Ok((job, processes, start));
+            }
+            _ => return Err(Failure::new("there is no job to start")),
+        }
+    }
+}
+
+/// As many open files as servers need, as far as this host allows.
+fn raise_open_files() {
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard.min(OPEN_FILES), hard);
+    }
+}
