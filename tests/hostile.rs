@@ -42,8 +42,11 @@ fn what_hosts_say_is_shown_as_text() {
     );
     assert!(text("all").starts_with("  host  job               what was done\n     0  evil"), "{}", text("all"));
     assert!(is_text(&text("all")) && text("all").contains(r"1 process ended"), "{}{}", text("all"), made.err);
-    let record: serde_json::Value = serde_json::from_str(text("list.jsonl").lines().nth(1).unwrap()).unwrap();
-    assert_eq!(record["job"], "evil\u{1b}]0;title\u{7}\u{1b}]52;c;cm0gLXJm\u{7}\u{1b}[2J", "a record holds it as it is");
+    // jobs of other tests run beside it
+    let jobs: Vec<serde_json::Value> =
+        text("list.jsonl").lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["job"].take()).collect();
+    let as_it_is = "evil\u{1b}]0;title\u{7}\u{1b}]52;c;cm0gLXJm\u{7}\u{1b}[2J";
+    assert!(jobs.iter().any(|job| job == as_it_is), "a record holds it as it is: {jobs:?}");
 
     let table = [
         ("host-probe --connect './way {name}' <hosts", r"./way: \x1b]0;title\x07\x1b]52;c;cm0gLXJm\x07\x1b[2Jevil; fix: paste this"),
