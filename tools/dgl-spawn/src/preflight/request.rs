@@ -15,7 +15,25 @@ const FILES_BESIDE: u64 = 100;
 pub fn claim(host: &Host, processes: &[&Process], private_shm: bool) -> Claim {
     let loads_a_graph = |process: &&&Process| process.role == Role::Server && process.env.contains_key("DGL_CONF_PATH");
     let shared_memory = !private_shm && processes.iter().any(|process| loads_a_graph(&process));
-    Claim { ports: ports(host, processes), shared_memory }
+    let mut ports = ports(host, processes);
+    if !processes.iter().any(|process| meets_by_torch(process)) {
+        ports.retain(|port| port.address.is_some());
+    }
+    Claim { ports, shared_memory }
+}
+
+/// Whether it will surely use torch's rendezvous. Every worker is told of one, and many are no Python at all: `nvidia-smi`, say, on
+/// all hosts, which other jobs must not wait for.
+fn meets_by_torch(process: &Process) -> bool {
+    let first = || match process.command().ok()? {
+        Command::Words(words) => words.first()?.to_str().map(str::to_owned),
+        Command::Shell(text) => text.split_whitespace().next().map(str::to_owned),
+    };
+    match process.role {
+        Role::Server => false,
+        Role::Trainer => true,
+        Role::Worker => first().is_some_and(|word| is_interpreter(&word)),
+    }
 }
 
 /// What is looked at on the host, each thing once.
@@ -168,6 +186,15 @@ mod tests {
         assert!(!claim(&host(), &all, true).shared_memory && !claim(&host(), &all[1..], false).shared_memory);
         let listens = Check::Listen { address: std::net::Ipv4Addr::new(10, 0, 0, 1), port: Some(30050) };
         assert_eq!((listen(&host(), &all), listen(&Host { of: 1, ..host() }, &all)), (Some(listens), None));
+    }
+
+    #[test]
+    fn only_what_is_python_claims_the_rendezvous_of_torch() {
+        let worker = |command: Value| process(json!({"role": "worker", "argv": command, "env": {"MASTER_PORT": "29500"}}));
+        let table = [(worker(json!(["nvidia-smi"])), 0), (worker(json!(["/v/bin/python3", "t.py"])), 1)];
+        for (worker, ports) in table {
+            assert_eq!(claim(&host(), &[&worker], false).ports.len(), ports, "{:?}", worker.argv);
+        }
     }
 
     #[test]
