@@ -93,6 +93,17 @@ fn host_agent_1_has_every_request_and_event() {
     }
 }
 
+#[test]
+fn host_agent_1_has_every_step_of_files() {
+    let (source, page) = (read("common/wire/src/files.rs"), page("host-agent"));
+    let body = source.split_once("pub enum Step {").unwrap().1.split_once("\n}").unwrap().0;
+    let variants = body.lines().filter_map(|line| line.strip_prefix("    ")).filter(|line| line.starts_with(char::is_uppercase));
+    let names: Names = variants.map(|line| snake_case(line.split(['(', ',', ' ']).next().unwrap())).collect();
+    let items = page.lines().filter_map(|line| line.strip_prefix(".It Ic "));
+    let described: Names = items.flat_map(|line| line.split(" , Ic ")).map(str::to_owned).collect();
+    assert_eq!(described, names, "the page (left), the source (right)");
+}
+
 /// As serde writes the names of variants.
 fn snake_case(name: &str) -> String {
     let letters = name.chars().enumerate().map(|(at, c)| match c.is_uppercase() {

@@ -2,12 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
+use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use support::{Cluster, Ran, executable, root, scratch, sh, shells, takes_seconds};
+use support::{Cluster, Ran, executable, scratch, sh, takes_seconds};
 
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -28,43 +29,51 @@ fn pull(folder: &Path, options: &str) -> Ran {
     sh(folder, &format!("ipconf-check ip.txt | part-pull --connect local --workspace \"$PWD/ws\" --to got {options}"))
 }
 
-/// A part of a file is as long as was asked for, whatever became of the file since.
+/// What host-agent says to requests that are typed by hand: the lines, and the content behind them.
+fn ask_agent(folder: &Path, requests: &str) -> Vec<(Value, Vec<u8>)> {
+    fs::write(folder.join("requests"), requests).unwrap();
+    let ran = sh(folder, "host-agent <requests >events");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let events = fs::read(folder.join("events")).unwrap();
+    let (mut rest, mut heard) = (events.as_slice(), Vec::new());
+    while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+        let line: Value = serde_json::from_slice(&rest[..end]).unwrap();
+        let length = line["bytes"].as_u64().unwrap_or(0) as usize;
+        heard.push((line, rest[end + 1..end + 1 + length].to_vec()));
+        rest = &rest[end + 1 + length..];
+    }
+    heard
+}
+
+/// A part of a file is as long as was asked for, or it is said that it is not.
 #[test]
 fn a_host_gives_exactly_what_was_asked_for() {
     let folder = scratch("pull-rest");
-    let common = root().join("common/src/remote/call.sh");
-    let script = [common, root().join("tools/part-pull/src/host.sh")].map(|file| fs::read_to_string(file).unwrap()).concat();
-    fs::write(folder.join("host.sh"), format!("raw_mark=mark base=.\n{script}")).unwrap();
-    let content: Vec<u8> = (0..400_000u32).map(|n| (n % 251) as u8).collect();
-    for shell in shells().map(|shell| shell.trim_end_matches(" sh")) {
-        // busybox's own dd does not say how many bytes they were
-        let tools = if shell == "busybox" { "sh dd" } else { "sh" };
-        let links = format!("rm -rf bin; mkdir bin; for tool in {tools}; do ln -s \"$(command -v {shell})\" bin/$tool || exit; done");
-        assert_eq!(sh(&folder, &links).status, 0, "{shell}");
-        // the first block, bytes, the size of the file by then
-        let parts = [(0, 200_000, 200_000), (1, 131_072, 400_000), (0, 65_536, 65_536), (0, 1, 1), (1, 1, 100_000)];
-        let shrunk = [(0, 200_000, 100_000), (1, 200_000, 70_000), (2, 50_000, 1000), (0, 9, 0)];
-        for (block, bytes, size) in parts.into_iter().chain(shrunk) {
-            fs::write(folder.join("file"), &content[..size]).unwrap();
-            let (blocks, rest) = (bytes / 65_536, bytes % 65_536);
-            let ran = sh(&folder, &format!("PATH=$PWD/bin:$PATH; echo rest {block} {blocks} {rest} file | sh ./host.sh >out"));
-            assert_eq!(ran.status, 0, "{shell}: {}", ran.err);
-            let mut expected: Vec<u8> = content[..size].get(block * 65_536..).unwrap_or_default().iter().copied().take(bytes).collect();
-            // busybox's dd does not say how much is missing: that the file changed is seen by its size
-            let lacking = if shell == "busybox" { 0 } else { bytes - expected.len() };
-            expected.resize(bytes, 0);
-            let out = fs::read(folder.join("out")).unwrap();
-            let said = format!("\nrest {lacking}\n");
-            assert!(out == [b"ready\nmark\n", &*expected, said.as_bytes()].concat(), "{shell}: {block} {bytes} {size}: {}", out.len());
-        }
-        let ran = sh(&folder, "PATH=$PWD/bin:$PATH; echo rest 0 1 5 missing | sh ./host.sh | tail -n 1");
-        assert_eq!(ran.out, "rest 65541\n", "{shell}");
-        // a file of more than 2^31 bytes, for shells that count no further
-        let far =
-            "PATH=$PWD/bin:$PATH; truncate -s 5000000000 far; printf end >>far; echo rest 76293 0 61955 far | sh ./host.sh | tail -c 14";
-        assert_eq!(sh(&folder, far).out, "\0\0\0end\nrest 0\n", "{shell}");
-        fs::remove_file(folder.join("far")).unwrap();
+    let content: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
+    let read = |file: &str, at: u64, length: u64| {
+        let give = r#"{"do":"file","step":"give","base":"."}"#;
+        let read = format!(r#"{{"do":"file","step":"read","file":{{"id":7,"path":"{file}"}},"at":{at},"length":{length}}}"#);
+        let mut heard = ask_agent(&folder, &format!("{give}\n{read}\n"));
+        let (last, _) = heard.pop().unwrap();
+        assert_eq!((last["told"].as_str(), last["id"].as_u64()), (Some("read"), Some(7)), "{last}");
+        let bytes: Vec<u8> = heard.iter().flat_map(|(_, body)| body.clone()).collect();
+        assert_eq!(last["size"].as_u64(), Some(bytes.len() as u64));
+        (bytes, last["fault"].as_str().map(str::to_owned))
+    };
+    // where, how much, the size of the file by then
+    let parts =
+        [(0, 2_500_000, 2_500_000), (65_536, 1_131_072, 3_000_000), (0, 65_536, 65_536), (0, 1, 1), (65_536, 1, 100_000), (5, 0, 9)];
+    let shrunk = [(0, 2_000_000, 1_000_000), (65_536, 200_000, 70_000), (131_072, 50_000, 1000), (0, 9, 0)];
+    for (at, length, size) in parts.into_iter().chain(shrunk) {
+        fs::write(folder.join("file"), &content[..size]).unwrap();
+        let expected: Vec<u8> = content[..size].get(at..).unwrap_or_default().iter().copied().take(length).collect();
+        let fault = (expected.len() < length).then(|| "not_whole".to_owned());
+        assert!(read("file", at as u64, length as u64) == (expected, fault), "{at} {length} {size}");
     }
+    assert!(matches!(read("missing", 0, 65_541).1, Some(_) | None) && read("missing", 0, 5).0.is_empty());
+    assert_eq!(sh(&folder, "truncate -s 5000000000 far; printf end >>far").status, 0);
+    assert_eq!(read("far", 4_999_999_997, 6), (b"\0\0\0end".to_vec(), None));
+    fs::remove_file(folder.join("far")).unwrap();
 }
 
 /// What a host cannot read does not come as zeros.
@@ -74,26 +83,113 @@ fn files_that_cannot_be_read_are_told() {
     fs::create_dir_all(folder.join("ws/deep")).unwrap();
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     fs::write(folder.join("ws/large"), vec![7; 17 << 20]).unwrap();
+    fs::write(folder.join("ws/middle"), vec![7; 2 << 20]).unwrap();
     fs::write(folder.join("ws/small"), "small").unwrap();
     fs::write(folder.join("ws/deep/other"), "other").unwrap();
     fs::hard_link(folder.join("ws/deep/other"), folder.join("ws/same")).unwrap();
-    // tools of a host whose disk fails: as GNU tar does it, zeros and a status
-    for (tool, broken) in [
-        ("dd", "case $* in *count=272*) exit 1 ;; esac\nexec /bin/dd \"$@\""),
-        ("tar", "/bin/tar \"$@\" | sed s/small/00000/2\nexit 2"),
-        ("cksum", "for file; do case $file in *small*) ;; *) /usr/bin/cksum \"$file\" ;; esac; done"),
-    ] {
-        executable(&folder.join("bin").join(tool), &format!("#!/bin/sh\n{broken}\n"));
-    }
-    let ran = sh(&folder, "PATH=$PWD/bin:$PATH; ipconf-check ip.txt | part-pull --connect local --workspace \"$PWD/ws\" --to got '*'");
+    sh(&folder, "chmod 000 ws/large ws/middle ws/small; chmod a+x . .. ../..; chmod a+rx ws ws/deep");
+    // root may read everything, so this host is another user's
+    let other = "setpriv --reuid=65534 --regid=65534 --clear-groups env";
+    let way = if sh(&folder, &format!("{other} true")).status == 0 { other } else { "env A=b" };
+    let ran = sh(&folder, &format!("ipconf-check ip.txt | part-pull --connect '{way}' --workspace \"$PWD/ws\" --to got '*'"));
     assert_eq!(ran.status, 1, "{}", ran.err);
-    assert_eq!(files(&folder.join("got")).into_iter().filter(|name| !name.starts_with(".part-pull")).count(), 3, "{}", ran.err);
-    for (name, ok) in [("large", false), ("small", false), ("deep/other", true), ("same", true)] {
+    assert_eq!(files(&folder.join("got")), ["deep/other", "same"].map(PathBuf::from), "{}", ran.err);
+    for (name, ok) in [("large", false), ("middle", false), ("small", false), ("deep/other", true), ("same", true)] {
         assert!(ran.out.contains(&format!("\"src\":\"{name}\",\"dst\":\"got/{name}\",\"ok\":{ok}")), "{name}: {}", ran.out);
         assert_eq!(folder.join("got").join(name).exists(), ok, "{name}");
     }
-    assert_eq!(ran.err.matches("could not be read whole there").count(), 2, "{}", ran.err);
+    assert_eq!(ran.err.matches("could not be read whole there").count(), 3, "{}", ran.err);
     assert_eq!(fs::read_to_string(folder.join("got/same")).unwrap(), "other");
+}
+
+#[test]
+fn empty_folders_come_too() {
+    let folder = scratch("pull-empty");
+    fs::create_dir_all(folder.join("ws/out/empty/deep")).unwrap();
+    fs::create_dir_all(folder.join("ws/out/full")).unwrap();
+    fs::write(folder.join("ws/out/full/a"), "a").unwrap();
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    let got = pull(&folder, "out");
+    assert_eq!(got.status, 0, "{}", got.err);
+    assert!(folder.join("got/out/empty/deep").is_dir() && folder.join("got/out/full/a").is_file());
+    assert_eq!(got.out.matches("\"type\":\"pulled\"").count(), 2, "{}", got.out);
+    let again = pull(&folder, "out");
+    assert!(again.status == 0 && again.out.matches("\"skipped\":true").count() == 2, "{}{}", again.out, again.err);
+}
+
+#[test]
+fn a_host_cannot_choose_hidden_names_modes_or_times() {
+    let folder = scratch("pull-hostile");
+    let ws = PathBuf::from(format!("/dev/shm/dgl-tools-test-pull-{}", std::process::id()));
+    for name in [".git/hooks/post-checkout", "deep/.git/config", "open", "late"] {
+        fs::create_dir_all(ws.join(name).parent().unwrap()).unwrap();
+        executable(&ws.join(name), "#!/bin/sh\n");
+    }
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    // beyond what a file system or a calendar has
+    let late = std::time::UNIX_EPOCH + std::time::Duration::from_secs(9_000_000_000_000_000_000);
+    let stamped = fs::File::options().write(true).open(ws.join("late")).unwrap().set_modified(late);
+    let pull = |pattern: &str| {
+        let script =
+            format!("umask 077; ipconf-check ip.txt | part-pull --connect local --workspace '{}' --to got {pattern}", ws.display());
+        sh(&folder, &script)
+    };
+    let all = pull("'*' '**'");
+    let found = files(&folder.join("got"));
+    let named = pull(".git");
+    let hook = folder.join("got/.git/hooks/post-checkout").exists();
+    fs::remove_dir_all(&ws).unwrap();
+    assert_eq!(all.status, 0, "{stamped:?}: {}", all.err);
+    assert_eq!(found, ["late", "open"].map(PathBuf::from));
+    assert_eq!(fs::metadata(folder.join("got/open")).unwrap().mode() & 0o777, 0o700);
+    assert!(named.status == 0 && hook, "what is named comes: {}", named.err);
+}
+
+/// Nobody else may read a file of mode 0600 while it is on its way.
+#[test]
+fn what_is_secret_is_secret_on_its_way() {
+    let folder = scratch("pull-secret");
+    fs::create_dir(folder.join("ws")).unwrap();
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    fs::write(folder.join("ws/secret"), vec![7; 20 << 20]).unwrap();
+    executable(
+        &folder.join("way"),
+        "#!/bin/sh\n\"$@\" | { dd bs=4096 count=2000 2>&-; touch half; until [ -e on ]; do sleep 0.1; done; cat; }\n",
+    );
+    let script = "chmod 600 ws/secret; ipconf-check ip.txt | part-pull --connect './way env' --workspace \"$PWD/ws\" --to got secret >out & \
+        until [ -e half ] && [ -s got/.part-pull.[0-9a-f]* ]; do sleep 0.1; done; stat -c %a got/.part-pull.[0-9a-f]*; touch on; wait $!";
+    let ran = sh(&folder, script);
+    assert!(ran.status == 0 && ran.out == "600\n", "{}{}", ran.out, ran.err);
+    assert_eq!(fs::metadata(folder.join("got/secret")).unwrap().mode() & 0o777, 0o600);
+}
+
+/// Whatever a host sends: it costs no more than a few megabytes, and is given up at once.
+#[test]
+fn a_host_that_lies_is_given_up() {
+    let folder = scratch("pull-lies");
+    fs::create_dir(folder.join("ws")).unwrap();
+    fs::write(folder.join("ws/a"), "a").unwrap();
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    // the host has the agent already
+    let primed = sh(&folder, "ipconf-check ip.txt | part-pull --connect 'env A=b' --workspace \"$PWD/ws\" --to got --dry-run a");
+    assert_eq!(primed.status, 0, "{}", primed.err);
+    let sum = "0".repeat(64);
+    let lies = [
+        (r#"{"event":"file","told":"block","id":0,"at":0,"length":1,"sum":"SUM","bytes":1099511627776}"#, "1099511627776 bytes"),
+        (r#"{"event":"file","told":"there","entries":[null]}"#, "it told of no files"),
+        ("no event", "is no message"),
+    ];
+    for (lie, why) in lies {
+        let lie = lie.replace("SUM", &sum);
+        let way = format!("#!/bin/sh\n\"$@\" | {{ sed -u '/\"ready\"/q'; exec yes '{lie}'; }}\n");
+        executable(&folder.join("way"), &way);
+        // what it takes more memory than this, it does not get
+        let script =
+            "ulimit -v 4000000; ipconf-check ip.txt | timeout 60 part-pull --connect './way env' --workspace \"$PWD/ws\" --to got a";
+        let ran = sh(&folder, script);
+        assert!(ran.status == 74 && ran.err.contains(why), "{lie}: {} {}", ran.status, ran.err);
+        assert!(!folder.join("got/a").exists(), "{lie}");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{Cluster, Ran, executable, path, ran, root, scratch, sh, shells, takes_seconds};
+use support::{Cluster, Ran, executable, path, ran, scratch, sh, shells, takes_seconds};
 
 /// Bytes that neither compress nor repeat.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
@@ -138,7 +138,7 @@ fn odd_names_arrive_as_they_are_and_are_never_run() {
     .map(OsString::from)
     .chain([OsString::from_vec(b"\xff\x81\x88\xfe".to_vec())])
     .collect();
-    for (host, without) in [("", &[][..]), ("busybox", &[]), ("busybox", &["tar", "stat"])] {
+    for host in ["", "busybox", "bare"] {
         let folder = plan("odd", &[]);
         for (at, name) in names.iter().enumerate() {
             let below = folder.join("src").join(&names[(at + 1) % names.len()]);
@@ -146,31 +146,29 @@ fn odd_names_arrive_as_they_are_and_are_never_run() {
             fs::write(below.join(name), noise(at as u64, 100 + at)).unwrap();
         }
         map(&folder);
-        let connect = if host.is_empty() { String::new() } else { busybox(&folder, without) };
-        let verified = push(&folder, &format!("--verify {connect}"));
-        match host.is_empty() {
-            true => assert_eq!(verified.status, 0, "{}", verified.err),
-            // Debian's has none
-            false => assert!(verified.status == 1 && verified.err.contains("the host has no cksum"), "{}", verified.err),
-        }
+        let connect = match host {
+            "busybox" => busybox(&folder, &[]),
+            // all that a host must have
+            "bare" => {
+                let made = sh(
+                    &folder,
+                    "mkdir bin; for tool in sh cat chmod env head mkdir mv rm uname; do ln -s \"$(command -v busybox)\" bin/$tool || exit; done",
+                );
+                assert_eq!(made.status, 0, "{}", made.err);
+                format!("--connect 'env PATH={}/bin'", folder.display())
+            }
+            _ => String::new(),
+        };
         let ran = push(&folder, &connect);
-        assert_eq!(ran.status, 0, "{host} {without:?}: {}", ran.err);
-        assert_eq!(tree(&folder.join("ws/src")), tree(&folder.join("src")), "{host} {without:?}");
+        assert_eq!(ran.status, 0, "{host}: {}", ran.err);
+        assert_eq!(tree(&folder.join("ws/src")), tree(&folder.join("src")), "{host}");
         assert!(!folder.join("pwned").exists() && !folder.join("ws/pwned").exists());
         assert_eq!(fs::read_dir(folder.join("ws")).unwrap().count(), 2, "nothing of ours stays");
-        // without checksums the file that is made is sent again, without stat all are
-        let again = push(&folder, &connect);
-        let records = pushed(&again.out);
-        let sent = records.iter().filter(|(_, sent, _)| *sent > 0).count();
-        assert!(again.status == 0 && records.iter().all(|(ok, ..)| *ok), "{}{}", again.out, again.err);
-        let expected = if host.is_empty() {
-            0
-        } else if without.is_empty() {
-            1
-        } else {
-            names.len() + 1
-        };
-        assert_eq!(sent, expected, "{host} {without:?}: {}", again.out);
+        for again in ["", "--verify"] {
+            let again = push(&folder, &format!("{again} {connect}"));
+            let records = pushed(&again.out);
+            assert!(again.status == 0 && records.iter().all(|(ok, sent, _)| *ok && *sent == 0), "{host}: {}{}", again.out, again.err);
+        }
     }
 }
 
@@ -268,24 +266,33 @@ fn the_script_runs_in_every_shell_of_a_host() {
     }
 }
 
-/// Some shells count to 2^31 and no further: mksh.
+/// What is asked of a host stands on lines that can be typed by hand; a file of more than 2^32 bytes.
 #[test]
-fn offsets_beyond_32_bits_in_every_shell_of_a_host() {
+fn offsets_beyond_32_bits() {
     let folder = scratch("push-far");
-    fs::create_dir(folder.join("bin")).unwrap();
-    let script =
-        ["common/src/remote/call.sh", "tools/part-push/src/host.sh"].map(|file| fs::read_to_string(root().join(file)).unwrap()).concat();
-    fs::write(folder.join("host.sh"), format!("base=$PWD/ws run=r me=0 dry= fsync= lane=\n{script}")).unwrap();
-    for shell in shells().map(|shell| shell.trim_end_matches(" sh")) {
-        let said = format!(
-            "rm -rf ws; ln -sf \"$(command -v {shell})\" bin/sh; PATH=$PWD/bin:$PATH
-            printf 'part K\\nparallel K 0\\nrange K 80000 0 5\\nhellojoined K\\nkeep 0 K 5242880005 644 \"\" '$PWD/ws' far\\n' | sh ./host.sh
-            stat -c %s ws/far; tail -c 6 ws/far | od -An -c"
-        );
-        let ran = sh(&folder, &said);
-        assert!(ran.out.ends_with("ready\nparallel\ngot\n5242880005\n  \\0   h   e   l   l   o\n"), "{shell}: {}{}", ran.out, ran.err);
-    }
-    fs::remove_dir_all(folder.join("ws")).unwrap();
+    let ws = folder.join("ws").display().to_string();
+    let key = "0123456789abcdef.0123456789abcdef";
+    let steps = [
+        format!(r#"{{"do":"file","step":"receive","base":"{ws}","run":"r","host":0}}"#),
+        format!(r#"{{"do":"file","step":"begin","id":3,"dst":"{ws}/far","size":5242880005,"mode":420,"key":"{key}"}}"#),
+        r#"{"do":"file","step":"scatter","id":3}"#.to_owned(),
+        // the sum of `hello`
+        r#"{"do":"file","step":"block","id":3,"at":5242880000,"length":5,"sum":"ea8f163db38682925e4491c5e58d4bb3506ef8c14eb78a86e908c5624a67200f","bytes":5}"#.to_owned(),
+        r#"hello{"do":"file","step":"block","id":3,"at":5242880001,"length":5,"sum":"ea8f163db38682925e4491c5e58d4bb3506ef8c14eb78a86e908c5624a67200f","bytes":5}"#.to_owned(),
+        r#"hello{"do":"file","step":"sync","number":9}"#.to_owned(),
+    ];
+    fs::write(folder.join("steps"), steps.join("\n") + "\n").unwrap();
+    let ran = sh(
+        &folder,
+        &format!(
+            "mkfifo in; host-agent <in & exec 3>in; cat steps >&3; until [ -e ws/.part-push.r.0/good.{key} ]; do sleep 0.1; done
+        stat -c %s ws/.part-push.r.0/part.{key}; tail -c 6 ws/.part-push.r.0/part.{key} | od -An -c; exec 3>&-; wait $!"
+        ),
+    );
+    assert!(ran.out.contains("5242880005\n  \\0   h   e   l   l   o\n"), "{}{}", ran.out, ran.err);
+    // what lies behind the end of the file is refused, and what came before stays
+    assert!(ran.out.contains(r#""failed":[[3,"out_of_order"]]"#) && ran.out.contains(r#""told":"synced","number":9"#), "{}", ran.out);
+    assert!(ours(&folder.join("ws")).is_empty(), "what is not worth keeping goes with the agent");
 }
 
 /// tar leaves half a file when it breaks off: that must not take the place of a whole one.
@@ -296,6 +303,8 @@ fn an_archive_that_breaks_off_replaces_nothing() {
     fs::write(folder.join("ws/src/b"), "what was there").unwrap();
     // no file may become larger than 1 MB, as on a disk that is full
     executable(&folder.join("full"), "#!/bin/sh\nulimit -f 2000\nexec \"$@\"\n");
+    // host-agent itself is larger: the host has it already
+    assert_eq!(push(&folder, "--dry-run --connect 'env A=b'").status, 0);
     let full = push(&folder, "--connect './full env'");
     assert_eq!(full.status, 1, "{}", full.err);
     let told = pushed(&full.out);
@@ -368,18 +377,24 @@ fn what_else_is_there_stays() {
 #[test]
 fn fsync_flushes_every_file_and_folder() {
     let folder = plan("fsync", &[("small", noise(1, 10)), ("large", noise(2, 17 << 20))]);
-    fs::create_dir(folder.join("bin")).unwrap();
-    fs::write(folder.join("bin/sync"), format!("#!/bin/sh\nprintf '%s\\n' \"$*\" >>'{}'\n", folder.join("synced").display())).unwrap();
-    let run =
-        |options: &str| sh(&folder, &format!("chmod +x bin/sync; PATH=$PWD/bin:$PATH part-push --connect local {options} <plan.jsonl"));
-    assert_eq!(run("").status, 0);
-    assert!(!folder.join("synced").exists());
-    fs::remove_dir_all(folder.join("ws")).unwrap();
-    assert_eq!(run("--fsync").status, 0);
-    let synced = fs::read_to_string(folder.join("synced")).unwrap();
+    if sh(&folder, "strace -o /dev/null true").status != 0 {
+        println!("skipped: no strace here");
+        return;
+    }
+    let run = |options: &str| {
+        let _ = fs::remove_dir_all(folder.join("ws"));
+        let ran = sh(&folder, &format!("strace -f -y -e trace=fsync,rename -o trace part-push --connect local {options} <plan.jsonl"));
+        assert_eq!(ran.status, 0, "{}", ran.err);
+        let trace = fs::read_to_string(folder.join("trace")).unwrap();
+        trace.lines().filter(|line| line.contains("fsync(") || line.contains("rename(")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(!run("").iter().any(|line| line.contains("fsync(")));
+    let synced = run("--fsync");
+    let at = |what: &str| synced.iter().position(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what} in {synced:#?}"));
     let ws = folder.join("ws").display().to_string();
-    assert!(synced.contains("./small") && synced.contains("/part."), "{synced}");
-    assert_eq!(synced.lines().filter(|line| *line == format!("-- {ws}/src")).count(), 2, "{synced}");
+    // each file before it gets its name, its folder after that
+    assert!(at("/one>)") < at("/ws/src/small\"") && at("/part.") < at("/ws/src/large\""), "{synced:#?}");
+    assert_eq!(synced.iter().filter(|line| line.contains("fsync(") && line.contains(&format!("<{ws}/src>)"))).count(), 2, "{synced:#?}");
 }
 
 #[test]
@@ -432,7 +447,7 @@ fn a_large_file_goes_over_several_connections() {
 
 /// A push that goes on while the test does something; it writes its pid where its shell stands.
 fn begin(folder: &Path, options: &str) -> Child {
-    let script = format!("exec part-push --connect local {options} <plan.jsonl");
+    let script = format!("DGL_TOOLS_CONNECT=local exec part-push {options} <plan.jsonl");
     let mut sh = Command::new("sh");
     sh.args(["-c", &script]).current_dir(folder).env("PATH", path()).stdout(Stdio::piped()).stderr(Stdio::piped());
     sh.spawn().unwrap()
@@ -483,6 +498,131 @@ fn two_pushes_into_one_workspace_do_not_mix() {
     assert!(pushed(&refused.out).len() == 4 && pushed(&refused.out).iter().all(|(ok, ..)| !ok), "{}", refused.out);
     let finished = ran(one.wait_with_output().unwrap());
     assert!(finished.status == 0 && tree(&ws.join("src")) == tree(&first.join("src")) && ours(&ws).is_empty(), "{}", finished.err);
+}
+
+/// A way to this machine that hands on so many bytes of what it is sent, and the rest when there is a file `on`; the connection of
+/// that number alone.
+fn slow_way(folder: &Path, number: u32, bytes: u32) {
+    let way = format!(
+        "#!/bin/sh\necho x >>way.log\n[ $(wc -l <way.log) = {number} ] || exec \"$@\"\n\
+         {{ dd bs=1000 count={} 2>&-; touch half; until [ -e on ]; do sleep 0.1; done; cat; }} | \"$@\"\n",
+        bytes / 1000
+    );
+    executable(&folder.join("way"), &way);
+    // it has the agent already
+    assert_eq!(push(folder, "--dry-run --connect 'env A=b'").status, 0);
+}
+
+/// Nobody else may read a file of mode 0600 while it is on its way, nor what is kept of it.
+#[test]
+fn what_is_secret_is_secret_on_its_way() {
+    let folder = plan("secret", &[("secret", noise(1, 20 << 20))]);
+    sh(&folder, "chmod 600 src/secret");
+    map(&folder);
+    slow_way(&folder, 1, 9 << 20);
+    let mut one = begin(&folder, "--connect './way env'");
+    until("half of it is there", || folder.join("half").exists());
+    let modes = || {
+        let found = sh(&folder, "find ws -mindepth 1 ! -type l ! -name ip_config.txt ! -path ws/src -printf '%m %y %f\\n'").out;
+        found.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    until("a part of it is there", || modes().iter().any(|line| line.contains("part.")));
+    for line in modes() {
+        let open = u32::from_str_radix(line.split(' ').next().unwrap(), 8).unwrap() & 0o077;
+        assert_eq!(open, 0, "{line}");
+    }
+    let stage = ours(&folder.join("ws")).into_iter().find(|name| name.contains(".0")).unwrap();
+    assert_eq!(fs::metadata(folder.join("ws").join(&stage)).unwrap().mode() & 0o777, 0o700);
+    one.kill().unwrap();
+    one.wait().unwrap();
+    fs::write(folder.join("on"), "").unwrap();
+    until("it has gone", || ours(&folder.join("ws")) == [".part-push.kept"]);
+    for line in modes() {
+        let open = u32::from_str_radix(line.split(' ').next().unwrap(), 8).unwrap() & 0o077;
+        assert_eq!(open, 0, "{line}");
+    }
+    let again = push(&folder, "");
+    let there = fs::metadata(folder.join("ws/src/secret")).unwrap();
+    assert!(again.status == 0 && there.mode() & 0o777 == 0o600, "{}", again.err);
+}
+
+/// As after a laptop's lid was closed: what was delivered stays delivered, and the rest is sent the next time.
+#[test]
+fn a_push_that_was_stopped_for_long_has_lost_its_hosts() {
+    let folder = plan("stopped", &[("slow", noise(1, 40 << 20)), ("quick", noise(2, 10))]);
+    let two = "if .type == \"host\" then (.of = 2, (.of = 2 | .id = 1 | .ip = \"127.0.0.2\"))
+        elif .kind == \"ip_config\" or (.src // \"\" | endswith(\"slow\")) then .host = 0 elif (.src // \"\" | endswith(\"quick\")) then .host = 1 else . end";
+    assert_eq!(sh(&folder, &format!("jq -c '{two}' plan.jsonl >two.jsonl && mv two.jsonl plan.jsonl")).status, 0);
+    executable(
+        &folder.join("way"),
+        "#!/bin/sh\nid=$1\nshift\n[ \"$id\" = 0 ] || exec \"$@\"\n\
+         { dd bs=1000 count=20000 2>&-; touch half; until [ -e on ]; do sleep 0.1; done; cat; } | \"$@\"\n",
+    );
+    assert_eq!(push(&folder, "--dry-run --connect 'env A=b'").status, 0);
+    let one = begin(&folder, "--connect './way {id} env'");
+    until("half of it is there", || folder.join("half").exists() && folder.join("ws/src/quick").exists());
+    let signal = |name: &str| assert!(Command::new("kill").args([name, &one.id().to_string()]).status().unwrap().success());
+    signal("-STOP");
+    // a minute after its last word
+    std::thread::sleep(Duration::from_secs(62));
+    until("the hosts have given it up", || ours(&folder.join("ws")) == [".part-push.kept"]);
+    signal("-CONT");
+    fs::write(folder.join("on"), "").unwrap();
+    let ended = ran(one.wait_with_output().unwrap());
+    let records = pushed(&ended.out);
+    assert!(ended.status == 74 && records.iter().filter(|(ok, ..)| !ok).count() == 1, "{} {}{}", ended.status, ended.out, ended.err);
+    assert!(ended.err.contains("host 0 (127.0.0.1): connection lost") && !ended.err.contains("correct the workspace"), "{}", ended.err);
+    assert!(!ended.err.contains("host 1 (127.0.0.2): connection lost"), "{}", ended.err);
+    let again = push(&folder, "");
+    let sent: u64 = pushed(&again.out).iter().map(|(_, sent, _)| sent).sum();
+    assert!(again.status == 0 && sent < 40 << 20, "{sent}: {}", again.err);
+    assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")));
+}
+
+/// A host or container that was started anew has the same name, and somebody has the pid of the push of old.
+#[test]
+fn a_dead_push_is_known_whoever_has_its_pid() {
+    let folder = plan("dead", &[("large", noise(1, 40 << 20))]);
+    slow_way(&folder, 1, 20_000_000);
+    let mut one = begin(&folder, "--connect './way env'");
+    until("half of it is there", || folder.join("half").exists());
+    let ws = folder.join("ws");
+    let stage = || ours(&ws).into_iter().find(|name| name.ends_with(".0")).map(|name| ws.join(name));
+    until("much of it has arrived", || {
+        let parts = stage().into_iter().flat_map(|stage| fs::read_dir(stage).into_iter().flatten().flatten());
+        parts.filter_map(|part| part.metadata().ok()).any(|meta| meta.len() > 15 << 20)
+    });
+    // its power goes: nobody there cleans up
+    let kill = "for p in /proc/[0-9]*; do case $(readlink $p/cwd) in \"$PWD\") [ ${p#/proc/} = $$ ] || kill -9 ${p#/proc/} ;; esac; done";
+    sh(&folder, kill);
+    one.wait().unwrap();
+    let stage = stage().expect("what it left");
+    let owner = "echo \"$(cat /proc/sys/kernel/hostname) $(cat /proc/sys/kernel/random/boot_id)$(readlink /proc/self/ns/pid) $PPID\"";
+    fs::write(stage.join("owner"), sh(&folder, owner).out).unwrap();
+    let begun = Instant::now();
+    let again = push(&folder, "");
+    assert!(again.status == 0 && begun.elapsed() < Duration::from_secs(8), "{:?}: {}", begun.elapsed(), again.err);
+    let sent: u64 = pushed(&again.out).iter().map(|(_, sent, _)| sent).sum();
+    assert!(sent < 30 << 20, "{sent} were sent again");
+    assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")) && ours(&ws).is_empty());
+}
+
+/// What several connections had brought when one of them broke is not sent again.
+#[test]
+fn an_interrupted_round_counts() {
+    let folder = plan("round", &[("large", noise(1, 40 << 20))]);
+    slow_way(&folder, 3, 6 << 20);
+    let mut one = begin(&folder, "--streams 3 --connect './way env'");
+    until("the third connection stands still", || folder.join("half").exists());
+    std::thread::sleep(Duration::from_secs(2));
+    one.kill().unwrap();
+    one.wait().unwrap();
+    fs::write(folder.join("on"), "").unwrap();
+    until("it has gone", || ours(&folder.join("ws")) == [".part-push.kept"]);
+    let again = push(&folder, "--streams 3");
+    let sent: u64 = pushed(&again.out).iter().map(|(_, sent, _)| sent).sum();
+    assert!(again.status == 0 && sent < 16 << 20, "{sent} were sent again: {}", again.err);
+    assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")) && ours(&folder.join("ws")).is_empty());
 }
 
 #[test]
@@ -731,7 +871,7 @@ fn real_hosts_and_every_fault() {
     }
 }
 
-/// What was whole of it in front of all ranges is gone on with.
+/// What has arrived over any of them is not sent again.
 #[test]
 fn real_hosts_when_one_of_several_connections_breaks() {
     let lab = Lab::up("streams-break");
@@ -748,7 +888,8 @@ fn real_hosts_when_one_of_several_connections_breaks() {
     let there = pushed(&got.ran.out).iter().filter(|(ok, ..)| *ok).count();
     assert_eq!((got.ran.status, there), (74, 5), "{}{}", got.ran.out, got.ran.err);
     let again = lab.push_with("--streams 3");
-    assert_eq!((again.status, large(&again.out)), (0, vec![rest]), "{}{}", again.out, again.err);
+    let sent = large(&again.out);
+    assert!(again.status == 0 && sent.len() == 1 && sent[0] < rest, "{}{}", again.out, again.err);
 
     let got = lab.disturb_with("--streams 3", || {
         all_send();
@@ -756,7 +897,8 @@ fn real_hosts_when_one_of_several_connections_breaks() {
     });
     assert_eq!((got.ran.status, got.left), (-1, vec![".part-push.kept".to_owned()]));
     let again = lab.push_with("--streams 3");
-    assert_eq!((again.status, large(&again.out)), (0, vec![rest, rest]), "{}{}", again.out, again.err);
+    let sent = large(&again.out);
+    assert!(again.status == 0 && sent.len() == 2 && sent.iter().all(|sent| *sent < rest), "{}{}", again.out, again.err);
     lab.complete();
 }
 

@@ -1,11 +1,10 @@
 //! What the tools share: the records and the stream they travel in, errors and exit statuses, and the way to a host.
 
-pub mod cksum;
 pub mod cli;
 pub mod error;
 pub mod exit;
+pub mod host_client;
 pub mod jsonl;
-pub mod listing;
 pub mod python;
 pub mod quote;
 pub mod record;

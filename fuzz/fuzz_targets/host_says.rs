@@ -2,21 +2,36 @@
 //! left that a terminal obeys.
 #![no_main]
 
-use common::listing::{parse_look, parse_sums, same_time};
 use common::term::{coloured, plain};
 use libfuzzer_sys::fuzz_target;
-use std::path::Path;
-
-const NAMES: [&str; 3] = ["/w/a", "/w/two\nlines", "/w/z"];
+use transfer::parts::Parts;
+use transfer::source::same_time;
+use wire::Event;
+use wire::codec::{Decoder, MAX_BODY};
+use wire::files::Told;
 
 fuzz_target!(|data: &[u8]| {
-    let names = || NAMES.map(Path::new).into_iter();
-    assert_eq!(parse_sums(data, names()).len(), NAMES.len());
-    let there = parse_look(data, names());
-    assert_eq!(there.len(), NAMES.len());
-    for stat in there.into_iter().flatten().filter_map(|there| there.stat) {
-        assert!(stat.mtime.1 < 1_000_000_000);
-        let _ = (stat.time(), same_time(stat.mtime, (0, 0)), same_time((0, 0), stat.mtime));
+    let mut decoder = Decoder::default();
+    decoder.push(data);
+    while let Ok(Some(message)) = decoder.next_message::<Event>() {
+        assert!(message.body.len() <= MAX_BODY);
+        match message.head {
+            Event::File(Told::Block(block)) => {
+                if let Ok(content) = transfer::content::unpack(&block.content, message.body) {
+                    assert_eq!(content.len(), block.content.length as usize);
+                }
+            }
+            Event::File(Told::Partial { parts, .. }) => {
+                let parts = Parts::of(&parts).whole_grains(1 << 40);
+                assert!(parts.list().iter().all(|(begin, end)| begin < end && *end <= 1 << 40));
+            }
+            Event::File(Told::There { entries }) => {
+                for meta in entries.into_iter().flatten() {
+                    let _ = same_time(meta.mtime, (0, 0));
+                }
+            }
+            _ => {}
+        }
     }
 
     let text = String::from_utf8_lossy(data);

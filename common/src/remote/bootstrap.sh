@@ -23,6 +23,9 @@ if [ -n "${DGL_TOOLS_AGENT_DIR-}" ]; then set -- "$DGL_TOOLS_AGENT_DIR"; fi;
 if [ -n "${XDG_CACHE_HOME-}" ]; then set -- "$@" "$XDG_CACHE_HOME/dgl-tools";
 elif [ -n "${HOME-}" ]; then set -- "$@" "$HOME/.cache/dgl-tools"; fi;
 own=dgl-tools-${LOGNAME:-${USER:-agent}};
+while read -r name uid rest; do
+  if [ "$name" = Uid: ]; then own=dgl-tools-$uid; fi;
+done 2>/dev/null </proc/self/status;
 set -- "$@" "${TMPDIR:-/tmp}/$own" "/dev/shm/$own" "/var/tmp/$own";
 for folder; do
   file=$folder/host-agent-$hash;

@@ -3,7 +3,6 @@
 use super::HostFault;
 use super::channel::Channel;
 use super::transport::{Transport, Waker};
-use crate::quote;
 use std::fs::File;
 use std::io::{self, Read};
 use std::time::{Duration, Instant};
@@ -75,13 +74,6 @@ impl Running {
     /// Puts bytes behind what is still to be sent.
     pub fn send(&mut self, bytes: impl Into<Vec<u8>>) {
         self.transport.send(bytes.into());
-    }
-
-    /// A line of sh text, for a script that evaluates what it reads and knows [`super::CALL_SH`].
-    pub fn call(&mut self, words: &[&[u8]]) {
-        let mut line = quote::one_line(&quote::sh_words(words));
-        line.push(b'\n');
-        self.send(line);
     }
 
     /// Puts exactly `length` bytes of a file behind what is still to be sent, without a copy where the connector can. Where the file

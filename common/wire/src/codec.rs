@@ -98,6 +98,11 @@ impl Decoder {
         self.taken == self.buffer.len()
     }
 
+    /// What was pushed and not given out yet.
+    pub fn rest(&self) -> &[u8] {
+        &self.buffer[self.taken..]
+    }
+
     /// The next whole message, if it is there. Empty lines are passed over: who types by hand leaves some.
     pub fn next_message<T: DeserializeOwned>(&mut self) -> Result<Option<Message<T>>, Malformed> {
         loop {

@@ -7,6 +7,7 @@
 //! A module a subject: what is asked, what is answered. Nothing here opens, reads or writes anything.
 
 pub mod codec;
+pub mod files;
 pub mod job;
 pub mod preflight;
 pub mod probe;
@@ -58,6 +59,8 @@ pub enum Request {
     Release,
     /// Looks at one thing before the job starts.
     Preflight(preflight::Check),
+    /// Files come or go; the conversation is about nothing else from here on.
+    File(files::Step),
 }
 
 /// What the agent tells.
@@ -98,6 +101,8 @@ pub enum Event {
     Taken(preflight::Taken),
     /// What a [`Request::Preflight`] has found.
     Preflight(preflight::Finding),
+    /// Of files.
+    File(files::Told),
     /// The request was carried out; nothing more comes of it.
     Done,
     /// The request could not be carried out; nothing more comes of it.

@@ -6,6 +6,7 @@
 mod claim;
 mod command;
 mod environment;
+mod files;
 mod install;
 mod job;
 mod output;
@@ -89,6 +90,7 @@ fn serve(token: Option<&str>) -> ExitCode {
     let mut preflight = Preflight::default();
     loop {
         let answer = match requests.next_request() {
+            Ok(Some(Message { head: Request::File(first), .. })) => return files::serve(first, requests, output),
             // from here on another process of ours reads stdin and writes stdout
             Ok(Some(Message { head: Request::Start(start), .. })) => match job.parts() {
                 Some((job, processes)) => match supervise::guard(&start, job, processes, &requests.into_rest()) {
@@ -143,7 +145,9 @@ fn carry_out(
         Request::Preflight(check) => {
             preflight.look(&check, job, &mut |found, body| output.event_with(&Event::Preflight(found), body))?;
         }
-        Request::Start(_) | Request::End(_) | Request::Kill | Request::Alive => return Err(Failure::new("no job runs here")),
+        Request::Start(_) | Request::End(_) | Request::Kill | Request::Alive | Request::File(_) => {
+            return Err(Failure::new("no job runs here"));
+        }
         Request::ListJobs => reap::list(output),
         Request::PickProcesses(wanted) => output.event(&picked.pick(&wanted)),
         Request::SignalPicked(told) => output.event(&picked.signal(told.signal)?),

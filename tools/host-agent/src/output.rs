@@ -20,9 +20,12 @@ impl Output {
         self.event_with(event, &[]);
     }
 
-    /// An event and the bytes behind it, at most [`codec::MAX_BODY`].
+    /// The same with bytes behind it.
     pub fn event_with(&mut self, event: &Event, body: &[u8]) {
-        self.write(&codec::encode(event, body));
+        self.write(&codec::encode_head(event, body.len()));
+        if !body.is_empty() {
+            self.write(body);
+        }
     }
 
     /// Whether nobody takes what is written any more.

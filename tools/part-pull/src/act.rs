@@ -1,36 +1,31 @@
 //! Lists the files of every host first, then brings them from several at once.
 
 use crate::args::Args;
+use crate::giver::{self, Came, Giver};
 use crate::local::{self, LARGE};
 use crate::plan::{self, Item, Wanted};
-use crate::site::Site;
 use common::error::{Fault, Report};
 use common::exit::Exit;
+use common::host_client::Broken;
 use common::jsonl::{Out, Stream};
-use common::quote;
 use common::record::{Host, Pulled, path_fields};
 use common::remote::lanes::{self, Lanes};
-use common::remote::{self, CALL_SH, Kind, Remote};
+use common::remote::{self, Kind, Remote, Session};
 use common::term;
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-const HOST_SH: &str = include_str!("host.sh");
-/// So many files travel in one archive, so that each is soon known to be whole.
-const BATCH: usize = 1000;
 
 const AGAIN: &str = "run this again: what is here already does not come again";
 
 /// A host with what it gives.
 struct Task<'a> {
     host: &'a Host,
-    site: Result<Site, String>,
+    giver: Result<Giver, String>,
     items: Vec<Item>,
     /// The id of its first item.
     first: u32,
@@ -41,8 +36,9 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], workspace: &Path, wante
     let remote = Remote::new(&args.connect, Kind::Ssh { bulk: true })?;
     let stop = common::signal::stop()
         .map_err(|error| Fault::unreachable("signals", error.to_string()).fix("let this user have more processes: ulimit -u"))?;
-    let script = [CALL_SH.as_bytes(), b"base=", &quote::sh(workspace.as_os_str().as_bytes()), b"\n", HOST_SH.as_bytes()].concat();
-    let opened = remote.open_all(hosts, |_| script.clone())?;
+    // before there are threads
+    local::umask();
+    let opened = remote.open_agents(hosts)?;
     let faults: Vec<_> = hosts.iter().zip(&opened).filter_map(|(host, opened)| Some((host, opened.as_ref().err()?))).collect();
     let mut report = remote::report(faults, args.connect.host_key);
     let at_once = hosts.len().min(usize::from(args.jobs));
@@ -50,7 +46,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], workspace: &Path, wante
     let alone = hosts.len() == 1;
     let pairs: Vec<_> = hosts.iter().zip(opened).collect();
     let mut tasks: Vec<Task<'_>> = pool.install(|| {
-        pairs.into_par_iter().map(|(host, opened)| Task::list(host, opened, &stop, wanted, &folder(args, host, alone))).collect()
+        pairs.into_par_iter().map(|(host, opened)| Task::list(host, opened, &stop, workspace, wanted, &folder(args, host, alone))).collect()
     });
     let of = number(&mut tasks);
     report.0.extend(unmatched(&tasks, wanted));
@@ -60,20 +56,20 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], workspace: &Path, wante
         let claims = claim_all(args, &tasks, &stop)?;
         if claims.is_none() {
             // another one is writing there
-            tasks.iter_mut().for_each(|task| task.site = Err("interrupted".to_owned()));
+            tasks.iter_mut().for_each(|task| task.giver = Err("interrupted".to_owned()));
         }
         let board = Board { out: Mutex::new(Out::new("part-pull")), human: args.connect.format.human(), of, faults: Mutex::default() };
         if !board.human {
             board.out.lock().unwrap_or_else(PoisonError::into_inner).pass(stream);
         }
         let streams = lanes::wanted(args.streams, at_once, remote.is_ssh());
-        let more = |host: &Host| Site::new(remote.open(host, &script).ok()?, stop.clone()).ok();
+        let more = |host: &Host| Giver::begin(remote.open_agent(host).ok()?, stop.clone(), workspace).ok();
         pool.install(|| tasks.par_iter_mut().for_each(|task| task.pull(&board, streams, &more)));
         report.0.extend(board.faults.into_inner().unwrap_or_else(PoisonError::into_inner));
     }
     let known = report.0.iter().map(|fault| fault.place.clone()).collect::<Vec<_>>();
     for task in &tasks {
-        if let (Err(why), place) = (&task.site, task.host.place())
+        if let (Err(why), place) = (&task.giver, task.host.place())
             && !known.contains(&place)
         {
             report.push(Fault::unreachable(place, why.clone()).fix("look at --workspace and at the host, then run this again"));
@@ -128,7 +124,7 @@ fn number(tasks: &mut [Task<'_>]) -> u32 {
 }
 
 fn unmatched(tasks: &[Task<'_>], wanted: &Wanted) -> Option<Fault> {
-    let none = tasks.iter().all(|task| task.items.is_empty()) && tasks.iter().any(|task| task.site.is_ok());
+    let none = tasks.iter().all(|task| task.items.is_empty()) && tasks.iter().any(|task| task.giver.is_ok());
     let problem = || format!("no host has a file that matches {}", wanted.patterns.join(" "));
     none.then(|| Fault::item("pattern", problem()).fix("write it relative to the workspace, and in quotes: 'model-*.pt'"))
 }
@@ -138,7 +134,7 @@ fn tell_plan(tasks: &[Task<'_>]) {
     for task in tasks {
         for item in task.items.iter().filter(|item| !is_here(item)) {
             let (place, src, dst) = (task.host.place(), item.src.display(), item.dst.display());
-            let line = format!("{place}: {src} -> {dst} ({})", term::bytes(item.there.bytes));
+            let line = format!("{place}: {src} -> {dst} ({})", term::bytes(item.bytes()));
             out.write(format!("{}\n", term::plain(&line)).as_bytes());
         }
     }
@@ -151,44 +147,44 @@ fn is_here(item: &Item) -> bool {
 impl<'a> Task<'a> {
     fn list(
         host: &'a Host,
-        opened: Result<remote::Running, remote::HostFault>,
+        opened: Result<Session, remote::HostFault>,
         stop: &Arc<AtomicUsize>,
+        workspace: &Path,
         wanted: &Wanted,
         folder: &Path,
     ) -> Task<'a> {
-        let site =
-            opened.map_err(|fault| fault.problem).and_then(|running| Site::new(running, stop.clone()).map_err(|error| error.to_string()));
-        let listed = site.and_then(|mut site| {
-            let listed = site.list(wanted).map_err(|error| error.to_string())?;
-            Ok((site, listed))
+        let listed = opened.map_err(|fault| Broken::lost(fault.problem)).and_then(|session| {
+            let mut giver = Giver::begin(session, stop.clone(), workspace)?;
+            let listed = giver.list(wanted)?;
+            Ok((giver, listed))
         });
-        let (site, listed) = listed.map_or_else(|why| (Err(why), Vec::new()), |(site, listed)| (Ok(site), listed));
+        let (giver, listed) = listed.map_or_else(|broken| (Err(broken.why), Vec::new()), |(giver, listed)| (Ok(giver), listed));
         let item = |(src, there): (PathBuf, _)| Item { dst: folder.join(src.strip_prefix(".").unwrap_or(&src)), src, there };
-        Task { host, site, items: listed.into_iter().map(item).collect(), first: 0 }
+        Task { host, giver, items: listed.into_iter().map(item).collect(), first: 0 }
     }
 
-    fn pull(&mut self, board: &Board, streams: (usize, u64), more: &dyn Fn(&Host) -> Option<Site>) {
+    fn pull(&mut self, board: &Board, streams: (usize, u64), more: &dyn Fn(&Host) -> Option<Giver>) {
         let begun = Instant::now();
         let open = || more(self.host);
         let mut lanes = Lanes::new(streams, &open);
-        let mut came: HashMap<PathBuf, Result<u64, String>> = HashMap::new();
+        let mut came: HashMap<PathBuf, Came> = HashMap::new();
         let here: Vec<bool> = self.items.iter().map(is_here).collect();
         let missing: Vec<&Item> = self.items.iter().zip(&here).filter(|(_, here)| !**here).map(|(item, _)| item).collect();
-        let (small, large): (Vec<&Item>, Vec<&Item>) = missing.iter().partition(|item| item.there.bytes < LARGE);
-        if let Ok(site) = &mut self.site
-            && let Err(error) = bring(site, &mut lanes, &small, &large, &mut came)
+        if let Ok(giver) = &mut self.giver
+            && let Err(broken) = bring(giver, &mut lanes, &missing, &mut came)
         {
-            self.site = Err(error.to_string());
+            self.giver = Err(broken.why);
         }
+        lanes.into_sites().for_each(Giver::end);
         let bytes = came.values().flatten().sum();
         if self.items.is_empty() {
-            if let Err(why) = &self.site {
+            if let Err(why) = &self.giver {
                 board.record(&Pulled { host: self.host.id, error: Some(why.clone()), ..Pulled::default() });
             }
             return;
         }
         for (at, (item, &skipped)) in self.items.iter().zip(&here).enumerate() {
-            let result = match (skipped, came.remove(&item.src), &self.site) {
+            let result = match (skipped, came.remove(&item.src), &self.giver) {
                 (true, ..) => Ok(0),
                 (false, Some(result), _) => result,
                 (false, None, Err(why)) => Err(why.clone()),
@@ -201,24 +197,20 @@ impl<'a> Task<'a> {
     }
 }
 
-/// Brings the files, and gives them their names a batch at a time, so that what has come stays when the host is lost.
-fn bring(
-    site: &mut Site,
-    lanes: &mut Lanes<'_, Site>,
-    small: &[&Item],
-    large: &[&Item],
-    came: &mut HashMap<PathBuf, Result<u64, String>>,
-) -> io::Result<()> {
-    for batch in small.chunks(BATCH) {
-        let (mut written, linked) = site.archive(batch)?;
-        for item in linked {
-            written.push((item, site.large(item, lanes)?));
-        }
-        confirm(site, written, came)?;
+/// Brings the files; each has its name as soon as it is whole, so that what has come stays when the host is lost.
+fn bring(giver: &mut Giver, lanes: &mut Lanes<'_, Giver>, items: &[&Item], came: &mut HashMap<PathBuf, Came>) -> Result<(), Broken> {
+    let (folders, files): (Vec<&Item>, Vec<&Item>) = items.iter().partition(|item| item.there.is_folder());
+    for folder in folders {
+        came.insert(folder.src.clone(), local::make_empty(folder).map(|()| 0));
     }
+    let (small, others): (Vec<&Item>, Vec<&Item>) = files.into_iter().partition(|item| giver::is_small(item));
+    let (large, middle): (Vec<&Item>, Vec<&Item>) = others.into_iter().partition(|item| item.there.bytes >= LARGE);
+    let mut note = |item: &Item, result: Came| drop(came.insert(item.src.clone(), result));
+    giver.small(&small, &mut note)?;
+    giver.middle(&middle, &mut note)?;
     for item in large {
-        let written = site.large(item, lanes)?;
-        confirm(site, vec![(item, written)], came)?;
+        let result = giver.large(item, lanes)?;
+        note(item, result);
     }
     Ok(())
 }
@@ -228,23 +220,6 @@ fn rate(bytes: u64, begun: Instant) -> String {
         true => format!(", {}", term::rate(bytes, begun.elapsed())),
         false => String::new(),
     }
-}
-
-/// Gives the files that have come their names, but for those that changed on the host meanwhile.
-fn confirm(site: &mut Site, written: Vec<(&Item, io::Result<u64>)>, came: &mut HashMap<PathBuf, Result<u64, String>>) -> io::Result<()> {
-    let names: Vec<PathBuf> = written.iter().map(|(item, _)| item.src.clone()).collect();
-    let there = site.look(&names)?;
-    for ((item, written), now) in written.into_iter().zip(there) {
-        let result = written.and_then(|bytes| {
-            if now == Some(item.there) {
-                return local::finish(item).map(|()| bytes);
-            }
-            local::discard(item);
-            Err(io::Error::other("it changed on the host while it was read"))
-        });
-        came.insert(item.src.clone(), result.map_err(|error| error.to_string()));
-    }
-    Ok(())
 }
 
 /// Where all that is done is told.
@@ -275,7 +250,7 @@ impl Board {
             dst,
             dst_b64,
             ok: error.is_none(),
-            bytes: item.there.bytes,
+            bytes: item.bytes(),
             received_bytes: result.unwrap_or(0),
             skipped,
             error: error.clone(),

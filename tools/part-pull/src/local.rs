@@ -1,15 +1,17 @@
 //! Files here: written under a name of our own beside the one they will have, and renamed when they are whole.
 
+use crate::giver;
 use crate::plan::Item;
-use common::cksum;
-use common::listing::There;
-use common::remote::lanes::BLOCK;
 use nix::fcntl::{Flock, FlockArg};
-use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Read};
+use std::fs::{self, File, OpenOptions};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use transfer::partial::{self, Finish, Partial};
+use transfer::parts::Parts;
+use wire::files::Fault;
 
 /// A host's file that is worth going on with where it broke off.
 pub const LARGE: u64 = 16 << 20;
@@ -45,105 +47,81 @@ impl Drop for Claim {
     }
 }
 
+/// What new files may not allow, of this process. Asked once, before there are threads: it is read by setting it.
+pub fn umask() -> u32 {
+    static UMASK: OnceLock<u32> = OnceLock::new();
+    *UMASK.get_or_init(|| {
+        let mask = nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
+        nix::sys::stat::umask(mask);
+        mask.bits()
+    })
+}
+
 /// Where an item is while it is not whole: the same name for the same version of the file.
-fn partial(item: &Item) -> PathBuf {
-    let version = format!("{} {:?}", item.there.bytes, item.there.stat);
+fn path(item: &Item) -> PathBuf {
+    let version = format!("{} {:?}", item.there.bytes, item.there.mtime);
     let name = [item.dst.as_os_str().as_bytes(), version.as_bytes()].concat();
     item.dst.with_file_name(format!(".part-pull.{:016x}", CRC64.checksum(&name)))
 }
 
-/// Beside it while several connections write it: how much of it is whole.
-fn good(item: &Item) -> PathBuf {
-    partial(item).with_extension("good")
+fn notes(item: &Item) -> PathBuf {
+    partial::notes_of(&path(item))
 }
 
-/// Checksum and size of what is here of a file.
-pub fn sum(item: &Item) -> io::Result<(u32, u64)> {
-    cksum::of(File::open(partial(item))?)
+/// What is here of a file and worth going on with.
+pub fn kept(item: &Item) -> Option<(Parts, File)> {
+    let path = path(item);
+    let parts = partial::kept(&path, &notes(item), item.there.bytes);
+    if parts.list().is_empty() { None } else { Some((parts, giver::open(&path)?)) }
 }
 
-/// The same of what is worth going on with: whole blocks.
-pub fn begun(item: &Item) -> io::Result<(u32, u64)> {
-    let file = File::open(partial(item))?;
-    let bytes = file.metadata()?.len();
-    let whole = match fs::read_to_string(good(item)) {
-        // one that is empty was not written to its end, and stands for nothing
-        Ok(text) => text.parse().unwrap_or(0).min(bytes),
-        Err(_) => bytes,
+/// Begins to write a file, or goes on behind what is kept of it.
+pub fn begin(item: &Item, keep: Parts) -> Result<Partial, String> {
+    let begin = || {
+        make_folder(item)?;
+        Partial::begin(path(item), notes(item), item.there.bytes, keep)
     };
-    cksum::of(file.take(whole - whole % BLOCK))
+    begin().map_err(|error| here(&Fault::system(&error)))
 }
 
-/// Opens what an item is written to; the first `offset` bytes are there and stay.
-pub fn open(item: &Item, offset: u64) -> io::Result<File> {
-    if let Some(folder) = item.dst.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    let file = OpenOptions::new().create(true).write(true).truncate(false).open(partial(item))?;
-    file.set_len(offset)?;
-    remove(&good(item))?;
-    Ok(file)
+/// One more connection writes it.
+pub fn join(item: &Item) -> Result<Partial, String> {
+    Partial::join(path(item), notes(item), item.there.bytes).map_err(|error| error.to_string())
 }
 
-/// From here on several connections write behind `offset`, until all of it [`joined`].
-pub fn parallel(item: &Item, offset: u64) -> io::Result<()> {
-    fs::write(good(item), offset.to_string())
+fn make_folder(item: &Item) -> io::Result<()> {
+    item.dst.parent().map_or(Ok(()), fs::create_dir_all)
 }
 
-/// What several connections wrote is whole.
-pub fn joined(item: &Item) -> io::Result<()> {
-    remove(&good(item))
+fn finish_of(item: &Item) -> Finish {
+    Finish { mode: item.there.mode & 0o777 & !umask(), mtime: Some(item.there.mtime), fsync: false }
 }
 
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+/// Writes a small file whole.
+pub fn write_small(item: &Item, content: &[u8]) -> Result<(), String> {
+    make_folder(item).map_err(|error| error.to_string())?;
+    partial::write_small(&path(item), &item.dst, content, finish_of(item)).map_err(|fault| here(&fault))
 }
 
-/// Writes so many bytes from `offset` on.
-pub fn write(file: &File, offset: u64, length: u64, source: &mut dyn Read) -> io::Result<()> {
-    let mut buffer = vec![0; 128 << 10];
-    let (mut source, mut at) = (source.take(length), offset);
-    loop {
-        match source.read(&mut buffer)? {
-            0 if at == offset + length => return Ok(()),
-            0 => return Err(io::Error::other("it did not arrive whole")),
-            count => {
-                file.write_all_at(&buffer[..count], at)?;
-                at += count as u64;
-            }
-        }
-    }
-}
-
-/// Writes a small file; how many bytes came. Nothing stays of one that does not arrive.
-pub fn write_small(item: &Item, source: &mut dyn Read) -> io::Result<u64> {
-    let mut all = || {
-        write(&open(item, 0)?, 0, item.there.bytes, source)?;
-        match source.read(&mut [0])? {
-            0 => Ok(item.there.bytes),
-            _ => Err(io::Error::other("it became longer on the host")),
-        }
-    };
-    all().inspect_err(|_| discard(item))
+/// Makes an empty folder.
+pub fn make_empty(item: &Item) -> Result<(), String> {
+    fs::create_dir_all(&item.dst).map_err(|error| error.to_string())
 }
 
 /// Gives it its mode, its time and its name.
-pub fn finish(item: &Item) -> io::Result<()> {
-    let partial = partial(item);
-    if let There { stat: Some(stat), .. } = item.there {
-        let file = File::open(&partial)?;
-        file.set_permissions(Permissions::from_mode(stat.mode & 0o777))?;
-        if let Some(time) = stat.time() {
-            file.set_modified(time)?;
-        }
-    }
-    fs::rename(&partial, &item.dst)
+pub fn finish(item: &Item, partial: &mut Partial) -> Result<(), String> {
+    partial.finish(&item.dst, finish_of(item)).map_err(|fault| here(&fault))
 }
 
 /// Takes away what was begun.
 pub fn discard(item: &Item) {
-    let _ = fs::remove_file(partial(item));
+    let _ = partial::remove(&path(item)).and_then(|()| partial::remove(&notes(item)));
+}
+
+/// What is wrong with a file here.
+pub fn here(fault: &Fault) -> String {
+    match fault {
+        Fault::System(number) => io::Error::from_raw_os_error(*number).to_string(),
+        other => other.to_string(),
+    }
 }

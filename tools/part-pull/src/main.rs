@@ -2,9 +2,9 @@
 
 mod act;
 mod args;
+mod giver;
 mod local;
 mod plan;
-mod site;
 
 use args::Args;
 use common::cli;

@@ -1,10 +1,11 @@
 //! Which files are wanted, and where they go.
 
 use common::error::{Fault, Report};
-use common::listing::{There, same_time};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use transfer::source::same_time;
+use wire::files::Meta;
 
 /// What the patterns ask for.
 #[derive(Debug)]
@@ -35,7 +36,14 @@ pub struct Item {
     /// Here.
     pub dst: PathBuf,
     /// What the host says of it.
-    pub there: There,
+    pub there: Meta,
+}
+
+impl Item {
+    /// What comes of it.
+    pub fn bytes(&self) -> u64 {
+        if self.there.is_folder() { 0 } else { self.there.bytes }
+    }
 }
 
 const QUOTE: &str = "[*] stands for a star, [[] for a bracket, [{] for a brace";
@@ -112,36 +120,35 @@ fn is_below(path: &Path) -> bool {
 }
 
 impl Wanted {
-    /// The paths of a list, each ended by NUL, that are wanted. A host cannot name what lies outside.
-    pub fn choose(&self, list: &[u8]) -> Vec<PathBuf> {
-        let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-        let mut chosen: Vec<PathBuf> =
-            names.map(|name| PathBuf::from(std::ffi::OsStr::from_bytes(name))).filter(|path| self.takes(path)).collect();
-        chosen.sort();
-        chosen.dedup();
-        chosen
-    }
-
-    fn takes(&self, path: &Path) -> bool {
+    /// Whether a file or an empty folder of a host is wanted. A host cannot name what lies outside.
+    pub fn takes(&self, path: &Path) -> bool {
         let named = |path: &Path| self.globs.matches(path).into_iter().any(|glob| self.dots[glob].allow(path));
         path.strip_prefix(".").is_ok_and(|path| path.file_name().is_some() && is_below(path) && named(path))
     }
 }
 
 /// Whether a file here is the host's already.
-pub fn is_here(here: &std::fs::Metadata, there: &There) -> bool {
+pub fn is_here(here: &std::fs::Metadata, there: &Meta) -> bool {
     use std::os::unix::fs::MetadataExt;
-    let same = |stat: common::listing::Stat| {
-        // not every stat(1) shows fractions
-        let here = (here.mtime(), u32::try_from(here.mtime_nsec()).unwrap_or(0));
-        same_time(stat.mtime, here) || stat.mtime == (here.0, 0)
-    };
-    here.is_file() && here.len() == there.bytes && there.stat.is_some_and(same)
+    if there.is_folder() {
+        return here.is_dir();
+    }
+    let time = (here.mtime(), u32::try_from(here.mtime_nsec()).unwrap_or(0));
+    here.is_file() && here.len() == there.bytes && same_time(there.mtime, time)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The paths of a list, each ended by NUL, that are wanted; in order.
+    fn choose(wanted: &Wanted, list: &[u8]) -> Vec<PathBuf> {
+        let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+        let paths = names.map(|name| PathBuf::from(std::ffi::OsStr::from_bytes(name)));
+        let mut chosen: Vec<PathBuf> = paths.filter(|path| wanted.takes(path)).collect();
+        chosen.sort();
+        chosen
+    }
 
     #[test]
     fn patterns_choose_files_below_the_workspace() {
@@ -157,7 +164,7 @@ mod tests {
         for (patterns, roots, expected) in table {
             let patterns: Vec<String> = patterns.iter().map(|&pattern| pattern.to_owned()).collect();
             let wanted = wanted(&patterns).unwrap();
-            let chosen: Vec<_> = wanted.choose(list).iter().map(|path| path.to_string_lossy().into_owned()).collect();
+            let chosen: Vec<_> = choose(&wanted, list).iter().map(|path| path.to_string_lossy().into_owned()).collect();
             assert_eq!(wanted.roots, roots, "{patterns:?}");
             assert_eq!(chosen, expected, "{patterns:?}");
         }
@@ -180,7 +187,7 @@ mod tests {
         ];
         for (patterns, expected) in table {
             let wanted = wanted(&patterns.iter().map(|&pattern| pattern.to_owned()).collect::<Vec<_>>()).unwrap();
-            let chosen: Vec<_> = wanted.choose(list).iter().map(|path| path.display().to_string()).collect();
+            let chosen: Vec<_> = choose(&wanted, list).iter().map(|path| path.display().to_string()).collect();
             assert_eq!(chosen, expected, "{patterns:?}");
         }
         for bad in ["../x", "/etc/passwd", "", "a[", "./"] {

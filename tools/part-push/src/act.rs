@@ -6,25 +6,29 @@ use crate::plan::{self, Delivery, Source};
 use crate::push::{self, Options, Outcome, Watch};
 use crate::relay;
 use crate::show::Show;
-use crate::site::{BEAT, Broken, Site};
+use crate::target::Target;
 use common::error::{Fault, Report};
 use common::exit::Exit;
+use common::host_client::{Broken, HostClient};
 use common::jsonl::{self, Out, Stream};
-use common::quote;
 use common::record::{Host, Pushed, Record};
-use common::remote::{self, CALL_SH, Kind, Remote, lanes};
+use common::remote::{self, Kind, Remote, Session, lanes};
 use common::term::{self, millis};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use transfer::BEAT;
+use wire::files::{Receive, Step};
 
-const HOST_SH: &str = include_str!("host.sh");
 /// What a file system needs beside the files themselves.
 const ROOM_TO_SPARE: u64 = 1 << 20;
+/// Hosts that are waited for at once until they are ready: each waits, none computes.
+const BEGUN_AT_ONCE: usize = 256;
+/// From here on a file is handed on from host to host: a chain costs a login for each of them.
+const HANDED_ON: u64 = 16 << 20;
 
 /// How the hosts are reached, where it all goes, and the name of this push.
 struct Way<'a> {
@@ -36,17 +40,16 @@ struct Way<'a> {
 }
 
 impl Way<'_> {
-    fn script(&self, host: &Host, lane: bool) -> Vec<u8> {
-        let flag = |on: bool| if on { "1" } else { "" };
-        let [dry, fsync, lane] = [self.args.dry_run, self.args.fsync, lane].map(flag);
-        let about = format!("\nrun={} me={} dry={dry} fsync={fsync} lane={lane}\n", self.run, host.id);
-        [CALL_SH.as_bytes(), b"base=", &quote::sh(self.base.as_os_str().as_bytes()), about.as_bytes(), HOST_SH.as_bytes()].concat()
+    fn receive(&self, host: &Host) -> Receive {
+        let (dry, fsync) = (self.args.dry_run, self.args.fsync);
+        Receive { base: self.base.into(), run: self.run.clone(), host: host.id, dry, fsync, lane: false }
     }
 
     /// One more connection to a host that receives already.
-    fn lane(&self, host: &Host) -> Option<Site> {
-        let running = self.remote.open(host, &self.script(host, true)).ok()?;
-        Site::new(running, self.stop.clone()).ok()
+    fn lane(&self, host: &Host) -> Option<HostClient> {
+        let session = self.remote.open_agent(host).ok()?;
+        let receive = Receive { lane: true, ..self.receive(host) };
+        HostClient::begin(session, self.stop.clone(), Step::Receive(receive)).ok().map(|(client, _)| client)
     }
 }
 
@@ -60,8 +63,10 @@ struct Task<'a> {
 #[derive(Default)]
 struct State {
     /// None where it could not be reached or was given up; why is in `broken`.
-    site: Option<Site>,
+    target: Option<Target>,
     broken: Option<Broken>,
+    /// Each of its deliveries has its last word: what breaks now breaks nothing.
+    complete: bool,
     /// That it is broken is in the report already.
     reported: bool,
     /// The first of the hosts that share its workspace.
@@ -86,19 +91,14 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], deliveries: &[Delivery]
     let tasks = open(&way, hosts, deliveries, &mut report)?;
     let at_once = hosts.len().min(usize::from(args.jobs));
     let pool = remote::threads(at_once)?;
-    let options = Options {
-        verify: args.verify,
-        fsync: args.fsync,
-        compress: args.compress.wish(),
-        piece: push::piece(at_once),
-        streams: lanes::wanted(args.streams, at_once, way.remote.is_ssh()),
-    };
+    let options =
+        Options { verify: args.verify, compress: args.compress.wish(), streams: lanes::wanted(args.streams, at_once, way.remote.is_ssh()) };
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| keep_alive(&tasks, &over));
         report.extend(pool.install(|| carry_out(&way, stream, &tasks, options, deliveries)));
         over.store(true, Ordering::Relaxed);
-        pool.install(|| tasks.par_iter().filter_map(|task| task.lock().site.take()).for_each(Site::end));
+        pool.install(|| tasks.par_iter().filter_map(|task| task.lock().target.take()).for_each(|target| target.client.end()));
     });
     match i32::try_from(way.stop.load(Ordering::Relaxed)).unwrap_or_default() {
         0 => {
@@ -116,24 +116,31 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], deliveries: &[Delivery]
 }
 
 fn open<'a>(way: &Way<'_>, hosts: &'a [Host], deliveries: &'a [Delivery], report: &mut Report) -> Result<Vec<Task<'a>>, Report> {
-    let opened = way.remote.open_all(hosts, |host| way.script(host, false))?;
+    let opened = way.remote.open_agents(hosts)?;
     let faults: Vec<_> = hosts.iter().zip(&opened).filter_map(|(host, opened)| Some((host, opened.as_ref().err()?))).collect();
     report.extend(remote::report(faults, way.args.connect.host_key));
     let mut by_host: HashMap<u32, Vec<&Delivery>> = HashMap::new();
     for delivery in deliveries {
         by_host.entry(delivery.host).or_default().push(delivery);
     }
-    let task = |(host, opened): (&'a Host, Result<_, remote::HostFault>)| {
+    let begin = |(host, opened): (&'a Host, Result<Session, remote::HostFault>)| {
         let reported = opened.is_err();
-        let site = match opened {
-            Ok(running) => Site::new(running, way.stop.clone()),
-            Err(fault) => Err(Broken { why: fault.problem, lost: true }),
+        let target = match opened {
+            Ok(session) => Target::begin(session, way.stop.clone(), way.receive(host)),
+            Err(fault) => Err(Broken::lost(fault.problem)),
         };
-        let (site, broken) = site.map_or_else(|broken| (None, Some(broken)), |site| (Some(site), None));
-        let deliveries = by_host.remove(&host.id).unwrap_or_default();
-        Task { host, deliveries, state: Mutex::new(State { site, broken, reported, ..State::default() }) }
+        let (target, broken) = target.map_or_else(|broken| (None, Some(broken)), |target| (Some(target), None));
+        (host, State { target, broken, reported, ..State::default() })
     };
-    Ok(hosts.iter().zip(opened).map(task).collect())
+    // all at once: hosts that share a folder wait for another push together
+    let pairs: Vec<_> = hosts.iter().zip(opened).collect();
+    let begun: Vec<_> = remote::threads(hosts.len().min(BEGUN_AT_ONCE))?.install(|| pairs.into_par_iter().map(begin).collect());
+    let task = |(host, state): (&'a Host, State)| {
+        let deliveries = by_host.remove(&host.id).unwrap_or_default();
+        let refused = plan::twice(&deliveries);
+        Task { host, deliveries, state: Mutex::new(State { refused, ..state }) }
+    };
+    Ok(begun.into_iter().map(task).collect())
 }
 
 fn fault(host: &Host, broken: &Broken) -> Fault {
@@ -157,9 +164,9 @@ fn keep_alive(tasks: &[Task<'_>], over: &AtomicBool) {
         for task in tasks {
             // one that is locked is at work
             if let Ok(mut state) = task.state.try_lock()
-                && let Some(Err(broken)) = state.site.as_mut().map(Site::beat)
+                && let Some(Err(broken)) = state.target.as_mut().map(|target| target.client.beat())
             {
-                (state.site, state.broken) = (None, Some(broken));
+                (state.target, state.broken) = (None, Some(broken));
             }
         }
     }
@@ -213,14 +220,14 @@ fn carry_out(way: &Way<'_>, stream: &Stream, tasks: &[Task<'_>], options: Option
 fn broken(tasks: &[Task<'_>]) -> Vec<Fault> {
     let fault = |task: &Task<'_>| {
         let state = task.lock();
-        state.broken.as_ref().filter(|_| !state.reported).map(|broken| fault(task.host, broken))
+        state.broken.as_ref().filter(|_| !state.reported && !state.complete).map(|broken| fault(task.host, broken))
     };
     tasks.iter().filter_map(fault).collect()
 }
 
 /// Finds out which hosts see the same folder, so that a file for all of them is sent once.
 fn share(tasks: &[Task<'_>]) {
-    let peers = |task: &Task<'_>| task.on_site(|site| site.peers()).map(|peers| (task.host.id, peers));
+    let peers = |task: &Task<'_>| task.on_target(Target::peers).map(|peers| (task.host.id, peers));
     let seen: BTreeMap<u32, Vec<u32>> = tasks.par_iter().filter_map(peers).collect();
     let leaders = plan::leaders(&seen);
     let mut taken: HashMap<(u32, &Path), (u32, u32)> = HashMap::new();
@@ -241,28 +248,25 @@ fn share(tasks: &[Task<'_>]) {
 
 /// Lets the hosts hand on to one another what is large and goes to several. What does not arrive so is sent as if it had never been tried.
 fn hand_on(tasks: &[Task<'_>], way: &Way<'_>) {
-    // its lines say where a part of a file goes
-    if way.base.as_os_str().as_bytes().contains(&b'\n') {
-        return;
-    }
-    let mut chains: BTreeMap<u32, Vec<(&Task<'_>, &Delivery)>> = BTreeMap::new();
+    let mut chains: BTreeMap<u32, Vec<(&Task<'_>, relay::Link<'_>)>> = BTreeMap::new();
     for task in tasks {
-        for delivery in task.lacking().into_iter().filter(|delivery| !plan::is_small(delivery)) {
-            let has_some = task.lock().site.as_ref().is_some_and(|site| site.partial(delivery).is_some());
-            if !has_some {
-                chains.entry(delivery.file).or_default().push((task, delivery));
-            }
+        for delivery in task.lacking().into_iter().filter(|delivery| delivery.bytes >= HANDED_ON) {
+            let state = task.lock();
+            let Some(target) = state.target.as_ref().filter(|target| target.partial_bytes(delivery) == 0) else { continue };
+            let Some(agent) = target.ready.agent.clone() else { continue };
+            let link = relay::Link { host: task.host, delivery, receive: way.receive(task.host), agent };
+            chains.entry(delivery.file).or_default().push((task, link));
         }
     }
     for chain in chains.into_values().filter(|chain| chain.len() > 1) {
-        let (first, delivery) = chain[0];
+        let (tasks, links): (Vec<&Task<'_>>, Vec<relay::Link<'_>>) = chain.into_iter().unzip();
+        let delivery = links[0].delivery;
         let Source::File(path) = &delivery.source else { continue };
         let Ok(source) = feed::open(path, delivery) else { continue };
-        let hosts: Vec<_> = chain.iter().map(|(task, delivery)| (task.host, *delivery)).collect();
-        let header = relay::header(&hosts, &way.args.connect, way.base, &way.run);
-        first.on_site(|site| site.hand(header, source, delivery));
-        chain.par_iter().for_each(|(task, delivery)| {
-            task.on_site(|site| site.claim(&[*delivery]));
+        let hops = relay::hops(&links[1..], &way.args.connect);
+        tasks[0].on_target(|target| target.hand(hops, &source, delivery));
+        tasks.par_iter().zip(&links).for_each(|(task, link)| {
+            task.on_target(|target| target.claim(&[link.delivery]));
         });
     }
 }
@@ -274,15 +278,14 @@ fn no_room(tasks: &[Task<'_>]) -> Vec<Fault> {
     for task in tasks {
         let lacking = task.lacking();
         let state = task.lock();
-        let Some(site) = &state.site else { continue };
-        let there = |delivery: &Delivery| site.partial(delivery).map_or(0, |(_, bytes)| bytes);
-        let bytes: u64 = lacking.iter().map(|delivery| delivery.bytes - there(delivery)).sum();
+        let Some(target) = &state.target else { continue };
+        let bytes: u64 = lacking.iter().map(|delivery| delivery.bytes - target.partial_bytes(delivery)).sum();
         drop(state);
         *needed.entry(leader(task)).or_default() += bytes;
     }
     let fault = |task: &Task<'_>| {
         let needed = needed.get(&task.host.id).copied().filter(|needed| *needed > 0)?;
-        let free = task.lock().site.as_ref()?.free_bytes()?;
+        let free = task.lock().target.as_ref()?.ready.free_bytes?;
         (needed + ROOM_TO_SPARE > free).then(|| {
             let problem = format!("no space left: {} are to be sent, {} are free", term::bytes(needed), term::bytes(free));
             Fault::item(task.host.place(), problem)
@@ -294,7 +297,7 @@ fn no_room(tasks: &[Task<'_>]) -> Vec<Fault> {
 
 fn tell_plan(tasks: &[Task<'_>]) {
     let mut out = Out::new("part-push");
-    for task in tasks.iter().filter(|task| task.lock().site.is_some()) {
+    for task in tasks.iter().filter(|task| task.lock().target.is_some()) {
         let (send, skipped) = (task.lacking(), task.lock().skipped.len());
         for delivery in &send {
             let source = match &delivery.source {
@@ -318,12 +321,12 @@ impl<'a> Task<'a> {
     }
 
     /// Does something with the host, if it is there; one that breaks is given up.
-    fn on_site<T>(&self, act: impl FnOnce(&mut Site) -> Result<T, Broken>) -> Option<T> {
+    fn on_target<T>(&self, act: impl FnOnce(&mut Target) -> Result<T, Broken>) -> Option<T> {
         let mut state = self.lock();
-        match act(state.site.as_mut()?) {
+        match act(state.target.as_mut()?) {
             Ok(value) => Some(value),
             Err(broken) => {
-                (state.site, state.broken) = (None, Some(broken));
+                (state.target, state.broken) = (None, Some(broken));
                 None
             }
         }
@@ -332,7 +335,7 @@ impl<'a> Task<'a> {
     /// What it needs and nobody else brings.
     fn lacking(&self) -> Vec<&'a Delivery> {
         let state = self.lock();
-        if state.site.is_none() {
+        if state.target.is_none() {
             return Vec::new();
         }
         let lacks = |id: &u32| !state.skipped.contains(id) && !state.shared.contains(id) && !state.refused.contains_key(id);
@@ -343,15 +346,15 @@ impl<'a> Task<'a> {
         if self.deliveries.is_empty() {
             return;
         }
-        let look = |site: &mut Site| {
+        let look = |target: &mut Target| {
             // nobody puts there what we have not sent, and 10,000 names cost a host a tenth of a second
-            let needless = |delivery: &Delivery| site.was_empty() && delivery.source != Source::There;
+            let needless = |delivery: &Delivery| target.ready.empty && delivery.source != Source::There;
             let asked: Vec<&Delivery> = self.deliveries.iter().filter(|delivery| !needless(delivery)).copied().collect();
             // a dry run reads nothing but metadata
-            let same = site.look(&asked, if dry { None } else { Some(options.verify) })?;
+            let same = target.look(&asked, if dry { None } else { Some(options.verify) })?;
             Ok(asked.iter().zip(same).filter(|(_, same)| *same).map(|(delivery, _)| delivery.id).collect())
         };
-        let Some(skipped) = self.on_site(look) else { return };
+        let Some(skipped) = self.on_target(look) else { return };
         let mut state = self.lock();
         state.skipped = skipped;
         let State { skipped, shared, .. } = &mut *state;
@@ -360,13 +363,14 @@ impl<'a> Task<'a> {
         if !dry {
             let lacking = self.lacking();
             let alone: Vec<&Delivery> = lacking.into_iter().filter(|delivery| !plan::is_small(delivery)).collect();
-            self.on_site(|site| site.claim(&alone));
+            self.on_target(|target| target.claim(&alone));
         }
     }
 
     /// Sends it what it lacks; a record for each delivery, whatever happens.
     fn push(&self, options: Options, way: &Way<'_>, board: &Board) {
         let begun = Instant::now();
+        let was_there = self.lock().target.is_some();
         let lacking = self.lacking();
         let to_send: BTreeSet<u32> = lacking.iter().map(|delivery| delivery.id).collect();
         let (skipped, refused, shared) = {
@@ -381,10 +385,12 @@ impl<'a> Task<'a> {
         }
         let told = Told { host: self.host, board, done: Mutex::new(BTreeSet::new()) };
         if !to_send.is_empty() {
-            self.on_site(|site| push::push(site, &lacking, options, &|| way.lane(self.host), &told));
+            self.on_target(|target| push::push(target, &lacking, options, &|| way.lane(self.host), &told));
         }
         let mut done = told.done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let waits_for_others = !shared.is_empty();
         done.extend(skipped.into_iter().chain(refused.into_keys()).chain(shared));
+        self.lock().complete = was_there && !waits_for_others && done.len() == self.deliveries.len();
         self.give_up(&done, board);
         let state = self.lock();
         let waits = done.len() < self.deliveries.len();
@@ -408,13 +414,15 @@ impl<'a> Task<'a> {
         if files.is_empty() {
             return;
         }
-        let there = self.on_site(|site| site.look(&files, Some(options.verify))).unwrap_or_else(|| vec![false; files.len()]);
+        let there = self.on_target(|target| target.look(&files, Some(options.verify))).unwrap_or_else(|| vec![false; files.len()]);
         let broken = self.lock().broken.clone();
         for (delivery, there) in files.into_iter().zip(there) {
             let why = || broken.as_ref().map_or("the host that shares its folder did not get it", |broken| &broken.why).to_owned();
             let error = (!there).then(why);
             board.tell(self.host, delivery, true, Outcome { error, sent_bytes: 0, elapsed: Duration::ZERO });
         }
+        let mut state = self.lock();
+        state.complete = state.broken.is_none();
     }
 }
 

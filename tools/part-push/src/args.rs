@@ -38,7 +38,7 @@ pub struct Args {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=8), value_name = "N")]
     pub streams: Option<u16>,
 
-    /// Compress on the way with zstd, where the host has it [auto: where the data shrinks and the link is slow]
+    /// Compress on the way with zstd [auto: where the data shrinks and the link is slow]
     #[arg(long, value_enum, default_value_t = When::Auto, value_name = "auto|always|never", hide_possible_values = true)]
     pub compress: When,
 

@@ -7,7 +7,7 @@ mod plan;
 mod push;
 mod relay;
 mod show;
-mod site;
+mod target;
 
 use args::Args;
 use common::cli;

@@ -1,11 +1,12 @@
 //! Who gets what, in which order, and what of it is there already.
 
 use common::error::{Fault, Report};
-use common::listing::{Stat, There, same_time};
 use common::record::{FileCopy, Host};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use transfer::source::same_time;
+use wire::files::{BLOCK, Meta};
 
 /// One file to one host.
 #[derive(Clone, Debug)]
@@ -48,21 +49,17 @@ impl Delivery {
     }
 }
 
-/// From here on a file travels alone, with resume; below, in an archive with others: a round of its own costs the host ten programs.
-const LARGE: u64 = 16 << 20;
-/// An archive that breaks off is sent again, so it is no larger than what is quickly sent again,
+/// Whether and how to compress is asked anew after so much,
 const BATCH_BYTES: u64 = 64 << 20;
-/// nor has it more files than a slow disk makes in half a minute.
+/// or so many files.
 const BATCH_FILES: usize = 4000;
-/// A tar header holds a name of 100 bytes without an extension; longer ones go alone.
-const TAR_NAME: usize = 90;
 
 /// What is sent in one go.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Job<D> {
-    /// An archive of small files.
+    /// Small files, many in a message.
     Batch(Vec<D>),
-    /// One file.
+    /// One file, in blocks.
     Large(D),
 }
 
@@ -116,9 +113,22 @@ pub fn base(deliveries: &[Delivery]) -> PathBuf {
     })
 }
 
-/// Small files together, large ones alone; without tar all go alone.
-pub fn jobs<'a>(deliveries: &[&'a Delivery], tar: bool) -> Vec<Job<&'a Delivery>> {
-    let (small, large): (Vec<&Delivery>, Vec<&Delivery>) = deliveries.iter().partition(|delivery| tar && is_small(delivery));
+/// Those of a host's deliveries that go where an earlier one goes: why they cannot.
+pub fn twice(deliveries: &[&Delivery]) -> BTreeMap<u32, String> {
+    let mut taken: BTreeMap<&Path, u32> = BTreeMap::new();
+    let mut refused = BTreeMap::new();
+    for delivery in deliveries {
+        let first = *taken.entry(&delivery.dst).or_insert(delivery.file);
+        if first != delivery.file {
+            refused.insert(delivery.id, format!("file record {first} goes to the same place"));
+        }
+    }
+    refused
+}
+
+/// Small files together, large ones alone.
+pub fn jobs<'a>(deliveries: &[&'a Delivery]) -> Vec<Job<&'a Delivery>> {
+    let (small, large): (Vec<&Delivery>, Vec<&Delivery>) = deliveries.iter().partition(|delivery| is_small(delivery));
     let mut jobs = Vec::new();
     let (mut batch, mut bytes) = (Vec::new(), 0);
     for delivery in small {
@@ -136,9 +146,9 @@ pub fn jobs<'a>(deliveries: &[&'a Delivery], tar: bool) -> Vec<Job<&'a Delivery>
     jobs
 }
 
-/// Whether it travels in an archive.
+/// Whether it travels in one message with others.
 pub fn is_small(delivery: &Delivery) -> bool {
-    delivery.bytes < LARGE && delivery.dst.file_name().is_none_or(|name| name.as_bytes().len() < TAR_NAME)
+    delivery.bytes <= BLOCK
 }
 
 /// The name under which a host keeps what has arrived of a file: the same for the same file to the same place, and its first half
@@ -163,22 +173,20 @@ pub fn leaders(seen: &BTreeMap<u32, Vec<u32>>) -> BTreeMap<u32, u32> {
 }
 
 /// Whether a file is there as it should be, as far as size and time show it.
-pub fn is_there(delivery: &Delivery, there: &There) -> bool {
-    let regular = |stat: Stat| stat.mode & 0o170_000 == 0o100_000;
-    let same = |stat: Stat| {
-        let same_time = delivery.mtime.is_none_or(|mtime| same_time(mtime, stat.mtime));
-        regular(stat) && stat.mode & 0o7777 == delivery.mode && same_time
-    };
+pub fn is_there(delivery: &Delivery, there: &Meta) -> bool {
+    let same_time = || delivery.mtime.is_none_or(|mtime| same_time(mtime, there.mtime));
     match delivery.source {
-        Source::Folder => there.stat.map_or(there.bytes == 0, |stat| stat.mode & 0o170_000 == 0o040_000),
-        Source::There => there.bytes > 0 && there.stat.is_none_or(regular),
-        Source::File(_) | Source::Content(_) => there.bytes == delivery.bytes && there.stat.is_none_or(same),
+        Source::Folder => there.is_folder(),
+        Source::There => there.is_file() && there.bytes > 0,
+        Source::File(_) | Source::Content(_) => {
+            there.is_file() && there.bytes == delivery.bytes && there.mode & 0o7777 == delivery.mode && same_time()
+        }
     }
 }
 
-/// Whether size and time are enough to believe it: a file that is made has no time, and a host without stat(1) tells none.
-pub fn is_sure(delivery: &Delivery, there: &There) -> bool {
-    !delivery.has_bytes() || (delivery.mtime.is_some() && there.stat.is_some())
+/// Whether size and time are enough to believe it: a file that is made has no time.
+pub fn is_sure(delivery: &Delivery) -> bool {
+    !delivery.has_bytes() || delivery.mtime.is_some()
 }
 
 #[cfg(test)]
@@ -205,34 +213,30 @@ mod tests {
         Delivery { dst: dst.into(), ..Delivery::sample() }
     }
 
+    const THERE: Meta = Meta { bytes: 5, mode: 0o100_644, mtime: (100, 7), inode: 1, sum: None };
+
     #[test]
     fn same_size_and_time_is_there_already() {
-        let stat = Stat { mode: 0o100_644, mtime: (100, 7) };
         let table = [
-            (5, Some(stat), true),
-            (5, Some(Stat { mtime: (100, 0), ..stat }), true),
-            (5, Some(Stat { mtime: (100, 8), ..stat }), false),
-            (5, Some(Stat { mtime: (100, 100), ..stat }), false),
-            (5, Some(Stat { mtime: (101, 7), ..stat }), false),
-            (6, Some(stat), false),
-            (5, Some(Stat { mode: 0o100_755, ..stat }), false),
-            (5, Some(Stat { mode: 0o120_644, ..stat }), false),
-            (5, None, true),
+            (THERE, true),
+            (Meta { mtime: (100, 0), ..THERE }, true),
+            (Meta { mtime: (100, 8), ..THERE }, false),
+            (Meta { mtime: (100, 100), ..THERE }, false),
+            (Meta { mtime: (101, 7), ..THERE }, false),
+            (Meta { bytes: 6, ..THERE }, false),
+            (Meta { mode: 0o100_755, ..THERE }, false),
+            (Meta { mode: 0o120_644, ..THERE }, false),
         ];
-        for (bytes, stat, expected) in table {
-            let there = There { bytes, stat };
+        for (there, expected) in table {
             assert_eq!(is_there(&delivery("/w/a"), &there), expected, "{there:?}");
-            assert_eq!(is_sure(&delivery("/w/a"), &there), stat.is_some());
         }
+        assert!(is_sure(&delivery("/w/a")) && !is_sure(&Delivery { mtime: None, ..delivery("/w/a") }));
     }
 
     #[test]
     fn a_folder_and_a_file_that_must_be_there() {
-        let (folder, file, empty) = (
-            There { bytes: 4096, stat: Some(Stat { mode: 0o40_700, mtime: (1, 0) }) },
-            There { bytes: 9, stat: Some(Stat { mode: 0o100_600, mtime: (1, 0) }) },
-            There { bytes: 0, stat: Some(Stat { mode: 0o100_600, mtime: (1, 0) }) },
-        );
+        let folder = Meta { bytes: 4096, mode: 0o40_700, ..THERE };
+        let (file, empty) = (Meta { bytes: 9, mode: 0o100_600, ..THERE }, Meta { bytes: 0, mode: 0o100_600, ..THERE });
         for (source, expected) in [(Source::Folder, [true, false, false]), (Source::There, [false, true, false])] {
             let delivery = Delivery { source, bytes: 0, mtime: None, ..delivery("/w/a") };
             assert_eq!([folder, file, empty].map(|there| is_there(&delivery, &there)), expected);
@@ -245,9 +249,8 @@ mod tests {
 
     #[test]
     fn small_files_travel_together() {
-        let file = |id, bytes, dst: &str| Delivery { id, bytes, ..delivery(dst) };
-        let files =
-            [file(0, 1, "/w/a"), file(1, LARGE, "/w/b"), file(2, LARGE - 1, "/w/c"), file(3, 1, &format!("/w/{}", "n".repeat(TAR_NAME)))];
+        let file = |id, bytes| Delivery { id, bytes, ..delivery("/w/a") };
+        let files = [file(0, 1), file(1, BLOCK + 1), file(2, BLOCK), file(3, 0)];
         let ids = |jobs: Vec<Job<&Delivery>>| -> Vec<Job<Vec<u32>>> {
             let id = |delivery: &Delivery| delivery.id;
             let ids = jobs.into_iter().map(|job| match job {
@@ -257,10 +260,9 @@ mod tests {
             ids.collect()
         };
         let all: Vec<&Delivery> = files.iter().collect();
-        assert_eq!(ids(jobs(&all, true)), [Job::Batch(vec![vec![0, 2]]), Job::Large(vec![1]), Job::Large(vec![3])]);
-        assert_eq!(jobs(&all, false).len(), 4);
-        let many: Vec<Delivery> = (0..10).map(|id| file(id, LARGE - 1, "/w/a")).collect();
-        assert_eq!(jobs(&many.iter().collect::<Vec<_>>(), true).len(), 3);
+        assert_eq!(ids(jobs(&all)), [Job::Batch(vec![vec![0, 2, 3]]), Job::Large(vec![1])]);
+        let many: Vec<Delivery> = (0..130).map(|id| file(id, BLOCK)).collect();
+        assert_eq!(jobs(&many.iter().collect::<Vec<_>>()).len(), 3);
     }
 
     #[test]
@@ -274,6 +276,13 @@ mod tests {
     fn hosts_that_see_one_another_share_a_workspace() {
         let seen = [(0, vec![0]), (1, vec![1, 2]), (2, vec![2]), (3, vec![2, 3]), (4, vec![4, 9])];
         assert_eq!(leaders(&BTreeMap::from(seen)), BTreeMap::from([(0, 0), (1, 1), (2, 1), (3, 1), (4, 4)]));
+    }
+
+    #[test]
+    fn two_files_in_one_place_are_one_too_many() {
+        let file = |id, dst: &str| Delivery { id, file: id, ..delivery(dst) };
+        let (a, b, c) = (file(0, "/w/a"), file(1, "/w/b"), file(2, "/w/a"));
+        assert_eq!(twice(&[&a, &b, &c]), BTreeMap::from([(2, "file record 0 goes to the same place".to_owned())]));
     }
 
     #[test]

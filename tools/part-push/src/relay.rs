@@ -2,34 +2,43 @@
 //!
 //! Nothing depends on it: what a chain did not bring is sent as what an earlier push has left is, from where it broke off.
 
+use crate::feed::small;
 use crate::plan::{Delivery, key};
 use common::cli::{Connect, HostKey};
 use common::quote;
 use common::record::Host;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use wire::Text;
+use wire::files::{Hop, Receive};
 
-/// What the hosts of a chain have to know, in front of the file: two lines each, then an empty one.
-pub fn header(chain: &[(&Host, &Delivery)], connect: &Connect, base: &Path, run: &str) -> Vec<u8> {
-    let mut header = Vec::new();
-    for (at, (host, delivery)) in chain.iter().enumerate() {
-        let stage = format!(".part-push.{run}.{}/part.{}", host.id, key(delivery));
-        header.extend_from_slice(base.join(stage).as_os_str().as_bytes());
-        header.push(b'\n');
-        match chain.get(at + 1) {
-            Some((next, _)) => header.extend(reach(next, connect)),
-            None => header.push(b'-'),
-        }
-        header.push(b'\n');
-    }
-    header.push(b'\n');
-    header
+/// A host of a chain: its delivery, its folder, and where its host-agent lies.
+pub struct Link<'a> {
+    /// The host.
+    pub host: &'a Host,
+    /// What goes to it.
+    pub delivery: &'a Delivery,
+    /// Its folder, as it has it already.
+    pub receive: Receive,
+    /// Its host-agent.
+    pub agent: Text,
 }
 
-/// The command that runs the same on the next host, which is `$0`.
-fn reach(host: &Host, connect: &Connect) -> Vec<u8> {
+/// What each host of a chain has to know of those behind it.
+pub fn hops(chain: &[Link<'_>], connect: &Connect) -> Vec<Hop> {
+    let hop = |link: &Link<'_>| Hop {
+        words: reach(link, connect),
+        receive: Receive { lane: true, ..link.receive.clone() },
+        file: small(link.delivery),
+        key: key(link.delivery),
+    };
+    chain.iter().map(hop).collect()
+}
+
+/// The command that runs host-agent there.
+fn reach(link: &Link<'_>, connect: &Connect) -> Vec<Text> {
     let mut words = vec!["ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3"];
-    words.extend(["-o", "Ciphers=^aes128-gcm@openssh.com", "-o"]);
+    words.extend(["-o", "Ciphers=^aes128-gcm@openssh.com", "-o", "ForwardAgent=no", "-o", "ClearAllForwardings=yes", "-o"]);
     words.push(match connect.host_key {
         HostKey::Strict => "StrictHostKeyChecking=yes",
         HostKey::AcceptNew => "StrictHostKeyChecking=accept-new",
@@ -39,9 +48,11 @@ fn reach(host: &Host, connect: &Connect) -> Vec<u8> {
     let port = connect.ssh_port.map(|port| port.to_string());
     port.iter().for_each(|port| words.extend(["-p", port]));
     connect.ssh_username.iter().for_each(|user| words.extend(["-l", user]));
-    let target = host.target();
+    let target = link.host.target();
     words.extend(["--", &target]);
-    [quote::sh_words(words).as_slice(), br#" "sh -c '$0' '$0'""#].concat()
+    // the login shell there reads it
+    let agent = OsString::from_vec(quote::sh(link.agent.bytes()));
+    words.into_iter().map(Text::from).chain([agent.into()]).collect()
 }
 
 #[cfg(test)]
@@ -56,18 +67,16 @@ mod tests {
     }
 
     #[test]
-    fn each_host_has_two_lines() {
-        let (a, b) = (Host { id: 0, ..Host::default() }, Host { id: 7, name: Some("n7".into()), ..Host::default() });
+    fn a_hop_runs_the_agent_of_its_host() {
+        let host = Host { id: 7, name: Some("n7".into()), ..Host::default() };
         let delivery = Delivery::sample();
+        let receive = Receive { base: "/w".into(), run: "r".to_owned(), host: 7, dry: false, fsync: true, lane: false };
         let connect = Args::parse_from(["x", "--ssh-port", "2222"]).connect;
-        let header = String::from_utf8(header(&[(&a, &delivery), (&b, &delivery)], &connect, Path::new("/w"), "r")).unwrap();
-        let lines: Vec<&str> = header.split('\n').collect();
-        let key = key(&delivery);
-        assert_eq!(
-            (lines[0], lines[2]),
-            (format!("/w/.part-push.r.0/part.{key}").as_str(), format!("/w/.part-push.r.7/part.{key}").as_str())
-        );
-        assert!(lines[1].starts_with("ssh ") && lines[1].ends_with(r#"-p 2222 -- n7 "sh -c '$0' '$0'""#), "{}", lines[1]);
-        assert_eq!(lines[3..], ["-", "", ""]);
+        let link = Link { host: &host, delivery: &delivery, receive, agent: "/home/a b/host-agent".into() };
+        let hops = hops(&[link], &connect);
+        let words: Vec<String> = hops[0].words.iter().map(|word| word.0.to_string_lossy().into_owned()).collect();
+        assert_eq!(words[0], "ssh");
+        assert_eq!(words[words.len() - 5..], ["-p", "2222", "--", "n7", "'/home/a b/host-agent'"]);
+        assert!(hops[0].receive.lane && hops[0].receive.fsync && hops[0].key == key(&delivery));
     }
 }

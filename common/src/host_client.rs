@@ -1,0 +1,269 @@
+//! One host that files go to or come from: what is asked of it, what it tells, and when it is given up.
+
+use crate::remote::{AgentHeard, Session};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+use transfer::{BEAT, SILENCE};
+use wire::files::{Step, Told};
+use wire::{Event, Request, Text};
+
+/// What a host may tell before it is dealt with; one that tells more is none of ours.
+const MOST_HELD: u64 = 32 << 20;
+/// A host has so long to put away what is half done.
+const LEAVE: Duration = Duration::from_secs(5);
+
+/// A host that files go to or come from.
+pub struct HostClient {
+    session: Session,
+    stop: Arc<AtomicUsize>,
+    events: VecDeque<(Told, Vec<u8>)>,
+    /// What had come from the host when `events` was empty.
+    dealt_with: u64,
+    /// Why nothing more comes: whoever goes on asking hears it again.
+    over: Option<Broken>,
+    /// What was still to be sent when something last moved, and when that was.
+    moved: (u64, Instant),
+    beaten: Instant,
+    syncs: u64,
+    /// It is one more connection to a host.
+    pub is_lane: bool,
+}
+
+/// What a host says of itself at first.
+#[derive(Clone, Debug, Default)]
+pub struct Ready {
+    /// Room on the file system.
+    pub free_bytes: Option<u64>,
+    /// There was nothing where the files go.
+    pub empty: bool,
+    /// Where its host-agent lies.
+    pub agent: Option<Text>,
+}
+
+/// A host that cannot go on.
+#[derive(Clone, Debug)]
+pub struct Broken {
+    /// Why.
+    pub why: String,
+    /// It is not the host that said so: it cannot be reached any more.
+    pub lost: bool,
+}
+
+impl Broken {
+    /// The host has a reason, or we have.
+    pub fn said(why: impl Into<String>) -> Broken {
+        Broken { why: why.into(), lost: false }
+    }
+
+    /// The connection broke.
+    pub fn lost(why: impl Into<String>) -> Broken {
+        Broken { why: why.into(), lost: true }
+    }
+
+    /// What was told does not fit to what was asked.
+    pub fn strange(told: &Told) -> Broken {
+        let text: String = format!("{told:?}").chars().take(100).collect();
+        Broken::said(format!("it told something that was not asked for: {text}"))
+    }
+}
+
+impl HostClient {
+    /// Asks the first thing, and waits until the host is ready. `stop` becomes the number of a signal that ends it all.
+    pub fn begin(session: Session, stop: Arc<AtomicUsize>, first: Step) -> Result<(HostClient, Ready), Broken> {
+        let is_lane = matches!(&first, Step::Receive(receive) if receive.lane);
+        let now = Instant::now();
+        let mut client = HostClient {
+            session,
+            stop,
+            events: VecDeque::new(),
+            dealt_with: 0,
+            over: None,
+            moved: (0, now),
+            beaten: now,
+            syncs: 0,
+            is_lane,
+        };
+        client.send(first);
+        match client.next_event()?.0 {
+            Told::Ready { free_bytes, empty, agent } => Ok((client, Ready { free_bytes, empty, agent })),
+            other => Err(Broken::strange(&other)),
+        }
+    }
+
+    /// Puts a request behind what is still to be sent.
+    pub fn send(&mut self, step: Step) {
+        self.send_with(step, &[]);
+    }
+
+    /// The same with bytes behind it.
+    pub fn send_with(&mut self, step: Step, body: &[u8]) {
+        self.begin_silence();
+        self.session.send_with(&Request::File(step), body);
+    }
+
+    /// The same with bytes of a file behind it, without a copy where the connector can.
+    pub fn send_file(&mut self, step: Step, file: File, at: u64, length: usize) {
+        self.begin_silence();
+        self.session.send_file(&Request::File(step), file, at, length);
+    }
+
+    /// Where the host had nothing to do, its silence begins now.
+    fn begin_silence(&mut self) {
+        if self.session.pending() == 0 {
+            self.moved.1 = Instant::now();
+        }
+    }
+
+    /// A question whose answer shows that all before it has been dealt with; its number.
+    pub fn sync(&mut self) -> u64 {
+        self.syncs += 1;
+        self.send(Step::Sync { number: self.syncs });
+        self.syncs
+    }
+
+    /// What the host told and nobody has taken yet.
+    pub fn take_event(&mut self) -> Option<(Told, Vec<u8>)> {
+        let event = self.events.pop_front();
+        if self.events.is_empty() {
+            self.dealt_with = self.session.received();
+        }
+        event
+    }
+
+    /// What waits to be taken.
+    pub fn events(&self) -> impl Iterator<Item = &Told> {
+        self.events.iter().map(|(told, _)| told)
+    }
+
+    /// Waits for what the host tells next.
+    pub fn next_event(&mut self) -> Result<(Told, Vec<u8>), Broken> {
+        loop {
+            if let Some(event) = self.take_event() {
+                return Ok(event);
+            }
+            self.hear(Duration::from_millis(200))?;
+        }
+    }
+
+    /// Sends until no more than this is waiting; `moved` is told of what went.
+    pub fn drain(&mut self, most: u64, moved: &dyn Fn(u64)) -> Result<(), Broken> {
+        let mut pending = self.session.pending();
+        while pending > most {
+            if let Some(broken) = &self.over {
+                return Err(broken.clone());
+            }
+            self.hear(Duration::from_millis(50))?;
+            let now = self.session.pending();
+            // a word to the host may have come to it
+            moved(pending.saturating_sub(now));
+            pending = now;
+        }
+        Ok(())
+    }
+
+    /// What was wrong with a file that was sent.
+    pub fn source_fault(&mut self) -> Option<String> {
+        self.session.source_fault().map(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => "it became shorter while it was read".to_owned(),
+            _ => error.to_string(),
+        })
+    }
+
+    /// While there is nothing to do: the host is told that we are here.
+    pub fn beat(&mut self) -> Result<(), Broken> {
+        self.hear(Duration::ZERO)
+    }
+
+    /// Does what takes its time here, such as a checksum, while the host hears from us.
+    pub fn beating<T: Send>(&mut self, work: impl FnOnce() -> T + Send) -> Result<T, Broken> {
+        std::thread::scope(|scope| {
+            let (done, result) = sync_channel(1);
+            scope.spawn(move || done.send(work()));
+            loop {
+                match result.recv_timeout(Duration::from_secs(1)) {
+                    Ok(value) => return Ok(value),
+                    Err(RecvTimeoutError::Timeout) => self.beat()?,
+                    Err(RecvTimeoutError::Disconnected) => return Err(Broken::said("a thread ended")),
+                }
+            }
+        })
+    }
+
+    /// Sends and hears for a while. An error when nothing more can come and all that came was taken.
+    pub fn hear(&mut self, limit: Duration) -> Result<(), Broken> {
+        if self.over.is_none() {
+            self.step(limit);
+        }
+        match &self.over {
+            Some(broken) if self.events.is_empty() => Err(broken.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    fn step(&mut self, limit: Duration) {
+        if self.beaten.elapsed() >= BEAT {
+            self.beaten = Instant::now();
+            self.session.send(&Request::Alive);
+        }
+        for heard in self.session.step(None, limit) {
+            match heard {
+                AgentHeard::Event(Event::File(Told::Silence { seconds }), _) => {
+                    self.end_with(Broken::lost(format!("connection lost: it heard nothing from here for {seconds} s")));
+                }
+                AgentHeard::Event(Event::File(told), body) => self.events.push_back((told, body)),
+                AgentHeard::Event(Event::Alive, _) => {}
+                AgentHeard::Event(Event::Failed(failure), _) => self.end_with(Broken::said(failure.problem)),
+                AgentHeard::Event(..) => self.end_with(Broken::said("it told something that was not asked for")),
+                AgentHeard::Lost(why) => self.end_with(Broken::lost(format!("connection lost: {why}"))),
+            }
+        }
+        let signal = self.stop.load(Ordering::Relaxed);
+        if signal != 0 {
+            let name = signal_name(signal);
+            self.events.clear();
+            self.end_with(Broken::said(format!("interrupted by SIG{name}")));
+        }
+        if self.session.received() - self.dealt_with > MOST_HELD {
+            self.events.clear();
+            self.end_with(Broken::said(format!("it told more than {MOST_HELD} bytes that nobody asked for")));
+        } else if self.events.is_empty() {
+            self.dealt_with = self.session.received();
+        }
+        self.look_for_silence();
+    }
+
+    fn look_for_silence(&mut self) {
+        let pending = self.session.pending();
+        if pending != self.moved.0 || self.session.last_heard() > self.moved.1 {
+            self.moved = (pending, Instant::now());
+        } else if self.moved.1.elapsed() > SILENCE {
+            let why = format!("nothing went to it and nothing came from it for {} s", SILENCE.as_secs());
+            self.end_with(Broken::lost(why));
+        }
+    }
+
+    /// What was said first counts.
+    fn end_with(&mut self, broken: Broken) {
+        self.over.get_or_insert(broken);
+    }
+
+    /// Ends it and waits until the host has cleaned up, but not for long.
+    pub fn end(mut self) {
+        self.session.close_stdin();
+        let until = Instant::now() + LEAVE;
+        while Instant::now() < until {
+            let heard = self.session.step(None, until.saturating_duration_since(Instant::now()));
+            if heard.iter().any(|heard| matches!(heard, AgentHeard::Lost(_))) {
+                return;
+            }
+        }
+    }
+}
+
+fn signal_name(signal: usize) -> String {
+    crate::signal::name(i32::try_from(signal).unwrap_or_default())
+}

@@ -1,0 +1,482 @@
+//! Files on their way to a host and from it: part-push and part-pull.
+//!
+//! To a host: `receive` takes a folder; `look`, `peers` and `claim` ask what is there; small files come many in a [`Batch`], larger ones as
+//! `begin`, any number of `block`s and `end`. From a host: `give`, `find`, then `read` for content. Requests are not waited for one by
+//! one: each is answered in its order, and `sync` tells how far the agent has come. Sizes are called `size`, because `bytes` in a line
+//! announces what stands behind it. Content stands behind its line, at most
+//! [`crate::codec::MAX_BODY`] bytes, with its BLAKE3 sum in the line.
+
+use crate::Text;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The content of one message at most.
+pub const BLOCK: u64 = crate::codec::MAX_BODY as u64;
+/// Files in one message at most, so that its line stays well below [`crate::codec::MAX_LINE`]: a path has 4096 bytes at most.
+pub const FILES_AT_ONCE: usize = 128;
+
+/// What is asked. In a request, `{"do":"file","step":"…",…}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "step", rename_all = "snake_case")]
+pub enum Step {
+    /// Files come; answered by [`Told::Ready`].
+    Receive(Receive),
+    /// Files are fetched; answered by [`Told::Ready`].
+    Give(Give),
+    /// What is there under these names, which stand behind the line, each ended by NUL; answered by [`Told::There`], in their order.
+    Look {
+        /// With the sum of each file's content.
+        sums: bool,
+    },
+    /// Which hosts of this push see the same folder; answered by [`Told::Peers`].
+    Peers,
+    /// Takes what an earlier push left of a file; answered by [`Told::Partial`].
+    Claim {
+        /// The name of what is left of it.
+        key: String,
+        /// The size of the whole file.
+        #[serde(rename = "size")]
+        bytes: u64,
+    },
+    /// Makes an empty folder; answered by [`Told::Landed`].
+    Folder {
+        /// Which delivery it is.
+        id: u32,
+        /// Where.
+        dst: Text,
+    },
+    /// Small files, whose content stands behind the line; answered by [`Told::Landed`].
+    Batch(Batch),
+    /// A file whose content comes in blocks.
+    Begin(Begin),
+    /// From here on the blocks of a file come in any order, over several connections.
+    Scatter {
+        /// Which delivery it is.
+        id: u32,
+    },
+    /// A part of a file.
+    Block(Block),
+    /// All of a file has come: it gets its name. Answered by [`Told::Landed`].
+    End {
+        /// Which delivery it is.
+        id: u32,
+    },
+    /// No more of a file comes over this connection.
+    Close {
+        /// Which delivery it is.
+        id: u32,
+    },
+    /// A file is not wanted any more; what has come of it is removed.
+    Discard {
+        /// Which delivery it is.
+        id: u32,
+    },
+    /// Answered by [`Told::Synced`] with the same number when all before it has been dealt with.
+    Sync {
+        /// The caller's own.
+        number: u64,
+    },
+    /// Which files and empty folders are there; answered by [`Told::Found`], the last of them with `last`.
+    Find {
+        /// Files, and folders with all below them; relative to the folder of [`Give`].
+        roots: Vec<Text>,
+    },
+    /// Whole files of at most [`BLOCK`] bytes each; answered by [`Told::Batch`], each file in one of them, in their order.
+    ReadSmall {
+        /// Which, at most [`FILES_AT_ONCE`].
+        files: Vec<Named>,
+    },
+    /// A part of a file; answered by [`Told::Block`] in order, and [`Told::Read`].
+    Read {
+        /// Which file.
+        file: Named,
+        /// Where the part begins.
+        at: u64,
+        /// Its length.
+        length: u64,
+    },
+    /// The sums of parts of a file; answered by [`Told::Sums`].
+    Sum {
+        /// Which file.
+        file: Named,
+        /// Its size.
+        #[serde(rename = "size")]
+        bytes: u64,
+        /// Begin and end of each part.
+        parts: Vec<(u64, u64)>,
+    },
+}
+
+/// A folder takes files from here on; for this push alone, unless `dry`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receive {
+    /// All files go below it.
+    pub base: Text,
+    /// A word of letters and digits that names the push.
+    pub run: String,
+    /// The number of this host.
+    pub host: u32,
+    /// Nothing is written.
+    #[serde(default)]
+    pub dry: bool,
+    /// Each file is put on the disk before it gets its name, and its folder after that.
+    #[serde(default)]
+    pub fsync: bool,
+    /// One more connection of a push that has the folder already.
+    #[serde(default)]
+    pub lane: bool,
+}
+
+/// A folder whose files are fetched; nothing is written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Give {
+    /// The folder; `~` in front is the home there.
+    pub base: Text,
+}
+
+/// A small file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Small {
+    /// Which delivery it is.
+    pub id: u32,
+    /// Where it goes, absolute.
+    pub dst: Text,
+    /// Its size.
+    #[serde(rename = "size")]
+    pub bytes: u64,
+    /// Permission bits.
+    pub mode: u32,
+    /// When it was changed, seconds and nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtime: Option<(i64, u32)>,
+}
+
+/// Small files, one behind the other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Batch {
+    /// At most [`FILES_AT_ONCE`], of [`BLOCK`] bytes in all.
+    pub files: Vec<Small>,
+    /// How the content stands behind the line.
+    #[serde(flatten)]
+    pub content: Content,
+}
+
+/// How content stands behind its line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Content {
+    /// Its length, uncompressed.
+    pub length: u32,
+    /// It is a zstd frame.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub packed: bool,
+    /// Of the uncompressed content.
+    pub sum: Sum,
+}
+
+/// A file whose content comes in blocks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Begin {
+    /// What it will be.
+    #[serde(flatten)]
+    pub file: Small,
+    /// The name of what has come of it: two words of hexadecimal digits, of its place and of its version.
+    pub key: String,
+    /// What of an earlier push stays: begin and end of each part.
+    #[serde(default)]
+    pub keep: Vec<(u64, u64)>,
+    /// Another connection has begun it; over this one come parts of it in any order.
+    #[serde(default)]
+    pub scattered: bool,
+    /// Hosts that it is handed on to, each by the one before it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub next: Vec<Hop>,
+}
+
+/// A host that a file is handed on to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hop {
+    /// The command that runs host-agent there.
+    pub words: Vec<Text>,
+    /// Its folder, for one connection more.
+    pub receive: Receive,
+    /// The file there.
+    pub file: Small,
+    /// The name of what has come of it there.
+    pub key: String,
+}
+
+/// A part of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Block {
+    /// Which file it is.
+    pub id: u32,
+    /// Where it begins.
+    pub at: u64,
+    /// How it stands behind the line.
+    #[serde(flatten)]
+    pub content: Content,
+}
+
+/// A file by its name, and by a number for the answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Named {
+    /// The caller's own.
+    pub id: u32,
+    /// Relative to the folder of [`Give`].
+    pub path: Text,
+}
+
+/// What is told of files. In an event, `{"event":"file","told":"…",…}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "told", rename_all = "snake_case")]
+pub enum Told {
+    /// The folder is taken.
+    Ready {
+        /// Room for this user on its file system.
+        free_bytes: Option<u64>,
+        /// There is nothing in it.
+        empty: bool,
+        /// The agent's own file.
+        agent: Option<Text>,
+    },
+    /// What is there, in the order of the question; `None` for nothing.
+    There {
+        /// So many of the names, the next behind those of the last such answer.
+        entries: Vec<Option<Meta>>,
+    },
+    /// The hosts of this push that see the same folder.
+    Peers {
+        /// Their numbers.
+        hosts: Vec<u32>,
+    },
+    /// What is there of a file that was claimed; the sums of its parts stand behind the line, 32 bytes each.
+    Partial {
+        /// Its name.
+        key: String,
+        /// Begin and end of each part; empty for none.
+        parts: Vec<(u64, u64)>,
+    },
+    /// What became of deliveries.
+    Landed {
+        /// These are there, whole.
+        done: Vec<u32>,
+        /// These are not.
+        failed: Vec<(u32, Fault)>,
+    },
+    /// All before this [`Step::Sync`] has been dealt with.
+    Synced {
+        /// Its number.
+        number: u64,
+    },
+    /// Nothing came from the tool for too long, and it is taken for gone.
+    Silence {
+        /// For so many seconds.
+        seconds: u64,
+    },
+    /// What is there.
+    Found {
+        /// Files and empty folders.
+        entries: Vec<Found>,
+        /// No more come.
+        last: bool,
+    },
+    /// Small files, one behind the other.
+    Batch {
+        /// Which, and how much of the content is each one's.
+        files: Vec<Read>,
+        /// How the content stands behind the line.
+        #[serde(flatten)]
+        content: Content,
+    },
+    /// A part of a file.
+    Block(Block),
+    /// The end of what was read of a file.
+    Read(Read),
+    /// The sums of parts of a file stand behind the line, 32 bytes each; none if it cannot be read.
+    Sums {
+        /// The caller's number.
+        id: u32,
+    },
+}
+
+/// What a host knows of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meta {
+    /// Its size.
+    #[serde(rename = "size")]
+    pub bytes: u64,
+    /// Type and permission bits, as stat(2) has them.
+    pub mode: u32,
+    /// When it was changed, seconds and nanoseconds.
+    pub mtime: (i64, u32),
+    /// Its inode: another one is another file, whatever its time says.
+    pub inode: u64,
+    /// Of its content, where that was asked for and could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sum: Option<Sum>,
+}
+
+impl Meta {
+    /// Whether it is a regular file.
+    pub fn is_file(&self) -> bool {
+        self.mode & 0o170_000 == 0o100_000
+    }
+
+    /// Whether it is a folder.
+    pub fn is_folder(&self) -> bool {
+        self.mode & 0o170_000 == 0o040_000
+    }
+}
+
+/// A file or an empty folder of a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// Relative to the folder of [`Give`].
+    pub path: Text,
+    /// What it is.
+    pub meta: Meta,
+}
+
+/// What was read of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Read {
+    /// Which.
+    pub id: u32,
+    /// How much came.
+    #[serde(rename = "size")]
+    pub bytes: u64,
+    /// What it was when all was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meta: Option<Meta>,
+    /// Why not all of it came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Fault>,
+}
+
+/// Why a file could not be written or read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// The operating system's error number.
+    System(i32),
+    /// A link leads out of the folder that all files belong below.
+    LeadsOut(Text),
+    /// Bytes are missing.
+    NotWhole,
+    /// What came has another sum than what was sent.
+    OtherSum,
+    /// A message that does not fit to those before it.
+    OutOfOrder,
+    /// No regular file.
+    NoFile,
+}
+
+impl Fault {
+    /// An error of the operating system.
+    pub fn system(error: &std::io::Error) -> Fault {
+        // what has no number was made by the standard library from a short write
+        Fault::System(error.raw_os_error().unwrap_or(5))
+    }
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const EFBIG: i32 = 27;
+        match self {
+            Fault::System(EFBIG) => f.write_str("it is larger than the limit on the size of files there (ulimit -f)"),
+            Fault::System(number) => write!(f, "{}", std::io::Error::from_raw_os_error(*number)),
+            Fault::LeadsOut(folder) => write!(f, "{} leads out of the workspace by a link", folder.path().display()),
+            Fault::NotWhole => f.write_str("it did not arrive whole"),
+            Fault::OtherSum => f.write_str("its content arrived with another sum than it was sent with"),
+            Fault::OutOfOrder => f.write_str("its parts came out of order"),
+            Fault::NoFile => f.write_str("it is no regular file"),
+        }
+    }
+}
+
+/// A BLAKE3 sum; in JSON 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Sum(pub [u8; 32]);
+
+impl std::fmt::Debug for Sum {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.hex())
+    }
+}
+
+impl Sum {
+    fn hex(self) -> String {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let digits = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
+    }
+
+    fn from_hex(text: &str) -> Option<Sum> {
+        let mut sum = [0; 32];
+        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return None;
+        }
+        for (at, byte) in sum.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(text.get(at * 2..at * 2 + 2)?, 16).ok()?;
+        }
+        Some(Sum(sum))
+    }
+
+    /// Sums as they stand behind a line; `None` if it is no whole number of them.
+    pub fn list(bytes: &[u8]) -> Option<Vec<Sum>> {
+        let (sums, rest) = bytes.as_chunks::<32>();
+        rest.is_empty().then(|| sums.iter().map(|sum| Sum(*sum)).collect())
+    }
+}
+
+impl Serialize for Sum {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.hex())
+    }
+}
+
+impl<'de> Deserialize<'de> for Sum {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Sum, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Sum::from_hex(&text).ok_or_else(|| serde::de::Error::custom("a sum has 64 hexadecimal digits"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_has_64_digits() {
+        let sum = Sum(std::array::from_fn(|at| (at * 9) as u8));
+        let json = serde_json::to_string(&sum).unwrap();
+        assert_eq!(serde_json::from_str::<Sum>(&json).unwrap(), sum);
+        for json in ["\"00\"".to_owned(), format!("\"{}é\"", "0".repeat(62)), format!("\"{}\"", "g".repeat(64))] {
+            assert!(serde_json::from_str::<Sum>(&json).is_err(), "{json}");
+        }
+        assert_eq!(Sum::list(&[sum.0, sum.0].concat()), Some(vec![sum, sum]));
+        assert_eq!(Sum::list(&[0; 33]), None);
+    }
+
+    #[test]
+    fn no_size_is_taken_for_what_stands_behind_the_line() {
+        let file = Small { id: 1, dst: "/w/a".into(), bytes: 7, mode: 0o600, mtime: None };
+        let begin = Begin { file, key: String::new(), keep: Vec::new(), scattered: false, next: Vec::new() };
+        let named = Named { id: 1, path: "a".into() };
+        let steps =
+            [Step::Begin(begin), Step::Claim { key: String::new(), bytes: 7 }, Step::Sum { file: named, bytes: 7, parts: Vec::new() }];
+        for step in steps {
+            let json = serde_json::to_string(&step).unwrap();
+            assert!(json.contains("\"size\":7") && !json.contains("\"bytes\""), "{json}");
+        }
+        let read = Told::Read(Read { id: 1, bytes: 7, meta: None, fault: None });
+        assert!(!serde_json::to_string(&read).unwrap().contains("\"bytes\""));
+    }
+
+    #[test]
+    fn a_step_is_one_flat_object() {
+        let step = Step::Block(Block { id: 3, at: 5, content: Content { length: 2, packed: false, sum: Sum([0; 32]) } });
+        let json = serde_json::to_string(&step).unwrap();
+        assert!(json.starts_with(r#"{"step":"block","id":3,"at":5,"length":2,"sum":"00"#), "{json}");
+        assert_eq!(serde_json::from_str::<Step>(&json).unwrap(), step);
+    }
+}

@@ -1,0 +1,48 @@
+//! What receives files is a process of its own, so that what it leaves is put away however it ends: killed by hand, or for memory.
+//!
+//! It is this program again, with the same stdin and stdout and with `PART_PUSH=RUN.ID.` in its environment, by which it can be found.
+//! What this process has read already goes to it in its environment.
+
+use super::stage::Stage;
+use super::{OVER_LOST, Teller};
+use crate::requests::{REST, Requests};
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitCode, ExitStatus};
+use wire::files::{Receive, Step};
+use wire::{Event, Failure, Request, codec};
+
+/// Marks the process that receives.
+const MARK: &str = "PART_PUSH";
+
+/// Whether it takes another process to receive this.
+pub fn is_needed(receive: &Receive) -> bool {
+    !receive.dry && !receive.lane && std::env::var_os(MARK).is_none()
+}
+
+/// Runs it, and puts away what it leaves.
+pub fn run(receive: &Receive, requests: &Requests, told: &Teller) -> ExitCode {
+    match start(receive, requests) {
+        Ok(status) => match (status.signal(), status.code()) {
+            (Some(signal), _) => {
+                Stage::abandoned(receive.base.path(), &receive.run, receive.host).leave();
+                let name = nix::sys::signal::Signal::try_from(signal).map_or_else(|_| signal.to_string(), |name| name.to_string());
+                told.event(&Event::Failed(Failure::new(format!("what receives there was ended by {name}"))));
+                ExitCode::FAILURE
+            }
+            (None, code) => ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(OVER_LOST)),
+        },
+        Err(error) => {
+            told.event(&Event::Failed(Failure::new(format!("host-agent: {error}"))));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(receive: &Receive, requests: &Requests) -> io::Result<ExitStatus> {
+    let first = codec::encode(&Request::File(Step::Receive(receive.clone())), &[]);
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("host-agent").env(MARK, format!("{}.{}.", receive.run, receive.host));
+    command.env(REST, requests.with_rest(&first));
+    command.status()
+}

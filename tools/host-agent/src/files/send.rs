@@ -1,0 +1,188 @@
+//! Files that are fetched from this host. Nothing is written here.
+
+use super::{Serve, Teller};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use transfer::parts::Parts;
+use transfer::{content, source, sums};
+use wire::files::{BLOCK, Block, FILES_AT_ONCE, Fault, Found, Give, Named, Read, Step, Told};
+use wire::{Failure, Text};
+
+/// So many names go out at once.
+const FOUND_AT_ONCE: usize = 100;
+
+/// A folder whose files are fetched.
+pub struct Sender {
+    base: PathBuf,
+    block: Vec<u8>,
+}
+
+impl Sender {
+    /// The folder must be there.
+    pub fn begin(give: &Give, told: &Teller) -> Result<Sender, Failure> {
+        let base = at_home(give.base.path());
+        if !base.is_dir() {
+            return Err(Failure::new(format!("there is no folder {}", give.base.path().display())));
+        }
+        told.tell(Told::Ready { free_bytes: None, empty: false, agent: None });
+        Ok(Sender { base, block: vec![0; usize::try_from(BLOCK).unwrap_or(usize::MAX)] })
+    }
+
+    fn path(&self, path: &Text) -> PathBuf {
+        self.base.join(path.path())
+    }
+
+    /// Files and empty folders there and below; no link is followed, and part-push's own are none.
+    fn find(&self, roots: &[Text], told: &Teller) {
+        let mut found = Finds { told, entries: Vec::new() };
+        for root in roots {
+            self.walk(root.path().to_owned(), &mut found);
+        }
+        told.tell(Told::Found { entries: found.entries, last: true });
+    }
+
+    fn walk(&self, root: PathBuf, found: &mut Finds<'_>) {
+        let mut waiting = vec![root];
+        while let Some(path) = waiting.pop() {
+            let Ok(meta) = fs::symlink_metadata(self.base.join(&path)) else { continue };
+            if !meta.is_dir() {
+                if meta.is_file() {
+                    found.add(path, &meta);
+                }
+                continue;
+            }
+            let entries: Vec<_> = fs::read_dir(self.base.join(&path)).into_iter().flatten().flatten().collect();
+            if entries.is_empty() {
+                found.add(path, &meta);
+                continue;
+            }
+            let others = entries.into_iter().filter(|entry| !entry.file_name().to_string_lossy().starts_with(".part-push."));
+            waiting.extend(others.map(|entry| path.join(entry.file_name())));
+        }
+    }
+
+    /// Small files, as many in one message as there is room for.
+    fn read_small(&mut self, files: &[Named], told: &Teller) {
+        let (mut content, mut read) = (Vec::new(), Vec::new());
+        for file in files.iter().take(FILES_AT_ONCE) {
+            let (one, bytes) = self.read_whole(file);
+            let bytes = &self.block[..bytes];
+            if !read.is_empty() && content.len() + bytes.len() > self.block.len() {
+                send_batch(std::mem::take(&mut read), &content, told);
+                content.clear();
+            }
+            content.extend_from_slice(bytes);
+            read.push(one);
+        }
+        send_batch(read, &content, told);
+    }
+
+    /// Into `block`: how much of it.
+    fn read_whole(&mut self, named: &Named) -> (Read, usize) {
+        let path = self.path(&named.path);
+        let room = self.block.len();
+        let read = source::open(&path).and_then(|file| {
+            let bytes = source::read_at(&file, 0, &mut self.block[..room])?;
+            // one that does not fit has become longer; an error behind the end is one too
+            source::read_at(&file, bytes as u64, &mut [0])?;
+            Ok((bytes, file))
+        });
+        match read {
+            Ok((bytes, file)) => {
+                let meta = meta_now(&file, &path);
+                (Read { id: named.id, bytes: bytes as u64, meta, fault: None }, bytes)
+            }
+            Err(error) => (Read { id: named.id, bytes: 0, meta: None, fault: Some(fault(&error)) }, 0),
+        }
+    }
+
+    fn read(&mut self, named: &Named, at: u64, length: u64, told: &Teller) {
+        let path = self.path(&named.path);
+        let mut read = Read { id: named.id, bytes: 0, meta: None, fault: None };
+        match source::open(&path) {
+            Err(error) => read.fault = Some(fault(&error)),
+            Ok(file) => {
+                read.fault = self.blocks(&file, named.id, (at, length), &mut read.bytes, told);
+                read.meta = meta_now(&file, &path);
+            }
+        }
+        told.tell(Told::Read(read));
+    }
+
+    fn blocks(&mut self, file: &File, id: u32, (at, length): (u64, u64), sent: &mut u64, told: &Teller) -> Option<Fault> {
+        while *sent < length && !told.is_closed() {
+            let room = self.block.len().min(usize::try_from(length - *sent).unwrap_or(usize::MAX));
+            let count = match source::read_at(file, at + *sent, &mut self.block[..room]) {
+                Ok(0) => return Some(Fault::NotWhole),
+                Ok(count) => count,
+                Err(error) => return Some(fault(&error)),
+            };
+            let bytes = &self.block[..count];
+            told.tell_with(Told::Block(Block { id, at: at + *sent, content: content::plain(bytes) }), bytes);
+            *sent += count as u64;
+        }
+        None
+    }
+
+    fn sum(&self, named: &Named, bytes: u64, parts: &[(u64, u64)], told: &Teller) {
+        let parts = Parts::of(parts);
+        let summed = source::open(&self.path(&named.path)).and_then(|file| sums::of(&file, &parts, bytes));
+        let body: Vec<u8> = summed.unwrap_or_default().iter().flat_map(|sum| sum.0).collect();
+        told.tell_with(Told::Sums { id: named.id }, &body);
+    }
+}
+
+/// Names on their way out.
+struct Finds<'a> {
+    told: &'a Teller,
+    entries: Vec<Found>,
+}
+
+impl Finds<'_> {
+    fn add(&mut self, path: PathBuf, meta: &fs::Metadata) {
+        self.entries.push(Found { path: path.into(), meta: source::meta(meta) });
+        if self.entries.len() >= FOUND_AT_ONCE {
+            self.told.tell(Told::Found { entries: std::mem::take(&mut self.entries), last: false });
+        }
+    }
+}
+
+fn send_batch(files: Vec<Read>, bytes: &[u8], told: &Teller) {
+    told.tell_with(Told::Batch { files, content: content::plain(bytes) }, bytes);
+}
+
+/// What was read, if it is still what has this name.
+fn meta_now(file: &File, path: &Path) -> Option<wire::files::Meta> {
+    let read = source::meta(&file.metadata().ok()?);
+    let named = source::meta(&fs::symlink_metadata(path).ok()?);
+    (read == named).then_some(read)
+}
+
+fn fault(error: &std::io::Error) -> Fault {
+    match error.raw_os_error() {
+        Some(_) => Fault::system(error),
+        None => Fault::NoFile,
+    }
+}
+
+/// `~` in front is the home.
+fn at_home(base: &Path) -> PathBuf {
+    match (base.strip_prefix("~"), std::env::var_os("HOME")) {
+        (Ok(below), Some(home)) => Path::new(&home).join(below),
+        _ => base.to_owned(),
+    }
+}
+
+impl Serve for Sender {
+    fn step(&mut self, step: Step, _body: Vec<u8>, told: &Teller) -> Result<(), Failure> {
+        match step {
+            Step::Find { roots } => self.find(&roots, told),
+            Step::ReadSmall { files } => self.read_small(&files, told),
+            Step::Read { file, at, length } => self.read(&file, at, length, told),
+            Step::Sum { file, bytes, parts } => self.sum(&file, bytes, &parts, told),
+            Step::Sync { number } => told.tell(Told::Synced { number }),
+            _ => return Err(Failure::new("a request that does not belong to sending")),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,330 @@
+//! A push at work in a folder: where its files lie while they are not whole, how others know that it is alive, what stays of it.
+//!
+//! All of it lies in that folder, on the same file system as what it becomes, and can be read by nobody else:
+//!   .part-push.RUN.ID   the stage of a push on this host; gone at its end, however that comes
+//!   .part-push.lock     a link that names the push that is at work; on shared storage its hosts go in together, others wait
+//!   .part-push.kept/    what arrived of large files before a push was interrupted
+//!
+//! A stage belongs to whoever holds the lock on its file `owner`, and the kernel takes that away with the process. Only on network file
+//! systems, whose locks need not reach from host to host, time has to tell.
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::stat::{UtimensatFlags, utimensat};
+use nix::sys::statfs::{self, FsType, statfs};
+use nix::sys::time::TimeSpec;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+use transfer::partial;
+use transfer::parts::Parts;
+use wire::Failure;
+
+/// Another push is waited for so long.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// On a network file system a stage that was not touched for so long is nobody's; its owner does so every ten seconds.
+const UNTOUCHED: i64 = 120;
+/// Less than this of a file is sent again sooner than it is looked after.
+const WORTH_KEEPING: u64 = 1 << 20;
+/// What nobody came back for is removed.
+const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Other connections write down what they have when this one is over; that takes them no longer.
+const LANES_END: Duration = Duration::from_secs(3);
+
+const PREFIX: &str = ".part-push.";
+
+/// The stage of a push.
+pub struct Stage {
+    base: PathBuf,
+    run: String,
+    pub folder: PathBuf,
+    /// Held as long as the push is at work here; `None` for somebody else's, or where there are no locks.
+    _owner: Option<Flock<File>>,
+}
+
+/// The folder of a stage.
+pub fn folder(base: &Path, run: &str, host: u32) -> PathBuf {
+    base.join(format!("{PREFIX}{run}.{host}"))
+}
+
+/// A word that can stand in a file's name.
+pub fn is_word(run: &str) -> bool {
+    (1..=64).contains(&run.len()) && run.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
+impl Stage {
+    /// Takes a folder for a push, and puts away what dead ones have left there.
+    pub fn enter(base: &Path, run: &str, host: u32) -> Result<Stage, Failure> {
+        let failed = |error: io::Error| Failure::new(format!("{}: {error}", base.display()));
+        let stage = Stage::make(base, run, host).map_err(failed)?;
+        let until = Instant::now() + PATIENCE;
+        while !stage.lock().map_err(failed)? {
+            if Instant::now() > until {
+                stage.leave();
+                return Err(Failure::new(format!("another push is at work in {}", base.display())));
+            }
+            std::thread::sleep(Duration::from_millis(250));
+        }
+        for other in stages(base) {
+            if other != stage.folder && stage.is_dead(&other) {
+                salvage(base, &other);
+            }
+        }
+        expire(&kept(base));
+        Ok(stage)
+    }
+
+    /// That of a push whose process on this host has ended.
+    pub fn abandoned(base: &Path, run: &str, host: u32) -> Stage {
+        Stage { base: base.to_owned(), run: run.to_owned(), folder: folder(base, run, host), _owner: None }
+    }
+
+    /// It has its owner before it has its name.
+    fn make(base: &Path, run: &str, host: u32) -> io::Result<Stage> {
+        super::place::make_all(base)?;
+        let (folder, new) = (folder(base, run, host), base.join(format!("{PREFIX}new.{run}.{host}")));
+        DirBuilder::new().mode(0o700).create(&new)?;
+        create(&new.join("owner"), &format!("{}\n{}\n", this_machine(), this_kernel()))?;
+        create(&new.join("lanes"), "")?;
+        let owner = Flock::lock(File::open(new.join("owner"))?, FlockArg::LockExclusiveNonblock).ok();
+        fs::rename(&new, &folder)?;
+        Ok(Stage { base: base.to_owned(), run: run.to_owned(), folder, _owner: owner })
+    }
+
+    /// Makes this push the one that is at work; `false` while another one is.
+    fn lock(&self) -> io::Result<bool> {
+        let lock = self.base.join(".part-push.lock");
+        match symlink(&self.run, &lock) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Ok(()) => return Ok(true),
+            // links are not known here
+            Err(error) if error.raw_os_error() == Some(nix::libc::EPERM) => return Ok(true),
+            Err(error) => return Err(error),
+        }
+        let Ok(holder) = fs::read_link(&lock) else { return Ok(false) };
+        if holder.as_os_str() == self.run.as_str() {
+            return Ok(true);
+        }
+        if !self.is_at_work(&holder.to_string_lossy()) {
+            self.unlock(&holder);
+        }
+        Ok(false)
+    }
+
+    /// Takes another's lock away; somebody else may have done so just now, and have another there.
+    fn unlock(&self, holder: &Path) {
+        let (lock, moved) = (self.base.join(".part-push.lock"), self.folder.join("lock"));
+        if fs::rename(&lock, &moved).is_err() {
+            return;
+        }
+        if let Ok(other) = fs::read_link(&moved)
+            && other != holder
+        {
+            let _ = symlink(other, &lock);
+        }
+        let _ = fs::remove_file(&moved);
+    }
+
+    /// Whether any host of a push is.
+    fn is_at_work(&self, run: &str) -> bool {
+        stages(&self.base).iter().any(|stage| belongs(stage, run) && !self.is_dead(stage))
+    }
+
+    /// Whether the process that made a stage has ended.
+    fn is_dead(&self, stage: &Path) -> bool {
+        // one that has no name yet may have no owner yet either
+        let owner = if belongs(stage, "new") { None } else { File::open(stage.join("owner")).ok() };
+        let Some(owner) = owner else { return is_untouched(stage, &self.folder) };
+        let locks = match Flock::lock(owner, FlockArg::LockExclusiveNonblock) {
+            Ok(_) => true,
+            Err((_, nix::errno::Errno::EWOULDBLOCK)) => return false,
+            Err(_) => false,
+        };
+        if locks && is_local(&self.base) {
+            return true;
+        }
+        let owner = fs::read_to_string(stage.join("owner")).unwrap_or_default();
+        let (machine, kernel) = owner.trim_end().split_once('\n').unwrap_or_default();
+        match kernel == this_kernel() {
+            true if locks => true,
+            // it has been started anew; but two hosts of one push may have the same name
+            false if machine == this_machine() && !belongs(stage, &self.run) => true,
+            _ => is_untouched(stage, &self.folder),
+        }
+    }
+
+    /// The hosts of this push whose stage is seen from this one.
+    pub fn peers(&self) -> Vec<u32> {
+        // makes a network file system look again
+        let new = self.folder.join("peers");
+        let _ = fs::create_dir(&new).and_then(|()| fs::remove_dir(&new));
+        let own = format!("{PREFIX}{}.", self.run);
+        let number = |stage: &PathBuf| stage.file_name()?.to_str()?.strip_prefix(&own)?.parse().ok();
+        stages(&self.base).iter().filter_map(number).collect()
+    }
+
+    /// Where a file lies until it is whole, and the lines that say what is there of it.
+    pub fn part(&self, key: &str) -> (PathBuf, PathBuf) {
+        part(&self.folder, key)
+    }
+
+    /// What an earlier push left of a file; renaming it makes sure that no other push goes on with it too.
+    pub fn claim(&self, key: &str, bytes: u64) -> Parts {
+        let (path, notes) = self.part(key);
+        if !path.exists() {
+            let left = kept(&self.base).join(key);
+            if fs::rename(&left, &path).is_ok() {
+                let _ = fs::rename(partial::notes_of(&left), &notes);
+            }
+        }
+        partial::kept(&path, &notes, bytes)
+    }
+
+    /// What is kept for the place of a file that is there now.
+    pub fn forget_kept(&self, key: &str) {
+        let place = key.split('.').next().unwrap_or(key);
+        for entry in fs::read_dir(kept(&self.base)).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().split('.').next() == Some(place) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    /// What shows other hosts that it is alive.
+    pub fn sign(folder: &Path) {
+        let now = TimeSpec::UTIME_NOW;
+        let _ = utimensat(nix::fcntl::AT_FDCWD, folder, &now, &now, UtimensatFlags::NoFollowSymlink);
+    }
+
+    /// Takes it away; what is worth going on with is kept.
+    pub fn leave(&self) {
+        salvage(&self.base, &self.folder);
+        let _ = fs::remove_dir(kept(&self.base));
+        let lock = self.base.join(".part-push.lock");
+        if !self.is_at_work(&self.run) && fs::read_link(&lock).is_ok_and(|holder| holder.as_os_str() == self.run.as_str()) {
+            let _ = fs::remove_file(lock);
+        }
+    }
+}
+
+fn create(path: &Path, text: &str) -> io::Result<()> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(text.as_bytes())
+}
+
+/// Where a file lies in a stage until it is whole, and the lines that say what is there of it.
+pub fn part(stage: &Path, key: &str) -> (PathBuf, PathBuf) {
+    (stage.join(format!("part.{key}")), stage.join(format!("good.{key}")))
+}
+
+/// Held by one more connection of a push as long as it may write.
+pub fn lane(stage: &Path) -> Option<Flock<File>> {
+    Flock::lock(File::open(stage.join("lanes")).ok()?, FlockArg::LockSharedNonblock).ok()
+}
+
+fn kept(base: &Path) -> PathBuf {
+    base.join(".part-push.kept")
+}
+
+/// The stages of all pushes in a folder.
+fn stages(base: &Path) -> Vec<PathBuf> {
+    let is_stage = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix(PREFIX));
+        name.is_some_and(|name| name.contains('.')) && path.is_dir()
+    };
+    fs::read_dir(base).into_iter().flatten().flatten().map(|entry| entry.path()).filter(is_stage).collect()
+}
+
+fn belongs(stage: &Path, run: &str) -> bool {
+    stage.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&format!("{PREFIX}{run}.")))
+}
+
+/// Takes a stage away; what is worth going on with is kept.
+fn salvage(base: &Path, stage: &Path) {
+    let until = Instant::now() + LANES_END;
+    while let Ok(lanes) = File::open(stage.join("lanes"))
+        && let Err((_, nix::errno::Errno::EWOULDBLOCK)) = Flock::lock(lanes, FlockArg::LockExclusiveNonblock)
+        && Instant::now() < until
+    {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for entry in fs::read_dir(stage).into_iter().flatten().flatten() {
+        if let Some(key) = entry.file_name().to_str().and_then(|name| name.strip_prefix("part.")) {
+            keep(base, stage, key);
+        }
+    }
+    let _ = fs::remove_dir_all(stage);
+}
+
+fn keep(base: &Path, stage: &Path, key: &str) {
+    let (path, notes) = part(stage, key);
+    if partial::kept(&path, &notes, u64::MAX).bytes() < WORTH_KEEPING {
+        return;
+    }
+    let left = kept(base).join(key);
+    let _ = DirBuilder::new().mode(0o700).create(kept(base));
+    let _ = partial::remove(&partial::notes_of(&left));
+    // the lines first: without them all that is there would count
+    let _ = fs::rename(&notes, partial::notes_of(&left));
+    let _ = fs::rename(&path, &left);
+}
+
+/// Removes what nobody came back for.
+fn expire(kept: &Path) {
+    for entry in fs::read_dir(kept).into_iter().flatten().flatten() {
+        let age = entry.metadata().and_then(|meta| meta.modified()).map(|time| SystemTime::now().duration_since(time));
+        if age.is_ok_and(|age| age.is_ok_and(|age| age > KEPT_FOR)) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// By the clock of the file system, which is that of our own stage.
+fn is_untouched(stage: &Path, own: &Path) -> bool {
+    Stage::sign(own);
+    match (fs::metadata(stage), fs::metadata(own)) {
+        (Ok(theirs), Ok(ours)) => ours.mtime().saturating_sub(theirs.mtime()) > UNTOUCHED,
+        // it has gone just now
+        _ => false,
+    }
+}
+
+/// Whether locks on this file system are seen by all who see its files.
+fn is_local(folder: &Path) -> bool {
+    const LOCAL: [FsType; 6] = [
+        statfs::EXT4_SUPER_MAGIC,
+        statfs::XFS_SUPER_MAGIC,
+        statfs::BTRFS_SUPER_MAGIC,
+        statfs::TMPFS_MAGIC,
+        statfs::OVERLAYFS_SUPER_MAGIC,
+        statfs::F2FS_SUPER_MAGIC,
+    ];
+    statfs(folder).is_ok_and(|system| LOCAL.contains(&system.filesystem_type()))
+}
+
+fn this_machine() -> String {
+    read_line("/proc/sys/kernel/hostname")
+}
+
+/// Since its start: what runs on the same one sees the same locks.
+fn this_kernel() -> String {
+    read_line("/proc/sys/kernel/random/boot_id")
+}
+
+fn read_line(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default().trim_end().to_owned()
+}
+
+/// Whether nothing is in a folder but what is ours.
+pub fn is_empty(base: &Path) -> io::Result<bool> {
+    match fs::read_dir(base) {
+        Ok(mut entries) => Ok(entries.all(|entry| entry.is_ok_and(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// A file that another connection of this push writes.
+pub fn is_stage(folder: &Path) -> bool {
+    OpenOptions::new().read(true).custom_flags(nix::fcntl::OFlag::O_DIRECTORY.bits()).open(folder).is_ok()
+}
