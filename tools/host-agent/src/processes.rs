@@ -126,6 +126,12 @@ pub fn find_below(pid: i32) -> Vec<ProcessHandle> {
     found.map(|(pid, stat)| ProcessHandle { pid: *pid, start_ticks: stat.start_ticks }).collect()
 }
 
+/// Whether it says of itself that it is none of the job that has started it: dgl-reap, called by a process of a job, and what
+/// that starts must live to tell of the job's end.
+pub fn is_outside(pid: i32) -> bool {
+    procfs::environment(pid).is_some_and(|environment| environment.get(OUTSIDE).is_some() && environment.get(TOKEN).is_none())
+}
+
 /// Looks for processes again and again, and remembers what it has found: one that was a job's stays the job's, also when those
 /// by which it was found have ended.
 #[derive(Debug, Default)]

@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 
 /// All that are alive now; never this process itself.
 pub fn of_job(token: &str) -> BTreeSet<ProcessHandle> {
-    let below = processes::find_below(own_pid());
-    below.into_iter().chain(processes::find_by_token(token)).collect()
+    let below = processes::find_below(own_pid()).into_iter().filter(|process| !processes::is_outside(process.pid));
+    below.chain(processes::find_by_token(token)).collect()
 }
 
 /// The number of a process and of all that descend from it.
