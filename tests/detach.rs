@@ -4,7 +4,7 @@
 
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{Cluster, Ran, executable, ip_config, scratch, soon};
+use support::{Cluster, Ran, executable, ip_config, scratch, sh, soon};
 
 const HOSTS: u32 = 3;
 
@@ -196,4 +196,18 @@ fn a_detached_job_on_real_hosts_that_loses_one_ends_on_all() {
     assert!(begun.elapsed() < Duration::from_secs(60));
     cluster.assert_clean();
     soon("no guard is left", || !cluster.sh(&folder, "cat /proc/[0-9]*/environ").out.contains("=guard-"));
+}
+
+#[test]
+fn a_machine_without_python_keeps_a_worker() {
+    let folder = scratch("detach-no-python");
+    let run = "mkdir bin home; for tool in sh sleep; do ln -s $(command -v $tool) bin; done
+        tools=$(dirname $(command -v dgl-spawn)); export HOME=$PWD/home; echo 127.0.0.1 | ipconf-check >hosts.jsonl
+        dgl-env --role worker --workspace $PWD -- sh -c 'echo works; until [ -e go ]; do sleep 0.1; done' <hosts.jsonl >plan.jsonl
+        PATH=$PWD/bin:$tools; ! command -v python3 || exit 9
+        dgl-spawn --connect local --detach --job no-python <plan.jsonl || exit 8
+        : >go; exec dgl-spawn --connect local --attach no-python --format human <hosts.jsonl";
+    let ran = sh(&folder, run);
+    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains("works") && ran.err.contains("job no-python ended well"), "{}{}", ran.out, ran.err);
 }

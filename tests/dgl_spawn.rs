@@ -4,7 +4,7 @@
 
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{Ran, root, scratch, sh, shells, takes_seconds};
+use support::{Ran, scratch, sh, shells, takes_seconds};
 
 /// The records of a job of workers on this machine, each a command for sh. One with a port is a server.
 fn job(folder: &Path, commands: &[(Option<u16>, &str)]) {
@@ -38,25 +38,22 @@ fn a_job_that_takes_too_long_shows_where_it_hangs() {
     assert!(begun.elapsed() < Duration::from_secs(20));
 }
 
-/// Python ends in the middle of its stacks when ABRT comes a second time.
+/// Python ends in the middle of its stacks when ABRT comes a second time. Both processes are in one group.
 #[test]
 fn a_signal_comes_once_to_each_process() {
     let folder = scratch("signal-once");
-    let script = format!(
-        ". {}
-        kill() {{ echo \"$*\" >>log; }}
-        setsid sh -c 'sleep 30 & echo $! >child; echo $$ >leader; wait' &
-        sleep 30 & other=$!
-        until [ -s leader ]; do sleep 0.1; done
-        job_signal USR1 $(cat child) $(cat leader) $other
-        printf '%s\\n' \"-s USR1 -- -$(cat leader)\" \"-s USR1 $other\" | diff - log; echo $?
-        command kill -- -$(cat leader) $other",
-        root().join("common/src/remote/job.sh").display()
-    );
-    for shell in shells() {
-        let ran = sh(&folder, &format!("rm -f log child leader; {shell} -c '{}'", script.replace('\'', "'\\''")));
-        assert_eq!(ran.out, "0\n", "{shell}: {}{}", ran.out, ran.err);
-    }
+    let counts = r#"python3 -uc 'import signal, sys, time
+signal.signal(signal.SIGUSR1, lambda *_: open(sys.argv[1], "a").write("got\n"))
+open(sys.argv[1] + ".up", "w")
+time.sleep(1); time.sleep(99)'"#;
+    job(&folder, &[(None, &format!("cd '{0}'; {counts} child & exec {counts} leader", folder.display()))]);
+    let run = "dgl-spawn --connect local --no-preflight --no-push-check --job once <job.jsonl >/dev/null 2>&1 & launcher=$!
+        until [ -e child.up ] && [ -e leader.up ]; do sleep 0.1; done
+        echo 127.0.0.1 | ipconf-check | dgl-reap --connect local --job once --signal USR1 >/dev/null
+        until [ -e child ] && [ -e leader ]; do sleep 0.1; done; sleep 0.5
+        grep -c got child leader; kill $launcher; wait $launcher";
+    let ran = sh(&folder, run);
+    assert_eq!(ran.out, "child:1\nleader:1\n", "{}", ran.err);
 }
 
 /// So much that it is asked whether somebody else carries it, when nobody listens any more.

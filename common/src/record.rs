@@ -658,6 +658,9 @@ pub struct FirstFailure {
     /// The kernel killed it because memory ran out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub oom: bool,
+    /// dgl-reap sent the signal.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reaped: bool,
     /// The last lines that it wrote.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_lines: Vec<String>,

@@ -135,8 +135,43 @@ pub enum Reason {
     Ended(Exit),
     /// The server did not listen within this time.
     NotListening(Duration),
-    /// The host was lost, for this reason.
-    Lost(String),
+    /// The host was lost.
+    Lost(Loss),
+}
+
+/// Why a host was lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Loss {
+    /// Nothing was heard of it for this time.
+    Silent(Duration),
+    /// The agent that kept a job there, which its launcher had left, is gone.
+    KeeperGone,
+    /// The agent that supervised the processes there is gone.
+    SupervisorGone,
+    /// The graph servers that the job uses have ended, as seen from there.
+    ServersEnded,
+    /// Not all hosts joined the job in time.
+    NotJoined {
+        /// So many did.
+        joined: u32,
+        /// All hosts.
+        hosts: u32,
+    },
+    /// Another reason, in words for people.
+    Other(String),
+}
+
+impl From<String> for Loss {
+    fn from(why: String) -> Loss {
+        Loss::Other(why)
+    }
+}
+
+impl From<&str> for Loss {
+    fn from(why: &str) -> Loss {
+        Loss::Other(why.to_owned())
+    }
 }
 
 /// What is to be done next.

@@ -1,6 +1,6 @@
 //! The state machine.
 
-use crate::{Action, Cause, Exit, Failure, Limit, Member, Mode, Progress, Reason, Role};
+use crate::{Action, Cause, Exit, Failure, Limit, Loss, Member, Mode, Progress, Reason, Role};
 use std::time::{Duration, Instant};
 
 /// Servers end by themselves after their clients have said goodbye. Those that do not get TERM after this time.
@@ -99,11 +99,11 @@ impl Job {
     }
 
     /// A host was lost, for this reason.
-    pub fn lost(&mut self, host: u32, why: String) -> Option<Action> {
+    pub fn lost(&mut self, host: u32, why: impl Into<Loss>) -> Option<Action> {
         if self.ending || self.mode != Mode::Deciding {
             return None;
         }
-        self.failure = Some(Failure { host, member: None, reason: Reason::Lost(why) });
+        self.failure = Some(Failure { host, member: None, reason: Reason::Lost(why.into()) });
         self.end(Cause::Host)
     }
 
@@ -226,7 +226,7 @@ mod tests {
         let (mut job, now) = job(&members(&[Role::Server, Role::Trainer, Role::Trainer]));
         assert_eq!(job.exited(2, Signal(9).into(), now), Some(Action::End));
         assert_eq!(job.exited(1, Code(3).into(), now), None);
-        assert_eq!(job.lost(0, "gone".into()), None);
+        assert_eq!(job.lost(0, "gone"), None);
         let first = Failure { host: 2, member: Some(2), reason: ended(Signal(9)) };
         assert_eq!((job.cause(), job.failure()), (Some(&Cause::Process), Some(&first)));
     }
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn a_lost_host_ends_the_job() {
         let (mut job, now) = job(&members(&[Role::Trainer, Role::Trainer]));
-        assert_eq!(job.lost(1, "silent".into()), Some(Action::End));
+        assert_eq!(job.lost(1, "silent"), Some(Action::End));
         assert_eq!(job.exited(0, Code(1).into(), now), None);
         let lost = Failure { host: 1, member: None, reason: Reason::Lost("silent".into()) };
         assert_eq!((job.cause(), job.failure()), (Some(&Cause::Host), Some(&lost)));
@@ -344,7 +344,7 @@ mod tests {
         assert!(job.is_up(|_| true) && !job.is_up(|at| at == 0));
         let signals = (job.signal(2, now), job.signal(2, now));
         assert_eq!(signals, (Some(Action::End), Some(Action::Kill)));
-        let actions = (job.exited(1, Code(9).into(), now), job.lost(0, "gone".into()), job.ending());
+        let actions = (job.exited(1, Code(9).into(), now), job.lost(0, "gone"), job.ending());
         assert_eq!(actions, (None, None, false));
         let failure = Failure { host: 1, member: Some(1), reason: ended(Code(9)) };
         job.apply_remote_cause(Some(Cause::Process), Some(failure.clone()));

@@ -41,9 +41,6 @@ use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
 
-/// What a host knows of the processes of a job, for scripts that need it.
-pub const JOB_SH: &str = include_str!("job.sh");
-
 /// Runs on a host, and takes two lines: how many bytes the script is in base64, with the end of its line, and that. `sh -s` would not do:
 /// dash reads its script in blocks and swallows the data behind it. `read` takes it byte by byte, which costs a host more than its login:
 /// that is left for where dd cannot wait for a whole block.

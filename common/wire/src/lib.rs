@@ -9,9 +9,11 @@
 pub mod codec;
 pub mod files;
 pub mod job;
+pub mod keep;
 pub mod preflight;
 pub mod probe;
 pub mod reap;
+pub mod servers;
 pub mod supervise;
 mod text;
 
@@ -38,6 +40,26 @@ pub enum Request {
     End(supervise::End),
     /// Ends them at once.
     Kill,
+    /// What follows is for an agent that outlives this connection.
+    Keep,
+    /// A record of a process, kept for those who follow.
+    Record(keep::Record),
+    /// The keeper makes itself ready.
+    Prepare(Box<keep::Prepare>),
+    /// A host whose keeper will join this one.
+    Guest(keep::Guest),
+    /// The keeper joins that of the first host.
+    Join(keep::Join),
+    /// Tells what a job that was left has done and does.
+    Follow(keep::Follow),
+    /// To a keeper: dgl-reap signals processes of the job on this host.
+    Reaping,
+    /// Whether graph servers that stay are there.
+    FindServers(Box<servers::Find>),
+    /// This launcher wants to start them.
+    ClaimServers(servers::Servers),
+    /// A group of trainers is to use them.
+    TakeGroup(servers::Servers),
     /// The processes of all jobs of this user: [`Event::Found`] each.
     ListJobs,
     /// Processes that will get a signal are held until it comes: [`Event::Picked`].
@@ -81,10 +103,36 @@ pub enum Event {
     Exited(supervise::Exited),
     /// Shared memory that the job had left was removed.
     ShmRemoved(supervise::ShmRemoved),
+    /// The graph servers that the job uses have ended.
+    ServersEnded,
     /// All processes have ended.
     Over(supervise::Over),
     /// The agent lives. Sent at a fixed pace while processes run.
     Alive,
+    /// The keeper is ready.
+    Prepared(keep::Prepared),
+    /// The job cannot be kept on this host.
+    Refused(keep::Refused),
+    /// The job is kept; it no longer needs this connection.
+    Kept(keep::Kept),
+    /// A record of a job that was left.
+    Record(keep::Record),
+    /// The job's records are at their end.
+    Ready,
+    /// There is no such job.
+    NoJob,
+    /// What happened to a job that was left.
+    Past(keep::Past),
+    /// The job's end has begun.
+    Ending(keep::Ending),
+    /// Nobody keeps the job any more, and nobody knows how it ended.
+    KeeperGone,
+    /// The answer to [`Request::FindServers`].
+    Servers(servers::State),
+    /// The answer to [`Request::ClaimServers`].
+    StartClaimed(servers::StartClaimed),
+    /// The answer to [`Request::TakeGroup`].
+    Group(servers::Group),
     /// A process of a job.
     Found(reap::Found),
     /// So many processes wait for a signal.

@@ -11,6 +11,12 @@ use serde::{Deserialize, Serialize};
 pub struct Start {
     /// They get a /dev/shm of their own, in a mount namespace.
     pub private_shm: bool,
+    /// Environment that each of them has; its own counts more.
+    pub env: Vec<(String, crate::Text)>,
+    /// They are graph servers that stay: their trainers map their shared memory, and may end a moment after them.
+    pub stays: bool,
+    /// The graph servers that stay and that they use: [`Event::ServersEnded`](crate::Event::ServersEnded) tells when these have ended.
+    pub uses: Option<crate::servers::Servers>,
 }
 
 /// Ends all processes of the job: TERM, and KILL for what is left after the grace.

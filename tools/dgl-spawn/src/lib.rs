@@ -3,18 +3,13 @@
 //! [`plan`] and [`spec`] say what runs; `preflight` looks before the start; [`run`] carries it out; [`output`] is what people and
 //! programs see of it.
 
-mod act;
 mod args;
-mod detach;
-mod life;
-mod loud;
+mod left;
 mod outcome;
 mod output;
 mod plan;
 mod preflight;
-mod private;
 mod run;
-mod site;
 mod spec;
 
 pub use args::Args;
@@ -33,7 +28,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     stream.check_pushed(!args.no_push_check)?;
     let hosts = args.connect.choose(stream.some("ipconf-check")?)?;
     if let Some(name) = &args.attach {
-        return act::attach(&args, &stream, &hosts, name);
+        return left::attach::attach(&args, &stream, &hosts, name);
     }
     let processes: Vec<Process> = stream.some("dgl-env")?;
     let processes = match args.connect.host.is_empty() {

@@ -2,7 +2,7 @@
 
 use common::exit::Exit;
 use common::record::{self, FirstFailure, Process};
-use job::{Cause, ExitStatus, Failure, Job, LastLines, Member, Reason};
+use job::{Cause, ExitStatus, Failure, Job, LastLines, Loss, Member, Reason};
 
 /// A process as the life of its job depends on it.
 pub fn member(process: &Process) -> Member {
@@ -32,12 +32,24 @@ pub fn first_failure(failure: &Failure, processes: &[Process], last_lines: &[Las
     match &failure.reason {
         Reason::Ended(exit) => {
             (first.code, first.signal) = status_fields(exit.status);
-            first.oom = exit.out_of_memory;
+            (first.oom, first.reaped) = (exit.out_of_memory, exit.reaped);
         }
         Reason::NotListening(time) => first.error = Some(format!("does not listen after {} s", time.as_secs_f32())),
-        Reason::Lost(why) => first.error = Some(why.clone()),
+        Reason::Lost(loss) => first.error = Some(loss_label(loss)),
     }
     first
+}
+
+/// Why a host was lost, behind "lost: ".
+fn loss_label(loss: &Loss) -> String {
+    match loss {
+        Loss::Silent(time) => format!("nothing was heard of it for {} s", time.as_secs_f32()),
+        Loss::KeeperGone => "its guard is gone".to_owned(),
+        Loss::SupervisorGone => "the agent that supervised its processes is gone".to_owned(),
+        Loss::ServersEnded => "its graph servers have ended".to_owned(),
+        Loss::NotJoined { joined, hosts } => format!("of {hosts} hosts only {joined} have joined the job"),
+        Loss::Other(why) => why.clone(),
+    }
 }
 
 /// The exit status that tells why the job ended.

@@ -1,19 +1,15 @@
 //! What runs on each host: the script that starts and watches its processes, or the same for people to paste.
 
-use crate::detach;
-use crate::preflight::scripts as preflight;
 use common::cli::Connect;
 use common::error::{Fault, Report};
 use common::quote;
 use common::record::{Command, Host, Process, Role};
-use common::remote::{self, JOB_SH};
+use common::remote;
 use job::Limit;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 const ANEW: &str = "make the stream anew, from ipconf-check on";
-const HOST_SH: &str = include_str!("host.sh");
-const SERVERS_SH: &str = include_str!("servers.sh");
 
 /// What makes a job one.
 pub struct Job {
@@ -115,103 +111,6 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
     report.check()
 }
 
-/// The script of one host. `processes` are those of that host; their position is the id that the script uses.
-/// `hosts` is how many have processes of the job.
-pub fn script(job: &Job, host: &Host, processes: &[&Process], hosts: usize) -> Result<Vec<u8>, Fault> {
-    let mut text = Text(Vec::new());
-    let ports: Vec<String> = (0..).zip(processes).filter_map(|(id, process)| Some(format!("{id}:{:04X}", process.port?))).collect();
-    text.line(["token=", &job.token, " job=", &job.name, &format!(" count={}", processes.len())]);
-    text.line([&format!("lost_after={} grace={}", job.host_timeout.as_secs(), job.grace.as_secs_f32())]);
-    text.line(["ports='", &ports.join(" "), "'"]);
-    text.line(["checks() {"]);
-    match job.preflight {
-        true => preflight::checks(&mut text, host, processes)?,
-        // two jobs of one name could not be told apart
-        false => text.line(["check_jobs | grep '^named '"]),
-    }
-    if job.detach {
-        text.line(["check_detach"]);
-    }
-    let servers = processes.iter().find(|process| process.server_name.is_some());
-    if let Some(user) = servers.filter(|process| process.role != Role::Server) {
-        text.words([b"check_servers ", &servers_facts(user)]);
-    }
-    text.line([":", "\n}"]);
-    for (id, process) in processes.iter().enumerate() {
-        text.line([&format!("enter_{id}() {{")]);
-        if process.server_name.is_some() && process.role != Role::Server {
-            // what the record says comes after it, and counts
-            text.line(["export DGL_GROUP_ID=\"$group\" MASTER_PORT=\"$master_port\""]);
-        }
-        for (name, value) in process.environment()? {
-            text.words([b"export ", name.as_bytes(), b"=", &quote::sh(value.as_bytes())]);
-        }
-        if let Some(cwd) = &process.cwd {
-            text.words([b"cd -- ", &quote::sh(cwd)]);
-        }
-        text.line([":", "\n}"]);
-        // The process tells its own number, then gives its place to the command. The words stand in no other process's command line.
-        text.line([&format!("run_{id}() {{")]);
-        let tell = r#"printf "pid %s %s\n" "$0" "$$" >&6; exec 6>&-; "#;
-        match (process.command()?, &process.setup) {
-            (Command::Words(words), None) => {
-                let words = quote::sh_words(words.iter().map(|word| word.as_bytes()));
-                text.words([
-                    b"exec ${setsid:+\"$setsid\"} sh -c '",
-                    tell.as_bytes(),
-                    b"exec \"$@\"' ",
-                    id.to_string().as_bytes(),
-                    b" ",
-                    &words,
-                ]);
-            }
-            (command, setup) => {
-                let shell = shell_text(&command, setup.as_deref());
-                let run = b"exec \"${SHELL:-/bin/sh}\" -c \"$1\"' ";
-                text.words([
-                    b"exec ${setsid:+\"$setsid\"} sh -c '",
-                    tell.as_bytes(),
-                    run,
-                    id.to_string().as_bytes(),
-                    b" ",
-                    &quote::sh(shell),
-                ]);
-            }
-        }
-        text.line(["}"]);
-    }
-    let served = if servers.is_some_and(|process| process.role != Role::Server) {
-        // one that is gone meanwhile is told at the first look
-        "find_servers; : \"${servers_guard:=0}\""
-    } else {
-        ":"
-    };
-    let stays = if servers.is_some_and(|process| process.role == Role::Server) { "1" } else { "" };
-    text.line(["stays=", stays, "\nserved() { ", served, "; }"]);
-    if let Some((process, name)) = servers.and_then(|process| Some((process, process.server_name.as_deref()?))) {
-        text.words([b"servers=", &quote::sh(name), b" address=", host.ip.to_string().as_bytes()]);
-        text.words([b"facts() { servers_facts ", &servers_facts(process), b"; }"]);
-        text.0.extend_from_slice(SERVERS_SH.as_bytes());
-    } else {
-        text.line(["facts() { :; }"]);
-    }
-    text.0.extend_from_slice(JOB_SH.as_bytes());
-    text.0.extend_from_slice(preflight::SH.as_bytes());
-    if job.detach {
-        detach::lines(&mut text, job, host, processes, hosts);
-    }
-    text.0.extend_from_slice(HOST_SH.as_bytes());
-    Ok(text.0)
-}
-
-/// What graph servers that stay and their trainers must have in common, as servers.sh wants it.
-fn servers_facts(process: &Process) -> Vec<u8> {
-    let variable = |name: &str| process.env.get(name).map_or("", String::as_str);
-    let folder = process.cwd.as_deref().unwrap_or(".");
-    let variables = ["DGL_IP_CONFIG", "DGL_CONF_PATH", "DGL_NUM_CLIENT", "DGL_NUM_SERVER", "DGL_NUM_SAMPLER"].map(variable);
-    quote::sh_words([folder].into_iter().chain(variables))
-}
-
 /// The user's shell text; words behind a setup are quoted for it.
 fn shell_text(command: &Command, setup: Option<&str>) -> Vec<u8> {
     let mut text = setup.map_or(Vec::new(), |setup| format!("{setup}\n").into_bytes());
@@ -260,21 +159,4 @@ pub fn pasted(connect: &Connect, host: &Host, process: &Process) -> Result<Vec<u
 /// The name of its log, here and on its host.
 pub fn log_name(process: &Process) -> String {
     format!("{}-{}.log", process.role.name(), process.rank)
-}
-
-/// A script that is being written; it may hold bytes that are not UTF-8.
-#[derive(Default)]
-pub struct Text(pub Vec<u8>);
-
-impl Text {
-    /// A line made of pieces.
-    pub fn line<const N: usize>(&mut self, pieces: [&str; N]) {
-        self.words(pieces.map(str::as_bytes));
-    }
-
-    /// The same of bytes.
-    pub fn words<const N: usize>(&mut self, pieces: [&[u8]; N]) {
-        pieces.iter().for_each(|piece| self.0.extend_from_slice(piece));
-        self.0.push(b'\n');
-    }
 }

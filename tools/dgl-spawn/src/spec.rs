@@ -6,6 +6,7 @@ use common::record::{self, Host};
 use common::term::millis;
 use wire::Text;
 use wire::job::{Command, Job, Process};
+use wire::servers::Group;
 
 /// What the job is, for one of the hosts that have processes of it.
 pub fn job(plan: &plan::Job, host: &Host, hosts: usize) -> Job {
@@ -37,4 +38,10 @@ pub fn process(index: u32, process: &record::Process) -> Result<Process, Fault> 
         env,
         port: process.port,
     })
+}
+
+/// What all processes of a group of trainers have in their environment.
+pub fn group_env(group: Group) -> Vec<(String, Text)> {
+    let variables = [("DGL_GROUP_ID", group.number.to_string()), ("MASTER_PORT", group.port.to_string())];
+    variables.into_iter().map(|(name, value)| (name.to_owned(), Text::from(&*value))).collect()
 }

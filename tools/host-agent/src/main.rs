@@ -9,6 +9,7 @@ mod environment;
 mod files;
 mod install;
 mod job;
+mod keep;
 mod output;
 mod people;
 mod preflight;
@@ -26,6 +27,8 @@ use job::ToldJob;
 use output::Output;
 use preflight::Preflight;
 use requests::Requests;
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use wire::codec::Message;
 use wire::{Event, Failure, Request};
@@ -35,6 +38,7 @@ const USAGE: &str =
 
 Usage: host-agent                 serves requests until its stdin ends
        host-agent serve TOKEN     the same; says `TOKEN runs` first, for the tool that started it
+       host-agent follow FOLDER [records]   tells what a job that was left has done and does
        host-agent private-shm     ends with 0 if a job can have a /dev/shm of its own here
        host-agent hash            prints the BLAKE3 hash of its own file
        host-agent --version
@@ -47,10 +51,15 @@ fn main() -> ExitCode {
         let folder = own.next().unwrap_or_default();
         return supervise::start::run(&folder, &own.collect::<Vec<_>>());
     }
+    if let Some((folder, records)) = followed() {
+        return keep::follow::run(&folder, records);
+    }
     let words: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => serve(None),
         ["serve", token] => serve(Some(token)),
+        ["keep"] => keep::relay::begin_session(),
+        ["keep", "on"] => keep::keep(),
         ["supervise", told, notes] => supervise::supervise(told, notes),
         ["private-shm"] => private_shm(),
         ["hash"] => install::own_hash().map_or(ExitCode::FAILURE, |hash| say(&hash)),
@@ -60,6 +69,16 @@ fn main() -> ExitCode {
             eprintln!("host-agent: command line: no such words\n  fix: host-agent --help lists them");
             ExitCode::from(2)
         }
+    }
+}
+
+/// `follow FOLDER [records]`
+fn followed() -> Option<(PathBuf, bool)> {
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    match &words[..] {
+        [verb, folder] if verb == "follow" => Some((folder.into(), false)),
+        [verb, folder, records] if verb == "follow" && records == "records" => Some((folder.into(), true)),
+        _ => None,
     }
 }
 
@@ -102,6 +121,14 @@ fn serve(token: Option<&str>) -> ExitCode {
                 },
                 None => Err(Failure::new("there is no job to start")),
             },
+            // the same, and it outlives us
+            Ok(Some(Message { head: Request::Keep, .. })) => match keep::relay::relay(requests.into_rest()) {
+                Ok(status) => return status,
+                Err(failure) => {
+                    output.event(&Event::Failed(failure));
+                    return ExitCode::FAILURE;
+                }
+            },
             // no answer to a request: it may come at any time
             Ok(Some(Message { head: Request::Alive, .. })) => {
                 output.event(&Event::Alive);
@@ -136,6 +163,13 @@ fn carry_out(
             job.begin(told);
         }
         Request::Process(process) => job.add(process)?,
+        Request::Follow(wanted) => keep::follow::follow(&wanted)?.iter().for_each(|event| output.event(event)),
+        Request::FindServers(wanted) => output.event(&keep::servers::find(&wanted)?),
+        Request::ClaimServers(servers) => output.event(&keep::servers::claim_start(&servers)?),
+        Request::TakeGroup(servers) => output.event(&keep::servers::take_group(&servers)?),
+        Request::Keep | Request::Record(_) | Request::Prepare(_) | Request::Guest(_) | Request::Join(_) | Request::Reaping => {
+            return Err(Failure::new("no job is kept here"));
+        }
         Request::Claim(claim) => {
             let taken = preflight.claim(job.identity()?, &claim)?;
             taken.into_iter().for_each(|taken| output.event(&Event::Taken(taken)));

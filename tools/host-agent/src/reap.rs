@@ -1,6 +1,7 @@
 //! Jobs that are on this host: shows, signals and ends them, and removes what they leave. For dgl-reap, which is run when whoever
 //! started a job is gone or does not answer; so nothing here needs more than /proc.
 
+use crate::keep;
 use crate::output::Output;
 use crate::processes::{self, Finder, Member, ProcessHandle};
 use crate::procfs::{self, Environment};
@@ -90,7 +91,10 @@ fn groups_of(job: &str) -> Option<u32> {
 
 /// Processes that wait for their signal.
 #[derive(Debug, Default)]
-pub struct Picked(Vec<ProcessHandle>);
+pub struct Picked {
+    job: String,
+    processes: Vec<ProcessHandle>,
+}
 
 impl Picked {
     /// Those that are meant, samplers of a rank among them: one of them may be the one that hangs.
@@ -98,14 +102,16 @@ impl Picked {
         let role = |part: &Part| wanted.role.as_deref().is_none_or(|role| part.role == Some(role));
         let rank = |part: &Part| wanted.rank.is_none_or(|rank| part.rank == Some(rank));
         let meant = parts().into_iter().filter(|part| part.job == wanted.job && role(part) && rank(part));
-        self.0 = meant.map(|part| part.member.process).collect();
-        Event::Picked(count(self.0.len()))
+        self.processes = meant.map(|part| part.member.process).collect();
+        self.job.clone_from(&wanted.job);
+        Event::Picked(count(self.processes.len()))
     }
 
     /// Each gets it once: a second ABRT would end Python while it prints its stacks.
     pub fn signal(&mut self, number: i32) -> Result<Event, Failure> {
         let signal = Signal::try_from(number).map_err(|_| Failure::new(format!("{number} is no signal")))?;
-        let reached = std::mem::take(&mut self.0).into_iter().filter(|process| process.signal(signal)).count();
+        keep::announce_reap(&self.job);
+        let reached = std::mem::take(&mut self.processes).into_iter().filter(|process| process.signal(signal)).count();
         Ok(Event::Signalled(count(reached)))
     }
 }
@@ -133,6 +139,7 @@ pub fn end(wanted: &End, output: &mut Output) {
         let begun = Ending { job: part.job, processes: 0, shm: BTreeSet::new(), left: Vec::new() };
         jobs.entry(part.member.token).or_insert(begun).processes += 1;
     }
+    jobs.values().map(|ending| &ending.job).collect::<BTreeSet<_>>().into_iter().for_each(|job| keep::announce_reap(job));
     let tokens: BTreeSet<String> = jobs.keys().cloned().collect();
     let mut finder = Finder::default();
     let mut found = Vec::new();

@@ -66,6 +66,13 @@ pub fn remove_unmapped(files: &BTreeSet<ShmFile>) -> u32 {
     u32::try_from(removed).unwrap_or(u32::MAX)
 }
 
+/// Whether any of the files is still there.
+pub fn are_there(files: &BTreeSet<ShmFile>) -> bool {
+    let me = nix::unistd::geteuid().as_raw();
+    let holds = |folder: Folder| files.iter().any(|file| folder.holds(file, me));
+    !files.is_empty() && Folder::open().is_some_and(holds)
+}
+
 /// The files of DGL in /dev/shm.
 pub fn dgl_files() -> Vec<DglFile> {
     let Some(mut folder) = Folder::open() else { return Vec::new() };

@@ -133,7 +133,7 @@ impl<'a> Diagnosis<'a> {
                 self.push(at, problem, Some(fix), false);
             }
             Finding::NameInUse => {
-                let Fault { problem, fix, .. } = super::scripts::named(self.busy[at], self.job);
+                let Fault { problem, fix, .. } = super::named(self.busy[at], self.job);
                 self.push(at, problem, fix.as_deref(), true);
             }
             Finding::Abandoned { job, pids } => self.abandoned(at, &job, &pids),
@@ -304,7 +304,7 @@ impl<'a> Diagnosis<'a> {
         let is_alone = by_host.len() == 1;
         for ((at, ..), (what, by)) in by_host {
             if what.contains(&Claimed::Name) {
-                let Fault { problem, fix, .. } = super::scripts::named(self.busy[at], self.job);
+                let Fault { problem, fix, .. } = super::named(self.busy[at], self.job);
                 let problem = by.user.as_deref().map_or(problem.clone(), |user| format!("{problem}, of user {}", plain(user)));
                 self.push(at, problem, fix.as_deref(), true);
                 continue;

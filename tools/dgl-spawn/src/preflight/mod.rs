@@ -2,14 +2,13 @@
 //! report, and then nothing is started.
 //!
 //! [`request`] says what a host is asked, [`claims`] who of several launchers may start, [`diagnosis`] what the answers mean,
-//! [`reachability`] which host tries to reach which. [`scripts`] is the same for jobs that scripts keep.
+//! [`reachability`] which host tries to reach which.
 
 mod claims;
-mod conversation;
+pub mod conversation;
 mod diagnosis;
-mod reachability;
+pub mod reachability;
 mod request;
-pub mod scripts;
 
 use crate::run::hosts::ConnectedHosts;
 use crate::run::outcome::Stopped;
@@ -49,6 +48,20 @@ pub struct Subject<'a> {
     pub wait: Option<Duration>,
 }
 
+/// How to end a job that a host has named. People paste it, so it holds only what can be a job's name.
+fn end_of(job: &str) -> String {
+    match common::cli::job_name(job) {
+        Ok(job) => format!("ipconf-check ip_config.txt | dgl-reap --job {job}"),
+        Err(_) => "its name is none that dgl-spawn gives; look with ipconf-check ip_config.txt | dgl-reap --list".to_owned(),
+    }
+}
+
+/// One name, one job: two of them could not be told apart.
+pub fn named(host: &Host, name: &str) -> Fault {
+    let fix = format!("give this one another --job, or end that one: {}", end_of(name));
+    Fault::unreachable(host.place(), format!("a job named {name} runs there")).fix(fix)
+}
+
 /// A host that is lost before anything was started.
 fn lost(host: &Host, why: String) -> Fault {
     Fault::unreachable(host.place(), why).fix("look whether the host is up, and run it again")
@@ -56,13 +69,12 @@ fn lost(host: &Host, why: String) -> Fault {
 
 /// Claims what the job needs, and looks whether it can start. When this has returned well, all of its hosts are its own until
 /// their agents end. `say` tells people what is waited for.
-pub fn prepare(hosts: &ConnectedHosts<'_>, subject: &Subject<'_>, say: &mut dyn FnMut(&str)) -> Result<(), Stopped> {
-    let plans = plans(hosts, subject)?;
-    let mut talk = Conversation::with(hosts);
+pub fn prepare(talk: &mut Conversation<'_, '_>, subject: &Subject<'_>, say: &mut dyn FnMut(&str)) -> Result<(), Stopped> {
+    let plans = plans(talk.hosts, subject)?;
     let until = subject.wait.map(|wait| Instant::now() + wait);
     let mut waits = false;
     loop {
-        let diagnosis = attempt(&mut talk, &plans, subject, say)?;
+        let diagnosis = attempt(talk, &plans, subject, say)?;
         let may_wait = until.is_some_and(|until| Instant::now() < until) && diagnosis.passes();
         let report = diagnosis.report();
         if report.0.is_empty() {
@@ -72,7 +84,7 @@ pub fn prepare(hosts: &ConnectedHosts<'_>, subject: &Subject<'_>, say: &mut dyn 
         if !may_wait {
             return Err(Stopped::Preflight(report));
         }
-        claims::release(&mut talk)?;
+        claims::release(talk)?;
         if !std::mem::replace(&mut waits, true)
             && let (Some(fault), Some(wait)) = (report.0.first(), subject.wait)
         {
@@ -113,8 +125,8 @@ fn plans(hosts: &ConnectedHosts<'_>, subject: &Subject<'_>) -> Result<Vec<HostPl
 }
 
 /// Claims and looks once.
-fn attempt<'a>(
-    talk: &mut Conversation<'a, '_>,
+fn attempt<'a, 'h: 'a>(
+    talk: &mut Conversation<'_, 'h>,
     plans: &[HostPlan],
     subject: &Subject<'a>,
     say: &mut dyn FnMut(&str),

@@ -1,5 +1,8 @@
 //! The life of a job: one loop in which all that happens on all hosts comes together. What is to be done then is the state machine's
 //! to say (the crate job). What a host says is believed for its own processes only, and each thing once.
+//!
+//! A job that is left is followed by the same loop: then its hosts tell what happened to it, and when, and the keeper of its first
+//! host decides.
 
 use super::hosts::{ConnectedHosts, RunEvent};
 use crate::outcome::{exit, first_failure, member, status_fields};
@@ -13,9 +16,10 @@ use common::exit::Exit;
 use common::record::{Exited, FirstFailure, Listening, Process, Started};
 use common::remote::AgentHeard;
 use common::term::now_ms;
-use job::{Action, Cause, ExitStatus, Job, LastLines, Mode};
-use std::collections::BTreeSet;
+use job::{Action, Cause, ExitStatus, Failure, Job, LastLines, Loss, Mode};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
+use wire::keep;
 use wire::supervise::{self, End, Status, Stream};
 use wire::{Event, Request};
 
@@ -63,13 +67,27 @@ struct Ending {
 
 /// The job while it lives.
 pub struct EventLoop<'a, 'h> {
+    mode: Mode,
     job: Job,
     plan: &'a plan::Job,
     processes: &'a [Process],
+    /// The place of the first of them among all that the sink shows.
+    first: usize,
     hosts: &'a mut ConnectedHosts<'h>,
     sink: &'a mut OutputSink,
-    begun: Instant,
+    /// In milliseconds since 1970, of a job that is followed by the clocks of its hosts.
+    begun_ms: u64,
+    /// What was heard before this loop began.
+    early: VecDeque<RunEvent>,
     host_states: Vec<HostState>,
+    /// The host whose each process is.
+    host_of: Vec<usize>,
+    /// Whether each host has told that the end of the job, which it tells of, has begun.
+    end_was_told: Vec<bool>,
+    /// When that was which a host tells now, if it tells what was.
+    past_ms: Option<u64>,
+    /// The graph servers that the job uses have ended.
+    servers_ended: bool,
     states: Vec<ProcessState>,
     /// Streams with a piece of a line that waits, by process and stream.
     waiting: BTreeSet<(usize, usize)>,
@@ -88,23 +106,40 @@ pub struct Ended {
     /// What is wrong beside that.
     pub report: Report,
     pub age: Duration,
+    /// It is left to its hosts.
+    pub goes_on: bool,
+    /// The graph servers that it used had ended before it was over.
+    pub servers_ended: bool,
 }
 
 impl<'a, 'h> EventLoop<'a, 'h> {
-    /// All processes were told to start.
+    /// All processes were told to start, by this launcher or by another.
     pub fn begin(
+        mode: Mode,
         plan: &'a plan::Job,
-        processes: &'a [Process],
+        (processes, first): (&'a [Process], usize),
         hosts: &'a mut ConnectedHosts<'h>,
+        early: Vec<RunEvent>,
         sink: &'a mut OutputSink,
     ) -> EventLoop<'a, 'h> {
         let begun = Instant::now();
+        let mut host_of = vec![0; processes.len()];
+        for (at, session) in hosts.sessions.iter().enumerate() {
+            session.members.iter().for_each(|member| host_of[*member] = at);
+        }
         EventLoop {
-            job: Job::new(Mode::Deciding, processes.iter().map(member), &plan.limits, begun),
+            mode,
+            job: Job::new(mode, processes.iter().map(member), &plan.limits, begun),
             plan,
             processes,
-            begun,
+            first,
+            begun_ms: now_ms(),
+            early: early.into(),
             host_states: vec![HostState::Up; hosts.sessions.len()],
+            host_of,
+            end_was_told: vec![false; hosts.sessions.len()],
+            past_ms: None,
+            servers_ended: false,
             states: processes.iter().map(|_| ProcessState::default()).collect(),
             hosts,
             sink,
@@ -115,10 +150,10 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         }
     }
 
-    /// To the end of the last host.
+    /// To the end of the last host, or as far as a job is followed that is left.
     pub fn run(mut self) -> Ended {
         let mut shown = Instant::now();
-        while self.host_states.contains(&HostState::Up) {
+        while self.host_states.contains(&HostState::Up) && !self.is_left() {
             let now = Instant::now();
             if self.ending.as_ref().is_some_and(|ending| now >= ending.give_up_at) {
                 break;
@@ -138,7 +173,16 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         self.end()
     }
 
+    /// Whether nobody wants to follow the job any further.
+    fn is_left(&self) -> bool {
+        let is_up = || self.job.is_up(|at| self.states[at].started.is_some());
+        self.job.detach_signal().is_some() || (self.mode == Mode::Detaching && is_up())
+    }
+
     fn next_event(&mut self) -> Option<RunEvent> {
+        if let Some(event) = self.early.pop_front() {
+            return Some(event);
+        }
         let event = self.hosts.next_event(Duration::ZERO);
         if event.is_some() {
             return event;
@@ -171,7 +215,25 @@ impl<'a, 'h> EventLoop<'a, 'h> {
 
     /// What the agent of a host says.
     fn heard(&mut self, at: usize, event: Event, body: Vec<u8>) -> Result<Option<Action>, Unbelievable> {
+        let is_followed = self.mode != Mode::Deciding;
+        let is_present = matches!(event, Event::Output(_) | Event::Failed(_) | Event::Alive | Event::Done);
         match event {
+            Event::Past(past) if is_followed && self.past_ms.is_none() => {
+                self.past_ms = Some(past.time_ms);
+                self.begun_ms = self.begun_ms.min(past.time_ms);
+                let heard = self.heard(at, *past.what, Vec::new());
+                self.past_ms = None;
+                return heard;
+            }
+            Event::Kept(_) if is_followed => {}
+            Event::KeeperGone if is_followed => self.keeper_gone(at),
+            // what happens to a job that is followed was written down before it is told
+            other if is_followed && self.past_ms.is_none() && !is_present => return Err(Unbelievable::out_of_phase(&other)),
+            Event::Ending(ending) if is_followed => self.apply_ending(at, ending)?,
+            Event::ServersEnded => {
+                self.servers_ended = self.job.ending();
+                return Ok(self.job.lost(self.hosts.sessions[at].host.id, Loss::ServersEnded));
+            }
             Event::Started(supervise::Started { index, pid }) => self.started(self.own(at, index)?, pid)?,
             Event::Listening(supervise::Listening { index }) => self.listening(self.own(at, index)?)?,
             Event::Output(supervise::Output { index, stream }) => self.output(self.own(at, index)?, stream, &body)?,
@@ -181,6 +243,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 return self.exited(member, &exited);
             }
             Event::Over(supervise::Over { survivors }) => return Ok(self.over(at, survivors)),
+            Event::Failed(failure) if self.mode == Mode::Following => self.no_longer_told(at, failure.problem),
             Event::Failed(failure) => {
                 self.hosts.sessions[at].close();
                 return Ok(self.lost(at, failure.problem));
@@ -191,6 +254,54 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         Ok(None)
     }
 
+    /// When that happened which is told now.
+    fn time_ms(&self) -> u64 {
+        self.past_ms.unwrap_or_else(now_ms)
+    }
+
+    /// Whether what a host tells now happened after the end of the job had begun.
+    fn is_ending(&self, host: usize) -> bool {
+        if self.mode == Mode::Deciding { self.job.ending() } else { self.end_was_told[host] }
+    }
+
+    /// Why a job that is left ends, as the keeper of its first host has decided.
+    fn apply_ending(&mut self, at: usize, ending: keep::Ending) -> Result<(), Unbelievable> {
+        let failure = ending.failure.map(|failure| {
+            // of hosts that are not followed nothing is known
+            let session = self.hosts.sessions.iter().find(|session| session.host.id == failure.host);
+            let member = match (session, failure.index) {
+                (Some(session), Some(index)) => {
+                    let index = usize::try_from(index).ok();
+                    let member = index.and_then(|index| session.members.get(index));
+                    Some(*member.ok_or_else(|| Unbelievable("a process failed that is none of the job".to_owned()))?)
+                }
+                _ => None,
+            };
+            Ok(Failure { host: failure.host, member, reason: failure.reason })
+        });
+        self.job.apply_remote_cause(ending.cause, failure.transpose()?);
+        self.end_was_told[at] = true;
+        Ok(())
+    }
+
+    fn keeper_gone(&mut self, at: usize) {
+        self.host_states[at] = HostState::Over;
+        self.finish_lines(at);
+        let problem = "nobody keeps the job there any more, and nobody knows how it ended there";
+        let fix = "was the host started anew, or the agent that kept the job killed? The host has ended what it had of the job";
+        self.left.push(Fault::unreachable(self.hosts.sessions[at].host.place(), problem).fix(fix));
+    }
+
+    /// The job goes on there perhaps.
+    fn no_longer_told(&mut self, at: usize, problem: String) {
+        self.host_states[at] = HostState::Over;
+        self.finish_lines(at);
+        if !self.end_was_told[at] {
+            let fix = format!("the job may go on: go back to it with --attach {}", self.plan.name);
+            self.left.push(Fault::unreachable(self.hosts.sessions[at].host.place(), problem).fix(fix));
+        }
+    }
+
     /// The position of a host's own process.
     fn own(&self, at: usize, index: u32) -> Result<usize, Unbelievable> {
         let members = &self.hosts.sessions[at].members;
@@ -199,7 +310,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     }
 
     fn started(&mut self, at: usize, pid: u32) -> Result<(), Unbelievable> {
-        let time_ms = now_ms();
+        let time_ms = self.time_ms();
         if self.states[at].started.replace(time_ms).is_some() || self.states[at].exited {
             return Err(Unbelievable("a process started twice".to_owned()));
         }
@@ -214,7 +325,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             return Err(Unbelievable("a process listens that has no port, or twice".to_owned()));
         };
         self.job.listening(at);
-        self.sink.record(&Listening { id, host, role, rank, port, time_ms: now_ms() });
+        self.sink.record(&Listening { id, host, role, rank, port, time_ms: self.time_ms() });
         Ok(())
     }
 
@@ -235,11 +346,11 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             rank,
             code,
             signal,
-            elapsed_ms: self.states[at].started.map_or(0, |started| now_ms().saturating_sub(started)),
+            elapsed_ms: self.states[at].started.map_or(0, |started| self.time_ms().saturating_sub(started)),
             cpu_s: Some(exited.cpu_s).filter(|seconds| seconds.is_finite() && *seconds >= 0.0),
             max_rss_bytes: Some(exited.max_rss_bytes),
             oom: exited.oom,
-            while_ending: self.job.ending(),
+            while_ending: self.is_ending(self.host_of[at]),
         });
         Ok(self.job.exited(at, job::Exit { status, reaped: false, out_of_memory: exited.oom }, Instant::now()))
     }
@@ -253,7 +364,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             let problem = format!("{survivors} of the job's processes could not be ended");
             self.left.push(Fault::item(host.place(), problem).fix("look with dgl-reap --list"));
         }
-        match self.job.ending() {
+        match self.job.ending() || self.mode != Mode::Deciding {
             true => None,
             false => self.job.lost(host.id, "the job was ended there by someone else".to_owned()),
         }
@@ -264,7 +375,12 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         self.host_states[at] = HostState::Over;
         self.finish_lines(at);
         let host = self.hosts.sessions[at].host;
-        if self.job.ending() {
+        if self.mode == Mode::Following {
+            self.left.push(
+                Fault::unreachable(host.place(), format!("lost, and perhaps the job goes on there: {why}"))
+                    .fix("go back to it later with --attach"),
+            );
+        } else if self.job.ending() {
             self.left.push(
                 Fault::unreachable(host.place(), format!("lost while the job was ended: {why}"))
                     .fix("its own guardian ends the job there; look with dgl-reap --list"),
@@ -312,11 +428,18 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         };
         if !taken.whole.is_empty() {
             self.states[at].last_lines.push(&taken.whole);
-            self.sink.log_lines(at, &taken.whole);
+            self.sink.log_lines(self.first + at, &taken.whole);
         }
         if !taken.pieces.is_empty() {
-            let while_ending = self.job.ending();
-            self.sink.output(Lines { at, stderr: stream == 1, time_ms: now_ms(), text: taken.pieces, continues, while_ending });
+            let while_ending = self.is_ending(self.host_of[at]);
+            self.sink.output(Lines {
+                at: self.first + at,
+                stderr: stream == 1,
+                time_ms: now_ms(),
+                text: taken.pieces,
+                continues,
+                while_ending,
+            });
         }
     }
 
@@ -376,12 +499,17 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             (false, _) => Phase::Running,
             (true, left) => Phase::Ending { kill_in: left.filter(|left| !left.is_zero()) },
         };
-        status::line(&self.plan.name, (up, self.host_states.len()), self.job.progress(), self.begun.elapsed(), phase)
+        status::line(&self.plan.name, (up, self.host_states.len()), self.job.progress(), self.age(), phase)
+    }
+
+    fn age(&self) -> Duration {
+        Duration::from_millis(now_ms().saturating_sub(self.begun_ms))
     }
 
     fn end(mut self) -> Ended {
+        let (is_left, age) = (self.is_left(), self.age());
         for (session, state) in self.hosts.sessions.iter().zip(&self.host_states) {
-            if *state == HostState::Up {
+            if *state == HostState::Up && !is_left {
                 let fix = format!("look with dgl-reap --list, end them with dgl-reap --job {}", self.plan.name);
                 let problem = "it did not say that the job's processes have ended";
                 self.left.push(Fault::unreachable(session.host.place(), problem).fix(fix));
@@ -390,11 +518,19 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         self.sink.status("");
         let last_lines: Vec<LastLines> = self.states.into_iter().map(|state| state.last_lines).collect();
         let failure = self.job.failure().map(|failure| first_failure(failure, self.processes, &last_lines));
-        let exit = exit(&self.job);
+        let exit = self.job.detach_signal().map_or_else(|| exit(&self.job), Exit::Signal);
         let exit = if self.left.0.is_empty() { exit } else { exit.worst(self.left.exit()) };
-        Ended { exit, cause: self.job.cause().cloned(), failure, report: self.left, age: self.begun.elapsed() }
+        let goes_on = self.mode != Mode::Deciding && !self.job.ending() && exit != Exit::Unreachable;
+        let (cause, servers_ended) = (self.job.cause().cloned(), self.servers_ended);
+        Ended { exit, cause, failure, report: self.left, age, goes_on, servers_ended }
     }
 }
 
 /// What a host has no right to say, or not now.
 struct Unbelievable(String);
+
+impl Unbelievable {
+    fn out_of_phase(event: &Event) -> Unbelievable {
+        Unbelievable(format!("{event:?} while a job runs").chars().take(100).collect())
+    }
+}

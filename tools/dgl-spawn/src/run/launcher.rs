@@ -1,13 +1,15 @@
 //! Connects to the hosts of a job, looks whether it can start, starts it and lives through it; where it failed, perhaps again.
 
 use super::event_loop::EventLoop;
-use super::hosts::ConnectedHosts;
+use super::hosts::{ConnectedHosts, RunEvent};
 use super::outcome::{Outcome, Stopped, conclude, explain};
 use super::signals::Signals;
-use crate::act;
 use crate::args::Args;
+use crate::left::launch::launch;
+use crate::left::servers::{self, Found};
 use crate::output::sink::OutputSink;
 use crate::plan::{self, Parts};
+use crate::preflight::conversation::Conversation;
 use crate::preflight::{self, Subject};
 use crate::spec;
 use common::error::{Fault, Report};
@@ -16,15 +18,18 @@ use common::jsonl::Stream;
 use common::record::{Graph, Host, Process};
 use common::remote::{self, Kind, Remote};
 use common::term;
-use job::{Cause, Limit};
+use job::{Cause, Limit, Mode};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::Request;
+use wire::servers::Group;
 use wire::supervise::Start;
 
 /// Before a failed job starts again: what made it fail may pass.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
+/// Graph servers that start just now are looked at again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Starts, watches, ends; the exit status is that of the first failure.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host], parts: &Parts, mut plan: plan::Job) -> Result<Exit, Report> {
@@ -73,27 +78,87 @@ pub struct Launcher<'a> {
     pub signals: Signals,
 }
 
+/// Hosts that have been told to start a job, and what they have said since.
+type Started<'a> = (ConnectedHosts<'a>, Vec<RunEvent>);
+
 impl<'a> Launcher<'a> {
     fn one_try(&self, plan: &plan::Job, parts: &Parts, sink: &mut OutputSink) -> Outcome {
-        // a job that outlives this launcher, and graph servers that stay, are kept by scripts
-        if plan.detach || parts.servers.is_some() {
-            return act::one_try(self, plan, parts, sink);
+        match parts.others() {
+            [] => self.leave_servers(plan, parts, sink),
+            others => match self.start(plan, parts, sink) {
+                Ok(started) => live(plan, (others, parts.staying().len()), started, sink),
+                Err(stopped) => stopped.outcome(),
+            },
         }
-        match self.start(plan, &parts.all, sink) {
-            Ok(mut hosts) => {
-                let (processes, busy) = (parts.all.len() as u64, hosts.sessions.len() as u64);
-                let (processes, busy) = (term::count(processes, "process"), term::count(busy, "host"));
-                sink.say(&format!("dgl-spawn: job {}: {processes} on {busy}", plan.name));
-                Outcome::of(EventLoop::begin(plan, &parts.all, &mut hosts, sink).run())
-            }
+    }
+
+    /// Starts graph servers that stay, and leaves them to their hosts.
+    fn leave_servers(&self, plan: &plan::Job, parts: &Parts, sink: &mut OutputSink) -> Outcome {
+        let processes = parts.staying();
+        let launched = self.connect(plan, processes).and_then(|hosts| {
+            self.look(&mut Conversation::with(&hosts), plan, processes, sink)?;
+            let early = launch(&hosts, plan, processes, |_| Start { stays: true, ..Start::default() })?;
+            Ok((hosts, early))
+        });
+        match launched {
+            Ok(started) => live(plan, (processes, 0), started, sink),
             Err(stopped) => stopped.outcome(),
         }
     }
 
-    /// Connects to the hosts, looks at them, and starts all processes.
-    fn start(&self, plan: &plan::Job, processes: &[Process], sink: &OutputSink) -> Result<ConnectedHosts<'a>, Stopped> {
-        let hosts = self.connect(plan, processes)?;
-        self.signals.go_to_inbox(hosts.inbox());
+    /// Connects to the hosts, looks at them, and starts all but graph servers that stay: those are there first.
+    fn start(&self, plan: &plan::Job, parts: &Parts, sink: &mut OutputSink) -> Result<Started<'a>, Stopped> {
+        match parts.servers.as_deref() {
+            Some(name) => self.start_with_servers(plan, parts, name, sink),
+            None => {
+                let hosts = self.connect(plan, parts.others())?;
+                self.look(&mut Conversation::with(&hosts), plan, parts.others(), sink)?;
+                self.start_on(hosts, plan, parts.others(), None)
+            }
+        }
+    }
+
+    /// The same of a job that uses graph servers that stay. They may have to be started, or waited for.
+    fn start_with_servers(&self, plan: &plan::Job, parts: &Parts, name: &str, sink: &mut OutputSink) -> Result<Started<'a>, Stopped> {
+        let processes = parts.others();
+        let mut waits = false;
+        loop {
+            let hosts = self.connect(plan, processes)?;
+            let mut talk = Conversation::with(&hosts);
+            let found = servers::find(&mut talk, self.hosts, processes, name)?;
+            match found {
+                Found::Ready => {
+                    self.look(&mut talk, plan, processes, sink)?;
+                    let group = servers::take_group(&mut talk, name)?;
+                    let started = self.start_on(hosts, plan, processes, Some((name, group)))?;
+                    sink.say(&format!("dgl-spawn: group {} of graph servers {name}", group.number));
+                    return Ok(started);
+                }
+                Found::Missing(why) if parts.staying().is_empty() => return Err(no_servers(name, why)),
+                Found::Missing(why) if servers::claim_start(&mut talk, name)? => {
+                    sink.say(&format!("dgl-spawn: starting graph servers {name}: {why}"));
+                    let limits = plan.limits.iter().copied().filter(|limit| matches!(limit, Limit::Start(_))).collect();
+                    let token = plan::token().map_err(Stopped::Hosts)?;
+                    let plan = plan::Job { name: name.to_owned(), token, limits, detach: true, ..*plan };
+                    let outcome = self.leave_servers(&plan, parts, sink);
+                    if outcome.exit != Exit::Done {
+                        return Err(Stopped::Servers(Box::new(outcome)));
+                    }
+                }
+                Found::Starting | Found::Missing(_) => {
+                    if !std::mem::replace(&mut waits, true) {
+                        sink.say(&format!("dgl-spawn: waiting for graph servers {name}, which start just now"));
+                    }
+                    if let Some(number) = self.signals.within(LOOK_AGAIN) {
+                        return Err(Stopped::Signal(number));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Claims what the job needs, and looks whether it can start.
+    fn look(&self, talk: &mut Conversation<'_, '_>, plan: &plan::Job, processes: &[Process], sink: &OutputSink) -> Result<(), Stopped> {
         let subject = Subject {
             job: &plan.name,
             hosts: self.hosts,
@@ -103,9 +168,29 @@ impl<'a> Launcher<'a> {
             looks: plan.preflight,
             wait: self.args.wait,
         };
-        preflight::prepare(&hosts, &subject, &mut |line| sink.say(line))?;
-        hosts.send_all(&Request::Start(Start { private_shm: self.args.private_shm }));
-        Ok(hosts)
+        preflight::prepare(talk, &subject, &mut |line| sink.say(line))
+    }
+
+    /// Starts all processes on hosts that were told of them.
+    fn start_on(
+        &self,
+        hosts: ConnectedHosts<'a>,
+        plan: &plan::Job,
+        processes: &[Process],
+        group: Option<(&str, Group)>,
+    ) -> Result<Started<'a>, Stopped> {
+        let start = |host: &Host| Start {
+            private_shm: self.args.private_shm,
+            stays: false,
+            uses: group.map(|(name, _)| servers::servers_of(name, host)),
+            env: group.map_or_else(Vec::new, |(_, group)| spec::group_env(group)),
+        };
+        let mut early = Vec::new();
+        match plan.detach {
+            true => early = launch(&hosts, plan, processes, start)?,
+            false => hosts.sessions.iter().for_each(|session| session.send(Request::Start(start(session.host)))),
+        }
+        Ok((hosts, early))
     }
 
     /// Connects to the hosts that have processes, and tells each what the job is.
@@ -123,6 +208,9 @@ impl<'a> Launcher<'a> {
         let mut sessions = Vec::new();
         for (host, mut session) in self.hosts.iter().filter(|host| members.contains_key(&host.id)).zip(opened.into_iter().flatten()) {
             let own = members[&host.id].clone();
+            if plan.detach {
+                session.send(&Request::Keep);
+            }
             session.send(&Request::Job(spec::job(plan, host, busy.len())));
             for (index, at) in (0..).zip(&own) {
                 let process = spec::process(index, &processes[*at]).map_err(|fault| Stopped::Preflight(fault.report()))?;
@@ -130,8 +218,24 @@ impl<'a> Launcher<'a> {
             }
             sessions.push((host, own, session));
         }
-        ConnectedHosts::new(sessions, plan.host_timeout).map_err(|error| Stopped::Hosts(own_fault(&error)))
+        let hosts = ConnectedHosts::new(sessions, plan.host_timeout).map_err(|error| Stopped::Hosts(own_fault(&error)))?;
+        self.signals.go_to_inbox(hosts.inbox());
+        Ok(hosts)
     }
+}
+
+/// Lives through a job that was started, or follows one that is left until it is up.
+fn live(plan: &plan::Job, (processes, first): (&[Process], usize), (mut hosts, early): Started<'_>, sink: &mut OutputSink) -> Outcome {
+    let (count, busy) = (processes.len() as u64, hosts.sessions.len() as u64);
+    sink.say(&format!("dgl-spawn: job {}: {} on {}", plan.name, term::count(count, "process"), term::count(busy, "host")));
+    let mode = if plan.detach { Mode::Detaching } else { Mode::Deciding };
+    Outcome::of(EventLoop::begin(mode, plan, (processes, first), &mut hosts, early, sink).run())
+}
+
+fn no_servers(name: &str, why: String) -> Stopped {
+    let fault = Fault::unreachable(format!("graph servers {name}"), why);
+    let fix = format!("start them: … | dgl-env --role server --keep-alive --server-name {name} … | dgl-spawn --detach");
+    Stopped::Preflight(fault.fix(fix).report())
 }
 
 /// Opens stdout and the log files, and passes on what came in.

@@ -44,9 +44,9 @@ pub enum Stopped {
 impl Outcome {
     /// Of a job that was lived through to its end.
     pub fn of(ended: Ended) -> Outcome {
-        let Ended { exit, cause, failure, report, age } = ended;
+        let Ended { exit, cause, failure, report, age, goes_on, servers_ended } = ended;
         let word = cause.as_ref().map(cause_word);
-        Outcome { exit, cause, word, failure, report, started: true, goes_on: false, age, unserved: false }
+        Outcome { exit, cause, word, failure, report, started: true, goes_on, age, unserved: servers_ended }
     }
 }
 
@@ -129,6 +129,7 @@ pub fn explain(hosts: &[Host], plan: &plan::Job, outcome: &Outcome, begun: Insta
                 (Some(error), ..) if *cause == Some(Cause::Host) => format!("lost: {error}"),
                 (Some(error), ..) => error.clone(),
                 (_, _, Some(signal)) if failure.oom => format!("ended by SIG{signal}: the kernel killed it because memory ran out"),
+                (_, _, Some(signal)) if failure.reaped => format!("ended by a signal of dgl-reap, SIG{signal}"),
                 (_, _, Some(signal)) => format!("ended by SIG{signal}"),
                 (_, code, _) => format!("exited with status {}", code.unwrap_or(1)),
             };

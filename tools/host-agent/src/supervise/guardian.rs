@@ -47,7 +47,12 @@ fn launch(job: &Job, start: &Start, processes: &[Process], rest: &[u8]) -> std::
     command.env(TOKEN, format!("watch-{}", job.token));
     let child = command.spawn()?;
     drop((told, noting));
-    let requests = [Request::Job(job.clone())].into_iter().chain(processes.iter().cloned().map(Request::Process));
+    let common = &start.env;
+    let process = |process: &Process| {
+        let env = common.iter().chain(&process.env).cloned().collect();
+        Request::Process(Process { env, ..process.clone() })
+    };
+    let requests = [Request::Job(job.clone())].into_iter().chain(processes.iter().map(process));
     for request in requests.chain([Request::Start(start.clone())]) {
         telling.write_all(&codec::encode(&request, &[]))?;
     }

@@ -52,7 +52,12 @@ impl ShmWatch {
 
     /// Removes what nobody maps; how many files.
     pub fn remove(&mut self) -> u32 {
-        shm::remove_unmapped(&std::mem::take(&mut self.files))
+        shm::remove_unmapped(&self.files)
+    }
+
+    /// Whether somebody still maps one of them.
+    pub fn are_left(&self) -> bool {
+        shm::are_there(&self.files)
     }
 }
 

@@ -8,6 +8,7 @@ use super::shm::{self, ShmWatch};
 use super::start::{self, Spawned};
 use super::{block_signals, listen, members, private, signal_of};
 use crate::job::ToldJob;
+use crate::keep::servers::Watched;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -41,6 +42,8 @@ const ALIVE_PACE: Duration = Duration::from_secs(5);
 const FIRST_WORDS: Duration = Duration::from_millis(200);
 /// A pipe whose other end a stranger holds is not read for longer than this once the job has ended.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+/// Trainers end so long after graph servers that stayed, whose shared memory they map.
+const TRAINERS_LIMIT: Duration = Duration::from_secs(15);
 /// What is read at once of a pipe: as much as it holds.
 const READ_AT_ONCE: usize = 64 << 10;
 /// A limit of 1024 is too low for a server of many clients (two sockets each); above this, programs that close every descriptor
@@ -111,6 +114,10 @@ struct Supervisor {
     looked: Instant,
     looked_at_shm: Instant,
     said_alive: Instant,
+    /// The graph servers that the job uses, until their end was told.
+    used_servers: Option<Watched>,
+    /// They are such servers themselves.
+    stays: bool,
     /// The pipe that is read first; the next one takes its turn.
     first_pipe: usize,
 }
@@ -159,6 +166,8 @@ impl Supervisor {
             looked: now,
             looked_at_shm: now,
             said_alive: now,
+            used_servers: start.uses.as_ref().and_then(Watched::new),
+            stays: start.stays,
             first_pipe: 0,
         };
         processes.into_iter().for_each(|process| supervisor.start(process));
@@ -333,6 +342,7 @@ impl Supervisor {
                     return self.end(event);
                 }
                 self.look_at_ports();
+                self.look_at_used_servers();
                 self.look_at_shm(self.looked_at_shm.elapsed() >= SHM_PACE);
                 for one in self.processes.iter().filter(|one| one.child.is_some()) {
                     self.oom.look(one.process.index, one.pid);
@@ -346,6 +356,13 @@ impl Supervisor {
 
     fn is_anybody_left(&self) -> bool {
         self.processes.iter().any(|one| one.child.is_some()) || !members::of_job(&self.job.token).is_empty()
+    }
+
+    fn look_at_used_servers(&mut self) {
+        if self.used_servers.as_mut().is_some_and(Watched::have_ended) {
+            self.used_servers = None;
+            self.outbox.news(&Event::ServersEnded);
+        }
     }
 
     fn look_at_ports(&mut self) {
@@ -488,7 +505,14 @@ impl Supervisor {
         if self.processes.iter().any(|one| one.process.port.is_some()) {
             self.shm.take_unseen();
         }
-        let files = self.shm.remove();
+        // they may have ended a moment before those that used them
+        self.look_at_used_servers();
+        let mut files = self.shm.remove();
+        let until = Instant::now() + TRAINERS_LIMIT;
+        while self.stays && self.shm.are_left() && Instant::now() < until {
+            self.turn(Instant::now() + QUICK_PACE)?;
+            files += self.shm.remove();
+        }
         self.outbox.output(&Event::ShmRemoved(ShmRemoved { files }), &[]);
         let survivors = u32::try_from(members::of_job(&self.job.token).len()).unwrap_or(u32::MAX);
         self.outbox.output(&Event::Over(Over { survivors }), &[]);

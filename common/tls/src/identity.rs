@@ -1,0 +1,113 @@
+//! A key pair for one use, and how its public half is written.
+
+use ring::rand::SystemRandom;
+use ring::signature::{Ed25519KeyPair, KeyPair};
+use rustls::crypto::ring::sign::any_eddsa_type;
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use rustls::sign::CertifiedKey;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// What stands in front of an Ed25519 key in its DER form (RFC 8410, SubjectPublicKeyInfo).
+const ED25519_SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+
+/// The public half of an Ed25519 key pair; as text 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PublicKey([u8; 32]);
+
+impl PublicKey {
+    /// The key that stands in a SubjectPublicKeyInfo; `None` if that holds anything else.
+    pub(crate) fn from_spki(spki: &[u8]) -> Option<PublicKey> {
+        spki.strip_prefix(&ED25519_SPKI).and_then(|key| key.try_into().ok()).map(PublicKey)
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PublicKey({self})")
+    }
+}
+
+impl From<PublicKey> for String {
+    fn from(key: PublicKey) -> String {
+        key.to_string()
+    }
+}
+
+impl TryFrom<String> for PublicKey {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<PublicKey, &'static str> {
+        const WRONG: &str = "a public key is 64 hexadecimal digits";
+        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(WRONG);
+        }
+        let mut key = [0; 32];
+        for (byte, digits) in key.iter_mut().zip(text.as_bytes().chunks(2)) {
+            let digits = std::str::from_utf8(digits).map_err(|_| WRONG)?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| WRONG)?;
+        }
+        Ok(PublicKey(key))
+    }
+}
+
+/// A key pair of Ed25519.
+#[derive(Clone)]
+pub struct Identity {
+    pub(crate) key: Arc<CertifiedKey>,
+    public_key: PublicKey,
+}
+
+impl Identity {
+    /// A new one, from the system's randomness.
+    pub fn new() -> io::Result<Identity> {
+        let error = |_| io::Error::other("no key pair can be made");
+        let pkcs8 = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).map_err(error)?;
+        let pair = Ed25519KeyPair::from_pkcs8(pkcs8.as_ref()).map_err(|rejected| io::Error::other(rejected.to_string()))?;
+        let public_key = PublicKey(pair.public_key().as_ref().try_into().map_err(io::Error::other)?);
+        let signing = any_eddsa_type(&PrivatePkcs8KeyDer::from(pkcs8.as_ref())).map_err(io::Error::other)?;
+        let spki = CertificateDer::from([&ED25519_SPKI[..], &public_key.0].concat());
+        Ok(Identity { key: Arc::new(CertifiedKey::new(vec![spki], signing)), public_key })
+    }
+
+    /// What the other side must know.
+    pub fn public_key(&self) -> PublicKey {
+        self.public_key
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Identity({})", self.public_key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_read_as_it_is_written() {
+        let key = Identity::new().unwrap().public_key();
+        let text = key.to_string();
+        assert_eq!(text.len(), 64);
+        assert_eq!(PublicKey::try_from(text.clone()), Ok(key));
+        for wrong in ["", "00", &text[1..], &format!("{text}0"), &text.replacen(&text[..1], "+", 1), &"é".repeat(32)] {
+            assert!(PublicKey::try_from(wrong.to_owned()).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn no_two_identities_are_alike() {
+        assert_ne!(Identity::new().unwrap().public_key(), Identity::new().unwrap().public_key());
+    }
+}

@@ -1,0 +1,233 @@
+//! A job that outlives its launcher.
+//!
+//! On each host one agent, the keeper, takes the place of the launcher. [`Request::Keep`](crate::Request::Keep) starts it; from there
+//! on requests go to the keeper, which hands those about the processes on to the agent that supervises them. The keeper of the first
+//! host leads: it decides when the job ends. The others join it over TLS, each side knowing the other's key from its own launcher:
+//!
+//!     launcher -> every host    keep, job, process …, record …, prepare      <- prepared (key; of the leader its port, too)
+//!     launcher -> first host    guest (key of another host) …
+//!     launcher -> the others    join (address, port and key of the first)
+//!     launcher -> every host    start                                         <- kept, and then what follow tells
+//!
+//! The keeper writes down what happens, as lines of [`Past`], and the output of each process, in a folder of the job.
+//! [`Request::Follow`](crate::Request::Follow) tells both from their beginnings on, while the job runs and when it has ended.
+
+use crate::Event;
+use ::job::{Cause, Exit, Limit, Loss, Reason, Role};
+use serde::{Deserialize, Serialize};
+use std::net::Ipv4Addr;
+
+/// What the keeper must know beside the job and its processes. It is answered by [`Prepared`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prepare {
+    /// This host leads.
+    pub leads: bool,
+    /// What may not take longer; the leader watches it.
+    #[serde(default)]
+    pub limits: Vec<Limit>,
+    /// Of graph servers that stay: what their trainers must have in common with them, by [`crate::servers`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serves: Option<crate::servers::Data>,
+}
+
+/// A record of a process of this host, a line of JSON, which is kept for those who follow. The agent reads its `role` and `rank` alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The line.
+    pub record: String,
+}
+
+/// The keeper has the job's name on this host, and its folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prepared {
+    /// Its public key for this job.
+    pub key: String,
+    /// Where it listens for the other keepers, if it leads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+}
+
+/// Another host whose keeper will join the leader.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guest {
+    /// Its number.
+    pub host: u32,
+    /// The public key of its keeper.
+    pub key: String,
+}
+
+/// Whom a keeper joins.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Join {
+    /// The number of the first host.
+    pub host: u32,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// The port on which its keeper listens.
+    pub port: u16,
+    /// The public key of its keeper.
+    pub key: String,
+}
+
+/// Why a job cannot be kept on a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// A job of this name is kept there.
+    NameInUse {
+        /// The name.
+        job: String,
+    },
+    /// The job's folder cannot be made or written.
+    Folder {
+        /// The folder.
+        path: String,
+        /// What the system says.
+        error: String,
+    },
+    /// The keeper of the first host cannot listen, or cannot be reached from this one.
+    Leader {
+        /// What the system says.
+        error: String,
+    },
+}
+
+/// The job cannot be kept on this host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// Why.
+    pub why: Refusal,
+}
+
+/// A job is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// Where its keeper writes what happens.
+    pub folder: crate::Text,
+}
+
+/// The wish to follow a job that was left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Follow {
+    /// Its name.
+    pub job: String,
+    /// The host's address.
+    pub address: Ipv4Addr,
+    /// The job's records are told first, as [`Record`]s and then [`Event::Ready`]; what happened follows when the first request has come.
+    #[serde(default)]
+    pub records: bool,
+}
+
+/// What happened, and when. The journal of a job is lines of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Past {
+    /// Milliseconds since 1970, by the clock of the host.
+    pub time_ms: u64,
+    /// What.
+    pub what: Box<Event>,
+}
+
+/// The end of a job has begun, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ending {
+    /// The cause; absent where all went well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
+    /// What failed first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
+}
+
+impl Ending {
+    /// A host was lost.
+    pub fn lost(host: u32, loss: Loss) -> Ending {
+        Ending { cause: Some(Cause::Host), failure: Some(Failure { host, index: None, reason: Reason::Lost(loss) }) }
+    }
+}
+
+/// What failed first, as all hosts name it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The number of the host.
+    pub host: u32,
+    /// Of the process among those of its host; absent where the host itself was lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
+    /// What happened to it.
+    pub reason: Reason,
+}
+
+/// What keepers tell each other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "tell", rename_all = "snake_case")]
+pub enum PeerMessage {
+    /// To the leader: the next process of this host.
+    Member {
+        /// What it does.
+        role: Role,
+        /// The job is not up before it listens.
+        awaited: bool,
+    },
+    /// To the leader: all processes were told, and can be started.
+    Joined,
+    /// To all: all hosts have joined, so the processes start.
+    Begin,
+    /// To the leader: a server listens.
+    Listening {
+        /// Its number on its host.
+        index: u32,
+    },
+    /// To the leader: a process ended.
+    Exited {
+        /// Its number on its host.
+        index: u32,
+        /// How.
+        exit: Exit,
+    },
+    /// To the leader: this host cannot go on.
+    Lost {
+        /// Why.
+        loss: Loss,
+    },
+    /// To the leader: somebody wants the job to end.
+    Stop {
+        /// The signal that came to the keeper; a second one is impatient. Absent where somebody who follows the job wants it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        signal: Option<i32>,
+    },
+    /// To the leader: somebody wants it to end at once. To the others: so it does.
+    Kill,
+    /// To the others: the job ends.
+    End {
+        /// First ask processes for their stacks.
+        stacks: bool,
+        /// Why.
+        ending: Ending,
+    },
+    /// To either: the sender lives.
+    Alive,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Request;
+    use ::job::ExitStatus;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let failure = Failure { host: 1, index: Some(0), reason: Reason::Ended(ExitStatus::Signal(9).into()) };
+        let ending = Ending { cause: Some(Cause::Process), failure: Some(failure) };
+        let past = Event::Past(Past { time_ms: 17, what: Box::new(Event::Ending(ending.clone())) });
+        let text = serde_json::to_string(&past).unwrap();
+        assert!(
+            text.starts_with(r#"{"event":"past","time_ms":17,"what":{"event":"ending","cause":"process","failure":{"host":1,"index":0,"#),
+            "{text}"
+        );
+        assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), past);
+        let message = PeerMessage::End { stacks: true, ending };
+        assert_eq!(serde_json::from_str::<PeerMessage>(&serde_json::to_string(&message).unwrap()).unwrap(), message);
+        let request: Request = serde_json::from_str(r#"{"do":"follow","job":"try7","address":"10.0.0.1","records":true}"#).unwrap();
+        assert_eq!(request, Request::Follow(Follow { job: "try7".into(), address: Ipv4Addr::new(10, 0, 0, 1), records: true }));
+    }
+}

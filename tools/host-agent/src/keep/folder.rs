@@ -1,0 +1,178 @@
+//! The folder of a job that was left, on each of its hosts: `~/.local/state/dgl-tools/JOB/ADDRESS`. The address is there because hosts
+//! may share their homes.
+//!
+//!     token        what the job's processes carry in their environment
+//!     guard        the process id of the keeper
+//!     processes    the records of this host's processes, lines of JSON
+//!     journal      what happened, lines of JSON (journal.rs)
+//!     ROLE-RANK.log   the output of a process
+//!     socket       the way to the keeper while it lives (orders.rs)
+//!     facts        of graph servers that stay: what their trainers must have in common with them (servers.rs)
+//!     groups/N     on their first host: a folder for each group that has used them
+//!
+//! Beside it, `ADDRESS.lock` is locked as long as the keeper lives. Only the user may look into the folder.
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use wire::keep::Refusal;
+
+/// A job's folder, which may not be there.
+#[derive(Clone, Debug)]
+pub struct Folder(PathBuf);
+
+/// Held as long as this process keeps the job.
+#[derive(Debug)]
+pub struct KeeperLock(#[allow(dead_code)] Option<Flock<File>>);
+
+impl Folder {
+    /// The one of a job on the host of that address; `None` if the name cannot be a job's.
+    pub fn of(job: &str, address: Ipv4Addr) -> Option<Folder> {
+        Some(Folder(of_job(job)?.join(address.to_string())))
+    }
+
+    /// The one at that path.
+    pub fn at(path: &Path) -> Folder {
+        Folder(path.to_owned())
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The path of something in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// The name of the job.
+    fn job(&self) -> String {
+        self.0.parent().and_then(Path::file_name).map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+    }
+
+    fn beside(&self, suffix: &str) -> PathBuf {
+        let mut name = self.0.as_os_str().to_owned();
+        name.push(suffix);
+        name.into()
+    }
+
+    /// Path of the link by which one launcher at a time starts graph servers (servers.rs).
+    pub fn starting(&self) -> PathBuf {
+        self.beside(".starting")
+    }
+
+    /// Makes it anew, with those files in it, unless a keeper lives there.
+    pub fn make(&self, files: &[(&str, &[u8])]) -> Result<KeeperLock, Refusal> {
+        let refusal = |error: io::Error| Refusal::Folder { path: self.0.display().to_string(), error: error.to_string() };
+        if let Some(parent) = self.0.parent() {
+            DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(refusal)?;
+        }
+        let lock = self.lock().map_err(refusal)?.ok_or_else(|| Refusal::NameInUse { job: self.job() })?;
+        let new = self.beside(&format!(".new.{}", std::process::id()));
+        let _ = fs::remove_dir_all(&new);
+        let made = DirBuilder::new().mode(0o700).create(&new).and_then(|()| {
+            files.iter().try_for_each(|(name, content)| write_new(&new.join(name), content))?;
+            match fs::remove_dir_all(&self.0) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => fs::rename(&new, &self.0),
+            }
+        });
+        if made.is_err() {
+            let _ = fs::remove_dir_all(&new);
+        }
+        made.map(|()| lock).map_err(refusal)
+    }
+
+    /// `None` where a keeper holds it.
+    fn lock(&self) -> io::Result<Option<KeeperLock>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(nix::libc::O_NOFOLLOW);
+        match Flock::lock(options.open(self.beside(".lock"))?, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => Ok(Some(KeeperLock(Some(lock)))),
+            Err((_, Errno::EWOULDBLOCK)) => Ok(None),
+            // a file system without locks
+            Err(_) => Ok(Some(KeeperLock(None))),
+        }
+    }
+
+    /// Opens a file of it to write behind what is there.
+    pub fn append(&self, name: &str) -> io::Result<File> {
+        OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(nix::libc::O_NOFOLLOW).open(self.file(name))
+    }
+
+    /// A descriptor of the folder, and the socket's path by way of it: the path of a Unix socket may have 107 bytes only.
+    pub fn socket(&self) -> io::Result<(OwnedFd, PathBuf)> {
+        let folder = OwnedFd::from(File::open(&self.0)?);
+        let path = PathBuf::from(format!("/proc/self/fd/{}/socket", folder.as_raw_fd()));
+        Ok((folder, path))
+    }
+}
+
+fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(content)
+}
+
+/// The folder of a job, for all hosts that share the home.
+pub fn of_job(job: &str) -> Option<PathBuf> {
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty())?;
+    is_name(job).then(|| Path::new(&home).join(".local/state/dgl-tools").join(job))
+}
+
+/// Whether it is the name of a job: it stands in paths.
+fn is_name(job: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    !job.is_empty() && job.len() <= 200 && job.bytes().all(allowed) && job != "." && job != ".."
+}
+
+/// The name of a process's log.
+pub fn log_name(role: &str, rank: u32) -> String {
+    format!("{role}-{rank}.log")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_name_that_leads_elsewhere_is_no_jobs() {
+        let long = "x".repeat(201);
+        for (name, expected) in
+            [("try7", true), ("a.b_c-D", true), ("..", false), (".", false), ("", false), ("a/b", false), ("a b", false), (&*long, false)]
+        {
+            assert_eq!(is_name(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn one_keeper_at_a_time_has_a_folder() {
+        let scratch = std::env::temp_dir().join(format!("dgl-tools-folder-{}", std::process::id()));
+        let folder = Folder(scratch.join("deeper/10.0.0.1"));
+        let lock = folder.make(&[("token", b"one\n"), ("processes", b"")]).unwrap();
+        assert_eq!(fs::read(folder.file("token")).unwrap(), b"one\n");
+        for (path, mode) in [(folder.path().to_owned(), 0o700), (folder.file("token"), 0o600), (folder.beside(".lock"), 0o600)] {
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode, "{}", path.display());
+        }
+        // of two that open the lock, also in one process, the first has it
+        assert_eq!(folder.make(&[]).unwrap_err(), Refusal::NameInUse { job: "deeper".to_owned() });
+        drop(lock);
+        let _lock = folder.make(&[("token", b"two\n")]).unwrap();
+        assert_eq!(fs::read(folder.file("token")).unwrap(), b"two\n");
+        assert!(!folder.file("processes").exists());
+        fs::remove_dir_all(scratch).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_says_why() {
+        let refused = Folder("/proc/self/nowhere/10.0.0.1".into()).make(&[]).unwrap_err();
+        assert!(
+            matches!(&refused, Refusal::Folder { path, error } if path.starts_with("/proc/self/nowhere") && !error.is_empty()),
+            "{refused:?}"
+        );
+    }
+}

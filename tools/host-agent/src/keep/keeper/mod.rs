@@ -1,0 +1,293 @@
+//! The keeper: one loop over all that can happen to a job that was left, in which nothing blocks. Until the job starts it hands on
+//! what the launcher and the agent that supervises say to each other.
+
+mod launcher;
+mod peers;
+mod supervisor;
+
+use super::folder::{Folder, KeeperLock};
+use super::guests::Door;
+use super::journal::Journal;
+use super::leader::Leader;
+use super::orders::Orders;
+use super::pipes::{MessageReader, MessageWriter};
+use job::Loss;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use peers::Peer;
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use supervisor::Supervisor;
+use tls::Identity;
+use wire::codec::Message;
+use wire::job::{Job, Process};
+use wire::keep::{Ending, PeerMessage};
+use wire::supervise::Start;
+use wire::{Event, Failure, Request};
+
+/// The clock is looked at so often.
+const PACE: Duration = Duration::from_secs(1);
+/// We say that we live so often, oftener where patience is short.
+const ALIVE_PACE: Duration = Duration::from_secs(5);
+/// A keeper reaches the leader within this time, or the network between them does not carry the job.
+const JOIN_LIMIT: Duration = Duration::from_secs(10);
+/// Connections that knock are open files.
+const OPEN_FILES: u64 = 65_536;
+
+/// `host-agent keep on`: keeps a job for the launcher behind stdin and stdout, a socket.
+pub fn keep() -> ExitCode {
+    match Keeper::begin() {
+        Ok(mut keeper) => keeper.run(),
+        Err(error) => {
+            crate::output::Output::default().event(&Event::Failed(Failure::new(format!("the job cannot be kept: {error}"))));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What is written down.
+struct Files {
+    folder: Folder,
+    _lock: KeeperLock,
+    journal: Journal,
+    logs: Vec<File>,
+    orders: Orders,
+}
+
+/// What this keeper is among those of the job.
+enum Place {
+    /// It is not prepared yet.
+    None,
+    /// It decides.
+    Leads { leader: Box<Leader>, door: Option<Door>, peers: BTreeMap<u32, Peer> },
+    /// It will do what another decides.
+    WillJoin,
+    /// It does; the number of that host, and its keeper as long as it is there.
+    Joins { host: u32, peer: Option<Box<Peer>> },
+}
+
+/// What poll(2) found.
+#[derive(Clone, Copy)]
+enum Ready {
+    Launcher,
+    LauncherOut,
+    Supervisor,
+    SupervisorIn,
+    Signals,
+    Door,
+    Knock(u64),
+    Peer(u32),
+    Orders,
+    Order(u64),
+}
+
+struct Keeper {
+    /// Until it is gone.
+    launcher: Option<MessageReader>,
+    launcher_out: MessageWriter,
+    /// Requests in the order in which they are answered.
+    queue: VecDeque<Message<Request>>,
+    /// Requests that the supervising agent has not answered yet.
+    unanswered: usize,
+    supervisor: Supervisor,
+    job: Option<Job>,
+    processes: Vec<Process>,
+    records: Vec<String>,
+    identity: Identity,
+    files: Option<Files>,
+    place: Place,
+    /// What the launcher wants to be started; from then on it is not needed.
+    start: Option<Start>,
+    ending: Option<Ending>,
+    /// dgl-reap signals the processes.
+    reaping: bool,
+    signals: SignalFd,
+    said_alive: Instant,
+    looked: Instant,
+    /// When all had ended here.
+    over: Option<Instant>,
+}
+
+impl Keeper {
+    fn begin() -> io::Result<Keeper> {
+        // a program inherits what is blocked
+        let supervisor = Supervisor::begin()?;
+        let signals: SigSet = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM].into_iter().collect();
+        signals.thread_block()?;
+        let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+            let _ = setrlimit(Resource::RLIMIT_NOFILE, hard.min(OPEN_FILES), hard);
+        }
+        let now = Instant::now();
+        Ok(Keeper {
+            launcher: Some(MessageReader::new(io::stdin().as_fd().try_clone_to_owned()?)?),
+            launcher_out: MessageWriter::new(io::stdout().as_fd().try_clone_to_owned()?)?,
+            queue: VecDeque::new(),
+            unanswered: 0,
+            supervisor,
+            job: None,
+            processes: Vec::new(),
+            records: Vec::new(),
+            identity: Identity::new()?,
+            files: None,
+            place: Place::None,
+            start: None,
+            ending: None,
+            reaping: false,
+            signals,
+            said_alive: now,
+            looked: now,
+            over: None,
+        })
+    }
+
+    fn run(&mut self) -> ExitCode {
+        while !self.is_done() {
+            let ready = match self.wait() {
+                Ok(ready) => ready,
+                Err(_) => return ExitCode::FAILURE,
+            };
+            for one in ready {
+                self.handle(one);
+            }
+            self.keep_alive();
+            if self.looked.elapsed() >= PACE {
+                self.looked = Instant::now();
+                self.tick();
+            }
+        }
+        let _ = self.supervisor.child.try_wait();
+        ExitCode::SUCCESS
+    }
+
+    /// Whether nothing is left to do: the launcher went before the job was its keepers', or all has ended and all know it.
+    fn is_done(&self) -> bool {
+        if self.start.is_none() {
+            return self.launcher.is_none();
+        }
+        let Some(over) = self.over.filter(|_| self.ending.is_some()) else { return false };
+        match &self.place {
+            Place::Leads { peers, .. } => peers.is_empty() || over.elapsed() >= self.patience(),
+            _ => true,
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_millis(self.job.as_ref().map_or(60_000, |job| job.host_timeout_ms))
+    }
+
+    fn wait(&self) -> io::Result<Vec<Ready>> {
+        let mut fds: Vec<(BorrowedFd<'_>, PollFlags, Ready)> = vec![(self.signals.as_fd(), PollFlags::POLLIN, Ready::Signals)];
+        let input = PollFlags::POLLIN;
+        fds.extend(self.launcher.as_ref().map(|launcher| (launcher.as_fd(), input, Ready::Launcher)));
+        fds.extend(self.launcher_out.wants().map(|fd| (fd, PollFlags::POLLOUT, Ready::LauncherOut)));
+        if !self.supervisor.events.has_ended() {
+            fds.push((self.supervisor.events.as_fd(), input, Ready::Supervisor));
+        }
+        fds.extend(self.supervisor.requests.wants().map(|fd| (fd, PollFlags::POLLOUT, Ready::SupervisorIn)));
+        match &self.place {
+            Place::Leads { door, peers, .. } => {
+                if let Some(door) = door {
+                    let (listener, knocking) = door.wait_for();
+                    fds.push((listener, input, Ready::Door));
+                    fds.extend(knocking.map(|(number, fd, flags)| (fd, flags, Ready::Knock(number))));
+                }
+                fds.extend(peers.iter().map(|(host, peer)| (peer.link.as_fd(), peer.link.wait_for(), Ready::Peer(*host))));
+            }
+            Place::Joins { host, peer: Some(peer) } => fds.push((peer.link.as_fd(), peer.link.wait_for(), Ready::Peer(*host))),
+            _ => {}
+        }
+        if let Some(files) = &self.files {
+            let (listener, connected) = files.orders.wait_for();
+            fds.push((listener, input, Ready::Orders));
+            fds.extend(connected.map(|(number, fd)| (fd, input, Ready::Order(number))));
+        }
+        let mut polled: Vec<PollFd<'_>> = fds.iter().map(|(fd, flags, _)| PollFd::new(*fd, *flags)).collect();
+        match poll(&mut polled, PollTimeout::from(250u16)) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let found = polled.iter().zip(&fds).filter(|(fd, _)| fd.any().unwrap_or(false));
+        Ok(found.map(|(_, (_, _, ready))| *ready).collect())
+    }
+
+    fn handle(&mut self, ready: Ready) {
+        match ready {
+            Ready::Launcher => self.read_launcher(),
+            Ready::LauncherOut => self.write_launcher(),
+            Ready::Supervisor => self.read_supervisor(),
+            Ready::SupervisorIn => self.supervisor.requests.write(),
+            Ready::Signals => self.read_signals(),
+            Ready::Door => {
+                if let Place::Leads { door: Some(door), .. } = &mut self.place {
+                    door.accept(Instant::now());
+                }
+            }
+            Ready::Knock(number) => self.go_on_with_guest(number),
+            Ready::Peer(host) => self.read_peer(host),
+            Ready::Orders => {
+                if let Some(files) = &mut self.files {
+                    files.orders.accept();
+                }
+            }
+            Ready::Order(number) => {
+                let orders = self.files.as_mut().map_or(Vec::new(), |files| files.orders.read(number));
+                orders.iter().for_each(|order| self.obey(order));
+            }
+        }
+    }
+
+    fn read_signals(&mut self) {
+        while let Ok(Some(signal)) = self.signals.read_signal() {
+            if signal.ssi_signo == Signal::SIGTERM as u32 {
+                self.tell(PeerMessage::Stop { signal: Some(Signal::SIGTERM as i32) });
+            }
+        }
+    }
+
+    fn keep_alive(&mut self) {
+        if self.said_alive.elapsed() < ALIVE_PACE.min(self.patience() / 6) {
+            return;
+        }
+        self.said_alive = Instant::now();
+        if self.supervisor.started {
+            self.supervisor.ask(&Request::Alive);
+        }
+        match &mut self.place {
+            Place::Leads { peers, .. } => peers.values_mut().for_each(|peer| peer.tell(&PeerMessage::Alive)),
+            Place::Joins { peer: Some(peer), .. } => peer.tell(&PeerMessage::Alive),
+            _ => {}
+        }
+    }
+
+    fn tick(&mut self) {
+        let (now, patience, own) = (Instant::now(), self.patience(), self.own_host());
+        if let Place::Leads { door: Some(door), .. } = &mut self.place {
+            door.tick(now);
+        }
+        if self.start.is_none() {
+            return;
+        }
+        let is_silent = |peer: &Peer| now >= peer.heard + patience;
+        let silent: Vec<u32> = match &self.place {
+            Place::Leads { peers, .. } => peers.iter().filter(|(_, peer)| is_silent(peer)).map(|(host, _)| *host).collect(),
+            Place::Joins { host, peer: Some(peer) } if is_silent(peer) => vec![*host],
+            _ => Vec::new(),
+        };
+        silent.into_iter().for_each(|host| self.peer_is_gone(host, Loss::Silent(patience)));
+        if self.supervisor.started && !self.supervisor.over && now >= self.supervisor.heard + patience {
+            self.tell(PeerMessage::Lost { loss: Loss::SupervisorGone });
+        }
+        if let Place::Leads { leader, .. } = &mut self.place {
+            let decision = leader.tick(own, now);
+            self.apply(decision);
+        }
+    }
+}

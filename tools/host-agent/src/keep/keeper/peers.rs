@@ -1,0 +1,190 @@
+//! The keeper and those of other hosts: what the leader hears and decides, and what the others do then.
+
+use super::{Keeper, Place};
+use crate::keep::guests::{Arrived, Door};
+use crate::keep::leader::Decision;
+use job::Loss;
+use std::time::Instant;
+use tls::Link;
+use wire::codec::{self, Decoder};
+use wire::keep::{Ending, PeerMessage};
+use wire::supervise::{End, Over};
+use wire::{Event, Request};
+
+/// Another keeper.
+pub(super) struct Peer {
+    pub(super) link: Link,
+    decoder: Decoder,
+    pub(super) heard: Instant,
+}
+
+impl Peer {
+    pub(super) fn new(link: Link, said: &[u8], now: Instant) -> Peer {
+        let mut decoder = Decoder::default();
+        decoder.push(said);
+        Peer { link, decoder, heard: now }
+    }
+
+    /// One that takes nothing will be missed by its silence.
+    pub(super) fn tell(&mut self, message: &PeerMessage) {
+        let _ = self.link.send(&codec::encode(message, &[]));
+    }
+
+    /// What it says; whether it is still there.
+    fn read(&mut self, now: Instant) -> (Vec<PeerMessage>, bool) {
+        let mut received = Vec::new();
+        let mut open = self.link.flush().is_ok() && self.link.receive(&mut received).is_ok_and(|open| open);
+        if !received.is_empty() {
+            self.heard = now;
+        }
+        self.decoder.push(&received);
+        let mut messages = Vec::new();
+        loop {
+            match self.decoder.next_message() {
+                Ok(Some(message)) => messages.push(message.head),
+                Ok(None) => return (messages, open),
+                Err(_) => {
+                    open = false;
+                    return (messages, open);
+                }
+            }
+        }
+    }
+}
+
+impl Keeper {
+    pub(super) fn own_host(&self) -> u32 {
+        self.job.as_ref().map_or(0, |job| job.host)
+    }
+
+    /// Tells the leader, which may be this one.
+    pub(super) fn tell(&mut self, message: PeerMessage) {
+        match &mut self.place {
+            Place::Leads { .. } => self.hear(self.own_host(), message),
+            Place::Joins { peer: Some(peer), .. } => peer.tell(&message),
+            _ => {}
+        }
+    }
+
+    pub(super) fn go_on_with_guest(&mut self, number: u64) {
+        let Place::Leads { door, peers, .. } = &mut self.place else { return };
+        let Some(Arrived { host, link, said }) = door.as_mut().and_then(|door| door.go_on(number)) else { return };
+        peers.insert(host, Peer::new(link, &said, Instant::now()));
+        if self.start.is_some() && door.as_ref().is_some_and(Door::is_complete) {
+            *door = None;
+        }
+        self.read_peer(host);
+    }
+
+    pub(super) fn read_peer(&mut self, host: u32) {
+        let now = Instant::now();
+        let (messages, open) = match &mut self.place {
+            Place::Leads { peers, .. } => match peers.get_mut(&host) {
+                Some(peer) => peer.read(now),
+                None => return,
+            },
+            Place::Joins { peer: Some(peer), .. } => peer.read(now),
+            _ => return,
+        };
+        let leads = matches!(self.place, Place::Leads { .. });
+        for message in messages {
+            if leads { self.hear(host, message) } else { self.follow_leader(message) }
+        }
+        if !open {
+            self.peer_is_gone(host, Loss::KeeperGone);
+        }
+    }
+
+    pub(super) fn peer_is_gone(&mut self, host: u32, loss: Loss) {
+        let was_there = match &mut self.place {
+            Place::Leads { peers, .. } => peers.remove(&host).is_some(),
+            Place::Joins { peer, .. } => peer.take().is_some(),
+            _ => false,
+        };
+        match &mut self.place {
+            Place::Leads { leader, .. } if was_there => {
+                let decision = leader.lost(host, loss);
+                self.apply(decision);
+            }
+            Place::Joins { .. } if was_there => self.end(false, Ending::lost(host, loss)),
+            _ => {}
+        }
+    }
+
+    /// What a host tells the leader.
+    fn hear(&mut self, host: u32, message: PeerMessage) {
+        let Place::Leads { leader, .. } = &mut self.place else { return };
+        let now = Instant::now();
+        let decision = match message {
+            PeerMessage::Member { role, awaited } => leader.member(host, role, awaited),
+            PeerMessage::Joined => leader.joined(host, now),
+            PeerMessage::Listening { index } => leader.listening(host, index),
+            PeerMessage::Exited { index, exit } => leader.exited(host, index, exit, now),
+            PeerMessage::Lost { loss } => leader.lost(host, loss),
+            PeerMessage::Stop { signal: Some(signal) } => leader.stop(host, signal, now),
+            PeerMessage::Stop { signal: None } => leader.end(now),
+            PeerMessage::Kill => {
+                let decisions = leader.kill(now);
+                return decisions.into_iter().for_each(|decision| self.apply(Some(decision)));
+            }
+            PeerMessage::Alive => None,
+            PeerMessage::Begin | PeerMessage::End { .. } => leader.lost(host, "it speaks as the leader of the job".into()),
+        };
+        self.apply(decision);
+    }
+
+    /// What the leader decided, on all hosts.
+    pub(super) fn apply(&mut self, decision: Option<Decision>) {
+        let Some(decision) = decision else { return };
+        let message = match decision {
+            Decision::Begin => PeerMessage::Begin,
+            Decision::End { stacks, ending } => PeerMessage::End { stacks, ending },
+            Decision::Kill => PeerMessage::Kill,
+        };
+        if let Place::Leads { peers, .. } = &mut self.place {
+            peers.values_mut().for_each(|peer| peer.tell(&message));
+        }
+        self.follow_leader(message);
+    }
+
+    /// What the leader says, on this host.
+    fn follow_leader(&mut self, message: PeerMessage) {
+        match message {
+            PeerMessage::Begin => {
+                if let Some(start) = self.start.clone().filter(|_| self.ending.is_none() && !self.supervisor.started) {
+                    self.supervisor.started = true;
+                    self.supervisor.ask(&Request::Start(start));
+                }
+            }
+            PeerMessage::End { stacks, ending } => self.end(stacks, ending),
+            PeerMessage::Kill => self.supervisor.ask(&Request::Kill),
+            _ => {}
+        }
+    }
+
+    /// The end of the job on this host; the first cause counts.
+    fn end(&mut self, stacks: bool, ending: Ending) {
+        if self.ending.is_some() {
+            return;
+        }
+        self.ending = Some(ending.clone());
+        if self.start.is_none() {
+            return;
+        }
+        if !self.supervisor.started {
+            return self.end_before_start(ending);
+        }
+        self.note(Event::Ending(ending));
+        let grace_ms = self.job.as_ref().map_or(0, |job| job.grace_ms);
+        self.supervisor.ask(&Request::End(End { grace_ms, stacks }));
+    }
+
+    /// Nothing was started and nothing will be.
+    pub(super) fn end_before_start(&mut self, ending: Ending) {
+        self.note(Event::Ending(ending));
+        self.note(Event::Over(Over { survivors: 0 }));
+        self.supervisor.over = true;
+        self.supervisor.requests.close();
+        self.over = Some(Instant::now());
+    }
+}

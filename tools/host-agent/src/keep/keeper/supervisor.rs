@@ -1,0 +1,131 @@
+//! The keeper and the agent that supervises: what happens to the processes is written down and told to the leader.
+
+use super::Keeper;
+use crate::keep::pipes::{MessageReader, MessageWriter};
+use job::{Exit, ExitStatus, Loss};
+use std::io::{self, Write};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+use wire::codec::{self, Message};
+use wire::keep::PeerMessage;
+use wire::supervise::{Exited, Output, Over, Status};
+use wire::{Event, Request};
+
+/// The agent that supervises, to which the keeper is the launcher.
+pub(super) struct Supervisor {
+    pub(super) child: Child,
+    pub(super) requests: MessageWriter,
+    pub(super) events: MessageReader,
+    pub(super) heard: Instant,
+    /// It was told to start the processes.
+    pub(super) started: bool,
+    /// All has ended there.
+    pub(super) over: bool,
+}
+
+impl Supervisor {
+    pub(super) fn begin() -> io::Result<Supervisor> {
+        let mut child = Command::new("/proc/self/exe").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else { return Err(io::ErrorKind::BrokenPipe.into()) };
+        let (requests, events) = (MessageWriter::new(stdin.into())?, MessageReader::new(stdout.into())?);
+        Ok(Supervisor { child, requests, events, heard: Instant::now(), started: false, over: false })
+    }
+
+    pub(super) fn ask(&mut self, request: &Request) {
+        self.requests.send(&codec::encode(request, &[]));
+    }
+}
+
+impl Keeper {
+    pub(super) fn read_supervisor(&mut self) {
+        self.supervisor.events.read();
+        self.supervisor.heard = Instant::now();
+        loop {
+            match self.supervisor.events.next::<Event>() {
+                Ok(Some(message)) if self.start.is_some() => self.happened(message),
+                Ok(Some(message)) => self.hand_back(&message),
+                Ok(None) => break,
+                Err(_) => return self.supervisor_is_gone(),
+            }
+        }
+        if self.supervisor.events.has_ended() {
+            self.supervisor_is_gone();
+        }
+    }
+
+    fn hand_back(&mut self, message: &Message<Event>) {
+        self.launcher_out.send(&codec::encode(&message.head, &message.body));
+        if matches!(message.head, Event::Done | Event::Failed(_)) {
+            self.unanswered = self.unanswered.saturating_sub(1);
+            self.serve();
+        }
+    }
+
+    fn happened(&mut self, Message { head, body }: Message<Event>) {
+        match &head {
+            Event::Output(output) => return self.write_log(output, &body),
+            Event::Failed(failure) => {
+                let loss = Loss::Other(failure.problem.clone());
+                return self.tell(PeerMessage::Lost { loss });
+            }
+            Event::Started(_) | Event::Listening(_) | Event::Exited(_) | Event::ShmRemoved(_) | Event::ServersEnded | Event::Over(_) => {
+                self.note(head.clone());
+            }
+            _ => return,
+        }
+        match head {
+            Event::Listening(listening) => self.tell(PeerMessage::Listening { index: listening.index }),
+            Event::Exited(exited) => {
+                let exit = self.exit_of(&exited);
+                self.tell(PeerMessage::Exited { index: exited.index, exit });
+            }
+            Event::ServersEnded => self.tell(PeerMessage::Lost { loss: Loss::ServersEnded }),
+            Event::Over(_) => {
+                self.supervisor.over = true;
+                self.over = Some(Instant::now());
+                if self.ending.is_none() {
+                    self.tell(PeerMessage::Lost { loss: Loss::SupervisorGone });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn exit_of(&self, exited: &Exited) -> Exit {
+        let status = match exited.status {
+            Status::Code(code) => ExitStatus::Code(code),
+            Status::Signal(number) => ExitStatus::Signal(i32::from(number)),
+        };
+        let reaped = self.reaping && matches!(status, ExitStatus::Signal(_));
+        Exit { status, reaped, out_of_memory: exited.oom }
+    }
+
+    /// Where the disk is full the job goes on all the same.
+    fn write_log(&mut self, output: &Output, text: &[u8]) {
+        if let Some(log) = self.files.as_mut().and_then(|files| files.logs.get_mut(output.index as usize)) {
+            let _ = log.write_all(text);
+        }
+    }
+
+    pub(super) fn note(&mut self, event: Event) {
+        if let Some(files) = &mut self.files {
+            files.journal.note(event);
+        }
+    }
+
+    /// Its guardian ends what it had.
+    fn supervisor_is_gone(&mut self) {
+        self.supervisor.requests.close();
+        if self.start.is_none() {
+            // the launcher sees it by our end
+            self.launcher = None;
+        } else if !self.supervisor.over {
+            self.supervisor.over = true;
+            if self.ending.is_none() {
+                self.tell(PeerMessage::Lost { loss: Loss::SupervisorGone });
+            }
+            self.note(Event::Over(Over { survivors: u32::from(self.supervisor.started) }));
+            self.over = Some(Instant::now());
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! What the keeper of the first host decides: when the job begins, and when and why it ends. It is the state machine that a launcher
+//! runs too, for processes on all hosts; what hosts tell goes in, what is to be done comes out. It opens nothing and asks no clock.
+
+use job::{Action, Exit, Job, Limit, Loss, Member, Mode, ONE_SIGNAL, Role};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use wire::keep::{Ending, Failure};
+
+/// A host has fewer processes than this; one that tells of more is lost.
+const MAX_PROCESSES: usize = 65_536;
+/// dgl-reap and followers end a job with this signal.
+const SIGTERM: i32 = 15;
+
+/// What is to be done on all hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// The processes start.
+    Begin,
+    /// The job ends.
+    End {
+        /// Python is to print its stacks first.
+        stacks: bool,
+        /// Why.
+        ending: Ending,
+    },
+    /// What is left ends at once.
+    Kill,
+}
+
+/// The policy of a job.
+#[derive(Debug)]
+pub struct Leader {
+    limits: Vec<Limit>,
+    /// How long hosts may take to join.
+    patience: Duration,
+    since: Instant,
+    /// The processes of each host, and whether it has told of all.
+    hosts: BTreeMap<u32, (Vec<Member>, bool)>,
+    /// How many hosts there will be.
+    expected: usize,
+    /// From the beginning on.
+    job: Option<Job>,
+    /// Why it ends, once that is decided.
+    ending: Option<Ending>,
+    /// When each host has said first that somebody wants the end.
+    stopped: BTreeMap<u32, Instant>,
+}
+
+impl Leader {
+    /// For a job of so many hosts.
+    pub fn new(expected: usize, limits: Vec<Limit>, patience: Duration, now: Instant) -> Leader {
+        let (hosts, stopped) = Default::default();
+        Leader { limits, patience, since: now, hosts, expected, job: None, ending: None, stopped }
+    }
+
+    /// Hosts are waited for from now on.
+    pub fn wait_from(&mut self, now: Instant) {
+        self.since = now;
+    }
+
+    /// A host tells of its next process.
+    pub fn member(&mut self, host: u32, role: Role, awaited: bool) -> Option<Decision> {
+        let (members, joined) = self.hosts.entry(host).or_default();
+        if *joined || members.len() >= MAX_PROCESSES {
+            return self.lost(host, Loss::Other("it told of processes that it does not have".to_owned()));
+        }
+        members.push(Member { host, role, awaited });
+        None
+    }
+
+    /// A host has told of all its processes, and they can be started.
+    pub fn joined(&mut self, host: u32, now: Instant) -> Option<Decision> {
+        self.hosts.entry(host).or_default().1 = true;
+        if self.job.is_some() || self.ending.is_some() || self.joined_hosts() < self.expected {
+            return None;
+        }
+        let members: Vec<Member> = self.hosts.values().flat_map(|(members, _)| members.iter().copied()).collect();
+        self.job = Some(Job::new(Mode::Deciding, members, &self.limits, now));
+        Some(Decision::Begin)
+    }
+
+    fn joined_hosts(&self) -> usize {
+        self.hosts.values().filter(|(_, joined)| *joined).count()
+    }
+
+    /// A server listens.
+    pub fn listening(&mut self, host: u32, index: u32) -> Option<Decision> {
+        match (self.position(host, index), &mut self.job) {
+            (Some(at), Some(job)) => {
+                job.listening(at);
+                None
+            }
+            _ => self.lost(host, stranger()),
+        }
+    }
+
+    /// A process ended.
+    pub fn exited(&mut self, host: u32, index: u32, exit: Exit, now: Instant) -> Option<Decision> {
+        match (self.position(host, index), &mut self.job) {
+            (Some(at), Some(job)) => {
+                let action = job.exited(at, exit, now);
+                self.act(action)
+            }
+            _ => self.lost(host, stranger()),
+        }
+    }
+
+    /// A host is lost, or says that it cannot go on.
+    pub fn lost(&mut self, host: u32, loss: Loss) -> Option<Decision> {
+        match &mut self.job {
+            Some(job) => {
+                let action = job.lost(host, loss);
+                self.act(action)
+            }
+            None => self.decide(false, Ending::lost(host, loss)),
+        }
+    }
+
+    /// Somebody on a host wants the job to end with a signal; a second time it is to end at once. One signal that comes to the keepers
+    /// of all hosts is one.
+    pub fn stop(&mut self, host: u32, signal: i32, now: Instant) -> Option<Decision> {
+        let first = *self.stopped.entry(host).or_insert(now);
+        if self.ending.is_none() {
+            return self.end_by_signal(signal, now);
+        }
+        (now >= first + ONE_SIGNAL).then_some(Decision::Kill)
+    }
+
+    /// Somebody who follows the job wants it to end.
+    pub fn end(&mut self, now: Instant) -> Option<Decision> {
+        if self.ending.is_some() { None } else { self.end_by_signal(SIGTERM, now) }
+    }
+
+    /// Somebody who follows the job wants it to end at once.
+    pub fn kill(&mut self, now: Instant) -> Vec<Decision> {
+        self.end(now).into_iter().chain([Decision::Kill]).collect()
+    }
+
+    fn end_by_signal(&mut self, signal: i32, now: Instant) -> Option<Decision> {
+        match &mut self.job {
+            Some(job) => {
+                let action = job.signal(signal, now);
+                self.act(action)
+            }
+            None => self.decide(false, Ending { cause: Some(job::Cause::Signal(signal)), failure: None }),
+        }
+    }
+
+    /// Time went by. `own` is the number of this host.
+    pub fn tick(&mut self, own: u32, now: Instant) -> Option<Decision> {
+        match &mut self.job {
+            Some(job) => {
+                let action = job.tick(now);
+                self.act(action)
+            }
+            None if now >= self.since + self.patience => {
+                let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+                let loss = Loss::NotJoined { joined: count(self.joined_hosts()), hosts: count(self.expected) };
+                self.decide(false, Ending::lost(own, loss))
+            }
+            None => None,
+        }
+    }
+
+    fn act(&mut self, action: Option<Action>) -> Option<Decision> {
+        match action? {
+            Action::Kill => Some(Decision::Kill),
+            action => {
+                let ending = self.ending_of_job();
+                self.decide(action == Action::EndWithStacks, ending)
+            }
+        }
+    }
+
+    /// The first cause counts.
+    fn decide(&mut self, stacks: bool, ending: Ending) -> Option<Decision> {
+        if self.ending.is_some() {
+            return None;
+        }
+        self.ending = Some(ending.clone());
+        Some(Decision::End { stacks, ending })
+    }
+
+    fn ending_of_job(&self) -> Ending {
+        let Some(job) = &self.job else { return Ending::default() };
+        let failure = job.failure().map(|failure| Failure {
+            host: failure.host,
+            index: failure.member.and_then(|at| self.index(failure.host, at)),
+            reason: failure.reason.clone(),
+        });
+        Ending { cause: job.cause().cloned(), failure }
+    }
+
+    /// Where the processes of a host begin among all.
+    fn first(&self, host: u32) -> usize {
+        self.hosts.range(..host).map(|(_, (members, _))| members.len()).sum()
+    }
+
+    fn position(&self, host: u32, index: u32) -> Option<usize> {
+        let (members, _) = self.hosts.get(&host)?;
+        let index = usize::try_from(index).ok().filter(|index| *index < members.len())?;
+        Some(self.first(host) + index)
+    }
+
+    fn index(&self, host: u32, at: usize) -> Option<u32> {
+        u32::try_from(at.checked_sub(self.first(host))?).ok()
+    }
+}
+
+fn stranger() -> Loss {
+    Loss::Other("it told of a process that it does not have".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use job::ExitStatus::{Code, Signal};
+    use job::{Cause, Reason};
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// Two hosts with a server and a trainer each, begun.
+    fn begun(limits: Vec<Limit>) -> (Leader, Instant) {
+        let now = Instant::now();
+        let mut leader = Leader::new(2, limits, MINUTE, now);
+        for host in [4, 1] {
+            assert_eq!(leader.member(host, Role::Server, true), None);
+            assert_eq!(leader.member(host, Role::Trainer, false), None);
+        }
+        assert_eq!(leader.joined(1, now), None);
+        assert_eq!(leader.joined(4, now), Some(Decision::Begin));
+        (leader, now)
+    }
+
+    fn end(cause: Option<Cause>, failure: Option<Failure>) -> Option<Decision> {
+        Some(Decision::End { stacks: false, ending: Ending { cause, failure } })
+    }
+
+    #[test]
+    fn the_first_failure_ends_the_job_on_all_hosts() {
+        let (mut leader, now) = begun(Vec::new());
+        let failure = Failure { host: 4, index: Some(1), reason: Reason::Ended(Signal(9).into()) };
+        assert_eq!(leader.exited(4, 1, Signal(9).into(), now), end(Some(Cause::Process), Some(failure)));
+        assert_eq!(leader.exited(1, 1, Code(1).into(), now), None);
+        assert_eq!(leader.lost(1, Loss::KeeperGone), None);
+    }
+
+    #[test]
+    fn all_ended_well() {
+        let (mut leader, now) = begun(Vec::new());
+        for (host, index) in [(1, 0), (4, 1), (1, 1)] {
+            assert_eq!(leader.exited(host, index, Code(0).into(), now), None);
+        }
+        assert_eq!(leader.exited(4, 0, Code(0).into(), now), end(None, None));
+    }
+
+    #[test]
+    fn servers_must_listen_in_time() {
+        let (mut leader, now) = begun(vec![Limit::Start(MINUTE)]);
+        assert_eq!(leader.listening(1, 0), None);
+        let failure = Failure { host: 4, index: Some(0), reason: Reason::NotListening(MINUTE) };
+        let ending = Ending { cause: Some(Cause::Time(Limit::Start(MINUTE))), failure: Some(failure) };
+        assert_eq!(leader.tick(1, now + MINUTE), Some(Decision::End { stacks: true, ending }));
+        assert_eq!(leader.tick(1, now + MINUTE * 2), None);
+    }
+
+    #[test]
+    fn a_host_is_lost() {
+        let (mut leader, _) = begun(Vec::new());
+        let ending = Ending::lost(4, Loss::Silent(MINUTE));
+        assert_eq!(leader.lost(4, Loss::Silent(MINUTE)), Some(Decision::End { stacks: false, ending }));
+    }
+
+    #[test]
+    fn a_host_that_does_not_join_is_waited_for_and_no_longer() {
+        let now = Instant::now();
+        let mut leader = Leader::new(3, Vec::new(), MINUTE, now);
+        assert_eq!((leader.joined(0, now), leader.tick(0, now)), (None, None));
+        let ending = Ending::lost(0, Loss::NotJoined { joined: 1, hosts: 3 });
+        assert_eq!(leader.tick(0, now + MINUTE), Some(Decision::End { stacks: false, ending }));
+        assert_eq!(leader.joined(1, now), None);
+        assert_eq!(leader.joined(2, now), None, "what has ended does not begin");
+    }
+
+    #[test]
+    fn a_host_speaks_for_its_own_processes_alone() {
+        type Tell = fn(&mut Leader, Instant) -> Option<Decision>;
+        let table: [(&str, u32, Tell); 5] = [
+            ("a process too many", 4, |leader, now| leader.exited(4, 2, Code(0).into(), now)),
+            ("a server too many", 1, |leader, _| leader.listening(1, 7)),
+            ("no host of the job", 9, |leader, now| leader.exited(9, 0, Code(0).into(), now)),
+            ("a process told late", 1, |leader, _| leader.member(1, Role::Trainer, false)),
+            ("the largest number", 4, |leader, now| leader.exited(4, u32::MAX, Code(0).into(), now)),
+        ];
+        for (case, host, tell) in table {
+            let (mut leader, now) = begun(Vec::new());
+            let decision = tell(&mut leader, now);
+            let Some(Decision::End { ending: Ending { failure: Some(failure), .. }, .. }) = decision else {
+                panic!("{case}: {decision:?}")
+            };
+            assert_eq!((failure.host, failure.index), (host, None), "{case}");
+        }
+    }
+
+    #[test]
+    fn one_signal_to_all_hosts_is_one_and_a_second_one_is_impatient() {
+        let (mut leader, now) = begun(Vec::new());
+        let later = now + ONE_SIGNAL * 2;
+        assert_eq!(leader.stop(4, 15, now), end(Some(Cause::Signal(15)), None));
+        assert_eq!(leader.stop(1, 15, later), None, "a slow host");
+        assert_eq!(leader.stop(4, 15, now), None);
+        assert_eq!(leader.end(later), None);
+        assert_eq!(leader.stop(4, 15, later), Some(Decision::Kill));
+        let (mut leader, now) = begun(Vec::new());
+        let decisions = leader.kill(now);
+        assert_eq!((decisions.len(), &decisions[1]), (2, &Decision::Kill));
+        assert_eq!(leader.kill(now), [Decision::Kill]);
+    }
+
+    #[test]
+    fn a_job_that_has_not_begun_can_be_ended_too() {
+        let now = Instant::now();
+        let mut leader = Leader::new(2, Vec::new(), MINUTE, now);
+        assert_eq!(leader.stop(0, 15, now), end(Some(Cause::Signal(15)), None));
+        assert_eq!(leader.lost(1, Loss::KeeperGone), None);
+    }
+}

@@ -1,0 +1,101 @@
+//! The way to a keeper on its own host: a Unix socket in the job's folder, for its user alone. Orders come as requests: end, kill, and
+//! that dgl-reap signals the job's processes. Whoever is connected sees by the end of the connection that the keeper is gone.
+
+use super::folder::{self, Folder};
+use super::pipes::MessageReader;
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::unistd::geteuid;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
+use wire::{Event, Request, codec};
+
+/// Followers of a job on a host. Each is a login of its user.
+const AT_ONCE: usize = 64;
+/// A keeper answers at once.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+
+/// The keeper's end.
+#[derive(Debug)]
+pub struct Orders {
+    listener: UnixListener,
+    /// Each with a number, and where answers go.
+    connected: Vec<(u64, MessageReader, OwnedFd)>,
+    count: u64,
+}
+
+impl Orders {
+    pub fn listen(folder: &Folder) -> io::Result<Orders> {
+        let (_folder, path) = folder.socket()?;
+        let listener = UnixListener::bind(path)?;
+        listener.set_nonblocking(true)?;
+        Ok(Orders { listener, connected: Vec::new(), count: 0 })
+    }
+
+    /// What to wait for: the listener, and each connection with its number.
+    pub fn wait_for(&self) -> (BorrowedFd<'_>, impl Iterator<Item = (u64, BorrowedFd<'_>)>) {
+        (self.listener.as_fd(), self.connected.iter().map(|(number, reader, _)| (*number, reader.as_fd())))
+    }
+
+    /// Takes those that have connected: the user's own, and not too many.
+    pub fn accept(&mut self) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            let own = getsockopt(&stream, PeerCredentials).is_ok_and(|peer| peer.uid() == geteuid().as_raw());
+            if !own || self.connected.len() >= AT_ONCE {
+                continue;
+            }
+            let stream = OwnedFd::from(stream);
+            if let Ok(answers) = stream.try_clone()
+                && let Ok(reader) = MessageReader::new(stream)
+            {
+                self.count += 1;
+                self.connected.push((self.count, reader, answers));
+            }
+        }
+    }
+
+    /// What one of them wants. Each order is answered, by which the sender knows that it was taken.
+    pub fn read(&mut self, number: u64) -> Vec<Request> {
+        let mut requests = Vec::new();
+        let Some(at) = self.connected.iter().position(|(one, ..)| *one == number) else { return requests };
+        let (_, reader, answers) = &mut self.connected[at];
+        reader.read();
+        let open = loop {
+            match reader.next::<Request>() {
+                Ok(Some(message)) => {
+                    requests.push(message.head);
+                    // it never blocks, like the reader: where nobody takes answers, none is needed
+                    let _ = nix::unistd::write(&*answers, &codec::encode(&Event::Done, &[]));
+                }
+                Ok(None) => break !reader.has_ended(),
+                Err(_) => break false,
+            }
+        };
+        if !open {
+            self.connected.remove(at);
+        }
+        requests
+    }
+}
+
+/// A connection to the keeper of a folder; an error where there is none.
+pub fn connect(folder: &Folder) -> io::Result<UnixStream> {
+    let (_folder, path) = folder.socket()?;
+    UnixStream::connect(path)
+}
+
+/// Tells the keepers of a job on this host that dgl-reap signals its processes, and waits until they have heard it: from then on a
+/// process that a signal ends was ended by that.
+pub fn announce_reap(job: &str) {
+    let folders = folder::of_job(job).and_then(|folder| std::fs::read_dir(folder).ok());
+    for entry in folders.into_iter().flatten().flatten() {
+        // in a home that hosts share, nobody listens at the sockets of others
+        if let Ok(mut keeper) = connect(&Folder::at(&entry.path())) {
+            let _ = keeper.set_read_timeout(Some(ANSWER_LIMIT));
+            let told = keeper.write_all(&codec::encode(&Request::Reaping, &[]));
+            let _ = told.and_then(|()| keeper.read(&mut [0; 64]));
+        }
+    }
+}

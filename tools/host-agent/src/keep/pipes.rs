@@ -1,0 +1,123 @@
+//! Messages over descriptors that never block.
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use serde::de::DeserializeOwned;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use wire::codec::{Decoder, Malformed, Message};
+
+/// What is read at once.
+const READ_AT_ONCE: usize = 64 << 10;
+
+/// Has reads and writes of a descriptor return at once. Only for one that nobody else reads or writes.
+fn never_block(descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = OFlag::from_bits_truncate(fcntl(descriptor, FcntlArg::F_GETFL)?);
+    fcntl(descriptor, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+    Ok(())
+}
+
+/// Messages on their way in.
+#[derive(Debug)]
+pub struct MessageReader {
+    descriptor: OwnedFd,
+    decoder: Decoder,
+    ended: bool,
+}
+
+impl MessageReader {
+    pub fn new(descriptor: OwnedFd) -> io::Result<MessageReader> {
+        never_block(descriptor.as_fd())?;
+        Ok(MessageReader::shared(descriptor))
+    }
+
+    /// From a descriptor that others have too, such as stdin: it is read only when poll(2) has found something.
+    pub fn shared(descriptor: OwnedFd) -> MessageReader {
+        MessageReader { descriptor, decoder: Decoder::default(), ended: false }
+    }
+
+    /// Reads once what is there.
+    pub fn read(&mut self) {
+        let mut buffer = vec![0; READ_AT_ONCE];
+        match nix::unistd::read(&self.descriptor, &mut buffer) {
+            Ok(0) => self.ended = true,
+            Ok(count) => self.decoder.push(&buffer[..count]),
+            Err(Errno::EAGAIN | Errno::EINTR) => {}
+            Err(_) => self.ended = true,
+        }
+    }
+
+    /// The next whole message.
+    pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<Message<T>>, Malformed> {
+        self.decoder.next_message()
+    }
+
+    /// Whether nothing more comes.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+}
+
+impl AsFd for MessageReader {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// Messages on their way out. What cannot be written yet waits; once nobody reads any more, nothing does.
+#[derive(Debug)]
+pub struct MessageWriter {
+    descriptor: Option<OwnedFd>,
+    waiting: Vec<u8>,
+    written: usize,
+}
+
+impl MessageWriter {
+    pub fn new(descriptor: OwnedFd) -> io::Result<MessageWriter> {
+        never_block(descriptor.as_fd())?;
+        Ok(MessageWriter { descriptor: Some(descriptor), waiting: Vec::new(), written: 0 })
+    }
+
+    /// Puts bytes behind those that wait, and writes what can be written now.
+    pub fn send(&mut self, bytes: &[u8]) {
+        if self.descriptor.is_some() {
+            self.waiting.extend_from_slice(bytes);
+            self.write();
+        }
+    }
+
+    /// Writes what can be written now.
+    pub fn write(&mut self) {
+        while let Some(descriptor) = self.descriptor.as_ref().filter(|_| self.has_waiting()) {
+            match nix::unistd::write(descriptor, &self.waiting[self.written..]) {
+                Ok(count) => self.written += count,
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return,
+                Err(_) => self.close(),
+            }
+        }
+        self.waiting.clear();
+        self.written = 0;
+    }
+
+    /// How many bytes wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len() - self.written
+    }
+
+    fn has_waiting(&self) -> bool {
+        self.waiting() > 0
+    }
+
+    /// The other side sees the end.
+    pub fn close(&mut self) {
+        self.descriptor = None;
+        self.waiting.clear();
+        self.written = 0;
+    }
+
+    /// What to wait for, if anything is to be written.
+    pub fn wants(&self) -> Option<BorrowedFd<'_>> {
+        self.descriptor.as_ref().filter(|_| self.has_waiting()).map(AsFd::as_fd)
+    }
+}

@@ -1,0 +1,248 @@
+//! Graph servers that stay, as those see them who want to use them on this host. They are a job that was left; its folder has a file
+//! `facts` with what their trainers must have in common with them, and on the first host `groups`, a folder for each group of trainers.
+
+use super::folder::Folder;
+use super::journal;
+use super::orders;
+use crate::procfs;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use wire::keep::Ending;
+use wire::servers::{Data, DataKey, Difference, Find, Group, Life, Servers, StartClaimed, State};
+use wire::{Event, Failure};
+
+/// The file with the facts.
+pub const FACTS: &str = "facts";
+/// A group's rendezvous is looked for from here on, behind the ports that host-probe plans with,
+const FIRST_PORT: u32 = 29_500;
+/// a hundred at a time, so that groups that begin at the same moment do not choose the same one,
+const PORT_STEP: u32 = 100;
+/// up to here.
+const LAST_PORT: u32 = 32_000;
+
+/// What trainers must have in common with servers, in the order in which differences are told.
+const KEYS: [(DataKey, &str); 5] = [
+    (DataKey::Clients, "clients"),
+    (DataKey::Servers, "servers"),
+    (DataKey::Samplers, "samplers"),
+    (DataKey::IpConfig, "ip_config"),
+    (DataKey::PartConfig, "part_config"),
+];
+
+/// The facts as lines `KEY VALUE`; files stand there by their content.
+pub fn facts(data: &Data) -> io::Result<String> {
+    Ok(KEYS.iter().map(|(key, word)| format!("{word} {}\n", value(data, *key).unwrap_or_default())).collect())
+}
+
+/// `None` for a file that cannot be read.
+fn value(data: &Data, key: DataKey) -> Option<String> {
+    let hash = |path: &OsStr| {
+        let path = Path::new(&data.folder.0).join(path);
+        fs::read(path).ok().map(|content| blake3::hash(&content).to_hex().to_string())
+    };
+    match key {
+        DataKey::Clients => Some(data.clients.clone()),
+        DataKey::Servers => Some(data.servers.clone()),
+        DataKey::Samplers => Some(data.samplers.clone()),
+        DataKey::IpConfig => hash(&data.ip_config.0),
+        DataKey::PartConfig => hash(&data.part_config.0),
+    }
+}
+
+/// In what the facts of servers are not those of trainers with such data.
+fn differences(facts: &str, data: &Data) -> Vec<Difference> {
+    let theirs = |word: &str| {
+        let value = facts.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(' '))?;
+        (!value.is_empty()).then(|| value.to_owned())
+    };
+    let compared = KEYS.iter().map(|(key, word)| Difference { key: *key, theirs: theirs(word), ours: value(data, *key) });
+    compared.filter(|difference| difference.theirs != difference.ours).collect()
+}
+
+fn folder_of(servers: &Servers) -> Result<Folder, Failure> {
+    Folder::of(&servers.name, servers.address)
+        .ok_or_else(|| Failure::new("graph servers of that name have no folder there: HOME is not set, or it is no name of a job"))
+}
+
+/// Whether they are there for trainers with such data.
+pub fn find(wanted: &Find) -> Result<Event, Failure> {
+    let folder = folder_of(&wanted.servers)?;
+    let facts = match fs::read_to_string(folder.file(FACTS)) {
+        Ok(facts) => facts,
+        Err(_) => return Ok(Event::Servers(State { life: Life::None, differences: Vec::new() })),
+    };
+    let life = life(&folder);
+    let differences = if matches!(life, Life::Dead(_)) { Vec::new() } else { differences(&facts, &wanted.data) };
+    Ok(Event::Servers(State { life, differences }))
+}
+
+/// Whoever keeps them is believed, and what it wrote.
+fn life(folder: &Folder) -> Life {
+    let (mut ending, mut listening) = (None, 0);
+    for past in journal::entries(folder) {
+        match *past.what {
+            Event::Ending(why) => ending = ending.or(Some(why)),
+            Event::Listening(_) => listening += 1,
+            _ => {}
+        }
+    }
+    if ending.is_some() || orders::connect(folder).is_err() {
+        return Life::Dead(ending);
+    }
+    let records = fs::read_to_string(folder.file("processes")).unwrap_or_default();
+    let awaited = records.lines().filter(|line| has_port(line)).count();
+    if listening >= awaited { Life::Alive } else { Life::Starting }
+}
+
+fn has_port(record: &str) -> bool {
+    serde_json::from_str::<serde_json::Value>(record).is_ok_and(|record| record.get("port").is_some())
+}
+
+/// Whether this launcher may start them. It holds as long as this agent lives; then others wait.
+pub fn claim_start(servers: &Servers) -> Result<Event, Failure> {
+    let folder = folder_of(servers)?;
+    let fault = |error: io::Error| Failure::new(format!("{}: {error}", folder.path().display()));
+    if let Some(parent) = folder.path().parent() {
+        make_private(parent).map_err(fault)?;
+    }
+    let claim = folder.starting();
+    drop_dead_claim(&claim);
+    let own = mark(std::process::id()).ok_or_else(|| Failure::new("/proc tells nothing of this process"))?;
+    let alive = matches!(life(&folder), Life::Alive | Life::Starting);
+    let ours = !alive && symlink(own, &claim).is_ok();
+    Ok(Event::StartClaimed(StartClaimed { ours }))
+}
+
+fn make_private(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// A process is known by its number and when it began.
+fn mark(pid: u32) -> Option<String> {
+    Some(format!("{pid}-{}", procfs::stat(pid.cast_signed())?.start_ticks))
+}
+
+/// Takes away the claim of an agent that is gone. Somebody else may do the same at this moment, and claim it anew: then it is put back.
+fn drop_dead_claim(claim: &Path) {
+    let Ok(theirs) = fs::read_link(claim) else { return };
+    if is_alive(&theirs) {
+        return;
+    }
+    let aside = PathBuf::from(format!("{}.{}", claim.display(), std::process::id()));
+    if fs::rename(claim, &aside).is_ok() {
+        let moved = fs::read_link(&aside).unwrap_or_default();
+        let _ = fs::remove_file(&aside);
+        if moved != theirs {
+            let _ = symlink(moved, claim);
+        }
+    }
+}
+
+fn is_alive(claim: &Path) -> bool {
+    let text = claim.to_string_lossy();
+    text.split_once('-').and_then(|(pid, _)| pid.parse().ok()).and_then(mark).is_some_and(|mark| mark == text)
+}
+
+/// A number that no other group has had, because whoever makes the folder has it; and a port for torch's rendezvous.
+pub fn take_group(servers: &Servers) -> Result<Event, Failure> {
+    let folder = folder_of(servers)?;
+    let groups = folder.file("groups");
+    let fault = |error: io::Error| {
+        Failure::new(format!("no number can be had for this group of trainers: {} cannot be written: {error}", folder.path().display()))
+    };
+    make_private(&groups).map_err(fault)?;
+    let mut number = u32::try_from(fs::read_dir(&groups).map_err(fault)?.count()).unwrap_or(u32::MAX);
+    while let Err(error) = fs::create_dir(groups.join(number.to_string())) {
+        if error.kind() != io::ErrorKind::AlreadyExists {
+            return Err(fault(error));
+        }
+        number = number.saturating_add(1);
+    }
+    let port = free_port(number, &procfs::listening_ports());
+    Ok(Event::Group(Group { number, port }))
+}
+
+/// A port on which nobody listens; the last that was tried, where there is none.
+fn free_port(group: u32, taken: &[u16]) -> u16 {
+    let first = FIRST_PORT + group % PORT_STEP;
+    let mut ports = (first..=LAST_PORT).step_by(PORT_STEP as usize).filter_map(|port| u16::try_from(port).ok());
+    let last = ports.clone().last().unwrap_or_default();
+    ports.find(|port| !taken.contains(port)).unwrap_or(last)
+}
+
+/// Graph servers that a job uses, looked at from time to time.
+pub struct Watched {
+    folder: Folder,
+    keeper: Option<UnixStream>,
+}
+
+impl Watched {
+    pub fn new(servers: &Servers) -> Option<Watched> {
+        let folder = Folder::of(&servers.name, servers.address)?;
+        let keeper = orders::connect(&folder).ok().filter(|keeper| keeper.set_nonblocking(true).is_ok());
+        Some(Watched { folder, keeper })
+    }
+
+    /// Whether they have ended, or are about to.
+    pub fn have_ended(&mut self) -> bool {
+        let gone = match &mut self.keeper {
+            Some(keeper) => match io::Read::read(keeper, &mut [0; 64]) {
+                Ok(count) => count == 0,
+                Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+            },
+            None => true,
+        };
+        gone || self.ending().is_some()
+    }
+
+    fn ending(&self) -> Option<Ending> {
+        journal::entries(&self.folder).into_iter().find_map(|past| match *past.what {
+            Event::Ending(ending) => Some(ending),
+            _ => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_is_told_with_both_values() {
+        let scratch = std::env::temp_dir().join(format!("dgl-tools-facts-{}", std::process::id()));
+        fs::create_dir_all(&scratch).unwrap();
+        fs::write(scratch.join("ip.txt"), "10.0.0.1\n").unwrap();
+        let data = Data {
+            folder: scratch.as_path().into(),
+            ip_config: "ip.txt".into(),
+            part_config: "missing.json".into(),
+            clients: "4".to_owned(),
+            servers: "1".to_owned(),
+            samplers: "0".to_owned(),
+        };
+        let text = facts(&data).unwrap();
+        assert!(text.starts_with("clients 4\nservers 1\nsamplers 0\nip_config ") && text.ends_with("\npart_config \n"), "{text}");
+        assert_eq!(differences(&text, &data), []);
+        let other = Data { clients: "8".to_owned(), ..data.clone() };
+        let theirs = Difference { key: DataKey::Clients, theirs: Some("4".to_owned()), ours: Some("8".to_owned()) };
+        assert_eq!(differences(&text, &other), [theirs]);
+        fs::write(scratch.join("ip.txt"), "10.0.0.2\n").unwrap();
+        assert_eq!(differences(&text, &data).len(), 1);
+        fs::remove_dir_all(scratch).unwrap();
+    }
+
+    #[test]
+    fn groups_that_begin_together_choose_different_ports() {
+        let table = [(0, &[][..], 29_500), (1, &[][..], 29_501), (100, &[], 29_500), (0, &[29_500, 29_600], 29_700)];
+        for (group, taken, expected) in table {
+            assert_eq!(free_port(group, taken), expected, "{group} {taken:?}");
+        }
+        let all: Vec<u16> = (29_500..=32_000).collect();
+        assert_eq!(free_port(7, &all), 31_907);
+    }
+}
