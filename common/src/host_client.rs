@@ -1,6 +1,6 @@
 //! One host that files go to or come from: what is asked of it, what it tells, and when it is given up.
 
-use crate::remote::{AgentHeard, Session};
+use crate::remote::{Heard, Session};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::Arc;
@@ -211,14 +211,14 @@ impl HostClient {
         }
         for heard in self.session.step(None, limit) {
             match heard {
-                AgentHeard::Event(Event::File(Told::Silence { seconds }), _) => {
+                Heard::Event(Event::File(Told::Silence { seconds }), _) => {
                     self.end_with(Broken::lost(format!("connection lost: it heard nothing from here for {seconds} s")));
                 }
-                AgentHeard::Event(Event::File(told), body) => self.events.push_back((told, body)),
-                AgentHeard::Event(Event::Alive, _) => {}
-                AgentHeard::Event(Event::Failed(failure), _) => self.end_with(Broken::said(failure.problem)),
-                AgentHeard::Event(..) => self.end_with(Broken::said("it told something that was not asked for")),
-                AgentHeard::Lost(why) => self.end_with(Broken::lost(format!("connection lost: {why}"))),
+                Heard::Event(Event::File(told), body) => self.events.push_back((told, body)),
+                Heard::Event(Event::Alive, _) => {}
+                Heard::Event(Event::Failed(failure), _) => self.end_with(Broken::said(failure.problem)),
+                Heard::Event(..) => self.end_with(Broken::said("it told something that was not asked for")),
+                Heard::Lost(why) => self.end_with(Broken::lost(format!("connection lost: {why}"))),
             }
         }
         let signal = self.stop.load(Ordering::Relaxed);
@@ -257,7 +257,7 @@ impl HostClient {
         let until = Instant::now() + LEAVE;
         while Instant::now() < until {
             let heard = self.session.step(None, until.saturating_duration_since(Instant::now()));
-            if heard.iter().any(|heard| matches!(heard, AgentHeard::Lost(_))) {
+            if heard.iter().any(|heard| matches!(heard, Heard::Lost(_))) {
                 return;
             }
         }

@@ -1,12 +1,12 @@
-//! The one way to a host: a POSIX sh script goes in over stdin as a base64 line, its data behind it, and three streams come back.
-//! Nothing has to be installed there, and nothing of ours stands on a remote command line but the constant [`BOOT`].
+//! The one way to a host: `host-agent` runs there, found or brought by a bootstrap of sh, and takes requests over the connection.
+//! Nothing has to be installed on a host, and nothing of ours stands on a remote command line but one constant.
 //!
 //! - [`ssh2`]: libssh2 in this process. A connection costs a tenth of what a program costs: the default where much is started.
-//! - [`program`]: OpenSSH's `ssh`, whose cipher costs a fifth a byte of libssh2's: the default where much is copied; this machine's
-//!   own `sh`; any command that runs a command elsewhere (srun, kubectl exec, docker exec).
+//! - [`program`]: OpenSSH's `ssh`, whose cipher costs a fifth a byte of libssh2's: the default where much is copied; any command that
+//!   runs a command elsewhere (srun, kubectl exec, docker exec); on this machine the agent itself.
 //!
-//! [`Running`] is the same over all of them: what the script says line by line, and how it ended, which its own last line tells,
-//! because no connector's exit status is proof (REMOTE: libssh2 says 0 after a lost connection, srun after a lost node).
+//! [`Session`] is the same over all of them. That a request was carried out is told by the agent's own answer, because no connector's
+//! exit status is proof: libssh2 says 0 after a lost connection, srun after a lost node.
 
 mod bootstrap;
 mod channel;
@@ -15,14 +15,12 @@ pub mod lanes;
 mod logins;
 mod program;
 mod reasons;
-mod running;
 mod session;
 mod settings;
 mod ssh2;
 mod transport;
 
-pub use running::{Heard, Running, random_token};
-pub use session::{Heard as AgentHeard, Session};
+pub use session::{Heard, Session};
 pub use settings::ssh_options;
 pub use transport::Waker;
 
@@ -30,28 +28,14 @@ use crate::cli::{Connect, HostKey};
 use crate::error::{Fault, Report};
 use crate::quote;
 use crate::record::Host;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use channel::Channel;
 use rayon::prelude::*;
 use std::collections::HashSet;
 use std::ffi::OsString;
+use std::io::Read as _;
 use std::net::Ipv4Addr;
 use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
-
-/// Runs on a host, and takes two lines: how many bytes the script is in base64, with the end of its line, and that. `sh -s` would not do:
-/// dash reads its script in blocks and swallows the data behind it. `read` takes it byte by byte, which costs a host more than its login:
-/// that is left for where dd cannot wait for a whole block.
-pub const BOOT: &str =
-    r#"read -r n; s=$(dd bs="$n" count=1 iflag=fullblock 2>/dev/null) || IFS= read -r s; eval "$(printf %s "$s" | base64 -d)""#;
-
-/// A script as [`BOOT`] takes it.
-pub fn booted(script: &[u8]) -> Vec<u8> {
-    let text = BASE64.encode(script);
-    format!("{}\n{text}\n", text.len() + 1).into_bytes()
-}
 
 /// Hosts that are listened to at once: each waits, none computes.
 const ANSWERS_AT_ONCE: usize = 256;
@@ -143,40 +127,23 @@ impl Remote {
         Ok(Remote { connect: connect.clone(), kind, here })
     }
 
-    /// Runs a script on a host and waits until it runs.
-    pub fn open(&self, host: &Host, script: &[u8]) -> Result<Running, HostFault> {
-        self.open_as(host, script, false)
-    }
-
-    /// The same for a script whose output is the user's data: it comes as it is, in blocks of whole lines.
-    pub fn open_in_blocks(&self, host: &Host, script: &[u8]) -> Result<Running, HostFault> {
-        self.open_as(host, script, true)
-    }
-
-    fn open_as(&self, host: &Host, script: &[u8], blocks: bool) -> Result<Running, HostFault> {
-        let (payload, token) = running::payload(script)?;
-        self.try_again(host, || {
-            let mut running = Running::new(self.channel(&self.kind_for(host), host, BOOT)?, token.clone(), blocks);
-            running.send(payload.clone());
-            running.wait_until_runs(self.connect.connect_timeout)?;
-            Ok(running)
-        })
-    }
-
     /// Starts host-agent on a host, and waits until it runs.
     pub fn open_agent(&self, host: &Host) -> Result<Session, HostFault> {
         self.try_again(host, || {
             let limit = self.connect.connect_timeout;
-            match self.kind_for(host) {
-                Kind::Local => Session::begin_here(limit),
-                kind => Session::begin(self.channel(&kind, host, bootstrap::COMMAND)?, limit),
-            }
+            let channel = match self.kind_for(host) {
+                Kind::Local => return Session::begin_here(limit),
+                Kind::Ssh2 => ssh2::open(&self.connect, host, bootstrap::COMMAND)?,
+                Kind::Ssh { bulk } => program::ssh(&self.connect, host, bootstrap::COMMAND, bulk)?,
+                Kind::Command(template) => program::template(&self.connect, host, &template, bootstrap::COMMAND)?,
+            };
+            Session::begin(channel, limit)
         })
     }
 
     /// Starts host-agent on each host, logging in to several at once. In the order of the hosts.
-    pub fn open_agents(&self, hosts: &[Host]) -> Result<Vec<Result<Session, HostFault>>, Report> {
-        Ok(logins::open_each(hosts.len(), self.connect.connect_timeout, |at| self.open_agent(&hosts[at])))
+    pub fn open_agents(&self, hosts: &[Host]) -> Vec<Result<Session, HostFault>> {
+        logins::open_each(hosts.len(), self.connect.connect_timeout, |at| self.open_agent(&hosts[at]))
     }
 
     /// Asks each host one thing; `limit` is the longest silence. What each answered, in the order of the hosts.
@@ -186,22 +153,13 @@ impl Remote {
         limit: Duration,
         request: impl Fn(&Host) -> Request + Sync,
     ) -> Result<Vec<Result<Vec<Event>, HostFault>>, Report> {
-        let sessions = self.open_agents(hosts)?;
+        let sessions = self.open_agents(hosts);
         let pairs: Vec<_> = hosts.iter().zip(sessions).collect();
         let ask = |(host, session): (&Host, Result<Session, HostFault>)| {
             let events = session?.ask(&request(host), limit)?;
             Ok(events.into_iter().map(|(event, _)| event).collect())
         };
         Ok(threads(hosts.len().min(ANSWERS_AT_ONCE))?.install(|| pairs.into_par_iter().map(ask).collect()))
-    }
-
-    fn channel(&self, kind: &Kind, host: &Host, command: &str) -> Result<Box<dyn Channel>, HostFault> {
-        match kind {
-            Kind::Ssh2 => ssh2::open(&self.connect, host, command),
-            Kind::Ssh { bulk } => program::ssh(&self.connect, host, command, *bulk),
-            Kind::Local => program::local(command),
-            Kind::Command(template) => program::template(&self.connect, host, template, command),
-        }
     }
 
     /// Opens a host again as long as its sshd drops logins at random, as it does beyond MaxStartups.
@@ -222,7 +180,7 @@ impl Remote {
 
     /// What a way to a host says in its own words has no cure; but each way can be tried by hand.
     fn cured(&self, host: &Host, fault: HostFault) -> HostFault {
-        const NEEDS: &str = "the host needs a POSIX sh and base64";
+        const NEEDS: &str = "the host needs a POSIX sh with head, chmod and mv";
         if fault.fix.is_some() || fault.unknown_key.is_some() {
             return fault;
         }
@@ -232,17 +190,12 @@ impl Remote {
                 let ssh = String::from_utf8_lossy(&quote::sh_words(words.map(OsString::into_vec))).into_owned();
                 fault.fix(format!("`ssh {ssh}` must work here without a question, and {NEEDS}"))
             }
-            Kind::Local => fault.fix(NEEDS),
+            Kind::Local => fault.fix("look whether host-agent, beside the tools or in libexec/dgl-tools, runs here"),
             Kind::Command(template) => {
                 let command = program::fill(&self.connect, host, &template).unwrap_or(template);
                 fault.fix(format!("try it here: {command} echo hello; {NEEDS}"))
             }
         }
-    }
-
-    /// Runs a script on each host, logging in to several at once. In the order of the hosts.
-    pub fn open_all(&self, hosts: &[Host], script: impl Fn(&Host) -> Vec<u8> + Sync) -> Result<Vec<Result<Running, HostFault>>, Report> {
-        Ok(logins::open_each(hosts.len(), self.connect.connect_timeout, |at| self.open(&hosts[at], &script(&hosts[at]))))
     }
 
     /// Whether hosts are reached by ssh.
@@ -266,6 +219,13 @@ impl Remote {
             _ => fault,
         }
     }
+}
+
+/// 128 random bits in hexadecimal.
+pub fn random_token() -> std::io::Result<String> {
+    let mut bits = [0u8; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bits)?;
+    Ok(bits.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// A pool for work that waits for hosts more than it computes: its size counts streams, not cores.

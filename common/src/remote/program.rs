@@ -75,13 +75,6 @@ pub(crate) fn ssh(connect: &Connect, host: &Host, boot: &str, bulk: bool) -> Res
     start(ssh, "ssh", None)
 }
 
-/// This machine.
-pub(crate) fn local(boot: &str) -> Result<Box<dyn Channel>, HostFault> {
-    let mut sh = Command::new("sh");
-    sh.arg("-c").arg(boot);
-    start(sh, "sh", None)
-}
-
 /// A program of ours on this machine.
 pub(crate) fn run(program: &Path, args: &[&str]) -> Result<Box<dyn Channel>, HostFault> {
     let mut command = Command::new(program);

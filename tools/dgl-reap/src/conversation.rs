@@ -3,7 +3,7 @@
 use crate::plan::{self, Answer, What};
 use common::error::{Fault, Report};
 use common::record::Host;
-use common::remote::{self, AgentHeard, Session};
+use common::remote::{self, Heard, Session};
 use rayon::prelude::*;
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
@@ -53,14 +53,14 @@ impl<'a> HostAnswers<'a> {
     fn step(&mut self, what: &What<'_>, limit: Duration) {
         for heard in self.session.step(None, limit) {
             match heard {
-                AgentHeard::Lost(why) => self.lose(why),
-                AgentHeard::Event(..) if self.is_answered => self.lose("it goes on behind the end of its answer".to_owned()),
-                AgentHeard::Event(Event::Done, _) => self.is_answered = true,
-                AgentHeard::Event(Event::Failed(failure), _) => {
+                Heard::Lost(why) => self.lose(why),
+                Heard::Event(..) if self.is_answered => self.lose("it goes on behind the end of its answer".to_owned()),
+                Heard::Event(Event::Done, _) => self.is_answered = true,
+                Heard::Event(Event::Failed(failure), _) => {
                     let fault = Fault::item(self.host.place(), failure.problem);
                     self.fault.get_or_insert(Fault { fix: failure.fix, ..fault });
                 }
-                AgentHeard::Event(event, _) => self.take(what, event),
+                Heard::Event(event, _) => self.take(what, event),
             }
         }
     }

@@ -38,7 +38,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], workspace: &Path, wante
         .map_err(|error| Fault::unreachable("signals", error.to_string()).fix("let this user have more processes: ulimit -u"))?;
     // before there are threads
     local::umask();
-    let opened = remote.open_agents(hosts)?;
+    let opened = remote.open_agents(hosts);
     let faults: Vec<_> = hosts.iter().zip(&opened).filter_map(|(host, opened)| Some((host, opened.as_ref().err()?))).collect();
     let mut report = remote::report(faults, args.connect.host_key);
     let at_once = hosts.len().min(usize::from(args.jobs));

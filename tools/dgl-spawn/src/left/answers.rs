@@ -5,7 +5,7 @@ use crate::run::hosts::{ConnectedHosts, RunEvent};
 use crate::run::outcome::Stopped;
 use common::error::{Fault, Report};
 use common::record::Host;
-use common::remote::AgentHeard;
+use common::remote::Heard;
 use std::time::{Duration, Instant};
 use wire::Event;
 use wire::keep::Refusal;
@@ -33,8 +33,8 @@ pub fn wait_for<T>(hosts: &ConnectedHosts<'_>, asked: &[usize], answer: impl Fn(
         match hosts.next_event(until.saturating_duration_since(Instant::now())) {
             Some(RunEvent::Signal(number)) => return Err(Stopped::Signal(number)),
             Some(RunEvent::StatusAsked) => {}
-            Some(RunEvent::Host(at, AgentHeard::Lost(why))) => faults.push(fault(host(at), why)),
-            Some(RunEvent::Host(at, AgentHeard::Event(event, body))) => match event {
+            Some(RunEvent::Host(at, Heard::Lost(why))) => faults.push(fault(host(at), why)),
+            Some(RunEvent::Host(at, Heard::Event(event, body))) => match event {
                 Event::Failed(failure) => faults.push(fault(host(at), failure.problem)),
                 Event::Refused(refused) => match refused.why {
                     Refusal::NameInUse { job } => in_use.push(named(host(at), &job)),
@@ -43,7 +43,7 @@ pub fn wait_for<T>(hosts: &ConnectedHosts<'_>, asked: &[usize], answer: impl Fn(
                 event => match (asked.iter().position(|one| *one == at), answer(&event)) {
                     (Some(position), Some(answer)) => answers[position] = Some(answer),
                     _ if matches!(event, Event::Past(_) | Event::Output(_)) => {
-                        early.push(RunEvent::Host(at, AgentHeard::Event(event, body)));
+                        early.push(RunEvent::Host(at, Heard::Event(event, body)));
                     }
                     _ => {}
                 },

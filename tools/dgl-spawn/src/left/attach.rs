@@ -12,7 +12,7 @@ use common::error::{Fault, Report};
 use common::exit::Exit;
 use common::jsonl::Stream;
 use common::record::{Host, Process, Record as _};
-use common::remote::{self, AgentHeard, Kind, Remote, Session};
+use common::remote::{self, Heard, Kind, Remote, Session};
 use job::Mode;
 use rayon::prelude::*;
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ struct FoundJob<'a> {
 
 /// Looks for the job on all hosts; what cannot be asked is reported beside it.
 fn find<'a>(remote: &Remote, args: &Args, hosts: &'a [Host], name: &str) -> Result<(Vec<FoundJob<'a>>, Report), Report> {
-    let opened = remote.open_agents(hosts)?;
+    let opened = remote.open_agents(hosts);
     let refused = hosts.iter().zip(&opened).filter_map(|(host, opened)| Some((host, opened.as_ref().err()?)));
     let mut report = remote::report(refused, args.connect.host_key);
     let sessions: Vec<_> = hosts.iter().zip(opened).filter_map(|(host, opened)| Some((host, opened.ok()?))).collect();
@@ -90,7 +90,7 @@ fn records<'a>(host: &'a Host, mut session: Session, name: &str) -> Result<Optio
     while Instant::now() < until && processes.len() <= MAX_PROCESSES {
         for heard in session.step(None, until.saturating_duration_since(Instant::now())) {
             match heard {
-                AgentHeard::Event(Event::Record(record), _) => {
+                Heard::Event(Event::Record(record), _) => {
                     let process: Process = serde_json::from_str(&record.record)
                         .map_err(|error| fault(format!("its record of a {} is broken: {error}", Process::TYPE)))?;
                     if process.host != host.id {
@@ -98,11 +98,11 @@ fn records<'a>(host: &'a Host, mut session: Session, name: &str) -> Result<Optio
                     }
                     processes.push(process);
                 }
-                AgentHeard::Event(Event::Ready, _) => return Ok(Some(FoundJob { host, session, processes })),
-                AgentHeard::Event(Event::NoJob, _) => return Ok(None),
-                AgentHeard::Event(Event::Failed(failure), _) => return Err(fault(failure.problem)),
-                AgentHeard::Event(..) => {}
-                AgentHeard::Lost(why) => return Err(fault(why)),
+                Heard::Event(Event::Ready, _) => return Ok(Some(FoundJob { host, session, processes })),
+                Heard::Event(Event::NoJob, _) => return Ok(None),
+                Heard::Event(Event::Failed(failure), _) => return Err(fault(failure.problem)),
+                Heard::Event(..) => {}
+                Heard::Lost(why) => return Err(fault(why)),
             }
         }
     }

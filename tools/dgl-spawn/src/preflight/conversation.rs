@@ -2,7 +2,7 @@
 
 use crate::run::hosts::{ConnectedHosts, RunEvent};
 use crate::run::outcome::Stopped;
-use common::remote::AgentHeard;
+use common::remote::Heard;
 use std::time::{Duration, Instant};
 use wire::{Event, Failure, Request};
 
@@ -71,7 +71,7 @@ impl<'a, 'h> Conversation<'a, 'h> {
             let left = until.saturating_duration_since(Instant::now());
             match self.hosts.next_event(left) {
                 Some(RunEvent::Signal(number)) => return Err(Stopped::Signal(number)),
-                Some(RunEvent::Host(at, AgentHeard::Lost(why))) => {
+                Some(RunEvent::Host(at, Heard::Lost(why))) => {
                     self.lost[at] = true;
                     self.unanswered[at] = 0;
                     return Err(Stopped::Preflight(super::lost(self.hosts.sessions[at].host, why).report()));
@@ -83,15 +83,15 @@ impl<'a, 'h> Conversation<'a, 'h> {
         }
     }
 
-    fn heard(&mut self, at: usize, heard: AgentHeard, said: &mut impl FnMut(usize, Said)) {
+    fn heard(&mut self, at: usize, heard: Heard, said: &mut impl FnMut(usize, Said)) {
         match heard {
-            AgentHeard::Event(Event::Done, _) => self.unanswered[at] = self.unanswered[at].saturating_sub(1),
-            AgentHeard::Event(Event::Failed(failure), _) => {
+            Heard::Event(Event::Done, _) => self.unanswered[at] = self.unanswered[at].saturating_sub(1),
+            Heard::Event(Event::Failed(failure), _) => {
                 self.unanswered[at] = self.unanswered[at].saturating_sub(1);
                 said(at, Said::Failed(failure));
             }
-            AgentHeard::Event(event, body) => said(at, Said::Event(event, body)),
-            AgentHeard::Lost(why) => {
+            Heard::Event(event, body) => said(at, Said::Event(event, body)),
+            Heard::Lost(why) => {
                 self.unanswered[at] = 0;
                 self.lost[at] = true;
                 said(at, Said::Lost(why));

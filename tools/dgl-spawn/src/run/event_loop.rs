@@ -14,7 +14,7 @@ use crate::plan;
 use common::error::{Fault, Report};
 use common::exit::Exit;
 use common::record::{Exited, FirstFailure, Listening, Process, Started};
-use common::remote::AgentHeard;
+use common::remote::Heard;
 use common::term::now_ms;
 use job::{Action, Cause, ExitStatus, Failure, Job, LastLines, Loss, Mode};
 use std::collections::{BTreeSet, VecDeque};
@@ -202,8 +202,8 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 None
             }
             RunEvent::Host(at, _) if self.host_states[at] == HostState::Over => None,
-            RunEvent::Host(at, AgentHeard::Lost(why)) => self.lost(at, why),
-            RunEvent::Host(at, AgentHeard::Event(event, body)) => match self.heard(at, event, body) {
+            RunEvent::Host(at, Heard::Lost(why)) => self.lost(at, why),
+            RunEvent::Host(at, Heard::Event(event, body)) => match self.heard(at, event, body) {
                 Ok(action) => action,
                 Err(Unbelievable(what)) => {
                     self.hosts.sessions[at].close();

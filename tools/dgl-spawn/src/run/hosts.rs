@@ -4,7 +4,7 @@
 //! memory nor keeps a signal, a deadline or another host from being heard.
 
 use common::record::Host;
-use common::remote::{AgentHeard, Session, Waker};
+use common::remote::{Heard, Session, Waker};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -24,7 +24,7 @@ const ROOM_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub enum RunEvent {
     /// A host said something, or is lost.
-    Host(usize, AgentHeard),
+    Host(usize, Heard),
     /// A signal that asks for the job's end.
     Signal(i32),
     /// A signal that asks how far the job is (SIGUSR1).
@@ -123,7 +123,7 @@ struct State {
 #[derive(Default)]
 struct Waiting {
     /// Each with its share of the bytes that it came with.
-    events: VecDeque<(AgentHeard, u64)>,
+    events: VecDeque<(Heard, u64)>,
     bytes: u64,
 }
 
@@ -154,7 +154,7 @@ impl Inbox {
         !state.closed
     }
 
-    fn push(&self, at: usize, heard: AgentHeard, bytes: u64) {
+    fn push(&self, at: usize, heard: Heard, bytes: u64) {
         let mut state = self.lock();
         state.hosts[at].bytes += bytes;
         state.hosts[at].events.push_back((heard, bytes));
@@ -225,7 +225,7 @@ impl Talk {
             }
             if self.is_silent() {
                 let why = format!("nothing was heard of it for {} s", self.patience.as_secs_f32());
-                return self.inbox.push(self.at, AgentHeard::Lost(why), 0);
+                return self.inbox.push(self.at, Heard::Lost(why), 0);
             }
             if !self.inbox.wait_for_room(self.at) {
                 continue;
@@ -234,9 +234,9 @@ impl Talk {
             let all = self.session.step(Some(&self.waker), self.until_heartbeat());
             let share = (self.session.received() - before) / (all.len() as u64).max(1);
             for heard in all {
-                let is_last = matches!(heard, AgentHeard::Lost(_));
+                let is_last = matches!(heard, Heard::Lost(_));
                 // that it lives is told by its coming
-                if heard != AgentHeard::Event(Event::Alive, Vec::new()) {
+                if heard != Heard::Event(Event::Alive, Vec::new()) {
                     self.inbox.push(self.at, heard, share);
                 }
                 if is_last {
@@ -286,13 +286,13 @@ impl Talk {
 mod tests {
     use super::*;
 
-    fn lost(why: &str) -> AgentHeard {
-        AgentHeard::Lost(why.to_owned())
+    fn lost(why: &str) -> Heard {
+        Heard::Lost(why.to_owned())
     }
 
     fn heard(event: Option<RunEvent>) -> String {
         match event {
-            Some(RunEvent::Host(at, AgentHeard::Lost(why))) => format!("{at}{why}"),
+            Some(RunEvent::Host(at, Heard::Lost(why))) => format!("{at}{why}"),
             Some(RunEvent::Signal(number)) => format!("signal {number}"),
             other => format!("{other:?}"),
         }

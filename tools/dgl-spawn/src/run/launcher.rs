@@ -200,7 +200,7 @@ impl<'a> Launcher<'a> {
             members.entry(process.host).or_default().push(at);
         }
         let busy: Vec<Host> = self.hosts.iter().filter(|host| members.contains_key(&host.id)).cloned().collect();
-        let opened = self.remote.open_agents(&busy).map_err(Stopped::Hosts)?;
+        let opened = self.remote.open_agents(&busy);
         let faults: Vec<_> = busy.iter().zip(&opened).filter_map(|(host, result)| Some((host, result.as_ref().err()?))).collect();
         if !faults.is_empty() {
             return Err(Stopped::Hosts(remote::report(faults, self.args.connect.host_key)));
