@@ -121,6 +121,7 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     cluster.assert_clean();
     let ended = attach(&cluster, &folder, "--attach reaped");
     assert!(ended.status == 143 && ended.err.contains("host 1 (10.77.0.2): "), "{} {}", ended.status, ended.err);
+    assert!(ended.err.contains("ended by a signal of dgl-reap, SIGTERM"), "{}", ended.err);
 
     // what follows it there is killed: it is not taken for the job's end
     assert_eq!(detach(&cluster, &folder, "--job followed").status, 0);
