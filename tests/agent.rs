@@ -37,6 +37,14 @@ impl Host {
         self.folder.join("home/.cache/dgl-tools")
     }
 
+    /// The folder below $TMPDIR; it has the number of the user in its name, which may be another one in there.
+    fn fallback(&self) -> PathBuf {
+        let names = names_in(&self.folder.join("tmp"));
+        let number = |name: &String| name.strip_prefix("dgl-tools-").is_some_and(|uid| uid.bytes().all(|byte| byte.is_ascii_digit()));
+        assert!(names.len() == 1 && number(&names[0]), "{names:?}");
+        self.folder.join("tmp").join(&names[0])
+    }
+
     /// The only agent in a folder, and nothing beside it.
     fn only_agent_in(&self, folder: &Path) -> PathBuf {
         let names = names_in(folder);
@@ -111,13 +119,13 @@ fn a_folder_that_does_not_allow_execution_is_passed_over() {
     let noexec = "mount -t tmpfs -o noexec,mode=0700 tmpfs $HOME";
     let host = Host::new("agent-noexec");
     well(&host.log_in(&with_mounts(noexec)));
-    host.only_agent_in(&host.folder.join("tmp/dgl-tools-me"));
+    host.only_agent_in(&host.fallback());
     // the agent is there already, brought by a host that shares the home and may execute
     let host = Host::new("agent-noexec");
     well(&host.log_in("exec \"$@\""));
     host.only_agent_in(&host.cache());
     well(&host.log_in(&with_mounts(&format!("cp -a home keep && {noexec} && cp -a keep/. home"))));
-    host.only_agent_in(&host.folder.join("tmp/dgl-tools-me"));
+    host.only_agent_in(&host.fallback());
 }
 
 #[test]
@@ -127,7 +135,7 @@ fn a_full_folder_is_passed_over() {
         let full =
             format!("mount -t tmpfs -o mode=0700,size={size} tmpfs $HOME && {{ [ {size} != 4k ] || mkdir -p $HOME/.cache/dgl-tools; }}");
         well(&host.log_in(&with_mounts(&full)));
-        host.only_agent_in(&host.folder.join("tmp/dgl-tools-me"));
+        host.only_agent_in(&host.fallback());
     }
 }
 
@@ -143,7 +151,7 @@ fn a_folder_that_is_a_link_or_somebody_elses_is_refused() {
     std::os::unix::fs::symlink(&elsewhere, host.cache()).unwrap();
     well(&host.log_in("exec \"$@\""));
     assert_eq!(names_in(&elsewhere), [""; 0]);
-    host.only_agent_in(&host.folder.join("tmp/dgl-tools-me"));
+    host.only_agent_in(&host.fallback());
 
     // a file of that name in a folder of another user is not run either
     let host = Host::new("agent-others");
@@ -157,7 +165,7 @@ fn a_folder_that_is_a_link_or_somebody_elses_is_refused() {
     }
     well(&host.log_in_again());
     assert!(!host.folder.join("was-run").exists());
-    host.only_agent_in(&host.folder.join("tmp/dgl-tools-me"));
+    host.only_agent_in(&host.fallback());
 }
 
 #[test]
@@ -170,7 +178,7 @@ fn where_no_folder_will_do_all_are_named_with_the_cure() {
     for words in [
         "no folder there can hold and run host-agent",
         "/home/.cache/dgl-tools (full, read-only or noexec)",
-        "/var/tmp/dgl-tools-me (",
+        "/var/tmp/dgl-tools-",
         "DGL_TOOLS_AGENT_DIR",
     ] {
         assert!(refused.err.contains(words), "{words}: {}", refused.err);

@@ -42,8 +42,10 @@ const LEAVE_ENGINE: Duration = Duration::from_secs(2);
 const CLEAN_UP: Duration = Duration::from_secs(60);
 
 /// Of the user's own configuration what is for a person who logs in, and not for a tool. A host is lent nothing: neither the agent nor the
-/// display. A port that is forwarded can be so once, and ends the second connection where ExitOnForwardFailure is set.
-const NOT_FOR_TOOLS: [&str; 5] = ["ForwardAgent=no", "ForwardX11=no", "ClearAllForwardings=yes", "Tunnel=no", "PermitLocalCommand=no"];
+/// display. A port that is forwarded can be so once, and ends the second connection where ExitOnForwardFailure is set. Further keys of a
+/// host are none that a person has looked at, and hundreds of ssh at once would write known_hosts anew.
+const NOT_FOR_TOOLS: [&str; 6] =
+    ["ForwardAgent=no", "ForwardX11=no", "ClearAllForwardings=yes", "Tunnel=no", "PermitLocalCommand=no", "UpdateHostKeys=no"];
 
 /// `ssh HOST`, with the user's own configuration.
 pub(crate) fn ssh(connect: &Connect, host: &Host, boot: &str, bulk: bool) -> Result<Box<dyn Channel>, HostFault> {

@@ -41,6 +41,8 @@ struct ProcessState {
     started: Option<u64>,
     listens: bool,
     exited: bool,
+    /// It exited before the end of the job had begun: what of its output comes later is no word of one that is ended.
+    exited_before_end: bool,
     /// Its streams: what they have written and not ended, and whether they are at their end.
     lines: [LineBuffer; 2],
     drained: [bool; 2],
@@ -333,6 +335,8 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         if std::mem::replace(&mut self.states[at].exited, true) {
             return Err(Unbelievable("a process ended twice".to_owned()));
         }
+        let while_ending = self.is_ending(self.host_of[at]);
+        self.states[at].exited_before_end = !while_ending;
         let status = match exited.status {
             Status::Code(code) => ExitStatus::Code(code),
             Status::Signal(number) => ExitStatus::Signal(i32::from(number)),
@@ -350,7 +354,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             cpu_s: Some(exited.cpu_s).filter(|seconds| seconds.is_finite() && *seconds >= 0.0),
             max_rss_bytes: Some(exited.max_rss_bytes),
             oom: exited.oom,
-            while_ending: self.is_ending(self.host_of[at]),
+            while_ending,
         });
         Ok(self.job.exited(at, job::Exit { status, reaped: false, out_of_memory: exited.oom }, Instant::now()))
     }
@@ -431,7 +435,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             self.sink.log_lines(self.first + at, &taken.whole);
         }
         if !taken.pieces.is_empty() {
-            let while_ending = self.is_ending(self.host_of[at]);
+            let while_ending = self.is_ending(self.host_of[at]) && !self.states[at].exited_before_end;
             self.sink.output(Lines {
                 at: self.first + at,
                 stderr: stream == 1,
