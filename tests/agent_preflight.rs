@@ -156,6 +156,25 @@ fn a_job_claims_its_name_and_its_ports_until_its_agent_ends() {
 }
 
 #[test]
+fn an_agent_that_hears_nothing_gives_its_claim_back() {
+    let folder = scratch("agent-silent-claim");
+    let mut silent = job("silent-claim", "e");
+    silent["host_timeout_ms"] = 2000.into();
+    let mut agent = Agent::start(&folder, &[]);
+    agent.ask(&silent);
+    assert_eq!(agent.ask(&json!({"do": "claim", "ports": []})).len(), 1);
+    // its launcher lives, and then is gone without the end of its stdin
+    for _ in 0..6 {
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        writeln!(agent.stdin.as_ref().unwrap(), "{}", json!({"do": "alive"})).unwrap();
+    }
+    let mut other = Agent::of_job(&folder, "silent-claim", "f");
+    assert_eq!(other.ask(&json!({"do": "claim", "ports": []})).len(), 2, "it is still taken");
+    assert!(agent.child.wait().unwrap().success());
+    assert_eq!(other.ask(&json!({"do": "claim", "ports": []})).len(), 1, "it is free");
+}
+
+#[test]
 fn ports_that_are_taken_and_hosts_that_are_not_reached() {
     let folder = scratch("agent-ports");
     let script = "import socket, time\ns = socket.socket(); s.bind(('127.0.0.1', 30970)); s.listen(); print(1, flush=True); time.sleep(60)";

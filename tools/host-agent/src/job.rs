@@ -1,5 +1,6 @@
 //! The job that a tool has told of: what looks and starts are about.
 
+use std::time::Duration;
 use wire::Failure;
 use wire::job::{Job, Process};
 
@@ -28,6 +29,11 @@ impl ToldJob {
     /// What the job is.
     pub fn identity(&self) -> Result<&Job, Failure> {
         self.job.as_ref().ok_or_else(|| Failure::new("no job was told of"))
+    }
+
+    /// For how long its launcher may be silent; `None` where nothing was said of that.
+    pub fn host_timeout(&self) -> Option<Duration> {
+        self.job.as_ref().map(|job| Duration::from_millis(job.host_timeout_ms)).filter(|limit| !limit.is_zero())
     }
 
     /// One of its processes.

@@ -26,7 +26,7 @@ mod supervise;
 use job::ToldJob;
 use output::Output;
 use preflight::Preflight;
-use requests::Requests;
+use requests::{Next, Requests};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -108,7 +108,13 @@ fn serve(token: Option<&str>) -> ExitCode {
     let mut picked = reap::Picked::default();
     let mut preflight = Preflight::default();
     loop {
-        let answer = match requests.next_request() {
+        // a launcher that is gone without a word must not keep what it has claimed from others
+        let patience = if preflight.has_claimed() { job.host_timeout() } else { None };
+        let next = requests.next_within(patience).map(|next| match next {
+            Next::Request(request) => Some(request),
+            Next::End | Next::Silence => None,
+        });
+        let answer = match next {
             Ok(Some(Message { head: Request::File(first), .. })) => return files::serve(first, requests, output),
             // from here on another process of ours reads stdin and writes stdout
             Ok(Some(Message { head: Request::Start(start), .. })) => match job.parts() {

@@ -50,15 +50,7 @@ impl Requests {
         self.decoder.into_rest()
     }
 
-    /// The next request; `None` at the end of stdin. An error says why what came is no request.
-    pub fn next_request(&mut self) -> Result<Option<Message<Request>>, String> {
-        match self.next_within(None)? {
-            Next::Request(request) => Ok(Some(request)),
-            Next::End | Next::Silence => Ok(None),
-        }
-    }
-
-    /// The same, or nothing when nothing comes for so long.
+    /// The next request, or nothing when nothing comes for so long. An error says why what came is no request.
     pub fn next_within(&mut self, limit: Option<Duration>) -> Result<Next, String> {
         loop {
             if let Some(message) = self.decoder.next_message().map_err(|malformed| malformed.to_string())? {

@@ -80,7 +80,7 @@ impl<'a> ConnectedHosts<'a> {
         for (at, (host, members, session)) in hosts.into_iter().enumerate() {
             let (commands, receiver) = channel();
             let waker = Arc::new(Waker::new()?);
-            let talk = Talk { at, session, patience, waker: Arc::clone(&waker), inbox: Arc::clone(&inbox), started: None };
+            let talk = Talk { at, session, patience, waker: Arc::clone(&waker), inbox: Arc::clone(&inbox), beaten: None, started: None };
             // a thread that mostly waits needs little stack, and there may be thousands
             std::thread::Builder::new().stack_size(256 << 10).spawn(move || talk.run(&receiver))?;
             sessions.push(HostSession { host, members, commands: Some(commands), waker });
@@ -212,8 +212,10 @@ struct Talk {
     patience: Duration,
     waker: Arc<Waker>,
     inbox: Arc<Inbox>,
-    /// When the job was started, and when the last heartbeat was sent. Before that nothing is there that could be lost.
-    started: Option<(Instant, Instant)>,
+    /// When the last heartbeat was sent. From the first command on the host may hold something for us: a claim, then a job.
+    beaten: Option<Instant>,
+    /// When the job was started. Before that a host may take its time for an answer.
+    started: Option<Instant>,
 }
 
 impl Talk {
@@ -251,19 +253,19 @@ impl Talk {
         loop {
             match commands.try_recv() {
                 Ok(request) => {
+                    let now = Instant::now();
                     if matches!(request, Request::Start(_)) {
-                        self.started = Some((Instant::now(), Instant::now()));
+                        self.started = Some(now);
                     }
+                    self.beaten.get_or_insert(now);
                     self.session.send(&request);
                 }
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => return false,
             }
         }
-        if self.until_heartbeat().is_zero()
-            && let Some((_, last)) = &mut self.started
-        {
-            *last = Instant::now();
+        if self.until_heartbeat().is_zero() {
+            self.beaten = Some(Instant::now());
             // one that was not taken yet says it already
             if self.session.pending() == 0 {
                 self.session.send(&Request::Alive);
@@ -274,11 +276,11 @@ impl Talk {
 
     fn until_heartbeat(&self) -> Duration {
         let pace = HEARTBEAT.min(self.patience / 6);
-        self.started.map_or(Duration::from_secs(60), |(_, last)| pace.saturating_sub(last.elapsed()))
+        self.beaten.map_or(Duration::from_secs(60), |last| pace.saturating_sub(last.elapsed()))
     }
 
     fn is_silent(&self) -> bool {
-        self.started.is_some_and(|(start, _)| self.session.last_heard().max(start).elapsed() >= self.patience)
+        self.started.is_some_and(|start| self.session.last_heard().max(start).elapsed() >= self.patience)
     }
 }
 

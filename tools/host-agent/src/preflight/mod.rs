@@ -47,6 +47,11 @@ impl Preflight {
         self.claim = None;
     }
 
+    /// Whether something is claimed for a job.
+    pub fn has_claimed(&self) -> bool {
+        self.claim.is_some()
+    }
+
     /// Looks at one thing; `tell` gets what is found, with the bytes that belong behind it.
     pub fn look(&mut self, check: &Check, job: &ToldJob, tell: &mut dyn FnMut(Finding, &[u8])) -> Result<(), Failure> {
         let mut found = |finding: Finding| tell(finding, &[]);
