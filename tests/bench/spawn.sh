@@ -135,17 +135,21 @@ say "a job of $many hosts that waits: dgl-spawn's CPU" "$(awk -v t=$(($(ticks) -
 say "  memory at most" "$(awk '/VmHWM/ { print $2 / 1000 " MB" }' "/proc/$pid/status")"
 wait
 
-# Hosts that only speak as a host's script does, for what is the launcher's own: thousands of real ones need more than this machine.
+# Hosts that only speak as host-agent does, for what is the launcher's own: thousands of real ones need more than this machine.
 cat >host <<'EOF'
-read -r _
-IFS= read -r script
-token=$(printf %s "$script" | base64 -d | sed -n "1s/.*'\(.*\) runs'.*/\1/p")
-printf '\n%s runs\nready\n' "$token"
-while read -r word _; do
-    case $word in
-        start) printf 'pid 0 1\nexited 0 0\n' ;;
-        alive) echo alive ;;
-        end) printf 'over 0\n\n%s ends 0\n' "$token"; exit ;;
+IFS= read -r bootstrap
+token=${bootstrap#token=}
+printf '\n%s runs\n' "${token%%;*}"
+while IFS= read -r request; do
+    case $request in
+        *'"do":"start"'*)
+            echo '{"event":"started","index":0,"pid":1}'
+            echo '{"event":"drained","index":0,"stream":"stdout"}'
+            echo '{"event":"drained","index":0,"stream":"stderr"}'
+            echo '{"event":"exited","index":0,"code":0,"cpu_s":0.002,"max_rss_bytes":7946240}' ;;
+        *'"do":"alive"'*) echo '{"event":"alive"}' ;;
+        *'"do":"end"'*) printf '{"event":"shm_removed","files":0}\n{"event":"over","survivors":0}\n'; exit ;;
+        *) echo '{"event":"done"}' ;;
     esac
 done
 EOF
