@@ -3,7 +3,9 @@
 use crate::error::{Fault, Report};
 use crate::exit::Exit;
 use crate::record::Host;
+use crate::remote::{HostKey, Options};
 use crate::term;
+use clap::builder::PossibleValue;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use std::io::Write as _;
@@ -124,15 +126,6 @@ pub struct Connect {
     pub format: Format,
 }
 
-/// Whether to trust a host key that known_hosts does not have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum HostKey {
-    /// Refuse it.
-    Strict,
-    /// Take it and write it down; a changed key is refused all the same.
-    AcceptNew,
-}
-
 /// What goes to stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
@@ -155,7 +148,33 @@ impl Format {
     }
 }
 
+impl ValueEnum for HostKey {
+    fn value_variants<'a>() -> &'a [HostKey] {
+        &[HostKey::Strict, HostKey::AcceptNew]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self {
+            HostKey::Strict => PossibleValue::new("strict").help("Refuse it"),
+            HostKey::AcceptNew => PossibleValue::new("accept-new").help("Take it and write it down; a changed key is refused all the same"),
+        })
+    }
+}
+
 impl Connect {
+    /// How hosts are reached, for what reaches them.
+    pub fn options(&self) -> Options {
+        Options {
+            connect: self.connect.clone(),
+            ssh_port: self.ssh_port,
+            ssh_username: self.ssh_username.clone(),
+            identity: self.identity.clone(),
+            ssh_config: self.ssh_config.clone(),
+            host_key: self.host_key,
+            connect_timeout: self.connect_timeout,
+        }
+    }
+
     /// The hosts to act on: all, or those of `--host`.
     pub fn choose(&self, hosts: Vec<Host>) -> Result<Vec<Host>, Report> {
         if self.host.is_empty() {

@@ -13,6 +13,7 @@ mod channel;
 mod hostkey;
 pub mod lanes;
 mod logins;
+mod options;
 mod program;
 mod reasons;
 mod session;
@@ -20,11 +21,11 @@ mod settings;
 mod ssh2;
 mod transport;
 
+pub use options::{HostKey, Options};
 pub use session::{Heard, Session};
 pub use settings::ssh_options;
 pub use transport::Waker;
 
-use crate::cli::{Connect, HostKey};
 use crate::error::{Fault, Report};
 use crate::quote;
 use crate::record::Host;
@@ -58,7 +59,7 @@ pub enum Kind {
 
 /// Reaches hosts as the command line says.
 pub struct Remote {
-    connect: Connect,
+    options: Options,
     kind: Kind,
     /// Addresses of this machine: what is here needs no ssh.
     here: HashSet<Ipv4Addr>,
@@ -106,10 +107,10 @@ impl HostFault {
 
 impl Remote {
     /// `default` is what serves the tool best.
-    pub fn new(connect: &Connect, default: Kind) -> Result<Remote, Report> {
+    pub fn new(options: Options, default: Kind) -> Result<Remote, Report> {
         raise_descriptors();
         let bulk = matches!(default, Kind::Ssh { bulk: true });
-        let kind = match connect.connect.as_deref() {
+        let kind = match options.connect.as_deref() {
             None => default,
             Some("ssh2") => Kind::Ssh2,
             Some("ssh") => Kind::Ssh { bulk },
@@ -120,22 +121,22 @@ impl Remote {
                 return Err(fault.fix("a command needs the host in it, such as 'srun --overlap --unbuffered -N1 -n1 -w {name}'").report());
             }
         };
-        let here = match connect.ssh_port.is_none() && connect.ssh_username.is_none() {
+        let here = match options.ssh_port.is_none() && options.ssh_username.is_none() {
             true => addresses_here(),
             false => HashSet::new(),
         };
-        Ok(Remote { connect: connect.clone(), kind, here })
+        Ok(Remote { options, kind, here })
     }
 
     /// Starts host-agent on a host, and waits until it runs.
     pub fn open_agent(&self, host: &Host) -> Result<Session, HostFault> {
         self.try_again(host, || {
-            let limit = self.connect.connect_timeout;
+            let limit = self.options.connect_timeout;
             let channel = match self.kind_for(host) {
                 Kind::Local => return Session::begin_here(limit),
-                Kind::Ssh2 => ssh2::open(&self.connect, host, bootstrap::COMMAND)?,
-                Kind::Ssh { bulk } => program::ssh(&self.connect, host, bootstrap::COMMAND, bulk)?,
-                Kind::Command(template) => program::template(&self.connect, host, &template, bootstrap::COMMAND)?,
+                Kind::Ssh2 => ssh2::open(&self.options, host, bootstrap::COMMAND)?,
+                Kind::Ssh { bulk } => program::ssh(&self.options, host, bootstrap::COMMAND, bulk)?,
+                Kind::Command(template) => program::template(&self.options, host, &template, bootstrap::COMMAND)?,
             };
             Session::begin(channel, limit)
         })
@@ -143,7 +144,7 @@ impl Remote {
 
     /// Starts host-agent on each host, logging in to several at once. In the order of the hosts.
     pub fn open_agents(&self, hosts: &[Host]) -> Vec<Result<Session, HostFault>> {
-        logins::open_each(hosts.len(), self.connect.connect_timeout, |at| self.open_agent(&hosts[at]))
+        logins::open_each(hosts.len(), self.options.connect_timeout, |at| self.open_agent(&hosts[at]))
     }
 
     /// Asks each host one thing; `limit` is the longest silence. What each answered, in the order of the hosts.
@@ -164,7 +165,7 @@ impl Remote {
 
     /// Opens a host again as long as its sshd drops logins at random, as it does beyond MaxStartups.
     fn try_again<T>(&self, host: &Host, open: impl Fn() -> Result<T, HostFault>) -> Result<T, HostFault> {
-        let until = Instant::now() + self.connect.connect_timeout;
+        let until = Instant::now() + self.options.connect_timeout;
         let mut pause = Duration::from_millis(150);
         loop {
             match open().map_err(|fault| self.explain(host, fault)) {
@@ -186,13 +187,13 @@ impl Remote {
         }
         match self.kind_for(host) {
             Kind::Ssh2 | Kind::Ssh { .. } => {
-                let words = settings::ssh_options(&self.connect).into_iter().chain([host.target().into()]);
+                let words = settings::ssh_options(&self.options).into_iter().chain([host.target().into()]);
                 let ssh = String::from_utf8_lossy(&quote::sh_words(words.map(OsString::into_vec))).into_owned();
                 fault.fix(format!("`ssh {ssh}` must work here without a question, and {NEEDS}"))
             }
             Kind::Local => fault.fix("look whether host-agent, beside the tools or in libexec/dgl-tools, runs here"),
             Kind::Command(template) => {
-                let command = program::fill(&self.connect, host, &template).unwrap_or(template);
+                let command = program::fill(&self.options, host, &template).unwrap_or(template);
                 fault.fix(format!("try it here: {command} echo hello; {NEEDS}"))
             }
         }
@@ -215,7 +216,7 @@ impl Remote {
         let refused = fault.problem.contains("Host key verification failed");
         match (self.kind_for(host), refused) {
             (Kind::Ssh { .. }, true) if fault.problem.contains(" revoked by ") => fault.fix("do not connect; ask who runs the host"),
-            (Kind::Ssh { .. }, true) => ssh2::refused_key(&self.connect, host).unwrap_or(fault),
+            (Kind::Ssh { .. }, true) => ssh2::refused_key(&self.options, host).unwrap_or(fault),
             _ => fault,
         }
     }

@@ -2,7 +2,7 @@
 
 use super::HostFault;
 use super::channel::{Channel, Stream, Unsent, copy_file};
-use crate::cli::{Connect, HostKey};
+use super::options::{HostKey, Options};
 use crate::record::Host;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
@@ -48,15 +48,15 @@ const NOT_FOR_TOOLS: [&str; 6] =
     ["ForwardAgent=no", "ForwardX11=no", "ClearAllForwardings=yes", "Tunnel=no", "PermitLocalCommand=no", "UpdateHostKeys=no"];
 
 /// `ssh HOST`, with the user's own configuration.
-pub(crate) fn ssh(connect: &Connect, host: &Host, boot: &str, bulk: bool) -> Result<Box<dyn Channel>, HostFault> {
+pub(crate) fn ssh(options: &Options, host: &Host, boot: &str, bulk: bool) -> Result<Box<dyn Channel>, HostFault> {
     let mut ssh = Command::new("ssh");
     // no terminal, no question; a dead link is noticed after 30 s
     ssh.args(["-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3"]);
-    ssh.args(["-o", &format!("ConnectTimeout={}", connect.connect_timeout.as_secs().max(1))]);
-    ssh.args(match connect.host_key {
+    ssh.args(["-o", &format!("ConnectTimeout={}", options.connect_timeout.as_secs().max(1))]);
+    ssh.args(match options.host_key {
         HostKey::Strict => ["-o", "StrictHostKeyChecking=yes"],
         HostKey::AcceptNew => {
-            super::hostkey::end_last_line(&super::settings::settings(connect, host)?);
+            super::hostkey::end_last_line(&super::settings::settings(options, host)?);
             ["-o", "StrictHostKeyChecking=accept-new"]
         }
     });
@@ -66,11 +66,11 @@ pub(crate) fn ssh(connect: &Connect, host: &Host, boot: &str, bulk: bool) -> Res
     if bulk {
         // first choice, not the only one: 1.5 times the rate of chacha20, which OpenSSH prefers
         ssh.args(["-o", "Ciphers=^aes128-gcm@openssh.com", "-o", "Compression=no"]);
-        if let Some(first) = super::settings::quick_exchange(connect, host) {
+        if let Some(first) = super::settings::quick_exchange(options, host) {
             ssh.args(["-o", &format!("KexAlgorithms=^{first}")]);
         }
     }
-    for option in super::settings::ssh_options(connect) {
+    for option in super::settings::ssh_options(options) {
         ssh.arg(option);
     }
     ssh.arg("--").arg(host.target()).arg(format!("sh -c {}", crate::quote::shown(boot)));
@@ -85,17 +85,17 @@ pub(crate) fn run(program: &Path, args: &[&str]) -> Result<Box<dyn Channel>, Hos
 }
 
 /// The user's template, such as `kubectl exec -i {login} --`, with the shell's command line behind it.
-pub(crate) fn template(connect: &Connect, host: &Host, template: &str, boot: &str) -> Result<Box<dyn Channel>, HostFault> {
-    let text = fill(connect, host, template)?;
+pub(crate) fn template(options: &Options, host: &Host, template: &str, boot: &str) -> Result<Box<dyn Channel>, HostFault> {
+    let text = fill(options, host, template)?;
     let mut sh = Command::new("sh");
     sh.arg("-c").arg(format!("exec {text} \"$@\"")).args(["sh", "sh", "-c", boot]);
     let name = template.split_whitespace().next().unwrap_or(template);
     start(sh, name, Some(name.to_owned()))
 }
 
-pub(crate) fn fill(connect: &Connect, host: &Host, template: &str) -> Result<String, HostFault> {
-    let user = connect.ssh_username.clone().unwrap_or_default();
-    let port = connect.ssh_port.unwrap_or(22).to_string();
+pub(crate) fn fill(options: &Options, host: &Host, template: &str) -> Result<String, HostFault> {
+    let user = options.ssh_username.clone().unwrap_or_default();
+    let port = options.ssh_port.unwrap_or(22).to_string();
     let values = [
         ("{name}", host.name.clone().unwrap_or_else(|| host.ip.to_string())),
         ("{login}", host.target()),

@@ -1,7 +1,7 @@
 //! What the user's OpenSSH would use for a host, as `ssh -G` tells it: libssh2 reads no ssh_config.
 
 use super::HostFault;
-use crate::cli::Connect;
+use super::options::Options;
 use crate::record::Host;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -27,35 +27,35 @@ pub(crate) struct Settings {
 }
 
 /// The options of `ssh` that say what the command line said.
-pub fn ssh_options(connect: &Connect) -> Vec<OsString> {
-    let mut options: Vec<OsString> = Vec::new();
-    let mut add = |name: &str, value: OsString| options.extend([name.into(), value]);
-    if let Some(file) = &connect.ssh_config {
+pub fn ssh_options(options: &Options) -> Vec<OsString> {
+    let mut words: Vec<OsString> = Vec::new();
+    let mut add = |name: &str, value: OsString| words.extend([name.into(), value]);
+    if let Some(file) = &options.ssh_config {
         add("-F", file.into());
     }
-    if let Some(port) = connect.ssh_port {
+    if let Some(port) = options.ssh_port {
         add("-p", port.to_string().into());
     }
-    if let Some(user) = &connect.ssh_username {
+    if let Some(user) = &options.ssh_username {
         add("-l", user.into());
     }
-    if let Some(key) = &connect.identity {
+    if let Some(key) = &options.identity {
         add("-i", key.into());
         add("-o", "IdentitiesOnly=yes".into());
     }
-    options
+    words
 }
 
 /// `ssh -G`, for one host.
-fn asked(connect: &Connect, host: &Host) -> Command {
+fn asked(options: &Options, host: &Host) -> Command {
     let mut ssh = Command::new("ssh");
-    ssh.arg("-G").args(ssh_options(connect)).arg("--").arg(host.target()).stdin(Stdio::null());
+    ssh.arg("-G").args(ssh_options(options)).arg("--").arg(host.target()).stdin(Stdio::null());
     ssh
 }
 
 /// Asks `ssh -G`; without such a program there is no configuration to hold to, and ssh's defaults are used.
-pub(crate) fn settings(connect: &Connect, host: &Host) -> Result<Settings, HostFault> {
-    let mut ssh = asked(connect, host);
+pub(crate) fn settings(options: &Options, host: &Host) -> Result<Settings, HostFault> {
+    let mut ssh = asked(options, host);
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     match ssh.output() {
         Ok(output) if output.status.success() => Ok(parse(&String::from_utf8_lossy(&output.stdout), &home)),
@@ -64,15 +64,15 @@ pub(crate) fn settings(connect: &Connect, host: &Host) -> Result<Settings, HostF
             Err(HostFault::new(format!("ssh -G: {said}")).fix("correct ssh's configuration, or what --ssh-config names"))
         }
         Err(_) => {
-            let user = connect.ssh_username.clone().or_else(|| std::env::var("USER").ok()).unwrap_or_default();
+            let user = options.ssh_username.clone().or_else(|| std::env::var("USER").ok()).unwrap_or_default();
             let ssh = home.join(".ssh");
             let keys = ["id_ed25519", "id_ecdsa", "id_rsa"].map(|name| ssh.join(name));
             Ok(Settings {
                 hostname: host.target(),
-                port: connect.ssh_port.unwrap_or(22),
+                port: options.ssh_port.unwrap_or(22),
                 user,
-                identities: connect.identity.clone().map_or(keys.to_vec(), |key| vec![key]),
-                identities_only: connect.identity.is_some(),
+                identities: options.identity.clone().map_or(keys.to_vec(), |key| vec![key]),
+                identities_only: options.identity.is_some(),
                 known_hosts: vec![ssh.join("known_hosts"), "/etc/ssh/ssh_known_hosts".into()],
                 ..Settings::default()
             })
@@ -82,7 +82,7 @@ pub(crate) fn settings(connect: &Connect, host: &Host) -> Result<Settings, HostF
 
 /// The exchange of keys to ask for first, where neither the user nor the machine's administrator has said which: ssh would take
 /// sntrup761, which costs 90 ms of a processor at both ends.
-pub(crate) fn quick_exchange(connect: &Connect, host: &Host) -> Option<&'static str> {
+pub(crate) fn quick_exchange(options: &Options, host: &Host) -> Option<&'static str> {
     static SSHS_OWN: OnceLock<Option<Vec<u8>>> = OnceLock::new();
     let sshs_own = SSHS_OWN.get_or_init(|| {
         let output = Command::new("ssh").args(["-G", "-F", "none", "--", "any"]).stdin(Stdio::null()).output().ok()?;
@@ -90,7 +90,7 @@ pub(crate) fn quick_exchange(connect: &Connect, host: &Host) -> Option<&'static 
     });
     let sshs_own = sshs_own.as_deref()?;
     let quick = quicker_than(sshs_own)?;
-    let output = asked(connect, host).output().ok()?;
+    let output = asked(options, host).output().ok()?;
     (exchanges(&output.stdout) == Some(sshs_own)).then_some(quick)
 }
 

@@ -1,9 +1,9 @@
 //! libssh2 in this process.
 
 use super::channel::{Channel, Stream};
+use super::options::{HostKey, Options};
 use super::settings::{Settings, settings};
 use super::{HostFault, hostkey, reasons};
-use crate::cli::{Connect, HostKey};
 use crate::record::Host;
 use nix::poll::PollFlags;
 use ssh2::{BlockDirections, HashType, MethodType, Session};
@@ -24,16 +24,16 @@ const HOST_KEYS: [&str; 7] =
     ["ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "rsa-sha2-512", "rsa-sha2-256", "ssh-rsa"];
 
 /// Logs in and runs `boot` in a channel.
-pub(crate) fn open(connect: &Connect, host: &Host, boot: &str) -> Result<Box<dyn Channel>, HostFault> {
-    let settings = settings(connect, host)?;
+pub(crate) fn open(options: &Options, host: &Host, boot: &str) -> Result<Box<dyn Channel>, HostFault> {
+    let settings = settings(options, host)?;
     if let Some(what) = &settings.beyond_us {
         return Err(HostFault::new(format!("ssh_config has {what} for it, which libssh2 cannot do")).fix("use --connect ssh"));
     }
     let known = hostkey::known(&settings)?;
-    let (session, socket) = handshake(connect, &settings, &known)?;
+    let (session, socket) = handshake(options, &settings, &known)?;
     let (blob, fingerprint) = key(&session)?;
     if !hostkey::check(&settings, &known, &blob)? {
-        match connect.host_key {
+        match options.host_key {
             HostKey::AcceptNew => hostkey::remember(&settings, &blob)?,
             HostKey::Strict => return Err(unknown(&settings, &blob, fingerprint)),
         }
@@ -51,10 +51,10 @@ pub(crate) fn open(connect: &Connect, host: &Host, boot: &str) -> Result<Box<dyn
 }
 
 /// The key of a host that OpenSSH's program refused without showing it.
-pub(crate) fn refused_key(connect: &Connect, host: &Host) -> Option<HostFault> {
-    let settings = settings(connect, host).ok().filter(|settings| settings.beyond_us.is_none())?;
+pub(crate) fn refused_key(options: &Options, host: &Host) -> Option<HostFault> {
+    let settings = settings(options, host).ok().filter(|settings| settings.beyond_us.is_none())?;
     let known = hostkey::known(&settings).ok()?;
-    let (session, _socket) = handshake(connect, &settings, &known).ok()?;
+    let (session, _socket) = handshake(options, &settings, &known).ok()?;
     let (blob, fingerprint) = key(&session).ok()?;
     match hostkey::check(&settings, &known, &blob) {
         Err(fault) => Some(fault),
@@ -70,13 +70,13 @@ fn unknown(settings: &Settings, blob: &[u8], fingerprint: String) -> HostFault {
     }
 }
 
-fn handshake(connect: &Connect, settings: &Settings, known: &[hostkey::Known]) -> Result<(Session, TcpStream), HostFault> {
+fn handshake(options: &Options, settings: &Settings, known: &[hostkey::Known]) -> Result<(Session, TcpStream), HostFault> {
     let place = format!("{}:{}", settings.hostname, settings.port);
-    let socket = connect_to(&settings.hostname, settings.port, connect.connect_timeout)?;
+    let socket = connect_to(&settings.hostname, settings.port, options.connect_timeout)?;
     let failed = |error: &dyn std::fmt::Display| HostFault::new(format!("{place}: {error}"));
     socket.set_nodelay(true).map_err(|error| failed(&error))?;
     let mut session = Session::new().map_err(|error| failed(&error))?;
-    session.set_timeout(u32::try_from(connect.connect_timeout.as_millis()).unwrap_or(u32::MAX));
+    session.set_timeout(u32::try_from(options.connect_timeout.as_millis()).unwrap_or(u32::MAX));
     session.set_tcp_stream(socket.try_clone().map_err(|error| failed(&error))?);
     let kinds = preferred(known.iter().map(|line| line.kind.as_str()));
     session.method_pref(MethodType::HostKey, &kinds).map_err(|error| failed(&error))?;

@@ -19,7 +19,7 @@ const BEYOND_GRACE: Duration = Duration::from_secs(60);
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report> {
     let begun = Instant::now();
     let what = args.what();
-    let remote = Remote::new(&args.connect, Kind::Ssh2)?;
+    let remote = Remote::new(args.connect.options(), Kind::Ssh2)?;
     let human = args.connect.format.human();
     let mut out = Out::new("dgl-reap");
     if !human {

@@ -82,9 +82,10 @@ fn check_servers(args: &Args, name: &str, alone: bool) -> Result<(), Report> {
 
 fn dry_run(connect: &cli::Connect, hosts: &[Host], processes: &[Process]) -> Result<Exit, Report> {
     let mut out = common::jsonl::Out::new("dgl-spawn");
+    let options = connect.options();
     for process in processes {
         if let Some(host) = hosts.iter().find(|host| host.id == process.host) {
-            out.write(&plan::pasted(connect, host, process)?);
+            out.write(&plan::pasted(&options, host, process)?);
         }
     }
     Ok(Exit::Done)

@@ -1,10 +1,10 @@
 //! What runs on each host: the script that starts and watches its processes, or the same for people to paste.
 
-use common::cli::Connect;
 use common::error::{Fault, Report};
 use common::quote;
 use common::record::{Command, Host, Process, Role};
 use common::remote;
+use common::remote::Options;
 use job::Limit;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
@@ -125,7 +125,7 @@ fn shell_text(command: &Command, setup: Option<&str>) -> Vec<u8> {
 }
 
 /// One command for people: all that the process is, on the host it runs on.
-pub fn pasted(connect: &Connect, host: &Host, process: &Process) -> Result<Vec<u8>, Fault> {
+pub fn pasted(options: &Options, host: &Host, process: &Process) -> Result<Vec<u8>, Fault> {
     let mut line = Vec::new();
     if let Some(cwd) = &process.cwd {
         line.extend_from_slice(b"cd ");
@@ -146,7 +146,7 @@ pub fn pasted(connect: &Connect, host: &Host, process: &Process) -> Result<Vec<u
         }
     }
     let mut text = format!("# {} ({})\nssh", process.place(), process.ip).into_bytes();
-    for word in remote::ssh_options(connect) {
+    for word in remote::ssh_options(options) {
         text.push(b' ');
         text.extend(quote::sh(word.as_bytes()));
     }

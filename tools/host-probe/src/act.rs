@@ -27,7 +27,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     };
     let wanted =
         Wanted { workspace: args.workspace.as_deref(), num_servers: args.num_servers, python: &python, setup: args.setup.as_deref() };
-    let remote = Remote::new(&args.connect, Kind::Ssh2)?;
+    let remote = Remote::new(args.connect.options(), Kind::Ssh2)?;
     let answers = remote.ask_all(hosts, PROBE_LIMIT, |host| Request::Probe(plan::request(&wanted, host)))?;
     let refused = hosts.iter().zip(&answers).filter_map(|(host, answer)| Some((host, answer.as_ref().err()?)));
     let mut report = remote::report(refused, args.connect.host_key);

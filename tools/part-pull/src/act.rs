@@ -33,7 +33,7 @@ struct Task<'a> {
 
 /// Brings all that is wanted and not here yet.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host], workspace: &Path, wanted: &Wanted) -> Result<Exit, Report> {
-    let remote = Remote::new(&args.connect, Kind::Ssh { bulk: true })?;
+    let remote = Remote::new(args.connect.options(), Kind::Ssh { bulk: true })?;
     let stop = common::signal::stop()
         .map_err(|error| Fault::unreachable("signals", error.to_string()).fix("let this user have more processes: ulimit -u"))?;
     // before there are threads

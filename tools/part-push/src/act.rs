@@ -81,7 +81,7 @@ struct State {
 
 /// Copies to these hosts what is not there yet, of the deliveries to all: the records of some hosts only are a set with holes.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host], deliveries: &[Delivery], base: &Path) -> Result<Exit, Report> {
-    let remote = Remote::new(&args.connect, Kind::Ssh { bulk: true })?;
+    let remote = Remote::new(args.connect.options(), Kind::Ssh { bulk: true })?;
     let stop = common::signal::stop()
         .map_err(|error| Fault::unreachable("signals", error.to_string()).fix("let this user have more processes: ulimit -u"))?;
     let mut report = Report::default();
@@ -263,7 +263,7 @@ fn hand_on(tasks: &[Task<'_>], way: &Way<'_>) {
         let delivery = links[0].delivery;
         let Source::File(path) = &delivery.source else { continue };
         let Ok(source) = feed::open(path, delivery) else { continue };
-        let hops = relay::hops(&links[1..], &way.args.connect);
+        let hops = relay::hops(&links[1..], &way.args.connect.options());
         tasks[0].on_target(|target| target.hand(hops, &source, delivery));
         tasks.par_iter().zip(&links).for_each(|(task, link)| {
             task.on_target(|target| target.claim(&[link.delivery]));

@@ -4,9 +4,9 @@
 
 use crate::feed::small;
 use crate::plan::{Delivery, key};
-use common::cli::{Connect, HostKey};
 use common::quote;
 use common::record::Host;
+use common::remote::{HostKey, Options};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use wire::Text;
@@ -25,9 +25,9 @@ pub struct Link<'a> {
 }
 
 /// What each host of a chain has to know of those behind it.
-pub fn hops(chain: &[Link<'_>], connect: &Connect) -> Vec<Hop> {
+pub fn hops(chain: &[Link<'_>], options: &Options) -> Vec<Hop> {
     let hop = |link: &Link<'_>| Hop {
-        words: reach(link, connect),
+        words: reach(link, options),
         receive: Receive { lane: true, ..link.receive.clone() },
         file: small(link.delivery),
         key: key(link.delivery),
@@ -36,18 +36,18 @@ pub fn hops(chain: &[Link<'_>], connect: &Connect) -> Vec<Hop> {
 }
 
 /// The command that runs host-agent there.
-fn reach(link: &Link<'_>, connect: &Connect) -> Vec<Text> {
+fn reach(link: &Link<'_>, options: &Options) -> Vec<Text> {
     let mut words = vec!["ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3"];
     words.extend(["-o", "Ciphers=^aes128-gcm@openssh.com", "-o", "ForwardAgent=no", "-o", "ClearAllForwardings=yes", "-o"]);
-    words.push(match connect.host_key {
+    words.push(match options.host_key {
         HostKey::Strict => "StrictHostKeyChecking=yes",
         HostKey::AcceptNew => "StrictHostKeyChecking=accept-new",
     });
-    let timeout = format!("ConnectTimeout={}", connect.connect_timeout.as_secs().max(1));
+    let timeout = format!("ConnectTimeout={}", options.connect_timeout.as_secs().max(1));
     words.extend(["-o", &timeout]);
-    let port = connect.ssh_port.map(|port| port.to_string());
+    let port = options.ssh_port.map(|port| port.to_string());
     port.iter().for_each(|port| words.extend(["-p", port]));
-    connect.ssh_username.iter().for_each(|user| words.extend(["-l", user]));
+    options.ssh_username.iter().for_each(|user| words.extend(["-l", user]));
     let target = link.host.target();
     words.extend(["--", &target]);
     // the login shell there reads it
@@ -63,7 +63,7 @@ mod tests {
     #[derive(Parser)]
     struct Args {
         #[command(flatten)]
-        connect: Connect,
+        connect: common::cli::Connect,
     }
 
     #[test]
@@ -73,7 +73,7 @@ mod tests {
         let receive = Receive { base: "/w".into(), run: "r".to_owned(), host: 7, dry: false, fsync: true, lane: false };
         let connect = Args::parse_from(["x", "--ssh-port", "2222"]).connect;
         let link = Link { host: &host, delivery: &delivery, receive, agent: "/home/a b/host-agent".into() };
-        let hops = hops(&[link], &connect);
+        let hops = hops(&[link], &connect.options());
         let words: Vec<String> = hops[0].words.iter().map(|word| word.0.to_string_lossy().into_owned()).collect();
         assert_eq!(words[0], "ssh");
         assert_eq!(words[words.len() - 5..], ["-p", "2222", "--", "n7", "'/home/a b/host-agent'"]);

@@ -30,7 +30,7 @@ const MAX_PROCESSES: usize = 65_536;
 /// Follows the job until it ends or a signal comes.
 pub fn attach(args: &Args, stream: &Stream, hosts: &[Host], name: &str) -> Result<Exit, Report> {
     let begun = Instant::now();
-    let remote = Remote::new(&args.connect, Kind::Ssh2)?;
+    let remote = Remote::new(args.connect.options(), Kind::Ssh2)?;
     let (found, report) = find(&remote, args, hosts, name)?;
     if found.is_empty() {
         report.check()?;

@@ -39,7 +39,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], parts: &Parts, mut plan
         args,
         hosts,
         graph: stream.one()?,
-        remote: Arc::new(Remote::new(&args.connect, Kind::Ssh2)?),
+        remote: Arc::new(Remote::new(args.connect.options(), Kind::Ssh2)?),
         // from here on a signal ends the job in order: nothing has been started yet
         signals: Signals::watch().map_err(|error| own_fault(&error))?,
     };

@@ -1,0 +1,32 @@
+//! What a tool wants of the way to its hosts, as plain values.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How hosts are reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// `ssh2`, `ssh`, `local` or a template of a command; the tool's own choice where nothing was said.
+    pub connect: Option<String>,
+    /// The port of the hosts' sshd; ssh's own configuration where nothing was said, as below.
+    pub ssh_port: Option<u16>,
+    /// The user to log in as.
+    pub ssh_username: Option<String>,
+    /// A private key to log in with, and no other.
+    pub identity: Option<PathBuf>,
+    /// An ssh_config file in place of the user's.
+    pub ssh_config: Option<PathBuf>,
+    /// What to do with the key of a host that was never seen.
+    pub host_key: HostKey,
+    /// How long connecting and logging in may take.
+    pub connect_timeout: Duration,
+}
+
+/// Whether to trust a host key that known_hosts does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostKey {
+    /// Refuse it.
+    Strict,
+    /// Take it and write it down; a changed key is refused all the same.
+    AcceptNew,
+}
