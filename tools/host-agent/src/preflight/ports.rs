@@ -50,7 +50,8 @@ fn finding(port: Port, sockets: &mut Vec<TcpSocket>) -> Option<Finding> {
     }
     match bound(port.address.unwrap_or(Ipv4Addr::UNSPECIFIED), number) {
         Ok(_) => {
-            let lingers = on(port, sockets).any(|socket| socket.lingers());
+            // a graph server of DGL 0.5 would not have it; torch, which listens on any address, sets SO_REUSEADDR in every version
+            let lingers = port.address.is_some() && on(port, sockets).any(|socket| socket.lingers());
             lingers.then_some(Finding::PortLingers { port: number, blocks: false })
         }
         Err(Errno::EADDRNOTAVAIL) => port.address.map(|address| Finding::ForeignAddress { address }),
