@@ -1,5 +1,6 @@
-//! How host-agent comes to a host: whatever shell is there, whatever the folders are like, whatever breaks on the way. Each test is a
-//! login of its own by a command that starts a shell, with a home of its own.
+//! How host-agent comes to a host: whatever shell is there, whatever the folders are like, whatever
+//! breaks on the way. Each test is a login of its own by a command that starts a shell, with a home
+//! of its own.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
@@ -21,26 +22,35 @@ impl Host {
         Host { folder }
     }
 
-    /// Logs in; `login` is a script that gets the words `sh -c COMMAND` and runs them, in whatever surroundings.
+    /// Logs in; `login` is a script that gets the words `sh -c COMMAND` and runs them, in whatever
+    /// surroundings.
     fn log_in(&self, login: &str) -> Ran {
         executable(&self.folder.join("login"), &format!("#!/bin/sh\n{login}\n"));
         self.log_in_again()
     }
 
     fn log_in_again(&self) -> Ran {
-        let own = "env -u XDG_CACHE_HOME -u DGL_TOOLS_AGENT_DIR HOME=$PWD/home TMPDIR=$PWD/tmp USER=me LOGNAME=me";
+        let own = "env -u XDG_CACHE_HOME -u DGL_TOOLS_AGENT_DIR HOME=$PWD/home TMPDIR=$PWD/tmp \
+            USER=me LOGNAME=me";
         let reap = format!("dgl-reap --list --connect-timeout 60s --connect \"{own} $PWD/login\"");
-        sh(&self.folder, &format!("echo 10.99.0.1 | ipconf-check | {reap}"))
+        sh(
+            &self.folder,
+            &format!("echo 10.99.0.1 | ipconf-check | {reap}"),
+        )
     }
 
     fn cache(&self) -> PathBuf {
         self.folder.join("home/.cache/dgl-tools")
     }
 
-    /// The folder below $TMPDIR; it has the number of the user in its name, which may be another one in there.
+    /// The folder below $TMPDIR; it has the number of the user in its name, which may be another
+    /// one in there.
     fn fallback(&self) -> PathBuf {
         let names = names_in(&self.folder.join("tmp"));
-        let number = |name: &String| name.strip_prefix("dgl-tools-").is_some_and(|uid| uid.bytes().all(|byte| byte.is_ascii_digit()));
+        let number = |name: &String| {
+            name.strip_prefix("dgl-tools-")
+                .is_some_and(|uid| uid.bytes().all(|byte| byte.is_ascii_digit()))
+        };
         assert!(names.len() == 1 && number(&names[0]), "{names:?}");
         self.folder.join("tmp").join(&names[0])
     }
@@ -56,14 +66,17 @@ impl Host {
 
 fn names_in(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
 
 /// `host-agent-` and a hash.
 fn is_agent(name: &str) -> bool {
-    name.strip_prefix("host-agent-").is_some_and(|hash| hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    name.strip_prefix("host-agent-")
+        .is_some_and(|hash| hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 fn well(ran: &Ran) {
@@ -85,10 +98,23 @@ fn every_shell_takes_the_agent_once() {
         let login = format!("shift; echo x >>logins; exec {shell} \"$@\"");
         well(&host.log_in(&login));
         let agent = host.only_agent_in(&host.cache());
-        let (first, folder) = (std::fs::metadata(&agent).unwrap(), std::fs::metadata(host.cache()).unwrap());
-        assert_eq!((first.mode() & 0o777, folder.mode() & 0o777), (0o700, 0o700), "{shell}");
+        let (first, folder) = (
+            std::fs::metadata(&agent).unwrap(),
+            std::fs::metadata(host.cache()).unwrap(),
+        );
+        assert_eq!(
+            (first.mode() & 0o777, folder.mode() & 0o777),
+            (0o700, 0o700),
+            "{shell}"
+        );
         well(&host.log_in_again());
-        assert_eq!(std::fs::metadata(host.only_agent_in(&host.cache())).unwrap().ino(), first.ino(), "{shell}: it was sent again");
+        assert_eq!(
+            std::fs::metadata(host.only_agent_in(&host.cache()))
+                .unwrap()
+                .ino(),
+            first.ino(),
+            "{shell}: it was sent again"
+        );
     }
 }
 
@@ -98,17 +124,26 @@ fn below_any_login_shell_and_its_noise() {
         return;
     }
     let shells = ["csh", "tcsh", "fish", "zsh", "bash -l", "dash", "mksh"];
-    for shell in shells.into_iter().filter(|shell| sh(&tools(), &format!("command -v {shell}")).status == 0) {
+    for shell in shells
+        .into_iter()
+        .filter(|shell| sh(&tools(), &format!("command -v {shell}")).status == 0)
+    {
         let host = Host::new("agent-logins");
         // as sshd does: the user's shell gets one line
-        let login = format!("printf 'Welcome\\nno line end'; echo noise >&2; exec {shell} -c \"$1 $2 '$3'\"");
+        let login = format!(
+            "printf 'Welcome\\nno line end'; echo noise >&2; exec {shell} -c \"$1 $2 '$3'\""
+        );
         well(&host.log_in(&login));
         host.only_agent_in(&host.cache());
     }
     let host = Host::new("agent-loud");
     let loud = host.log_in("exec yes");
     assert_eq!(loud.status, 74, "{}", loud.err);
-    assert!(loud.err.contains("says more than") && loud.err.contains("~/.bashrc"), "{}", loud.err);
+    assert!(
+        loud.err.contains("says more than") && loud.err.contains("~/.bashrc"),
+        "{}",
+        loud.err
+    );
 }
 
 #[test]
@@ -124,7 +159,9 @@ fn a_folder_that_does_not_allow_execution_is_passed_over() {
     let host = Host::new("agent-noexec");
     well(&host.log_in("exec \"$@\""));
     host.only_agent_in(&host.cache());
-    well(&host.log_in(&with_mounts(&format!("cp -a home keep && {noexec} && cp -a keep/. home"))));
+    well(&host.log_in(&with_mounts(&format!(
+        "cp -a home keep && {noexec} && cp -a keep/. home"
+    ))));
     host.only_agent_in(&host.fallback());
 }
 
@@ -132,8 +169,10 @@ fn a_folder_that_does_not_allow_execution_is_passed_over() {
 fn a_full_folder_is_passed_over() {
     for size in ["4k", "64k"] {
         let host = Host::new("agent-full");
-        let full =
-            format!("mount -t tmpfs -o mode=0700,size={size} tmpfs $HOME && {{ [ {size} != 4k ] || mkdir -p $HOME/.cache/dgl-tools; }}");
+        let full = format!(
+            "mount -t tmpfs -o mode=0700,size={size} tmpfs $HOME && {{ [ {size} != 4k ] || mkdir \
+             -p $HOME/.cache/dgl-tools; }}"
+        );
         well(&host.log_in(&with_mounts(&full)));
         host.only_agent_in(&host.fallback());
     }
@@ -171,8 +210,10 @@ fn a_folder_that_is_a_link_or_somebody_elses_is_refused() {
 #[test]
 fn where_no_folder_will_do_all_are_named_with_the_cure() {
     let host = Host::new("agent-nowhere");
-    let mounts: Vec<String> =
-        ["$HOME", "$TMPDIR", "/dev/shm", "/var/tmp"].iter().map(|folder| format!("mount -t tmpfs -o noexec tmpfs {folder}")).collect();
+    let mounts: Vec<String> = ["$HOME", "$TMPDIR", "/dev/shm", "/var/tmp"]
+        .iter()
+        .map(|folder| format!("mount -t tmpfs -o noexec tmpfs {folder}"))
+        .collect();
     let refused = host.log_in(&with_mounts(&mounts.join(" && ")));
     assert_eq!(refused.status, 74, "{}", refused.err);
     for words in [
@@ -184,7 +225,10 @@ fn where_no_folder_will_do_all_are_named_with_the_cure() {
         assert!(refused.err.contains(words), "{words}: {}", refused.err);
     }
     // the cure
-    let cured = host.log_in(&format!("export DGL_TOOLS_AGENT_DIR=$PWD/own\n{}", with_mounts(&mounts.join(" && "))));
+    let cured = host.log_in(&format!(
+        "export DGL_TOOLS_AGENT_DIR=$PWD/own\n{}",
+        with_mounts(&mounts.join(" && "))
+    ));
     well(&cured);
     host.only_agent_in(&host.folder.join("own"));
 }
@@ -196,10 +240,14 @@ fn hosts_that_share_a_home_take_one_agent_at_the_same_time() {
     }
     let host = Host::new("agent-shared");
     executable(&host.folder.join("login"), "#!/bin/sh\nexec \"$@\"\n");
-    let reap = "echo 10.99.0.$n | ipconf-check | dgl-reap --list --connect-timeout 60s --connect \"env -u XDG_CACHE_HOME HOME=$PWD/home $PWD/login\" >out.$n 2>err.$n";
+    let reap = "echo 10.99.0.$n | ipconf-check | dgl-reap --list --connect-timeout 60s --connect \
+        \"env -u XDG_CACHE_HOME HOME=$PWD/home $PWD/login\" >out.$n 2>err.$n";
     let all = sh(
         &host.folder,
-        &format!("for n in $(seq 20); do ({reap}; echo $? >status.$n) & done; wait; cat status.* | sort | uniq -c; cat err.*"),
+        &format!(
+            "for n in $(seq 20); do ({reap}; echo $? >status.$n) & done; wait; cat status.* | \
+             sort | uniq -c; cat err.*"
+        ),
     );
     assert!(all.out.trim_start().starts_with("20 0\n"), "{}", all.out);
     host.only_agent_in(&host.cache());
@@ -215,17 +263,30 @@ fn what_a_cut_leaves_is_removed_later() {
     let failed = host.log_in("PATH=$PWD/bin:$PATH exec setsid --wait \"$@\"");
     assert_eq!(failed.status, 74, "{}", failed.err);
     let names = names_in(&host.cache());
-    assert!(names.len() == 1 && names[0].len() == 33 && names[0].starts_with('.'), "half of an agent: {names:?}");
+    assert!(
+        names.len() == 1 && names[0].len() == 33 && names[0].starts_with('.'),
+        "half of an agent: {names:?}"
+    );
 
     // the next one works, and leaves alone what may be another's that is under way
     well(&host.log_in("exec \"$@\""));
     assert_eq!(names_in(&host.cache()).len(), 2);
     let foreign = host.cache().join("venv-dgl-1.0.4-1");
     std::fs::write(&foreign, "").unwrap();
-    assert_eq!(sh(&host.cache(), "touch -d '2 days ago' .[0-9a-f]* host-agent-* venv*").status, 0);
+    assert_eq!(
+        sh(
+            &host.cache(),
+            "touch -d '2 days ago' .[0-9a-f]* host-agent-* venv*"
+        )
+        .status,
+        0
+    );
     well(&host.log_in_again());
     let names = names_in(&host.cache());
-    assert!(names.len() == 2 && is_agent(&names[0]) && names[1] == "venv-dgl-1.0.4-1", "{names:?}");
+    assert!(
+        names.len() == 2 && is_agent(&names[0]) && names[1] == "venv-dgl-1.0.4-1",
+        "{names:?}"
+    );
 }
 
 #[test]
@@ -236,13 +297,33 @@ fn an_agent_that_was_not_used_for_a_month_is_removed() {
     for (age, name) in [(40, "1"), (20, "2")] {
         let other = host.cache().join(format!("host-agent-{}", name.repeat(64)));
         std::fs::write(&other, "").unwrap();
-        assert_eq!(sh(&host.cache(), &format!("touch -d '{age} days ago' {}", other.display())).status, 0);
+        assert_eq!(
+            sh(
+                &host.cache(),
+                &format!("touch -d '{age} days ago' {}", other.display())
+            )
+            .status,
+            0
+        );
     }
-    assert_eq!(sh(&host.cache(), &format!("touch -d '40 days ago' {}", own.display())).status, 0);
+    assert_eq!(
+        sh(
+            &host.cache(),
+            &format!("touch -d '40 days ago' {}", own.display())
+        )
+        .status,
+        0
+    );
     well(&host.log_in_again());
     let left = names_in(&host.cache());
-    assert!(left.contains(&own.file_name().unwrap().to_str().unwrap().to_owned()), "{left:?}");
-    assert!(left.contains(&format!("host-agent-{}", "2".repeat(64))) && left.len() == 2, "{left:?}");
+    assert!(
+        left.contains(&own.file_name().unwrap().to_str().unwrap().to_owned()),
+        "{left:?}"
+    );
+    assert!(
+        left.contains(&format!("host-agent-{}", "2".repeat(64))) && left.len() == 2,
+        "{left:?}"
+    );
 }
 
 /// A machine that lost its power leaves empty files and cut ones.
@@ -258,11 +339,21 @@ fn an_agent_that_does_not_run_is_taken_anew() {
     for broken in [&b""[..], &whole[..whole.len() / 2], b"exit 0\n", &[0; 4096]] {
         std::fs::write(&agent, broken).unwrap();
         well(&host.log_in_again());
-        assert!(std::fs::read(host.only_agent_in(&host.cache())).unwrap() == whole, "{} bytes", broken.len());
+        assert!(
+            std::fs::read(host.only_agent_in(&host.cache())).unwrap() == whole,
+            "{} bytes",
+            broken.len()
+        );
     }
     std::fs::set_permissions(&agent, std::fs::Permissions::from_mode(0o600)).unwrap();
     well(&host.log_in_again());
-    assert_eq!(std::fs::metadata(host.only_agent_in(&host.cache())).unwrap().mode() & 0o777, 0o700);
+    assert_eq!(
+        std::fs::metadata(host.only_agent_in(&host.cache()))
+            .unwrap()
+            .mode()
+            & 0o777,
+        0o700
+    );
 }
 
 #[test]
@@ -273,30 +364,54 @@ fn another_machine_type_is_refused_with_the_cure() {
             "Linux",
             "riscv64",
             "there is no host-agent here for its machine type, riscv64",
-            "make agent TARGET=riscv64gc-unknown-linux-gnu, then name its folder in DGL_TOOLS_AGENTS",
+            "make agent TARGET=riscv64gc-unknown-linux-gnu, then name its folder in \
+             DGL_TOOLS_AGENTS",
         ),
-        ("Darwin", "arm64", "the host runs Darwin, and jobs run on Linux", ""),
+        (
+            "Darwin",
+            "arm64",
+            "the host runs Darwin, and jobs run on Linux",
+            "",
+        ),
     ];
     for (system, machine, problem, fix) in table {
-        let uname = format!("#!/bin/sh\ncase $1 in -s) echo {system} ;; -m) echo {machine} ;; esac\n");
+        let uname =
+            format!("#!/bin/sh\ncase $1 in -s) echo {system} ;; -m) echo {machine} ;; esac\n");
         executable(&host.folder.join("bin/uname"), &uname);
         let refused = host.log_in("PATH=$PWD/bin:$PATH exec \"$@\"");
         assert_eq!(refused.status, 74, "{}", refused.err);
-        assert!(refused.err.contains(problem) && refused.err.contains(fix), "{}", refused.err);
+        assert!(
+            refused.err.contains(problem) && refused.err.contains(fix),
+            "{}",
+            refused.err
+        );
         assert!(!host.cache().exists());
     }
     // with its agent in a folder that is named, it is that which is sent
     let agents = "mkdir -p agents && printf '#!/bin/sh\necho never\n' >agents/host-agent-riscv64";
-    executable(&host.folder.join("bin/uname"), "#!/bin/sh\ncase $1 in -s) echo Linux ;; -m) echo riscv64 ;; esac\n");
+    executable(
+        &host.folder.join("bin/uname"),
+        "#!/bin/sh\ncase $1 in -s) echo Linux ;; -m) echo riscv64 ;; esac\n",
+    );
     assert_eq!(sh(&host.folder, agents).status, 0);
-    let own = "env -u XDG_CACHE_HOME HOME=$PWD/home TMPDIR=$PWD/tmp USER=me LOGNAME=me DGL_TOOLS_AGENT_DIR=$PWD/own";
+    let own = "env -u XDG_CACHE_HOME HOME=$PWD/home TMPDIR=$PWD/tmp USER=me LOGNAME=me \
+        DGL_TOOLS_AGENT_DIR=$PWD/own";
     let reap = format!("dgl-reap --list --connect \"{own} $PWD/login\"");
-    let sent = sh(&host.folder, &format!("echo 10.99.0.1 | ipconf-check | DGL_TOOLS_AGENTS=$PWD/agents {reap}"));
+    let sent = sh(
+        &host.folder,
+        &format!("echo 10.99.0.1 | ipconf-check | DGL_TOOLS_AGENTS=$PWD/agents {reap}"),
+    );
     assert_eq!(sent.status, 74, "it is no agent: {}", sent.err);
-    assert!(sent.err.contains("/own (it did not arrive whole, or does not run)"), "{}", sent.err);
+    assert!(
+        sent.err
+            .contains("/own (it did not arrive whole, or does not run)"),
+        "{}",
+        sent.err
+    );
 }
 
-/// A busybox, a libc where the agent needs one, /proc, and nothing else: neither gzip nor base64, dd, awk, tar or Python.
+/// A busybox, a libc where the agent needs one, /proc, and nothing else: neither gzip nor base64,
+/// dd, awk, tar or Python.
 #[test]
 fn a_host_that_has_next_to_nothing() {
     let folder = scratch("agent-bare");
@@ -311,27 +426,46 @@ fn a_host_that_has_next_to_nothing() {
     let agent = tools().join("host-agent");
     let made = sh(&folder, &format!("AGENT='{}'; {make}", agent.display()));
     assert_eq!(made.status, 0, "{}", made.err);
-    let enter = "exec unshare --user --map-root-user --pid --fork --kill-child --mount-proc=$PWD/root/proc chroot $PWD/root \
+    let enter = "exec unshare --user --map-root-user --pid --fork --kill-child \
+        --mount-proc=$PWD/root/proc chroot $PWD/root \
                  /bin/env -i PATH=/bin HOME=/home \"$@\"\n";
     executable(&folder.join("enter"), &format!("#!/bin/sh\n{enter}"));
     let job = format!("env {}", folder.join("enter").display());
-    let listed =
-        sh(&folder, &format!("echo 10.99.0.1 | ipconf-check >h && for n in 1 2; do dgl-reap --list --connect '{job}' <h || exit; done"));
+    let listed = sh(
+        &folder,
+        &format!(
+            "echo 10.99.0.1 | ipconf-check >h && for n in 1 2; do dgl-reap --list --connect \
+             '{job}' <h || exit; done"
+        ),
+    );
     well(&listed);
-    assert!(is_agent(&names_in(&folder.join("root/home/.cache/dgl-tools"))[0]));
+    assert!(is_agent(
+        &names_in(&folder.join("root/home/.cache/dgl-tools"))[0]
+    ));
 }
 
 /// Only where one was built: `make build`.
 #[test]
 fn the_static_agent_runs_where_there_is_nothing_at_all() {
     let agent = tools().with_file_name("release").join("host-agent");
-    let is_static = agent.is_file() && sh(&tools(), &format!("ldd '{}' 2>&1", agent.display())).out.contains("statically linked");
+    let is_static = agent.is_file()
+        && sh(&tools(), &format!("ldd '{}' 2>&1", agent.display()))
+            .out
+            .contains("statically linked");
     if !is_static {
         println!("skipped: no static host-agent: make agent");
         return;
     }
     let folder = scratch("agent-static");
     std::fs::copy(&agent, folder.join("host-agent")).unwrap();
-    let ran = sh(&folder, "echo '{\"do\":\"list_jobs\"}' | unshare --user --map-root-user chroot . /host-agent");
-    assert_eq!((ran.status, ran.out.as_str()), (0, "{\"event\":\"done\"}\n"), "{}", ran.err);
+    let ran = sh(
+        &folder,
+        "echo '{\"do\":\"list_jobs\"}' | unshare --user --map-root-user chroot . /host-agent",
+    );
+    assert_eq!(
+        (ran.status, ran.out.as_str()),
+        (0, "{\"event\":\"done\"}\n"),
+        "{}",
+        ran.err
+    );
 }

@@ -1,4 +1,5 @@
-//! What host-agent looks at before a job starts: each request as it is typed by hand, and what comes back.
+//! What host-agent looks at before a job starts: each request as it is typed by hand, and what
+//! comes back.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
@@ -18,11 +19,19 @@ struct Agent {
 impl Agent {
     fn start(folder: &Path, environment: &[(&str, &str)]) -> Agent {
         let mut command = Command::new(tools().join("host-agent"));
-        command.current_dir(folder).envs(environment.iter().copied()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .current_dir(folder)
+            .envs(environment.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        Agent { child, stdin, stdout }
+        Agent {
+            child,
+            stdin,
+            stdout,
+        }
     }
 
     /// One that was told of a job.
@@ -38,7 +47,11 @@ impl Agent {
         let mut events = Vec::new();
         loop {
             let mut line = String::new();
-            assert_ne!(self.stdout.read_line(&mut line).unwrap(), 0, "the agent ended");
+            assert_ne!(
+                self.stdout.read_line(&mut line).unwrap(),
+                0,
+                "the agent ended"
+            );
             let mut event: Value = serde_json::from_str(&line).unwrap();
             if let Some(bytes) = event["bytes"].as_u64() {
                 let mut body = vec![0; usize::try_from(bytes).unwrap()];
@@ -70,13 +83,17 @@ impl Drop for Agent {
 }
 
 fn job(name: &str, token: &str) -> Value {
-    json!({"do": "job", "name": name, "token": token.repeat(32), "host": 0, "address": "127.0.0.1", "hosts": 1,
+    json!({"do": "job", "name": name, "token": token.repeat(32), "host": 0,
+        "address": "127.0.0.1", "hosts": 1,
         "grace_ms": 1000, "host_timeout_ms": 30000})
 }
 
 fn found(what: &str, rest: Value) -> Value {
     let mut finding = json!({"event": "preflight", "found": what});
-    rest.as_object().unwrap().iter().for_each(|(key, value)| finding[key] = value.clone());
+    rest.as_object()
+        .unwrap()
+        .iter()
+        .for_each(|(key, value)| finding[key] = value.clone());
     finding
 }
 
@@ -88,34 +105,71 @@ fn files_and_configs() {
     let mut agent = Agent::start(&folder, &[]);
     let none: [Value; 0] = [];
     assert_eq!(agent.look(json!({"check": "folder", "path": "out"})), none);
-    assert_eq!(agent.look(json!({"check": "folder", "path": "no"})), [found("no_folder", json!({"path": "no"}))]);
-    assert_eq!(agent.look(json!({"check": "file", "folder": "out", "path": "g.json"})), none);
-    assert_eq!(agent.look(json!({"check": "file", "folder": "out", "path": "x"})), [found("no_file", json!({"path": "out/x"}))]);
-    assert_eq!(agent.look(json!({"check": "file", "folder": "no", "path": "x"})), none, "its folder is told alone");
+    assert_eq!(
+        agent.look(json!({"check": "folder", "path": "no"})),
+        [found("no_folder", json!({"path": "no"}))]
+    );
+    assert_eq!(
+        agent.look(json!({"check": "file", "folder": "out", "path": "g.json"})),
+        none
+    );
+    assert_eq!(
+        agent.look(json!({"check": "file", "folder": "out", "path": "x"})),
+        [found("no_file", json!({"path": "out/x"}))]
+    );
+    assert_eq!(
+        agent.look(json!({"check": "file", "folder": "no", "path": "x"})),
+        none,
+        "its folder is told alone"
+    );
     let text = agent.look(json!({"check": "ip_config", "folder": ".", "path": "ip.txt"}));
-    assert_eq!((text[0]["found"].as_str(), text[0]["body"].as_str()), (Some("ip_config"), Some("10.0.0.1\n")));
+    assert_eq!(
+        (text[0]["found"].as_str(), text[0]["body"].as_str()),
+        (Some("ip_config"), Some("10.0.0.1\n"))
+    );
 
-    let config = json!({"check": "partition_config", "folder": ".", "path": "out/g.json", "part": 1});
+    let config =
+        json!({"check": "partition_config", "folder": ".", "path": "out/g.json", "part": 1});
     let whole = agent.look(config.clone());
-    assert_eq!((whole.len(), &whole[0]["num_parts"], &whole[0]["graph_name"]), (1, &json!(2), &json!("g")));
+    assert_eq!(
+        (whole.len(), &whole[0]["num_parts"], &whole[0]["graph_name"]),
+        (1, &json!(2), &json!("g"))
+    );
     std::fs::remove_file(folder.join("out/part1/graph.dgl")).unwrap();
     std::fs::remove_file(folder.join("out/part1/edge_feat.dgl")).unwrap();
     let lacks = agent.look(config.clone());
-    let [edges, graph] = ["./out/part1/edge_feat.dgl", "./out/part1/graph.dgl"].map(|path| found("no_file", json!({"path": path})));
+    let [edges, graph] = ["./out/part1/edge_feat.dgl", "./out/part1/graph.dgl"]
+        .map(|path| found("no_file", json!({"path": path})));
     assert_eq!(lacks[1..], [edges, graph]);
     // DGL 0.5 looks from the working directory
     std::fs::create_dir(folder.join("part1")).unwrap();
     std::fs::write(folder.join("part1/graph.dgl"), "").unwrap();
-    assert_eq!(agent.look(config.clone())[2], found("elsewhere", json!({"path": "./out/part1/graph.dgl"})));
+    assert_eq!(
+        agent.look(config.clone())[2],
+        found("elsewhere", json!({"path": "./out/part1/graph.dgl"}))
+    );
     let huge = std::fs::File::create(folder.join("out/part1/node_feat.dgl")).unwrap();
     huge.set_len(1 << 43).unwrap();
     let small = agent.look(config).pop().unwrap();
-    assert!(small["found"] == "small_shared_memory" && small["need_bytes"].as_u64() >= Some(1 << 43), "{small}");
+    assert!(
+        small["found"] == "small_shared_memory" && small["need_bytes"].as_u64() >= Some(1 << 43),
+        "{small}"
+    );
     huge.set_len(0).unwrap();
-    let absent = agent.look(json!({"check": "partition_config", "folder": ".", "path": "out/g.json", "part": 7}));
-    assert_eq!(absent[1], found("no_partition", json!({"config": "./out/g.json", "part": 7})));
+    let absent = agent
+        .look(json!({"check": "partition_config", "folder": ".", "path": "out/g.json", "part": 7}));
+    assert_eq!(
+        absent[1],
+        found("no_partition", json!({"config": "./out/g.json", "part": 7}))
+    );
     let broken = agent.look(json!({"check": "partition_config", "folder": ".", "path": "ip.txt"}));
-    assert_eq!((broken[0]["num_parts"].clone(), broken[0]["hash"].as_str().map(str::len)), (Value::Null, Some(64)));
+    assert_eq!(
+        (
+            broken[0]["num_parts"].clone(),
+            broken[0]["hash"].as_str().map(str::len)
+        ),
+        (Value::Null, Some(64))
+    );
     let files = agent.look(json!({"check": "open_files", "need": 1_u64 << 62}));
     assert_eq!(files[0]["found"], "few_open_files");
 }
@@ -124,7 +178,10 @@ fn files_and_configs() {
 fn a_job_claims_its_name_and_its_ports_until_its_agent_ends() {
     let folder = scratch("agent-claim");
     let claim = |ports: &[u16]| {
-        let ports: Vec<Value> = ports.iter().map(|port| json!({"port": port, "address": "127.0.0.1"})).collect();
+        let ports: Vec<Value> = ports
+            .iter()
+            .map(|port| json!({"port": port, "address": "127.0.0.1"}))
+            .collect();
         json!({"do": "claim", "ports": ports, "shared_memory": true})
     };
     let granted = [json!({"event": "done"})];
@@ -133,11 +190,24 @@ fn a_job_claims_its_name_and_its_ports_until_its_agent_ends() {
     let mut second = Agent::of_job(&folder, "second", "2");
     let refused = second.ask(&claim(&[30951, 30952]));
     let what: Vec<&Value> = refused.iter().map(|event| &event["what"]).collect();
-    assert_eq!(what, [&json!({"port": 30951}), &json!("shared_memory"), &Value::Null]);
+    assert_eq!(
+        what,
+        [
+            &json!({"port": 30951}),
+            &json!("shared_memory"),
+            &Value::Null
+        ]
+    );
     let by = &refused[0]["by"];
-    assert_eq!((&by["job"], &by["pid"], &by["confirmed"]), (&json!("first"), &json!(first.child.id()), &json!(false)));
+    assert_eq!(
+        (&by["job"], &by["pid"], &by["confirmed"]),
+        (&json!("first"), &json!(first.child.id()), &json!(false))
+    );
     first.ask(&json!({"do": "confirm"}));
-    assert_eq!(second.ask(&claim(&[30951]))[0]["by"]["confirmed"], json!(true));
+    assert_eq!(
+        second.ask(&claim(&[30951]))[0]["by"]["confirmed"],
+        json!(true)
+    );
     // an agent of the same job, and one that wants the same name
     let mut rehearsed = Agent::of_job(&folder, "first", "1");
     assert_eq!(rehearsed.ask(&claim(&[30960])), granted);
@@ -145,7 +215,10 @@ fn a_job_claims_its_name_and_its_ports_until_its_agent_ends() {
     assert_eq!(twin.ask(&json!({"do": "claim"}))[0]["what"], json!("name"));
     // nothing of what was refused is kept, and what is given back can be had
     let mut third = Agent::of_job(&folder, "third", "4");
-    assert_eq!(third.ask(&json!({"do": "claim", "ports": [{"port": 30952, "address": "127.0.0.1"}]})), granted);
+    assert_eq!(
+        third.ask(&json!({"do": "claim", "ports": [{"port": 30952, "address": "127.0.0.1"}]})),
+        granted
+    );
     drop(rehearsed);
     // killed, without a word
     first.child.kill().unwrap();
@@ -169,57 +242,125 @@ fn an_agent_that_hears_nothing_gives_its_claim_back() {
         writeln!(agent.stdin.as_ref().unwrap(), "{}", json!({"do": "alive"})).unwrap();
     }
     let mut other = Agent::of_job(&folder, "silent-claim", "f");
-    assert_eq!(other.ask(&json!({"do": "claim", "ports": []})).len(), 2, "it is still taken");
+    assert_eq!(
+        other.ask(&json!({"do": "claim", "ports": []})).len(),
+        2,
+        "it is still taken"
+    );
     assert!(agent.child.wait().unwrap().success());
-    assert_eq!(other.ask(&json!({"do": "claim", "ports": []})).len(), 1, "it is free");
+    assert_eq!(
+        other.ask(&json!({"do": "claim", "ports": []})).len(),
+        1,
+        "it is free"
+    );
 }
 
 #[test]
 fn ports_that_are_taken_and_hosts_that_are_not_reached() {
     let folder = scratch("agent-ports");
-    let script = "import socket, time\ns = socket.socket(); s.bind(('127.0.0.1', 30970)); s.listen(); print(1, flush=True); time.sleep(60)";
-    let mut holder = Command::new("python3").args(["-c", script]).env("DGL_TOOLS_JOB", "other").stdout(Stdio::piped()).spawn().unwrap();
-    holder.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let script = "import socket, time\ns = socket.socket(); s.bind(('127.0.0.1', 30970)); \
+        s.listen(); print(1, flush=True); time.sleep(60)";
+    let mut holder = Command::new("python3")
+        .args(["-c", script])
+        .env("DGL_TOOLS_JOB", "other")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    holder
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut [0])
+        .unwrap();
     let mut agent = Agent::of_job(&folder, "mine", "5");
-    let ports = json!({"check": "ports", "ports": [{"port": 30970, "address": "127.0.0.1"}, {"port": 30970}, {"port": 30971}]});
+    let ports = json!({"check": "ports", "ports": [{"port": 30970, "address": "127.0.0.1"},
+        {"port": 30970}, {"port": 30971}]});
     let taken = agent.look(ports);
     assert_eq!(taken.len(), 1, "{taken:?}");
     let by = &taken[0]["by"];
-    assert_eq!((&taken[0]["port"], &by["pid"], &by["job"]), (&json!(30970), &json!(holder.id()), &json!("other")));
-    assert!(by["command"].as_str().unwrap().starts_with("python3 -c import socket"), "{by}");
-    let foreign = agent.look(json!({"check": "ports", "ports": [{"port": 30971, "address": "192.0.2.1"}]}));
-    assert_eq!(foreign, [found("foreign_address", json!({"address": "192.0.2.1"}))]);
+    assert_eq!(
+        (&taken[0]["port"], &by["pid"], &by["job"]),
+        (&json!(30970), &json!(holder.id()), &json!("other"))
+    );
+    assert!(
+        by["command"]
+            .as_str()
+            .unwrap()
+            .starts_with("python3 -c import socket"),
+        "{by}"
+    );
+    let foreign =
+        agent.look(json!({"check": "ports", "ports": [{"port": 30971, "address": "192.0.2.1"}]}));
+    assert_eq!(
+        foreign,
+        [found("foreign_address", json!({"address": "192.0.2.1"}))]
+    );
     holder.kill().unwrap();
     holder.wait().unwrap();
 
-    let listens = agent.look(json!({"check": "listen", "address": "127.0.0.1", "port": 30971})).pop().unwrap();
+    let listens = agent
+        .look(json!({"check": "listen", "address": "127.0.0.1", "port": 30971}))
+        .pop()
+        .unwrap();
     let [own, ephemeral] = ["port", "ephemeral"].map(|key| listens[key].as_u64().unwrap());
     assert_eq!(own, 30971);
     let mut other = Agent::of_job(&folder, "mine", "5");
-    let targets: Vec<String> = [own, ephemeral].iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    let targets: Vec<String> = [own, ephemeral]
+        .iter()
+        .map(|port| format!("127.0.0.1:{port}"))
+        .collect();
     let connect = json!({"check": "connect", "targets": targets});
     assert_eq!(other.look(connect.clone()), [Value::Null; 0]);
     agent.look(json!({"check": "stop_listening"}));
-    let refused = targets.iter().map(|target| found("unreached", json!({"target": target, "why": "refused"})));
+    let refused = targets
+        .iter()
+        .map(|target| found("unreached", json!({"target": target, "why": "refused"})));
     let got = other.look(connect);
-    assert!(got.len() == 2 && refused.clone().all(|finding| got.contains(&finding)), "{got:?}");
+    assert!(
+        got.len() == 2 && refused.clone().all(|finding| got.contains(&finding)),
+        "{got:?}"
+    );
 }
 
 #[test]
 fn a_port_on_which_a_job_of_another_kind_may_be_about_to_listen_is_not_listened_on() {
     let folder = scratch("agent-listen");
     let token = "6".repeat(32);
-    let mut other = Command::new("sleep").arg("60").env("DGL_TOOLS_JOB", "old").env("DGL_TOOLS_TOKEN", &token).spawn().unwrap();
+    let mut other = Command::new("sleep")
+        .arg("60")
+        .env("DGL_TOOLS_JOB", "old")
+        .env("DGL_TOOLS_TOKEN", &token)
+        .spawn()
+        .unwrap();
     let mut agent = Agent::of_job(&folder, "mine", "7");
-    let listens = agent.look(json!({"check": "listen", "address": "127.0.0.1", "port": 30972})).pop().unwrap();
-    assert!(listens["port"].is_null() && listens["ephemeral"].is_u64(), "{listens}");
+    let listens = agent
+        .look(json!({"check": "listen", "address": "127.0.0.1", "port": 30972}))
+        .pop()
+        .unwrap();
+    assert!(
+        listens["port"].is_null() && listens["ephemeral"].is_u64(),
+        "{listens}"
+    );
     // nobody watches it: it is told, and the one that is watched is not
     let jobs = agent.look(json!({"check": "jobs"}));
-    assert_eq!(jobs, [found("abandoned", json!({"job": "old", "pids": [other.id()]}))]);
-    let mut watch = Command::new("sleep").arg("60").env("DGL_TOOLS_TOKEN", format!("waits-{token}")).spawn().unwrap();
+    assert_eq!(
+        jobs,
+        [found(
+            "abandoned",
+            json!({"job": "old", "pids": [other.id()]})
+        )]
+    );
+    let mut watch = Command::new("sleep")
+        .arg("60")
+        .env("DGL_TOOLS_TOKEN", format!("waits-{token}"))
+        .spawn()
+        .unwrap();
     assert_eq!(agent.look(json!({"check": "jobs"})), [Value::Null; 0]);
     let mut twin = Agent::of_job(&folder, "old", "8");
-    assert_eq!(twin.look(json!({"check": "jobs"})), [found("name_in_use", json!({}))]);
+    assert_eq!(
+        twin.look(json!({"check": "jobs"})),
+        [found("name_in_use", json!({}))]
+    );
     for child in [&mut other, &mut watch] {
         child.kill().unwrap();
         child.wait().unwrap();
@@ -235,11 +376,22 @@ fn shared_memory_of_jobs() {
     let check = json!({"check": "shared_memory"});
     let stale = json!({"state": {"stale": file}, "files": 1, "total_bytes": 4096});
     assert_eq!(agent.look(check.clone()), [found("shared_memory", stale)]);
-    let maps = format!("import mmap, time; f = open('{file}', 'r+b'); m = mmap.mmap(f.fileno(), 0); print(1, flush=True); time.sleep(60)");
-    let mut user = Command::new("python3").args(["-c", &maps]).stdout(Stdio::piped()).spawn().unwrap();
+    let maps = format!(
+        "import mmap, time; f = open('{file}', 'r+b'); m = mmap.mmap(f.fileno(), 0); print(1, \
+         flush=True); time.sleep(60)"
+    );
+    let mut user = Command::new("python3")
+        .args(["-c", &maps])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     user.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     let used = agent.look(check);
-    assert_eq!(used[0]["state"]["used"]["pid"], json!(user.id()), "{used:?}");
+    assert_eq!(
+        used[0]["state"]["used"]["pid"],
+        json!(user.id()),
+        "{used:?}"
+    );
     user.kill().unwrap();
     user.wait().unwrap();
     std::fs::remove_file(file).unwrap();
@@ -253,41 +405,95 @@ fn commands_are_asked_in_the_environment_of_their_process() {
     let mut agent = Agent::of_job(&folder, "mine", "9");
     let mut processes = 0;
     let mut look = |process: Value, python: Value| {
-        let mut told = json!({"do": "process", "index": processes, "role": "trainer", "rank": processes, "cwd": "."});
-        process.as_object().unwrap().iter().for_each(|(key, value)| told[key] = value.clone());
+        let mut told = json!({"do": "process", "index": processes, "role": "trainer",
+            "rank": processes, "cwd": "."});
+        process
+            .as_object()
+            .unwrap()
+            .iter()
+            .for_each(|(key, value)| told[key] = value.clone());
         agent.ask(&told);
         processes += 1;
         agent.look(json!({"check": "command", "process": processes - 1, "python": python}))
     };
     let none = [Value::Null; 0];
-    assert_eq!(look(json!({"command": {"words": ["sh"]}}), Value::Null), none);
-    assert_eq!(look(json!({"command": {"words": ["python9"]}}), Value::Null), [found("no_command", json!({"word": "python9"}))]);
+    assert_eq!(
+        look(json!({"command": {"words": ["sh"]}}), Value::Null),
+        none
+    );
+    assert_eq!(
+        look(json!({"command": {"words": ["python9"]}}), Value::Null),
+        [found("no_command", json!({"word": "python9"}))]
+    );
     let question = json!({"script": "no.py", "modules": ["dgl", "torch", "nothing"]});
-    let env = json!([["PYTHONPATH", folder.join("mods")], ["PYTHONNOUSERSITE", "1"]]);
-    for command in [json!({"words": ["python3", "no.py"]}), json!({"shell": "python3 no.py"})] {
-        let facts = look(json!({"command": command, "env": env, "setup": "echo noise; A=1"}), question.clone());
+    let env = json!([
+        ["PYTHONPATH", folder.join("mods")],
+        ["PYTHONNOUSERSITE", "1"]
+    ]);
+    for command in [
+        json!({"words": ["python3", "no.py"]}),
+        json!({"shell": "python3 no.py"}),
+    ] {
+        let facts = look(
+            json!({"command": command, "env": env, "setup": "echo noise; A=1"}),
+            question.clone(),
+        );
         let script = std::fs::canonicalize(&folder).unwrap().join("no.py");
         assert_eq!(facts[0], found("no_file", json!({"path": script})));
-        assert_eq!((facts[1]["found"].as_str(), facts[1]["dgl"].as_str()), (Some("python"), Some("unknown")));
-        assert!(facts[1]["missing"].as_array().unwrap().contains(&json!("nothing")), "{facts:?}");
+        assert_eq!(
+            (facts[1]["found"].as_str(), facts[1]["dgl"].as_str()),
+            (Some("python"), Some("unknown"))
+        );
+        assert!(
+            facts[1]["missing"]
+                .as_array()
+                .unwrap()
+                .contains(&json!("nothing")),
+            "{facts:?}"
+        );
     }
-    let fails = look(json!({"command": {"words": ["python3", "x.py"]}, "setup": "echo why >&2; exit 3"}), question);
+    let fails = look(
+        json!({"command": {"words": ["python3", "x.py"]}, "setup": "echo why >&2; exit 3"}),
+        question,
+    );
     assert_eq!(fails, [found("no_python", json!({"said": "why"}))]);
 }
 
-/// Below sshd bash reads ~/.bashrc for `bash -c` too; what that puts in front of PATH must not beat the environment of the job.
+/// Below sshd bash reads ~/.bashrc for `bash -c` too; what that puts in front of PATH must not beat
+/// the environment of the job.
 #[test]
 fn start_up_files_do_not_beat_the_environment_of_a_process() {
     let folder = scratch("agent-bashrc");
-    executable(&folder.join("venv/bin/tool"), "#!/bin/sh\necho why venv; exit 1\n");
-    executable(&folder.join("bin/tool"), "#!/bin/sh\necho why bashrc; exit 1\n");
-    std::fs::write(folder.join(".bashrc"), format!("PATH={}/bin:$PATH; export KEPT=no\n", folder.display())).unwrap();
+    executable(
+        &folder.join("venv/bin/tool"),
+        "#!/bin/sh\necho why venv; exit 1\n",
+    );
+    executable(
+        &folder.join("bin/tool"),
+        "#!/bin/sh\necho why bashrc; exit 1\n",
+    );
+    std::fs::write(
+        folder.join(".bashrc"),
+        format!("PATH={}/bin:$PATH; export KEPT=no\n", folder.display()),
+    )
+    .unwrap();
     let home = folder.to_str().unwrap();
     // as sshd starts it
-    let mut agent = Agent::start(&folder, &[("SHELL", "/bin/bash"), ("HOME", home), ("SSH_CLIENT", "1 2 3"), ("SHLVL", "0")]);
+    let mut agent = Agent::start(
+        &folder,
+        &[
+            ("SHELL", "/bin/bash"),
+            ("HOME", home),
+            ("SSH_CLIENT", "1 2 3"),
+            ("SHLVL", "0"),
+        ],
+    );
     agent.ask(&job("mine", "a"));
     let path = format!("{home}/venv/bin:/usr/bin:/bin");
-    agent.ask(&json!({"do": "process", "index": 0, "role": "trainer", "rank": 0, "cwd": ".", "env": [["PATH", path]], "command": {"shell": "tool"}}));
+    agent.ask(
+        &json!({"do": "process", "index": 0, "role": "trainer", "rank": 0, "cwd": ".",
+        "env": [["PATH", path]], "command": {"shell": "tool"}}),
+    );
     let said = agent.look(json!({"check": "command", "process": 0, "python": {}}));
     assert_eq!(said, [found("no_python", json!({"said": "why venv"}))]);
 }

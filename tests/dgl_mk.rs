@@ -8,7 +8,14 @@ use support::{Cluster, Ran, partition, python_with_dgl, root, scratch, sh, takes
 /// A copy of the repo, as README tells a user to make one.
 fn example(name: &str) -> PathBuf {
     let folder = scratch(name);
-    assert_eq!(sh(&folder, &format!("cp -r '{}/tests/example/.' .", root().display())).status, 0);
+    assert_eq!(
+        sh(
+            &folder,
+            &format!("cp -r '{}/tests/example/.' .", root().display())
+        )
+        .status,
+        0
+    );
     folder
 }
 
@@ -19,13 +26,23 @@ fn make(args: &str) -> String {
 #[test]
 fn tools_that_path_does_not_lead_to_are_those_of_the_checkout() {
     let folder = example("example-path");
-    assert_eq!(sh(&folder, "find . -type l").out, "", "what is copied out leads nowhere else");
+    assert_eq!(
+        sh(&folder, "find . -type l").out,
+        "",
+        "what is copied out leads nowhere else"
+    );
     std::fs::write(folder.join("ip_config.txt"), "127.0.0.1\n").unwrap();
     let built = tools().parent().unwrap().display().to_string();
     let probe = make("probe WORKSPACE=\"$PWD/ws\"");
-    let script = format!("export DGL_TOOLS_CONNECT=local CARGO_TARGET_DIR='{built}' PATH=/usr/bin:/bin; {probe}");
+    let script = format!(
+        "export DGL_TOOLS_CONNECT=local CARGO_TARGET_DIR='{built}' PATH=/usr/bin:/bin; {probe}"
+    );
     let probed = sh(&folder, &script);
-    assert!(probed.status == 0 && probed.out.contains("127.0.0.1"), "{}", probed.out);
+    assert!(
+        probed.status == 0 && probed.out.contains("127.0.0.1"),
+        "{}",
+        probed.out
+    );
 }
 
 #[test]
@@ -37,50 +54,113 @@ fn on_this_machine() {
     std::fs::write(folder.join("ip_config.txt"), "127.0.0.1\n").unwrap();
     partition(&folder, 1);
     let here = |args: &str| -> Ran {
-        let script = format!("export DGL_TOOLS_CONNECT=local; {} WORKSPACE='{}'", make(args), folder.join("ws").display());
+        let script = format!(
+            "export DGL_TOOLS_CONNECT=local; {} WORKSPACE='{}'",
+            make(args),
+            folder.join("ws").display()
+        );
         sh(&folder, &script)
     };
 
-    assert!(here("-n").out.contains("Nothing to be done for 'all'"), "the repo's first target stays the first");
+    assert!(
+        here("-n").out.contains("Nothing to be done for 'all'"),
+        "the repo's first target stays the first"
+    );
     let probed = here("probe");
-    assert!(probed.status == 0 && probed.out.contains("127.0.0.1"), "{}", probed.out);
+    assert!(
+        probed.status == 0 && probed.out.contains("127.0.0.1"),
+        "{}",
+        probed.out
+    );
 
     let pushed = here("push");
-    assert!(pushed.status == 0 && pushed.out.contains("7 files") && pushed.out.contains("; 0 there already"), "{}", pushed.out);
-    assert!(here("push").out.contains("0 files, 0 B; 7 there already"), "nothing is pushed when nothing changed");
+    assert!(
+        pushed.status == 0
+            && pushed.out.contains("7 files")
+            && pushed.out.contains("; 0 there already"),
+        "{}",
+        pushed.out
+    );
+    assert!(
+        here("push").out.contains("0 files, 0 B; 7 there already"),
+        "nothing is pushed when nothing changed"
+    );
     std::fs::write(folder.join("code/new.py"), "x").unwrap();
     std::fs::remove_file(folder.join("ws/data/part0/graph.dgl")).unwrap();
-    assert!(here("push").out.contains("2 files"), "what is new here, and what was lost there");
+    assert!(
+        here("push").out.contains("2 files"),
+        "what is new here, and what was lost there"
+    );
 
     let job = r#"TRAIN="sh -c 'echo rank \$\$RANK of \$\$WORLD_SIZE: \$\$GREETING' x" ENV_FLAGS="--env 'GREETING=two  words'""#;
     let trained = here(&format!("train NUM_TRAINERS=2 {job}"));
-    assert!(trained.status == 0 && trained.out.contains("trainer 1] rank 1 of 2: two words"), "{}", trained.out);
+    assert!(
+        trained.status == 0 && trained.out.contains("trainer 1] rank 1 of 2: two words"),
+        "{}",
+        trained.out
+    );
     let logs = here("logs").out;
-    assert!(logs.contains("trainer-1.log") && logs.contains("rank 1 of 2"), "{logs}");
+    assert!(
+        logs.contains("trainer-1.log") && logs.contains("rank 1 of 2"),
+        "{logs}"
+    );
     let failed = here("train NUM_TRAINERS=1 TRAIN='sh -c \"exit 7\"'");
-    assert!(failed.status == 2 && failed.out.contains("Error 7"), "{}", failed.out);
-    assert!(!here("logs").out.contains("trainer-1.log"), "the run before the last is gone");
+    assert!(
+        failed.status == 2 && failed.out.contains("Error 7"),
+        "{}",
+        failed.out
+    );
+    assert!(
+        !here("logs").out.contains("trainer-1.log"),
+        "the run before the last is gone"
+    );
     assert_eq!(here("reap").status, 0);
 
     // a stage that fails, first or in the midst, fails make
-    for (goal, args) in [("push", "HOSTS=none.txt"), ("train", "MAP_FLAGS=--frobnicate"), ("reap", "HOSTS=none.txt"), ("train", "TRAIN=")] {
+    for (goal, args) in [
+        ("push", "HOSTS=none.txt"),
+        ("train", "MAP_FLAGS=--frobnicate"),
+        ("reap", "HOSTS=none.txt"),
+        ("train", "TRAIN="),
+    ] {
         let failed = here(&format!("{goal} {args}"));
         assert_eq!(failed.status, 2, "{goal} {args}: {}", failed.out);
     }
     let unset = sh(&folder, &make("push WORKSPACE="));
-    assert!(unset.status == 2 && unset.out.contains("set WORKSPACE, the folder of the job"), "{}", unset.out);
+    assert!(
+        unset.status == 2 && unset.out.contains("set WORKSPACE, the folder of the job"),
+        "{}",
+        unset.out
+    );
 }
 
 #[test]
 fn real_dgl_by_make() {
-    let Some(python) = python_with_dgl() else { return };
+    let Some(python) = python_with_dgl() else {
+        return;
+    };
     let folder = example("example-dgl");
     let cluster = Cluster::up("example", 2);
-    let run = |goals: &str| cluster.sh(&folder, &make(&format!("{goals} PYTHON='{python}' NUM_SERVERS=1 NUM_SAMPLERS=1")));
+    let run = |goals: &str| {
+        cluster.sh(
+            &folder,
+            &make(&format!(
+                "{goals} PYTHON='{python}' NUM_SERVERS=1 NUM_SAMPLERS=1"
+            )),
+        )
+    };
     let ran = run("train");
     assert_eq!(ran.status, 0, "{}", ran.out);
-    assert!(ran.out.contains("loss fell from") && folder.join(".dgl-run/logs/trainer-3.log").is_file(), "{}", ran.out);
+    assert!(
+        ran.out.contains("loss fell from") && folder.join(".dgl-run/logs/trainer-3.log").is_file(),
+        "{}",
+        ran.out
+    );
     let fetched = run("fetch");
-    assert!(fetched.status == 0 && folder.join("results/h0/model.pt").is_file(), "{}", fetched.out);
+    assert!(
+        fetched.status == 0 && folder.join("results/h0/model.pt").is_file(),
+        "{}",
+        fetched.out
+    );
     cluster.assert_clean();
 }

@@ -23,7 +23,14 @@ fn on(cluster: &Cluster, host: &str, script: &str) -> Ran {
 
 /// A process that stays, until `kill` gets what is returned.
 fn start(cluster: &Cluster, command: &str) -> String {
-    on(cluster, "1", &format!("{command} >/dev/null 2>&1 </dev/null & echo $!")).out.trim().to_owned()
+    on(
+        cluster,
+        "1",
+        &format!("{command} >/dev/null 2>&1 </dev/null & echo $!"),
+    )
+    .out
+    .trim()
+    .to_owned()
 }
 
 #[test]
@@ -33,8 +40,10 @@ fn jobs_on_real_hosts_are_shown_and_signalled() {
     ip_config(&folder, 2);
     std::fs::write(folder.join("job.py"), JOB_PY).unwrap();
     let start = format!(
-        "ipconf-check ip.txt | dgl-env --num-trainers 2 --workspace '{0}' --part-config g.json -- python3 job.py >job.jsonl 2>/dev/null
-         dgl-spawn --connect-timeout 60s --no-preflight --job try7 --format human <job.jsonl >out.txt 2>err.txt & p=$!
+        "ipconf-check ip.txt | dgl-env --num-trainers 2 --workspace '{0}' --part-config g.json -- \
+         python3 job.py >job.jsonl 2>/dev/null
+         dgl-spawn --connect-timeout 60s --no-preflight --job try7 --format human <job.jsonl \
+             >out.txt 2>err.txt & p=$!
          until [ $(grep -c '] up' out.txt) = 6 ] || ! kill -0 $p; do sleep 0.2; done",
         folder.display()
     );
@@ -44,28 +53,49 @@ fn jobs_on_real_hosts_are_shown_and_signalled() {
          {reap} --list --format human >table.txt; {reap} --list | grep '\"found\"' >found.jsonl
          {reap} --job try7 --role trainer --rank 3 --signal usr1 --format human
          until grep -q 'got it' out.txt || ! kill -0 $p; do sleep 0.2; done
-         {reap} --job try7 --role trainer --rank 9 --signal USR1 2>none.txt >/dev/null; echo \"none $?\"
-         {reap} --job try7 --signal NONE 2>/dev/null; echo \"wrong $?\"; {reap} --list --signal USR1 2>/dev/null; echo \"alone $?\"
+         {reap} --job try7 --role trainer --rank 9 --signal USR1 2>none.txt >/dev/null; echo \
+             \"none $?\"
+         {reap} --job try7 --signal NONE 2>/dev/null; echo \"wrong $?\"; {reap} --list --signal \
+             USR1 2>/dev/null; echo \"alone $?\"
          {reap} --job try7 | tail -n 1; wait $p"
     );
     let got = cluster.sh(&folder, &script);
     let text = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap();
-    assert!(got.out.contains("1 process got SIGUSR1"), "{}{}", got.out, got.err);
+    assert!(
+        got.out.contains("1 process got SIGUSR1"),
+        "{}{}",
+        got.out,
+        got.err
+    );
     for status in ["none 1", "wrong 2", "alone 2", r#""ok":true,"code":0"#] {
         assert!(got.out.contains(status), "{status}: {}{}", got.out, got.err);
     }
-    assert!(text("none.txt").contains("no such process of job try7 on any host"), "{}", text("none.txt"));
+    assert!(
+        text("none.txt").contains("no such process of job try7 on any host"),
+        "{}",
+        text("none.txt")
+    );
     let told = text("out.txt");
     assert_eq!(told.matches("got it").count(), 1, "{told}");
     assert!(told.contains("trainer 3] got it"), "{told}");
 
     let table = text("table.txt");
     let head = table.lines().next().unwrap();
-    assert!(head.starts_with("job try7: ") && head.contains(" s, 2 hosts, 2 servers, 4 trainers, "), "{table}");
-    assert!(head.ends_with("MB, ports 30050") && table.lines().count() == 2 + 6, "{table}");
+    assert!(
+        head.starts_with("job try7: ") && head.contains(" s, 2 hosts, 2 servers, 4 trainers, "),
+        "{table}"
+    );
+    assert!(
+        head.ends_with("MB, ports 30050") && table.lines().count() == 2 + 6,
+        "{table}"
+    );
     let found = text("found.jsonl");
     assert_eq!(found.matches(r#""ports":[30050]"#).count(), 2, "{found}");
-    assert!(found.contains(r#""role":"server","rank":1"#) && found.contains(r#""role":"trainer","rank":3"#), "{found}");
+    assert!(
+        found.contains(r#""role":"server","rank":1"#)
+            && found.contains(r#""role":"trainer","rank":3"#),
+        "{found}"
+    );
     cluster.assert_clean();
 }
 
@@ -78,52 +108,105 @@ fn on_real_hosts_only_what_is_meant_ends() {
 
     // a process of a job that looks at the job and ends it does not meet itself
     let inside = "echo 10.77.0.1 | ipconf-check | dgl-reap --connect local --list | grep -c found; \
-                  echo 10.77.0.1 | ipconf-check | dgl-reap --connect local --job own --format human >/srv/ended 2>&1";
-    std::fs::write(folder.join("inside.sh"), format!("setsid sleep 300 &\nsleep 0.5\n{inside}\n")).unwrap();
+                  echo 10.77.0.1 | ipconf-check | dgl-reap --connect local --job own --format \
+                  human >/srv/ended 2>&1";
+    std::fs::write(
+        folder.join("inside.sh"),
+        format!("setsid sleep 300 &\nsleep 0.5\n{inside}\n"),
+    )
+    .unwrap();
     let run = format!(
-        "ipconf-check ip.txt | dgl-env --role worker --workspace '{}' -- sh inside.sh 2>/dev/null | dgl-spawn --job own --format human; \
+        "ipconf-check ip.txt | dgl-env --role worker --workspace '{}' -- sh inside.sh 2>/dev/null \
+         | dgl-spawn --job own --format human; \
          for i in 1 2 3 4 5 6 7 8 9 10; do grep ended /srv/ended && break; sleep 0.5; done",
         folder.display()
     );
     let got = cluster.sh(&folder, &run);
-    // sh, sleep, and the sh, grep and ipconf-check of the pipeline in which dgl-reap stands; never dgl-reap and its own
-    assert!(got.out.contains("processes ended") && got.out.contains("nothing is left"), "{}{}", got.out, got.err);
-    let listed: u32 = got.out.split("worker 0] ").nth(1).and_then(|text| text.split_whitespace().next()?.parse().ok()).unwrap();
+    // sh, sleep, and the sh, grep and ipconf-check of the pipeline in which dgl-reap stands; never
+    // dgl-reap and its own
+    assert!(
+        got.out.contains("processes ended") && got.out.contains("nothing is left"),
+        "{}{}",
+        got.out,
+        got.err
+    );
+    let listed: u32 = got
+        .out
+        .split("worker 0] ")
+        .nth(1)
+        .and_then(|text| text.split_whitespace().next()?.parse().ok())
+        .unwrap();
     assert!((2..=5).contains(&listed), "{}", got.out);
     cluster.assert_clean();
 
     // of the files in /dev/shm only those of DGL that nobody maps
-    let maps = "import mmap, time; f = open('/dev/shm/dgl.graphbolt.h_data.lock', 'w+b'); f.truncate(9); m = mmap.mmap(f.fileno(), 0); time.sleep(99)";
-    let files = "cd /dev/shm && touch psm_mine x_node_count 'edge~a:b:c~w-kvdata-' g g_node_meta g_edge__ID g_node_more gg_0_csc_indptr h hh_0_csc_data";
+    let maps = "import mmap, time; f = open('/dev/shm/dgl.graphbolt.h_data.lock', 'w+b'); \
+        f.truncate(9); m = mmap.mmap(f.fileno(), 0); time.sleep(99)";
+    let files = "cd /dev/shm && touch psm_mine x_node_count 'edge~a:b:c~w-kvdata-' g g_node_meta \
+        g_edge__ID g_node_more gg_0_csc_indptr h hh_0_csc_data";
     on(&cluster, "1", files);
     let mapper = start(&cluster, &format!("python3 -c \"{maps}\""));
-    on(&cluster, "1", &format!("until grep -q graphbolt /proc/{mapper}/maps || ! kill -0 {mapper}; do sleep 0.1; done"));
+    on(
+        &cluster,
+        "1",
+        &format!(
+            "until grep -q graphbolt /proc/{mapper}/maps || ! kill -0 {mapper}; do sleep 0.1; done"
+        ),
+    );
     let removed = cluster.sh(&folder, &format!("{reap} --stale-shm --format human"));
-    assert!(removed.out.contains("6 files removed from /dev/shm"), "{}{}", removed.out, removed.err);
-    let kept = on(&cluster, "1", &format!("ls /dev/shm; rm /dev/shm/*; kill {mapper}"));
-    assert_eq!(kept.out, "dgl.graphbolt.h_data.lock\nh\nhh_0_csc_data\npsm_mine\nx_node_count\n");
+    assert!(
+        removed.out.contains("6 files removed from /dev/shm"),
+        "{}{}",
+        removed.out,
+        removed.err
+    );
+    let kept = on(
+        &cluster,
+        "1",
+        &format!("ls /dev/shm; rm /dev/shm/*; kill {mapper}"),
+    );
+    assert_eq!(
+        kept.out,
+        "dgl.graphbolt.h_data.lock\nh\nhh_0_csc_data\npsm_mine\nx_node_count\n"
+    );
 
     // root sees everybody's processes, and means its own
     if on(&cluster, "1", "id -u").out.trim() == "0" {
         let theirs = "setpriv --reuid 65534 --regid 65534 --clear-groups \
-                      env DGL_TOOLS_TOKEN=0123456789abcdef0123456789abcdef DGL_TOOLS_JOB=theirs sleep 300";
+                      env DGL_TOOLS_TOKEN=0123456789abcdef0123456789abcdef DGL_TOOLS_JOB=theirs \
+                      sleep 300";
         let stranger = start(&cluster, theirs);
-        let all = cluster.sh(&folder, &format!("sleep 0.5; {reap} --list; {reap} --job theirs; {reap} --all; kill {stranger}"));
-        assert!(all.status == 0 && !all.out.contains("found") && !all.out.contains("reaped"), "{}{}", all.out, all.err);
+        let all = cluster.sh(
+            &folder,
+            &format!(
+                "sleep 0.5; {reap} --list; {reap} --job theirs; {reap} --all; kill {stranger}"
+            ),
+        );
+        assert!(
+            all.status == 0 && !all.out.contains("found") && !all.out.contains("reaped"),
+            "{}{}",
+            all.out,
+            all.err
+        );
     }
     cluster.assert_clean();
 }
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-/// A process of a job `NAME` on this machine, ended with the test. The jobs of tests have names of their own, because all tests see
-/// the processes of this machine.
+/// A process of a job `NAME` on this machine, ended with the test. The jobs of tests have names of
+/// their own, because all tests see the processes of this machine.
 struct Carrier(std::process::Child);
 
 impl Carrier {
     fn start(job: &str, token: &str, folder: &std::path::Path, command: &[&str]) -> Carrier {
         let mut start = std::process::Command::new("setsid");
-        start.args(command).current_dir(folder).env("DGL_TOOLS_TOKEN", token).env("DGL_TOOLS_JOB", job).env("RANK", "3");
+        start
+            .args(command)
+            .current_dir(folder)
+            .env("DGL_TOOLS_TOKEN", token)
+            .env("DGL_TOOLS_JOB", job)
+            .env("RANK", "3");
         Carrier(start.stdin(std::process::Stdio::null()).spawn().unwrap())
     }
 }
@@ -143,24 +226,42 @@ fn token(nth: u32) -> String {
 
 fn is_alive(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
 #[test]
 fn what_threw_its_environment_away_is_found_by_its_place() {
     let folder = scratch("reap-cleared");
-    let daemon = "env -i setsid sh -c 'echo $$ >daemon; exec sleep 300' & env -i sleep 300 & echo $! >child; wait";
+    let daemon = "env -i setsid sh -c 'echo $$ >daemon; exec sleep 300' & env -i sleep 300 & echo \
+        $! >child; wait";
     let _carrier = Carrier::start("reap-cleared", &token(1), &folder, &["sh", "-c", daemon]);
-    support::soon("both run", || folder.join("daemon").exists() && folder.join("child").exists());
+    support::soon("both run", || {
+        folder.join("daemon").exists() && folder.join("child").exists()
+    });
     let pids = ["daemon", "child"].map(|name| std::fs::read_to_string(folder.join(name)).unwrap());
     let reap = "echo 127.0.0.1 | ipconf-check | dgl-reap --connect local";
     let listed = sh(&folder, &format!("{reap} --list"));
     for pid in &pids {
-        let line = listed.out.lines().find(|line| line.contains(&format!("\"pid\":{},", pid.trim())));
-        assert!(line.is_some_and(|line| line.contains("\"job\":\"reap-cleared\",") && line.contains("\"rank\":3")), "{}", listed.out);
+        let line = listed
+            .out
+            .lines()
+            .find(|line| line.contains(&format!("\"pid\":{},", pid.trim())));
+        assert!(
+            line.is_some_and(
+                |line| line.contains("\"job\":\"reap-cleared\",") && line.contains("\"rank\":3")
+            ),
+            "{}",
+            listed.out
+        );
     }
     let ended = sh(&folder, &format!("{reap} --job reap-cleared"));
-    assert!(ended.out.contains(r#""ok":true,"processes":3"#), "{}{}", ended.out, ended.err);
+    assert!(
+        ended.out.contains(r#""ok":true,"processes":3"#),
+        "{}{}",
+        ended.out,
+        ended.err
+    );
     assert!(!pids.iter().any(|pid| is_alive(pid)));
 }
 
@@ -177,7 +278,8 @@ if stranger == 0:
     os.setpgid(0, int(os.read(reader, 20)))
     os.execvpe('sleep', ['sleep', '300'], clean)
 time.sleep(0.1)
-member = subprocess.Popen(['sleep', '300'], env=dict(clean, DGL_TOOLS_JOB=sys.argv[1], DGL_TOOLS_TOKEN=sys.argv[2]), process_group=0)
+member = subprocess.Popen(['sleep', '300'], env=dict(clean, DGL_TOOLS_JOB=sys.argv[1], \
+    DGL_TOOLS_TOKEN=sys.argv[2]), process_group=0)
 os.write(writer, b'%d' % member.pid)
 while os.getpgid(stranger) != member.pid:
     time.sleep(0.01)
@@ -185,16 +287,26 @@ open('pids', 'w').write('%d %d\\n' % (stranger, member.pid))
 member.wait()
 ";
     let mut group = std::process::Command::new("python3");
-    group.args(["-c", script, "reap-stranger", &token(2)]).current_dir(&folder);
+    group
+        .args(["-c", script, "reap-stranger", &token(2)])
+        .current_dir(&folder);
     let mut group = group.spawn().unwrap();
     support::soon("they run", || folder.join("pids").exists());
     let pids = std::fs::read_to_string(folder.join("pids")).unwrap();
     let (stranger, member) = pids.split_once(' ').unwrap();
-    let ended = sh(&folder, "echo 127.0.0.1 | ipconf-check | dgl-reap --connect local --job reap-stranger");
+    let ended = sh(
+        &folder,
+        "echo 127.0.0.1 | ipconf-check | dgl-reap --connect local --job reap-stranger",
+    );
     let survived = is_alive(stranger);
     sh(&folder, &format!("kill {stranger} {member}"));
     group.wait().unwrap();
-    assert!(ended.out.contains(r#""processes":1"#) && !is_alive(member), "{}{}", ended.out, ended.err);
+    assert!(
+        ended.out.contains(r#""processes":1"#) && !is_alive(member),
+        "{}{}",
+        ended.out,
+        ended.err
+    );
     assert!(survived, "the stranger was ended");
 }
 
@@ -215,9 +327,22 @@ time.sleep(300)"
     );
     let _carrier = Carrier::start("reap-shm", &token(3), &folder, &["python3", "-c", &script]);
     support::soon("it maps its files", || folder.join("up").exists());
-    let ended = sh(&folder, "echo 127.0.0.1 | ipconf-check | dgl-reap --connect local --job reap-shm");
-    let left = sh(&folder, &format!("cd /dev/shm && ls -d {name} {name}.d/file 2>/dev/null; rm -r {name}.d {name}.gone"));
-    assert!(ended.out.contains(r#""shm_files":1"#), "{}{}", ended.out, ended.err);
+    let ended = sh(
+        &folder,
+        "echo 127.0.0.1 | ipconf-check | dgl-reap --connect local --job reap-shm",
+    );
+    let left = sh(
+        &folder,
+        &format!(
+            "cd /dev/shm && ls -d {name} {name}.d/file 2>/dev/null; rm -r {name}.d {name}.gone"
+        ),
+    );
+    assert!(
+        ended.out.contains(r#""shm_files":1"#),
+        "{}{}",
+        ended.out,
+        ended.err
+    );
     assert_eq!(left.out, format!("{name}.d/file\n"));
 }
 
@@ -226,12 +351,23 @@ fn the_token_stands_on_no_command_line() {
     let folder = scratch("reap-token");
     let tokens = [token(4)];
     for program in ["grep", "awk", "sed"] {
-        support::executable(&folder.join("bin").join(program), &format!("#!/bin/sh\necho \"$*\" >>log\nexec /usr/bin/{program} \"$@\"\n"));
+        support::executable(
+            &folder.join("bin").join(program),
+            &format!("#!/bin/sh\necho \"$*\" >>log\nexec /usr/bin/{program} \"$@\"\n"),
+        );
     }
     let _carrier = Carrier::start("reap-token", &tokens[0], &folder, &["sleep", "300"]);
     let reap = "echo 127.0.0.1 | ipconf-check | dgl-reap --connect \"env PATH=$PWD/bin:$PATH\"";
-    let ran = sh(&folder, &format!("{reap} --list | grep -c '\"reap-token\"'; {reap} --job reap-token"));
-    assert!(ran.out.starts_with("1\n") && ran.out.contains(r#""ok":true,"processes":1"#), "{}{}", ran.out, ran.err);
+    let ran = sh(
+        &folder,
+        &format!("{reap} --list | grep -c '\"reap-token\"'; {reap} --job reap-token"),
+    );
+    assert!(
+        ran.out.starts_with("1\n") && ran.out.contains(r#""ok":true,"processes":1"#),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
     let log = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
     assert!(!log.contains(&tokens[0]), "{log}");
 }
@@ -239,14 +375,23 @@ fn the_token_stands_on_no_command_line() {
 #[test]
 fn a_signal_reaches_all_hosts_before_anything_ends() {
     let folder = scratch("reap-signal");
-    // both hosts are this machine; the second takes longer, and by then the first signal would have ended the process
-    support::executable(&folder.join("way"), "#!/bin/sh\n[ \"$1\" = 0 ] || sleep 1\nshift\nexec \"$@\"\n");
+    // both hosts are this machine; the second takes longer, and by then the first signal would have
+    // ended the process
+    support::executable(
+        &folder.join("way"),
+        "#!/bin/sh\n[ \"$1\" = 0 ] || sleep 1\nshift\nexec \"$@\"\n",
+    );
     let ends = "trap 'sleep 0.3; exit' USR1; : >up; while :; do sleep 0.1; done";
     let _carrier = Carrier::start("reap-signal", &token(5), &folder, &["sh", "-c", ends]);
     support::soon("it runs", || folder.join("up").exists());
-    let signal = "printf '10.99.0.1\\n10.99.0.2\\n' | ipconf-check | dgl-reap --connect './way {id}' --job reap-signal --signal USR1";
+    let signal = "printf '10.99.0.1\\n10.99.0.2\\n' | ipconf-check | dgl-reap --connect './way \
+        {id}' --job reap-signal --signal USR1";
     let ran = sh(&folder, signal);
-    let hosts: Vec<_> = ran.out.lines().filter(|line| line.contains("\"reaped\"")).collect();
+    let hosts: Vec<_> = ran
+        .out
+        .lines()
+        .filter(|line| line.contains("\"reaped\""))
+        .collect();
     assert_eq!((ran.status, hosts.len()), (0, 2), "{}{}", ran.out, ran.err);
 }
 
@@ -255,15 +400,34 @@ fn hosts_without_a_process_for_a_signal_are_named() {
     let folder = scratch("reap-named");
     // the second host has processes of its own
     let own = "exec unshare --user --map-root-user --pid --fork --kill-child --mount-proc";
-    support::executable(&folder.join("way"), &format!("#!/bin/sh\nid=$1; shift\n[ \"$id\" = 1 ] || exec \"$@\"\n{own} \"$@\"\n"));
-    let _carrier = Carrier::start("reap-named", &token(6), &folder, &["sh", "-c", "trap : USR1; : >up; while :; do sleep 0.1; done"]);
+    support::executable(
+        &folder.join("way"),
+        &format!("#!/bin/sh\nid=$1; shift\n[ \"$id\" = 1 ] || exec \"$@\"\n{own} \"$@\"\n"),
+    );
+    let _carrier = Carrier::start(
+        "reap-named",
+        &token(6),
+        &folder,
+        &[
+            "sh",
+            "-c",
+            "trap : USR1; : >up; while :; do sleep 0.1; done",
+        ],
+    );
     support::soon("it runs", || folder.join("up").exists());
-    let reap = "printf '10.99.0.1\\n10.99.0.2\\n' | ipconf-check | dgl-reap --connect './way {id}' --job reap-named --signal USR1";
+    let reap = "printf '10.99.0.1\\n10.99.0.2\\n' | ipconf-check | dgl-reap --connect './way \
+        {id}' --job reap-named --signal USR1";
     let ran = sh(&folder, reap);
     assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
-    assert_eq!(ran.err, "dgl-reap: no such process of job reap-named on host 1 (10.99.0.2)\n");
+    assert_eq!(
+        ran.err,
+        "dgl-reap: no such process of job reap-named on host 1 (10.99.0.2)\n"
+    );
     // one rank is on one host
-    assert_eq!(sh(&folder, &format!("{reap} --role worker --rank 3")).err, "");
+    assert_eq!(
+        sh(&folder, &format!("{reap} --role worker --rank 3")).err,
+        ""
+    );
 }
 
 #[test]
@@ -272,25 +436,54 @@ fn folders_of_ended_jobs_are_forgotten() {
     let token = token(7);
     let jobs = format!(
         "state=$PWD/home/.local/state/dgl-tools; for job in ended held running elsewhere; do
-            mkdir -p $state/$job/127.0.0.1 && echo {TOKEN} >$state/$job/127.0.0.1/token && : >$state/$job/127.0.0.1.lock; done
-         echo {token} >$state/running/127.0.0.1/token; mv $state/elsewhere/127.0.0.1 $state/elsewhere/10.0.0.1; ln -s $state/ended $state/link"
+            mkdir -p $state/$job/127.0.0.1 && echo {TOKEN} >$state/$job/127.0.0.1/token && : \
+                >$state/$job/127.0.0.1.lock; done
+         echo {token} >$state/running/127.0.0.1/token; mv $state/elsewhere/127.0.0.1 \
+             $state/elsewhere/10.0.0.1; ln -s $state/ended $state/link"
     );
     assert_eq!(sh(&folder, &jobs).status, 0);
     let _running = Carrier::start("running", &token, &folder, &["sleep", "300"]);
     let held = folder.join("home/.local/state/dgl-tools/held/127.0.0.1.lock");
-    let _held = Carrier::start("reap-forget", &self::token(8), &folder, &["flock", held.to_str().unwrap(), "sh", "-c", ": >up; sleep 300"]);
+    let _held = Carrier::start(
+        "reap-forget",
+        &self::token(8),
+        &folder,
+        &[
+            "flock",
+            held.to_str().unwrap(),
+            "sh",
+            "-c",
+            ": >up; sleep 300",
+        ],
+    );
     support::soon("the lock is held", || folder.join("up").exists());
     let forget = "echo 127.0.0.1 | ipconf-check | HOME=$PWD/home dgl-reap --connect local --forget";
-    let first = sh(&folder, &format!("{forget} --format human; ls home/.local/state/dgl-tools/*"));
+    let first = sh(
+        &folder,
+        &format!("{forget} --format human; ls home/.local/state/dgl-tools/*"),
+    );
     assert_eq!(first.status, 0, "{}{}", first.out, first.err);
     assert!(
-        first.out.contains("     0  ended             its folder was removed\n") && first.out.matches("removed").count() == 1,
+        first
+            .out
+            .contains("     0  ended             its folder was removed\n")
+            && first.out.matches("removed").count() == 1,
         "{}",
         first.out
     );
-    for kept in ["elsewhere:\n10.0.0.1\n127.0.0.1.lock\n", "held:\n127.0.0.1\n127.0.0.1.lock\n", "running:\n127.0.0.1\n127.0.0.1.lock\n"] {
+    for kept in [
+        "elsewhere:\n10.0.0.1\n127.0.0.1.lock\n",
+        "held:\n127.0.0.1\n127.0.0.1.lock\n",
+        "running:\n127.0.0.1\n127.0.0.1.lock\n",
+    ] {
         assert!(first.out.contains(kept), "{}", first.out);
     }
     let again = sh(&folder, forget);
-    assert!(again.status == 0 && again.err == "dgl-reap: no folder of a job that has ended on any host\n", "{}{}", again.out, again.err);
+    assert!(
+        again.status == 0
+            && again.err == "dgl-reap: no folder of a job that has ended on any host\n",
+        "{}{}",
+        again.out,
+        again.err
+    );
 }

@@ -6,12 +6,15 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use support::{Ran, scratch, sh, shells, takes_seconds};
 
-/// The records of a job of workers on this machine, each a command for sh. One with a port is a server.
+/// The records of a job of workers on this machine, each a command for sh. One with a port is a
+/// server.
 fn job(folder: &Path, commands: &[(Option<u16>, &str)]) {
-    let mut records = vec![r#"{"type":"host","id":0,"of":1,"ip":"127.0.0.1","port":30050}"#.to_owned()];
+    let mut records =
+        vec![r#"{"type":"host","id":0,"of":1,"ip":"127.0.0.1","port":30050}"#.to_owned()];
     for (id, (port, command)) in commands.iter().enumerate() {
         let role = if port.is_some() { "server" } else { "trainer" };
-        let mut record = serde_json::json!({"type": "process", "id": id, "of": commands.len(), "host": 0, "ip": "127.0.0.1", "role": role, "rank": id,
+        let mut record = serde_json::json!({"type": "process", "id": id, "of": commands.len(),
+            "host": 0, "ip": "127.0.0.1", "role": role, "rank": id,
             "cwd": folder, "env": {"PYTHONFAULTHANDLER": "1"}, "argv": ["sh", "-c", command]});
         if let Some(port) = port {
             record["port"] = (*port).into();
@@ -22,23 +25,39 @@ fn job(folder: &Path, commands: &[(Option<u16>, &str)]) {
 }
 
 fn spawn(folder: &Path, options: &str) -> Ran {
-    sh(folder, &format!("dgl-spawn --connect local {options} <job.jsonl"))
+    sh(
+        folder,
+        &format!("dgl-spawn --connect local {options} <job.jsonl"),
+    )
 }
 
 #[test]
 fn a_job_that_takes_too_long_shows_where_it_hangs() {
     let folder = scratch("too-long");
-    let hangs = "exec python3 -c '\nimport time\ndef hangs_here():\n    time.sleep(99)\nhangs_here()'";
+    let hangs =
+        "exec python3 -c '\nimport time\ndef hangs_here():\n    time.sleep(99)\nhangs_here()'";
     job(&folder, &[(None, hangs), (None, "sleep 98")]);
     let begun = Instant::now();
     let ran = spawn(&folder, "--timeout 2s --format jsonl");
     assert_eq!(ran.status, 124, "{}", ran.err);
-    assert!(ran.out.contains("in hangs_here") && ran.out.contains(r#""ok":false,"code":124,"cause":"timeout""#), "{}", ran.out);
-    assert!(ran.err.contains("was ended: it took longer than 2.0 s"), "{}", ran.err);
+    assert!(
+        ran.out.contains("in hangs_here")
+            && ran
+                .out
+                .contains(r#""ok":false,"code":124,"cause":"timeout""#),
+        "{}",
+        ran.out
+    );
+    assert!(
+        ran.err.contains("was ended: it took longer than 2.0 s"),
+        "{}",
+        ran.err
+    );
     assert!(begun.elapsed() < Duration::from_secs(20));
 }
 
-/// Python ends in the middle of its stacks when ABRT comes a second time. Both processes are in one group.
+/// Python ends in the middle of its stacks when ABRT comes a second time. Both processes are in one
+/// group.
 #[test]
 fn a_signal_comes_once_to_each_process() {
     let folder = scratch("signal-once");
@@ -46,8 +65,18 @@ fn a_signal_comes_once_to_each_process() {
 signal.signal(signal.SIGUSR1, lambda *_: open(sys.argv[1], "a").write("got\n"))
 open(sys.argv[1] + ".up", "w")
 time.sleep(1); time.sleep(99)'"#;
-    job(&folder, &[(None, &format!("cd '{0}'; {counts} child & exec {counts} leader", folder.display()))]);
-    let run = "dgl-spawn --connect local --no-preflight --no-push-check --job once <job.jsonl >/dev/null 2>&1 & launcher=$!
+    job(
+        &folder,
+        &[(
+            None,
+            &format!(
+                "cd '{0}'; {counts} child & exec {counts} leader",
+                folder.display()
+            ),
+        )],
+    );
+    let run = "dgl-spawn --connect local --no-preflight --no-push-check --job once <job.jsonl \
+        >/dev/null 2>&1 & launcher=$!
         until [ -e child.up ] && [ -e leader.up ]; do sleep 0.1; done
         echo 127.0.0.1 | ipconf-check | dgl-reap --connect local --job once --signal USR1 >/dev/null
         until [ -e child ] && [ -e leader ]; do sleep 0.1; done; sleep 0.5
@@ -63,11 +92,22 @@ fn what_becomes_loud_at_its_end_is_told_whole() {
         return;
     }
     let folder = scratch("loud-end");
-    job(&folder, &[(None, "awk 'BEGIN { while (n++ < 533) printf \"%04d%996s\\n\", n, \"\" }'")]);
+    job(
+        &folder,
+        &[(
+            None,
+            "awk 'BEGIN { while (n++ < 533) printf \"%04d%996s\\n\", n, \"\" }'",
+        )],
+    );
     for _ in 0..6 {
         let begun = Instant::now();
         let ran = spawn(&folder, "");
-        assert_eq!((ran.status, ran.out.matches(r#""type":"output""#).count()), (0, 533), "{}", ran.err);
+        assert_eq!(
+            (ran.status, ran.out.matches(r#""type":"output""#).count()),
+            (0, 533),
+            "{}",
+            ran.err
+        );
         assert!(begun.elapsed() < Duration::from_secs(20));
     }
 }
@@ -78,12 +118,29 @@ fn servers_that_do_not_listen_in_time() {
         return;
     }
     let folder = scratch("start-timeout");
-    let listens = "exec python3 -c 'import socket; s = socket.create_server((\"\", 30981)); s.accept()'";
-    job(&folder, &[(Some(30981), listens), (Some(30982), "echo I cannot; sleep 97"), (None, "sleep 97")]);
+    let listens =
+        "exec python3 -c 'import socket; s = socket.create_server((\"\", 30981)); s.accept()'";
+    job(
+        &folder,
+        &[
+            (Some(30981), listens),
+            (Some(30982), "echo I cannot; sleep 97"),
+            (None, "sleep 97"),
+        ],
+    );
     let ran = spawn(&folder, "--start-timeout 6s");
     assert_eq!(ran.status, 124, "{}", ran.err);
-    assert!(ran.err.contains("server 1 does not listen after 6 s; its last lines:\n    I cannot"), "{}", ran.err);
-    assert!(ran.out.contains(r#""type":"listening","id":0"#), "{}", ran.out);
+    assert!(
+        ran.err
+            .contains("server 1 does not listen after 6 s; its last lines:\n    I cannot"),
+        "{}",
+        ran.err
+    );
+    assert!(
+        ran.out.contains(r#""type":"listening","id":0"#),
+        "{}",
+        ran.out
+    );
 }
 
 #[test]
@@ -92,16 +149,32 @@ fn a_job_that_failed_starts_again_from_the_beginning() {
         return;
     }
     let folder = scratch("restart");
-    job(&folder, &[(None, "echo try >>tries; [ $(wc -l <tries) -eq 3 ] || exit 4"), (None, "echo both >>others")]);
+    job(
+        &folder,
+        &[
+            (
+                None,
+                "echo try >>tries; [ $(wc -l <tries) -eq 3 ] || exit 4",
+            ),
+            (None, "echo both >>others"),
+        ],
+    );
     let ran = spawn(&folder, "--restart 2 --log-dir logs");
     assert_eq!(ran.status, 0, "{}", ran.err);
     assert!(
-        ran.err.contains("starts again in 1.0 s (2 of 2)") && ran.out.matches(r#""type":"summary""#).count() == 1,
+        ran.err.contains("starts again in 1.0 s (2 of 2)")
+            && ran.out.matches(r#""type":"summary""#).count() == 1,
         "{}{}",
         ran.err,
         ran.out
     );
-    assert_eq!(std::fs::read_to_string(folder.join("others")).unwrap().lines().count(), 3);
+    assert_eq!(
+        std::fs::read_to_string(folder.join("others"))
+            .unwrap()
+            .lines()
+            .count(),
+        3
+    );
     std::fs::remove_file(folder.join("tries")).unwrap();
     assert_eq!(spawn(&folder, "--restart 1").status, 4);
 }
@@ -113,24 +186,38 @@ fn a_name_that_is_alive_is_refused() {
     let wait = "while [ ! -e up ]; do sleep 0.1; done";
     let script = format!(
         "dgl-spawn --connect local --job twin <job.jsonl >/dev/null 2>&1 & first=$!; {wait}; rm up
-         dgl-spawn --connect local --job twin --no-preflight <job.jsonl >/dev/null 2>second; echo twin $?
+         dgl-spawn --connect local --job twin --no-preflight <job.jsonl >/dev/null 2>second; echo \
+             twin $?
          dgl-spawn --connect local --job twi --timeout 1s <job.jsonl >/dev/null 2>&1; echo other $?
          kill -TERM $first; wait $first; echo first $?"
     );
     let ran = sh(&folder, &script);
     assert_eq!(ran.out, "twin 74\nother 124\nfirst 143\n", "{}", ran.err);
     let second = std::fs::read_to_string(folder.join("second")).unwrap();
-    assert!(second.contains("a job named twin runs there") && second.contains("nothing was started"), "{second}");
+    assert!(
+        second.contains("a job named twin runs there") && second.contains("nothing was started"),
+        "{second}"
+    );
 }
 
 #[test]
 fn a_grace_below_a_second() {
     let folder = scratch("grace");
-    job(&folder, &[(None, "trap '' TERM; while :; do sleep 0.2; done"), (None, "sleep 1; exit 5")]);
+    job(
+        &folder,
+        &[
+            (None, "trap '' TERM; while :; do sleep 0.2; done"),
+            (None, "sleep 1; exit 5"),
+        ],
+    );
     let begun = Instant::now();
     let ran = spawn(&folder, "--grace 300ms");
     assert_eq!(ran.status, 5, "{}", ran.err);
-    assert!(ran.out.contains(r#""signal":"KILL""#) && begun.elapsed() < Duration::from_secs(9), "{}", ran.out);
+    assert!(
+        ran.out.contains(r#""signal":"KILL""#) && begun.elapsed() < Duration::from_secs(9),
+        "{}",
+        ran.out
+    );
 }
 
 #[test]
@@ -139,28 +226,48 @@ fn usr1_asks_how_far_it_is() {
     job(&folder, &[(None, "touch up; sleep 2")]);
     let ran = sh(
         &folder,
-        "dgl-spawn --connect local --job far <job.jsonl >/dev/null & p=$!; while [ ! -e up ]; do sleep 0.1; done; kill -USR1 $p; wait $p",
+        "dgl-spawn --connect local --job far <job.jsonl >/dev/null & p=$!; while [ ! -e up ]; do \
+         sleep 0.1; done; kill -USR1 $p; wait $p",
     );
     assert_eq!(ran.status, 0, "{}", ran.err);
-    assert!(ran.err.contains("dgl-spawn: job far: 1/1 hosts up, 1/1 processes running, "), "{}", ran.err);
+    assert!(
+        ran.err
+            .contains("dgl-spawn: job far: 1/1 hosts up, 1/1 processes running, "),
+        "{}",
+        ran.err
+    );
 }
 
 #[test]
 fn no_value_of_the_environment_is_on_a_command_line() {
     let folder = scratch("secrets");
-    let look =
-        "lines=$(cat /proc/[0-9]*/cmdline | tr '\\0' ' '); case $lines in *\"$KEY\"*) echo seen ;; *) echo unseen ;; esac; echo $KEY";
+    let look = "lines=$(cat /proc/[0-9]*/cmdline | tr '\\0' ' '); case $lines in *\"$KEY\"*) echo \
+        seen ;; *) echo unseen ;; esac; echo $KEY";
     job(&folder, &[(None, look)]);
     let text = std::fs::read_to_string(folder.join("job.jsonl")).unwrap();
-    std::fs::write(folder.join("job.jsonl"), text.replace(r#""env":{"#, r#""env":{"KEY":"s3cr3t-k3y","#)).unwrap();
+    std::fs::write(
+        folder.join("job.jsonl"),
+        text.replace(r#""env":{"#, r#""env":{"KEY":"s3cr3t-k3y","#),
+    )
+    .unwrap();
     let ran = spawn(&folder, "--format human");
-    assert!(ran.status == 0 && ran.out.contains("trainer 0] unseen\n") && ran.out.contains("s3cr3t-k3y"), "{}{}", ran.out, ran.err);
+    assert!(
+        ran.status == 0
+            && ran.out.contains("trainer 0] unseen\n")
+            && ran.out.contains("s3cr3t-k3y"),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
 }
 
 /// Lines of 2 kB, between them empty ones and a long one, and a last one without an end.
 fn loud(lines: u32) -> String {
     let format = format!("%.0f {}", "x".repeat(2000));
-    format!("printf '\\n\\n'; head -c 300000 /dev/zero | tr '\\0' y; printf '\\n\\n'; seq -f '{format}' {lines}; printf 'the end'")
+    format!(
+        "printf '\\n\\n'; head -c 300000 /dev/zero | tr '\\0' y; printf '\\n\\n'; seq -f \
+         '{format}' {lines}; printf 'the end'"
+    )
 }
 
 #[test]
@@ -171,11 +278,23 @@ fn loud_processes_lose_nothing_in_their_files_whatever_stdout_does() {
     let folder = scratch("loud");
     let lines = 18_000;
     let command = loud(lines);
-    job(&folder, &[(None, &command), (None, &format!("{{ {command}; }} >&2")), (None, "sleep 1; echo quiet")]);
-    let wanted = sh(&folder, &format!("{{ {command}; echo; }} >wanted; cksum <wanted"));
+    job(
+        &folder,
+        &[
+            (None, &command),
+            (None, &format!("{{ {command}; }} >&2")),
+            (None, "sleep 1; echo quiet"),
+        ],
+    );
+    let wanted = sh(
+        &folder,
+        &format!("{{ {command}; echo; }} >wanted; cksum <wanted"),
+    );
     // the reader of stdout takes nothing until all else is done
-    let slow = "(sh -c 'echo $$ >pid; exec dgl-spawn --connect local --log-dir logs' <job.jsonl) | { while [ ! -e ended ]; do sleep 0.1; done; cat >records; } & p=$!
-        size=$(stat -c %s wanted); short() { [ \"$(stat -c %s logs/trainer-$1.log 2>&1)\" != $size ]; }
+    let slow = "(sh -c 'echo $$ >pid; exec dgl-spawn --connect local --log-dir logs' <job.jsonl) \
+        | { while [ ! -e ended ]; do sleep 0.1; done; cat >records; } & p=$!
+        size=$(stat -c %s wanted); short() { [ \"$(stat -c %s logs/trainer-$1.log 2>&1)\" != \
+            $size ]; }
         while short 0 || short 1; do sleep 0.2; done
         grep VmHWM /proc/$(cat pid)/status; touch ended; wait $p
         for k in 0 1; do cksum <logs/trainer-$k.log; done; cat logs/trainer-2.log";
@@ -186,7 +305,10 @@ fn loud_processes_lose_nothing_in_their_files_whatever_stdout_does() {
     assert!(kilobytes < 200_000, "{memory}");
     // every line is there or counted
     let (mut shown, mut dropped, mut last) = (0, 0, String::new());
-    for record in std::fs::read_to_string(folder.join("records")).unwrap().lines() {
+    for record in std::fs::read_to_string(folder.join("records"))
+        .unwrap()
+        .lines()
+    {
         let record: serde_json::Value = serde_json::from_str(record).unwrap();
         match record["type"].as_str().unwrap() {
             "output" if record.get("partial").is_none() => shown += 1,
@@ -196,7 +318,11 @@ fn loud_processes_lose_nothing_in_their_files_whatever_stdout_does() {
         last = record["type"].to_string();
     }
     assert!(dropped > 0, "stdout was not slow enough for this test");
-    assert_eq!(shown + dropped, 2 * (2 + 1 + 1 + u64::from(lines) + 1) + 1, "{dropped} dropped");
+    assert_eq!(
+        shown + dropped,
+        2 * (2 + 1 + 1 + u64::from(lines) + 1) + 1,
+        "{dropped} dropped"
+    );
     assert_eq!(last, "\"summary\"");
 }
 
@@ -206,22 +332,40 @@ fn the_script_runs_in_every_shell_of_a_host() {
         return;
     }
     let folder = scratch("shells");
-    let tree = "(trap '' TERM; exec setsid sleep 94321) & printf '%s\\n' 'a  b\\c'; printf 'no end'; printf 'x%.0s' $(seq 9000) >&2; while [ ! -e said ]; do sleep 0.1; done; exit 6";
-    job(&folder, &[(None, tree), (None, "sleep 94322"), (None, &format!("{}; touch said", loud(400)))]);
+    let tree = "(trap '' TERM; exec setsid sleep 94321) & printf '%s\\n' 'a  b\\c'; printf 'no \
+        end'; printf 'x%.0s' $(seq 9000) >&2; while [ ! -e said ]; do sleep 0.1; done; exit 6";
+    job(
+        &folder,
+        &[
+            (None, tree),
+            (None, "sleep 94322"),
+            (None, &format!("{}; touch said", loud(400))),
+        ],
+    );
     let wanted = sh(&folder, &format!("{{ {}; echo; }} | cksum", loud(400)));
     for shell in shells() {
-        let options =
-            format!("--connect \"sh -c 'shift; exec {shell} \\\"\\$@\\\"' x\" --grace 500ms --job in-{}", shell.replace(' ', "-"));
+        let options = format!(
+            "--connect \"sh -c 'shift; exec {shell} \\\"\\$@\\\"' x\" --grace 500ms --job in-{}",
+            shell.replace(' ', "-")
+        );
         let ran = sh(
             &folder,
             &format!(
-                "rm -f said; dgl-spawn {options} --log-dir logs <job.jsonl >out; s=$?; cat logs/trainer-0.log; cksum <logs/trainer-2.log >&2; exit $s"
+                "rm -f said; dgl-spawn {options} --log-dir logs <job.jsonl >out; s=$?; cat \
+                 logs/trainer-0.log; cksum <logs/trainer-2.log >&2; exit $s"
             ),
         );
-        assert!(ran.status == 6 && ran.err.contains(&wanted.out), "{shell}: {}", ran.err);
+        assert!(
+            ran.status == 6 && ran.err.contains(&wanted.out),
+            "{shell}: {}",
+            ran.err
+        );
         let long = "x".repeat(9000);
         for line in ["a  b\\c", "no end", long.as_str()] {
-            assert!(ran.out.lines().any(|other| other == line), "{shell}: no line {line}");
+            assert!(
+                ran.out.lines().any(|other| other == line),
+                "{shell}: no line {line}"
+            );
         }
         let left = sh(&folder, "pgrep -f 'sleep 9432[12]' | wc -l");
         assert_eq!(left.out.trim(), "0", "{shell}");
@@ -234,15 +378,22 @@ fn a_port_that_connections_of_an_ended_job_hold_is_told_from_one_that_is_taken()
     // as DGL 0.5: without SO_REUSEADDR, and the server closes first
     let ended = "import socket
 s = socket.socket(); s.bind(('127.0.0.1', 30983)); s.listen()
-c = socket.create_connection(('127.0.0.1', 30983)); a, _ = s.accept(); a.close(); c.recv(1); c.close()";
+c = socket.create_connection(('127.0.0.1', 30983)); a, _ = s.accept(); a.close(); c.recv(1); \
+    c.close()";
     std::fs::write(folder.join("ended.py"), ended).unwrap();
     job(&folder, &[(Some(30983), "true")]);
     let text = std::fs::read_to_string(folder.join("job.jsonl")).unwrap();
-    let text = text.replace(r#"["sh","-c","true"]"#, r#"["python3","-c","pass"]"#).replace(r#""server""#, r#""worker""#);
+    let text = text
+        .replace(r#"["sh","-c","true"]"#, r#"["python3","-c","pass"]"#)
+        .replace(r#""server""#, r#""worker""#);
     std::fs::write(folder.join("job.jsonl"), text).unwrap();
-    let ran = sh(&folder, "python3 ended.py && dgl-spawn --connect local <job.jsonl");
+    let ran = sh(
+        &folder,
+        "python3 ended.py && dgl-spawn --connect local <job.jsonl",
+    );
     assert_eq!(ran.status, 74, "{}", ran.err);
-    let told = "the port 30983 is still held by connections of a job that has ended\n  fix: wait a minute, or choose another port";
+    let told = "the port 30983 is still held by connections of a job that has ended\n  fix: wait \
+        a minute, or choose another port";
     assert!(ran.err.contains(told), "{}", ran.err);
 }
 
@@ -252,6 +403,14 @@ fn a_process_that_a_signal_ends_has_written_nothing_by_that() {
     job(&folder, &[(None, "kill -TERM $$"), (None, "sleep 95")]);
     let ran = spawn(&folder, "--log-dir logs");
     assert_eq!(ran.status, 143, "{}", ran.err);
-    assert!(ran.err.contains("trainer 0 ended by SIGTERM; it wrote nothing"), "{}", ran.err);
-    assert_eq!(std::fs::read(folder.join("logs/trainer-0.log")).unwrap(), b"");
+    assert!(
+        ran.err
+            .contains("trainer 0 ended by SIGTERM; it wrote nothing"),
+        "{}",
+        ran.err
+    );
+    assert_eq!(
+        std::fs::read(folder.join("logs/trainer-0.log")).unwrap(),
+        b""
+    );
 }

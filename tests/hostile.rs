@@ -1,4 +1,5 @@
-//! What a host says is text: it reaches a terminal as such, whatever it is, and stands in no command that people are told to paste.
+//! What a host says is text: it reaches a terminal as such, whatever it is, and stands in no
+//! command that people are told to paste.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
@@ -17,11 +18,17 @@ fn what_hosts_say_is_shown_as_text() {
     let folder = scratch("hostile-text");
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     // the last words of what leads to a host
-    executable(&folder.join("way"), &format!("#!/bin/sh\nprintf '{EVIL}evil\\n  fix: paste this\\n' >&2\nexit 1\n"));
+    executable(
+        &folder.join("way"),
+        &format!("#!/bin/sh\nprintf '{EVIL}evil\\n  fix: paste this\\n' >&2\nexit 1\n"),
+    );
     // an interpreter that names its version
     executable(
         &folder.join("python"),
-        &format!("#!/bin/sh\nprintf 'dgl-tools-fact python 3.11{EVIL}\\ndgl-tools-fact dgl 1.0{EVIL}\\n'\n"),
+        &format!(
+            "#!/bin/sh\nprintf 'dgl-tools-fact python 3.11{EVIL}\\ndgl-tools-fact dgl \
+             1.0{EVIL}\\n'\n"
+        ),
     );
     // a job, and a file
     let script = format!(
@@ -36,35 +43,73 @@ fn what_hosts_say_is_shown_as_text() {
     let made = sh(&folder, &script);
     let text = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap();
     assert!(
-        is_text(&text("list")) && text("list").contains(r"job evil\x1b]0;title\x07\x1b]52;c;cm0gLXJm\x07\x1b[2J: "),
+        is_text(&text("list"))
+            && text("list").contains(r"job evil\x1b]0;title\x07\x1b]52;c;cm0gLXJm\x07\x1b[2J: "),
         "{}",
         text("list")
     );
-    assert!(text("all").starts_with("  host  job               what was done\n     0  evil"), "{}", text("all"));
-    assert!(is_text(&text("all")) && text("all").contains(r"1 process ended"), "{}{}", text("all"), made.err);
+    assert!(
+        text("all").starts_with("  host  job               what was done\n     0  evil"),
+        "{}",
+        text("all")
+    );
+    assert!(
+        is_text(&text("all")) && text("all").contains(r"1 process ended"),
+        "{}{}",
+        text("all"),
+        made.err
+    );
     // jobs of other tests run beside it
-    let jobs: Vec<serde_json::Value> =
-        text("list.jsonl").lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["job"].take()).collect();
+    let jobs: Vec<serde_json::Value> = text("list.jsonl")
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["job"].take())
+        .collect();
     let as_it_is = "evil\u{1b}]0;title\u{7}\u{1b}]52;c;cm0gLXJm\u{7}\u{1b}[2J";
-    assert!(jobs.iter().any(|job| job == as_it_is), "a record holds it as it is: {jobs:?}");
+    assert!(
+        jobs.iter().any(|job| job == as_it_is),
+        "a record holds it as it is: {jobs:?}"
+    );
 
     let table = [
-        ("host-probe --connect './way {name}' <hosts", r"./way: \x1b]0;title\x07\x1b]52;c;cm0gLXJm\x07\x1b[2Jevil; fix: paste this"),
-        ("dgl-reap --list --connect './way {name}' <hosts", r"\x1b[2Jevil; fix: paste this"),
-        ("host-probe --connect local --python ./python --format human <hosts", r"1.0\x1b]0;title"),
-        ("part-pull --connect local --workspace \"$PWD/ws\" --to got --dry-run '*' <hosts", r"\x1b[2J\nb -> got/a\x1b]0;title"),
         (
-            "host-probe --connect local --python ./python <hosts | dgl-env --role worker -- t | dgl-spawn --connect './way {name}'",
+            "host-probe --connect './way {name}' <hosts",
+            r"./way: \x1b]0;title\x07\x1b]52;c;cm0gLXJm\x07\x1b[2Jevil; fix: paste this",
+        ),
+        (
+            "dgl-reap --list --connect './way {name}' <hosts",
             r"\x1b[2Jevil; fix: paste this",
         ),
-        ("part-push --connect './way {name}' <plan", r"\x1b[2Jevil; fix: paste this"),
+        (
+            "host-probe --connect local --python ./python --format human <hosts",
+            r"1.0\x1b]0;title",
+        ),
+        (
+            "part-pull --connect local --workspace \"$PWD/ws\" --to got --dry-run '*' <hosts",
+            r"\x1b[2J\nb -> got/a\x1b]0;title",
+        ),
+        (
+            "host-probe --connect local --python ./python <hosts | dgl-env --role worker -- t | \
+             dgl-spawn --connect './way {name}'",
+            r"\x1b[2Jevil; fix: paste this",
+        ),
+        (
+            "part-push --connect './way {name}' <plan",
+            r"\x1b[2Jevil; fix: paste this",
+        ),
     ];
-    let plan = sh(&folder, "part-map --extra ip.txt --workspace \"$PWD/there\" <hosts >plan");
+    let plan = sh(
+        &folder,
+        "part-map --extra ip.txt --workspace \"$PWD/there\" <hosts >plan",
+    );
     assert_eq!(plan.status, 0, "{}", plan.err);
     for (script, shown) in table {
         let got = sh(&folder, script);
         let all = format!("{}{}", got.out, got.err);
-        assert!(is_text(&all.replace(r"\u001b", "")), "{script}: {}", all.escape_debug());
+        assert!(
+            is_text(&all.replace(r"\u001b", "")),
+            "{script}: {}",
+            all.escape_debug()
+        );
         assert!(all.contains(shown), "{script}: {all}");
     }
 }
@@ -76,22 +121,60 @@ fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
         return;
     }
     let folder = scratch("hostile-agent");
-    assert_eq!(sh(&folder, "printf '10.99.0.1\\n' | ipconf-check >hosts").status, 0);
+    assert_eq!(
+        sh(&folder, "printf '10.99.0.1\\n' | ipconf-check >hosts").status,
+        0
+    );
     let found = r#"{"event":"found","job":"a","pid":1,"age_s":1,"cpu_ms":1,"rss_bytes":1,"shm_bytes":1,"command":"c"}"#;
     let table = [
-        (format!("exec yes '{found}'"), "--list", "it tells of more than 10000 processes"),
-        (format!("echo '{found}'; echo '{{\"event\":\"done\"}}'; exec sleep 9"), "--stale-shm", "it told what was not asked"),
-        ("echo '{\"event\":\"removed_shm\",\"files\":1}'; exec sleep 9".to_owned(), "--list", "it told what was not asked"),
-        ("echo '{\"event\":\"dropped\"}'; exec sleep 9".to_owned(), "--list", "is no message"),
-        ("echo '{\"event\":\"done\",\"bytes\":99999999999}'; exec sleep 9".to_owned(), "--list", "a body of 99999999999 bytes"),
-        ("exec tr '\\0' x </dev/zero".to_owned(), "--list", "a line of more than 1048576 bytes"),
+        (
+            format!("exec yes '{found}'"),
+            "--list",
+            "it tells of more than 10000 processes",
+        ),
+        (
+            format!("echo '{found}'; echo '{{\"event\":\"done\"}}'; exec sleep 9"),
+            "--stale-shm",
+            "it told what was not asked",
+        ),
+        (
+            "echo '{\"event\":\"removed_shm\",\"files\":1}'; exec sleep 9".to_owned(),
+            "--list",
+            "it told what was not asked",
+        ),
+        (
+            "echo '{\"event\":\"dropped\"}'; exec sleep 9".to_owned(),
+            "--list",
+            "is no message",
+        ),
+        (
+            "echo '{\"event\":\"done\",\"bytes\":99999999999}'; exec sleep 9".to_owned(),
+            "--list",
+            "a body of 99999999999 bytes",
+        ),
+        (
+            "exec tr '\\0' x </dev/zero".to_owned(),
+            "--list",
+            "a line of more than 1048576 bytes",
+        ),
         (":".to_owned(), "--list", "the connection ended"),
     ];
     for (says, what, problem) in table {
-        let take_token = "IFS= read -r script; token=${script#token=}; printf '\\n%s runs\\n' \"${token%%;*}\"";
-        executable(&folder.join("way"), &format!("#!/bin/sh\n{take_token}\n{says}\n"));
-        let got = sh(&folder, &format!("ulimit -v 2000000; dgl-reap {what} --connect './way {{name}}' <hosts"));
+        let take_token =
+            "IFS= read -r script; token=${script#token=}; printf '\\n%s runs\\n' \"${token%%;*}\"";
+        executable(
+            &folder.join("way"),
+            &format!("#!/bin/sh\n{take_token}\n{says}\n"),
+        );
+        let got = sh(
+            &folder,
+            &format!("ulimit -v 2000000; dgl-reap {what} --connect './way {{name}}' <hosts"),
+        );
         assert_eq!(got.status, 74, "{says}: {}", got.err);
-        assert!(got.err.contains("host 0 (10.99.0.1): ") && got.err.contains(problem), "{says}: {}", got.err);
+        assert!(
+            got.err.contains("host 0 (10.99.0.1): ") && got.err.contains(problem),
+            "{says}: {}",
+            got.err
+        );
     }
 }

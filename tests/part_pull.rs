@@ -26,7 +26,13 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 fn pull(folder: &Path, options: &str) -> Ran {
-    sh(folder, &format!("ipconf-check ip.txt | part-pull --connect local --workspace \"$PWD/ws\" --to got {options}"))
+    sh(
+        folder,
+        &format!(
+            "ipconf-check ip.txt | part-pull --connect local --workspace \"$PWD/ws\" --to got \
+             {options}"
+        ),
+    )
 }
 
 /// What host-agent says to requests that are typed by hand: the lines, and the content behind them.
@@ -52,26 +58,58 @@ fn a_host_gives_exactly_what_was_asked_for() {
     let content: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
     let read = |file: &str, at: u64, length: u64| {
         let give = r#"{"do":"file","step":"give","base":"."}"#;
-        let read = format!(r#"{{"do":"file","step":"read","file":{{"id":7,"path":"{file}"}},"at":{at},"length":{length}}}"#);
+        let read = format!(
+            r#"{{"do":"file","step":"read","file":{{"id":7,"path":"{file}"}},"at":{at},"length":{length}}}"#
+        );
         let mut heard = ask_agent(&folder, &format!("{give}\n{read}\n"));
         let (last, _) = heard.pop().unwrap();
-        assert_eq!((last["told"].as_str(), last["id"].as_u64()), (Some("read"), Some(7)), "{last}");
+        assert_eq!(
+            (last["told"].as_str(), last["id"].as_u64()),
+            (Some("read"), Some(7)),
+            "{last}"
+        );
         let bytes: Vec<u8> = heard.iter().flat_map(|(_, body)| body.clone()).collect();
         assert_eq!(last["size"].as_u64(), Some(bytes.len() as u64));
         (bytes, last["fault"].as_str().map(str::to_owned))
     };
     // where, how much, the size of the file by then
-    let parts =
-        [(0, 2_500_000, 2_500_000), (65_536, 1_131_072, 3_000_000), (0, 65_536, 65_536), (0, 1, 1), (65_536, 1, 100_000), (5, 0, 9)];
-    let shrunk = [(0, 2_000_000, 1_000_000), (65_536, 200_000, 70_000), (131_072, 50_000, 1000), (0, 9, 0)];
+    let parts = [
+        (0, 2_500_000, 2_500_000),
+        (65_536, 1_131_072, 3_000_000),
+        (0, 65_536, 65_536),
+        (0, 1, 1),
+        (65_536, 1, 100_000),
+        (5, 0, 9),
+    ];
+    let shrunk = [
+        (0, 2_000_000, 1_000_000),
+        (65_536, 200_000, 70_000),
+        (131_072, 50_000, 1000),
+        (0, 9, 0),
+    ];
     for (at, length, size) in parts.into_iter().chain(shrunk) {
         fs::write(folder.join("file"), &content[..size]).unwrap();
-        let expected: Vec<u8> = content[..size].get(at..).unwrap_or_default().iter().copied().take(length).collect();
+        let expected: Vec<u8> = content[..size]
+            .get(at..)
+            .unwrap_or_default()
+            .iter()
+            .copied()
+            .take(length)
+            .collect();
         let fault = (expected.len() < length).then(|| "not_whole".to_owned());
-        assert!(read("file", at as u64, length as u64) == (expected, fault), "{at} {length} {size}");
+        assert!(
+            read("file", at as u64, length as u64) == (expected, fault),
+            "{at} {length} {size}"
+        );
     }
-    assert!(matches!(read("missing", 0, 65_541).1, Some(_) | None) && read("missing", 0, 5).0.is_empty());
-    assert_eq!(sh(&folder, "truncate -s 5000000000 far; printf end >>far").status, 0);
+    assert!(
+        matches!(read("missing", 0, 65_541).1, Some(_) | None)
+            && read("missing", 0, 5).0.is_empty()
+    );
+    assert_eq!(
+        sh(&folder, "truncate -s 5000000000 far; printf end >>far").status,
+        0
+    );
     assert_eq!(read("far", 4_999_999_997, 6), (b"\0\0\0end".to_vec(), None));
     fs::remove_file(folder.join("far")).unwrap();
 }
@@ -87,19 +125,56 @@ fn files_that_cannot_be_read_are_told() {
     fs::write(folder.join("ws/small"), "small").unwrap();
     fs::write(folder.join("ws/deep/other"), "other").unwrap();
     fs::hard_link(folder.join("ws/deep/other"), folder.join("ws/same")).unwrap();
-    sh(&folder, "chmod 000 ws/large ws/middle ws/small; chmod a+x . .. ../..; chmod a+rx ws ws/deep");
+    sh(
+        &folder,
+        "chmod 000 ws/large ws/middle ws/small; chmod a+x . .. ../..; chmod a+rx ws ws/deep",
+    );
     // root may read everything, so this host is another user's
     let other = "setpriv --reuid=65534 --regid=65534 --clear-groups env";
-    let way = if sh(&folder, &format!("{other} true")).status == 0 { other } else { "env A=b" };
-    let ran = sh(&folder, &format!("ipconf-check ip.txt | part-pull --connect '{way}' --workspace \"$PWD/ws\" --to got '*'"));
+    let way = if sh(&folder, &format!("{other} true")).status == 0 {
+        other
+    } else {
+        "env A=b"
+    };
+    let ran = sh(
+        &folder,
+        &format!(
+            "ipconf-check ip.txt | part-pull --connect '{way}' --workspace \"$PWD/ws\" --to got '*'"
+        ),
+    );
     assert_eq!(ran.status, 1, "{}", ran.err);
-    assert_eq!(files(&folder.join("got")), ["deep/other", "same"].map(PathBuf::from), "{}", ran.err);
-    for (name, ok) in [("large", false), ("middle", false), ("small", false), ("deep/other", true), ("same", true)] {
-        assert!(ran.out.contains(&format!("\"src\":\"{name}\",\"dst\":\"got/{name}\",\"ok\":{ok}")), "{name}: {}", ran.out);
+    assert_eq!(
+        files(&folder.join("got")),
+        ["deep/other", "same"].map(PathBuf::from),
+        "{}",
+        ran.err
+    );
+    for (name, ok) in [
+        ("large", false),
+        ("middle", false),
+        ("small", false),
+        ("deep/other", true),
+        ("same", true),
+    ] {
+        assert!(
+            ran.out.contains(&format!(
+                "\"src\":\"{name}\",\"dst\":\"got/{name}\",\"ok\":{ok}"
+            )),
+            "{name}: {}",
+            ran.out
+        );
         assert_eq!(folder.join("got").join(name).exists(), ok, "{name}");
     }
-    assert_eq!(ran.err.matches("could not be read whole there").count(), 3, "{}", ran.err);
-    assert_eq!(fs::read_to_string(folder.join("got/same")).unwrap(), "other");
+    assert_eq!(
+        ran.err.matches("could not be read whole there").count(),
+        3,
+        "{}",
+        ran.err
+    );
+    assert_eq!(
+        fs::read_to_string(folder.join("got/same")).unwrap(),
+        "other"
+    );
 }
 
 #[test]
@@ -112,26 +187,51 @@ fn empty_folders_come_too() {
     let got = pull(&folder, "out");
     assert_eq!(got.status, 0, "{}", got.err);
     assert!(folder.join("got/out/empty/deep").is_dir() && folder.join("got/out/full/a").is_file());
-    assert_eq!(got.out.matches("\"type\":\"pulled\"").count(), 2, "{}", got.out);
+    assert_eq!(
+        got.out.matches("\"type\":\"pulled\"").count(),
+        2,
+        "{}",
+        got.out
+    );
     let again = pull(&folder, "out");
-    assert!(again.status == 0 && again.out.matches("\"skipped\":true").count() == 2, "{}{}", again.out, again.err);
+    assert!(
+        again.status == 0 && again.out.matches("\"skipped\":true").count() == 2,
+        "{}{}",
+        again.out,
+        again.err
+    );
 }
 
 #[test]
 fn a_host_cannot_choose_hidden_names_modes_or_times() {
     let folder = scratch("pull-hostile");
-    let ws = PathBuf::from(format!("/dev/shm/dgl-tools-test-pull-{}", std::process::id()));
-    for name in [".git/hooks/post-checkout", "deep/.git/config", "open", "late"] {
+    let ws = PathBuf::from(format!(
+        "/dev/shm/dgl-tools-test-pull-{}",
+        std::process::id()
+    ));
+    for name in [
+        ".git/hooks/post-checkout",
+        "deep/.git/config",
+        "open",
+        "late",
+    ] {
         fs::create_dir_all(ws.join(name).parent().unwrap()).unwrap();
         executable(&ws.join(name), "#!/bin/sh\n");
     }
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     // beyond what a file system or a calendar has
     let late = std::time::UNIX_EPOCH + std::time::Duration::from_secs(9_000_000_000_000_000_000);
-    let stamped = fs::File::options().write(true).open(ws.join("late")).unwrap().set_modified(late);
+    let stamped = fs::File::options()
+        .write(true)
+        .open(ws.join("late"))
+        .unwrap()
+        .set_modified(late);
     let pull = |pattern: &str| {
-        let script =
-            format!("umask 077; ipconf-check ip.txt | part-pull --connect local --workspace '{}' --to got {pattern}", ws.display());
+        let script = format!(
+            "umask 077; ipconf-check ip.txt | part-pull --connect local --workspace '{}' --to got \
+             {pattern}",
+            ws.display()
+        );
         sh(&folder, &script)
     };
     let all = pull("'*' '**'");
@@ -141,8 +241,15 @@ fn a_host_cannot_choose_hidden_names_modes_or_times() {
     fs::remove_dir_all(&ws).unwrap();
     assert_eq!(all.status, 0, "{stamped:?}: {}", all.err);
     assert_eq!(found, ["late", "open"].map(PathBuf::from));
-    assert_eq!(fs::metadata(folder.join("got/open")).unwrap().mode() & 0o777, 0o700);
-    assert!(named.status == 0 && hook, "what is named comes: {}", named.err);
+    assert_eq!(
+        fs::metadata(folder.join("got/open")).unwrap().mode() & 0o777,
+        0o700
+    );
+    assert!(
+        named.status == 0 && hook,
+        "what is named comes: {}",
+        named.err
+    );
 }
 
 /// Nobody else may read a file of mode 0600 while it is on its way.
@@ -154,13 +261,24 @@ fn what_is_secret_is_secret_on_its_way() {
     fs::write(folder.join("ws/secret"), vec![7; 20 << 20]).unwrap();
     executable(
         &folder.join("way"),
-        "#!/bin/sh\n\"$@\" | { dd bs=4096 count=2000 2>&-; touch half; until [ -e on ]; do sleep 0.1; done; cat; }\n",
+        "#!/bin/sh\n\"$@\" | { dd bs=4096 count=2000 2>&-; touch half; until [ -e on ]; do sleep \
+         0.1; done; cat; }\n",
     );
-    let script = "chmod 600 ws/secret; ipconf-check ip.txt | part-pull --connect './way env' --workspace \"$PWD/ws\" --to got secret >out & \
-        until [ -e half ] && [ -s got/.part-pull.[0-9a-f]* ]; do sleep 0.1; done; stat -c %a got/.part-pull.[0-9a-f]*; touch on; wait $!";
+    let script = "chmod 600 ws/secret; ipconf-check ip.txt | part-pull --connect './way env' \
+        --workspace \"$PWD/ws\" --to got secret >out & \
+        until [ -e half ] && [ -s got/.part-pull.[0-9a-f]* ]; do sleep 0.1; done; stat -c %a \
+        got/.part-pull.[0-9a-f]*; touch on; wait $!";
     let ran = sh(&folder, script);
-    assert!(ran.status == 0 && ran.out == "600\n", "{}{}", ran.out, ran.err);
-    assert_eq!(fs::metadata(folder.join("got/secret")).unwrap().mode() & 0o777, 0o600);
+    assert!(
+        ran.status == 0 && ran.out == "600\n",
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+    assert_eq!(
+        fs::metadata(folder.join("got/secret")).unwrap().mode() & 0o777,
+        0o600
+    );
 }
 
 /// Whatever a host sends: it costs no more than a few megabytes, and is given up at once.
@@ -171,12 +289,22 @@ fn a_host_that_lies_is_given_up() {
     fs::write(folder.join("ws/a"), "a").unwrap();
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     // the host has the agent already
-    let primed = sh(&folder, "ipconf-check ip.txt | part-pull --connect 'env A=b' --workspace \"$PWD/ws\" --to got --dry-run a");
+    let primed = sh(
+        &folder,
+        "ipconf-check ip.txt | part-pull --connect 'env A=b' --workspace \"$PWD/ws\" --to got \
+         --dry-run a",
+    );
     assert_eq!(primed.status, 0, "{}", primed.err);
     let sum = "0".repeat(64);
     let lies = [
-        (r#"{"event":"file","told":"block","id":0,"at":0,"length":1,"sum":"SUM","bytes":1099511627776}"#, "1099511627776 bytes"),
-        (r#"{"event":"file","told":"there","entries":[null]}"#, "it told of no files"),
+        (
+            r#"{"event":"file","told":"block","id":0,"at":0,"length":1,"sum":"SUM","bytes":1099511627776}"#,
+            "1099511627776 bytes",
+        ),
+        (
+            r#"{"event":"file","told":"there","entries":[null]}"#,
+            "it told of no files",
+        ),
         ("no event", "is no message"),
     ];
     for (lie, why) in lies {
@@ -184,10 +312,15 @@ fn a_host_that_lies_is_given_up() {
         let way = format!("#!/bin/sh\n\"$@\" | {{ sed -u '/\"ready\"/q'; exec yes '{lie}'; }}\n");
         executable(&folder.join("way"), &way);
         // what it takes more memory than this, it does not get
-        let script =
-            "ulimit -v 4000000; ipconf-check ip.txt | timeout 60 part-pull --connect './way env' --workspace \"$PWD/ws\" --to got a";
+        let script = "ulimit -v 4000000; ipconf-check ip.txt | timeout 60 part-pull --connect \
+            './way env' --workspace \"$PWD/ws\" --to got a";
         let ran = sh(&folder, script);
-        assert!(ran.status == 74 && ran.err.contains(why), "{lie}: {} {}", ran.status, ran.err);
+        assert!(
+            ran.status == 74 && ran.err.contains(why),
+            "{lie}: {} {}",
+            ran.status,
+            ran.err
+        );
         assert!(!folder.join("got/a").exists(), "{lie}");
     }
 }
@@ -202,63 +335,137 @@ fn results_come_back_as_they_are() {
     let ws = folder.join("ws");
     fs::create_dir_all(ws.join("logs/deep")).unwrap();
     let odd = OsStr::from_bytes(b"two  words\n$(touch pwned) it's \xff");
-    for (name, content) in [("logs/a.log", "a"), ("logs/deep/b.log", ""), ("logs/-c.log", "c"), ("secret", "s")] {
+    for (name, content) in [
+        ("logs/a.log", "a"),
+        ("logs/deep/b.log", ""),
+        ("logs/-c.log", "c"),
+        ("secret", "s"),
+    ] {
         fs::write(ws.join(name), content).unwrap();
     }
     fs::write(ws.join("logs").join(odd), "odd").unwrap();
-    let large: Vec<u8> = (0..20_000_000u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).take(40 << 20).collect();
+    let large: Vec<u8> = (0..20_000_000u32)
+        .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
+        .take(40 << 20)
+        .collect();
     fs::write(ws.join("model.pt"), &large).unwrap();
     symlink("/etc/passwd", ws.join("logs/link.log")).unwrap();
-    sh(&folder, "chmod 640 ws/logs/a.log; touch -d '2001-02-03 04:05:06.123456789' ws/logs/a.log");
+    sh(
+        &folder,
+        "chmod 640 ws/logs/a.log; touch -d '2001-02-03 04:05:06.123456789' ws/logs/a.log",
+    );
 
     let dry = pull(&folder, "--dry-run 'logs/*.log'");
-    assert!(dry.status == 0 && dry.out.contains("logs/a.log") && !folder.join("got").exists(), "{}{}", dry.out, dry.err);
+    assert!(
+        dry.status == 0 && dry.out.contains("logs/a.log") && !folder.join("got").exists(),
+        "{}{}",
+        dry.out,
+        dry.err
+    );
     let got = pull(&folder, "'logs/*.log'");
     assert_eq!(got.status, 0, "{}", got.err);
-    assert_eq!(files(&folder.join("got")), ["logs/-c.log", "logs/a.log"].map(PathBuf::from));
-    let (there, here) = (fs::metadata(ws.join("logs/a.log")).unwrap(), fs::metadata(folder.join("got/logs/a.log")).unwrap());
-    assert_eq!((there.mode(), there.mtime(), there.mtime_nsec()), (here.mode(), here.mtime(), here.mtime_nsec()));
+    assert_eq!(
+        files(&folder.join("got")),
+        ["logs/-c.log", "logs/a.log"].map(PathBuf::from)
+    );
+    let (there, here) = (
+        fs::metadata(ws.join("logs/a.log")).unwrap(),
+        fs::metadata(folder.join("got/logs/a.log")).unwrap(),
+    );
+    assert_eq!(
+        (there.mode(), there.mtime(), there.mtime_nsec()),
+        (here.mode(), here.mtime(), here.mtime_nsec())
+    );
 
     let all = pull(&folder, "logs model.pt");
     assert_eq!(all.status, 0, "{}", all.err);
-    let expected = ["logs/-c.log", "logs/a.log", "logs/deep/b.log"].map(PathBuf::from).into_iter();
-    let expected: Vec<PathBuf> = expected.chain([Path::new("logs").join(odd), "model.pt".into()]).collect();
-    assert_eq!(files(&folder.join("got")), expected, "no link is followed, nothing else is brought");
-    assert!(fs::read(folder.join("got/model.pt")).unwrap() == large && fs::read(folder.join("got/logs").join(odd)).unwrap() == b"odd");
+    let expected = ["logs/-c.log", "logs/a.log", "logs/deep/b.log"]
+        .map(PathBuf::from)
+        .into_iter();
+    let expected: Vec<PathBuf> = expected
+        .chain([Path::new("logs").join(odd), "model.pt".into()])
+        .collect();
+    assert_eq!(
+        files(&folder.join("got")),
+        expected,
+        "no link is followed, nothing else is brought"
+    );
+    assert!(
+        fs::read(folder.join("got/model.pt")).unwrap() == large
+            && fs::read(folder.join("got/logs").join(odd)).unwrap() == b"odd"
+    );
     assert!(!folder.join("pwned").exists() && !ws.join("pwned").exists());
     let again = pull(&folder, "logs model.pt");
-    assert!(again.status == 0 && again.out.matches("\"skipped\":true").count() == 5, "{}{}", again.out, again.err);
+    assert!(
+        again.status == 0 && again.out.matches("\"skipped\":true").count() == 5,
+        "{}{}",
+        again.out,
+        again.err
+    );
 
-    // a large file that broke off goes on there at a whole block, if what is here is what it begins with
-    for (flip, received) in [(0u8, (40 << 20) - 5_000_000 / 65_536 * 65_536), (1, 40 << 20)] {
+    // a large file that broke off goes on there at a whole block, if what is here is what it begins
+    // with
+    for (flip, received) in [
+        (0u8, (40 << 20) - 5_000_000 / 65_536 * 65_536),
+        (1, 40 << 20),
+    ] {
         let fault = sh(
             &folder,
-            "rm got/model.pt; ulimit -f 10000; ipconf-check ip.txt | part-pull --connect local --workspace \"$PWD/ws\" --to got model.pt",
+            "rm got/model.pt; ulimit -f 10000; ipconf-check ip.txt | part-pull --connect local \
+             --workspace \"$PWD/ws\" --to got model.pt",
         );
         assert_ne!(fault.status, 0);
         // one that was killed leaves its lock too, which nobody holds
-        let ours = |name: &PathBuf| name.to_string_lossy().starts_with(".part-pull") && name != Path::new(".part-pull.lock");
-        let begun: Vec<_> = files(&folder.join("got")).into_iter().filter(ours).collect();
+        let ours = |name: &PathBuf| {
+            name.to_string_lossy().starts_with(".part-pull") && name != Path::new(".part-pull.lock")
+        };
+        let begun: Vec<_> = files(&folder.join("got"))
+            .into_iter()
+            .filter(ours)
+            .collect();
         assert_eq!(begun.len(), 1, "{}", fault.err);
         let begun = folder.join("got").join(&begun[0]);
         let mut content = large[..5_000_000].to_vec();
         content[77] ^= flip;
         fs::write(&begun, content).unwrap();
         let rest = pull(&folder, "model.pt");
-        assert!(rest.status == 0 && rest.out.contains(&format!("\"received_bytes\":{received}")), "{}{}", rest.out, rest.err);
+        assert!(
+            rest.status == 0 && rest.out.contains(&format!("\"received_bytes\":{received}")),
+            "{}{}",
+            rest.out,
+            rest.err
+        );
         assert!(fs::read(folder.join("got/model.pt")).unwrap() == large && !begun.exists());
     }
 
     for (options, status, why) in [
         ("nothing", 1, "no host has a file that matches nothing"),
         ("../x", 2, "is not a path below the workspace"),
-        ("--workspace /no/such/folder x", 2, "cannot be used multiple times"),
+        (
+            "--workspace /no/such/folder x",
+            2,
+            "cannot be used multiple times",
+        ),
     ] {
         let bad = pull(&folder, options);
-        assert!(bad.status == status && bad.err.contains(why), "{options}: {} {}", bad.status, bad.err);
+        assert!(
+            bad.status == status && bad.err.contains(why),
+            "{options}: {} {}",
+            bad.status,
+            bad.err
+        );
     }
-    let nowhere = sh(&folder, "ipconf-check ip.txt | part-pull --connect local --workspace /no/such/folder --to got x");
-    assert!(nowhere.status == 74 && nowhere.err.contains("there is no folder") && nowhere.out.contains("\"ok\":false"), "{}", nowhere.err);
+    let nowhere = sh(
+        &folder,
+        "ipconf-check ip.txt | part-pull --connect local --workspace /no/such/folder --to got x",
+    );
+    assert!(
+        nowhere.status == 74
+            && nowhere.err.contains("there is no folder")
+            && nowhere.out.contains("\"ok\":false"),
+        "{}",
+        nowhere.err
+    );
 }
 
 #[test]
@@ -269,41 +476,93 @@ fn a_large_file_comes_over_several_connections() {
     let folder = scratch("pull-streams");
     fs::create_dir(folder.join("ws")).unwrap();
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
-    let large: Vec<u8> = (0..20_000_000u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).take((40 << 20) + 12_345).collect();
+    let large: Vec<u8> = (0..20_000_000u32)
+        .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
+        .take((40 << 20) + 12_345)
+        .collect();
     fs::write(folder.join("ws/model.pt"), &large).unwrap();
     fs::write(folder.join("ws/first"), "small").unwrap();
-    executable(&folder.join("way"), "#!/bin/sh\necho x >>way.log\nexec \"$@\"\n");
+    executable(
+        &folder.join("way"),
+        "#!/bin/sh\necho x >>way.log\nexec \"$@\"\n",
+    );
     // the third connection breaks off
     executable(
         &folder.join("cut"),
-        "#!/bin/sh\n./way true\n[ $(wc -l <way.log) = 3 ] || exec \"$@\"\n\"$@\" 2>&- | { dd bs=4096 count=500; kill $$; }\n",
+        "#!/bin/sh\n./way true\n[ $(wc -l <way.log) = 3 ] || exec \"$@\"\n\"$@\" 2>&- | { dd \
+         bs=4096 count=500; kill $$; }\n",
     );
     let pull = |way: &str, options: &str| {
         let _ = fs::remove_file(folder.join("way.log"));
         // the home of the host
-        let ran =
-            format!("ipconf-check ip.txt | HOME=$PWD part-pull --connect './{way} env' --workspace '~/ws' --to got {options} model.pt");
+        let ran = format!(
+            "ipconf-check ip.txt | HOME=$PWD part-pull --connect './{way} env' --workspace '~/ws' \
+             --to got {options} model.pt"
+        );
         let ran = sh(&folder, &ran);
-        (ran, fs::read_to_string(folder.join("way.log")).unwrap().lines().count())
+        (
+            ran,
+            fs::read_to_string(folder.join("way.log"))
+                .unwrap()
+                .lines()
+                .count(),
+        )
     };
-    for (options, connections) in [("", 1), ("--streams 1", 1), ("--streams 3", 3), ("--streams 8", 8)] {
+    for (options, connections) in [
+        ("", 1),
+        ("--streams 1", 1),
+        ("--streams 3", 3),
+        ("--streams 8", 8),
+    ] {
         let _ = fs::remove_dir_all(folder.join("got"));
         let (ran, made) = pull("way", options);
-        assert_eq!((ran.status, made), (0, connections), "{options}: {}", ran.err);
-        assert!(fs::read(folder.join("got/model.pt")).unwrap() == large, "{options}: other bytes came");
-        assert_eq!(files(&folder.join("got")), [PathBuf::from("model.pt")], "{options}");
+        assert_eq!(
+            (ran.status, made),
+            (0, connections),
+            "{options}: {}",
+            ran.err
+        );
+        assert!(
+            fs::read(folder.join("got/model.pt")).unwrap() == large,
+            "{options}: other bytes came"
+        );
+        assert_eq!(
+            files(&folder.join("got")),
+            [PathBuf::from("model.pt")],
+            "{options}"
+        );
     }
 
     let begun = || {
-        let names = files(&folder.join("got")).into_iter().map(|name| name.into_os_string().into_string().unwrap());
-        names.filter(|name| name.starts_with(".part-pull.")).collect::<Vec<_>>()
+        let names = files(&folder.join("got"))
+            .into_iter()
+            .map(|name| name.into_os_string().into_string().unwrap());
+        names
+            .filter(|name| name.starts_with(".part-pull."))
+            .collect::<Vec<_>>()
     };
     let _ = fs::remove_file(folder.join("got/model.pt"));
     let (broken, _) = pull("cut", "--streams 3 first");
-    assert!(broken.out.contains("\"dst\":\"got/first\",\"ok\":true") && folder.join("got/first").exists(), "{}", broken.out);
-    assert!(broken.status == 74 && broken.out.contains("\"ok\":false") && broken.err.contains("connection lost"), "{}", broken.err);
-    assert!(!folder.join("got/model.pt").exists() && begun().len() == 2, "{:?}", files(&folder.join("got")));
-    // as one that was killed in its second round leaves it: what is whole, and behind that whatever there is
+    assert!(
+        broken.out.contains("\"dst\":\"got/first\",\"ok\":true")
+            && folder.join("got/first").exists(),
+        "{}",
+        broken.out
+    );
+    assert!(
+        broken.status == 74
+            && broken.out.contains("\"ok\":false")
+            && broken.err.contains("connection lost"),
+        "{}",
+        broken.err
+    );
+    assert!(
+        !folder.join("got/model.pt").exists() && begun().len() == 2,
+        "{:?}",
+        files(&folder.join("got"))
+    );
+    // as one that was killed in its second round leaves it: what is whole, and behind that whatever
+    // there is
     let [part, good] = begun().try_into().unwrap();
     let mut content = large.clone();
     content[4_194_304..].fill(7);
@@ -311,7 +570,12 @@ fn a_large_file_comes_over_several_connections() {
     fs::write(folder.join("got").join(good), "4194304").unwrap();
     let (rest, _) = pull("way", "--streams 3");
     let received = format!("\"received_bytes\":{}", large.len() - 4_194_304);
-    assert!(rest.status == 0 && rest.out.contains(&received), "{}{}", rest.out, rest.err);
+    assert!(
+        rest.status == 0 && rest.out.contains(&received),
+        "{}{}",
+        rest.out,
+        rest.err
+    );
     assert!(fs::read(folder.join("got/model.pt")).unwrap() == large && begun().is_empty());
 }
 
@@ -326,18 +590,33 @@ fn two_that_bring_files_to_one_folder_take_turns() {
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     fs::write(folder.join("ws/a"), "a").unwrap();
     // one that is ended while it waits touches nothing
-    let ended = "sh -c 'exec 9>got/.part-pull.lock; flock 9; : >held; exec sleep 30' & holder=$!; until [ -e held ]; do sleep 0.1; done
-        ipconf-check ip.txt | timeout -s TERM 5 part-pull --connect local --workspace \"$PWD/ws\" --to got a; echo $?; kill $holder";
+    let ended = "sh -c 'exec 9>got/.part-pull.lock; flock 9; : >held; exec sleep 30' & holder=$!; \
+        until [ -e held ]; do sleep 0.1; done
+        ipconf-check ip.txt | timeout -s TERM 5 part-pull --connect local --workspace \"$PWD/ws\" \
+            --to got a; echo $?; kill $holder";
     let ran = sh(&folder, ended);
     assert!(
-        ran.out.contains("\"ok\":false") && ran.out.ends_with("\n124\n") && ran.err.contains("waiting for its end"),
+        ran.out.contains("\"ok\":false")
+            && ran.out.ends_with("\n124\n")
+            && ran.err.contains("waiting for its end"),
         "{}{}",
         ran.out,
         ran.err
     );
-    let held = "flock -x got/.part-pull.lock sh -c 'echo; sleep 1; [ ! -e got/a ] && echo alone >&2' | { read _;";
-    let ran = sh(&folder, &format!("{held} ipconf-check ip.txt | part-pull --connect local --workspace \"$PWD/ws\" --to got a; }}"));
-    assert!(ran.status == 0 && ran.err.contains("waiting for its end") && ran.err.contains("alone"), "{}", ran.err);
+    let held = "flock -x got/.part-pull.lock sh -c 'echo; sleep 1; [ ! -e got/a ] && echo alone \
+        >&2' | { read _;";
+    let ran = sh(
+        &folder,
+        &format!(
+            "{held} ipconf-check ip.txt | part-pull --connect local --workspace \"$PWD/ws\" --to \
+             got a; }}"
+        ),
+    );
+    assert!(
+        ran.status == 0 && ran.err.contains("waiting for its end") && ran.err.contains("alone"),
+        "{}",
+        ran.err
+    );
     assert_eq!(files(&folder.join("got")), [PathBuf::from("a")]);
 }
 
@@ -353,19 +632,49 @@ fn real_hosts_give_back_what_they_have() {
             fs::write(ws.join(format!("{k}.log")), format!("{host} {k}")).unwrap();
         }
     }
-    let got = cluster.sh(&folder, "ipconf-check ip.txt | part-pull --workspace /srv/ws --to got out");
+    let got = cluster.sh(
+        &folder,
+        "ipconf-check ip.txt | part-pull --workspace /srv/ws --to got out",
+    );
     assert_eq!(got.status, 0, "{}", got.err);
-    assert!(got.out.matches("\"type\":\"pulled\"").count() == 3000 && !got.out.contains("\"ok\":false"));
+    assert!(
+        got.out.matches("\"type\":\"pulled\"").count() == 3000 && !got.out.contains("\"ok\":false")
+    );
     for (host, id) in [(2, 0), (3, 1)] {
         assert_eq!(files(&folder.join(format!("got/h{id}"))).len(), 1500);
-        assert_eq!(fs::read_to_string(folder.join(format!("got/h{id}/out/1499.log"))).unwrap(), format!("{host} 1499"));
+        assert_eq!(
+            fs::read_to_string(folder.join(format!("got/h{id}/out/1499.log"))).unwrap(),
+            format!("{host} 1499")
+        );
     }
     // one host down: the other's files come, and the stream says so
     cluster.call(&["stop", "3"]);
-    let down = cluster.sh(&folder, "rm -rf got; ipconf-check ip.txt | part-pull --connect-timeout 5s --workspace /srv/ws --to got out");
-    assert!(down.status == 74 && down.err.contains("host 1 (10.77.0.3)"), "{} {}", down.status, down.err);
-    assert!(files(&folder.join("got/h0")).len() == 1500 && down.out.matches("\"ok\":false").count() == 1);
-    let one = cluster.sh(&folder, "rm -rf got; ipconf-check ip.txt | part-pull --host 0 --workspace /srv/ws --to got 'out/1*.log'");
-    assert!(one.status == 0 && folder.join("got/out/1.log").exists() && !folder.join("got/out/2.log").exists(), "{}", one.err);
+    let down = cluster.sh(
+        &folder,
+        "rm -rf got; ipconf-check ip.txt | part-pull --connect-timeout \
+        5s --workspace /srv/ws --to got out",
+    );
+    assert!(
+        down.status == 74 && down.err.contains("host 1 (10.77.0.3)"),
+        "{} {}",
+        down.status,
+        down.err
+    );
+    assert!(
+        files(&folder.join("got/h0")).len() == 1500
+            && down.out.matches("\"ok\":false").count() == 1
+    );
+    let one = cluster.sh(
+        &folder,
+        "rm -rf got; ipconf-check ip.txt | part-pull --host 0 \
+        --workspace /srv/ws --to got 'out/1*.log'",
+    );
+    assert!(
+        one.status == 0
+            && folder.join("got/out/1.log").exists()
+            && !folder.join("got/out/2.log").exists(),
+        "{}",
+        one.err
+    );
     cluster.assert_clean();
 }

@@ -21,7 +21,11 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
         state ^= state << 17;
         state.to_le_bytes()
     };
-    std::iter::repeat_with(&mut next).take(length / 8 + 1).flatten().take(length).collect()
+    std::iter::repeat_with(&mut next)
+        .take(length / 8 + 1)
+        .flatten()
+        .take(length)
+        .collect()
 }
 
 /// Every file below a folder, by its relative name; a link by where it leads.
@@ -34,7 +38,15 @@ fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
             let name = entry.path().strip_prefix(folder).unwrap().to_owned();
             match (kind.is_dir(), kind.is_symlink()) {
                 (true, _) => folders.push(entry.path()),
-                (_, true) => drop(found.insert(name, fs::read_link(entry.path()).unwrap().into_os_string().into_vec())),
+                (_, true) => drop(
+                    found.insert(
+                        name,
+                        fs::read_link(entry.path())
+                            .unwrap()
+                            .into_os_string()
+                            .into_vec(),
+                    ),
+                ),
                 _ => drop(found.insert(name, fs::read(entry.path()).unwrap())),
             }
         }
@@ -58,13 +70,14 @@ fn plan_in(folder: &Path, files: &[(&str, Vec<u8>)]) {
     map(folder);
 }
 
-/// A folder that every user of this machine reaches, gone with the test; the repository may lie in one
-/// that is closed to others.
+/// A folder that every user of this machine reaches, gone with the test; the repository may lie in
+/// one that is closed to others.
 struct OpenFolder(PathBuf);
 
 impl OpenFolder {
     fn new(name: &str) -> OpenFolder {
-        let folder = OpenFolder(format!("/var/tmp/dgl-tools-test-{name}-{}", std::process::id()).into());
+        let folder =
+            OpenFolder(format!("/var/tmp/dgl-tools-test-{name}-{}", std::process::id()).into());
         fs::create_dir(&folder.0).unwrap();
         fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o755)).unwrap();
         folder
@@ -78,27 +91,43 @@ impl Drop for OpenFolder {
 }
 
 fn map(folder: &Path) {
-    let mapped = sh(folder, "ipconf-check ip.txt | part-map --workspace \"$PWD/ws\" --extra src >plan.jsonl");
+    let mapped = sh(
+        folder,
+        "ipconf-check ip.txt | part-map --workspace \"$PWD/ws\" --extra src >plan.jsonl",
+    );
     assert_eq!(mapped.status, 0, "{}", mapped.err);
 }
 
 fn push(folder: &Path, options: &str) -> Ran {
-    sh(folder, &format!("DGL_TOOLS_CONNECT=local part-push {options} <plan.jsonl"))
+    sh(
+        folder,
+        &format!("DGL_TOOLS_CONNECT=local part-push {options} <plan.jsonl"),
+    )
 }
 
 /// What the records say of each delivery: ok, bytes sent, error.
 fn pushed(out: &str) -> Vec<(bool, u64, String)> {
     let record = |line: &str| {
-        let field =
-            |name: &str| line.split_once(&format!("\"{name}\":")).map(|(_, rest)| rest.split([',', '}']).next().unwrap().to_owned());
-        let error = line.split_once("\"error\":\"").map_or("", |(_, rest)| rest.trim_end_matches("\"}")).to_owned();
-        (field("ok").unwrap() == "true", field("sent_bytes").unwrap().parse().unwrap(), error)
+        let field = |name: &str| {
+            line.split_once(&format!("\"{name}\":"))
+                .map(|(_, rest)| rest.split([',', '}']).next().unwrap().to_owned())
+        };
+        let error = line
+            .split_once("\"error\":\"")
+            .map_or("", |(_, rest)| rest.trim_end_matches("\"}"))
+            .to_owned();
+        (
+            field("ok").unwrap() == "true",
+            field("sent_bytes").unwrap().parse().unwrap(),
+            error,
+        )
     };
     pushed_lines(out).map(record).collect()
 }
 
 fn pushed_lines(out: &str) -> impl Iterator<Item = &str> {
-    out.lines().filter(|line| line.starts_with("{\"type\":\"pushed\""))
+    out.lines()
+        .filter(|line| line.starts_with("{\"type\":\"pushed\""))
 }
 
 /// A folder of links to busybox in the place of every tool of a host, but for those named.
@@ -107,7 +136,9 @@ fn busybox(folder: &Path, without: &[&str]) -> String {
     fs::create_dir_all(&bin).unwrap();
     let made = sh(folder, "busybox --install -s bin");
     assert_eq!(made.status, 0, "{}", made.err);
-    without.iter().for_each(|tool| fs::remove_file(bin.join(tool)).unwrap());
+    without
+        .iter()
+        .for_each(|tool| fs::remove_file(bin.join(tool)).unwrap());
     format!("--connect 'env PATH={}'", bin.display())
 }
 
@@ -152,7 +183,8 @@ fn odd_names_arrive_as_they_are_and_are_never_run() {
             "bare" => {
                 let made = sh(
                     &folder,
-                    "mkdir bin; for tool in sh cat chmod env head mkdir mv rm uname; do ln -s \"$(command -v busybox)\" bin/$tool || exit; done",
+                    "mkdir bin; for tool in sh cat chmod env head mkdir mv rm uname; do ln -s \
+                     \"$(command -v busybox)\" bin/$tool || exit; done",
                 );
                 assert_eq!(made.status, 0, "{}", made.err);
                 format!("--connect 'env PATH={}/bin'", folder.display())
@@ -161,13 +193,26 @@ fn odd_names_arrive_as_they_are_and_are_never_run() {
         };
         let ran = push(&folder, &connect);
         assert_eq!(ran.status, 0, "{host}: {}", ran.err);
-        assert_eq!(tree(&folder.join("ws/src")), tree(&folder.join("src")), "{host}");
+        assert_eq!(
+            tree(&folder.join("ws/src")),
+            tree(&folder.join("src")),
+            "{host}"
+        );
         assert!(!folder.join("pwned").exists() && !folder.join("ws/pwned").exists());
-        assert_eq!(fs::read_dir(folder.join("ws")).unwrap().count(), 2, "nothing of ours stays");
+        assert_eq!(
+            fs::read_dir(folder.join("ws")).unwrap().count(),
+            2,
+            "nothing of ours stays"
+        );
         for again in ["", "--verify"] {
             let again = push(&folder, &format!("{again} {connect}"));
             let records = pushed(&again.out);
-            assert!(again.status == 0 && records.iter().all(|(ok, sent, _)| *ok && *sent == 0), "{host}: {}{}", again.out, again.err);
+            assert!(
+                again.status == 0 && records.iter().all(|(ok, sent, _)| *ok && *sent == 0),
+                "{host}: {}{}",
+                again.out,
+                again.err
+            );
         }
     }
 }
@@ -181,28 +226,52 @@ fn a_path_cannot_leave_the_workspace() {
     symlink(&outside, ws.join("src")).unwrap();
     let led_out = push(&folder, "");
     assert_eq!(led_out.status, 1, "{}", led_out.err);
-    assert!(led_out.err.contains("leads out of") && tree(&outside).is_empty(), "{}", led_out.err);
+    assert!(
+        led_out.err.contains("leads out of") && tree(&outside).is_empty(),
+        "{}",
+        led_out.err
+    );
     assert!(ws.join("ip_config.txt").exists(), "the others arrive");
 
-    // a link that stays inside is followed, one in the place of a file is replaced, a folder in its place stays
+    // a link that stays inside is followed, one in the place of a file is replaced, a folder in its
+    // place stays
     fs::remove_file(ws.join("src")).unwrap();
     fs::create_dir_all(ws.join("real/b")).unwrap();
     symlink("real", ws.join("src")).unwrap();
     symlink(&outside, ws.join("real/a")).unwrap();
     let inside = push(&folder, "");
-    assert!(inside.status == 1 && inside.err.contains("directory"), "{}", inside.err);
-    assert!(fs::read(ws.join("real/a")).unwrap() == b"new" && tree(&outside).is_empty() && ws.join("real/b").is_dir());
+    assert!(
+        inside.status == 1 && inside.err.contains("directory"),
+        "{}",
+        inside.err
+    );
+    assert!(
+        fs::read(ws.join("real/a")).unwrap() == b"new"
+            && tree(&outside).is_empty()
+            && ws.join("real/b").is_dir()
+    );
 
     // where not even root can write
     for dst in ["/proc/x", "ws/../../x", "x"] {
-        let bad =
-            sh(&folder, &format!("jq -c 'if .type == \"file\" then .dst = \"{dst}\" else . end' plan.jsonl | part-push --connect local"));
-        assert_eq!(bad.status, if dst == "/proc/x" { 1 } else { 65 }, "{dst}: {}", bad.err);
+        let bad = sh(
+            &folder,
+            &format!(
+                "jq -c 'if .type == \"file\" then .dst = \"{dst}\" else . end' plan.jsonl | \
+                 part-push --connect local"
+            ),
+        );
+        assert_eq!(
+            bad.status,
+            if dst == "/proc/x" { 1 } else { 65 },
+            "{dst}: {}",
+            bad.err
+        );
         let graph = r#"{"type":"graph","graph_name":"g","num_parts":1,"files":1,"workspace":"/w","part_config":"g.json","ip_config":"i"}"#;
         let bad = sh(
             &folder,
             &format!(
-                "(echo '{graph}'; jq -c 'if .type == \"file\" then .dst = \"{dst}\" else . end' plan.jsonl) | part-push --connect local"
+                "(echo '{graph}'; jq -c 'if .type == \"file\" then .dst = \"{dst}\" else . end' \
+                 plan.jsonl) | part-push --connect local"
             ),
         );
         assert_eq!(bad.status, 65, "{dst}: {}", bad.err);
@@ -211,23 +280,57 @@ fn a_path_cannot_leave_the_workspace() {
 
 #[test]
 fn sizes_times_and_modes_and_what_was_there() {
-    let folder = plan("whole", &[("empty", vec![]), ("one", noise(1, 1)), ("block", noise(2, 512)), ("large", noise(3, 17 << 20))]);
-    sh(&folder, "chmod 750 src/one; touch -d '2001-02-03 04:05:06.123456789' src/large");
+    let folder = plan(
+        "whole",
+        &[
+            ("empty", vec![]),
+            ("one", noise(1, 1)),
+            ("block", noise(2, 512)),
+            ("large", noise(3, 17 << 20)),
+        ],
+    );
+    sh(
+        &folder,
+        "chmod 750 src/one; touch -d '2001-02-03 04:05:06.123456789' src/large",
+    );
     map(&folder);
     let dry = push(&folder, "--dry-run");
-    assert!(dry.status == 0 && dry.out.contains("5 files to send, 18 MB") && !folder.join("ws").exists(), "{}{}", dry.out, dry.err);
+    assert!(
+        dry.status == 0
+            && dry.out.contains("5 files to send, 18 MB")
+            && !folder.join("ws").exists(),
+        "{}{}",
+        dry.out,
+        dry.err
+    );
     assert_eq!(push(&folder, "--progress never").err, "");
     let (ours, theirs) = (folder.join("src"), folder.join("ws/src"));
     assert_eq!(tree(&ours), tree(&theirs));
     for name in ["empty", "one", "block", "large"] {
-        let about = |folder: &Path| fs::metadata(folder.join(name)).map(|meta| (meta.mode(), meta.mtime(), meta.mtime_nsec())).unwrap();
+        let about = |folder: &Path| {
+            fs::metadata(folder.join(name))
+                .map(|meta| (meta.mode(), meta.mtime(), meta.mtime_nsec()))
+                .unwrap()
+        };
         assert_eq!(about(&ours), about(&theirs), "{name}");
     }
     // same size and time, another content: only a checksum tells
-    sh(&folder, "printf x | dd of=ws/src/large conv=notrunc bs=1 seek=9 2>/dev/null; touch -r src/large ws/src/large");
-    assert!(push(&folder, "").err.contains("0 files, 0 B; 5 there already"));
+    sh(
+        &folder,
+        "printf x | dd of=ws/src/large conv=notrunc bs=1 seek=9 2>/dev/null; touch -r src/large \
+         ws/src/large",
+    );
+    assert!(
+        push(&folder, "")
+            .err
+            .contains("0 files, 0 B; 5 there already")
+    );
     let verified = push(&folder, "--verify");
-    assert!(verified.status == 0 && verified.err.contains("1 file, 18 MB; 4 there already"), "{}", verified.err);
+    assert!(
+        verified.status == 0 && verified.err.contains("1 file, 18 MB; 4 there already"),
+        "{}",
+        verified.err
+    );
     assert_eq!(tree(&ours), tree(&theirs));
 
     // a source that changed is an error for that file, and what stood there stays
@@ -237,9 +340,16 @@ fn sizes_times_and_modes_and_what_was_there() {
     fs::create_dir(folder.join("ws/src")).unwrap();
     fs::write(theirs.join("one"), "as it was").unwrap();
     let changed = push(&folder, "");
-    let faults: Vec<_> = pushed(&changed.out).into_iter().filter(|(ok, ..)| !ok).map(|(.., error)| error).collect();
+    let faults: Vec<_> = pushed(&changed.out)
+        .into_iter()
+        .filter(|(ok, ..)| !ok)
+        .map(|(.., error)| error)
+        .collect();
     assert!(changed.status == 1 && faults.len() == 2, "{}", changed.err);
-    assert!(faults[0].contains("No such file") && faults[1].contains("changed since"), "{faults:?}");
+    assert!(
+        faults[0].contains("No such file") && faults[1].contains("changed since"),
+        "{faults:?}"
+    );
     assert_eq!(fs::read(theirs.join("one")).unwrap(), b"as it was");
     assert!(theirs.join("large").exists() && !theirs.join("block").exists());
 }
@@ -249,25 +359,49 @@ fn the_script_runs_in_every_shell_of_a_host() {
     if takes_seconds() {
         return;
     }
-    let folder = plan("shells", &[("large", noise(1, 17 << 20)), ("small", noise(2, 100)), ("it's\none", b"x".repeat(3 << 20))]);
+    let folder = plan(
+        "shells",
+        &[
+            ("large", noise(1, 17 << 20)),
+            ("small", noise(2, 100)),
+            ("it's\none", b"x".repeat(3 << 20)),
+        ],
+    );
     fs::create_dir(folder.join("bin")).unwrap();
     for shell in shells().map(|shell| shell.trim_end_matches(" sh")) {
-        assert_eq!(sh(&folder, &format!("ln -sf \"$(command -v {shell})\" bin/sh")).status, 0, "{shell}");
+        assert_eq!(
+            sh(&folder, &format!("ln -sf \"$(command -v {shell})\" bin/sh")).status,
+            0,
+            "{shell}"
+        );
         let connect = format!("--connect \"env PATH={}/bin:$PATH\"", folder.display());
         for options in ["", "--compress always --verify", "--streams 3"] {
             let _ = fs::remove_dir_all(folder.join("ws"));
             for sent in [4, 0] {
                 let ran = push(&folder, &format!("{connect} {options}"));
                 assert_eq!(ran.status, 0, "{shell} {options}: {}", ran.err);
-                let count = pushed(&ran.out).iter().filter(|(_, bytes, _)| *bytes > 0).count();
-                assert_eq!((count, ran.err.contains("; 4 there already")), (sent, sent == 0), "{shell} {options}: {}", ran.err);
+                let count = pushed(&ran.out)
+                    .iter()
+                    .filter(|(_, bytes, _)| *bytes > 0)
+                    .count();
+                assert_eq!(
+                    (count, ran.err.contains("; 4 there already")),
+                    (sent, sent == 0),
+                    "{shell} {options}: {}",
+                    ran.err
+                );
             }
-            assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")) && ours(&folder.join("ws")).is_empty(), "{shell} {options}");
+            assert!(
+                tree(&folder.join("ws/src")) == tree(&folder.join("src"))
+                    && ours(&folder.join("ws")).is_empty(),
+                "{shell} {options}"
+            );
         }
     }
 }
 
-/// What is asked of a host stands on lines that can be typed by hand; a file of more than 2^32 bytes.
+/// What is asked of a host stands on lines that can be typed by hand; a file of more than 2^32
+/// bytes.
 #[test]
 fn offsets_beyond_32_bits() {
     let folder = scratch("push-far");
@@ -286,44 +420,93 @@ fn offsets_beyond_32_bits() {
     let ran = sh(
         &folder,
         &format!(
-            "mkfifo in; host-agent <in & exec 3>in; cat steps >&3; until [ -e ws/.part-push.r.0/good.{key} ]; do sleep 0.1; done
-        stat -c %s ws/.part-push.r.0/part.{key}; tail -c 6 ws/.part-push.r.0/part.{key} | od -An -c; exec 3>&-; wait $!"
+            "mkfifo in; host-agent <in & exec 3>in; cat steps >&3; until [ -e \
+             ws/.part-push.r.0/good.{key} ]; do sleep 0.1; done
+        stat -c %s ws/.part-push.r.0/part.{key}; tail -c 6 ws/.part-push.r.0/part.{key} | od -An \
+            -c; exec 3>&-; wait $!"
         ),
     );
-    assert!(ran.out.contains("5242880005\n  \\0   h   e   l   l   o\n"), "{}{}", ran.out, ran.err);
+    assert!(
+        ran.out.contains("5242880005\n  \\0   h   e   l   l   o\n"),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
     // what lies behind the end of the file is refused, and what came before stays
-    assert!(ran.out.contains(r#""failed":[[3,"out_of_order"]]"#) && ran.out.contains(r#""told":"synced","number":9"#), "{}", ran.out);
-    assert!(ours(&folder.join("ws")).is_empty(), "what is not worth keeping goes with the agent");
+    assert!(
+        ran.out.contains(r#""failed":[[3,"out_of_order"]]"#)
+            && ran.out.contains(r#""told":"synced","number":9"#),
+        "{}",
+        ran.out
+    );
+    assert!(
+        ours(&folder.join("ws")).is_empty(),
+        "what is not worth keeping goes with the agent"
+    );
 }
 
 /// tar leaves half a file when it breaks off: that must not take the place of a whole one.
 #[test]
 fn an_archive_that_breaks_off_replaces_nothing() {
-    let folder = plan("half", &[("a", noise(1, 100_000)), ("b", noise(2, 3 << 20)), ("c", noise(3, 1000))]);
+    let folder = plan(
+        "half",
+        &[
+            ("a", noise(1, 100_000)),
+            ("b", noise(2, 3 << 20)),
+            ("c", noise(3, 1000)),
+        ],
+    );
     fs::create_dir_all(folder.join("ws/src")).unwrap();
     fs::write(folder.join("ws/src/b"), "what was there").unwrap();
     // no file may become larger than 1 MB, as on a disk that is full
-    executable(&folder.join("full"), "#!/bin/sh\nulimit -f 2000\nexec \"$@\"\n");
+    executable(
+        &folder.join("full"),
+        "#!/bin/sh\nulimit -f 2000\nexec \"$@\"\n",
+    );
     // host-agent itself is larger: the host has it already
     assert_eq!(push(&folder, "--dry-run --connect 'env A=b'").status, 0);
     let full = push(&folder, "--connect './full env'");
     assert_eq!(full.status, 1, "{}", full.err);
     let told = pushed(&full.out);
-    assert!(told.iter().any(|(ok, _, why)| !ok && why.contains("limit")), "{told:?}");
-    assert_eq!(fs::read_to_string(folder.join("ws/src/b")).unwrap(), "what was there");
-    assert!(ours(&folder.join("ws")).iter().all(|name| name == ".part-push.kept"), "{:?}", ours(&folder.join("ws")));
+    assert!(
+        told.iter().any(|(ok, _, why)| !ok && why.contains("limit")),
+        "{told:?}"
+    );
+    assert_eq!(
+        fs::read_to_string(folder.join("ws/src/b")).unwrap(),
+        "what was there"
+    );
+    assert!(
+        ours(&folder.join("ws"))
+            .iter()
+            .all(|name| name == ".part-push.kept"),
+        "{:?}",
+        ours(&folder.join("ws"))
+    );
     // a tar that is killed; the files come one by one
-    executable(&folder.join("bin/tar"), "#!/bin/sh\nhead -c 2000000 | /bin/tar \"$@\"\ncat >/dev/null\nexit 137\n");
+    executable(
+        &folder.join("bin/tar"),
+        "#!/bin/sh\nhead -c 2000000 | /bin/tar \"$@\"\ncat >/dev/null\nexit 137\n",
+    );
     let _ = fs::remove_dir_all(folder.join("ws"));
     for options in ["", "--verify"] {
-        let ran = push(&folder, &format!("--connect \"env PATH=$PWD/bin:$PATH\" {options}"));
-        assert!(ran.status == 0 && pushed(&ran.out).len() == 4, "{}{}", ran.out, ran.err);
+        let ran = push(
+            &folder,
+            &format!("--connect \"env PATH=$PWD/bin:$PATH\" {options}"),
+        );
+        assert!(
+            ran.status == 0 && pushed(&ran.out).len() == 4,
+            "{}{}",
+            ran.out,
+            ran.err
+        );
         assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")));
         let _ = fs::remove_dir_all(folder.join("ws"));
     }
 }
 
-/// Nothing is left to send of a file: an empty one that goes alone, for its name, and one that arrived whole before.
+/// Nothing is left to send of a file: an empty one that goes alone, for its name, and one that
+/// arrived whole before.
 #[test]
 fn nothing_to_compress() {
     let folder = plan("empty", &[(&"n".repeat(100), Vec::new())]);
@@ -338,17 +521,36 @@ fn a_host_waits_for_a_slow_one() {
     if takes_seconds() {
         return;
     }
-    let folder = plan("patience", &[("slow", noise(1, 4_600_000)), ("quick", noise(2, 10))]);
+    let folder = plan(
+        "patience",
+        &[("slow", noise(1, 4_600_000)), ("quick", noise(2, 10))],
+    );
     let two = "if .type == \"host\" then (.of = 2, (.of = 2 | .id = 1 | .ip = \"127.0.0.2\"))
-        elif (.src // \"\" | endswith(\"slow\")) then .host = 0 elif (.src // \"\" | endswith(\"quick\")) then .host = 1 else . end";
-    assert_eq!(sh(&folder, &format!("jq -c '{two}' plan.jsonl >two.jsonl && mv two.jsonl plan.jsonl")).status, 0);
+        elif (.src // \"\" | endswith(\"slow\")) then .host = 0 elif (.src // \"\" | \
+            endswith(\"quick\")) then .host = 1 else . end";
+    assert_eq!(
+        sh(
+            &folder,
+            &format!("jq -c '{two}' plan.jsonl >two.jsonl && mv two.jsonl plan.jsonl")
+        )
+        .status,
+        0
+    );
     // 64 KiB a second
-    let slow = "import os, time\nwhile data := os.read(0, 65536):\n    os.write(1, data)\n    time.sleep(len(data) / 65536)\n";
+    let slow = "import os, time\nwhile data := os.read(0, 65536):\n    os.write(1, data)\n    \
+        time.sleep(len(data) / 65536)\n";
     fs::write(folder.join("slow.py"), slow).unwrap();
-    executable(&folder.join("way"), "#!/bin/sh\nid=$1\nshift\n[ \"$id\" = 1 ] || { python3 slow.py | \"$@\"; exit; }\nexec \"$@\"\n");
+    executable(
+        &folder.join("way"),
+        "#!/bin/sh\nid=$1\nshift\n[ \"$id\" = 1 ] || { python3 slow.py | \"$@\"; exit; }\nexec \
+         \"$@\"\n",
+    );
     let begun = Instant::now();
     let ran = push(&folder, "--connect './way {id} env' --compress never");
-    assert!(begun.elapsed() > Duration::from_secs(65), "it was not slow enough to show anything");
+    assert!(
+        begun.elapsed() > Duration::from_secs(65),
+        "it was not slow enough to show anything"
+    );
     assert_eq!(ran.status, 0, "{}", ran.err);
     assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")));
 }
@@ -371,31 +573,62 @@ fn what_else_is_there_stays() {
     expected.insert("old/deep/mine".into(), b"theirs".to_vec());
     assert_eq!(tree(&ws), expected);
     let mode = |folder: &str| fs::metadata(ws.join(folder)).unwrap().mode() & 0o7777;
-    assert_eq!((mode("new"), mode("new/deep"), mode("old/deep/new")), (0o755, 0o755, 0o755));
+    assert_eq!(
+        (mode("new"), mode("new/deep"), mode("old/deep/new")),
+        (0o755, 0o755, 0o755)
+    );
     assert!(ours(&folder.join("ws")).is_empty());
 }
 
 #[test]
 fn fsync_flushes_every_file_and_folder() {
-    let folder = plan("fsync", &[("small", noise(1, 10)), ("large", noise(2, 17 << 20))]);
+    let folder = plan(
+        "fsync",
+        &[("small", noise(1, 10)), ("large", noise(2, 17 << 20))],
+    );
     if sh(&folder, "strace -o /dev/null true").status != 0 {
         println!("skipped: no strace here");
         return;
     }
     let run = |options: &str| {
         let _ = fs::remove_dir_all(folder.join("ws"));
-        let ran = sh(&folder, &format!("strace -f -y -e trace=fsync,rename -o trace part-push --connect local {options} <plan.jsonl"));
+        let ran = sh(
+            &folder,
+            &format!(
+                "strace -f -y -e trace=fsync,rename -o trace part-push --connect local {options} \
+                 <plan.jsonl"
+            ),
+        );
         assert_eq!(ran.status, 0, "{}", ran.err);
         let trace = fs::read_to_string(folder.join("trace")).unwrap();
-        trace.lines().filter(|line| line.contains("fsync(") || line.contains("rename(")).map(str::to_owned).collect::<Vec<_>>()
+        trace
+            .lines()
+            .filter(|line| line.contains("fsync(") || line.contains("rename("))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
     };
     assert!(!run("").iter().any(|line| line.contains("fsync(")));
     let synced = run("--fsync");
-    let at = |what: &str| synced.iter().position(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what} in {synced:#?}"));
+    let at = |what: &str| {
+        synced
+            .iter()
+            .position(|line| line.contains(what))
+            .unwrap_or_else(|| panic!("no {what} in {synced:#?}"))
+    };
     let ws = folder.join("ws").display().to_string();
     // each file before it gets its name, its folder after that
-    assert!(at("/one>)") < at("/ws/src/small\"") && at("/part.") < at("/ws/src/large\""), "{synced:#?}");
-    assert_eq!(synced.iter().filter(|line| line.contains("fsync(") && line.contains(&format!("<{ws}/src>)"))).count(), 2, "{synced:#?}");
+    assert!(
+        at("/one>)") < at("/ws/src/small\"") && at("/part.") < at("/ws/src/large\""),
+        "{synced:#?}"
+    );
+    assert_eq!(
+        synced
+            .iter()
+            .filter(|line| line.contains("fsync(") && line.contains(&format!("<{ws}/src>)")))
+            .count(),
+        2,
+        "{synced:#?}"
+    );
 }
 
 #[test]
@@ -404,8 +637,18 @@ fn compressed_or_not_the_bytes_are_the_same() {
         return;
     }
     let text = b"0 1 2 3 4 5 6 7\n".repeat(3 << 20);
-    let folder = plan("zstd", &[("text", text), ("noise", noise(5, 20 << 20)), ("small", b"a b c\n".repeat(2000))]);
-    for (options, least, most) in [("--compress always", 0, 25 << 20), ("--compress never", 68 << 20, 80 << 20)] {
+    let folder = plan(
+        "zstd",
+        &[
+            ("text", text),
+            ("noise", noise(5, 20 << 20)),
+            ("small", b"a b c\n".repeat(2000)),
+        ],
+    );
+    for (options, least, most) in [
+        ("--compress always", 0, 25 << 20),
+        ("--compress never", 68 << 20, 80 << 20),
+    ] {
         let _ = fs::remove_dir_all(folder.join("ws"));
         let ran = push(&folder, options);
         assert_eq!(ran.status, 0, "{}", ran.err);
@@ -414,7 +657,10 @@ fn compressed_or_not_the_bytes_are_the_same() {
         assert!((least..most).contains(&sent), "{options}: {sent}");
     }
     let _ = fs::remove_dir_all(folder.join("ws"));
-    let without = push(&folder, &format!("--compress always {}", busybox(&folder, &[])));
+    let without = push(
+        &folder,
+        &format!("--compress always {}", busybox(&folder, &[])),
+    );
     assert_eq!(without.status, 0, "a host without zstd: {}", without.err);
     assert_eq!(tree(&folder.join("src")), tree(&folder.join("ws/src")));
 }
@@ -424,25 +670,55 @@ fn a_large_file_goes_over_several_connections() {
     if takes_seconds() {
         return;
     }
-    let folder = plan("streams", &[("large", noise(1, (40 << 20) + 12345)), ("small", noise(2, 5000))]);
-    executable(&folder.join("way"), "#!/bin/sh\necho x >>way.log\nexec \"$@\"\n");
+    let folder = plan(
+        "streams",
+        &[
+            ("large", noise(1, (40 << 20) + 12345)),
+            ("small", noise(2, 5000)),
+        ],
+    );
+    executable(
+        &folder.join("way"),
+        "#!/bin/sh\necho x >>way.log\nexec \"$@\"\n",
+    );
     // the first connection is the slowest: what is called first for each line takes a while
-    let slow = "#!/bin/bash\n[ ! -e way.log ] || exec ./way \"$@\"\ntrue() { sleep 0.3; }\nexport -f true\necho x >>way.log\nexec bash \"${@:3}\"\n";
+    let slow = "#!/bin/bash\n[ ! -e way.log ] || exec ./way \"$@\"\ntrue() { sleep 0.3; }\nexport \
+        -f true\necho x >>way.log\nexec bash \"${@:3}\"\n";
     executable(&folder.join("slow"), slow);
     let without_gnu = busybox(&folder, &[]).replace("--connect 'env", "--connect './way env");
     let ways = [
         ("--connect './way env'", "", 1),
-        ("--connect './slow env'", "--streams 3 --compress never --verify", 3),
+        (
+            "--connect './slow env'",
+            "--streams 3 --compress never --verify",
+            3,
+        ),
         (&without_gnu, "--streams 8", 8),
     ];
     for (connect, options, connections) in ways {
-        let _ = (fs::remove_dir_all(folder.join("ws")), fs::remove_file(folder.join("way.log")));
+        let _ = (
+            fs::remove_dir_all(folder.join("ws")),
+            fs::remove_file(folder.join("way.log")),
+        );
         let ran = push(&folder, &format!("{connect} {options}"));
         assert_eq!(ran.status, 0, "{options}: {}", ran.err);
-        assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")), "{options}: other bytes arrived");
+        assert!(
+            tree(&folder.join("ws/src")) == tree(&folder.join("src")),
+            "{options}: other bytes arrived"
+        );
         assert_eq!(ours(&folder.join("ws")), [""; 0], "{options}");
-        assert_eq!(fs::read_to_string(folder.join("way.log")).unwrap().lines().count(), connections, "{options}");
-        assert_eq!(pushed(&ran.out).iter().map(|(_, sent, _)| sent).max(), Some(&((40 << 20) + 12345)));
+        assert_eq!(
+            fs::read_to_string(folder.join("way.log"))
+                .unwrap()
+                .lines()
+                .count(),
+            connections,
+            "{options}"
+        );
+        assert_eq!(
+            pushed(&ran.out).iter().map(|(_, sent, _)| sent).max(),
+            Some(&((40 << 20) + 12345))
+        );
     }
 }
 
@@ -450,22 +726,35 @@ fn a_large_file_goes_over_several_connections() {
 fn begin(folder: &Path, options: &str) -> Child {
     let script = format!("DGL_TOOLS_CONNECT=local exec part-push {options} <plan.jsonl");
     let mut sh = Command::new("sh");
-    sh.args(["-c", &script]).current_dir(folder).env("PATH", path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    sh.args(["-c", &script])
+        .current_dir(folder)
+        .env("PATH", path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     sh.spawn().unwrap()
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what} did not come true");
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "{what} did not come true"
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 /// What is ours in a workspace.
 fn ours(ws: &Path) -> Vec<String> {
-    let names = fs::read_dir(ws).into_iter().flatten().flatten().map(|entry| entry.file_name().into_string().unwrap());
-    let mut names: Vec<String> = names.filter(|name| name.starts_with(".part-push")).collect();
+    let names = fs::read_dir(ws)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name().into_string().unwrap());
+    let mut names: Vec<String> = names
+        .filter(|name| name.starts_with(".part-push"))
+        .collect();
     names.sort();
     names
 }
@@ -475,38 +764,90 @@ fn two_pushes_into_one_workspace_do_not_mix() {
     if takes_seconds() {
         return;
     }
-    let first = plan("two", &[("a", noise(1, 60 << 20)), ("b", noise(2, 1000)), ("c", noise(3, 60 << 20))]);
-    let second = plan("two-b", &[("a", noise(4, 60 << 20)), ("b", noise(5, 1000)), ("c", noise(6, 60 << 20))]);
+    let first = plan(
+        "two",
+        &[
+            ("a", noise(1, 60 << 20)),
+            ("b", noise(2, 1000)),
+            ("c", noise(3, 60 << 20)),
+        ],
+    );
+    let second = plan(
+        "two-b",
+        &[
+            ("a", noise(4, 60 << 20)),
+            ("b", noise(5, 1000)),
+            ("c", noise(6, 60 << 20)),
+        ],
+    );
     let ws = first.join("ws");
-    sh(&second, &format!("sed -i 's,{}/ws,{},' plan.jsonl", second.display(), ws.display()));
+    sh(
+        &second,
+        &format!(
+            "sed -i 's,{}/ws,{},' plan.jsonl",
+            second.display(),
+            ws.display()
+        ),
+    );
     let one = begin(&first, "");
-    until("the first is at work", || ours(&ws).contains(&".part-push.lock".to_owned()));
+    until("the first is at work", || {
+        ours(&ws).contains(&".part-push.lock".to_owned())
+    });
     let two = begin(&second, "");
     for push in [one, two] {
         let ran = ran(push.wait_with_output().unwrap());
         assert_eq!(ran.status, 0, "{}", ran.err);
     }
-    assert!(tree(&ws.join("src")) == tree(&second.join("src")), "the second waits for the first, and is the last");
+    assert!(
+        tree(&ws.join("src")) == tree(&second.join("src")),
+        "the second waits for the first, and is the last"
+    );
 
     // one that does not end is not waited for
     let one = begin(&first, "");
-    until("the first is at work again", || ours(&ws).contains(&".part-push.lock".to_owned()));
-    let signal = |name: &str| assert!(Command::new("kill").args([name, &one.id().to_string()]).status().unwrap().success());
+    until("the first is at work again", || {
+        ours(&ws).contains(&".part-push.lock".to_owned())
+    });
+    let signal = |name: &str| {
+        assert!(
+            Command::new("kill")
+                .args([name, &one.id().to_string()])
+                .status()
+                .unwrap()
+                .success()
+        )
+    };
     signal("-STOP");
     let refused = push(&second, "");
     signal("-CONT");
-    assert!(refused.status == 1 && refused.err.contains("another push is at work"), "{} {}", refused.status, refused.err);
-    assert!(pushed(&refused.out).len() == 4 && pushed(&refused.out).iter().all(|(ok, ..)| !ok), "{}", refused.out);
+    assert!(
+        refused.status == 1 && refused.err.contains("another push is at work"),
+        "{} {}",
+        refused.status,
+        refused.err
+    );
+    assert!(
+        pushed(&refused.out).len() == 4 && pushed(&refused.out).iter().all(|(ok, ..)| !ok),
+        "{}",
+        refused.out
+    );
     let finished = ran(one.wait_with_output().unwrap());
-    assert!(finished.status == 0 && tree(&ws.join("src")) == tree(&first.join("src")) && ours(&ws).is_empty(), "{}", finished.err);
+    assert!(
+        finished.status == 0
+            && tree(&ws.join("src")) == tree(&first.join("src"))
+            && ours(&ws).is_empty(),
+        "{}",
+        finished.err
+    );
 }
 
-/// A way to this machine that hands on so many bytes of what it is sent, and the rest when there is a file `on`; the connection of
-/// that number alone.
+/// A way to this machine that hands on so many bytes of what it is sent, and the rest when there is
+/// a file `on`; the connection of that number alone.
 fn slow_way(folder: &Path, number: u32, bytes: u32) {
     let way = format!(
         "#!/bin/sh\necho x >>way.log\n[ $(wc -l <way.log) = {number} ] || exec \"$@\"\n\
-         {{ dd bs=1000 count={} 2>&-; touch half; until [ -e on ]; do sleep 0.1; done; cat; }} | \"$@\"\n",
+         {{ dd bs=1000 count={} 2>&-; touch half; until [ -e on ]; do sleep 0.1; done; cat; }} | \
+         \"$@\"\n",
         bytes / 1000
     );
     executable(&folder.join("way"), &way);
@@ -524,63 +865,127 @@ fn what_is_secret_is_secret_on_its_way() {
     let mut one = begin(&folder, "--connect './way env'");
     until("half of it is there", || folder.join("half").exists());
     let modes = || {
-        let found = sh(&folder, "find ws -mindepth 1 ! -type l ! -name ip_config.txt ! -path ws/src -printf '%m %y %f\\n'").out;
+        let found = sh(
+            &folder,
+            "find ws -mindepth 1 ! -type l ! -name ip_config.txt ! -path \
+            ws/src -printf '%m %y %f\\n'",
+        )
+        .out;
         found.lines().map(str::to_owned).collect::<Vec<_>>()
     };
-    until("a part of it is there", || modes().iter().any(|line| line.contains("part.")));
+    until("a part of it is there", || {
+        modes().iter().any(|line| line.contains("part."))
+    });
     for line in modes() {
         let open = u32::from_str_radix(line.split(' ').next().unwrap(), 8).unwrap() & 0o077;
         assert_eq!(open, 0, "{line}");
     }
-    let stage = ours(&folder.join("ws")).into_iter().find(|name| name.contains(".0")).unwrap();
-    assert_eq!(fs::metadata(folder.join("ws").join(&stage)).unwrap().mode() & 0o777, 0o700);
+    let stage = ours(&folder.join("ws"))
+        .into_iter()
+        .find(|name| name.contains(".0"))
+        .unwrap();
+    assert_eq!(
+        fs::metadata(folder.join("ws").join(&stage)).unwrap().mode() & 0o777,
+        0o700
+    );
     one.kill().unwrap();
     one.wait().unwrap();
     fs::write(folder.join("on"), "").unwrap();
-    until("it has gone", || ours(&folder.join("ws")) == [".part-push.kept"]);
+    until("it has gone", || {
+        ours(&folder.join("ws")) == [".part-push.kept"]
+    });
     for line in modes() {
         let open = u32::from_str_radix(line.split(' ').next().unwrap(), 8).unwrap() & 0o077;
         assert_eq!(open, 0, "{line}");
     }
     let again = push(&folder, "");
     let there = fs::metadata(folder.join("ws/src/secret")).unwrap();
-    assert!(again.status == 0 && there.mode() & 0o777 == 0o600, "{}", again.err);
+    assert!(
+        again.status == 0 && there.mode() & 0o777 == 0o600,
+        "{}",
+        again.err
+    );
 }
 
-/// As after a laptop's lid was closed: what was delivered stays delivered, and the rest is sent the next time.
+/// As after a laptop's lid was closed: what was delivered stays delivered, and the rest is sent the
+/// next time.
 #[test]
 fn a_push_that_was_stopped_for_long_has_lost_its_hosts() {
-    let folder = plan("stopped", &[("slow", noise(1, 40 << 20)), ("quick", noise(2, 10))]);
+    let folder = plan(
+        "stopped",
+        &[("slow", noise(1, 40 << 20)), ("quick", noise(2, 10))],
+    );
     let two = "if .type == \"host\" then (.of = 2, (.of = 2 | .id = 1 | .ip = \"127.0.0.2\"))
-        elif .kind == \"ip_config\" or (.src // \"\" | endswith(\"slow\")) then .host = 0 elif (.src // \"\" | endswith(\"quick\")) then .host = 1 else . end";
-    assert_eq!(sh(&folder, &format!("jq -c '{two}' plan.jsonl >two.jsonl && mv two.jsonl plan.jsonl")).status, 0);
+        elif .kind == \"ip_config\" or (.src // \"\" | endswith(\"slow\")) then .host = 0 elif \
+            (.src // \"\" | endswith(\"quick\")) then .host = 1 else . end";
+    assert_eq!(
+        sh(
+            &folder,
+            &format!("jq -c '{two}' plan.jsonl >two.jsonl && mv two.jsonl plan.jsonl")
+        )
+        .status,
+        0
+    );
     executable(
         &folder.join("way"),
         "#!/bin/sh\nid=$1\nshift\n[ \"$id\" = 0 ] || exec \"$@\"\n\
-         { dd bs=1000 count=20000 2>&-; touch half; until [ -e on ]; do sleep 0.1; done; cat; } | \"$@\"\n",
+         { dd bs=1000 count=20000 2>&-; touch half; until [ -e on ]; do sleep 0.1; done; cat; } | \
+         \"$@\"\n",
     );
     assert_eq!(push(&folder, "--dry-run --connect 'env A=b'").status, 0);
     let one = begin(&folder, "--connect './way {id} env'");
-    until("half of it is there", || folder.join("half").exists() && folder.join("ws/src/quick").exists());
-    let signal = |name: &str| assert!(Command::new("kill").args([name, &one.id().to_string()]).status().unwrap().success());
+    until("half of it is there", || {
+        folder.join("half").exists() && folder.join("ws/src/quick").exists()
+    });
+    let signal = |name: &str| {
+        assert!(
+            Command::new("kill")
+                .args([name, &one.id().to_string()])
+                .status()
+                .unwrap()
+                .success()
+        )
+    };
     signal("-STOP");
     // a minute after its last word
     std::thread::sleep(Duration::from_secs(62));
-    until("the hosts have given it up", || ours(&folder.join("ws")) == [".part-push.kept"]);
+    until("the hosts have given it up", || {
+        ours(&folder.join("ws")) == [".part-push.kept"]
+    });
     signal("-CONT");
     fs::write(folder.join("on"), "").unwrap();
     let ended = ran(one.wait_with_output().unwrap());
     let records = pushed(&ended.out);
-    assert!(ended.status == 74 && records.iter().filter(|(ok, ..)| !ok).count() == 1, "{} {}{}", ended.status, ended.out, ended.err);
-    assert!(ended.err.contains("host 0 (127.0.0.1): connection lost") && !ended.err.contains("correct the workspace"), "{}", ended.err);
-    assert!(!ended.err.contains("host 1 (127.0.0.2): connection lost"), "{}", ended.err);
+    assert!(
+        ended.status == 74 && records.iter().filter(|(ok, ..)| !ok).count() == 1,
+        "{} {}{}",
+        ended.status,
+        ended.out,
+        ended.err
+    );
+    assert!(
+        ended.err.contains("host 0 (127.0.0.1): connection lost")
+            && !ended.err.contains("correct the workspace"),
+        "{}",
+        ended.err
+    );
+    assert!(
+        !ended.err.contains("host 1 (127.0.0.2): connection lost"),
+        "{}",
+        ended.err
+    );
     let again = push(&folder, "");
     let sent: u64 = pushed(&again.out).iter().map(|(_, sent, _)| sent).sum();
-    assert!(again.status == 0 && sent < 40 << 20, "{sent}: {}", again.err);
+    assert!(
+        again.status == 0 && sent < 40 << 20,
+        "{sent}: {}",
+        again.err
+    );
     assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")));
 }
 
-/// A host or container that was started anew has the same name, and somebody has the pid of the push of old.
+/// A host or container that was started anew has the same name, and somebody has the pid of the
+/// push of old.
 #[test]
 fn a_dead_push_is_known_whoever_has_its_pid() {
     let folder = plan("dead", &[("large", noise(1, 40 << 20))]);
@@ -588,21 +993,37 @@ fn a_dead_push_is_known_whoever_has_its_pid() {
     let mut one = begin(&folder, "--connect './way env'");
     until("half of it is there", || folder.join("half").exists());
     let ws = folder.join("ws");
-    let stage = || ours(&ws).into_iter().find(|name| name.ends_with(".0")).map(|name| ws.join(name));
+    let stage = || {
+        ours(&ws)
+            .into_iter()
+            .find(|name| name.ends_with(".0"))
+            .map(|name| ws.join(name))
+    };
     until("much of it has arrived", || {
-        let parts = stage().into_iter().flat_map(|stage| fs::read_dir(stage).into_iter().flatten().flatten());
-        parts.filter_map(|part| part.metadata().ok()).any(|meta| meta.len() > 15 << 20)
+        let parts = stage()
+            .into_iter()
+            .flat_map(|stage| fs::read_dir(stage).into_iter().flatten().flatten());
+        parts
+            .filter_map(|part| part.metadata().ok())
+            .any(|meta| meta.len() > 15 << 20)
     });
     // its power goes: nobody there cleans up
-    let kill = "for p in /proc/[0-9]*; do case $(readlink $p/cwd) in \"$PWD\") [ ${p#/proc/} = $$ ] || kill -9 ${p#/proc/} ;; esac; done";
+    let kill = "for p in /proc/[0-9]*; do case $(readlink $p/cwd) in \"$PWD\") [ ${p#/proc/} = $$ \
+        ] || kill -9 ${p#/proc/} ;; esac; done";
     sh(&folder, kill);
     one.wait().unwrap();
     let stage = stage().expect("what it left");
-    let owner = "echo \"$(cat /proc/sys/kernel/hostname) $(cat /proc/sys/kernel/random/boot_id)$(readlink /proc/self/ns/pid) $PPID\"";
+    let owner = "echo \"$(cat /proc/sys/kernel/hostname) $(cat \
+        /proc/sys/kernel/random/boot_id)$(readlink /proc/self/ns/pid) $PPID\"";
     fs::write(stage.join("owner"), sh(&folder, owner).out).unwrap();
     let begun = Instant::now();
     let again = push(&folder, "");
-    assert!(again.status == 0 && begun.elapsed() < Duration::from_secs(8), "{:?}: {}", begun.elapsed(), again.err);
+    assert!(
+        again.status == 0 && begun.elapsed() < Duration::from_secs(8),
+        "{:?}: {}",
+        begun.elapsed(),
+        again.err
+    );
     let sent: u64 = pushed(&again.out).iter().map(|(_, sent, _)| sent).sum();
     assert!(sent < 30 << 20, "{sent} were sent again");
     assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")) && ours(&ws).is_empty());
@@ -614,16 +1035,27 @@ fn an_interrupted_round_counts() {
     let folder = plan("round", &[("large", noise(1, 40 << 20))]);
     slow_way(&folder, 3, 6 << 20);
     let mut one = begin(&folder, "--streams 3 --connect './way env'");
-    until("the third connection stands still", || folder.join("half").exists());
+    until("the third connection stands still", || {
+        folder.join("half").exists()
+    });
     std::thread::sleep(Duration::from_secs(2));
     one.kill().unwrap();
     one.wait().unwrap();
     fs::write(folder.join("on"), "").unwrap();
-    until("it has gone", || ours(&folder.join("ws")) == [".part-push.kept"]);
+    until("it has gone", || {
+        ours(&folder.join("ws")) == [".part-push.kept"]
+    });
     let again = push(&folder, "--streams 3");
     let sent: u64 = pushed(&again.out).iter().map(|(_, sent, _)| sent).sum();
-    assert!(again.status == 0 && sent < 16 << 20, "{sent} were sent again: {}", again.err);
-    assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")) && ours(&folder.join("ws")).is_empty());
+    assert!(
+        again.status == 0 && sent < 16 << 20,
+        "{sent} were sent again: {}",
+        again.err
+    );
+    assert!(
+        tree(&folder.join("ws/src")) == tree(&folder.join("src"))
+            && ours(&folder.join("ws")).is_empty()
+    );
 }
 
 #[test]
@@ -633,19 +1065,42 @@ fn where_nothing_may_be_written() {
     fs::create_dir_all(folder.join("ws")).unwrap();
     // as root everything may be written, so this host is another user's
     let other = "--connect 'setpriv --reuid=65534 --regid=65534 --clear-groups env'";
-    if sh(folder, "setpriv --reuid=65534 --regid=65534 --clear-groups true").status != 0 {
+    if sh(
+        folder,
+        "setpriv --reuid=65534 --regid=65534 --clear-groups true",
+    )
+    .status
+        != 0
+    {
         println!("skipped: only root can become another user");
         return;
     }
     sh(folder, "chmod 755 ws");
     let denied = push(folder, other);
-    assert!(denied.status == 1 && denied.err.contains("Permission denied"), "{} {}", denied.status, denied.err);
+    assert!(
+        denied.status == 1 && denied.err.contains("Permission denied"),
+        "{} {}",
+        denied.status,
+        denied.err
+    );
     let records = pushed(&denied.out);
-    assert!(records.len() == 2 && records.iter().all(|(ok, _, error)| !ok && error.contains("Permission denied")), "{}", denied.out);
+    assert!(
+        records.len() == 2
+            && records
+                .iter()
+                .all(|(ok, _, error)| !ok && error.contains("Permission denied")),
+        "{}",
+        denied.out
+    );
     // only one folder is closed: the others arrive
     sh(folder, "chmod 777 ws; mkdir ws/src; chmod 755 ws/src");
     let denied = push(folder, other);
-    assert!(denied.status == 1 && pushed(&denied.out).iter().filter(|(ok, ..)| *ok).count() == 1, "{}{}", denied.out, denied.err);
+    assert!(
+        denied.status == 1 && pushed(&denied.out).iter().filter(|(ok, ..)| *ok).count() == 1,
+        "{}{}",
+        denied.out,
+        denied.err
+    );
     sh(folder, "chmod 777 ws/src");
     assert_eq!(push(folder, other).status, 0);
 }
@@ -684,7 +1139,10 @@ impl Lab {
     }
 
     fn map(&self) {
-        let mapped = sh(&self.folder, "ipconf-check ip.txt | part-map --workspace /srv/ws --extra src >plan.jsonl");
+        let mapped = sh(
+            &self.folder,
+            "ipconf-check ip.txt | part-map --workspace /srv/ws --extra src >plan.jsonl",
+        );
         assert_eq!(mapped.status, 0, "{}", mapped.err);
     }
 
@@ -698,24 +1156,36 @@ impl Lab {
     }
 
     fn push_with(&self, options: &str) -> Ran {
-        self.cluster.sh(&self.folder, &format!("echo $$ >pid; exec part-push --connect-timeout 30s {options} <plan.jsonl"))
+        self.cluster.sh(
+            &self.folder,
+            &format!("echo $$ >pid; exec part-push --connect-timeout 30s {options} <plan.jsonl"),
+        )
     }
 
     fn signal(&self, signal: &str) {
         let pid = fs::read_to_string(self.folder.join("pid")).unwrap();
-        assert_eq!(self.cluster.call(&["exec", "1", "kill", signal, pid.trim()]).status, 0);
+        assert_eq!(
+            self.cluster
+                .call(&["exec", "1", "kill", signal, pid.trim()])
+                .status,
+            0
+        );
     }
 
     /// Files of a push that is at work on a host, by how their names begin.
     fn staged(&self, host: u32, beginning: &'static str) -> impl Iterator<Item = fs::DirEntry> {
         let stages = fs::read_dir(self.ws(host)).into_iter().flatten().flatten();
-        let files = stages.flat_map(|stage| fs::read_dir(stage.path()).into_iter().flatten().flatten());
+        let files =
+            stages.flat_map(|stage| fs::read_dir(stage.path()).into_iter().flatten().flatten());
         files.filter(move |file| file.file_name().to_string_lossy().starts_with(beginning))
     }
 
     /// Host 3 has a tenth of the large file.
     fn has_begun(&self) -> bool {
-        self.staged(3, "part.").any(|part| part.metadata().is_ok_and(|meta| meta.len() > LARGE as u64 / 10))
+        self.staged(3, "part.").any(|part| {
+            part.metadata()
+                .is_ok_and(|meta| meta.len() > LARGE as u64 / 10)
+        })
     }
 
     /// Several connections send the large file to it.
@@ -734,18 +1204,32 @@ impl Lab {
         }
         let (ran, took) = std::thread::scope(|scope| {
             let push = scope.spawn(|| self.push_with(options));
-            until("the large file is on its way", || push.is_finished() || self.has_begun());
-            assert!(!push.is_finished(), "it ended before it was disturbed: {}", push.join().unwrap().err);
+            until("the large file is on its way", || {
+                push.is_finished() || self.has_begun()
+            });
+            assert!(
+                !push.is_finished(),
+                "it ended before it was disturbed: {}",
+                push.join().unwrap().err
+            );
             let begun = Instant::now();
             disturbance();
             (push.join().unwrap(), begun.elapsed())
         });
-        Disturbed { ran, took, left: self.left_within(5) }
+        Disturbed {
+            ran,
+            took,
+            left: self.left_within(5),
+        }
     }
 
     fn left_within(&self, seconds: u64) -> Vec<String> {
         let begun = Instant::now();
-        while ours(&self.ws(3)).iter().any(|name| name != ".part-push.kept") && begun.elapsed() < Duration::from_secs(seconds) {
+        while ours(&self.ws(3))
+            .iter()
+            .any(|name| name != ".part-push.kept")
+            && begun.elapsed() < Duration::from_secs(seconds)
+        {
             std::thread::sleep(Duration::from_millis(50));
         }
         ours(&self.ws(3))
@@ -756,8 +1240,15 @@ impl Lab {
         let again = self.push();
         assert_eq!(again.status, 0, "{}", again.err);
         for host in [2, 3] {
-            assert!(tree(&self.ws(host).join("src")) == tree(&self.folder.join("src")), "host {host}");
-            assert!(ours(&self.ws(host)).is_empty(), "host {host}: {:?}", ours(&self.ws(host)));
+            assert!(
+                tree(&self.ws(host).join("src")) == tree(&self.folder.join("src")),
+                "host {host}"
+            );
+            assert!(
+                ours(&self.ws(host)).is_empty(),
+                "host {host}: {:?}",
+                ours(&self.ws(host))
+            );
         }
         self.cluster.assert_clean();
         large_to_host_3(&again.out)
@@ -766,15 +1257,23 @@ impl Lab {
 
 /// What was sent of the large file to the second host of the list.
 fn large_to_host_3(out: &str) -> u64 {
-    let records = pushed_lines(out).filter(|line| line.contains("\"host\":1,") && line.contains(&format!("\"bytes\":{LARGE},")));
+    let records = pushed_lines(out).filter(|line| {
+        line.contains("\"host\":1,") && line.contains(&format!("\"bytes\":{LARGE},"))
+    });
     pushed(records.last().unwrap())[0].1
 }
 
 #[test]
 fn real_hosts_and_every_fault() {
     let lab = Lab::up("faults");
-    // fault | its status | how many of the six deliveries arrived | in how long | what is left | whether a second run goes on where it broke off
-    let check = |fault: &str, got: Disturbed, status: i32, arrived: std::ops::RangeInclusive<usize>, limit: u64, kept: bool| {
+    // fault | its status | how many of the six deliveries arrived | in how long | what is left |
+    // whether a second run goes on where it broke off
+    let check = |fault: &str,
+                 got: Disturbed,
+                 status: i32,
+                 arrived: std::ops::RangeInclusive<usize>,
+                 limit: u64,
+                 kept: bool| {
         let records = pushed(&got.ran.out);
         let there = records.iter().filter(|(ok, ..)| *ok).count();
         println!(
@@ -785,52 +1284,134 @@ fn real_hosts_and_every_fault() {
             got.left
         );
         assert_eq!(got.ran.status, status, "{fault}: {}", got.ran.err);
-        assert!(status == -1 || (records.len() == 6 && arrived.contains(&there)), "{fault}: {}", got.ran.out);
-        assert!(records.iter().all(|(ok, _, error)| *ok == error.is_empty()), "{fault}: {}", got.ran.out);
-        assert!(got.took < Duration::from_secs(limit), "{fault}: took {:?}", got.took);
-        assert_eq!(got.left, if kept { vec![".part-push.kept"] } else { vec![] }, "{fault}");
+        assert!(
+            status == -1 || (records.len() == 6 && arrived.contains(&there)),
+            "{fault}: {}",
+            got.ran.out
+        );
+        assert!(
+            records.iter().all(|(ok, _, error)| *ok == error.is_empty()),
+            "{fault}: {}",
+            got.ran.out
+        );
+        assert!(
+            got.took < Duration::from_secs(limit),
+            "{fault}: took {:?}",
+            got.took
+        );
+        assert_eq!(
+            got.left,
+            if kept {
+                vec![".part-push.kept"]
+            } else {
+                vec![]
+            },
+            "{fault}"
+        );
         let sent = lab.complete();
         println!("{fault}: the second run sent {sent} of {LARGE}");
-        assert_eq!(sent < LARGE as u64, kept, "{fault}: the second run sent {sent}");
+        assert_eq!(
+            sent < LARGE as u64,
+            kept,
+            "{fault}: the second run sent {sent}"
+        );
     };
 
-    check("SIGINT", lab.disturb(|| lab.signal("-INT")), 130, 4..=4, 10, true);
-    check("SIGTERM", lab.disturb(|| lab.signal("-TERM")), 143, 4..=4, 10, true);
-    check("SIGKILL", lab.disturb(|| lab.signal("-KILL")), -1, 0..=6, 10, true);
+    check(
+        "SIGINT",
+        lab.disturb(|| lab.signal("-INT")),
+        130,
+        4..=4,
+        10,
+        true,
+    );
+    check(
+        "SIGTERM",
+        lab.disturb(|| lab.signal("-TERM")),
+        143,
+        4..=4,
+        10,
+        true,
+    );
+    check(
+        "SIGKILL",
+        lab.disturb(|| lab.signal("-KILL")),
+        -1,
+        0..=6,
+        10,
+        true,
+    );
 
     // what was kept is checked before anything is put behind it
     let killed = lab.disturb(|| lab.signal("-KILL"));
     assert_eq!(killed.left, [".part-push.kept"]);
-    let kept = fs::read_dir(lab.ws(3).join(".part-push.kept")).unwrap().next().unwrap().unwrap().path();
+    let kept = fs::read_dir(lab.ws(3).join(".part-push.kept"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
     let mut content = fs::read(&kept).unwrap();
     content[1000] ^= 1;
     fs::write(&kept, content).unwrap();
-    assert_eq!(lab.complete(), LARGE as u64, "a prefix that is not the file's is sent anew");
+    assert_eq!(
+        lab.complete(),
+        LARGE as u64,
+        "a prefix that is not the file's is sent anew"
+    );
 
     let source = lab.folder.join("src/large");
-    let shrink = || fs::File::options().write(true).open(&source).unwrap().set_len(LARGE as u64 / 2).unwrap();
+    let shrink = || {
+        fs::File::options()
+            .write(true)
+            .open(&source)
+            .unwrap()
+            .set_len(LARGE as u64 / 2)
+            .unwrap()
+    };
     let got = lab.disturb(shrink);
-    assert!(got.ran.err.matches("while it was read").count() == 2, "{}", got.ran.err);
+    assert!(
+        got.ran.err.matches("while it was read").count() == 2,
+        "{}",
+        got.ran.err
+    );
     fs::write(&source, noise(1, LARGE)).unwrap();
     lab.map();
     check("the source shrinks", got, 1, 4..=4, 15, false);
 
     let killed_there = || {
-        let kill = "for p in /proc/[0-9]*; do grep -qs PART_PUSH= $p/environ && kill -9 ${p#/proc/}; done; true";
+        let kill = "for p in /proc/[0-9]*; do grep -qs PART_PUSH= $p/environ && kill -9 \
+            ${p#/proc/}; done; true";
         // by ssh: without it a user's shell may not look at what sshd has started
-        assert_eq!(lab.cluster.call(&["exec", "3", "ssh", "h3", kill]).status, 0);
+        assert_eq!(
+            lab.cluster.call(&["exec", "3", "ssh", "h3", kill]).status,
+            0
+        );
     };
-    check("what receives is killed there", lab.disturb(killed_there), 1, 5..=5, 15, true);
+    check(
+        "what receives is killed there",
+        lab.disturb(killed_there),
+        1,
+        5..=5,
+        15,
+        true,
+    );
 
     let power = lab.disturb(|| assert_eq!(lab.cluster.call(&["stop", "3"]).status, 0));
     lab.cluster.call(&["start", "3"]);
-    let down = Disturbed { left: vec![".part-push.kept".to_owned()], ..power };
+    let down = Disturbed {
+        left: vec![".part-push.kept".to_owned()],
+        ..power
+    };
     check("the power of a host goes", down, 74, 5..=5, 60, true);
 
     let cut = lab.disturb(|| assert_eq!(lab.cluster.call(&["cut", "3"]).status, 0));
     lab.cluster.call(&["mend", "3"]);
     // nobody told it, so it ends when it has heard nothing for a minute
-    let cut = Disturbed { left: lab.left_within(60), ..cut };
+    let cut = Disturbed {
+        left: lab.left_within(60),
+        ..cut
+    };
     check("the cable of a host is pulled", cut, 74, 5..=5, 60, true);
 
     for host in [2, 3] {
@@ -839,7 +1420,11 @@ fn real_hosts_and_every_fault() {
     lab.cluster.call(&["stop", "3"]);
     let begun = Instant::now();
     let ran = lab.push();
-    let got = Disturbed { ran, took: begun.elapsed(), left: vec![] };
+    let got = Disturbed {
+        ran,
+        took: begun.elapsed(),
+        left: vec![],
+    };
     lab.cluster.call(&["start", "3"]);
     check("a host is down from the start", got, 74, 3..=3, 60, false);
 
@@ -847,27 +1432,51 @@ fn real_hosts_and_every_fault() {
     let mount = |how: &str| lab.cluster.call(&["exec", "3", "sh", "-c", how]).status == 0;
     let _ = fs::remove_dir_all(lab.ws(3));
     if mount("mkdir -p /srv/ws && mount -t tmpfs -o size=60m none /srv/ws") {
-        let fill =
-            || assert!(mount("until [ -e /srv/ws/.part-push.*/part.* ]; do sleep 0.05; done; head -c 40m /dev/zero >/srv/ws/fill; true"));
+        let fill = || {
+            assert!(mount(
+                "until [ -e /srv/ws/.part-push.*/part.* ]; do sleep 0.05; done; head -c 40m \
+                 /dev/zero >/srv/ws/fill; true"
+            ))
+        };
         let begun = Instant::now();
         let ran = std::thread::scope(|scope| {
             let push = scope.spawn(|| lab.push());
             fill();
             push.join().unwrap()
         });
-        let full = Disturbed { ran, took: begun.elapsed(), left: vec![] };
-        assert!(full.ran.status == 1 && full.ran.err.contains("No space left on device"), "{}", full.ran.err);
+        let full = Disturbed {
+            ran,
+            took: begun.elapsed(),
+            left: vec![],
+        };
         assert!(
-            pushed(&full.ran.out).iter().filter(|(ok, ..)| *ok).count() >= 3 && full.took < Duration::from_secs(15),
+            full.ran.status == 1 && full.ran.err.contains("No space left on device"),
+            "{}",
+            full.ran.err
+        );
+        assert!(
+            pushed(&full.ran.out).iter().filter(|(ok, ..)| *ok).count() >= 3
+                && full.took < Duration::from_secs(15),
             "{}",
             full.ran.out
         );
         // before the first byte
         let before = lab.push();
-        assert!(before.status == 1 && before.err.contains("no space left") && pushed(&before.out).len() == 6, "{}", before.err);
+        assert!(
+            before.status == 1
+                && before.err.contains("no space left")
+                && pushed(&before.out).len() == 6,
+            "{}",
+            before.err
+        );
         assert!(mount("rm /srv/ws/fill"));
         let again = lab.push();
-        assert!(again.status == 0 && large_to_host_3(&again.out) < LARGE as u64, "{}{}", again.out, again.err);
+        assert!(
+            again.status == 0 && large_to_host_3(&again.out) < LARGE as u64,
+            "{}{}",
+            again.out,
+            again.err
+        );
         assert!(mount("umount /srv/ws"));
     }
 }
@@ -877,29 +1486,63 @@ fn real_hosts_and_every_fault() {
 fn real_hosts_when_one_of_several_connections_breaks() {
     let lab = Lab::up("streams-break");
     let rest = LARGE as u64 - (4 << 20);
-    let large = |out: &str| pushed(out).into_iter().map(|(_, sent, _)| sent).filter(|sent| *sent > 5000).collect::<Vec<_>>();
+    let large = |out: &str| {
+        pushed(out)
+            .into_iter()
+            .map(|(_, sent, _)| sent)
+            .filter(|sent| *sent > 5000)
+            .collect::<Vec<_>>()
+    };
 
     // until then a connection may be one that is still being made, which is done without
-    let all_send = || until("ranges are on their way to both hosts", || [2, 3].into_iter().all(|host| lab.has_ranges(host)));
+    let all_send = || {
+        until("ranges are on their way to both hosts", || {
+            [2, 3].into_iter().all(|host| lab.has_ranges(host))
+        })
+    };
     let kill = || {
         all_send();
-        assert_eq!(lab.cluster.call(&["exec", "1", "sh", "-c", "kill -9 $(pgrep -n -x ssh)"]).status, 0);
+        assert_eq!(
+            lab.cluster
+                .call(&["exec", "1", "sh", "-c", "kill -9 $(pgrep -n -x ssh)"])
+                .status,
+            0
+        );
     };
     let got = lab.disturb_with("--streams 3", kill);
     let there = pushed(&got.ran.out).iter().filter(|(ok, ..)| *ok).count();
-    assert_eq!((got.ran.status, there), (74, 5), "{}{}", got.ran.out, got.ran.err);
+    assert_eq!(
+        (got.ran.status, there),
+        (74, 5),
+        "{}{}",
+        got.ran.out,
+        got.ran.err
+    );
     let again = lab.push_with("--streams 3");
     let sent = large(&again.out);
-    assert!(again.status == 0 && sent.len() == 1 && sent[0] < rest, "{}{}", again.out, again.err);
+    assert!(
+        again.status == 0 && sent.len() == 1 && sent[0] < rest,
+        "{}{}",
+        again.out,
+        again.err
+    );
 
     let got = lab.disturb_with("--streams 3", || {
         all_send();
         lab.signal("-KILL");
     });
-    assert_eq!((got.ran.status, got.left), (-1, vec![".part-push.kept".to_owned()]));
+    assert_eq!(
+        (got.ran.status, got.left),
+        (-1, vec![".part-push.kept".to_owned()])
+    );
     let again = lab.push_with("--streams 3");
     let sent = large(&again.out);
-    assert!(again.status == 0 && sent.len() == 2 && sent.iter().all(|sent| *sent < rest), "{}{}", again.out, again.err);
+    assert!(
+        again.status == 0 && sent.len() == 2 && sent.iter().all(|sent| *sent < rest),
+        "{}{}",
+        again.out,
+        again.err
+    );
     lab.complete();
 }
 
@@ -912,7 +1555,10 @@ fn real_hosts_behind_a_slow_link_get_what_shrinks_compressed() {
     // the first 4 MiB show how slow it is
     assert!((4 << 20..6 << 20).contains(&sent), "{sent}");
     for host in [2, 3] {
-        assert!(tree(&lab.ws(host).join("src")) == tree(&lab.folder.join("src")), "host {host}");
+        assert!(
+            tree(&lab.ws(host).join("src")) == tree(&lab.folder.join("src")),
+            "host {host}"
+        );
     }
 }
 
@@ -920,8 +1566,14 @@ fn real_hosts_behind_a_slow_link_get_what_shrinks_compressed() {
 fn real_hosts_hand_a_file_on() {
     let lab = Lab::up("relay");
     // without a way from host to host it is sent to each, as without --relay
-    for (way, sent) in [("mv", [LARGE as u64, LARGE as u64]), ("", [LARGE as u64, 0])] {
-        let (keys, hidden) = (lab.cluster.0.join("h2/ssh/id_ed25519"), lab.cluster.0.join("hidden"));
+    for (way, sent) in [
+        ("mv", [LARGE as u64, LARGE as u64]),
+        ("", [LARGE as u64, 0]),
+    ] {
+        let (keys, hidden) = (
+            lab.cluster.0.join("h2/ssh/id_ed25519"),
+            lab.cluster.0.join("hidden"),
+        );
         if !way.is_empty() {
             fs::rename(&keys, &hidden).unwrap();
         }
@@ -933,12 +1585,20 @@ fn real_hosts_hand_a_file_on() {
             fs::rename(&hidden, &keys).unwrap();
         }
         assert_eq!(ran.status, 0, "{}", ran.err);
-        let mut large: Vec<u64> = pushed(&ran.out).into_iter().map(|(_, sent, _)| sent).filter(|sent| *sent > 5000 || *sent == 0).collect();
+        let mut large: Vec<u64> = pushed(&ran.out)
+            .into_iter()
+            .map(|(_, sent, _)| sent)
+            .filter(|sent| *sent > 5000 || *sent == 0)
+            .collect();
         large.sort_unstable_by(|a, b| b.cmp(a));
-        assert!(large[0] >= sent[0] && (large[1] > 0) == (sent[1] > 0), "{way}: {large:?}");
+        assert!(
+            large[0] >= sent[0] && (large[1] > 0) == (sent[1] > 0),
+            "{way}: {large:?}"
+        );
         for host in [2, 3] {
             assert!(
-                tree(&lab.ws(host).join("src")) == tree(&lab.folder.join("src")) && ours(&lab.ws(host)).is_empty(),
+                tree(&lab.ws(host).join("src")) == tree(&lab.folder.join("src"))
+                    && ours(&lab.ws(host)).is_empty(),
                 "{way}: host {host}"
             );
         }
@@ -957,17 +1617,32 @@ fn real_hosts_on_shared_storage_behind_a_throttled_sshd() {
     fs::write(folder.join("ip.txt"), ips).unwrap();
     let more = format!(
         "for k in $(seq 101 116); do ip addr add 10.77.0.$k/24 dev eth0 || exit 9; done; \
-         PATH=$PATH:/usr/sbin; $(command -v sshd) -f '{}/h2/sshd_config' -p 2222 -o PidFile=none -o MaxStartups=2:100:2",
+         PATH=$PATH:/usr/sbin; $(command -v sshd) -f '{}/h2/sshd_config' -p 2222 -o PidFile=none \
+         -o MaxStartups=2:100:2",
         cluster.0.display()
     );
     let status = cluster.call(&["exec", "1", "ssh", "h2", &more]).status;
     assert_eq!(status, 0);
-    let script = "ipconf-check ip.txt | part-map --workspace /srv/ws --extra src | DGL_TOOLS_HOST_KEY=accept-new part-push --ssh-port 2222 --connect-timeout 30s";
+    let script = "ipconf-check ip.txt | part-map --workspace /srv/ws --extra src | \
+        DGL_TOOLS_HOST_KEY=accept-new part-push --ssh-port 2222 --connect-timeout 30s";
     let ran = cluster.sh(&folder, script);
     assert_eq!(ran.status, 0, "{}", ran.err);
     let records = pushed(&ran.out);
-    assert!(records.len() == 32 && records.iter().all(|(ok, ..)| *ok), "{}", ran.out);
-    assert_eq!(records.iter().filter(|(_, sent, _)| *sent > 0).count(), 2, "a file is sent once: {}", ran.out);
+    assert!(
+        records.len() == 32 && records.iter().all(|(ok, ..)| *ok),
+        "{}",
+        ran.out
+    );
+    assert_eq!(
+        records.iter().filter(|(_, sent, _)| *sent > 0).count(),
+        2,
+        "a file is sent once: {}",
+        ran.out
+    );
     let ws = cluster.0.join("h2/srv/ws");
-    assert!(tree(&ws.join("src")) == tree(&folder.join("src")) && ours(&ws).is_empty(), "{:?}", ours(&ws));
+    assert!(
+        tree(&ws.join("src")) == tree(&folder.join("src")) && ours(&ws).is_empty(),
+        "{:?}",
+        ours(&ws)
+    );
 }

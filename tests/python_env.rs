@@ -1,5 +1,6 @@
-//! host-probe --venv and --conda: the environment is found on each host, and the job runs in it. Its conda environments have what real ones
-//! have of what is looked at: conda-meta, condabin, bin/python.
+//! host-probe --venv and --conda: the environment is found on each host, and the job runs in it.
+//! Its conda environments have what real ones have of what is looked at: conda-meta, condabin,
+//! bin/python.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
@@ -14,15 +15,23 @@ fn host(name: &str) -> (PathBuf, String) {
     let home = folder.join("home");
     fs::create_dir_all(&home).unwrap();
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
-    let clean = "unset CONDA_EXE CONDA_ENVS_PATH CONDA_ENVS_DIRS CONDARC MAMBA_ROOT_PREFIX CONDA_PREFIX CONDA_DEFAULT_ENV VIRTUAL_ENV";
-    (folder, format!("export HOME='{}'; {clean}; ", home.display()))
+    let clean = "unset CONDA_EXE CONDA_ENVS_PATH CONDA_ENVS_DIRS CONDARC MAMBA_ROOT_PREFIX \
+        CONDA_PREFIX CONDA_DEFAULT_ENV VIRTUAL_ENV";
+    (
+        folder,
+        format!("export HOME='{}'; {clean}; ", home.display()),
+    )
 }
 
 /// A conda environment with a Python of the machine's.
 fn conda(prefix: &Path) {
     fs::create_dir_all(prefix.join("conda-meta")).unwrap();
     fs::create_dir_all(prefix.join("bin")).unwrap();
-    let python = sh(Path::new("/"), "python3 -c 'import sys; print(sys.executable)'").out;
+    let python = sh(
+        Path::new("/"),
+        "python3 -c 'import sys; print(sys.executable)'",
+    )
+    .out;
     symlink(python.trim(), prefix.join("bin/python3.99")).unwrap();
     symlink("python3.99", prefix.join("bin/python")).unwrap();
 }
@@ -37,47 +46,110 @@ fn conda_is_found_as_people_have_it() {
     let (folder, env) = host("conda-found");
     let home = folder.join("home");
     let f = folder.display();
-    // how it is found; what makes it findable; the environment that is asked for, where it lies, what conda calls it
+    // how it is found; what makes it findable; the environment that is asked for, where it lies,
+    // what conda calls it
     let table: [(&str, String, &str, String, &str); 13] = [
-        ("installer's place", String::new(), "gnn", format!("{f}/home/miniforge3/envs/gnn"), "gnn"),
-        ("base", String::new(), "base", format!("{f}/home/anaconda3"), "base"),
-        ("CONDA_EXE", format!("export CONDA_EXE='{f}/c1/bin/conda'"), "gnn", format!("{f}/c1/envs/gnn"), "gnn"),
-        ("CONDA_EXE, base", format!("export CONDA_EXE='{f}/c1/bin/conda'"), "base", format!("{f}/c1"), "base"),
+        (
+            "installer's place",
+            String::new(),
+            "gnn",
+            format!("{f}/home/miniforge3/envs/gnn"),
+            "gnn",
+        ),
+        (
+            "base",
+            String::new(),
+            "base",
+            format!("{f}/home/anaconda3"),
+            "base",
+        ),
+        (
+            "CONDA_EXE",
+            format!("export CONDA_EXE='{f}/c1/bin/conda'"),
+            "gnn",
+            format!("{f}/c1/envs/gnn"),
+            "gnn",
+        ),
+        (
+            "CONDA_EXE, base",
+            format!("export CONDA_EXE='{f}/c1/bin/conda'"),
+            "base",
+            format!("{f}/c1"),
+            "base",
+        ),
         (
             "conda in PATH",
             format!(
-                "mkdir bin; printf '#!/bin/sh\\n[ \"$*\" = \"info --base\" ] && echo {f}/c2\\n' >bin/conda; chmod +x bin/conda; PATH=$PWD/bin:$PATH"
+                "mkdir bin; printf '#!/bin/sh\\n[ \"$*\" = \"info --base\" ] && echo {f}/c2\\n' \
+                 >bin/conda; chmod +x bin/conda; PATH=$PWD/bin:$PATH"
             ),
             "gnn",
             format!("{f}/c2/envs/gnn"),
             "gnn",
         ),
-        ("micromamba", format!("export MAMBA_ROOT_PREFIX='{f}/mamba'"), "gnn", format!("{f}/mamba/envs/gnn"), "gnn"),
+        (
+            "micromamba",
+            format!("export MAMBA_ROOT_PREFIX='{f}/mamba'"),
+            "gnn",
+            format!("{f}/mamba/envs/gnn"),
+            "gnn",
+        ),
         (
             "condarc",
-            format!("printf 'channels:\\n  - x\\nenvs_dirs: # mine\\n  - \"{f}/d  1\"\\n  - /else\\n' >~/.condarc"),
+            format!(
+                "printf 'channels:\\n  - x\\nenvs_dirs: # mine\\n  - \"{f}/d  1\"\\n  - /else\\n' \
+                 >~/.condarc"
+            ),
             "gnn",
             format!("{f}/d  1/gnn"),
             "-",
         ),
-        ("condarc, brackets", "printf 'envs_dirs: [/else, ~/d2]\\n' >~/.condarc".into(), "gnn", format!("{f}/home/d2/gnn"), "-"),
+        (
+            "condarc, brackets",
+            "printf 'envs_dirs: [/else, ~/d2]\\n' >~/.condarc".into(),
+            "gnn",
+            format!("{f}/home/d2/gnn"),
+            "-",
+        ),
         (
             "condarc of the root",
-            "mkdir -p ~/miniconda3; printf 'envs_dirs:\\n- $HOME/d3\\n' >~/miniconda3/.condarc".into(),
+            "mkdir -p ~/miniconda3; printf 'envs_dirs:\\n- $HOME/d3\\n' >~/miniconda3/.condarc"
+                .into(),
             "gnn",
             format!("{f}/home/d3/gnn"),
             "-",
         ),
-        ("CONDA_ENVS_DIRS", format!("export CONDA_ENVS_DIRS='/else:{f}/d4'"), "gnn", format!("{f}/d4/gnn"), "-"),
+        (
+            "CONDA_ENVS_DIRS",
+            format!("export CONDA_ENVS_DIRS='/else:{f}/d4'"),
+            "gnn",
+            format!("{f}/d4/gnn"),
+            "-",
+        ),
         (
             "environments.txt",
-            format!("mkdir ~/.conda; printf '%s\\n' {f}/nognn '{f}/gone/gnn' '{f}/e/gnn' >~/.conda/environments.txt"),
+            format!(
+                "mkdir ~/.conda; printf '%s\\n' {f}/nognn '{f}/gone/gnn' '{f}/e/gnn' \
+                 >~/.conda/environments.txt"
+            ),
             "gnn",
             format!("{f}/e/gnn"),
             "-",
         ),
-        ("a folder", String::new(), "~/x/envs/y/", format!("{f}/home/x/envs/y"), "y"),
-        ("a folder of a name alone", String::new(), "~", format!("{f}/home"), "-"),
+        (
+            "a folder",
+            String::new(),
+            "~/x/envs/y/",
+            format!("{f}/home/x/envs/y"),
+            "y",
+        ),
+        (
+            "a folder of a name alone",
+            String::new(),
+            "~",
+            format!("{f}/home"),
+            "-",
+        ),
     ];
     for (how, prepare, asked, prefix, name) in table {
         let _ = fs::remove_dir_all(&home);
@@ -88,10 +160,27 @@ fn conda_is_found_as_people_have_it() {
             fs::create_dir_all(format!("{prefix}/condabin")).unwrap();
         }
         let name = if name == "-" { prefix.as_str() } else { name };
-        let probed = sh(&folder, &format!("{env}{prepare}\nipconf-check ip.txt | host-probe --connect local --conda '{asked}' | {FOUND}"));
-        assert_eq!(probed.out, format!("{prefix} {name} {prefix}/bin/python\n"), "{how}: {}", probed.err);
+        let probed = sh(
+            &folder,
+            &format!(
+                "{env}{prepare}\nipconf-check ip.txt | host-probe --connect local --conda \
+                 '{asked}' | {FOUND}"
+            ),
+        );
+        assert_eq!(
+            probed.out,
+            format!("{prefix} {name} {prefix}/bin/python\n"),
+            "{how}: {}",
+            probed.err
+        );
         fs::remove_dir_all(&prefix).unwrap();
-        let gone = sh(&folder, &format!("{env}mkdir -p ~; ipconf-check ip.txt | host-probe --connect local --conda '{asked}' | jq .ok"));
+        let gone = sh(
+            &folder,
+            &format!(
+                "{env}mkdir -p ~; ipconf-check ip.txt | host-probe --connect local --conda \
+                 '{asked}' | jq .ok"
+            ),
+        );
         assert_eq!(gone.out, "false\n", "{how}: found without it: {}", gone.err);
     }
 }
@@ -114,19 +203,49 @@ fn what_is_no_environment_is_told() {
     let home = folder.join("home");
     conda(&home.join("miniconda3/envs/gnn"));
     fs::create_dir_all(home.join("miniconda3/envs/empty/conda-meta")).unwrap();
-    let made = sh(&folder, &format!("{env}python3 -m venv --without-pip ~/v && mkdir ~/other"));
+    let made = sh(
+        &folder,
+        &format!("{env}python3 -m venv --without-pip ~/v && mkdir ~/other"),
+    );
     assert_eq!(made.status, 0, "{}", made.err);
     let table = [
-        ("--venv '~/w'", 74, "host 0 (127.0.0.1): no such folder: HOME/w\n  fix: make it there: python3 -m venv HOME/w\n"),
-        ("--venv HOME/other", 74, "host 0 (127.0.0.1): no bin/python3 in HOME/other\n  fix: "),
-        ("--venv HOME/miniconda3/envs/gnn", 74, "HOME/miniconda3/envs/gnn is a conda environment\n  fix: say --conda HOME/"),
-        ("--conda HOME/v", 74, "HOME/v is no conda environment: it has no conda-meta\n  fix: name a venv with --venv\n"),
-        ("--conda HOME/w", 74, "host 0 (127.0.0.1): no such folder: HOME/w\n  fix: conda env list "),
-        ("--conda empty", 74, "no bin/python3 in HOME/miniconda3/envs/empty\n  fix: "),
+        (
+            "--venv '~/w'",
+            74,
+            "host 0 (127.0.0.1): no such folder: HOME/w\n  fix: make it there: python3 -m venv \
+             HOME/w\n",
+        ),
+        (
+            "--venv HOME/other",
+            74,
+            "host 0 (127.0.0.1): no bin/python3 in HOME/other\n  fix: ",
+        ),
+        (
+            "--venv HOME/miniconda3/envs/gnn",
+            74,
+            "HOME/miniconda3/envs/gnn is a conda environment\n  fix: say --conda HOME/",
+        ),
+        (
+            "--conda HOME/v",
+            74,
+            "HOME/v is no conda environment: it has no conda-meta\n  fix: name a venv with \
+             --venv\n",
+        ),
+        (
+            "--conda HOME/w",
+            74,
+            "host 0 (127.0.0.1): no such folder: HOME/w\n  fix: conda env list ",
+        ),
+        (
+            "--conda empty",
+            74,
+            "no bin/python3 in HOME/miniconda3/envs/empty\n  fix: ",
+        ),
         (
             "--conda gn",
             74,
-            "no conda environment gn in HOME/miniconda3/envs\n  fix: conda env list tells there which there are; --conda takes",
+            "no conda environment gn in HOME/miniconda3/envs\n  fix: conda env list tells there \
+             which there are; --conda takes",
         ),
         ("--venv v", 2, "begin it with / or ~/"),
         ("--venv ''", 2, "is no folder"),
@@ -139,17 +258,45 @@ fn what_is_no_environment_is_told() {
         (
             "--venv '~/v'",
             0,
-            "warning: host 0 (127.0.0.1): no dgl in HOME/v/bin/python3\n  fix: install dgl there, or name the job's Python",
+            "warning: host 0 (127.0.0.1): no dgl in HOME/v/bin/python3\n  fix: install dgl there, \
+             or name the job's Python",
         ),
-        ("--conda gnn --setup 'echo hello; cd /'", 0, "no dgl in HOME/miniconda3/envs/gnn/bin/python\n"),
-        ("--python HOME/v/bin/python", 0, "warning: host 0 (127.0.0.1): no dgl in HOME/v/bin/python\n"),
-        ("--python no-python", 0, "warning: host 0 (127.0.0.1): no-python does not run there: "),
-        ("--setup 'echo no module dgl; exit 3'", 0, "python3 does not run there: no module dgl\n  fix: name the job's Python"),
+        (
+            "--conda gnn --setup 'echo hello; cd /'",
+            0,
+            "no dgl in HOME/miniconda3/envs/gnn/bin/python\n",
+        ),
+        (
+            "--python HOME/v/bin/python",
+            0,
+            "warning: host 0 (127.0.0.1): no dgl in HOME/v/bin/python\n",
+        ),
+        (
+            "--python no-python",
+            0,
+            "warning: host 0 (127.0.0.1): no-python does not run there: ",
+        ),
+        (
+            "--setup 'echo no module dgl; exit 3'",
+            0,
+            "python3 does not run there: no module dgl\n  fix: name the job's Python",
+        ),
     ];
     for (flags, status, told) in table {
         let here = |text: &str| text.replace("HOME", &home.display().to_string());
-        let probed = sh(&folder, &format!("{env}ipconf-check ip.txt >hosts; host-probe --connect local {} <hosts", here(flags)));
-        assert!(probed.status == status && probed.err.contains(&here(told)), "{flags}: {}\n{}", probed.status, probed.err);
+        let probed = sh(
+            &folder,
+            &format!(
+                "{env}ipconf-check ip.txt >hosts; host-probe --connect local {} <hosts",
+                here(flags)
+            ),
+        );
+        assert!(
+            probed.status == status && probed.err.contains(&here(told)),
+            "{flags}: {}\n{}",
+            probed.status,
+            probed.err
+        );
     }
 }
 
@@ -161,11 +308,30 @@ fn every_shell_of_a_host_finds_it() {
     fs::write(home.join(".condarc"), "envs_dirs:\n  - ~/nothing\n").unwrap();
     for shell in shells() {
         let connect = format!("--connect \"sh -c 'shift; exec {shell} \\\"\\$@\\\"' x\"");
-        let probed = sh(&folder, &format!("{env}ipconf-check ip.txt | host-probe {connect} --conda gnn | {FOUND}"));
+        let probed = sh(
+            &folder,
+            &format!("{env}ipconf-check ip.txt | host-probe {connect} --conda gnn | {FOUND}"),
+        );
         let prefix = format!("{}/mambaforge/envs/gnn", home.display());
-        assert_eq!(probed.out, format!("{prefix} gnn {prefix}/bin/python\n"), "{shell}: {}", probed.err);
-        let none = sh(&folder, &format!("{env}ipconf-check ip.txt | host-probe {connect} --conda no | jq -r .error"));
-        assert_eq!(none.out, format!("no conda environment no in {}/mambaforge/envs\n", home.display()), "{shell}: {}", none.err);
+        assert_eq!(
+            probed.out,
+            format!("{prefix} gnn {prefix}/bin/python\n"),
+            "{shell}: {}",
+            probed.err
+        );
+        let none = sh(
+            &folder,
+            &format!("{env}ipconf-check ip.txt | host-probe {connect} --conda no | jq -r .error"),
+        );
+        assert_eq!(
+            none.out,
+            format!(
+                "no conda environment no in {}/mambaforge/envs\n",
+                home.display()
+            ),
+            "{shell}: {}",
+            none.err
+        );
     }
 }
 
@@ -174,12 +340,18 @@ fn another_look_forgets_the_environment() {
     let (folder, env) = host("env-again");
     let made = sh(&folder, &format!("{env}python3 -m venv --without-pip ~/v"));
     assert_eq!(made.status, 0, "{}", made.err);
-    let twice = "ipconf-check ip.txt | host-probe --connect local --venv ~/v | host-probe --connect local | jq -c '[has(\"python_path\"), .prefix, .path]'";
-    assert_eq!(sh(&folder, &format!("{env}{twice}")).out, "[true,null,null]\n");
+    let twice = "ipconf-check ip.txt | host-probe --connect local --venv ~/v | host-probe \
+        --connect local | jq -c '[has(\"python_path\"), .prefix, .path]'";
+    assert_eq!(
+        sh(&folder, &format!("{env}{twice}")).out,
+        "[true,null,null]\n"
+    );
 }
 
 /// What a Python says of itself.
-const WHERE: &str = "import os, shutil, sys; print(sys.prefix, shutil.which('python3'), os.environ.get('VIRTUAL_ENV'), os.environ.get('CONDA_PREFIX'), os.environ.get('CONDA_DEFAULT_ENV'))";
+const WHERE: &str = "import os, shutil, sys; print(sys.prefix, shutil.which('python3'), \
+    os.environ.get('VIRTUAL_ENV'), os.environ.get('CONDA_PREFIX'), \
+    os.environ.get('CONDA_DEFAULT_ENV'))";
 
 #[test]
 fn without_dgl_on_any_host_nothing_is_copied() {
@@ -189,28 +361,65 @@ fn without_dgl_on_any_host_nothing_is_copied() {
     assert_eq!(made.status, 0, "{}", made.err);
     let push = |what: &str| {
         let probe = "export DGL_TOOLS_CONNECT=local; ipconf-check ip.txt | host-probe --venv ~/v";
-        sh(&folder, &format!("{env}{probe} | part-map {what} --workspace \"$PWD/ws\" | part-push >pushed.jsonl"))
+        sh(
+            &folder,
+            &format!(
+                "{env}{probe} | part-map {what} --workspace \"$PWD/ws\" | part-push >pushed.jsonl"
+            ),
+        )
     };
     let refused = push("--part-config out/g.json --script-folder code");
     assert_eq!(refused.status, 65, "{}", refused.err);
-    let told = format!("part-map: hosts: none has dgl in the job's environment, {}/home/v, and the graph", folder.display());
+    let told = format!(
+        "part-map: hosts: none has dgl in the job's environment, {}/home/v, and the graph",
+        folder.display()
+    );
     assert!(refused.err.contains(&told), "{}", refused.err);
-    assert!(refused.err.contains("host-probe: warning: host 0 (127.0.0.1): no dgl in "), "{}", refused.err);
+    assert!(
+        refused
+            .err
+            .contains("host-probe: warning: host 0 (127.0.0.1): no dgl in "),
+        "{}",
+        refused.err
+    );
     assert!(!folder.join("ws").exists(), "something was copied");
     // scripts alone are for whatever runs there
     let scripts = push("--script-folder code");
     assert_eq!(scripts.status, 0, "{}", scripts.err);
-    let worker = sh(&folder, "dgl-env --role worker --workspace \"$PWD/ws\" -- ls code <pushed.jsonl | dgl-spawn --connect local");
-    assert!(worker.status == 0 && worker.out.contains("run it.sh"), "{}{}", worker.out, worker.err);
-    let made = sh(&folder, &format!("{env}cd ~/v/lib/python3*/site-packages && mkdir dgl && touch dgl/__init__.py"));
+    let worker = sh(
+        &folder,
+        "dgl-env --role worker --workspace \"$PWD/ws\" -- ls code <pushed.jsonl | dgl-spawn \
+         --connect local",
+    );
+    assert!(
+        worker.status == 0 && worker.out.contains("run it.sh"),
+        "{}{}",
+        worker.out,
+        worker.err
+    );
+    let made = sh(
+        &folder,
+        &format!("{env}cd ~/v/lib/python3*/site-packages && mkdir dgl && touch dgl/__init__.py"),
+    );
     assert_eq!(made.status, 0, "{}", made.err);
     let copied = push("--part-config out/g.json --script-folder code");
-    assert!(copied.status == 0 && folder.join("ws/data/part0/graph.dgl").exists(), "{}", copied.err);
+    assert!(
+        copied.status == 0 && folder.join("ws/data/part0/graph.dgl").exists(),
+        "{}",
+        copied.err
+    );
 }
 
 fn went_well(ran: &Ran, lines: &[&str]) {
     assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
-    lines.iter().for_each(|line| assert!(ran.out.lines().any(|other| other == *line), "no line {line}:\n{}{}", ran.out, ran.err));
+    lines.iter().for_each(|line| {
+        assert!(
+            ran.out.lines().any(|other| other == *line),
+            "no line {line}:\n{}{}",
+            ran.out,
+            ran.err
+        )
+    });
 }
 
 #[test]
@@ -218,11 +427,13 @@ fn the_job_runs_in_its_environment_on_real_hosts() {
     let folder = scratch("env-hosts");
     let cluster = Cluster::up("env-hosts", 3);
     ip_config(&folder, 3);
-    // a venv on each host, that of the third without dgl; on the second another one that conda might have made
-    let make =
-        "for k in 1 2 3; do ssh h$k 'python3 -m venv --without-pip /srv/v && cd /srv/v/lib/python3*/site-packages && mkdir dgl torch &&
+    // a venv on each host, that of the third without dgl; on the second another one that conda
+    // might have made
+    let make = "for k in 1 2 3; do ssh h$k 'python3 -m venv --without-pip /srv/v && cd \
+         /srv/v/lib/python3*/site-packages && mkdir dgl torch &&
           touch dgl/__init__.py torch/__init__.py' || exit; done
-        ssh h2 'mkdir -p /srv/conda/envs && cp -a /srv/v /srv/conda/envs/gnn && mkdir /srv/conda/envs/gnn/conda-meta' &&
+        ssh h2 'mkdir -p /srv/conda/envs && cp -a /srv/v /srv/conda/envs/gnn && mkdir \
+            /srv/conda/envs/gnn/conda-meta' &&
         ssh h3 'rm -r /srv/v/lib/python3*/site-packages/dgl'";
     let made = cluster.sh(&folder, make);
     assert_eq!(made.status, 0, "{}", made.err);
@@ -231,46 +442,113 @@ fn the_job_runs_in_its_environment_on_real_hosts() {
     fs::write(folder.join("where.py"), WHERE).unwrap();
     let script = folder.join("where.py").display().to_string();
     let worker = |probe: &str, rest: &str| {
-        cluster.sh(&folder, &format!("ipconf-check ip.txt | {probe} | dgl-env --role worker {rest} | dgl-spawn --format human"))
+        cluster.sh(
+            &folder,
+            &format!(
+                "ipconf-check ip.txt | {probe} | dgl-env --role worker \
+            {rest} | dgl-spawn --format human"
+            ),
+        )
     };
-    let all = [1, 2, 3].map(|k| format!("[10.77.0.{k} worker {}] /srv/v /srv/v/bin/python3 /srv/v None None", k - 1));
+    let all = [1, 2, 3].map(|k| {
+        format!(
+            "[10.77.0.{k} worker {}] /srv/v /srv/v/bin/python3 /srv/v None None",
+            k - 1
+        )
+    });
     let all = all.each_ref().map(String::as_str);
-    for command in [format!("-- python '{script}'"), format!("-- env python3 '{script}'"), format!("'cd / && python3 \"{script}\"'")] {
+    for command in [
+        format!("-- python '{script}'"),
+        format!("-- env python3 '{script}'"),
+        format!("'cd / && python3 \"{script}\"'"),
+    ] {
         went_well(&worker("host-probe --venv /srv/v", &command), &all);
     }
-    let probes = "host-probe --host 0 --venv /srv/v | host-probe --host 1 --conda /srv/conda/envs/gnn | host-probe --host 2";
+    let probes = "host-probe --host 0 --venv /srv/v | host-probe --host 1 --conda \
+        /srv/conda/envs/gnn | host-probe --host 2";
     let each = worker(probes, &format!("--setup 'cd /' -- python3 '{script}'"));
     went_well(&each, &[all[0]]);
-    let second = each.out.lines().find(|line| line.starts_with("[10.77.0.2 ")).unwrap();
-    assert!(second.ends_with("] /srv/conda/envs/gnn /srv/conda/envs/gnn/bin/python3 None /srv/conda/envs/gnn gnn"), "{second}");
-    let third = each.out.lines().find(|line| line.starts_with("[10.77.0.3 ")).unwrap();
-    assert!(third.ends_with(" None None None") && !third.contains("/srv/"), "{third}");
+    let second = each
+        .out
+        .lines()
+        .find(|line| line.starts_with("[10.77.0.2 "))
+        .unwrap();
+    assert!(
+        second.ends_with(
+            "] /srv/conda/envs/gnn /srv/conda/envs/gnn/bin/python3 None /srv/conda/envs/gnn gnn"
+        ),
+        "{second}"
+    );
+    let third = each
+        .out
+        .lines()
+        .find(|line| line.starts_with("[10.77.0.3 "))
+        .unwrap();
+    assert!(
+        third.ends_with(" None None None") && !third.contains("/srv/"),
+        "{third}"
+    );
     let own = worker(
         "host-probe --venv /srv/v",
-        "--env PATH=/usr/bin:/bin -- python3 -c 'import shutil, sys; print(sys.prefix, shutil.which(\"env\"))'",
+        "--env PATH=/usr/bin:/bin -- python3 -c 'import shutil, sys; print(sys.prefix, \
+         shutil.which(\"env\"))'",
     );
     went_well(&own, &["[10.77.0.1 worker 0] /srv/v /usr/bin/env"]);
 
     // a missing environment and a missing dgl are told of each host, before anything is copied
-    let none = cluster.sh(&folder, "ipconf-check ip.txt >hosts.jsonl; host-probe --conda /srv/conda/envs/gnn <hosts.jsonl");
+    let none = cluster.sh(
+        &folder,
+        "ipconf-check ip.txt >hosts.jsonl; host-probe --conda /srv/conda/envs/gnn <hosts.jsonl",
+    );
     assert_eq!(none.status, 74, "{}", none.err);
     let told = "host 0 (10.77.0.1): no such folder: /srv/conda/envs/gnn";
-    assert!(none.err.contains(told) && none.err.contains("host 2 (10.77.0.3): no such") && !none.err.contains("host 1"), "{}", none.err);
-    let no_dgl = cluster.sh(&folder, "host-probe --venv /srv/v <hosts.jsonl >probed.jsonl");
+    assert!(
+        none.err.contains(told)
+            && none.err.contains("host 2 (10.77.0.3): no such")
+            && !none.err.contains("host 1"),
+        "{}",
+        none.err
+    );
+    let no_dgl = cluster.sh(
+        &folder,
+        "host-probe --venv /srv/v <hosts.jsonl >probed.jsonl",
+    );
     assert_eq!(no_dgl.status, 0, "{}", no_dgl.err);
     let told = "warning: host 2 (10.77.0.3): no dgl in /srv/v/bin/python3\n";
-    assert!(no_dgl.err.contains(told) && no_dgl.err.matches("no dgl").count() == 1, "{}", no_dgl.err);
+    assert!(
+        no_dgl.err.contains(told) && no_dgl.err.matches("no dgl").count() == 1,
+        "{}",
+        no_dgl.err
+    );
 
     // dgl-spawn looks with the interpreter of the environment
     partition(&folder, 3);
-    fs::write(folder.join("code/t.py"), "import dgl, torch, sys; print(sys.executable)\n").unwrap();
-    let job = "<probed.jsonl part-map --part-config out/g.json --workspace /srv/job --script-folder code | part-push --format jsonl |
+    fs::write(
+        folder.join("code/t.py"),
+        "import dgl, torch, sys; print(sys.executable)\n",
+    )
+    .unwrap();
+    let job = "<probed.jsonl part-map --part-config out/g.json --workspace /srv/job \
+        --script-folder code | part-push --format jsonl |
         dgl-env --num-trainers 1 -- python3 code/t.py | dgl-spawn --format human";
     let refused = cluster.sh(&folder, job);
     assert_eq!(refused.status, 74, "{}{}", refused.out, refused.err);
     let told = "host 2 (10.77.0.3): no module named dgl for /srv/v/bin/python3 (Python 3.";
-    assert!(refused.err.contains(told) && refused.err.matches("no module").count() == 1, "{}", refused.err);
-    let ran = cluster.sh(&folder, &format!("ssh h3 'cd /srv/v/lib/python3*/site-packages && cp -r torch dgl'; {job}"));
-    went_well(&ran, &["[10.77.0.3 trainer 2] /srv/v/bin/python3", "[10.77.0.2 server 1] /srv/v/bin/python3"]);
+    assert!(
+        refused.err.contains(told) && refused.err.matches("no module").count() == 1,
+        "{}",
+        refused.err
+    );
+    let ran = cluster.sh(
+        &folder,
+        &format!("ssh h3 'cd /srv/v/lib/python3*/site-packages && cp -r torch dgl'; {job}"),
+    );
+    went_well(
+        &ran,
+        &[
+            "[10.77.0.3 trainer 2] /srv/v/bin/python3",
+            "[10.77.0.2 server 1] /srv/v/bin/python3",
+        ],
+    );
     cluster.assert_clean();
 }

@@ -32,22 +32,47 @@ fn real_hosts_say_what_to_do_with_them() {
     // as a shell would call it that knows nothing of the tools
     let call = |args: &[&str]| -> Ran {
         let mut call = Command::new(&script);
-        call.args(args).env("LAB", &cluster.0).env("PATH", "/usr/bin:/bin").env("CARGO_TARGET_DIR", &target);
+        call.args(args)
+            .env("LAB", &cluster.0)
+            .env("PATH", "/usr/bin:/bin")
+            .env("CARGO_TARGET_DIR", &target);
         ran(call.output().unwrap())
     };
     assert_eq!(call(&["down"]).status, 0);
     let up = call(&["up", "2"]);
     assert_eq!(up.status, 0, "{}", up.err);
-    for part in ["2 hosts are up: h1 to h2, 10.77.0.1 to 10.77.0.2", "cluster.sh exec 1 bash", "with the tools of", "cluster.sh down"] {
+    for part in [
+        "2 hosts are up: h1 to h2, 10.77.0.1 to 10.77.0.2",
+        "cluster.sh exec 1 bash",
+        "with the tools of",
+        "cluster.sh down",
+    ] {
         assert!(up.out.contains(part), "{part}: {}", up.out);
     }
     for tool in ["dgl-spawn", "dgl-launch"] {
         let found = call(&["exec", "2", "sh", "-c", &format!("command -v {tool}")]);
-        let built = found.out.starts_with(target.to_str().unwrap()) || found.out.starts_with(root().to_str().unwrap());
-        assert!(found.status == 0 && built, "{tool}: {}{}", found.out, found.err);
+        let built = found.out.starts_with(target.to_str().unwrap())
+            || found.out.starts_with(root().to_str().unwrap());
+        assert!(
+            found.status == 0 && built,
+            "{tool}: {}{}",
+            found.out,
+            found.err
+        );
     }
     // tools that are called by their folder stay those
     let path = format!("{}:/usr/bin:/bin", tools().display());
-    let chosen = cluster.call(&["exec", "1", "env", &format!("PATH={path}"), "sh", "-c", "command -v dgl-spawn"]);
-    assert_eq!(chosen.out.trim(), tools().join("dgl-spawn").to_str().unwrap());
+    let chosen = cluster.call(&[
+        "exec",
+        "1",
+        "env",
+        &format!("PATH={path}"),
+        "sh",
+        "-c",
+        "command -v dgl-spawn",
+    ]);
+    assert_eq!(
+        chosen.out.trim(),
+        tools().join("dgl-spawn").to_str().unwrap()
+    );
 }

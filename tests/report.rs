@@ -6,14 +6,16 @@ use std::path::Path;
 use std::process::Command;
 use support::{partition, scratch, sh, takes_seconds};
 
-/// A job of two trainers on this machine, of which the second fails with some words; its records in job.jsonl. Two jobs of one name do not
-/// run at the same time.
+/// A job of two trainers on this machine, of which the second fails with some words; its records in
+/// job.jsonl. Two jobs of one name do not run at the same time.
 fn failed_job(folder: &Path, job: &str) {
     partition(folder, 1);
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let script = format!(
-        "ipconf-check ip.txt | part-map --part-config out/g.json --workspace '{}' | part-push --connect local 2>/dev/null |
-         dgl-env --num-trainers 2 -- sh -c 'echo \"<b>loss\" 1; sleep 0.5; [ \"$RANK\" != 1 ] || exit 7; sleep 60' | dgl-spawn --connect local --job {job} >job.jsonl",
+        "ipconf-check ip.txt | part-map --part-config out/g.json --workspace '{}' | part-push \
+         --connect local 2>/dev/null |
+         dgl-env --num-trainers 2 -- sh -c 'echo \"<b>loss\" 1; sleep 0.5; [ \"$RANK\" != 1 ] || \
+             exit 7; sleep 60' | dgl-spawn --connect local --job {job} >job.jsonl",
         folder.join("ws").display()
     );
     assert_eq!(sh(folder, &script).status, 7);
@@ -25,36 +27,72 @@ fn a_page_that_needs_nothing_beside_it() {
     failed_job(&folder, "try");
     let page = sh(&folder, "dgl-report job.jsonl");
     assert_eq!(page.status, 0, "{}", page.err);
-    for part in ["try: failed", "exit status 7", "trainer 1: exited with status 7", "&lt;b&gt;loss 1", "there already"] {
+    for part in [
+        "try: failed",
+        "exit status 7",
+        "trainer 1: exited with status 7",
+        "&lt;b&gt;loss 1",
+        "there already",
+    ] {
         assert!(page.out.contains(part), "{part}: {}", page.out);
     }
     for outside in ["http", "src=", "url(", "@import"] {
         assert!(!page.out.contains(outside), "{outside}");
     }
     let links = page.out.matches("href=").count();
-    assert_eq!(links, page.out.matches("href=\"#").count(), "each link leads to a place on the page");
-    assert_eq!(sh(&folder, "head -n 7 job.jsonl | dgl-report | grep -c 'the records break off'").status, 0);
-    assert!(!sh(&folder, "dgl-report --lines 0 job.jsonl").out.contains("its last lines"));
+    assert_eq!(
+        links,
+        page.out.matches("href=\"#").count(),
+        "each link leads to a place on the page"
+    );
+    assert_eq!(
+        sh(
+            &folder,
+            "head -n 7 job.jsonl | dgl-report | grep -c 'the records break off'"
+        )
+        .status,
+        0
+    );
+    assert!(
+        !sh(&folder, "dgl-report --lines 0 job.jsonl")
+            .out
+            .contains("its last lines")
+    );
     assert_eq!(sh(&folder, "dgl-report </dev/null").status, 65);
     assert_eq!(sh(&folder, "dgl-report none.jsonl").status, 74);
 }
 
-/// What a script says of a page on a screen so wide, as a real browser has drawn it; none where there is no browser. The screen is a
-/// frame: no window of a browser is as narrow as a telephone.
+/// What a script says of a page on a screen so wide, as a real browser has drawn it; none where
+/// there is no browser. The screen is a frame: no window of a browser is as narrow as a telephone.
 fn drawn(folder: &Path, page: &str, width: u32, script: &str) -> Option<String> {
     if Command::new("chromium").arg("--version").output().is_err() {
         assert!(std::env::var_os("CI").is_none(), "no chromium");
         println!("skipped: no chromium here");
         return None;
     }
-    let page = format!("{page}<script>parent.document.title = {script}</script>").replace('&', "&amp;").replace('"', "&quot;");
-    let frame = format!(r#"<iframe width="{width}" height="900" style="border: 0" srcdoc="{page}"></iframe>"#);
+    let page = format!("{page}<script>parent.document.title = {script}</script>")
+        .replace('&', "&amp;")
+        .replace('"', "&quot;");
+    let frame = format!(
+        r#"<iframe width="{width}" height="900" style="border: 0" srcdoc="{page}"></iframe>"#
+    );
     std::fs::write(folder.join("page.html"), frame).unwrap();
-    let browser = "chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking \
+    let browser = "chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run \
+        --disable-background-networking \
                    --disable-component-update --disable-sync --user-data-dir=browser";
-    let command = format!("{browser} --window-size=1400,1000 --dump-dom \"file://$PWD/page.html\" 2>/dev/null | grep -o '<title>[^<]*'");
+    let command = format!(
+        "{browser} --window-size=1400,1000 --dump-dom \"file://$PWD/page.html\" 2>/dev/null | \
+         grep -o '<title>[^<]*'"
+    );
     let dumped = sh(folder, &command);
-    Some(dumped.out.trim().strip_prefix("<title>").unwrap_or_else(|| panic!("{}", dumped.err)).to_owned())
+    Some(
+        dumped
+            .out
+            .trim()
+            .strip_prefix("<title>")
+            .unwrap_or_else(|| panic!("{}", dumped.err))
+            .to_owned(),
+    )
 }
 
 #[test]
@@ -67,17 +105,37 @@ fn a_browser_draws_every_process() {
     // what the browser made of the page: the width of each bar, and where the first failure stands
     let script = r"[...document.querySelectorAll('.row .bar')].map(bar => bar.className + ' ' +
         Math.round(bar.getBoundingClientRect().width)).join(';') + '|' + document.documentElement.scrollWidth";
-    let Some(said) = drawn(&folder, &sh(&folder, "dgl-report job.jsonl").out, 1200, script) else { return };
+    let Some(said) = drawn(
+        &folder,
+        &sh(&folder, "dgl-report job.jsonl").out,
+        1200,
+        script,
+    ) else {
+        return;
+    };
     let (bars, page_width) = said.split_once('|').expect(&said);
-    let bars: Vec<(&str, u32)> =
-        bars.split(';').filter_map(|bar| bar.rsplit_once(' ')).map(|(class, width)| (class, width.parse().unwrap())).collect();
+    let bars: Vec<(&str, u32)> = bars
+        .split(';')
+        .filter_map(|bar| bar.rsplit_once(' '))
+        .map(|(class, width)| (class, width.parse().unwrap()))
+        .collect();
     assert_eq!(bars.len(), 3, "a server and two trainers: {bars:?}");
     assert!(bars.iter().all(|(_, width)| *width > 100), "{bars:?}");
-    assert_eq!(bars.iter().filter(|(class, _)| class.contains("culprit")).count(), 1, "{bars:?}");
-    assert!(page_width.parse::<u32>().unwrap() <= 1200, "nothing sticks out: {page_width}");
+    assert_eq!(
+        bars.iter()
+            .filter(|(class, _)| class.contains("culprit"))
+            .count(),
+        1,
+        "{bars:?}"
+    );
+    assert!(
+        page_width.parse::<u32>().unwrap() <= 1200,
+        "nothing sticks out: {page_width}"
+    );
 }
 
-/// Records are edited, cut, joined, or come from a host whose clock is anywhere: there is a page all the same.
+/// Records are edited, cut, joined, or come from a host whose clock is anywhere: there is a page
+/// all the same.
 #[test]
 fn any_record_gets_a_page() {
     let folder = scratch("report-any");
@@ -87,37 +145,67 @@ fn any_record_gets_a_page() {
         "if .time_ms then .time_ms = 9007199254740992 else . end".to_owned(),
         "if .time_ms then .time_ms = 253402300800000 else . end".to_owned(),
         "if .type == \"started\" then .time_ms = 0 else . end".to_owned(),
-        "if .type == \"exited\" then .time_ms = 0 | .elapsed_ms = 9007199254740992 else . end".to_owned(),
-        "if .type == \"pushed\" then .sent_bytes = 9007199254740992 | .elapsed_ms = 0 else . end".to_owned(),
-        "if .type == \"summary\" then .elapsed_ms = 9007199254740992 | .first_failure = {host: 99, id: 99} else . end".to_owned(),
+        "if .type == \"exited\" then .time_ms = 0 | .elapsed_ms = 9007199254740992 else . \
+         end"
+        .to_owned(),
+        "if .type == \"pushed\" then .sent_bytes = 9007199254740992 | .elapsed_ms = 0 else . \
+         end"
+        .to_owned(),
+        "if .type == \"summary\" then .elapsed_ms = 9007199254740992 | .first_failure = {host: \
+         99, id: 99} else . end"
+            .to_owned(),
         "if .type == \"process\" then .host = 99 else . end".to_owned(),
         "select(.type != \"host\")".to_owned(),
         "select(.type != \"started\")".to_owned(),
-        "., if .type == \"started\" or .type == \"exited\" or .type == \"summary\" then . else empty end".to_owned(),
+        "., if .type == \"started\" or .type == \"exited\" or .type == \"summary\" then . else \
+         empty end"
+            .to_owned(),
     ];
     for edit in edits {
         std::fs::write(folder.join("edit.jq"), &edit).unwrap();
         let page = sh(&folder, "jq -c -f edit.jq job.jsonl | dgl-report");
-        assert!(page.status == 0 && page.out.ends_with("</html>"), "{edit}: {} {}", page.status, page.err);
+        assert!(
+            page.status == 0 && page.out.ends_with("</html>"),
+            "{edit}: {} {}",
+            page.status,
+            page.err
+        );
     }
     // jq would change it
-    let page = sh(&folder, &format!("sed -E 's/(_ms|_bytes)\":[0-9]+/\\1\":{largest}/' job.jsonl | dgl-report"));
-    assert!(page.status == 0 && page.out.ends_with("</html>"), "{} {}", page.status, page.err);
+    let page = sh(
+        &folder,
+        &format!("sed -E 's/(_ms|_bytes)\":[0-9]+/\\1\":{largest}/' job.jsonl | dgl-report"),
+    );
+    assert!(
+        page.status == 0 && page.out.ends_with("</html>"),
+        "{} {}",
+        page.status,
+        page.err
+    );
 }
 
 const HOSTS: u32 = 64;
 
-/// The records of a run on many hosts that took over an hour: the trainer of host 41 fails first, that of host 5 then, host 7 lacks
-/// a file, and host K has taken 60 + K MB a second.
+/// The records of a run on many hosts that took over an hour: the trainer of host 41 fails first,
+/// that of host 5 then, host 7 lacks a file, and host K has taken 60 + K MB a second.
 fn large_run() -> String {
     let mut records = Vec::new();
-    let processes: Vec<(u32, &str)> = (0..HOSTS).flat_map(|host| [(host, "server"), (host, "trainer")]).collect();
+    let processes: Vec<(u32, &str)> = (0..HOSTS)
+        .flat_map(|host| [(host, "server"), (host, "trainer")])
+        .collect();
     let of = processes.len();
     for host in 0..HOSTS {
-        records.push(format!(r#"{{"type":"host","id":{host},"of":{HOSTS},"ip":"10.0.0.{}","port":30050}}"#, host + 1));
+        records.push(format!(
+            r#"{{"type":"host","id":{host},"of":{HOSTS},"ip":"10.0.0.{}","port":30050}}"#,
+            host + 1
+        ));
     }
     for host in 0..HOSTS {
-        let end = if host == 7 { r#""ok":false,"error":"No space left on device""# } else { r#""ok":true"# };
+        let end = if host == 7 {
+            r#""ok":false,"error":"No space left on device""#
+        } else {
+            r#""ok":true"#
+        };
         records.push(format!(
             r#"{{"type":"pushed","id":{host},"of":{HOSTS},"file":{host},"host":{host},"bytes":5,"sent_bytes":{},"skipped":false,"elapsed_ms":1000,{end}}}"#,
             (60 + host) * 1_000_000
@@ -132,9 +220,18 @@ fn large_run() -> String {
     }
     for (id, (host, role)) in processes.iter().enumerate() {
         let of_it = format!(r#""id":{id},"host":{host},"role":"{role}","rank":{host}"#);
-        let end = if *role == "trainer" && [5, 41].contains(host) { r#""code":1"# } else { r#""signal":"TERM""# };
-        records.push(format!(r#"{{"type":"started",{of_it},"pid":{},"time_ms":1000}}"#, id + 2));
-        records.push(format!(r#"{{"type":"exited",{of_it},{end},"elapsed_ms":5000000}}"#));
+        let end = if *role == "trainer" && [5, 41].contains(host) {
+            r#""code":1"#
+        } else {
+            r#""signal":"TERM""#
+        };
+        records.push(format!(
+            r#"{{"type":"started",{of_it},"pid":{},"time_ms":1000}}"#,
+            id + 2
+        ));
+        records.push(format!(
+            r#"{{"type":"exited",{of_it},{end},"elapsed_ms":5000000}}"#
+        ));
     }
     let first = r#"{"host":41,"id":83,"role":"trainer","rank":41,"code":1}"#;
     records.push(format!(r#"{{"type":"summary","ok":false,"code":1,"cause":"process","first_failure":{first},"elapsed_ms":5000000}}"#));
@@ -148,14 +245,27 @@ fn failures_of_many_hosts_are_led_to_from_the_top() {
     let page = sh(&folder, "dgl-report run.jsonl").out;
     let top = page.split("<h2>Processes</h2>").next().unwrap();
     for (link, place) in [
-        (r##"<a href="#process-83">host 41 10.0.0.42</a>, trainer 41: exited with status 1"##, r#"id="process-83""#),
-        (r##"<a href="#process-11">host 5 10.0.0.6</a>, trainer 5: status 1"##, r#"id="process-11""#),
-        (r##"<a href="#copied-7">host 7 10.0.0.8</a>: 1 file not copied: No space left on device"##, r#"id="copied-7""#),
+        (
+            r##"<a href="#process-83">host 41 10.0.0.42</a>, trainer 41: exited with status 1"##,
+            r#"id="process-83""#,
+        ),
+        (
+            r##"<a href="#process-11">host 5 10.0.0.6</a>, trainer 5: status 1"##,
+            r#"id="process-11""#,
+        ),
+        (
+            r##"<a href="#copied-7">host 7 10.0.0.8</a>: 1 file not copied: No space left on device"##,
+            r#"id="copied-7""#,
+        ),
     ] {
         assert!(top.contains(link), "{link}: {top}");
         assert_eq!(page.matches(place).count(), 1, "{place}");
     }
-    assert_eq!(top.matches("href=").count(), 3, "what dgl-spawn ended is no failure: {top}");
+    assert_eq!(
+        top.matches("href=").count(),
+        3,
+        "what dgl-spawn ended is no failure: {top}"
+    );
 
     // what fails everywhere is counted
     let everywhere = large_run().replace(r#""signal":"TERM""#, r#""code":1"#);
@@ -172,7 +282,10 @@ fn a_host_that_was_lost_is_led_to() {
     std::fs::write(folder.join("run.jsonl"), lost).unwrap();
     let page = sh(&folder, "dgl-report run.jsonl").out;
     let link = r##"<a href="#host-41">host 41 10.0.0.42</a>: nothing was heard of it"##;
-    assert!(page.contains(link) && page.matches(r#"id="host-41""#).count() == 1, "{page}");
+    assert!(
+        page.contains(link) && page.matches(r#"id="host-41""#).count() == 1,
+        "{page}"
+    );
 }
 
 #[test]
@@ -183,28 +296,54 @@ fn what_is_drawn_fits_wide_and_narrow_screens() {
     let folder = scratch("report-screens");
     std::fs::write(folder.join("run.jsonl"), large_run()).unwrap();
     let page = sh(&folder, "dgl-report run.jsonl").out;
-    // how wide the page is, where each label of the axis begins and ends, how long each bar of the copies is
+    // how wide the page is, where each label of the axis begins and ends, how long each bar of the
+    // copies is
     let script = r"document.documentElement.scrollWidth + '|' + [...document.querySelectorAll('.axis span')]
         .map(label => label.getBoundingClientRect()).filter(label => label.width).map(label => label.left + ' ' + label.right).join(';') + '|' +
         [...document.querySelectorAll('.bar.copy')].map(bar => bar.getBoundingClientRect().width).join(';')";
     for width in [320, 400, 700, 900, 1200] {
-        let Some(said) = drawn(&folder, &page, width, script) else { return };
-        let [page_width, labels, bars] = said.split('|').collect::<Vec<_>>()[..] else { panic!("{said}") };
-        assert!(page_width.parse::<u32>().unwrap() <= width, "{width}: the page is {page_width} wide");
+        let Some(said) = drawn(&folder, &page, width, script) else {
+            return;
+        };
+        let [page_width, labels, bars] = said.split('|').collect::<Vec<_>>()[..] else {
+            panic!("{said}")
+        };
+        assert!(
+            page_width.parse::<u32>().unwrap() <= width,
+            "{width}: the page is {page_width} wide"
+        );
 
         let number = |word: &str| word.parse::<f64>().unwrap();
-        let labels: Vec<(f64, f64)> =
-            labels.split(';').map(|label| label.split_once(' ').map(|(left, right)| (number(left), number(right))).unwrap()).collect();
+        let labels: Vec<(f64, f64)> = labels
+            .split(';')
+            .map(|label| {
+                label
+                    .split_once(' ')
+                    .map(|(left, right)| (number(left), number(right)))
+                    .unwrap()
+            })
+            .collect();
         assert!(labels.len() >= 2, "{width}: {labels:?}");
-        assert!(labels.windows(2).all(|two| two[0].1 + 4.0 <= two[1].0), "{width}: a label overprints the next: {labels:?}");
-        assert!(labels.iter().all(|(left, right)| *left >= 0.0 && *right <= f64::from(width)), "{width}: {labels:?}");
+        assert!(
+            labels.windows(2).all(|two| two[0].1 + 4.0 <= two[1].0),
+            "{width}: a label overprints the next: {labels:?}"
+        );
+        assert!(
+            labels
+                .iter()
+                .all(|(left, right)| *left >= 0.0 && *right <= f64::from(width)),
+            "{width}: {labels:?}"
+        );
 
         let bars: Vec<f64> = bars.split(';').map(number).collect();
         let longest = bars[HOSTS as usize - 1];
         assert_eq!(bars.len(), HOSTS as usize);
         for (host, bar) in (0..HOSTS).zip(&bars) {
             let share = f64::from(60 + host) / f64::from(60 + HOSTS - 1);
-            assert!((bar / longest - share).abs() < 0.02, "{width}: host {host}: {bar} of {longest}, not {share}");
+            assert!(
+                (bar / longest - share).abs() < 0.02,
+                "{width}: host {host}: {bar} of {longest}, not {share}"
+            );
         }
     }
 }

@@ -19,25 +19,47 @@ impl Terminal {
     fn new(folder: &Path) -> Terminal {
         // a server that ends must not be taken for the next one
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("dgl-tools-test-{}-{}.tmux", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "dgl-tools-test-{}-{}.tmux",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
         let socket = std::env::temp_dir().join(name);
-        Terminal { way: String::new(), folder: folder.to_owned(), socket }
+        Terminal {
+            way: String::new(),
+            folder: folder.to_owned(),
+            socket,
+        }
     }
 
     fn tmux(&self, args: &[&str]) {
         let mut tmux = Command::new("tmux");
-        tmux.arg("-S").arg(&self.socket).args(["-f", "/dev/null"]).args(args).env("PATH", path()).current_dir(&self.folder);
+        tmux.arg("-S")
+            .arg(&self.socket)
+            .args(["-f", "/dev/null"])
+            .args(args)
+            .env("PATH", path())
+            .current_dir(&self.folder);
         let tmux = ran(tmux.output().expect("tmux is missing"));
         assert_eq!(tmux.status, 0, "{}", tmux.err);
     }
 
     /// A pipeline in the foreground of the terminal; its status is for [`Terminal::status`].
     fn run(&self, pipeline: &str) {
-        // the trap lets this shell live on; the stages of the pipeline meet the signal as they would anywhere
+        // the trap lets this shell live on; the stages of the pipeline meet the signal as they
+        // would anywhere
         let script = format!("trap : INT\n{pipeline}\necho $? >status.new; mv status.new status\n");
         std::fs::write(self.folder.join("run.sh"), script).unwrap();
         let _ = std::fs::remove_file(self.folder.join("status"));
-        self.tmux(&["new-session", "-d", "-x", "200", "-y", "50", &format!("{} sh run.sh 2>err", self.way)]);
+        self.tmux(&[
+            "new-session",
+            "-d",
+            "-x",
+            "200",
+            "-y",
+            "50",
+            &format!("{} sh run.sh 2>err", self.way),
+        ]);
     }
 
     fn ctrl_c(&self) {
@@ -57,7 +79,11 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        let _ = Command::new("tmux").arg("-S").arg(&self.socket).arg("kill-server").output();
+        let _ = Command::new("tmux")
+            .arg("-S")
+            .arg(&self.socket)
+            .arg("kill-server")
+            .output();
         let _ = std::fs::remove_file(&self.socket);
     }
 }
@@ -68,7 +94,12 @@ fn has(folder: &Path, file: &str, text: &str) -> bool {
 
 /// Whether a process here belongs to the job.
 fn lives(folder: &Path, job: &str) -> bool {
-    sh(folder, &format!("grep -qs '^DGL_TOOLS_JOB={job}$' -z /proc/[0-9]*/environ")).status == 0
+    sh(
+        folder,
+        &format!("grep -qs '^DGL_TOOLS_JOB={job}$' -z /proc/[0-9]*/environ"),
+    )
+    .status
+        == 0
 }
 
 #[test]
@@ -101,13 +132,27 @@ fn ctrl_c_while_a_tool_still_reads() {
         terminal.run(&format!("{feed} | sh -c 'echo $$ >pid; exec {tool} >said'"));
         let is_tool = || {
             let pid = std::fs::read_to_string(folder.join("pid")).unwrap_or_default();
-            std::fs::read_link(format!("/proc/{}/exe", pid.trim())).is_ok_and(|exe| exe.ends_with(name))
+            std::fs::read_link(format!("/proc/{}/exe", pid.trim()))
+                .is_ok_and(|exe| exe.ends_with(name))
         };
-        soon("the tool reads", || folder.join("fed").exists() && is_tool());
+        soon("the tool reads", || {
+            folder.join("fed").exists() && is_tool()
+        });
         terminal.ctrl_c();
-        assert_eq!(terminal.status(), ("130".to_owned(), String::new()), "{tool}");
-        assert_eq!(std::fs::read_to_string(folder.join("said")).unwrap(), "", "{tool}");
-        assert!(!folder.join("ws").exists() && !folder.join("logs").exists(), "{tool}");
+        assert_eq!(
+            terminal.status(),
+            ("130".to_owned(), String::new()),
+            "{tool}"
+        );
+        assert_eq!(
+            std::fs::read_to_string(folder.join("said")).unwrap(),
+            "",
+            "{tool}"
+        );
+        assert!(
+            !folder.join("ws").exists() && !folder.join("logs").exists(),
+            "{tool}"
+        );
     }
 }
 
@@ -117,7 +162,11 @@ fn ctrl_c_ends_a_job_on_real_hosts() {
     let cluster = Cluster::up("ctrl-c", 3);
     ip_config(&folder, 3);
     let script = support::root().join("tests/cluster/cluster.sh");
-    let way = format!("LAB='{}' '{}' exec 1", cluster.0.display(), script.display());
+    let way = format!(
+        "LAB='{}' '{}' exec 1",
+        cluster.0.display(),
+        script.display()
+    );
     let terminal_of_host_1 = || {
         let mut terminal = Terminal::new(&folder);
         terminal.way.clone_from(&way);
@@ -125,10 +174,15 @@ fn ctrl_c_ends_a_job_on_real_hosts() {
     };
     let begin = "ipconf-check ip.txt | host-probe | dgl-env --role worker --workspace /srv";
     let tree = "-- sh -c \"sleep 300 & setsid sleep 301 & sleep 302\"";
-    let runs = |out: &str| std::fs::read_to_string(folder.join(out)).is_ok_and(|all| all.matches(r#""type":"started""#).count() == 3);
+    let runs = |out: &str| {
+        std::fs::read_to_string(folder.join(out))
+            .is_ok_and(|all| all.matches(r#""type":"started""#).count() == 3)
+    };
     // the reader of dgl-spawn gets the signal too, and is gone before the job is
     let terminal = terminal_of_host_1();
-    terminal.run(&format!("{begin} {tree} | dgl-spawn --format jsonl | tee one.jsonl >/dev/null"));
+    terminal.run(&format!(
+        "{begin} {tree} | dgl-spawn --format jsonl | tee one.jsonl >/dev/null"
+    ));
     soon("the job runs", || runs("one.jsonl"));
     terminal.ctrl_c();
     let (_, err) = terminal.status();
@@ -136,7 +190,9 @@ fn ctrl_c_ends_a_job_on_real_hosts() {
     cluster.assert_clean();
 
     let terminal = terminal_of_host_1();
-    terminal.run(&format!("{begin} {tree} | dgl-spawn --format jsonl >two.jsonl"));
+    terminal.run(&format!(
+        "{begin} {tree} | dgl-spawn --format jsonl >two.jsonl"
+    ));
     soon("the job runs", || runs("two.jsonl"));
     terminal.ctrl_c();
     let (status, err) = terminal.status();
@@ -148,8 +204,13 @@ fn ctrl_c_ends_a_job_on_real_hosts() {
     // what does not obey TERM gets its grace, until a second Ctrl-C
     let terminal = terminal_of_host_1();
     let deaf = "-- sh -c \"trap \\\"echo told\\\" TERM; echo deaf; while :; do sleep 0.1; done\"";
-    terminal.run(&format!("{begin} {deaf} | dgl-spawn --grace 10m --format human >out.txt"));
-    let said = |what: &str| std::fs::read_to_string(folder.join("out.txt")).is_ok_and(|all| all.matches(what).count() >= 3);
+    terminal.run(&format!(
+        "{begin} {deaf} | dgl-spawn --grace 10m --format human >out.txt"
+    ));
+    let said = |what: &str| {
+        std::fs::read_to_string(folder.join("out.txt"))
+            .is_ok_and(|all| all.matches(what).count() >= 3)
+    };
     soon("the job runs", || said("deaf"));
     terminal.ctrl_c();
     soon("it is told to end", || said("told"));
@@ -164,21 +225,35 @@ fn ctrl_c_ends_a_job_on_real_hosts() {
 fn term_hup_and_nohup() {
     let folder = scratch("signals");
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
-    let wait = "dgl-env --role worker --workspace \"$PWD\" -- sh -c 'until [ -e go ]; do sleep 0.05; done'";
+    let wait = "dgl-env --role worker --workspace \"$PWD\" -- sh -c 'until [ -e go ]; do sleep \
+        0.05; done'";
     let job = format!("ipconf-check ip.txt | {wait} >job.jsonl");
     assert_eq!(sh(&folder, &job).status, 0);
     let started = "until grep -qs '\"started\"' out.jsonl; do sleep 0.05; done";
     for (before, signal, status) in [("", "TERM", 143), ("", "HUP", 129), ("nohup", "TERM", 143)] {
         let name = format!("signals-{}-{signal}{before}", std::process::id());
-        let spawn = format!("rm -f out.jsonl; {before} dgl-spawn --connect local --job {name} <job.jsonl >out.jsonl & p=$!; {started}");
+        let spawn = format!(
+            "rm -f out.jsonl; {before} dgl-spawn --connect local --job {name} <job.jsonl \
+             >out.jsonl & p=$!; {started}"
+        );
         let got = sh(&folder, &format!("{spawn}; kill -{signal} $p; wait $p"));
         assert_eq!(got.status, status, "{signal}: {}", got.err);
-        assert!(got.err.contains(&format!("was ended by SIG{signal}")), "{signal}: {}", got.err);
+        assert!(
+            got.err.contains(&format!("was ended by SIG{signal}")),
+            "{signal}: {}",
+            got.err
+        );
         assert!(!lives(&folder, &name), "{signal}");
     }
     let name = format!("signals-{}", std::process::id());
-    let nohup = format!("rm -f out.jsonl; nohup dgl-spawn --connect local --job {name} <job.jsonl >out.jsonl & p=$!; {started}");
-    let went_on = sh(&folder, &format!("{nohup}; kill -HUP $p; kill -HUP $p; : >go; wait $p"));
+    let nohup = format!(
+        "rm -f out.jsonl; nohup dgl-spawn --connect local --job {name} <job.jsonl >out.jsonl & \
+         p=$!; {started}"
+    );
+    let went_on = sh(
+        &folder,
+        &format!("{nohup}; kill -HUP $p; kill -HUP $p; : >go; wait $p"),
+    );
     assert_eq!(went_on.status, 0, "{}", went_on.err);
     assert!(went_on.err.contains("ended well"), "{}", went_on.err);
 }
@@ -192,7 +267,9 @@ fn a_reader_that_goes_away() {
     partition(&folder, 1);
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     // more than a pipe holds
-    let many: String = (0..4000).map(|host| format!("10.0.{}.{}\n", host / 250, host % 250 + 1)).collect();
+    let many: String = (0..4000)
+        .map(|host| format!("10.0.{}.{}\n", host / 250, host % 250 + 1))
+        .collect();
     std::fs::write(folder.join("many.txt"), many).unwrap();
     std::fs::create_dir(folder.join("extras")).unwrap();
     (0..1000).for_each(|file| std::fs::write(folder.join(format!("extras/{file}")), "").unwrap());
@@ -200,18 +277,36 @@ fn a_reader_that_goes_away() {
         "ipconf-check many.txt",
         "ipconf-check --emit ip_config many.txt",
         "part-map --workspace /w --extra extras <many.jsonl",
-        "dgl-env --role worker --workspace /w --num-omp-threads 1 --master-port 29500 -- true <many.jsonl",
+        "dgl-env --role worker --workspace /w --num-omp-threads 1 --master-port 29500 -- true \
+         <many.jsonl",
     ];
-    assert_eq!(sh(&folder, "ipconf-check many.txt | jq -c '.iface = \"eth0\" | .cpus = 1' >many.jsonl").status, 0);
+    assert_eq!(
+        sh(
+            &folder,
+            "ipconf-check many.txt | jq -c '.iface = \"eth0\" | .cpus = 1' >many.jsonl"
+        )
+        .status,
+        0
+    );
     for planner in planners {
-        let got = sh(&folder, &format!("{{ {planner}; echo $? >status; }} | head -n 1 | wc -l; cat status"));
-        assert_eq!((got.out.as_str(), got.err.as_str()), ("1\n0\n", ""), "{planner}");
+        let got = sh(
+            &folder,
+            &format!("{{ {planner}; echo $? >status; }} | head -n 1 | wc -l; cat status"),
+        );
+        assert_eq!(
+            (got.out.as_str(), got.err.as_str()),
+            ("1\n0\n", ""),
+            "{planner}"
+        );
     }
 
     // one that acts does all of its work, says it once, and keeps its status
-    let plan = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace \"$PWD/ws\" >plan.jsonl
-                dgl-env --role worker --no-push-check -- sh -c 'seq 20000; touch done' <plan.jsonl >well.jsonl
-                dgl-env --role worker --no-push-check -- sh -c 'seq 20000; exit 7' <plan.jsonl >fails.jsonl";
+    let plan = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace \"$PWD/ws\" \
+        >plan.jsonl
+                dgl-env --role worker --no-push-check -- sh -c 'seq 20000; touch done' \
+                    <plan.jsonl >well.jsonl
+                dgl-env --role worker --no-push-check -- sh -c 'seq 20000; exit 7' <plan.jsonl \
+                    >fails.jsonl";
     assert_eq!(sh(&folder, plan).status, 0);
     let actors = [
         ("part-push <plan.jsonl", 0),
@@ -225,11 +320,17 @@ fn a_reader_that_goes_away() {
         let name = actor.split(' ').next().unwrap();
         // the reader has gone before the first record
         let script = format!(
-            "rm -f gone; {{ until [ -e gone ]; do sleep 0.01; done; {actor} --connect local; echo $? >status; }} | {{ exec <&-; : >gone; }}; cat status"
+            "rm -f gone; {{ until [ -e gone ]; do sleep 0.01; done; {actor} --connect local; echo \
+             $? >status; }} | {{ exec <&-; : >gone; }}; cat status"
         );
         let got = sh(&folder, &script);
         assert_eq!(got.out, format!("{status}\n"), "{actor}: {}", got.err);
-        assert_eq!(got.err.matches(&format!("{name}: stdout: ")).count(), 1, "{actor}: {}", got.err);
+        assert_eq!(
+            got.err.matches(&format!("{name}: stdout: ")).count(),
+            1,
+            "{actor}: {}",
+            got.err
+        );
     }
     assert!(folder.join("ws/done").exists() && folder.join("ws/data/part0/graph.dgl").exists());
 }

@@ -6,7 +6,8 @@ use serde_json::json;
 use std::path::Path;
 use support::{Ran, partition, scratch, sh};
 
-/// A graph server that loads for two seconds before it listens, as real ones do, and then stays for three.
+/// A graph server that loads for two seconds before it listens, as real ones do, and then stays for
+/// three.
 const SERVER: &str = "import socket, sys, time
 time.sleep(2)
 s = socket.socket()
@@ -17,27 +18,40 @@ time.sleep(3)
 print('served')
 ";
 
-/// The records of a job with a graph server and a trainer on each of three addresses of this machine.
+/// The records of a job with a graph server and a trainer on each of three addresses of this
+/// machine.
 fn job(folder: &Path, file: &str, port: u16) {
     std::fs::write(folder.join("server.py"), SERVER).unwrap();
     let ip = |host: u32| format!("127.0.0.{}", host + 1);
-    let hosts = (0..3).map(|host| json!({"type": "host", "id": host, "of": 3, "ip": ip(host), "port": port}));
+    let hosts = (0..3)
+        .map(|host| json!({"type": "host", "id": host, "of": 3, "ip": ip(host), "port": port}));
     let process = |id: u32, host: u32, role: &str, command: String| {
-        json!({"type": "process", "id": id, "of": 6, "host": host, "ip": ip(host), "role": role, "rank": host,
+        json!({"type": "process", "id": id, "of": 6, "host": host, "ip": ip(host), "role": role,
+            "rank": host,
             "cwd": folder, "env": {}, "argv": ["sh", "-c", command]})
     };
     let server = |host: u32| {
-        let mut record = process(host, host, "server", format!("exec python3 server.py {} {port}", ip(host)));
+        let mut record = process(
+            host,
+            host,
+            "server",
+            format!("exec python3 server.py {} {port}", ip(host)),
+        );
         record["port"] = port.into();
         record
     };
     let trainers = (0..3).map(|host| process(3 + host, host, "trainer", "sleep 4".to_owned()));
-    let records: Vec<String> = hosts.chain((0..3).map(server)).chain(trainers).map(|record| record.to_string()).collect();
+    let records: Vec<String> = hosts
+        .chain((0..3).map(server))
+        .chain(trainers)
+        .map(|record| record.to_string())
+        .collect();
     std::fs::write(folder.join(file), records.join("\n")).unwrap();
 }
 
-/// Two launchers, the second some seconds behind the first; their statuses are in `out`, what they said in a.err and b.err. The jobs'
-/// names are a and b and that of the test: tests run side by side.
+/// Two launchers, the second some seconds behind the first; their statuses are in `out`, what they
+/// said in a.err and b.err. The jobs' names are a and b and that of the test: tests run side by
+/// side.
 fn both(folder: &Path, apart: &str, options: &str, second: &str) -> (Ran, String, String) {
     let name = folder.file_name().unwrap().display();
     let script = format!(
@@ -57,16 +71,35 @@ fn of_two_launchers_one_starts_and_the_other_is_told_by_whom() {
     job(&folder, "job.jsonl", 30750);
     for apart in ["0", "0", "0.05", "0.5", "3"] {
         let (ran, a, b) = both(&folder, apart, "", "<job.jsonl");
-        let (winner, loser, told) = if ran.out == "a 0\nb 74\n" { ("a", "b", &b) } else { ("b", "a", &a) };
+        let (winner, loser, told) = if ran.out == "a 0\nb 74\n" {
+            ("a", "b", &b)
+        } else {
+            ("b", "a", &a)
+        };
         assert!(
-            ran.out == format!("a {}\nb {}\n", [74, 0][usize::from(winner == "a")], [74, 0][usize::from(winner == "b")]),
+            ran.out
+                == format!(
+                    "a {}\nb {}\n",
+                    [74, 0][usize::from(winner == "a")],
+                    [74, 0][usize::from(winner == "b")]
+                ),
             "{apart}: {}{a}{b}",
             ran.out
         );
-        assert!(told.contains(&format!("taken by job {winner}-two")) && told.contains("nothing was started"), "{apart}: {told}");
-        assert!(told.contains(&format!("dgl-reap --job {winner}-two")) && told.contains("--wait"), "{apart}: {told}");
+        assert!(
+            told.contains(&format!("taken by job {winner}-two"))
+                && told.contains("nothing was started"),
+            "{apart}: {told}"
+        );
+        assert!(
+            told.contains(&format!("dgl-reap --job {winner}-two")) && told.contains("--wait"),
+            "{apart}: {told}"
+        );
         let out = std::fs::read_to_string(folder.join(format!("{winner}.out"))).unwrap();
-        assert!(out.contains(r#""ok":true,"code":0"#) && out.matches("served").count() == 3, "{apart}: {out}");
+        assert!(
+            out.contains(r#""ok":true,"code":0"#) && out.matches("served").count() == 3,
+            "{apart}: {out}"
+        );
         let none = std::fs::read_to_string(folder.join(format!("{loser}.out"))).unwrap();
         assert!(!none.contains(r#""type":"started""#), "{apart}: {none}");
     }
@@ -79,7 +112,10 @@ fn one_that_waits_starts_when_the_other_has_ended() {
     for apart in ["0", "1"] {
         let (ran, a, b) = both(&folder, apart, "--wait 1m", "<job.jsonl");
         assert_eq!(ran.out, "a 0\nb 0\n", "{apart}: {a}{b}");
-        assert!(format!("{a}{b}").contains("waiting for 1 min"), "{apart}: {a}{b}");
+        assert!(
+            format!("{a}{b}").contains("waiting for 1 min"),
+            "{apart}: {a}{b}"
+        );
     }
     // not for ever
     let (ran, _, b) = both(&folder, "1", "", "--wait 1s <job.jsonl");
@@ -95,11 +131,18 @@ fn jobs_of_dgl_on_other_ports_are_in_each_others_way_until_they_have_a_shm_of_th
     for (file, port) in [("job.jsonl", 30770), ("other.jsonl", 30780)] {
         job(&folder, file, port);
         let text = std::fs::read_to_string(folder.join(file)).unwrap();
-        std::fs::write(folder.join(file), text.replace(r#""env":{}"#, r#""env":{"DGL_CONF_PATH":"out/g.json"}"#)).unwrap();
+        std::fs::write(
+            folder.join(file),
+            text.replace(r#""env":{}"#, r#""env":{"DGL_CONF_PATH":"out/g.json"}"#),
+        )
+        .unwrap();
     }
     let (ran, _, b) = both(&folder, "0.5", "", "<other.jsonl");
     assert_eq!(ran.out, "a 0\nb 74\n", "{b}");
-    assert!(b.contains("another job of DGL runs there: job a-two") && b.contains("--private-shm"), "{b}");
+    assert!(
+        b.contains("another job of DGL runs there: job a-two") && b.contains("--private-shm"),
+        "{b}"
+    );
     let (ran, a, b) = both(&folder, "0.5", "--private-shm", "<other.jsonl");
     assert_eq!(ran.out, "a 0\nb 0\n", "{a}{b}");
 }
@@ -109,7 +152,8 @@ fn jobs_of_dgl_on_other_ports_are_in_each_others_way_until_they_have_a_shm_of_th
 fn what_a_job_has_claimed_is_free_when_it_is_gone() {
     let folder = scratch("two-killed");
     job(&folder, "job.jsonl", 30790);
-    let script = "dgl-spawn --connect local --job killed --grace 1s <job.jsonl >a.out 2>/dev/null & a=$!
+    let script =
+        "dgl-spawn --connect local --job killed --grace 1s <job.jsonl >a.out 2>/dev/null & a=$!
                   until [ $(grep -c started a.out) = 6 ] || ! kill -0 $a; do sleep 0.1; done
                   kill -9 $a; wait $a
                   dgl-spawn --connect local --job killed --wait 20s <job.jsonl >b.out; echo b $?";

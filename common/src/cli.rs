@@ -1,4 +1,5 @@
-//! The frame of every tool: parse, call, report, exit; and the options that all tools share that reach hosts.
+//! The frame of every tool: parse, call, report, exit; and the options that all tools share that
+//! reach hosts.
 
 use crate::error::{Fault, Report};
 use crate::exit::Exit;
@@ -14,10 +15,19 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// Runs a tool: parses its command line, prints what went wrong, ends with the status that says it.
-pub fn run<A: Parser + CommandFactory + FromArgMatches>(tool: &str, main: impl FnOnce(A) -> Result<Exit, Report>) -> ExitCode {
-    let args = match command::<A>().try_get_matches().and_then(|matches| A::from_arg_matches(&matches)) {
+pub fn run<A: Parser + CommandFactory + FromArgMatches>(
+    tool: &str,
+    main: impl FnOnce(A) -> Result<Exit, Report>,
+) -> ExitCode {
+    let args = match command::<A>()
+        .try_get_matches()
+        .and_then(|matches| A::from_arg_matches(&matches))
+    {
         Ok(args) => args,
-        Err(error) if error.kind() == ErrorKind::DisplayHelp && std::env::args_os().any(|word| word == "--help") => {
+        Err(error)
+            if error.kind() == ErrorKind::DisplayHelp
+                && std::env::args_os().any(|word| word == "--help") =>
+        {
             return help(command::<A>());
         }
         Err(error) if error.use_stderr() => {
@@ -34,35 +44,57 @@ pub fn run<A: Parser + CommandFactory + FromArgMatches>(tool: &str, main: impl F
     exit.into()
 }
 
-/// What clap says of a wrong command line, as all that is wrong is said: in a pipeline nobody knows whose `error: …` it is.
+/// What clap says of a wrong command line, as all that is wrong is said: in a pipeline nobody knows
+/// whose `error: …` it is.
 fn usage(tool: &str, error: &clap::Error) -> Fault {
     let text = error.render().to_string();
     let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let problem = one_line(text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default());
-    let similar = text.lines().filter_map(|line| line.trim().strip_prefix("tip: ").filter(|tip| tip.contains("similar")));
+    let problem = one_line(
+        text.trim_start_matches("error: ")
+            .split("\n\n")
+            .next()
+            .unwrap_or_default(),
+    );
+    let similar = text.lines().filter_map(|line| {
+        line.trim()
+            .strip_prefix("tip: ")
+            .filter(|tip| tip.contains("similar"))
+    });
     let help = format!("{tool} --help lists the options");
     let fix: Vec<String> = similar.map(str::to_owned).chain([help]).collect();
     Fault::usage("command line", problem).fix(fix.join("; "))
 }
 
-/// The tool's command line. Every long option is also taken with underscores (`--num_trainers`), as DGL's scripts spell them.
+/// The tool's command line. Every long option is also taken with underscores (`--num_trainers`), as
+/// DGL's scripts spell them.
 fn command<A: CommandFactory>() -> clap::Command {
-    let help = Arg::new("help").short('h').long("help").action(ArgAction::Help).help_heading(None);
+    let help = Arg::new("help")
+        .short('h')
+        .long("help")
+        .action(ArgAction::Help)
+        .help_heading(None);
     let help = help.help("Print help: -h in short, --help with all options and examples");
-    A::command().disable_help_flag(true).arg(help).mut_args(|arg| {
-        let arg = if arg.get_help_heading() == Some(HOSTS) { arg.hide_short_help(true) } else { arg };
-        match arg.get_long() {
-            Some(long) if long.contains('-') => {
-                let underscored = long.replace('-', "_");
-                arg.alias(underscored)
+    A::command()
+        .disable_help_flag(true)
+        .arg(help)
+        .mut_args(|arg| {
+            let arg = if arg.get_help_heading() == Some(HOSTS) {
+                arg.hide_short_help(true)
+            } else {
+                arg
+            };
+            match arg.get_long() {
+                Some(long) if long.contains('-') => {
+                    let underscored = long.replace('-', "_");
+                    arg.alias(underscored)
+                }
+                _ => arg,
             }
-            _ => arg,
-        }
-    })
+        })
 }
 
-/// Prints `--help`: all options, the description, the examples. As close as `-h`, because clap's long form, an empty line between any two
-/// options, is three screens.
+/// Prints `--help`: all options, the description, the examples. As close as `-h`, because clap's
+/// long form, an empty line between any two options, is three screens.
 fn help(mut command: clap::Command) -> ExitCode {
     if let Some(about) = command.get_long_about().cloned() {
         command = command.about(about);
@@ -70,8 +102,14 @@ fn help(mut command: clap::Command) -> ExitCode {
     if let Some(examples) = command.get_after_long_help().cloned() {
         command = command.after_help(examples);
     }
-    let text = command.mut_args(|arg| arg.hide_short_help(false)).render_help();
-    let text = if term::colours() { text.ansi().to_string() } else { text.to_string() };
+    let text = command
+        .mut_args(|arg| arg.hide_short_help(false))
+        .render_help();
+    let text = if term::colours() {
+        text.ansi().to_string()
+    } else {
+        text.to_string()
+    };
     // a pager that was left early has read enough
     let _ = std::io::stdout().write_all(text.as_bytes());
     ExitCode::SUCCESS
@@ -93,7 +131,12 @@ pub struct Connect {
     pub ssh_port: Option<u16>,
 
     /// The user to log in as [default: ssh's own configuration]
-    #[arg(long, env = "DGL_TOOLS_SSH_USERNAME", value_name = "USER", hide_env = true)]
+    #[arg(
+        long,
+        env = "DGL_TOOLS_SSH_USERNAME",
+        value_name = "USER",
+        hide_env = true
+    )]
     pub ssh_username: Option<String>,
 
     /// A private key to log in with
@@ -105,12 +148,14 @@ pub struct Connect {
     pub ssh_config: Option<PathBuf>,
 
     /// What to do with the key of a host that was never seen
-    #[arg(long, env = "DGL_TOOLS_HOST_KEY", hide_env = true, value_enum, default_value_t = HostKey::Strict, value_name = "strict|accept-new")]
+    #[arg(long, env = "DGL_TOOLS_HOST_KEY", hide_env = true, value_enum,
+        default_value_t = HostKey::Strict, value_name = "strict|accept-new")]
     #[arg(hide_possible_values = true)]
     pub host_key: HostKey,
 
     /// How long connecting and logging in may take
-    #[arg(long, env = "DGL_TOOLS_CONNECT_TIMEOUT", hide_env = true, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    #[arg(long, env = "DGL_TOOLS_CONNECT_TIMEOUT", hide_env = true, default_value = "10s",
+        value_parser = duration, value_name = "TIME")]
     pub connect_timeout: Duration,
 
     /// Act on these hosts only
@@ -122,7 +167,8 @@ pub struct Connect {
     pub partial: bool,
 
     /// Records, or what people want to see [auto: people on a terminal]
-    #[arg(long, value_enum, default_value_t = Format::Auto, value_name = "auto|human|jsonl", hide_possible_values = true)]
+    #[arg(long, value_enum, default_value_t = Format::Auto, value_name = "auto|human|jsonl",
+        hide_possible_values = true)]
     pub format: Format,
 }
 
@@ -156,7 +202,8 @@ impl ValueEnum for HostKey {
     fn to_possible_value(&self) -> Option<PossibleValue> {
         Some(match self {
             HostKey::Strict => PossibleValue::new("strict").help("Refuse it"),
-            HostKey::AcceptNew => PossibleValue::new("accept-new").help("Take it and write it down; a changed key is refused all the same"),
+            HostKey::AcceptNew => PossibleValue::new("accept-new")
+                .help("Take it and write it down; a changed key is refused all the same"),
         })
     }
 }
@@ -184,11 +231,16 @@ impl Connect {
         for id in &self.host {
             if !hosts.iter().any(|host| host.id == *id) {
                 let fault = Fault::usage("--host", format!("there is no host {id} in the stream"));
-                report.push(fault.fix("hosts have the numbers of their records, from 0 on in the order of ip_config"));
+                report.push(fault.fix(
+                    "hosts have the numbers of their records, from 0 on in the order of ip_config",
+                ));
             }
         }
         report.check()?;
-        Ok(hosts.into_iter().filter(|host| self.host.contains(&host.id)).collect())
+        Ok(hosts
+            .into_iter()
+            .filter(|host| self.host.contains(&host.id))
+            .collect())
     }
 
     /// Says once that the stream may have holes.
@@ -201,7 +253,9 @@ impl Connect {
 
 /// A job's name: one that stands in messages, file names and the environment as it is.
 pub fn job_name(text: &str) -> Result<String, String> {
-    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+    let plain = text
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
     match plain && !text.is_empty() && text.len() <= 64 && !text.starts_with(['-', '.']) {
         true => Ok(text.to_owned()),
         false => Err("letters, digits, dots, dashes and underscores, 64 at most".to_owned()),
@@ -210,5 +264,6 @@ pub fn job_name(text: &str) -> Result<String, String> {
 
 /// A span of time: `10s`, `2m`, `1h 30m`.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|error| format!("{error}; write it as 10s, 500ms or 2m"))
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write it as 10s, 500ms or 2m"))
 }

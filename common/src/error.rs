@@ -1,7 +1,9 @@
-//! An error knows its place and its cure, and is made where both are known; a report is all of them at once.
+//! An error knows its place and its cure, and is made where both are known; a report is all of them
+//! at once.
 //!
-//! Hosts, files and other programs have their word in a problem. What they say is shown as text, whatever it is: here, where all that is
-//! wrong passes on its way to people. Records hold it as it was said.
+//! Hosts, files and other programs have their word in a problem. What they say is shown as text,
+//! whatever it is: here, where all that is wrong passes on its way to people. Records hold it as it
+//! was said.
 
 use crate::exit::Exit;
 use crate::term::plain;
@@ -16,7 +18,8 @@ pub struct Fault {
     pub problem: String,
     /// Lines below it, each for one of several things.
     pub details: Vec<String>,
-    /// What to do about it; in words of ours, and of others only those that [`crate::quote::may_be_pasted`].
+    /// What to do about it; in words of ours, and of others only those that
+    /// [`crate::quote::may_be_pasted`].
     pub fix: Option<String>,
     /// What it means for the exit status.
     pub exit: Exit,
@@ -25,27 +28,45 @@ pub struct Fault {
 impl Fault {
     /// Wrong input.
     pub fn data(place: impl Into<String>, problem: impl Into<String>) -> Fault {
-        Fault { place: place.into(), problem: problem.into(), details: Vec::new(), fix: None, exit: Exit::BadData }
+        Fault {
+            place: place.into(),
+            problem: problem.into(),
+            details: Vec::new(),
+            fix: None,
+            exit: Exit::BadData,
+        }
     }
 
     /// Something that could not be reached or read.
     pub fn unreachable(place: impl Into<String>, problem: impl Into<String>) -> Fault {
-        Fault { exit: Exit::Unreachable, ..Fault::data(place, problem) }
+        Fault {
+            exit: Exit::Unreachable,
+            ..Fault::data(place, problem)
+        }
     }
 
     /// A wrong command line.
     pub fn usage(place: impl Into<String>, problem: impl Into<String>) -> Fault {
-        Fault { exit: Exit::Usage, ..Fault::data(place, problem) }
+        Fault {
+            exit: Exit::Usage,
+            ..Fault::data(place, problem)
+        }
     }
 
     /// An item that failed.
     pub fn item(place: impl Into<String>, problem: impl Into<String>) -> Fault {
-        Fault { exit: Exit::ItemFailed, ..Fault::data(place, problem) }
+        Fault {
+            exit: Exit::ItemFailed,
+            ..Fault::data(place, problem)
+        }
     }
 
     /// The same with its cure.
     pub fn fix(self, fix: impl Into<String>) -> Fault {
-        Fault { fix: Some(fix.into()), ..self }
+        Fault {
+            fix: Some(fix.into()),
+            ..self
+        }
     }
 
     /// The same with lines below it.
@@ -62,16 +83,23 @@ impl Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", plain(&self.place), plain(&self.problem))?;
-        self.details.iter().try_for_each(|line| write!(f, "\n    {}", plain(line)))?;
+        self.details
+            .iter()
+            .try_for_each(|line| write!(f, "\n    {}", plain(line)))?;
         match &self.fix {
             // some cures are commands, a line each
-            Some(fix) => write!(f, "\n  fix: {}", fix.split('\n').map(plain).collect::<Vec<_>>().join("\n")),
+            Some(fix) => write!(
+                f,
+                "\n  fix: {}",
+                fix.split('\n').map(plain).collect::<Vec<_>>().join("\n")
+            ),
             None => Ok(()),
         }
     }
 }
 
-/// All that is wrong. More than [`Report::SHOWN`] faults are counted, not shown: nobody reads the same line for 500 hosts.
+/// All that is wrong. More than [`Report::SHOWN`] faults are counted, not shown: nobody reads the
+/// same line for 500 hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report(pub Vec<Fault>);
 
@@ -106,26 +134,43 @@ impl Report {
 
     /// The worst exit status of all.
     pub fn exit(&self) -> Exit {
-        self.0.iter().fold(Exit::Done, |exit, fault| exit.worst(fault.exit))
+        self.0
+            .iter()
+            .fold(Exit::Done, |exit, fault| exit.worst(fault.exit))
     }
 
     /// Writes it to stderr, in one piece: all stages of a pipeline write there at once.
     pub fn print(&self, tool: &str) {
-        let text: String = self.lines(tool).iter().map(|line| format!("{line}\n")).collect();
+        let text: String = self
+            .lines(tool)
+            .iter()
+            .map(|line| format!("{line}\n"))
+            .collect();
         eprint!("{text}");
     }
 
-    /// What people read. A cure that several faults in a row share stands once, behind the last of them.
+    /// What people read. A cure that several faults in a row share stands once, behind the last of
+    /// them.
     pub fn lines(&self, tool: &str) -> Vec<String> {
         let shown = self.0.len().min(Report::SHOWN);
         let line = |(at, fault): (usize, &Fault)| {
-            let again = self.0.get(at + 1).is_some_and(|next| next.fix == fault.fix) && at + 1 < shown;
+            let again =
+                self.0.get(at + 1).is_some_and(|next| next.fix == fault.fix) && at + 1 < shown;
             let fix = fault.fix.clone().filter(|_| !again);
-            format!("{tool}: {}", Fault { fix, ..fault.clone() })
+            format!(
+                "{tool}: {}",
+                Fault {
+                    fix,
+                    ..fault.clone()
+                }
+            )
         };
         let mut lines: Vec<String> = self.0.iter().take(shown).enumerate().map(line).collect();
         if self.0.len() > shown {
-            lines.push(format!("{tool}: and {} more like these", self.0.len() - shown));
+            lines.push(format!(
+                "{tool}: and {} more like these",
+                self.0.len() - shown
+            ));
         }
         lines
     }

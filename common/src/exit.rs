@@ -11,7 +11,8 @@ pub enum Exit {
     ItemFailed,
     /// The command line is wrong.
     Usage,
-    /// The input is wrong: a file's content, a record, a stage before this one that failed. `EX_DATAERR` of sysexits.h.
+    /// The input is wrong: a file's content, a record, a stage before this one that failed.
+    /// `EX_DATAERR` of sysexits.h.
     BadData,
     /// A host or a file could not be reached or read. `EX_IOERR` of sysexits.h.
     Unreachable,
@@ -50,7 +51,11 @@ impl Exit {
                 Exit::TimeLimit | Exit::Signal(_) | Exit::Process(_) => 5,
             }
         }
-        if weight(other) > weight(self) { other } else { self }
+        if weight(other) > weight(self) {
+            other
+        } else {
+            self
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! One host that files go to or come from: what is asked of it, what it tells, and when it is given up.
+//! One host that files go to or come from: what is asked of it, what it tells, and when it is given
+//! up.
 
 use crate::remote::{Heard, Session};
 use std::collections::VecDeque;
@@ -56,12 +57,18 @@ pub struct Broken {
 impl Broken {
     /// The host has a reason, or we have.
     pub fn said(why: impl Into<String>) -> Broken {
-        Broken { why: why.into(), lost: false }
+        Broken {
+            why: why.into(),
+            lost: false,
+        }
     }
 
     /// The connection broke.
     pub fn lost(why: impl Into<String>) -> Broken {
-        Broken { why: why.into(), lost: true }
+        Broken {
+            why: why.into(),
+            lost: true,
+        }
     }
 
     /// What was told does not fit to what was asked.
@@ -72,8 +79,13 @@ impl Broken {
 }
 
 impl HostClient {
-    /// Asks the first thing, and waits until the host is ready. `stop` becomes the number of a signal that ends it all.
-    pub fn begin(session: Session, stop: Arc<AtomicUsize>, first: Step) -> Result<(HostClient, Ready), Broken> {
+    /// Asks the first thing, and waits until the host is ready. `stop` becomes the number of a
+    /// signal that ends it all.
+    pub fn begin(
+        session: Session,
+        stop: Arc<AtomicUsize>,
+        first: Step,
+    ) -> Result<(HostClient, Ready), Broken> {
         let is_lane = matches!(&first, Step::Receive(receive) if receive.lane);
         let now = Instant::now();
         let mut client = HostClient {
@@ -89,7 +101,18 @@ impl HostClient {
         };
         client.send(first);
         match client.next_event()?.0 {
-            Told::Ready { free_bytes, empty, agent } => Ok((client, Ready { free_bytes, empty, agent })),
+            Told::Ready {
+                free_bytes,
+                empty,
+                agent,
+            } => Ok((
+                client,
+                Ready {
+                    free_bytes,
+                    empty,
+                    agent,
+                },
+            )),
             other => Err(Broken::strange(&other)),
         }
     }
@@ -108,7 +131,8 @@ impl HostClient {
     /// The same with bytes of a file behind it, without a copy where the connector can.
     pub fn send_file(&mut self, step: Step, file: File, at: u64, length: usize) {
         self.begin_silence();
-        self.session.send_file(&Request::File(step), file, at, length);
+        self.session
+            .send_file(&Request::File(step), file, at, length);
     }
 
     /// Where the host had nothing to do, its silence begins now.
@@ -187,13 +211,16 @@ impl HostClient {
                 match result.recv_timeout(Duration::from_secs(1)) {
                     Ok(value) => return Ok(value),
                     Err(RecvTimeoutError::Timeout) => self.beat()?,
-                    Err(RecvTimeoutError::Disconnected) => return Err(Broken::said("a thread ended")),
+                    Err(RecvTimeoutError::Disconnected) => {
+                        return Err(Broken::said("a thread ended"));
+                    }
                 }
             }
         })
     }
 
-    /// Sends and hears for a while. An error when nothing more can come and all that came was taken.
+    /// Sends and hears for a while. An error when nothing more can come and all that came was
+    /// taken.
     pub fn hear(&mut self, limit: Duration) -> Result<(), Broken> {
         if self.over.is_none() {
             self.step(limit);
@@ -212,12 +239,18 @@ impl HostClient {
         for heard in self.session.step(None, limit) {
             match heard {
                 Heard::Event(Event::File(Told::Silence { seconds }), _) => {
-                    self.end_with(Broken::lost(format!("connection lost: it heard nothing from here for {seconds} s")));
+                    self.end_with(Broken::lost(format!(
+                        "connection lost: it heard nothing from here for {seconds} s"
+                    )));
                 }
                 Heard::Event(Event::File(told), body) => self.events.push_back((told, body)),
                 Heard::Event(Event::Alive, _) => {}
-                Heard::Event(Event::Failed(failure), _) => self.end_with(Broken::said(failure.problem)),
-                Heard::Event(..) => self.end_with(Broken::said("it told something that was not asked for")),
+                Heard::Event(Event::Failed(failure), _) => {
+                    self.end_with(Broken::said(failure.problem))
+                }
+                Heard::Event(..) => {
+                    self.end_with(Broken::said("it told something that was not asked for"))
+                }
                 Heard::Lost(why) => self.end_with(Broken::lost(format!("connection lost: {why}"))),
             }
         }
@@ -229,7 +262,9 @@ impl HostClient {
         }
         if self.session.received() - self.dealt_with > MOST_HELD {
             self.events.clear();
-            self.end_with(Broken::said(format!("it told more than {MOST_HELD} bytes that nobody asked for")));
+            self.end_with(Broken::said(format!(
+                "it told more than {MOST_HELD} bytes that nobody asked for"
+            )));
         } else if self.events.is_empty() {
             self.dealt_with = self.session.received();
         }
@@ -241,7 +276,10 @@ impl HostClient {
         if pending != self.moved.0 || self.session.last_heard() > self.moved.1 {
             self.moved = (pending, Instant::now());
         } else if self.moved.1.elapsed() > SILENCE {
-            let why = format!("nothing went to it and nothing came from it for {} s", SILENCE.as_secs());
+            let why = format!(
+                "nothing went to it and nothing came from it for {} s",
+                SILENCE.as_secs()
+            );
             self.end_with(Broken::lost(why));
         }
     }
@@ -256,7 +294,9 @@ impl HostClient {
         self.session.close_stdin();
         let until = Instant::now() + LEAVE;
         while Instant::now() < until {
-            let heard = self.session.step(None, until.saturating_duration_since(Instant::now()));
+            let heard = self
+                .session
+                .step(None, until.saturating_duration_since(Instant::now()));
             if heard.iter().any(|heard| matches!(heard, Heard::Lost(_))) {
                 return;
             }

@@ -1,16 +1,21 @@
-//! The stream: JSON lines in, JSON lines out, and the rules that make a pipeline of tools safe in a plain `sh`.
+//! The stream: JSON lines in, JSON lines out, and the rules that make a pipeline of tools safe in a
+//! plain `sh`.
 //!
-//! 1. A tool copies every input line to its output byte for byte and adds its own lines. host-probe puts its host records in place of
-//!    those that came in, part-push its pushed records.
-//! 2. A record with `id` and `of` belongs to the set of its type: ids 0..of-1, each once, in any order. Every set must be whole and no
-//!    record may say `"ok":false`, whether a tool needs that set or not: so a stage that failed or was killed makes every later one
-//!    fail. An empty input is such a failure; a terminal as input is a usage error.
-//! 3. `--partial` and `--host` (tools that act): sets may have holes, and what is not `ok` counts as one.
+//! 1. A tool copies every input line to its output byte for byte and adds its own lines. host-probe
+//!    puts its host records in place of those that came in, part-push its pushed records.
+//! 2. A record with `id` and `of` belongs to the set of its type: ids 0..of-1, each once, in any
+//!    order. Every set must be whole and no record may say `"ok":false`, whether a tool needs that
+//!    set or not: so a stage that failed or was killed makes every later one fail. An empty input
+//!    is such a failure; a terminal as input is a usage error.
+//! 3. `--partial` and `--host` (tools that act): sets may have holes, and what is not `ok` counts
+//!    as one.
 //! 4. Input is read to its end before anything is done.
 //!
-//! A value that stands over several lines, as `jq .` prints it, is taken too, and goes on as one line. Line ends of Windows are white space.
+//! A value that stands over several lines, as `jq .` prints it, is taken too, and goes on as one
+//! line. Line ends of Windows are white space.
 //!
-//! What is refused is refused as it comes, and what is kept is the text and 40 bytes a line, whatever comes in.
+//! What is refused is refused as it comes, and what is kept is the text and 40 bytes a line,
+//! whatever comes in.
 
 use crate::error::{Fault, Report};
 use crate::record::{FileCopy, Graph, Host, Pushed, Record, TYPES};
@@ -20,7 +25,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 
-/// A record may hold the config of a graph with thousands of partitions (some 600 bytes each), but not all memory.
+/// A record may hold the config of a graph with thousands of partitions (some 600 bytes each), but
+/// not all memory.
 const MAX_LINE: usize = 64 << 20;
 /// More records than a job of 10,000 hosts with 100 processes each has.
 pub const MAX_SET: u32 = 4_000_000;
@@ -31,7 +37,8 @@ const MAX_FAULTS: usize = 10;
 
 /// All that came in.
 pub struct Stream {
-    /// The lines behind one another, each with its end: an allocation for each would double what they take.
+    /// The lines behind one another, each with its end: an allocation for each would double what
+    /// they take.
     text: Vec<u8>,
     lines: Vec<Line>,
 }
@@ -66,7 +73,10 @@ impl Head {
         }
         serde_json::from_slice(text).or_else(|error| match serde_json::from_slice(text) {
             // a user's own record may mean something else by these names
-            Ok(Named { r#type }) if !TYPES.contains(&r#type.as_str()) => Ok(Head { r#type, ..Head::default() }),
+            Ok(Named { r#type }) if !TYPES.contains(&r#type.as_str()) => Ok(Head {
+                r#type,
+                ..Head::default()
+            }),
             _ => Err(error),
         })
     }
@@ -77,8 +87,13 @@ impl Stream {
     pub fn from_stdin(partial: bool) -> Result<Stream, Report> {
         let stdin = io::stdin();
         if stdin.is_terminal() {
-            let fault = Fault::usage("stdin", "is a terminal; this tool reads records from the stage before it");
-            return Err(fault.fix("begin the pipeline with: ipconf-check ip_config.txt | …").report());
+            let fault = Fault::usage(
+                "stdin",
+                "is a terminal; this tool reads records from the stage before it",
+            );
+            return Err(fault
+                .fix("begin the pipeline with: ipconf-check ip_config.txt | …")
+                .report());
         }
         Stream::read(stdin.lock(), partial)
     }
@@ -86,12 +101,21 @@ impl Stream {
     /// Reads to the end and checks the rules.
     pub fn read(input: impl Read, partial: bool) -> Result<Stream, Report> {
         let mut input = BufReader::with_capacity(1 << 16, input);
-        let mut stream = Stream { text: Vec::new(), lines: Vec::new() };
-        let mut rules = Rules { partial, report: Report::default(), sets: BTreeMap::new() };
+        let mut stream = Stream {
+            text: Vec::new(),
+            lines: Vec::new(),
+        };
+        let mut rules = Rules {
+            partial,
+            report: Report::default(),
+            sets: BTreeMap::new(),
+        };
         let mut number = 0u64;
         loop {
             let begun = number + 1;
-            let Some(text) = next_value(&mut input, &mut number)? else { break };
+            let Some(text) = next_value(&mut input, &mut number)? else {
+                break;
+            };
             let head = Head::of(&text).map_err(|error| not_a_record(begun, &text, &error))?;
             rules.follow(&head, &text)?;
             stream.push(&head, &text);
@@ -107,7 +131,11 @@ impl Stream {
         self.lines.push(Line {
             begin: self.text.len(),
             length: u32::try_from(text.len()).unwrap_or(u32::MAX),
-            r#type: TYPES.iter().find(|name| **name == head.r#type).copied().unwrap_or_default(),
+            r#type: TYPES
+                .iter()
+                .find(|name| **name == head.r#type)
+                .copied()
+                .unwrap_or_default(),
             id: head.id,
             ok: head.ok,
         });
@@ -119,7 +147,8 @@ impl Stream {
         &self.text[line.begin..][..line.length as usize]
     }
 
-    /// All records of a type, in the order of their ids where it is a set; those that say `"ok":false` are left out.
+    /// All records of a type, in the order of their ids where it is a set; those that say
+    /// `"ok":false` are left out.
     pub fn all<T: Record + DeserializeOwned>(&self) -> Result<Vec<T>, Report> {
         self.parse(|line| line.ok != Some(false))
     }
@@ -129,16 +158,29 @@ impl Stream {
         self.parse(|_| true)
     }
 
-    fn parse<T: Record + DeserializeOwned>(&self, wanted: fn(&Line) -> bool) -> Result<Vec<T>, Report> {
+    fn parse<T: Record + DeserializeOwned>(
+        &self,
+        wanted: fn(&Line) -> bool,
+    ) -> Result<Vec<T>, Report> {
         let mut records = Vec::new();
         let mut report = Report::default();
-        for line in self.lines.iter().filter(|line| line.r#type == T::TYPE && wanted(line)) {
+        for line in self
+            .lines
+            .iter()
+            .filter(|line| line.r#type == T::TYPE && wanted(line))
+        {
             match serde_json::from_slice(self.text_of(line)) {
                 Ok(record) => records.push((line.id.unwrap_or(0), record)),
                 Err(error) => {
-                    let place = format!("stdin: {} record {}", T::TYPE, line.id.map_or(String::new(), |id| id.to_string()));
+                    let place = format!(
+                        "stdin: {} record {}",
+                        T::TYPE,
+                        line.id.map_or(String::new(), |id| id.to_string())
+                    );
                     let fault = Fault::data(place.trim_end(), error.to_string());
-                    report.push(fault.fix("correct what was edited, as dgl-tools(7) has it, or make the stream anew"));
+                    report.push(fault.fix(
+                        "correct what was edited, as dgl-tools(7) has it, or make the stream anew",
+                    ));
                 }
             }
             if report.0.len() >= MAX_FAULTS {
@@ -155,7 +197,9 @@ impl Stream {
         let records = self.all()?;
         if records.is_empty() {
             let fault = Fault::data("stdin", format!("no {} record came in", T::TYPE));
-            return Err(fault.fix(format!("put {from} into the pipeline before this tool")).report());
+            return Err(fault
+                .fix(format!("put {from} into the pipeline before this tool"))
+                .report());
         }
         Ok(records)
     }
@@ -165,9 +209,12 @@ impl Stream {
         let mut records = self.all()?;
         match records.len() {
             0 | 1 => Ok(records.pop()),
-            several => Err(Fault::data("stdin", format!("{several} {} records, where one is enough", T::TYPE))
-                .fix("make the stream anew, from ipconf-check on")
-                .report()),
+            several => Err(Fault::data(
+                "stdin",
+                format!("{several} {} records, where one is enough", T::TYPE),
+            )
+            .fix("make the stream anew, from ipconf-check on")
+            .report()),
         }
     }
 
@@ -175,28 +222,50 @@ impl Stream {
     pub fn check_pushed(&self, check: bool) -> Result<(), Report> {
         let has = |name| self.lines.iter().any(|line| line.r#type == name);
         if check && has(FileCopy::TYPE) && !has(Pushed::TYPE) {
-            let fault = Fault::data("stdin", "the files in the stream were never copied: there are file records and no pushed records");
-            return Err(fault.fix("put part-push into the pipeline, or say --no-push-check where the files are there already").report());
+            let fault = Fault::data(
+                "stdin",
+                "the files in the stream were never copied: there are file records and no pushed \
+                 records",
+            );
+            return Err(fault
+                .fix(
+                    "put part-push into the pipeline, or say --no-push-check where \
+                the files are there already",
+                )
+                .report());
         }
         Ok(())
     }
 
     /// All lines as they came, without the records of a type.
     pub fn bytes_but(&self, left_out: &str) -> Vec<u8> {
-        let lines = self.lines.iter().filter(|line| left_out.is_empty() || line.r#type != left_out);
-        lines.flat_map(|line| [self.text_of(line), b"\n"]).collect::<Vec<_>>().concat()
+        let lines = self
+            .lines
+            .iter()
+            .filter(|line| left_out.is_empty() || line.r#type != left_out);
+        lines
+            .flat_map(|line| [self.text_of(line), b"\n"])
+            .collect::<Vec<_>>()
+            .concat()
     }
 
-    /// Every line as it came, without its end, and whether it is a host record that is not marked as failed, with its id.
+    /// Every line as it came, without its end, and whether it is a host record that is not marked
+    /// as failed, with its id.
     pub fn lines(&self) -> impl Iterator<Item = (&[u8], Option<u32>)> {
-        let host = |line: &Line| line.id.filter(|_| line.r#type == Host::TYPE && line.ok != Some(false));
-        self.lines.iter().map(move |line| (self.text_of(line), host(line)))
+        let host = |line: &Line| {
+            line.id
+                .filter(|_| line.r#type == Host::TYPE && line.ok != Some(false))
+        };
+        self.lines
+            .iter()
+            .map(move |line| (self.text_of(line), host(line)))
     }
 }
 
 const PIPE: &str = "a record is a JSON object with a \"type\"; only records may go into the pipe";
 
-/// The rules of the stream, held against each line as it comes: what breaks them is not kept until the end.
+/// The rules of the stream, held against each line as it comes: what breaks them is not kept until
+/// the end.
 struct Rules {
     partial: bool,
     report: Report,
@@ -207,16 +276,23 @@ impl Rules {
     /// `Err` where nothing that comes later can make it good, or enough is wrong.
     fn follow(&mut self, head: &Head, text: &[u8]) -> Result<(), Report> {
         if head.r#type == Graph::TYPE
-            && let Ok(Graph { files: of @ 1.., .. }) = serde_json::from_slice(text)
+            && let Ok(Graph {
+                files: of @ 1.., ..
+            }) = serde_json::from_slice(text)
         {
-            // it announces the file records that follow it: a stream cut between them has lost a whole set
+            // it announces the file records that follow it: a stream cut between them has lost a
+            // whole set
             self.set(FileCopy::TYPE, of);
         }
         if head.ok == Some(false) && !self.partial {
             self.report.push(before(failed(head)));
         }
         if let (Some(id), Some(of)) = (head.id, head.of) {
-            let most = if head.r#type == Host::TYPE { MAX_HOSTS } else { MAX_SET };
+            let most = if head.r#type == Host::TYPE {
+                MAX_HOSTS
+            } else {
+                MAX_SET
+            };
             match self.set(&head.r#type, of).add(id, of, most) {
                 Ok(()) => {}
                 Err(Breach::One(problem)) => self.report.push(of_set(&head.r#type, &problem)),
@@ -233,17 +309,27 @@ impl Rules {
     }
 
     fn set(&mut self, name: &str, of: u32) -> &mut Set {
-        self.sets.entry(name.to_owned()).or_insert_with(|| Set { of, ids: Vec::new() })
+        self.sets.entry(name.to_owned()).or_insert_with(|| Set {
+            of,
+            ids: Vec::new(),
+        })
     }
 
     fn finish(mut self) -> Result<(), Report> {
         for (name, set) in &mut self.sets {
             set.ids.sort_unstable();
             let room = MAX_FAULTS.saturating_sub(self.report.0.len());
-            self.report.0.extend(set.twice().take(room).map(|id| of_set(name, &is_twice(id))));
+            self.report
+                .0
+                .extend(set.twice().take(room).map(|id| of_set(name, &is_twice(id))));
         }
         if !self.partial {
-            self.report.0.extend(self.sets.iter_mut().filter_map(|(name, set)| set.hole(name)).map(before));
+            self.report.0.extend(
+                self.sets
+                    .iter_mut()
+                    .filter_map(|(name, set)| set.hole(name))
+                    .map(before),
+            );
         }
         self.report.check()
     }
@@ -258,7 +344,8 @@ fn is_twice(id: u32) -> String {
     format!("id {id} is there twice")
 }
 
-/// The ids of a type. They are kept as they came, 4 bytes each: what a record says of the others sizes nothing.
+/// The ids of a type. They are kept as they came, 4 bytes each: what a record says of the others
+/// sizes nothing.
 struct Set {
     of: u32,
     ids: Vec<u32>,
@@ -275,7 +362,10 @@ enum Breach {
 impl Set {
     fn add(&mut self, id: u32, of: u32, most: u32) -> Result<(), Breach> {
         if of != self.of {
-            return Err(Breach::One(format!("one says it is of {}, another of {of}", self.of)));
+            return Err(Breach::One(format!(
+                "one says it is of {}, another of {of}",
+                self.of
+            )));
         }
         if of > most {
             return Err(Breach::Whole(format!("of {of} is more than {most}")));
@@ -286,26 +376,40 @@ impl Set {
         self.ids.push(id);
         if self.ids.len() > of as usize {
             self.ids.sort_unstable();
-            return Err(Breach::Whole(self.twice().next().map_or_else(String::new, is_twice)));
+            return Err(Breach::Whole(
+                self.twice().next().map_or_else(String::new, is_twice),
+            ));
         }
         Ok(())
     }
 
     /// Ids that are there more than once, in ids that are sorted.
     fn twice(&self) -> impl Iterator<Item = u32> {
-        self.ids.chunk_by(|one, other| one == other).filter(|same| same.len() > 1).map(|same| same[0])
+        self.ids
+            .chunk_by(|one, other| one == other)
+            .filter(|same| same.len() > 1)
+            .map(|same| same[0])
     }
 
     /// What is missing of ids that are sorted.
     fn hole(&mut self, name: &str) -> Option<String> {
         self.ids.dedup();
         let missing = self.of as usize - self.ids.len();
-        let first = (0..).zip(&self.ids).find(|(place, id)| place != *id).map_or(self.ids.len() as u32, |(place, _)| place);
-        (missing > 0).then(|| format!("{missing} of {} {name} records are missing, the first is {first}", self.of))
+        let first = (0..)
+            .zip(&self.ids)
+            .find(|(place, id)| place != *id)
+            .map_or(self.ids.len() as u32, |(place, _)| place);
+        (missing > 0).then(|| {
+            format!(
+                "{missing} of {} {name} records are missing, the first is {first}",
+                self.of
+            )
+        })
     }
 }
 
-/// The next value, white space around it taken off; `None` at the end. One that goes on over lines comes as one line.
+/// The next value, white space around it taken off; `None` at the end. One that goes on over lines
+/// comes as one line.
 fn next_value(input: &mut impl BufRead, number: &mut u64) -> Result<Option<Vec<u8>>, Report> {
     let mut text = Vec::new();
     loop {
@@ -320,11 +424,16 @@ fn next_value(input: &mut impl BufRead, number: &mut u64) -> Result<Option<Vec<u
         }
         *number += 1;
         if text.len() > MAX_LINE {
-            let fault = Fault::data(format!("stdin: line {number}"), format!("a record of more than {MAX_LINE} bytes"));
+            let fault = Fault::data(
+                format!("stdin: line {number}"),
+                format!("a record of more than {MAX_LINE} bytes"),
+            );
             return Err(fault.fix(PIPE).report());
         }
         if before_line == 0 {
-            let whole = text.strip_suffix(b"\n").map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+            let whole = text
+                .strip_suffix(b"\n")
+                .map(|line| line.strip_suffix(b"\r").unwrap_or(line));
             if whole.is_some_and(|line| line.trim_ascii().is_empty()) {
                 text.clear();
                 continue;
@@ -338,9 +447,10 @@ fn next_value(input: &mut impl BufRead, number: &mut u64) -> Result<Option<Vec<u
                 return Ok(Some(text));
             }
             Ok(_) => return Ok(Some(compact(&text))),
-            // Only an opening brace that is alone on its line begins a value of several lines (jq's form): anything else that
-            // breaks off is a record that was cut.
-            Err(error) if error.is_eof() && (text.starts_with(b"{\n") || text.starts_with(b"{\r\n")) => {}
+            // Only an opening brace that is alone on its line begins a value of several lines (jq's
+            // form): anything else that breaks off is a record that was cut.
+            Err(error)
+                if error.is_eof() && (text.starts_with(b"{\n") || text.starts_with(b"{\r\n")) => {}
             Err(error) if error.is_eof() && !is_array(&text) => return Err(cut(*number)),
             Err(error) => return Err(not_a_record(*number, &text, &error)),
         }
@@ -371,19 +481,36 @@ fn is_array(text: &[u8]) -> bool {
 /// What other programs make of a stream is told by its name, with the way back.
 fn not_a_record(number: u64, text: &[u8], error: &serde_json::Error) -> Report {
     let (problem, fix) = if is_array(text) {
-        ("an array, as jq -s makes it".to_owned(), "leave out -s, or put jq -c '.[]' in front of this tool")
+        (
+            "an array, as jq -s makes it".to_owned(),
+            "leave out -s, or put jq -c '.[]' in front of this tool",
+        )
     } else if text.starts_with(b"\xef\xbb\xbf") {
-        ("it begins with a byte order mark".to_owned(), r"save it without one, or put sed 's/^\xef\xbb\xbf//' in front of this tool")
+        (
+            "it begins with a byte order mark".to_owned(),
+            r"save it without one, or put sed 's/^\xef\xbb\xbf//' in front of this tool",
+        )
     } else if text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff") || text.contains(&0) {
-        ("it is UTF-16, or no text at all".to_owned(), "save it as UTF-8, or put iconv -f utf-16 -t utf-8 in front of this tool")
+        (
+            "it is UTF-16, or no text at all".to_owned(),
+            "save it as UTF-8, or put iconv -f utf-16 -t utf-8 in front of this tool",
+        )
     } else {
         (error.to_string(), PIPE)
     };
-    Fault::data(format!("stdin: line {number}"), format!("not a record: {problem}")).fix(fix).report()
+    Fault::data(
+        format!("stdin: line {number}"),
+        format!("not a record: {problem}"),
+    )
+    .fix(fix)
+    .report()
 }
 
 fn cut(number: u64) -> Report {
-    before(format!("line {number} breaks off in the middle of a record")).report()
+    before(format!(
+        "line {number} breaks off in the middle of a record"
+    ))
+    .report()
 }
 
 fn failed(head: &Head) -> String {
@@ -392,17 +519,24 @@ fn failed(head: &Head) -> String {
         (_, Some(id)) => format!("{} {id}", head.r#type),
         _ => head.r#type.clone(),
     };
-    format!("{item} failed: {}", head.error.as_deref().unwrap_or("ok is false"))
+    format!(
+        "{item} failed: {}",
+        head.error.as_deref().unwrap_or("ok is false")
+    )
 }
 
 /// The fault of an earlier stage.
 fn before(problem: impl std::fmt::Display) -> Fault {
-    Fault::data("stdin", format!("the stage before this one failed: {problem}"))
+    Fault::data(
+        "stdin",
+        format!("the stage before this one failed: {problem}"),
+    )
 }
 
 /// A record as a line, its `type` first.
 pub fn line<T: Record>(record: &T) -> Vec<u8> {
-    let fields = serde_json::to_vec(record).unwrap_or_else(|error| format!("{{\"unwritable\":\"{error}\"}}").into_bytes());
+    let fields = serde_json::to_vec(record)
+        .unwrap_or_else(|error| format!("{{\"unwritable\":\"{error}\"}}").into_bytes());
     let mut line = Vec::with_capacity(fields.len() + 32);
     line.extend_from_slice(b"{\"type\":\"");
     line.extend_from_slice(T::TYPE.as_bytes());
@@ -415,13 +549,26 @@ pub fn line<T: Record>(record: &T) -> Vec<u8> {
     line
 }
 
-/// Writes a planner's whole output: what came in, then its own lines. A reader that has gone ends it quietly.
-pub fn print<'a>(stream: Option<&Stream>, own: impl IntoIterator<Item = Cow<'a, [u8]>>) -> Result<(), Report> {
+/// Writes a planner's whole output: what came in, then its own lines. A reader that has gone ends
+/// it quietly.
+pub fn print<'a>(
+    stream: Option<&Stream>,
+    own: impl IntoIterator<Item = Cow<'a, [u8]>>,
+) -> Result<(), Report> {
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     let came_in = stream.into_iter().flat_map(Stream::lines);
-    let result = came_in.map(|(line, _)| out.write_all(line).and_then(|()| out.write_all(b"\n"))).find(Result::is_err).unwrap_or(Ok(()));
-    let result = result.and_then(|()| own.into_iter().try_for_each(|line| out.write_all(&line))).and_then(|()| out.flush());
-    quiet(result).map_err(|error| Fault::unreachable("stdout", error.to_string()).fix("look at what it is written to").report())
+    let result = came_in
+        .map(|(line, _)| out.write_all(line).and_then(|()| out.write_all(b"\n")))
+        .find(Result::is_err)
+        .unwrap_or(Ok(()));
+    let result = result
+        .and_then(|()| own.into_iter().try_for_each(|line| out.write_all(&line)))
+        .and_then(|()| out.flush());
+    quiet(result).map_err(|error| {
+        Fault::unreachable("stdout", error.to_string())
+            .fix("look at what it is written to")
+            .report()
+    })
 }
 
 fn quiet(result: io::Result<()>) -> io::Result<()> {
@@ -431,8 +578,8 @@ fn quiet(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Stdout of a tool that acts: a record is written as soon as it is true. When the reader goes away, that is said once and the
-/// work goes on.
+/// Stdout of a tool that acts: a record is written as soon as it is true. When the reader goes
+/// away, that is said once and the work goes on.
 pub struct Out {
     tool: &'static str,
     open: bool,
@@ -442,10 +589,15 @@ pub struct Out {
 impl Out {
     /// For the tool of that name.
     pub fn new(tool: &'static str) -> Out {
-        Out { tool, open: true, failed: false }
+        Out {
+            tool,
+            open: true,
+            failed: false,
+        }
     }
 
-    /// Whether something could not be written for another reason than a reader that went away: records are lost.
+    /// Whether something could not be written for another reason than a reader that went away:
+    /// records are lost.
     pub fn has_failed(&self) -> bool {
         self.failed
     }
@@ -460,7 +612,10 @@ impl Out {
             self.open = false;
             // a reader that went away has seen what it wanted
             self.failed = error.kind() != io::ErrorKind::BrokenPipe;
-            eprintln!("{}: stdout: {error}; the work goes on without it", self.tool);
+            eprintln!(
+                "{}: stdout: {error}; the work goes on without it",
+                self.tool
+            );
         }
     }
 
@@ -486,22 +641,41 @@ mod tests {
 
     fn read(text: &str, partial: bool) -> Result<Vec<String>, String> {
         match Stream::read(text.as_bytes(), partial) {
-            Ok(stream) => Ok(stream.lines().map(|(line, _)| String::from_utf8(line.to_vec()).unwrap()).collect()),
-            Err(report) => Err(report.0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
+            Ok(stream) => Ok(stream
+                .lines()
+                .map(|(line, _)| String::from_utf8(line.to_vec()).unwrap())
+                .collect()),
+            Err(report) => Err(report
+                .0
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join("; ")),
         }
     }
 
     const A: &str = r#"{"type":"host","id":0,"of":2,"ip":"10.0.0.1","port":30050}"#;
     const B: &str = r#"{"type":"host", "id":1,"of":2,"ip":"10.0.0.2","port":30050,"unknown":1.50}"#;
-    const GRAPH: &str =
-        r#"{"type":"graph","graph_name":"g","num_parts":2,"files":3,"workspace":"/w","part_config":"g.json","ip_config":"ip.txt"}"#;
+    const GRAPH: &str = r#"{"type":"graph","graph_name":"g","num_parts":2,"files":3,"workspace":"/w","part_config":"g.json","ip_config":"ip.txt"}"#;
 
     #[test]
     fn lines_pass_byte_for_byte() {
-        let odd = r#"{"type":"unheard-of","id":"x","of":-1,"ok":"yes","host":{"a":1},"x":[1e400,"ä"]}"#;
-        assert_eq!(read(&format!("{B}\n{odd}\n\n{A}\n"), false), Ok(vec![B.into(), odd.into(), A.into()]));
-        assert_eq!(read(&format!("{A}\n{B}"), false), Ok(vec![A.into(), B.into()]), "the last newline may be missing");
-        assert_eq!(read(&format!("{A}\r\n{B}\r\n"), false), Ok(vec![format!("{A}\r"), format!("{B}\r")]), "white space behind a record");
+        let odd =
+            r#"{"type":"unheard-of","id":"x","of":-1,"ok":"yes","host":{"a":1},"x":[1e400,"ä"]}"#;
+        assert_eq!(
+            read(&format!("{B}\n{odd}\n\n{A}\n"), false),
+            Ok(vec![B.into(), odd.into(), A.into()])
+        );
+        assert_eq!(
+            read(&format!("{A}\n{B}"), false),
+            Ok(vec![A.into(), B.into()]),
+            "the last newline may be missing"
+        );
+        assert_eq!(
+            read(&format!("{A}\r\n{B}\r\n"), false),
+            Ok(vec![format!("{A}\r"), format!("{B}\r")]),
+            "white space behind a record"
+        );
     }
 
     #[test]
@@ -509,31 +683,80 @@ mod tests {
         let spread = "{\n  \"type\": \"x\",\n  \"t\": \"a \\\" b\"\n}\n";
         let together: Vec<String> = vec![r#"{"type":"x","t":"a \" b"}"#.into()];
         assert_eq!(read(spread, false).as_ref(), Ok(&together));
-        assert_eq!(read(&spread.replace('\n', "\r\n"), false), Ok(together), "as Windows ends lines");
+        assert_eq!(
+            read(&spread.replace('\n', "\r\n"), false),
+            Ok(together),
+            "as Windows ends lines"
+        );
     }
 
     #[test]
     fn broken_streams() {
         let table = [
             (String::new(), "no record came in"),
-            (A.to_owned(), "1 of 2 host records are missing, the first is 1"),
+            (
+                A.to_owned(),
+                "1 of 2 host records are missing, the first is 1",
+            ),
             (format!("{A}\n{A}\n{B}"), "id 0 is there twice"),
-            (format!("{A}\n{}", &B[..20]), "line 2 breaks off in the middle of a record"),
-            (format!("{A}\n{}\n", &B[..20]), "line 2 breaks off in the middle of a record"),
-            (format!("{A}\n{}", B.replace(":2,\"ip", ":3,\"ip")), "one says it is of 2, another of 3"),
+            (
+                format!("{A}\n{}", &B[..20]),
+                "line 2 breaks off in the middle of a record",
+            ),
+            (
+                format!("{A}\n{}\n", &B[..20]),
+                "line 2 breaks off in the middle of a record",
+            ),
+            (
+                format!("{A}\n{}", B.replace(":2,\"ip", ":3,\"ip")),
+                "one says it is of 2, another of 3",
+            ),
             (A.replace(":2,\"ip", ":4000000000,\"ip"), "is more than"),
-            (format!("{A}\n{}", B.replace("\"id\":1", "\"id\":2")), "id 2 is not below 2"),
-            (format!("{A}\n{}", B.replace("}", ",\"ok\":false,\"error\":\"no route\"}")), "host 1 failed: no route"),
-            (format!("{A}\n{B}\n{GRAPH}"), "3 of 3 file records are missing, the first is 0"),
+            (
+                format!("{A}\n{}", B.replace("\"id\":1", "\"id\":2")),
+                "id 2 is not below 2",
+            ),
+            (
+                format!(
+                    "{A}\n{}",
+                    B.replace("}", ",\"ok\":false,\"error\":\"no route\"}")
+                ),
+                "host 1 failed: no route",
+            ),
+            (
+                format!("{A}\n{B}\n{GRAPH}"),
+                "3 of 3 file records are missing, the first is 0",
+            ),
             ("hello\n".to_owned(), "line 1: not a record"),
-            ("[1]\n".to_owned(), "line 1: not a record: an array, as jq -s makes it"),
-            (format!("[\n  {A}\n]\n"), "line 1: not a record: an array, as jq -s makes it"),
-            (format!("\u{feff}{A}\n{B}\n"), "line 1: not a record: it begins with a byte order mark"),
-            (format!("{A}\n\u{feff}{B}\n"), "line 2: not a record: it begins with a byte order mark"),
-            (A.chars().flat_map(|c| [c, '\0']).collect(), "line 1: not a record: it is UTF-16"),
-            (format!("{A}\r\n{}\r\n", &B[..20]), "line 2 breaks off in the middle of a record"),
+            (
+                "[1]\n".to_owned(),
+                "line 1: not a record: an array, as jq -s makes it",
+            ),
+            (
+                format!("[\n  {A}\n]\n"),
+                "line 1: not a record: an array, as jq -s makes it",
+            ),
+            (
+                format!("\u{feff}{A}\n{B}\n"),
+                "line 1: not a record: it begins with a byte order mark",
+            ),
+            (
+                format!("{A}\n\u{feff}{B}\n"),
+                "line 2: not a record: it begins with a byte order mark",
+            ),
+            (
+                A.chars().flat_map(|c| [c, '\0']).collect(),
+                "line 1: not a record: it is UTF-16",
+            ),
+            (
+                format!("{A}\r\n{}\r\n", &B[..20]),
+                "line 2 breaks off in the middle of a record",
+            ),
             // nothing that comes later makes these good
-            (A.replace(":2,\"ip", ":1048577,\"ip"), "host records: of 1048577 is more than 1048576"),
+            (
+                A.replace(":2,\"ip", ":1048577,\"ip"),
+                "host records: of 1048577 is more than 1048576",
+            ),
             (format!("{A}\n{B}\n{A}\nhello"), "id 0 is there twice"),
             (format!("{A}\n").repeat(3), "id 0 is there twice"),
             ("{}\n".to_owned(), "missing field `type`"),
@@ -547,7 +770,9 @@ mod tests {
     #[test]
     fn partial_streams_may_have_holes() {
         let failed = B.replace("}", ",\"ok\":false}");
-        let stream = Stream::read(format!("{A}\n{failed}").as_bytes(), true).map_err(|report| format!("{report:?}")).unwrap();
+        let stream = Stream::read(format!("{A}\n{failed}").as_bytes(), true)
+            .map_err(|report| format!("{report:?}"))
+            .unwrap();
         assert_eq!(stream.all::<Host>().unwrap().len(), 1);
         assert!(read(&format!("{A}\n{A}"), true).is_err(), "twice is twice");
         assert!(read("", true).is_err());
@@ -555,7 +780,10 @@ mod tests {
 
     #[test]
     fn type_comes_first() {
-        let text = line(&crate::record::Dropped { lines: 3, time_ms: 4 });
+        let text = line(&crate::record::Dropped {
+            lines: 3,
+            time_ms: 4,
+        });
         assert_eq!(text, b"{\"type\":\"dropped\",\"lines\":3,\"time_ms\":4}\n");
     }
 }

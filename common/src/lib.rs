@@ -1,4 +1,5 @@
-//! What the tools share: the records and the stream they travel in, errors and exit statuses, and the way to a host.
+//! What the tools share: the records and the stream they travel in, errors and exit statuses, and
+//! the way to a host.
 
 pub mod cli;
 pub mod error;

@@ -1,10 +1,15 @@
 //! What the tools know of Python: which word of a command calls it, how versions are written.
 
-/// Whether it is an interpreter: `python`, `python3`, `/opt/env/bin/python3.11`, `python3.13t`, `python3-dbg`; no option, no assignment.
+/// Whether it is an interpreter: `python`, `python3`, `/opt/env/bin/python3.11`, `python3.13t`,
+/// `python3-dbg`; no option, no assignment.
 pub fn is_interpreter(word: &str) -> bool {
     let name = word.rsplit('/').next().unwrap_or_default();
-    let version = name.strip_prefix("python").map(|rest| rest.trim_end_matches("-dbg").trim_end_matches(['d', 't']));
-    !word.starts_with('-') && !word.contains('=') && version.is_some_and(|v| v.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
+    let version = name
+        .strip_prefix("python")
+        .map(|rest| rest.trim_end_matches("-dbg").trim_end_matches(['d', 't']));
+    !word.starts_with('-')
+        && !word.contains('=')
+        && version.is_some_and(|v| v.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
 }
 
 /// Major, minor, patch.
@@ -13,10 +18,16 @@ pub type Version = (u32, u32, u32);
 /// Of Python or of a package: `1.0.4`, `0.6.0post1`, `1.13.0+cu117`; not `unknown`.
 pub fn version(text: &str) -> Option<Version> {
     let mut numbers = text.split('.').map(|part| {
-        let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+        let digits = part
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(part.len());
         part[..digits].parse().ok()
     });
-    Some((numbers.next()??, numbers.next()??, numbers.next().flatten().unwrap_or(0)))
+    Some((
+        numbers.next()??,
+        numbers.next()??,
+        numbers.next().flatten().unwrap_or(0),
+    ))
 }
 
 #[cfg(test)]

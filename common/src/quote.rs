@@ -1,6 +1,7 @@
 //! Words for a POSIX shell.
 
-/// The bytes as one shell word, whatever they are: in single quotes, or as they stand where nothing in them means anything.
+/// The bytes as one shell word, whatever they are: in single quotes, or as they stand where nothing
+/// in them means anything.
 pub fn sh(word: impl AsRef<[u8]>) -> Vec<u8> {
     let word = word.as_ref();
     if means_itself(word) {
@@ -22,7 +23,8 @@ fn means_itself(word: &[u8]) -> bool {
     !word.is_empty() && word.iter().all(plain) && word[0] != b'='
 }
 
-/// Whether a word that a host said may stand in a command that people are told to paste: it means itself there, and is no option.
+/// Whether a word that a host said may stand in a command that people are told to paste: it means
+/// itself there, and is no option.
 pub fn may_be_pasted(word: &str) -> bool {
     means_itself(word.as_bytes()) && !word.starts_with('-')
 }
@@ -56,21 +58,61 @@ mod tests {
 
     #[test]
     fn words_arrive_as_they_are() {
-        let words: [&[u8]; 8] = [b"plain", b"", b"two words", b"it's", b"$(reboot)", b"-rf", b"new\nline", b"\xff\xfe"];
+        let words: [&[u8]; 8] = [
+            b"plain",
+            b"",
+            b"two words",
+            b"it's",
+            b"$(reboot)",
+            b"-rf",
+            b"new\nline",
+            b"\xff\xfe",
+        ];
         let mut script = b"printf '%s\\0' ".to_vec();
         script.extend(sh_words(words));
-        let out = std::process::Command::new("sh").arg("-c").arg(std::ffi::OsStr::from_bytes(&script)).output().unwrap();
+        let out = std::process::Command::new("sh")
+            .arg("-c")
+            .arg(std::ffi::OsStr::from_bytes(&script))
+            .output()
+            .unwrap();
         let mut line = b"nl='\n'; ".to_vec();
         line.extend(one_line(&script));
-        let one = std::process::Command::new("sh").arg("-c").arg(std::ffi::OsStr::from_bytes(&line)).output().unwrap();
+        let one = std::process::Command::new("sh")
+            .arg("-c")
+            .arg(std::ffi::OsStr::from_bytes(&line))
+            .output()
+            .unwrap();
         assert_eq!(one.stdout, out.stdout);
-        assert_eq!(out.stdout, words.iter().flat_map(|w| [*w, &b"\0"[..]].concat()).collect::<Vec<u8>>());
+        assert_eq!(
+            out.stdout,
+            words
+                .iter()
+                .flat_map(|w| [*w, &b"\0"[..]].concat())
+                .collect::<Vec<u8>>()
+        );
     }
 
     #[test]
     fn what_a_host_says_is_pasted_only_as_a_word() {
-        for word in ["try7", "/home/u/v", "~", "a b", "", "-rf", "$(id)", "a;b", "a\u{1b}", "a\nb", "=a", "é"] {
-            assert_eq!(may_be_pasted(word), ["try7", "/home/u/v"].contains(&word), "{word:?}");
+        for word in [
+            "try7",
+            "/home/u/v",
+            "~",
+            "a b",
+            "",
+            "-rf",
+            "$(id)",
+            "a;b",
+            "a\u{1b}",
+            "a\nb",
+            "=a",
+            "é",
+        ] {
+            assert_eq!(
+                may_be_pasted(word),
+                ["try7", "/home/u/v"].contains(&word),
+                "{word:?}"
+            );
         }
     }
 

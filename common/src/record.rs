@@ -1,7 +1,7 @@
 //! Every record of the stream. dgl-tools(7) describes them for users.
 //!
-//! Names are for good: a field is added, never renamed or given another meaning; a changed meaning is a new type. No integer goes
-//! beyond 2^53, because jq would change it.
+//! Names are for good: a field is added, never renamed or given another meaning; a changed meaning
+//! is a new type. No integer goes beyond 2^53, because jq would change it.
 
 use crate::error::Fault;
 use base64::Engine as _;
@@ -27,8 +27,10 @@ macro_rules! records {
     };
 }
 records! {
-    "host" Host, "graph" Graph, "file" FileCopy, "pushed" Pushed, "pulled" Pulled, "process" Process, "started" Started, "listening" Listening,
-    "output" Output, "dropped" Dropped, "exited" Exited, "found" Found, "reaped" Reaped, "summary" Summary,
+    "host" Host, "graph" Graph, "file" FileCopy, "pushed" Pushed, "pulled" Pulled,
+    "process" Process, "started" Started, "listening" Listening,
+    "output" Output, "dropped" Dropped, "exited" Exited, "found" Found, "reaped" Reaped,
+    "summary" Summary,
 }
 
 /// A machine of the job; host k holds partition k.
@@ -65,7 +67,10 @@ pub struct Host {
 impl Host {
     /// The name ssh is given: `login`, else `name`, else `ip`.
     pub fn target(&self) -> String {
-        self.login.clone().or_else(|| self.name.clone()).unwrap_or_else(|| self.ip.to_string())
+        self.login
+            .clone()
+            .or_else(|| self.name.clone())
+            .unwrap_or_else(|| self.ip.to_string())
     }
 
     /// For messages: `host 2 (10.0.0.7)`.
@@ -168,9 +173,10 @@ pub struct Graph {
     pub ip_config: String,
 }
 
-/// A file and where it goes. It was found here (`src`) or is made (`content`). With neither it must be there already, as the parts are
-/// that the distributed partitioning pipeline left on their hosts: part-push looks whether it is, and sends nothing. A `dst` that ends
-/// in `/` is an empty folder.
+/// A file and where it goes. It was found here (`src`) or is made (`content`). With neither it must
+/// be there already, as the parts are that the distributed partitioning pipeline left on their
+/// hosts: part-push looks whether it is, and sends nothing. A `dst` that ends in `/` is an empty
+/// folder.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct FileCopy {
     /// 0..of-1.
@@ -224,10 +230,19 @@ impl FileCopy {
         format!("file record {}", self.id)
     }
 
-    fn path_of(&self, field: &str, text: &Option<String>, encoded: &Option<String>) -> Result<Option<PathBuf>, Fault> {
+    fn path_of(
+        &self,
+        field: &str,
+        text: &Option<String>,
+        encoded: &Option<String>,
+    ) -> Result<Option<PathBuf>, Fault> {
         match (text, encoded) {
             (Some(path), _) => Ok(Some(PathBuf::from(path))),
-            (None, Some(path)) => Ok(Some(PathBuf::from(unbase64(&self.place(), &format!("{field}_b64"), path)?))),
+            (None, Some(path)) => Ok(Some(PathBuf::from(unbase64(
+                &self.place(),
+                &format!("{field}_b64"),
+                path,
+            )?))),
             (None, None) => Ok(None),
         }
     }
@@ -235,7 +250,8 @@ impl FileCopy {
     /// The file there.
     pub fn destination(&self) -> Result<PathBuf, Fault> {
         let missing = || edited(self.place(), "has neither dst nor dst_b64");
-        self.path_of("dst", &self.dst, &self.dst_b64)?.ok_or_else(missing)
+        self.path_of("dst", &self.dst, &self.dst_b64)?
+            .ok_or_else(missing)
     }
 }
 
@@ -390,41 +406,79 @@ impl Process {
     pub fn command(&self) -> Result<Command, Fault> {
         let record = || format!("process record {}", self.id);
         match (&self.argv, &self.argv_b64, &self.shell) {
-            (Some(words), None, None) if !words.is_empty() => Ok(Command::Words(words.iter().map(OsString::from).collect())),
+            (Some(words), None, None) if !words.is_empty() => {
+                Ok(Command::Words(words.iter().map(OsString::from).collect()))
+            }
             (None, Some(words), None) if !words.is_empty() => {
-                let words: Result<Vec<_>, _> = words.iter().map(|word| unbase64(&record(), "argv_b64", word)).collect();
+                let words: Result<Vec<_>, _> = words
+                    .iter()
+                    .map(|word| unbase64(&record(), "argv_b64", word))
+                    .collect();
                 Ok(Command::Words(words?))
             }
             (None, None, Some(text)) => Ok(Command::Shell(text.clone())),
-            _ => Err(edited(record(), "needs one of argv, argv_b64 and shell, and not empty")),
+            _ => Err(edited(
+                record(),
+                "needs one of argv, argv_b64 and shell, and not empty",
+            )),
         }
     }
 
-    /// What can be told of it before it is started: it has one command, and no text with a NUL byte, which ends a word for the kernel and
-    /// is left out by a shell, so that something else would run than what was written.
+    /// What can be told of it before it is started: it has one command, and no text with a NUL
+    /// byte, which ends a word for the kernel and is left out by a shell, so that something else
+    /// would run than what was written.
     pub fn check(&self) -> Result<(), Fault> {
         let command = match self.command()? {
             Command::Words(words) => words,
             Command::Shell(text) => vec![text.into()],
         };
-        let field = if self.shell.is_some() { "shell" } else { "argv" };
-        let texts = [("cwd", &self.cwd), ("setup", &self.setup), ("server_name", &self.server_name)];
-        let texts = texts.into_iter().filter_map(|(field, text)| Some((field, OsStr::new(text.as_ref()?))));
+        let field = if self.shell.is_some() {
+            "shell"
+        } else {
+            "argv"
+        };
+        let texts = [
+            ("cwd", &self.cwd),
+            ("setup", &self.setup),
+            ("server_name", &self.server_name),
+        ];
+        let texts = texts
+            .into_iter()
+            .filter_map(|(field, text)| Some((field, OsStr::new(text.as_ref()?))));
         let environment = self.environment()?;
         let words = command.iter().map(|word| (field, word.as_os_str()));
-        let values = environment.iter().map(|(_, value)| ("env", value.as_os_str()));
-        match words.chain(texts).chain(values).find(|(_, text)| text.as_bytes().contains(&0)) {
-            Some((field, _)) => Err(edited(format!("process record {}: {field}", self.id), "has a NUL byte in it")),
+        let values = environment
+            .iter()
+            .map(|(_, value)| ("env", value.as_os_str()));
+        match words
+            .chain(texts)
+            .chain(values)
+            .find(|(_, text)| text.as_bytes().contains(&0))
+        {
+            Some((field, _)) => Err(edited(
+                format!("process record {}: {field}", self.id),
+                "has a NUL byte in it",
+            )),
             None => Ok(()),
         }
     }
 
     /// The command's words, in the field that can hold them.
     pub fn set_words(&mut self, words: &[OsString]) {
-        let text: Option<Vec<String>> = words.iter().map(|word| word.to_str().map(str::to_owned)).collect();
+        let text: Option<Vec<String>> = words
+            .iter()
+            .map(|word| word.to_str().map(str::to_owned))
+            .collect();
         match text {
             Some(words) => self.argv = Some(words),
-            None => self.argv_b64 = Some(words.iter().map(|word| BASE64.encode(word.as_bytes())).collect()),
+            None => {
+                self.argv_b64 = Some(
+                    words
+                        .iter()
+                        .map(|word| BASE64.encode(word.as_bytes()))
+                        .collect(),
+                )
+            }
         }
     }
 
@@ -437,7 +491,8 @@ impl Process {
             }
             None => {
                 self.env.shift_remove(name);
-                self.env_b64.insert(name.to_owned(), BASE64.encode(value.as_bytes()))
+                self.env_b64
+                    .insert(name.to_owned(), BASE64.encode(value.as_bytes()))
             }
         };
     }
@@ -445,8 +500,14 @@ impl Process {
     /// All of its environment.
     pub fn environment(&self) -> Result<Vec<(&str, OsString)>, Fault> {
         let record = format!("process record {}", self.id);
-        let plain = self.env.iter().map(|(name, value)| Ok((name.as_str(), OsString::from(value))));
-        let encoded = self.env_b64.iter().map(|(name, value)| Ok((name.as_str(), unbase64(&record, "env_b64", value)?)));
+        let plain = self
+            .env
+            .iter()
+            .map(|(name, value)| Ok((name.as_str(), OsString::from(value))));
+        let encoded = self
+            .env_b64
+            .iter()
+            .map(|(name, value)| Ok((name.as_str(), unbase64(&record, "env_b64", value)?)));
         plain.chain(encoded).collect()
     }
 }
@@ -496,7 +557,8 @@ pub struct Output {
     pub line: String,
     /// Since 1970.
     pub time_ms: u64,
-    /// A piece of a line whose end had not come, or of one over 64 KiB; the next one goes on with it.
+    /// A piece of a line whose end had not come, or of one over 64 KiB; the next one goes on with
+    /// it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
     /// It was not UTF-8; what could not be read is U+FFFD.
@@ -675,11 +737,17 @@ pub fn path_fields(path: &Path) -> (Option<String>, Option<String>) {
 }
 
 fn unbase64(record: &str, field: &str, text: &str) -> Result<OsString, Fault> {
-    let bytes = BASE64.decode(text).map_err(|error| edited(format!("{record}: {field}"), format!("is not base64: {error}")))?;
+    let bytes = BASE64.decode(text).map_err(|error| {
+        edited(
+            format!("{record}: {field}"),
+            format!("is not base64: {error}"),
+        )
+    })?;
     Ok(OsString::from_vec(bytes))
 }
 
 /// A record that no tool writes so.
 fn edited(place: impl Into<String>, problem: impl Into<String>) -> Fault {
-    Fault::data(place, problem).fix("correct what was edited, as dgl-tools(7) has it, or make the stream anew")
+    Fault::data(place, problem)
+        .fix("correct what was edited, as dgl-tools(7) has it, or make the stream anew")
 }

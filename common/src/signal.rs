@@ -7,21 +7,29 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-/// The signals that end a job: Ctrl-C, kill, a terminal that closes. One that was ignored when the tool started (nohup) stays
-/// ignored and is left out.
+/// The signals that end a job: Ctrl-C, kill, a terminal that closes. One that was ignored when the
+/// tool started (nohup) stays ignored and is left out.
 pub fn ending() -> io::Result<Vec<i32>> {
     let ignored = ignored_at_start()?;
-    Ok([SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored & (1 << (signal - 1)) == 0).collect())
+    Ok([SIGINT, SIGTERM, SIGHUP]
+        .into_iter()
+        .filter(|signal| ignored & (1 << (signal - 1)) == 0)
+        .collect())
 }
 
-/// Where the number of the signal stands that asked for the end; 0 before. The first ends a tool in order, the second at once.
+/// Where the number of the signal stands that asked for the end; 0 before. The first ends a tool in
+/// order, the second at once.
 pub fn stop() -> io::Result<Arc<AtomicUsize>> {
     let stop = Arc::new(AtomicUsize::new(0));
     let again = Arc::new(AtomicBool::new(false));
     for signal in ending()? {
         flag::register_conditional_shutdown(signal, 128 + signal, again.clone())?;
         flag::register(signal, again.clone())?;
-        flag::register_usize(signal, stop.clone(), usize::try_from(signal).unwrap_or_default())?;
+        flag::register_usize(
+            signal,
+            stop.clone(),
+            usize::try_from(signal).unwrap_or_default(),
+        )?;
     }
     Ok(stop)
 }
@@ -29,7 +37,10 @@ pub fn stop() -> io::Result<Arc<AtomicUsize>> {
 /// The mask of ignored signals of this process, bit n-1 for signal n (`SigIgn` of proc(5)).
 fn ignored_at_start() -> io::Result<u64> {
     let status = fs::read_to_string("/proc/self/status")?;
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or("0");
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .unwrap_or("0");
     u64::from_str_radix(mask.trim(), 16).map_err(io::Error::other)
 }
 

@@ -1,4 +1,5 @@
-//! What people see: numbers with units, colours where they are wanted, and what others wrote without what a terminal would obey.
+//! What people see: numbers with units, colours where they are wanted, and what others wrote
+//! without what a terminal would obey.
 
 use std::borrow::Cow;
 use std::io::IsTerminal;
@@ -22,7 +23,10 @@ pub fn bytes(count: u64) -> String {
 
 /// Bytes in a time: `118 MB/s`.
 pub fn rate(count: u64, time: Duration) -> String {
-    format!("{}/s", bytes((count as f64 / time.as_secs_f64().max(f64::MIN_POSITIVE)) as u64))
+    format!(
+        "{}/s",
+        bytes((count as f64 / time.as_secs_f64().max(f64::MIN_POSITIVE)) as u64)
+    )
 }
 
 /// A span of time as people say it.
@@ -41,12 +45,15 @@ pub fn millis(time: Duration) -> u64 {
 
 /// Milliseconds since 1970.
 pub fn now_ms() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, millis)
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, millis)
 }
 
 /// Whether stdout wants colours: a terminal, and no NO_COLOR (no-color.org).
 pub fn colours() -> bool {
-    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    std::io::stdout().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// The text in one of six colours, or plain.
@@ -57,8 +64,9 @@ pub fn colour(text: &str, number: usize, wanted: bool) -> String {
     }
 }
 
-/// Text of a host, a file or a user in a line of ours: what would move the cursor, set a title, ask the terminal something, begin another
-/// line or turn the order of letters round is written out, as `\x1b`.
+/// Text of a host, a file or a user in a line of ours: what would move the cursor, set a title, ask
+/// the terminal something, begin another line or turn the order of letters round is written out, as
+/// `\x1b`.
 pub fn plain(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return Cow::Borrowed(text);
@@ -69,7 +77,9 @@ pub fn plain(text: &str) -> Cow<'_, str> {
             '\n' => shown.push_str("\\n"),
             '\r' => shown.push_str("\\r"),
             '\t' => shown.push_str("\\t"),
-            c if is_hidden(c) && u32::from(c) < 0x100 => shown += &format!("\\x{:02x}", u32::from(c)),
+            c if is_hidden(c) && u32::from(c) < 0x100 => {
+                shown += &format!("\\x{:02x}", u32::from(c))
+            }
             c if is_hidden(c) => shown += &format!("\\u{{{:x}}}", u32::from(c)),
             c => shown.push(c),
         }
@@ -77,18 +87,27 @@ pub fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// A control character of ASCII, of its upper half (which begins sequences too), or of Unicode's that have no shape of their own.
+/// A control character of ASCII, of its upper half (which begins sequences too), or of Unicode's
+/// that have no shape of their own.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
 }
 
-/// A line that a process wrote, for a terminal: its colours stay, all else that a terminal would obey is left out.
+/// A line that a process wrote, for a terminal: its colours stay, all else that a terminal would
+/// obey is left out.
 pub fn coloured(line: &[u8]) -> Vec<u8> {
     let upper = |c: &char| !('\u{80}'..='\u{9f}').contains(c);
     let mut clean = Vec::with_capacity(line.len());
     for chunk in line.utf8_chunks() {
-        clean.extend(chunk.valid().chars().filter(upper).collect::<String>().into_bytes());
+        clean.extend(
+            chunk
+                .valid()
+                .chars()
+                .filter(upper)
+                .collect::<String>()
+                .into_bytes(),
+        );
         clean.extend(chunk.invalid().iter().filter(|byte| **byte >= 0xa0));
     }
     let mut shown = Vec::with_capacity(clean.len());
@@ -98,8 +117,12 @@ pub fn coloured(line: &[u8]) -> Vec<u8> {
             0x1b => {
                 let length = sequence(behind);
                 let (sequence, behind) = behind.split_at(length);
-                if let Some(colours) = sequence.strip_prefix(b"[").and_then(|text| text.strip_suffix(b"m"))
-                    && colours.iter().all(|byte| byte.is_ascii_digit() || b";:".contains(byte))
+                if let Some(colours) = sequence
+                    .strip_prefix(b"[")
+                    .and_then(|text| text.strip_suffix(b"m"))
+                    && colours
+                        .iter()
+                        .all(|byte| byte.is_ascii_digit() || b";:".contains(byte))
                 {
                     shown.push(0x1b);
                     shown.extend_from_slice(sequence);
@@ -116,7 +139,8 @@ pub fn coloured(line: &[u8]) -> Vec<u8> {
     shown
 }
 
-/// How long a control sequence is behind its ESC (ECMA-48, 5.3 to 5.6); one that has no end takes all there is.
+/// How long a control sequence is behind its ESC (ECMA-48, 5.3 to 5.6); one that has no end takes
+/// all there is.
 fn sequence(text: &[u8]) -> usize {
     let until = |from: usize, is_last: fn(u8) -> bool| {
         let last = text.iter().skip(from).position(|byte| is_last(*byte));
@@ -125,11 +149,13 @@ fn sequence(text: &[u8]) -> usize {
     match text.first() {
         Some(b'[') => until(1, |byte| (0x40..0x7f).contains(&byte)),
         // a string: BEL ends it, or ESC with a backslash, which is a sequence of its own
-        Some(b']' | b'P' | b'X' | b'^' | b'_') => match text.iter().position(|byte| [0x07, 0x1b].contains(byte)) {
-            Some(end) if text[end] == 0x1b => end,
-            Some(end) => end + 1,
-            None => text.len(),
-        },
+        Some(b']' | b'P' | b'X' | b'^' | b'_') => {
+            match text.iter().position(|byte| [0x07, 0x1b].contains(byte)) {
+                Some(end) if text[end] == 0x1b => end,
+                Some(end) => end + 1,
+                None => text.len(),
+            }
+        }
         _ => until(0, |byte| (0x30..0x7f).contains(&byte)),
     }
 }
@@ -147,11 +173,21 @@ pub fn count(number: u64, noun: &str) -> String {
 mod tests {
     #[test]
     fn bytes_read_well() {
-        let table = [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (134_686, "135 kB"), (999_600, "1.0 MB"), (5_368_709_120, "5.4 GB")];
+        let table = [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "1.0 kB"),
+            (134_686, "135 kB"),
+            (999_600, "1.0 MB"),
+            (5_368_709_120, "5.4 GB"),
+        ];
         for (count, text) in table {
             assert_eq!(super::bytes(count), text);
         }
-        assert_eq!(super::rate(236_000_000, std::time::Duration::from_secs(2)), "118 MB/s");
+        assert_eq!(
+            super::rate(236_000_000, std::time::Duration::from_secs(2)),
+            "118 MB/s"
+        );
     }
 
     #[test]
@@ -190,7 +226,11 @@ mod tests {
 
     #[test]
     fn one_or_more() {
-        let table = [(0, "file", "0 files"), (1, "process", "1 process"), (2, "process", "2 processes")];
+        let table = [
+            (0, "file", "0 files"),
+            (1, "process", "1 process"),
+            (2, "process", "2 processes"),
+        ];
         for (number, noun, text) in table {
             assert_eq!(super::count(number, noun), text);
         }

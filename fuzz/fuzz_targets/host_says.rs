@@ -1,5 +1,5 @@
-//! Any bytes as what a host says of its files, and as text on its way to a terminal: no panic; what is taken was asked for, and nothing is
-//! left that a terminal obeys.
+//! Any bytes as what a host says of its files, and as text on its way to a terminal: no panic; what
+//! is taken was asked for, and nothing is left that a terminal obeys.
 #![no_main]
 
 use common::term::{coloured, plain};
@@ -23,7 +23,12 @@ fuzz_target!(|data: &[u8]| {
             }
             Event::File(Told::Partial { parts, .. }) => {
                 let parts = Parts::of(&parts).whole_grains(1 << 40);
-                assert!(parts.list().iter().all(|(begin, end)| begin < end && *end <= 1 << 40));
+                assert!(
+                    parts
+                        .list()
+                        .iter()
+                        .all(|(begin, end)| begin < end && *end <= 1 << 40)
+                );
             }
             Event::File(Told::There { entries }) => {
                 for meta in entries.into_iter().flatten() {
@@ -42,7 +47,9 @@ fuzz_target!(|data: &[u8]| {
     let line = coloured(data);
     assert_eq!(coloured(&line), line, "once is enough");
     for sequence in line.split(|byte| *byte == 0x1b).skip(1) {
-        let end = sequence.iter().position(|byte| !(byte.is_ascii_digit() || b"[;:".contains(byte)));
+        let end = sequence
+            .iter()
+            .position(|byte| !(byte.is_ascii_digit() || b"[;:".contains(byte)));
         assert_eq!(end.map(|end| sequence[end]), Some(b'm'), "a colour");
     }
 });

@@ -1,5 +1,5 @@
-//! Any bytes as an ip_config, and behind a form feed on a line of its own as the file of `--login`: no panic; and what is taken can be
-//! written as an ip_config that DGL reads, which says the same.
+//! Any bytes as an ip_config, and behind a form feed on a line of its own as the file of `--login`:
+//! no panic; and what is taken can be written as an ip_config that DGL reads, which says the same.
 #![no_main]
 
 use common::record::Host;
@@ -10,13 +10,30 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
 fuzz_target!(|data: &[u8]| {
-    let at = data.windows(3).position(|bytes| bytes == b"\n\x0c\n").unwrap_or(data.len());
+    let at = data
+        .windows(3)
+        .position(|bytes| bytes == b"\n\x0c\n")
+        .unwrap_or(data.len());
     let (data, logins) = data.split_at(at);
     let Some(mut hosts) = read(data) else { return };
-    assert!(!hosts.is_empty() && (0u32..).zip(&hosts).all(|(id, host)| host.id == id && host.of as usize == hosts.len()));
-    let written: String = hosts.iter().map(|host| format!("{} {}\n", host.ip, host.port)).collect();
+    assert!(
+        !hosts.is_empty()
+            && (0u32..)
+                .zip(&hosts)
+                .all(|(id, host)| host.id == id && host.of as usize == hosts.len())
+    );
+    let written: String = hosts
+        .iter()
+        .map(|host| format!("{} {}\n", host.ip, host.port))
+        .collect();
     let again = read(written.as_bytes()).expect("what was taken can be written and read");
-    assert!(hosts.iter().zip(&again).all(|(a, b)| (a.ip, a.port) == (b.ip, b.port)) && hosts.len() == again.len());
+    assert!(
+        hosts
+            .iter()
+            .zip(&again)
+            .all(|(a, b)| (a.ip, a.port) == (b.ip, b.port))
+            && hosts.len() == again.len()
+    );
     if let Ok(lines) = text::lines("logins", logins) {
         let _ = login::assign(&mut hosts, "logins", &lines);
     }
@@ -26,9 +43,28 @@ fn read(data: &[u8]) -> Option<Vec<Host>> {
     let lines = text::lines("f", data).ok()?;
     // a resolver that knows every name of up to 7 letters
     let known = names(&lines).into_iter().map(|name| {
-        let number = name.bytes().fold(0u32, |number, byte| number.wrapping_mul(31).wrapping_add(byte.into()));
-        (name, if name.len() < 8 { Ok(vec![Ipv4Addr::from(number)]) } else { Err("no such name".to_owned()) })
+        let number = name.bytes().fold(0u32, |number, byte| {
+            number.wrapping_mul(31).wrapping_add(byte.into())
+        });
+        (
+            name,
+            if name.len() < 8 {
+                Ok(vec![Ipv4Addr::from(number)])
+            } else {
+                Err("no such name".to_owned())
+            },
+        )
     });
     let known: HashMap<_, _> = known.collect();
-    plan(&lines, &known, &Options { place: "f", default_port: 30050, num_servers: 4, resolve: true }).ok()
+    plan(
+        &lines,
+        &known,
+        &Options {
+            place: "f",
+            default_port: 30050,
+            num_servers: 4,
+            resolve: true,
+        },
+    )
+    .ok()
 }

@@ -1,4 +1,5 @@
-//! Any bytes as a partition config: no panic; and what is taken is written so that DGL's rules lead to the files that were copied.
+//! Any bytes as a partition config: no panic; and what is taken is written so that DGL's rules lead
+//! to the files that were copied.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,7 +10,9 @@ use part_map::plan::{self, Here, Item, Source, Wanted};
 use std::path::Path;
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(config) = PartConfig::parse(data, "g.json", "/out/g.json".into()) else { return };
+    let Ok(config) = PartConfig::parse(data, "g.json", "/out/g.json".into()) else {
+        return;
+    };
     for paths in [Paths::Config, Paths::Workspace, Paths::Absolute] {
         let workspace = Path::new("/ws");
         let layout = Layout {
@@ -20,14 +23,31 @@ fuzz_target!(|data: &[u8]| {
             paths,
             parts: Parts::Local,
         };
-        let items: Vec<Item> = plan::wanted(&config, &layout).into_iter().filter(|wanted| wanted.required).map(copied).collect();
-        let expected: Vec<_> = items.iter().map(|item| (item.dst.clone(), item.key.clone())).collect();
-        let Ok(plan) = plan::plan(Some(&config), None, &[], &layout, items) else { continue };
-        let part_config = plan.files.iter().find(|file| file.kind == "config").expect("a config is made");
+        let items: Vec<Item> = plan::wanted(&config, &layout)
+            .into_iter()
+            .filter(|wanted| wanted.required)
+            .map(copied)
+            .collect();
+        let expected: Vec<_> = items
+            .iter()
+            .map(|item| (item.dst.clone(), item.key.clone()))
+            .collect();
+        let Ok(plan) = plan::plan(Some(&config), None, &[], &layout, items) else {
+            continue;
+        };
+        let part_config = plan
+            .files
+            .iter()
+            .find(|file| file.kind == "config")
+            .expect("a config is made");
         let dst = part_config.destination().expect("it goes somewhere");
         let text = part_config.content.as_deref().expect("it has a content");
-        let written = PartConfig::parse(text.as_bytes(), "written", dst.clone()).expect("what was written can be read");
-        assert_eq!(written.maps.each_ref().map(std::mem::discriminant), config.maps.each_ref().map(std::mem::discriminant));
+        let written = PartConfig::parse(text.as_bytes(), "written", dst.clone())
+            .expect("what was written can be read");
+        assert_eq!(
+            written.maps.each_ref().map(std::mem::discriminant),
+            config.maps.each_ref().map(std::mem::discriminant)
+        );
         for (dst, key) in expected {
             let Some(key) = key else { continue };
             let found = match key.part {
@@ -51,6 +71,19 @@ fuzz_target!(|data: &[u8]| {
 /// As if its first candidate were there.
 fn copied(wanted: Wanted) -> Item {
     let path = wanted.candidates[0].clone();
-    let here = Here { path, bytes: 1, mtime_s: 0, mtime_nsec: 0, mode: 0o644, identity: (0, 0) };
-    Item { host: wanted.host, kind: wanted.kind, dst: wanted.dst, key: wanted.key, source: Source::Copied(here) }
+    let here = Here {
+        path,
+        bytes: 1,
+        mtime_s: 0,
+        mtime_nsec: 0,
+        mode: 0o644,
+        identity: (0, 0),
+    };
+    Item {
+        host: wanted.host,
+        kind: wanted.kind,
+        dst: wanted.dst,
+        key: wanted.key,
+        source: Source::Copied(here),
+    }
 }

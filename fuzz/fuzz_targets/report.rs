@@ -1,4 +1,5 @@
-//! Any bytes as the records of a run: no panic; and what is taken becomes a whole page that loads nothing and runs nothing.
+//! Any bytes as the records of a run: no panic; and what is taken becomes a whole page that loads
+//! nothing and runs nothing.
 #![no_main]
 
 use common::jsonl::Stream;
@@ -7,12 +8,19 @@ use dgl_report::plan::{Records, run};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(stream) = Stream::read(data, true) else { return };
-    let Ok(records) = Records::of(&stream) else { return };
+    let Ok(stream) = Stream::read(data, true) else {
+        return;
+    };
+    let Ok(records) = Records::of(&stream) else {
+        return;
+    };
     for lines in [0, 3] {
         let page = page(&run(&records, lines));
         assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>"));
         // in text a quotation mark is written otherwise
-        assert!(!page.contains("<script") && !page.contains("src=\"") && !page.contains("href=\""), "{page}");
+        assert!(
+            !page.contains("<script") && !page.contains("src=\"") && !page.contains("href=\""),
+            "{page}"
+        );
     }
 });

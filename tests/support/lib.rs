@@ -1,4 +1,5 @@
-//! What the process tests share: plain `sh` with the tools that were built, hosts of their own, a graph to copy.
+//! What the process tests share: plain `sh` with the tools that were built, hosts of their own, a
+//! graph to copy.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
@@ -17,8 +18,12 @@ pub fn root() -> PathBuf {
 /// The folder of the tools that were built with this test.
 pub fn tools() -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    let folder = test.ancestors().find(|folder| folder.join("dgl-spawn").is_file());
-    folder.expect("the tools are not built: run `make test`").to_owned()
+    let folder = test
+        .ancestors()
+        .find(|folder| folder.join("dgl-spawn").is_file());
+    folder
+        .expect("the tools are not built: run `make test`")
+        .to_owned()
 }
 
 /// A folder of this test's own, empty; beside the tools, below target/.
@@ -37,8 +42,17 @@ pub fn executable(path: &Path, text: &str) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-pub const TOOLS: [&str; 9] =
-    ["ipconf-check", "host-probe", "part-map", "part-push", "part-pull", "dgl-env", "dgl-spawn", "dgl-reap", "dgl-report"];
+pub const TOOLS: [&str; 9] = [
+    "ipconf-check",
+    "host-probe",
+    "part-map",
+    "part-push",
+    "part-pull",
+    "dgl-env",
+    "dgl-spawn",
+    "dgl-reap",
+    "dgl-report",
+];
 /// Plain sh; their flags have the underscores of DGL's own scripts.
 pub const SCRIPTS: [&str; 2] = ["dgl-copy", "dgl-launch"];
 
@@ -61,32 +75,49 @@ pub struct Ran {
 
 pub fn ran(output: Output) -> Ran {
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Ran { status: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+    Ran {
+        status: output.status.code().unwrap_or(-1),
+        out: text(output.stdout),
+        err: text(output.stderr),
+    }
 }
 
 /// The tools, and the scripts, which lie beside their sources.
 pub fn path() -> String {
     let (tools, scripts) = (tools(), root().join("tools"));
-    format!("{}:{1}/dgl-copy:{1}/dgl-launch:{2}", tools.display(), scripts.display(), std::env::var("PATH").unwrap())
+    format!(
+        "{}:{1}/dgl-copy:{1}/dgl-launch:{2}",
+        tools.display(),
+        scripts.display(),
+        std::env::var("PATH").unwrap()
+    )
 }
 
 /// A script in plain `sh`, without pipefail, in a folder.
 pub fn sh(folder: &Path, script: &str) -> Ran {
-    ran(Command::new("timeout").args(["300", "sh", "-c", script]).current_dir(folder).env("PATH", path()).output().unwrap())
+    ran(Command::new("timeout")
+        .args(["300", "sh", "-c", script])
+        .current_dir(folder)
+        .env("PATH", path())
+        .output()
+        .unwrap())
 }
 
 /// The shells that a host may have, each as it is called, that are here to be tried.
 pub fn shells() -> impl Iterator<Item = &'static str> {
-    ["dash", "bash", "busybox sh", "mksh"].into_iter().filter(|shell| {
-        let here = sh(&root(), &format!("command -v {shell}")).status == 0;
-        if !here {
-            println!("skipped: no {shell} here");
-        }
-        here
-    })
+    ["dash", "bash", "busybox sh", "mksh"]
+        .into_iter()
+        .filter(|shell| {
+            let here = sh(&root(), &format!("command -v {shell}")).status == 0;
+            if !here {
+                println!("skipped: no {shell} here");
+            }
+            here
+        })
 }
 
-/// Whether a test that takes seconds, though it starts no hosts, is left out: `make test-fast` does.
+/// Whether a test that takes seconds, though it starts no hosts, is left out: `make test-fast`
+/// does.
 pub fn takes_seconds() -> bool {
     let left_out = std::env::var_os("DGL_TOOLS_TEST_FAST").is_some();
     if left_out {
@@ -99,7 +130,10 @@ pub fn takes_seconds() -> bool {
 pub fn soon(what: &str, is_so: impl Fn() -> bool) {
     let begun = std::time::Instant::now();
     while !is_so() {
-        assert!(begun.elapsed().as_secs() < 60, "waited for a minute: {what}");
+        assert!(
+            begun.elapsed().as_secs() < 60,
+            "waited for a minute: {what}"
+        );
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
 }
@@ -109,19 +143,30 @@ pub fn flags_of_help(tool: &str) -> BTreeSet<String> {
     // no folder of its own: several tests ask at once
     let help = sh(&root(), &format!("{tool} --help"));
     assert_eq!(help.status, 0, "{tool}: {}", help.err);
-    let (options, examples) = help.out.split_once("Examples:").unwrap_or_else(|| panic!("{tool}: no examples"));
-    assert!(examples.contains(tool), "{tool}: its examples are another's");
+    let (options, examples) = help
+        .out
+        .split_once("Examples:")
+        .unwrap_or_else(|| panic!("{tool}: no examples"));
+    assert!(
+        examples.contains(tool),
+        "{tool}: its examples are another's"
+    );
     // a description that goes on in a new line stands further in
     let begins = ["      --", "  -h, --", "  -V, --"];
-    let flags = options.lines().filter_map(|line| begins.iter().find_map(|begin| line.strip_prefix(begin)));
-    flags.filter_map(|flag| flag.split(' ').next()).map(str::to_owned).collect()
+    let flags = options
+        .lines()
+        .filter_map(|line| begins.iter().find_map(|begin| line.strip_prefix(begin)));
+    flags
+        .filter_map(|flag| flag.split(' ').next())
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Hosts of our own; taken down at the end whatever happens.
 pub struct Cluster(pub PathBuf, #[expect(dead_code, reason = "only held")] Turn);
 
-/// Held by the one cluster that is up. Hosts with real work on them are hungry: beside others, what a
-/// test waits for comes too late. cargo-nextest runs one such test at a time by itself (see
+/// Held by the one cluster that is up. Hosts with real work on them are hungry: beside others, what
+/// a test waits for comes too late. cargo-nextest runs one such test at a time by itself (see
 /// .config/nextest.toml); cargo test, and a second run of the tests on this machine, wait here.
 type Turn = Flock<File>;
 
@@ -138,7 +183,10 @@ impl Cluster {
 
     /// With links of that rate, as tc writes it.
     pub fn up_shaped(name: &str, hosts: u32, rate: &str) -> Cluster {
-        let lab = PathBuf::from(format!("/var/tmp/dgl-tools-test-{name}-{}", std::process::id()));
+        let lab = PathBuf::from(format!(
+            "/var/tmp/dgl-tools-test-{name}-{}",
+            std::process::id()
+        ));
         let cluster = Cluster(lab, await_turn());
         let up = cluster.call(&["up", &hosts.to_string(), rate]);
         assert_eq!(up.status, 0, "the cluster did not start: {}", up.err);
@@ -153,14 +201,26 @@ impl Cluster {
     pub fn call_script(&self, name: &str, args: &[&str]) -> Ran {
         let script = root().join("tests/cluster").join(name);
         let mut call = Command::new("timeout");
-        // on a busy machine a login may take long, and hosts that are there are not what tests of limits look for
-        call.arg("600").arg(script).args(args).env("LAB", &self.0).env("PATH", path()).env("DGL_TOOLS_CONNECT_TIMEOUT", "60s");
+        // on a busy machine a login may take long, and hosts that are there are not what tests of
+        // limits look for
+        call.arg("600")
+            .arg(script)
+            .args(args)
+            .env("LAB", &self.0)
+            .env("PATH", path())
+            .env("DGL_TOOLS_CONNECT_TIMEOUT", "60s");
         ran(call.output().unwrap())
     }
 
     /// A script on host 1, the launching machine, in a folder.
     pub fn sh(&self, folder: &Path, script: &str) -> Ran {
-        self.call(&["exec", "1", "sh", "-c", &format!("cd '{}'; PATH='{}'; {script}", folder.display(), path())])
+        self.call(&[
+            "exec",
+            "1",
+            "sh",
+            "-c",
+            &format!("cd '{}'; PATH='{}'; {script}", folder.display(), path()),
+        ])
     }
 
     /// Nothing is left on any host, soon.
@@ -182,9 +242,12 @@ impl Drop for Cluster {
     }
 }
 
-/// A Python with DGL and torch. Where there can be none, a test is skipped, except in continuous integration.
+/// A Python with DGL and torch. Where there can be none, a test is skipped, except in continuous
+/// integration.
 pub fn python_with_dgl() -> Option<String> {
-    let python = ran(Command::new(root().join("tests/dgl/python.sh")).output().unwrap());
+    let python = ran(Command::new(root().join("tests/dgl/python.sh"))
+        .output()
+        .unwrap());
     if python.status == 0 {
         return Some(python.out.trim().to_owned());
     }
@@ -193,7 +256,8 @@ pub fn python_with_dgl() -> Option<String> {
     None
 }
 
-/// A partitioned graph as far as the planners look into it: its files begin as DGL's do, with a line of their own behind it.
+/// A partitioned graph as far as the planners look into it: its files begin as DGL's do, with a
+/// line of their own behind it.
 pub fn partition(folder: &Path, parts: u32) {
     const GRAPH: &[u8] = b"\x3f\xa1\xb4\x46\xf0\x4f\x2e\xdd\n";
     const TENSORS: &[u8] = b"\x3f\x44\xa2\x3f\xbe\x9f\x5a\xdd\n";
@@ -204,7 +268,11 @@ pub fn partition(folder: &Path, parts: u32) {
     config += &format!(",\"num_parts\":{parts}");
     for k in 0..parts {
         std::fs::create_dir_all(folder.join(format!("out/part{k}"))).unwrap();
-        for (name, magic) in [("node_feat", TENSORS), ("edge_feat", TENSORS), ("graph", GRAPH)] {
+        for (name, magic) in [
+            ("node_feat", TENSORS),
+            ("edge_feat", TENSORS),
+            ("graph", GRAPH),
+        ] {
             let content = [magic, format!("{name} of part {k}").as_bytes()].concat();
             std::fs::write(folder.join(format!("out/part{k}/{name}.dgl")), content).unwrap();
         }
@@ -214,7 +282,11 @@ pub fn partition(folder: &Path, parts: u32) {
     }
     std::fs::write(folder.join("out/g.json"), config + "}").unwrap();
     std::fs::create_dir_all(folder.join("code")).unwrap();
-    std::fs::write(folder.join("code/run it.sh"), "tail -n 1 \"data/part$RANK/graph.dgl\"; echo; echo \"$1\"\n").unwrap();
+    std::fs::write(
+        folder.join("code/run it.sh"),
+        "tail -n 1 \"data/part$RANK/graph.dgl\"; echo; echo \"$1\"\n",
+    )
+    .unwrap();
 }
 
 pub fn ip_config(folder: &Path, hosts: u32) {

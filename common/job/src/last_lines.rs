@@ -24,7 +24,10 @@ impl LastLines {
 
     /// The lines as text, the oldest first.
     pub fn text(&self) -> Vec<String> {
-        self.0.iter().map(|line| String::from_utf8_lossy(line).into_owned()).collect()
+        self.0
+            .iter()
+            .map(|line| String::from_utf8_lossy(line).into_owned())
+            .collect()
     }
 }
 
@@ -44,7 +47,12 @@ mod tests {
     #[test]
     fn of_a_large_piece_only_its_end_is_kept() {
         let mut lines = LastLines::default();
-        lines.push((0..1000).map(|n| format!("{n}\n")).collect::<String>().as_bytes());
+        lines.push(
+            (0..1000)
+                .map(|n| format!("{n}\n"))
+                .collect::<String>()
+                .as_bytes(),
+        );
         assert_eq!(lines.text()[..2], ["980", "981"]);
     }
 }

@@ -1,8 +1,8 @@
 //! The life of a job: a state machine that opens nothing and asks no clock.
 //!
-//! [`Job`] is told what happens, in the order in which it happens, and answers with the [`Action`] that is
-//! to be taken. The same machine decides in a launcher that stays attached and, for a job that outlives
-//! its launcher, in the agent of the first host.
+//! [`Job`] is told what happens, in the order in which it happens, and answers with the [`Action`]
+//! that is to be taken. The same machine decides in a launcher that stays attached and, for a job
+//! that outlives its launcher, in the agent of the first host.
 
 mod last_lines;
 mod machine;
@@ -56,7 +56,9 @@ impl ExitStatus {
     pub fn shell_code(self) -> u8 {
         match self {
             ExitStatus::Code(code) => code,
-            ExitStatus::Signal(number) => u8::try_from(number).map_or(u8::MAX, |number| number.saturating_add(128)),
+            ExitStatus::Signal(number) => {
+                u8::try_from(number).map_or(u8::MAX, |number| number.saturating_add(128))
+            }
         }
     }
 
@@ -84,7 +86,11 @@ pub struct Exit {
 
 impl From<ExitStatus> for Exit {
     fn from(status: ExitStatus) -> Exit {
-        Exit { status, reaped: false, out_of_memory: false }
+        Exit {
+            status,
+            reaped: false,
+            out_of_memory: false,
+        }
     }
 }
 
@@ -191,9 +197,11 @@ pub enum Action {
 pub enum Mode {
     /// This program does.
     Deciding,
-    /// The agent of the first host does. The job is followed until it is up, and a signal ends it until then.
+    /// The agent of the first host does. The job is followed until it is up, and a signal ends it
+    /// until then.
     Detaching,
-    /// The agent of the first host does. The job is followed to its end, and a signal ends only the following.
+    /// The agent of the first host does. The job is followed to its end, and a signal ends only the
+    /// following.
     Following,
 }
 

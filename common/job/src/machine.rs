@@ -3,7 +3,8 @@
 use crate::{Action, Cause, Exit, Failure, Limit, Loss, Member, Mode, Progress, Reason, Role};
 use std::time::{Duration, Instant};
 
-/// Servers end by themselves after their clients have said goodbye. Those that do not get TERM after this time.
+/// Servers end by themselves after their clients have said goodbye. Those that do not get TERM
+/// after this time.
 pub const SERVERS_LINGER: Duration = Duration::from_secs(5);
 /// Signals that arrive within this time of the first one count as one.
 pub const ONE_SIGNAL: Duration = Duration::from_secs(1);
@@ -37,8 +38,17 @@ pub struct Job {
 
 impl Job {
     /// A job whose processes are all to be started now.
-    pub fn new(mode: Mode, members: impl IntoIterator<Item = Member>, limits: &[Limit], now: Instant) -> Job {
-        let state = |member: Member| MemberState { member, running: true, awaited: member.awaited };
+    pub fn new(
+        mode: Mode,
+        members: impl IntoIterator<Item = Member>,
+        limits: &[Limit],
+        now: Instant,
+    ) -> Job {
+        let state = |member: Member| MemberState {
+            member,
+            running: true,
+            awaited: member.awaited,
+        };
         let until = |limit: &Limit| {
             let (Limit::Start(time) | Limit::Job(time)) = limit;
             // a limit beyond the clock's range never runs out
@@ -56,7 +66,8 @@ impl Job {
         }
     }
 
-    /// The agent of the first host has decided that the job ends, for this cause, or because all went well.
+    /// The agent of the first host has decided that the job ends, for this cause, or because all
+    /// went well.
     pub fn apply_remote_cause(&mut self, cause: Option<Cause>, failure: Option<Failure>) {
         if self.ending || self.mode == Mode::Deciding {
             return;
@@ -67,7 +78,12 @@ impl Job {
 
     /// Whether all processes were started and all servers listen.
     pub fn is_up(&self, started: impl Fn(usize) -> bool) -> bool {
-        !self.ending && self.members.iter().enumerate().all(|(at, state)| started(at) && !state.awaited)
+        !self.ending
+            && self
+                .members
+                .iter()
+                .enumerate()
+                .all(|(at, state)| started(at) && !state.awaited)
     }
 
     /// A server listens.
@@ -90,7 +106,10 @@ impl Job {
             self.ending = true;
             return Some(Action::End);
         }
-        let has_clients = self.members.iter().any(|state| state.member.role != Role::Server);
+        let has_clients = self
+            .members
+            .iter()
+            .any(|state| state.member.role != Role::Server);
         let clients_run = self.is_running(|role| role != Role::Server);
         if has_clients && !clients_run && self.linger.is_none() {
             self.linger = Some(now + SERVERS_LINGER);
@@ -103,20 +122,27 @@ impl Job {
         if self.ending || self.mode != Mode::Deciding {
             return None;
         }
-        self.failure = Some(Failure { host, member: None, reason: Reason::Lost(why.into()) });
+        self.failure = Some(Failure {
+            host,
+            member: None,
+            reason: Reason::Lost(why.into()),
+        });
         self.end(Cause::Host)
     }
 
-    /// A signal arrived. The first one ends the job, the next one ends it at once. But an engine such as Slurm signals the processes,
-    /// the launcher and the shell above it, in any order: a signal that comes together with the first one, or that comes first while
-    /// the job is ending already, is no impatience. Ctrl-C is.
+    /// A signal arrived. The first one ends the job, the next one ends it at once. But an engine
+    /// such as Slurm signals the processes, the launcher and the shell above it, in any order: a
+    /// signal that comes together with the first one, or that comes first while the job is ending
+    /// already, is no impatience. Ctrl-C is.
     pub fn signal(&mut self, number: i32, now: Instant) -> Option<Action> {
         let first = self.signalled.is_none();
         let (_, since) = *self.signalled.get_or_insert((number, now));
         match self.mode {
             Mode::Deciding if !self.ending => self.end(Cause::Signal(number)),
             Mode::Detaching if first => Some(Action::End),
-            Mode::Deciding | Mode::Detaching if number != SIGINT && now < since + ONE_SIGNAL => None,
+            Mode::Deciding | Mode::Detaching if number != SIGINT && now < since + ONE_SIGNAL => {
+                None
+            }
             Mode::Deciding | Mode::Detaching => Some(Action::Kill),
             Mode::Following => None,
         }
@@ -124,7 +150,9 @@ impl Job {
 
     /// The signal after which nobody wants to follow the job any more.
     pub fn detach_signal(&self) -> Option<i32> {
-        self.signalled.map(|(number, _)| number).filter(|_| self.mode == Mode::Following)
+        self.signalled
+            .map(|(number, _)| number)
+            .filter(|_| self.mode == Mode::Following)
     }
 
     /// Time went by.
@@ -137,7 +165,9 @@ impl Job {
             return Some(Action::End);
         }
         let awaited = self.members.iter().position(|state| state.awaited);
-        let is_over = |(limit, until): &&(Limit, Instant)| now >= *until && (matches!(limit, Limit::Job(_)) || awaited.is_some());
+        let is_over = |(limit, until): &&(Limit, Instant)| {
+            now >= *until && (matches!(limit, Limit::Job(_)) || awaited.is_some())
+        };
         let limit = self.limits.iter().find(is_over)?.0;
         if let (Limit::Start(time), Some(at)) = (limit, awaited) {
             self.fail(at, Reason::NotListening(time));
@@ -154,7 +184,12 @@ impl Job {
     /// How far the job has come.
     pub fn progress(&self) -> Progress {
         let mut progress = Progress::default();
-        for MemberState { member, running, awaited } in &self.members {
+        for MemberState {
+            member,
+            running,
+            awaited,
+        } in &self.members
+        {
             if member.role == Role::Server {
                 progress.servers += 1;
                 progress.listening += usize::from(*running && member.awaited && !awaited);
@@ -177,12 +212,18 @@ impl Job {
     }
 
     fn is_running(&self, role: impl Fn(Role) -> bool) -> bool {
-        self.members.iter().any(|state| state.running && role(state.member.role))
+        self.members
+            .iter()
+            .any(|state| state.running && role(state.member.role))
     }
 
     fn fail(&mut self, at: usize, reason: Reason) {
         let host = self.members[at].member.host;
-        self.failure = Some(Failure { host, member: Some(at), reason });
+        self.failure = Some(Failure {
+            host,
+            member: Some(at),
+            reason,
+        });
     }
 
     fn end(&mut self, cause: Cause) -> Option<Action> {
@@ -199,14 +240,20 @@ mod tests {
 
     /// One process a host, in the order of the roles. No server is awaited.
     fn members(roles: &[Role]) -> Vec<Member> {
-        let member = |(host, role): (u32, &Role)| Member { host, role: *role, awaited: false };
+        let member = |(host, role): (u32, &Role)| Member {
+            host,
+            role: *role,
+            awaited: false,
+        };
         (0..).zip(roles).map(member).collect()
     }
 
     /// The same where each server is awaited.
     fn awaited(roles: &[Role]) -> Vec<Member> {
         let mut members = members(roles);
-        members.iter_mut().for_each(|member| member.awaited = member.role == Role::Server);
+        members
+            .iter_mut()
+            .for_each(|member| member.awaited = member.role == Role::Server);
         members
     }
 
@@ -214,7 +261,10 @@ mod tests {
         let limits = [60, 3600].map(Duration::from_secs);
         let limits = [Limit::Start(limits[0]), Limit::Job(limits[1])];
         let now = Instant::now();
-        (Job::new(Mode::Deciding, members.iter().copied(), &limits, now), now)
+        (
+            Job::new(Mode::Deciding, members.iter().copied(), &limits, now),
+            now,
+        )
     }
 
     fn ended(status: ExitStatus) -> Reason {
@@ -227,20 +277,35 @@ mod tests {
         assert_eq!(job.exited(2, Signal(9).into(), now), Some(Action::End));
         assert_eq!(job.exited(1, Code(3).into(), now), None);
         assert_eq!(job.lost(0, "gone"), None);
-        let first = Failure { host: 2, member: Some(2), reason: ended(Signal(9)) };
-        assert_eq!((job.cause(), job.failure()), (Some(&Cause::Process), Some(&first)));
+        let first = Failure {
+            host: 2,
+            member: Some(2),
+            reason: ended(Signal(9)),
+        };
+        assert_eq!(
+            (job.cause(), job.failure()),
+            (Some(&Cause::Process), Some(&first))
+        );
     }
 
     #[test]
     fn an_exit_with_137_is_no_death_by_kill() {
-        let table = [(Code(137), 137), (Signal(9), 137), (Code(1), 1), (Signal(300), 255)];
+        let table = [
+            (Code(137), 137),
+            (Signal(9), 137),
+            (Code(1), 1),
+            (Signal(300), 255),
+        ];
         for (status, shell) in table {
             let (mut job, now) = job(&members(&[Role::Trainer]));
             assert_eq!(job.exited(0, status.into(), now), Some(Action::End));
             assert_eq!(job.failure().unwrap().reason, ended(status));
             assert_eq!(status.shell_code(), shell);
         }
-        assert_eq!([0, 128, 137, 193].map(ExitStatus::from_shell_code), [Code(0), Code(128), Signal(9), Code(193)]);
+        assert_eq!(
+            [0, 128, 137, 193].map(ExitStatus::from_shell_code),
+            [Code(0), Code(128), Signal(9), Code(193)]
+        );
     }
 
     #[test]
@@ -248,15 +313,26 @@ mod tests {
         let (mut job, now) = job(&members(&[Role::Trainer, Role::Trainer]));
         assert_eq!(job.lost(1, "silent"), Some(Action::End));
         assert_eq!(job.exited(0, Code(1).into(), now), None);
-        let lost = Failure { host: 1, member: None, reason: Reason::Lost("silent".into()) };
-        assert_eq!((job.cause(), job.failure()), (Some(&Cause::Host), Some(&lost)));
+        let lost = Failure {
+            host: 1,
+            member: None,
+            reason: Reason::Lost("silent".into()),
+        };
+        assert_eq!(
+            (job.cause(), job.failure()),
+            (Some(&Cause::Host), Some(&lost))
+        );
     }
 
     #[test]
     fn servers_that_stay_behind_are_ended_and_the_job_is_a_success() {
         let (mut job, now) = job(&members(&[Role::Server, Role::Server, Role::Trainer]));
         assert_eq!(job.exited(2, Code(0).into(), now), None);
-        assert_eq!(job.exited(0, Code(1).into(), now), None, "a server has nothing left to fail at");
+        assert_eq!(
+            job.exited(0, Code(1).into(), now),
+            None,
+            "a server has nothing left to fail at"
+        );
         assert_eq!(job.tick(now), None);
         assert_eq!(job.tick(now + SERVERS_LINGER), Some(Action::End));
         assert_eq!(job.tick(now + SERVERS_LINGER * 2), None);
@@ -295,7 +371,10 @@ mod tests {
         let signals = [now, now, now + later].map(|at| handed_on.signal(15, at));
         assert_eq!(signals, [Some(Action::End), None, Some(Action::Kill)]);
         let (mut processes_first, now) = job(&members);
-        assert_eq!(processes_first.exited(0, Signal(15).into(), now), Some(Action::End));
+        assert_eq!(
+            processes_first.exited(0, Signal(15).into(), now),
+            Some(Action::End)
+        );
         let signals = [now, now + later].map(|at| processes_first.signal(15, at));
         assert_eq!(signals, [None, Some(Action::Kill)]);
         let (mut user, now) = job(&members);
@@ -307,12 +386,24 @@ mod tests {
     fn servers_must_listen_in_time() {
         let (mut job, now) = job(&awaited(&[Role::Server, Role::Server, Role::Trainer]));
         job.listening(0);
-        let progress = Progress { listening: 1, servers: 2, running: 1, others: 1 };
+        let progress = Progress {
+            listening: 1,
+            servers: 2,
+            running: 1,
+            others: 1,
+        };
         assert_eq!(job.progress(), progress);
         assert_eq!(job.tick(now + Duration::from_secs(59)), None);
-        assert_eq!(job.tick(now + Duration::from_secs(60)), Some(Action::EndWithStacks));
+        assert_eq!(
+            job.tick(now + Duration::from_secs(60)),
+            Some(Action::EndWithStacks)
+        );
         let limit = Duration::from_secs(60);
-        let failure = Failure { host: 1, member: Some(1), reason: Reason::NotListening(limit) };
+        let failure = Failure {
+            host: 1,
+            member: Some(1),
+            reason: Reason::NotListening(limit),
+        };
         assert_eq!(job.failure(), Some(&failure));
         assert_eq!(job.exited(1, Signal(6).into(), now), None);
         assert_eq!(job.cause(), Some(&Cause::Time(Limit::Start(limit))));
@@ -321,16 +412,28 @@ mod tests {
     #[test]
     fn a_job_may_take_its_time_and_no_more() {
         let (mut job, now) = job(&members(&[Role::Trainer]));
-        assert_eq!(job.tick(now + Duration::from_secs(3599)), None, "no server is awaited");
+        assert_eq!(
+            job.tick(now + Duration::from_secs(3599)),
+            None,
+            "no server is awaited"
+        );
         let limit = Duration::from_secs(3600);
         assert_eq!(job.tick(now + limit), Some(Action::EndWithStacks));
-        assert_eq!((job.cause(), job.failure()), (Some(&Cause::Time(Limit::Job(limit))), None));
+        assert_eq!(
+            (job.cause(), job.failure()),
+            (Some(&Cause::Time(Limit::Job(limit))), None)
+        );
     }
 
     #[test]
     fn a_limit_without_end_never_runs_out() {
         let now = Instant::now();
-        let mut job = Job::new(Mode::Deciding, members(&[Role::Trainer]), &[Limit::Job(Duration::MAX)], now);
+        let mut job = Job::new(
+            Mode::Deciding,
+            members(&[Role::Trainer]),
+            &[Limit::Job(Duration::MAX)],
+            now,
+        );
         assert_eq!(job.tick(now + Duration::from_secs(1 << 40)), None);
     }
 
@@ -344,12 +447,23 @@ mod tests {
         assert!(job.is_up(|_| true) && !job.is_up(|at| at == 0));
         let signals = (job.signal(2, now), job.signal(2, now));
         assert_eq!(signals, (Some(Action::End), Some(Action::Kill)));
-        let actions = (job.exited(1, Code(9).into(), now), job.lost(0, "gone"), job.ending());
+        let actions = (
+            job.exited(1, Code(9).into(), now),
+            job.lost(0, "gone"),
+            job.ending(),
+        );
         assert_eq!(actions, (None, None, false));
-        let failure = Failure { host: 1, member: Some(1), reason: ended(Code(9)) };
+        let failure = Failure {
+            host: 1,
+            member: Some(1),
+            reason: ended(Code(9)),
+        };
         job.apply_remote_cause(Some(Cause::Process), Some(failure.clone()));
         job.apply_remote_cause(None, None);
-        assert_eq!((job.cause(), job.failure()), (Some(&Cause::Process), Some(&failure)));
+        assert_eq!(
+            (job.cause(), job.failure()),
+            (Some(&Cause::Process), Some(&failure))
+        );
 
         let mut job = Job::new(Mode::Following, all, &[], now);
         assert_eq!((job.signal(15, now), job.detach_signal()), (None, Some(15)));

@@ -8,8 +8,9 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// The one command line that a connector runs on a host: it reads [`script`] and runs it. `read` takes a line byte by byte and leaves
-/// what is behind it; the script is short. No quotes, backslashes or line ends of its own, so that csh and fish hand it on unchanged.
+/// The one command line that a connector runs on a host: it reads [`script`] and runs it. `read`
+/// takes a line byte by byte and leaves what is behind it; the script is short. No quotes,
+/// backslashes or line ends of its own, so that csh and fish hand it on unchanged.
 pub(crate) const COMMAND: &str = r#"IFS= read -r s; eval "$s""#;
 
 const BOOTSTRAP_SH: &str = include_str!("bootstrap.sh");
@@ -31,7 +32,12 @@ impl Agent {
     fn read(path: &Path) -> io::Result<Agent> {
         let content = std::fs::read(path)?;
         let hash = blake3::hash(&content).to_hex().to_string();
-        Ok(Agent { path: path.to_owned(), content, hash, gzip: OnceLock::new() })
+        Ok(Agent {
+            path: path.to_owned(),
+            content,
+            hash,
+            gzip: OnceLock::new(),
+        })
     }
 
     /// The agent as a host takes it: its length on a line, and the bytes.
@@ -61,7 +67,10 @@ impl Agents {
     /// Those of this process, looked for once.
     pub(crate) fn here() -> Result<&'static Agents, HostFault> {
         static AGENTS: OnceLock<Result<Agents, HostFault>> = OnceLock::new();
-        AGENTS.get_or_init(Agents::find).as_ref().map_err(Clone::clone)
+        AGENTS
+            .get_or_init(Agents::find)
+            .as_ref()
+            .map_err(Clone::clone)
     }
 
     fn find() -> Result<Agents, HostFault> {
@@ -69,51 +78,87 @@ impl Agents {
         for folder in folders() {
             for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
                 let name = entry.file_name();
-                let Some(machine) = name.to_str().and_then(|name| machine_of(name, std::env::consts::ARCH)) else { continue };
+                let Some(machine) = name
+                    .to_str()
+                    .and_then(|name| machine_of(name, std::env::consts::ARCH))
+                else {
+                    continue;
+                };
                 if agents.contains_key(machine) {
                     continue;
                 }
                 let path = entry.path();
-                let agent = Agent::read(&path).map_err(|error| HostFault::new(format!("{}: {error}", path.display())))?;
+                let agent = Agent::read(&path)
+                    .map_err(|error| HostFault::new(format!("{}: {error}", path.display())))?;
                 agents.insert(machine.to_owned(), agent);
             }
         }
         if agents.is_empty() {
             let fault = HostFault::new("there is no host-agent here, which the hosts need");
-            return Err(fault.fix(format!("install dgl-tools anew, or name its folder in {AGENTS_VARIABLE}")));
+            return Err(fault.fix(format!(
+                "install dgl-tools anew, or name its folder in {AGENTS_VARIABLE}"
+            )));
         }
         Ok(Agents(agents))
     }
 
     /// What goes to a host first.
     pub(crate) fn script(&self, token: &str) -> Vec<u8> {
-        let words: Vec<String> = self.0.iter().map(|(machine, agent)| format!("{machine}={}", agent.hash)).collect();
-        let lines = BOOTSTRAP_SH.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let words: Vec<String> = self
+            .0
+            .iter()
+            .map(|(machine, agent)| format!("{machine}={}", agent.hash))
+            .collect();
+        let lines = BOOTSTRAP_SH
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with('#'));
         let text: Vec<&str> = lines.collect();
-        format!("token={token}; agents='{}'; {}\n", words.join(" "), text.join(" ")).into_bytes()
+        format!(
+            "token={token}; agents='{}'; {}\n",
+            words.join(" "),
+            text.join(" ")
+        )
+        .into_bytes()
     }
 
     /// This machine's own agent.
     pub(crate) fn own(&self) -> Result<&Path, HostFault> {
         let machine = std::env::consts::ARCH;
-        self.0.get(machine).map(|agent| agent.path.as_path()).ok_or_else(|| no_agent(machine))
+        self.0
+            .get(machine)
+            .map(|agent| agent.path.as_path())
+            .ok_or_else(|| no_agent(machine))
     }
 
     /// The agent for a machine type.
     pub(crate) fn message(&self, machine: &str, gzip: bool) -> Result<Vec<u8>, HostFault> {
         let agent = self.0.get(machine).ok_or_else(|| no_agent(machine))?;
-        agent.message(gzip).map_err(|error| HostFault::new(format!("host-agent for {machine}: {error}")))
+        agent
+            .message(gzip)
+            .map_err(|error| HostFault::new(format!("host-agent for {machine}: {error}")))
     }
 }
 
 /// Why a host has no agent.
 pub(crate) fn no_agent(machine: &str) -> HostFault {
     // uname -s stands in front of a machine that is no Linux
-    let machine: String = machine.chars().filter(|c| c.is_ascii_alphanumeric() || "_-".contains(*c)).take(40).collect();
+    let machine: String = machine
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || "_-".contains(*c))
+        .take(40)
+        .collect();
     match machine.split_once('-') {
-        Some((system, _)) => HostFault::new(format!("the host runs {system}, and jobs run on Linux")),
-        None => HostFault::new(format!("there is no host-agent here for its machine type, {machine}"))
-            .fix(format!("make agent TARGET={}, then name its folder in {AGENTS_VARIABLE}", target_of(&machine))),
+        Some((system, _)) => {
+            HostFault::new(format!("the host runs {system}, and jobs run on Linux"))
+        }
+        None => HostFault::new(format!(
+            "there is no host-agent here for its machine type, {machine}"
+        ))
+        .fix(format!(
+            "make agent TARGET={}, then name its folder in {AGENTS_VARIABLE}",
+            target_of(&machine)
+        )),
     }
 }
 
@@ -129,19 +174,31 @@ fn target_of(machine: &str) -> String {
 
 /// Where agents are looked for, first to last.
 fn folders() -> Vec<PathBuf> {
-    let mut folders: Vec<PathBuf> = std::env::var_os(AGENTS_VARIABLE).map(PathBuf::from).into_iter().collect();
-    if let Some(own) = std::env::current_exe().ok().as_deref().and_then(Path::parent) {
+    let mut folders: Vec<PathBuf> = std::env::var_os(AGENTS_VARIABLE)
+        .map(PathBuf::from)
+        .into_iter()
+        .collect();
+    if let Some(own) = std::env::current_exe()
+        .ok()
+        .as_deref()
+        .and_then(Path::parent)
+    {
         folders.push(own.to_owned());
         folders.extend(own.parent().map(|prefix| prefix.join("libexec/dgl-tools")));
     }
     folders
 }
 
-/// The machine type of an agent by its file's name: `host-agent-aarch64`; `host-agent` alone is of this machine.
+/// The machine type of an agent by its file's name: `host-agent-aarch64`; `host-agent` alone is of
+/// this machine.
 fn machine_of<'a>(name: &'a str, own: &'a str) -> Option<&'a str> {
     match name.strip_prefix("host-agent")? {
         "" => Some(own),
-        rest => rest.strip_prefix('-').filter(|machine| machine.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')),
+        rest => rest.strip_prefix('-').filter(|machine| {
+            machine
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || c == '_')
+        }),
     }
 }
 
@@ -165,10 +222,21 @@ mod tests {
 
     #[test]
     fn the_script_is_one_line_whatever_shell_hands_it_on() {
-        let agent = |hash: &str| Agent { path: PathBuf::new(), content: Vec::new(), hash: hash.to_owned(), gzip: OnceLock::new() };
-        let agents = Agents(BTreeMap::from([("aarch64".to_owned(), agent("a1")), ("x86_64".to_owned(), agent("b2"))]));
+        let agent = |hash: &str| Agent {
+            path: PathBuf::new(),
+            content: Vec::new(),
+            hash: hash.to_owned(),
+            gzip: OnceLock::new(),
+        };
+        let agents = Agents(BTreeMap::from([
+            ("aarch64".to_owned(), agent("a1")),
+            ("x86_64".to_owned(), agent("b2")),
+        ]));
         let script = String::from_utf8(agents.script("T")).unwrap();
-        assert!(script.starts_with("token=T; agents='aarch64=a1 x86_64=b2'; umask 077;"), "{script}");
+        assert!(
+            script.starts_with("token=T; agents='aarch64=a1 x86_64=b2'; umask 077;"),
+            "{script}"
+        );
         assert_eq!(script.matches('\n').count(), 1);
         // a comment would swallow the rest of the line
         assert!(!script.contains(" # "), "{script}");

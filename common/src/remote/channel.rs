@@ -22,7 +22,8 @@ pub(crate) enum Stream {
 pub(crate) trait Channel: Send {
     fn read(&mut self, stream: Stream, buffer: &mut [u8]) -> io::Result<usize>;
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
-    /// Writes bytes of a file from `offset` on, at most `length`; 0 at its end. One that can do it without a copy does.
+    /// Writes bytes of a file from `offset` on, at most `length`; 0 at its end. One that can do it
+    /// without a copy does.
     fn write_file(&mut self, file: &File, offset: u64, length: u64) -> Result<usize, Unsent> {
         copy_file(self, file, offset, length)
     }
@@ -51,11 +52,22 @@ pub(crate) trait Channel: Send {
 }
 
 /// Through memory.
-pub(crate) fn copy_file<C: Channel + ?Sized>(channel: &mut C, file: &File, offset: u64, length: u64) -> Result<usize, Unsent> {
+pub(crate) fn copy_file<C: Channel + ?Sized>(
+    channel: &mut C,
+    file: &File,
+    offset: u64,
+    length: u64,
+) -> Result<usize, Unsent> {
     let mut buffer = [0; COPIED];
     let room = COPIED.min(usize::try_from(length).unwrap_or(usize::MAX));
-    let count = file.read_at(&mut buffer[..room], offset).map_err(Unsent::Unreadable)?;
-    if count == 0 { Ok(0) } else { channel.write(&buffer[..count]).map_err(Unsent::Unwritable) }
+    let count = file
+        .read_at(&mut buffer[..room], offset)
+        .map_err(Unsent::Unreadable)?;
+    if count == 0 {
+        Ok(0)
+    } else {
+        channel.write(&buffer[..count]).map_err(Unsent::Unwritable)
+    }
 }
 
 /// Why nothing of a file was written.

@@ -1,5 +1,5 @@
-//! Is it the host that it was? `ssh-keygen -F` looks into known_hosts, because libssh2 knows neither hashed wildcards nor all forms of
-//! `[host]:port`, nor @revoked.
+//! Is it the host that it was? `ssh-keygen -F` looks into known_hosts, because libssh2 knows
+//! neither hashed wildcards nor all forms of `[host]:port`, nor @revoked.
 
 use super::settings::Settings;
 use super::{HostFault, UnknownKey};
@@ -19,7 +19,8 @@ pub(crate) struct Known {
     key: String,
 }
 
-/// The name under which known_hosts has a host; a HostKeyAlias stands there as it is, whatever the port.
+/// The name under which known_hosts has a host; a HostKeyAlias stands there as it is, whatever the
+/// port.
 pub(crate) fn name(settings: &Settings) -> String {
     let host = settings.hostname.to_lowercase();
     match (&settings.host_key_alias, settings.port) {
@@ -34,11 +35,22 @@ pub(crate) fn known(settings: &Settings) -> Result<Vec<Known>, HostFault> {
     let mut known = Vec::new();
     for file in settings.known_hosts.iter().filter(|file| file.exists()) {
         let mut keygen = Command::new("ssh-keygen");
-        keygen.arg("-F").arg(name(settings)).arg("-f").arg(file).stdin(Stdio::null());
-        let missing =
-            |error| HostFault::new(format!("ssh-keygen: {error}")).fix("install OpenSSH's client, or choose another way with --connect");
+        keygen
+            .arg("-F")
+            .arg(name(settings))
+            .arg("-f")
+            .arg(file)
+            .stdin(Stdio::null());
+        let missing = |error| {
+            HostFault::new(format!("ssh-keygen: {error}"))
+                .fix("install OpenSSH's client, or choose another way with --connect")
+        };
         let output = keygen.output().map_err(missing)?;
-        known.extend(String::from_utf8_lossy(&output.stdout).lines().filter_map(parse));
+        known.extend(
+            String::from_utf8_lossy(&output.stdout)
+                .lines()
+                .filter_map(parse),
+        );
     }
     Ok(known)
 }
@@ -48,31 +60,51 @@ fn parse(line: &str) -> Option<Known> {
     let marker = words.next_if(|word| word.starts_with('@'));
     let _names = words.next().filter(|names| !names.starts_with('#'))?;
     let (kind, key) = (words.next()?.to_owned(), words.next()?.to_owned());
-    Some(Known { revoked: marker == Some("@revoked"), authority: marker == Some("@cert-authority"), kind, key })
+    Some(Known {
+        revoked: marker == Some("@revoked"),
+        authority: marker == Some("@cert-authority"),
+        kind,
+        key,
+    })
 }
 
 /// Holds a host's key against what is known. `Ok(false)`: nothing is known.
 pub(crate) fn check(settings: &Settings, known: &[Known], blob: &[u8]) -> Result<bool, HostFault> {
     let key = BASE64.encode(blob);
     let same = |line: &&Known| line.key == key;
-    if known.iter().filter(|line| line.revoked).any(|line| same(&line)) {
-        return Err(HostFault::new("its key is revoked in known_hosts").fix("do not connect; ask who runs the host"));
+    if known
+        .iter()
+        .filter(|line| line.revoked)
+        .any(|line| same(&line))
+    {
+        return Err(HostFault::new("its key is revoked in known_hosts")
+            .fix("do not connect; ask who runs the host"));
     }
-    let plain: Vec<&Known> = known.iter().filter(|line| !line.revoked && !line.authority).collect();
+    let plain: Vec<&Known> = known
+        .iter()
+        .filter(|line| !line.revoked && !line.authority)
+        .collect();
     if plain.iter().any(|line| line.key == key) {
         return Ok(true);
     }
     if plain.is_empty() && known.iter().any(|line| line.authority) {
-        let fault = HostFault::new("known_hosts trusts it by a certificate authority, which libssh2 cannot check");
+        let fault = HostFault::new(
+            "known_hosts trusts it by a certificate authority, which libssh2 cannot check",
+        );
         return Err(fault.fix("use --connect ssh"));
     }
     if plain.is_empty() {
         return Ok(false);
     }
     let name = name(settings);
-    let fault =
-        HostFault::new(format!("its key is not the one that known_hosts has for {name}: another host answers, or it was installed anew"));
-    Err(fault.fix(format!("if you know why, forget the old key: ssh-keygen -R {}", crate::quote::shown(&name))))
+    let fault = HostFault::new(format!(
+        "its key is not the one that known_hosts has for {name}: another host answers, or it was \
+         installed anew"
+    ));
+    Err(fault.fix(format!(
+        "if you know why, forget the old key: ssh-keygen -R {}",
+        crate::quote::shown(&name)
+    )))
 }
 
 /// A key as people compare it.
@@ -97,24 +129,45 @@ const BY_HAND: &str = "write its key into a known_hosts file by hand, with ssh-k
 
 /// Writes a new host's key into the user's known_hosts, as OpenSSH's accept-new does.
 pub(crate) fn remember(settings: &Settings, blob: &[u8]) -> Result<(), HostFault> {
-    let file =
-        settings.known_hosts.first().ok_or_else(|| HostFault::new("there is no known_hosts file to write its key to").fix(BY_HAND))?;
+    let file = settings.known_hosts.first().ok_or_else(|| {
+        HostFault::new("there is no known_hosts file to write its key to").fix(BY_HAND)
+    })?;
     let failed = |error| HostFault::new(format!("{}: {error}", file.display())).fix(BY_HAND);
     if let Some(folder) = file.parent() {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(failed)?;
     }
     let kind = kind_of(blob).ok_or_else(|| HostFault::new("its key is of no known form"))?;
     // one write: other threads and programs append to the same file
     let line = format!("{} {kind} {}\n", name(settings), BASE64.encode(blob));
-    let mut known_hosts = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(file).map_err(failed)?;
+    let mut known_hosts = OpenOptions::new()
+        .read(true)
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(file)
+        .map_err(failed)?;
     // a last line without an end would become one with ours, and both keys be lost
-    let end = if ends_in_a_line(&mut known_hosts).map_err(failed)? { "" } else { "\n" };
-    known_hosts.write_all(format!("{end}{line}").as_bytes()).map_err(failed)
+    let end = if ends_in_a_line(&mut known_hosts).map_err(failed)? {
+        ""
+    } else {
+        "\n"
+    };
+    known_hosts
+        .write_all(format!("{end}{line}").as_bytes())
+        .map_err(failed)
 }
 
-/// What [`remember`] sees to, where `ssh` will write the key: that of OpenSSH 9.2 writes it behind a last line without an end.
+/// What [`remember`] sees to, where `ssh` will write the key: that of OpenSSH 9.2 writes it behind
+/// a last line without an end.
 pub(crate) fn end_last_line(settings: &Settings) {
-    let file = settings.known_hosts.first().and_then(|file| OpenOptions::new().read(true).append(true).open(file).ok());
+    let file = settings
+        .known_hosts
+        .first()
+        .and_then(|file| OpenOptions::new().read(true).append(true).open(file).ok());
     // where nobody can write, ssh cannot either, and says so
     if let Some(mut file) = file
         && let Ok(false) = ends_in_a_line(&mut file)
@@ -138,23 +191,73 @@ mod tests {
 
     #[test]
     fn lines_of_known_hosts() {
-        let known = |revoked, authority, kind: &str, key: &str| Some(Known { revoked, authority, kind: kind.into(), key: key.into() });
+        let known = |revoked, authority, kind: &str, key: &str| {
+            Some(Known {
+                revoked,
+                authority,
+                kind: kind.into(),
+                key: key.into(),
+            })
+        };
         assert_eq!(parse("# Host 10.0.0.1 found: line 1"), None);
-        assert_eq!(parse("10.0.0.1,n1 ssh-ed25519 AAAA comment"), known(false, false, "ssh-ed25519", "AAAA"));
-        assert_eq!(parse("@revoked |1|x|y ssh-rsa BBBB"), known(true, false, "ssh-rsa", "BBBB"));
-        assert_eq!(parse("@cert-authority *.lab ssh-rsa CCCC"), known(false, true, "ssh-rsa", "CCCC"));
+        assert_eq!(
+            parse("10.0.0.1,n1 ssh-ed25519 AAAA comment"),
+            known(false, false, "ssh-ed25519", "AAAA")
+        );
+        assert_eq!(
+            parse("@revoked |1|x|y ssh-rsa BBBB"),
+            known(true, false, "ssh-rsa", "BBBB")
+        );
+        assert_eq!(
+            parse("@cert-authority *.lab ssh-rsa CCCC"),
+            known(false, true, "ssh-rsa", "CCCC")
+        );
     }
 
     #[test]
     fn keys_are_compared() {
-        let settings = Settings { hostname: "N1".into(), port: 2222, ..Settings::default() };
-        let line = |marker: &str, key: &[u8]| parse(&format!("{marker} n1 ssh-ed25519 {}", BASE64.encode(key))).unwrap();
+        let settings = Settings {
+            hostname: "N1".into(),
+            port: 2222,
+            ..Settings::default()
+        };
+        let line = |marker: &str, key: &[u8]| {
+            parse(&format!("{marker} n1 ssh-ed25519 {}", BASE64.encode(key))).unwrap()
+        };
         assert_eq!(name(&settings), "[n1]:2222");
-        assert_eq!(name(&Settings { host_key_alias: Some("node".into()), ..Settings::default() }), "node");
-        assert!(matches!(check(&settings, &[line("", b"old"), line("", b"key")], b"key"), Ok(true)));
+        assert_eq!(
+            name(&Settings {
+                host_key_alias: Some("node".into()),
+                ..Settings::default()
+            }),
+            "node"
+        );
+        assert!(matches!(
+            check(&settings, &[line("", b"old"), line("", b"key")], b"key"),
+            Ok(true)
+        ));
         assert!(matches!(check(&settings, &[], b"key"), Ok(false)));
-        assert!(check(&settings, &[line("", b"old")], b"key").unwrap_err().problem.contains("not the one"));
-        assert!(check(&settings, &[line("@revoked", b"key"), line("", b"key")], b"key").unwrap_err().problem.contains("revoked"));
-        assert!(check(&settings, &[line("@cert-authority", b"ca")], b"key").unwrap_err().problem.contains("authority"));
+        assert!(
+            check(&settings, &[line("", b"old")], b"key")
+                .unwrap_err()
+                .problem
+                .contains("not the one")
+        );
+        assert!(
+            check(
+                &settings,
+                &[line("@revoked", b"key"), line("", b"key")],
+                b"key"
+            )
+            .unwrap_err()
+            .problem
+            .contains("revoked")
+        );
+        assert!(
+            check(&settings, &[line("@cert-authority", b"ca")], b"key")
+                .unwrap_err()
+                .problem
+                .contains("authority")
+        );
     }
 }

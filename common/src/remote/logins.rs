@@ -1,15 +1,18 @@
 //! Logins to many hosts: as many at once as this machine carries, and none lost to our own haste.
 //!
-//! A login costs both ends a key exchange and a shell. On a busy machine 16 at once take 8 s each and some of them 27 s (120 sshds and
-//! two busy loops on 2 cores), where one alone takes 0.3 s. So a login that takes long makes room: fewer are begun at once; and one
-//! that timed out while others were slow too is tried again behind all others. Where others were quick, the host itself is to blame.
+//! A login costs both ends a key exchange and a shell. On a busy machine 16 at once take 8 s each
+//! and some of them 27 s (120 sshds and two busy loops on 2 cores), where one alone takes 0.3 s. So
+//! a login that takes long makes room: fewer are begun at once; and one that timed out while others
+//! were slow too is tried again behind all others. Where others were quick, the host itself is to
+//! blame.
 
 use super::HostFault;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Logins at once. More only queue behind this machine's cores, and a bastion's sshd drops them (MaxStartups 10:30:100).
+/// Logins at once. More only queue behind this machine's cores, and a bastion's sshd drops them
+/// (MaxStartups 10:30:100).
 const MOST_AT_ONCE: usize = 16;
 /// A host that timed out so often is not only slow.
 const MOST_TRIES: u32 = 5;
@@ -36,7 +39,11 @@ enum Ended {
 
 impl Pace {
     fn new(limit: Duration) -> Pace {
-        Pace { allowed: MOST_AT_ONCE, limit, slowest: Duration::ZERO }
+        Pace {
+            allowed: MOST_AT_ONCE,
+            limit,
+            slowest: Duration::ZERO,
+        }
     }
 
     /// Learns from a login that took so long; whether to try it again.
@@ -68,7 +75,8 @@ struct State<T> {
     results: Vec<Option<Result<T, HostFault>>>,
 }
 
-/// Opens each of `count` hosts by its position; `limit` is what a login may take. In the order of the positions.
+/// Opens each of `count` hosts by its position; `limit` is what a login may take. In the order of
+/// the positions.
 pub(crate) fn open_each<T: Send>(
     count: usize,
     limit: Duration,
@@ -89,11 +97,19 @@ pub(crate) fn open_each<T: Send>(
     });
     let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
     let lost = || Err(HostFault::new("its login was not tried"));
-    state.results.into_iter().map(|result| result.unwrap_or_else(lost)).collect()
+    state
+        .results
+        .into_iter()
+        .map(|result| result.unwrap_or_else(lost))
+        .collect()
 }
 
 /// Logs in to one host after the other until none waits and none is under way that may come back.
-fn work<T: Send>(state: &Mutex<State<T>>, changed: &Condvar, open: &(impl Fn(usize) -> Result<T, HostFault> + Sync)) {
+fn work<T: Send>(
+    state: &Mutex<State<T>>,
+    changed: &Condvar,
+    open: &(impl Fn(usize) -> Result<T, HostFault> + Sync),
+) {
     while let Some((at, tries)) = next(state, changed) {
         let began = Instant::now();
         let result = open(at);
@@ -143,7 +159,8 @@ mod tests {
     fn a_host_is_tried_again_only_where_others_are_slow_too() {
         let quick = Duration::from_millis(300);
         let slow = Duration::from_secs(6);
-        // what came before; how often it was tried; whether it is tried again, and how many are begun at once then
+        // what came before; how often it was tried; whether it is tried again, and how many are
+        // begun at once then
         let table: [(&[(Ended, Duration)], u32, bool, usize); 5] = [
             (&[], 1, false, 16),
             (&[(Ended::Open, quick)], 1, false, 16),
@@ -156,7 +173,11 @@ mod tests {
             for (ended, took) in before {
                 pace.learn(*ended, *took, 1);
             }
-            assert_eq!((pace.learn(Ended::TimedOut, LIMIT, tries), pace.allowed), (again, allowed), "{before:?}");
+            assert_eq!(
+                (pace.learn(Ended::TimedOut, LIMIT, tries), pace.allowed),
+                (again, allowed),
+                "{before:?}"
+            );
         }
         assert!(!Pace::new(LIMIT).learn(Ended::Failed, quick, 1));
     }
@@ -168,7 +189,10 @@ mod tests {
         let results = open_each(40, limit, |at| match at {
             7 => Err(HostFault::new("refused")),
             // others are slow, so it is tried until it opens
-            39 if tries.fetch_add(1, Ordering::SeqCst) < 2 => Err(HostFault { timed_out: true, ..HostFault::new("no answer") }),
+            39 if tries.fetch_add(1, Ordering::SeqCst) < 2 => Err(HostFault {
+                timed_out: true,
+                ..HostFault::new("no answer")
+            }),
             _ => {
                 std::thread::sleep(limit / 3);
                 Ok(at)

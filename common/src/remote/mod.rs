@@ -1,12 +1,16 @@
-//! The one way to a host: `host-agent` runs there, found or brought by a bootstrap of sh, and takes requests over the connection.
-//! Nothing has to be installed on a host, and nothing of ours stands on a remote command line but one constant.
+//! The one way to a host: `host-agent` runs there, found or brought by a bootstrap of sh, and takes
+//! requests over the connection. Nothing has to be installed on a host, and nothing of ours stands
+//! on a remote command line but one constant.
 //!
-//! - [`ssh2`]: libssh2 in this process. A connection costs a tenth of what a program costs: the default where much is started.
-//! - [`program`]: OpenSSH's `ssh`, whose cipher costs a fifth a byte of libssh2's: the default where much is copied; any command that
-//!   runs a command elsewhere (srun, kubectl exec, docker exec); on this machine the agent itself.
+//! - [`ssh2`]: libssh2 in this process. A connection costs a tenth of what a program costs: the
+//!   default where much is started.
+//! - [`program`]: OpenSSH's `ssh`, whose cipher costs a fifth a byte of libssh2's: the default
+//!   where much is copied; any command that runs a command elsewhere (srun, kubectl exec, docker
+//!   exec); on this machine the agent itself.
 //!
-//! [`Session`] is the same over all of them. That a request was carried out is told by the agent's own answer, because no connector's
-//! exit status is proof: libssh2 says 0 after a lost connection, srun after a lost node.
+//! [`Session`] is the same over all of them. That a request was carried out is told by the agent's
+//! own answer, because no connector's exit status is proof: libssh2 says 0 after a lost connection,
+//! srun after a lost node.
 
 mod bootstrap;
 mod channel;
@@ -97,11 +101,20 @@ pub struct UnknownKey {
 
 impl HostFault {
     pub(crate) fn new(problem: impl Into<String>) -> HostFault {
-        HostFault { problem: problem.into(), fix: None, unknown_key: None, again: false, timed_out: false }
+        HostFault {
+            problem: problem.into(),
+            fix: None,
+            unknown_key: None,
+            again: false,
+            timed_out: false,
+        }
     }
 
     pub(crate) fn fix(self, fix: impl Into<String>) -> HostFault {
-        HostFault { fix: Some(fix.into()), ..self }
+        HostFault {
+            fix: Some(fix.into()),
+            ..self
+        }
     }
 }
 
@@ -115,17 +128,31 @@ impl Remote {
             Some("ssh2") => Kind::Ssh2,
             Some("ssh") => Kind::Ssh { bulk },
             Some("local") => Kind::Local,
-            Some(template) if template.contains(char::is_whitespace) => Kind::Command(template.to_owned()),
+            Some(template) if template.contains(char::is_whitespace) => {
+                Kind::Command(template.to_owned())
+            }
             Some(word) => {
-                let fault = Fault::usage("--connect", format!("{word} is none of ssh2, ssh, local, and no command with arguments"));
-                return Err(fault.fix("a command needs the host in it, such as 'srun --overlap --unbuffered -N1 -n1 -w {name}'").report());
+                let fault = Fault::usage(
+                    "--connect",
+                    format!("{word} is none of ssh2, ssh, local, and no command with arguments"),
+                );
+                return Err(fault
+                    .fix(
+                        "a command needs the host in it, such as 'srun --overlap \
+                    --unbuffered -N1 -n1 -w {name}'",
+                    )
+                    .report());
             }
         };
         let here = match options.ssh_port.is_none() && options.ssh_username.is_none() {
             true => addresses_here(),
             false => HashSet::new(),
         };
-        Ok(Remote { options, kind, here })
+        Ok(Remote {
+            options,
+            kind,
+            here,
+        })
     }
 
     /// Starts host-agent on a host, and waits until it runs.
@@ -136,7 +163,9 @@ impl Remote {
                 Kind::Local => return Session::begin_here(limit),
                 Kind::Ssh2 => ssh2::open(&self.options, host, bootstrap::COMMAND)?,
                 Kind::Ssh { bulk } => program::ssh(&self.options, host, bootstrap::COMMAND, bulk)?,
-                Kind::Command(template) => program::template(&self.options, host, &template, bootstrap::COMMAND)?,
+                Kind::Command(template) => {
+                    program::template(&self.options, host, &template, bootstrap::COMMAND)?
+                }
             };
             Session::begin(channel, limit)
         })
@@ -144,10 +173,13 @@ impl Remote {
 
     /// Starts host-agent on each host, logging in to several at once. In the order of the hosts.
     pub fn open_agents(&self, hosts: &[Host]) -> Vec<Result<Session, HostFault>> {
-        logins::open_each(hosts.len(), self.options.connect_timeout, |at| self.open_agent(&hosts[at]))
+        logins::open_each(hosts.len(), self.options.connect_timeout, |at| {
+            self.open_agent(&hosts[at])
+        })
     }
 
-    /// Asks each host one thing; `limit` is the longest silence. What each answered, in the order of the hosts.
+    /// Asks each host one thing; `limit` is the longest silence. What each answered, in the order
+    /// of the hosts.
     pub fn ask_all(
         &self,
         hosts: &[Host],
@@ -160,11 +192,17 @@ impl Remote {
             let events = session?.ask(&request(host), limit)?;
             Ok(events.into_iter().map(|(event, _)| event).collect())
         };
-        Ok(threads(hosts.len().min(ANSWERS_AT_ONCE))?.install(|| pairs.into_par_iter().map(ask).collect()))
+        Ok(threads(hosts.len().min(ANSWERS_AT_ONCE))?
+            .install(|| pairs.into_par_iter().map(ask).collect()))
     }
 
-    /// Opens a host again as long as its sshd drops logins at random, as it does beyond MaxStartups.
-    fn try_again<T>(&self, host: &Host, open: impl Fn() -> Result<T, HostFault>) -> Result<T, HostFault> {
+    /// Opens a host again as long as its sshd drops logins at random, as it does beyond
+    /// MaxStartups.
+    fn try_again<T>(
+        &self,
+        host: &Host,
+        open: impl Fn() -> Result<T, HostFault>,
+    ) -> Result<T, HostFault> {
         let until = Instant::now() + self.options.connect_timeout;
         let mut pause = Duration::from_millis(150);
         loop {
@@ -187,11 +225,18 @@ impl Remote {
         }
         match self.kind_for(host) {
             Kind::Ssh2 | Kind::Ssh { .. } => {
-                let words = settings::ssh_options(&self.options).into_iter().chain([host.target().into()]);
-                let ssh = String::from_utf8_lossy(&quote::sh_words(words.map(OsString::into_vec))).into_owned();
-                fault.fix(format!("`ssh {ssh}` must work here without a question, and {NEEDS}"))
+                let words = settings::ssh_options(&self.options)
+                    .into_iter()
+                    .chain([host.target().into()]);
+                let ssh = String::from_utf8_lossy(&quote::sh_words(words.map(OsString::into_vec)))
+                    .into_owned();
+                fault.fix(format!(
+                    "`ssh {ssh}` must work here without a question, and {NEEDS}"
+                ))
             }
-            Kind::Local => fault.fix("look whether host-agent, beside the tools or in libexec/dgl-tools, runs here"),
+            Kind::Local => fault.fix(
+                "look whether host-agent, beside the tools or in libexec/dgl-tools, runs here",
+            ),
             Kind::Command(template) => {
                 let command = program::fill(&self.options, host, &template).unwrap_or(template);
                 fault.fix(format!("try it here: {command} echo hello; {NEEDS}"))
@@ -215,7 +260,9 @@ impl Remote {
     fn explain(&self, host: &Host, fault: HostFault) -> HostFault {
         let refused = fault.problem.contains("Host key verification failed");
         match (self.kind_for(host), refused) {
-            (Kind::Ssh { .. }, true) if fault.problem.contains(" revoked by ") => fault.fix("do not connect; ask who runs the host"),
+            (Kind::Ssh { .. }, true) if fault.problem.contains(" revoked by ") => {
+                fault.fix("do not connect; ask who runs the host")
+            }
             (Kind::Ssh { .. }, true) => ssh2::refused_key(&self.options, host).unwrap_or(fault),
             _ => fault,
         }
@@ -231,19 +278,32 @@ pub fn random_token() -> std::io::Result<String> {
 
 /// A pool for work that waits for hosts more than it computes: its size counts streams, not cores.
 pub fn threads(count: usize) -> Result<rayon::ThreadPool, Report> {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(count.max(1)).build();
-    pool.map_err(|error| Fault::unreachable("threads", error.to_string()).fix("let this user have more processes: ulimit -u").report())
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(count.max(1))
+        .build();
+    pool.map_err(|error| {
+        Fault::unreachable("threads", error.to_string())
+            .fix("let this user have more processes: ulimit -u")
+            .report()
+    })
 }
 
-/// The faults of hosts as one report; all unknown keys are in one message with the one command that accepts them.
-pub fn report<'a>(faults: impl IntoIterator<Item = (&'a Host, &'a HostFault)>, how: HostKey) -> Report {
+/// The faults of hosts as one report; all unknown keys are in one message with the one command that
+/// accepts them.
+pub fn report<'a>(
+    faults: impl IntoIterator<Item = (&'a Host, &'a HostFault)>,
+    how: HostKey,
+) -> Report {
     let mut report = Report::default();
     let mut unknown = Vec::new();
     for (host, fault) in faults {
         match &fault.unknown_key {
             Some(key) if how == HostKey::Strict => unknown.push((host, key.as_ref())),
             _ => {
-                report.push(Fault { fix: fault.fix.clone(), ..Fault::unreachable(host.place(), fault.problem.clone()) });
+                report.push(Fault {
+                    fix: fault.fix.clone(),
+                    ..Fault::unreachable(host.place(), fault.problem.clone())
+                });
             }
         }
     }
@@ -256,26 +316,51 @@ pub fn report<'a>(faults: impl IntoIterator<Item = (&'a Host, &'a HostFault)>, h
 fn unknown_keys(unknown: &[(&Host, &UnknownKey)]) -> Fault {
     let problem = "these keys are not in known_hosts, so the hosts may be others than you think:";
     let mut ports: Vec<u16> = unknown.iter().map(|(_, key)| key.port).collect();
-    let details = unknown.iter().map(|(host, key)| format!("{}  {}  {}  {}", host.place(), key.name, key.kind, key.fingerprint)).collect();
+    let details = unknown
+        .iter()
+        .map(|(host, key)| {
+            format!(
+                "{}  {}  {}  {}",
+                host.place(),
+                key.name,
+                key.kind,
+                key.fingerprint
+            )
+        })
+        .collect();
     ports.sort_unstable();
     ports.dedup();
     let scans: Vec<String> = ports
         .iter()
         .map(|port| {
-            let addresses: Vec<String> =
-                unknown.iter().filter(|(_, key)| key.port == *port).map(|(_, key)| quote::shown(&key.address)).collect();
-            let option = if *port == 22 { String::new() } else { format!("-p {port} ") };
-            format!("ssh-keyscan {option}{} >> ~/.ssh/known_hosts", addresses.join(" "))
+            let addresses: Vec<String> = unknown
+                .iter()
+                .filter(|(_, key)| key.port == *port)
+                .map(|(_, key)| quote::shown(&key.address))
+                .collect();
+            let option = if *port == 22 {
+                String::new()
+            } else {
+                format!("-p {port} ")
+            };
+            format!(
+                "ssh-keyscan {option}{} >> ~/.ssh/known_hosts",
+                addresses.join(" ")
+            )
         })
         .collect();
     let fix = format!(
-        "compare the fingerprints, then accept the keys with\n       {}\n       or once with --host-key accept-new, or DGL_TOOLS_HOST_KEY=accept-new",
+        "compare the fingerprints, then accept the keys with\n       {}\n       or once with \
+         --host-key accept-new, or DGL_TOOLS_HOST_KEY=accept-new",
         scans.join("\n       ")
     );
-    Fault::unreachable("host keys", problem).details(details).fix(fix)
+    Fault::unreachable("host keys", problem)
+        .details(details)
+        .fix(fix)
 }
 
-/// A host costs some descriptors, and the soft limit is 1024 as a rule: enough for 200 hosts. The hard one is far above.
+/// A host costs some descriptors, and the soft limit is 1024 as a rule: enough for 200 hosts. The
+/// hard one is far above.
 fn raise_descriptors() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
@@ -286,5 +371,7 @@ fn raise_descriptors() {
 
 fn addresses_here() -> HashSet<Ipv4Addr> {
     let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
-    interfaces.filter_map(|interface| Some(interface.address?.as_sockaddr_in()?.ip())).collect()
+    interfaces
+        .filter_map(|interface| Some(interface.address?.as_sockaddr_in()?.ip()))
+        .collect()
 }

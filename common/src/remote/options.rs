@@ -6,7 +6,8 @@ use std::time::Duration;
 /// How hosts are reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// `ssh2`, `ssh`, `local` or a template of a command; the tool's own choice where nothing was said.
+    /// `ssh2`, `ssh`, `local` or a template of a command; the tool's own choice where nothing was
+    /// said.
     pub connect: Option<String>,
     /// The port of the hosts' sshd; ssh's own configuration where nothing was said, as below.
     pub ssh_port: Option<u16>,

@@ -18,9 +18,10 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitSta
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// A pipe between us and the program that was full once: as much as an ordinary user may have, so that it runs neither empty nor full
-/// while one of us waits for a processor. That costs ssh, and sshd behind it, more than it seems: with half of it copying took 6 % more of
-/// all processors, and with what the kernel gives bringing back took 30 % longer.
+/// A pipe between us and the program that was full once: as much as an ordinary user may have, so
+/// that it runs neither empty nor full while one of us waits for a processor. That costs ssh, and
+/// sshd behind it, more than it seems: with half of it copying took 6 % more of all processors, and
+/// with what the kernel gives bringing back took 30 % longer.
 const PIPE_BYTES: i32 = 1 << 20;
 /// Up to so much in all, because all pipes of a user share 64 MiB (pipe-user-pages-soft);
 const LARGE_PIPES: usize = 24 << 20;
@@ -29,8 +30,8 @@ const ALL_PIPES: usize = 32 << 20;
 const SMALL_PIPE_BYTES: i32 = 256 << 10;
 /// What the kernel gives.
 const DEFAULT_PIPE_BYTES: usize = 64 << 10;
-/// A full pipe is left alone until about half of it is empty: ssh takes 32 KiB at a time, and would wake us each time. The quickest cipher
-/// needs so long for that;
+/// A full pipe is left alone until about half of it is empty: ssh takes 32 KiB at a time, and would
+/// wake us each time. The quickest cipher needs so long for that;
 const SHORTEST_REST: Duration = Duration::from_micros(200);
 /// after so long a link that has become quick again is noticed.
 const LONGEST_REST: Duration = Duration::from_millis(5);
@@ -38,21 +39,48 @@ const LONGEST_REST: Duration = Duration::from_millis(5);
 const LEAVE: Duration = Duration::from_millis(100);
 /// The same for one of the user's: srun has to tell Slurm first.
 const LEAVE_ENGINE: Duration = Duration::from_secs(2);
-/// Who ends srun has Slurm kill what it runs; that gets time to clean up: more than a grace and what comes behind it.
+/// Who ends srun has Slurm kill what it runs; that gets time to clean up: more than a grace and
+/// what comes behind it.
 const CLEAN_UP: Duration = Duration::from_secs(60);
 
-/// Of the user's own configuration what is for a person who logs in, and not for a tool. A host is lent nothing: neither the agent nor the
-/// display. A port that is forwarded can be so once, and ends the second connection where ExitOnForwardFailure is set. Further keys of a
-/// host are none that a person has looked at, and hundreds of ssh at once would write known_hosts anew.
-const NOT_FOR_TOOLS: [&str; 6] =
-    ["ForwardAgent=no", "ForwardX11=no", "ClearAllForwardings=yes", "Tunnel=no", "PermitLocalCommand=no", "UpdateHostKeys=no"];
+/// Of the user's own configuration what is for a person who logs in, and not for a tool. A host is
+/// lent nothing: neither the agent nor the display. A port that is forwarded can be so once, and
+/// ends the second connection where ExitOnForwardFailure is set. Further keys of a host are none
+/// that a person has looked at, and hundreds of ssh at once would write known_hosts anew.
+const NOT_FOR_TOOLS: [&str; 6] = [
+    "ForwardAgent=no",
+    "ForwardX11=no",
+    "ClearAllForwardings=yes",
+    "Tunnel=no",
+    "PermitLocalCommand=no",
+    "UpdateHostKeys=no",
+];
 
 /// `ssh HOST`, with the user's own configuration.
-pub(crate) fn ssh(options: &Options, host: &Host, boot: &str, bulk: bool) -> Result<Box<dyn Channel>, HostFault> {
+pub(crate) fn ssh(
+    options: &Options,
+    host: &Host,
+    boot: &str,
+    bulk: bool,
+) -> Result<Box<dyn Channel>, HostFault> {
     let mut ssh = Command::new("ssh");
     // no terminal, no question; a dead link is noticed after 30 s
-    ssh.args(["-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3"]);
-    ssh.args(["-o", &format!("ConnectTimeout={}", options.connect_timeout.as_secs().max(1))]);
+    ssh.args([
+        "-T",
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        "ServerAliveInterval=10",
+        "-o",
+        "ServerAliveCountMax=3",
+    ]);
+    ssh.args([
+        "-o",
+        &format!(
+            "ConnectTimeout={}",
+            options.connect_timeout.as_secs().max(1)
+        ),
+    ]);
     ssh.args(match options.host_key {
         HostKey::Strict => ["-o", "StrictHostKeyChecking=yes"],
         HostKey::AcceptNew => {
@@ -65,7 +93,12 @@ pub(crate) fn ssh(options: &Options, host: &Host, boot: &str, bulk: bool) -> Res
     }
     if bulk {
         // first choice, not the only one: 1.5 times the rate of chacha20, which OpenSSH prefers
-        ssh.args(["-o", "Ciphers=^aes128-gcm@openssh.com", "-o", "Compression=no"]);
+        ssh.args([
+            "-o",
+            "Ciphers=^aes128-gcm@openssh.com",
+            "-o",
+            "Compression=no",
+        ]);
         if let Some(first) = super::settings::quick_exchange(options, host) {
             ssh.args(["-o", &format!("KexAlgorithms=^{first}")]);
         }
@@ -73,7 +106,9 @@ pub(crate) fn ssh(options: &Options, host: &Host, boot: &str, bulk: bool) -> Res
     for option in super::settings::ssh_options(options) {
         ssh.arg(option);
     }
-    ssh.arg("--").arg(host.target()).arg(format!("sh -c {}", crate::quote::shown(boot)));
+    ssh.arg("--")
+        .arg(host.target())
+        .arg(format!("sh -c {}", crate::quote::shown(boot)));
     start(ssh, "ssh", None)
 }
 
@@ -84,11 +119,19 @@ pub(crate) fn run(program: &Path, args: &[&str]) -> Result<Box<dyn Channel>, Hos
     start(command, "host-agent", None)
 }
 
-/// The user's template, such as `kubectl exec -i {login} --`, with the shell's command line behind it.
-pub(crate) fn template(options: &Options, host: &Host, template: &str, boot: &str) -> Result<Box<dyn Channel>, HostFault> {
+/// The user's template, such as `kubectl exec -i {login} --`, with the shell's command line behind
+/// it.
+pub(crate) fn template(
+    options: &Options,
+    host: &Host,
+    template: &str,
+    boot: &str,
+) -> Result<Box<dyn Channel>, HostFault> {
     let text = fill(options, host, template)?;
     let mut sh = Command::new("sh");
-    sh.arg("-c").arg(format!("exec {text} \"$@\"")).args(["sh", "sh", "-c", boot]);
+    sh.arg("-c")
+        .arg(format!("exec {text} \"$@\""))
+        .args(["sh", "sh", "-c", boot]);
     let name = template.split_whitespace().next().unwrap_or(template);
     start(sh, name, Some(name.to_owned()))
 }
@@ -97,7 +140,10 @@ pub(crate) fn fill(options: &Options, host: &Host, template: &str) -> Result<Str
     let user = options.ssh_username.clone().unwrap_or_default();
     let port = options.ssh_port.unwrap_or(22).to_string();
     let values = [
-        ("{name}", host.name.clone().unwrap_or_else(|| host.ip.to_string())),
+        (
+            "{name}",
+            host.name.clone().unwrap_or_else(|| host.ip.to_string()),
+        ),
         ("{login}", host.target()),
         ("{ip}", host.ip.to_string()),
         ("{id}", host.id.to_string()),
@@ -107,18 +153,29 @@ pub(crate) fn fill(options: &Options, host: &Host, template: &str) -> Result<Str
     ];
     // a value stands in the user's shell text as it is, so it must be a plain word
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-:@".contains(c);
-    let mut used = values.iter().filter(|(placeholder, _)| template.contains(placeholder));
-    if let Some((_, word)) = used.find(|(_, word)| !word.chars().all(plain) || word.starts_with('-')) {
-        let fault = HostFault::new(format!("the name {word:?} is not one that a command line should hold"));
+    let mut used = values
+        .iter()
+        .filter(|(placeholder, _)| template.contains(placeholder));
+    if let Some((_, word)) =
+        used.find(|(_, word)| !word.chars().all(plain) || word.starts_with('-'))
+    {
+        let fault = HostFault::new(format!(
+            "the name {word:?} is not one that a command line should hold"
+        ));
         return Err(fault.fix("name the host by letters, digits, dots and dashes"));
     }
-    Ok(values.iter().fold(template.to_owned(), |text, (placeholder, value)| text.replace(placeholder, value)))
+    Ok(values
+        .iter()
+        .fold(template.to_owned(), |text, (placeholder, value)| {
+            text.replace(placeholder, value)
+        }))
 }
 
 struct Program {
     /// Its name, where it is the user's.
     engine: Option<String>,
-    /// Kept, so that it is waited for at the end and leaves no zombie; `None` only once it is dropped.
+    /// Kept, so that it is waited for at the end and leaves no zombie; `None` only once it is
+    /// dropped.
     child: Option<Child>,
     /// It never came to run the script.
     hopeless: bool,
@@ -139,7 +196,9 @@ fn widen(pipe: BorrowedFd<'_>) -> Option<usize> {
         LARGE_PIPES..ALL_PIPES => SMALL_PIPE_BYTES,
         _ => return None,
     };
-    let bytes = fcntl(pipe, FcntlArg::F_SETPIPE_SZ(wish)).ok().and_then(|bytes| usize::try_from(bytes).ok())?;
+    let bytes = fcntl(pipe, FcntlArg::F_SETPIPE_SZ(wish))
+        .ok()
+        .and_then(|bytes| usize::try_from(bytes).ok())?;
     GIVEN.fetch_add(bytes, Ordering::Relaxed);
     Some(bytes)
 }
@@ -167,29 +226,53 @@ impl Rest {
     }
 
     fn left(&self) -> Option<Duration> {
-        self.until.map(|until| until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+        self.until
+            .map(|until| until.saturating_duration_since(Instant::now()))
+            .filter(|left| !left.is_zero())
     }
 }
 
-fn start(mut command: Command, name: &str, engine: Option<String>) -> Result<Box<dyn Channel>, HostFault> {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+fn start(
+    mut command: Command,
+    name: &str,
+    engine: Option<String>,
+) -> Result<Box<dyn Channel>, HostFault> {
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     // a group of its own: Ctrl-C must not cut the line that cleans up
     command.process_group(0);
     let failed = |error: &dyn std::fmt::Display| HostFault::new(format!("{name}: {error}"));
     let mut child = command.spawn().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            HostFault::new(format!("{name}: no such program here")).fix("install it, or choose another way with --connect")
-        }
+        io::ErrorKind::NotFound => HostFault::new(format!("{name}: no such program here"))
+            .fix("install it, or choose another way with --connect"),
         _ => failed(&error),
     })?;
-    let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take()) else {
+    let (Some(stdin), Some(stdout), Some(stderr)) =
+        (child.stdin.take(), child.stdout.take(), child.stderr.take())
+    else {
         return Err(failed(&"no pipes"));
     };
     for fd in [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()] {
         unblock(fd).map_err(|error| failed(&error))?;
     }
-    let rest = Rest { bytes: DEFAULT_PIPE_BYTES, taken: 0, long: SHORTEST_REST, until: None };
-    Ok(Box::new(Program { engine, child: Some(child), hopeless: false, stdin: Some(stdin), stdout, stderr, rest, full: [false; 2] }))
+    let rest = Rest {
+        bytes: DEFAULT_PIPE_BYTES,
+        taken: 0,
+        long: SHORTEST_REST,
+        until: None,
+    };
+    Ok(Box::new(Program {
+        engine,
+        child: Some(child),
+        hopeless: false,
+        stdin: Some(stdin),
+        stdout,
+        stderr,
+        rest,
+        full: [false; 2],
+    }))
 }
 
 /// Whether it is over, now or within that time.
@@ -223,7 +306,12 @@ impl Program {
     /// The first time it is made larger, and then it is not full.
     fn stdin_is_full(&mut self) {
         let first = !std::mem::replace(&mut self.full[0], true);
-        match self.stdin.as_ref().filter(|_| first).and_then(|stdin| widen(stdin.as_fd())) {
+        match self
+            .stdin
+            .as_ref()
+            .filter(|_| first)
+            .and_then(|stdin| widen(stdin.as_fd()))
+        {
             Some(bytes) => self.rest.bytes = bytes,
             None => self.rest.begin(),
         }
@@ -256,15 +344,25 @@ impl Channel for Program {
         result
     }
 
-    /// The kernel hands the pages of the file to the pipe: no copy, and no processor time worth naming.
+    /// The kernel hands the pages of the file to the pipe: no copy, and no processor time worth
+    /// naming.
     fn write_file(&mut self, file: &File, offset: u64, length: u64) -> Result<usize, Unsent> {
-        let Some(stdin) = &mut self.stdin else { return Err(Unsent::Unwritable(io::ErrorKind::BrokenPipe.into())) };
+        let Some(stdin) = &mut self.stdin else {
+            return Err(Unsent::Unwritable(io::ErrorKind::BrokenPipe.into()));
+        };
         if self.rest.left().is_some() {
             return Err(Unsent::Unwritable(io::ErrorKind::WouldBlock.into()));
         }
         let mut from = i64::try_from(offset).unwrap_or(i64::MAX);
         let most = usize::try_from(length).unwrap_or(usize::MAX);
-        match splice(file, Some(&mut from), stdin, None, most, SpliceFFlags::SPLICE_F_NONBLOCK) {
+        match splice(
+            file,
+            Some(&mut from),
+            stdin,
+            None,
+            most,
+            SpliceFFlags::SPLICE_F_NONBLOCK,
+        ) {
             Ok(count) => {
                 self.rest.taken += count;
                 Ok(count)
@@ -301,8 +399,17 @@ impl Channel for Program {
 
     fn wait_for(&self, reading: [bool; 2], writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         let outs = [self.stdout.as_fd(), self.stderr.as_fd()];
-        let mut fds: Vec<_> = outs.into_iter().zip(reading).filter(|(_, open)| *open).map(|(fd, _)| (fd, PollFlags::POLLIN)).collect();
-        if let Some(stdin) = self.stdin.as_ref().filter(|_| writing && self.rest().is_none()) {
+        let mut fds: Vec<_> = outs
+            .into_iter()
+            .zip(reading)
+            .filter(|(_, open)| *open)
+            .map(|(fd, _)| (fd, PollFlags::POLLIN))
+            .collect();
+        if let Some(stdin) = self
+            .stdin
+            .as_ref()
+            .filter(|_| writing && self.rest().is_none())
+        {
             fds.push((stdin.as_fd(), PollFlags::POLLOUT));
         }
         fds
@@ -315,9 +422,12 @@ impl Channel for Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // The end of its stdin ends the script; the program ends with it. One that does not (a lost network, a queue) is ended.
+        // The end of its stdin ends the script; the program ends with it. One that does not (a lost
+        // network, a queue) is ended.
         self.stdin = None;
-        let Some(mut child) = self.child.take() else { return };
+        let Some(mut child) = self.child.take() else {
+            return;
+        };
         if self.hopeless {
             return end(child);
         }
@@ -329,7 +439,10 @@ impl Drop for Program {
             return end(child);
         }
         // it may have something to say still
-        let streams = [self.stdout.as_fd().try_clone_to_owned(), self.stderr.as_fd().try_clone_to_owned()];
+        let streams = [
+            self.stdout.as_fd().try_clone_to_owned(),
+            self.stderr.as_fd().try_clone_to_owned(),
+        ];
         std::thread::spawn(move || {
             let _streams = streams;
             if !ends_within(&mut child, CLEAN_UP) {
@@ -346,7 +459,12 @@ mod tests {
     #[test]
     fn a_full_pipe_is_left_alone_until_half_of_it_is_empty() {
         const PIPE: usize = 1000;
-        let mut rest = Rest { bytes: PIPE, taken: 0, long: Duration::from_millis(1), until: None };
+        let mut rest = Rest {
+            bytes: PIPE,
+            taken: 0,
+            long: Duration::from_millis(1),
+            until: None,
+        };
         assert_eq!(rest.left(), None);
         let mut after = |taken: usize| {
             rest.taken = taken;

@@ -1,4 +1,5 @@
-//! What libssh2 and the shells of hosts say of an end, in words for people. What is not known here stands as it was said.
+//! What libssh2 and the shells of hosts say of an end, in words for people. What is not known here
+//! stands as it was said.
 
 const CLOSED: &str = "the connection was closed, by the host or on the way to it";
 const LATE: &str = "it did not answer in time";
@@ -19,14 +20,24 @@ pub(crate) fn of_libssh2(said: &str) -> &str {
         | "Unable to ask for ssh-userauth service" => CLOSED,
         "Failed getting banner" => "what answers there is no sshd, or it hung up at once",
         "Unable to exchange encryption keys" => {
-            "the host hung up, or its sshd and libssh2 have no cipher, key exchange or kind of host key in common (--connect ssh may have)"
+            "the host hung up, or its sshd and libssh2 have no cipher, key exchange or kind of \
+             host key in common (--connect ssh may have)"
         }
-        "API timeout expired" | "Timed out waiting on socket" | "Timed out waiting for KEX reply" | "Timed out waiting for NEWKEYS" => LATE,
-        "Channel open failure (administratively prohibited)" => "its sshd allows no more sessions on a connection (MaxSessions)",
+        "API timeout expired"
+        | "Timed out waiting on socket"
+        | "Timed out waiting for KEX reply"
+        | "Timed out waiting for NEWKEYS" => LATE,
+        "Channel open failure (administratively prohibited)" => {
+            "its sshd allows no more sessions on a connection (MaxSessions)"
+        }
         "Channel open failure (resource shortage)" => "it has no room for another session",
-        "Unable to complete request for channel-process-startup" => "its sshd runs no command for this user",
+        "Unable to complete request for channel-process-startup" => {
+            "its sshd runs no command for this user"
+        }
         // behind these words one of its versions has the method's name, another the function's
-        other if other.starts_with("Unable to verify host") => "the host could not prove that it has its host key",
+        other if other.starts_with("Unable to verify host") => {
+            "the host could not prove that it has its host key"
+        }
         other if other.contains("transport_read() bailed out") => CLOSED,
         other => other,
     }
@@ -35,7 +46,9 @@ pub(crate) fn of_libssh2(said: &str) -> &str {
 /// A shell says so of a program that a signal ended; of each one again, and never which.
 pub(crate) fn of_shell(line: &str) -> &str {
     match line {
-        "Killed" => "a program there was killed: by somebody, or because memory ran out (see dmesg there)",
+        "Killed" => {
+            "a program there was killed: by somebody, or because memory ran out (see dmesg there)"
+        }
         "Terminated" => "a program there was ended by somebody (SIGTERM)",
         "Hangup" => "a program there was ended by a hangup",
         other => other,
@@ -52,9 +65,15 @@ mod tests {
             ("transport read", CLOSED),
             ("socket disconnect", CLOSED),
             ("API timeout expired", LATE),
-            ("Connection reset by peer (os error 104)", "Connection reset by peer (os error 104)"),
+            (
+                "Connection reset by peer (os error 104)",
+                "Connection reset by peer (os error 104)",
+            ),
             ("ssh2_transport_read() bailed out", CLOSED),
-            ("Unable to verify host key signature ECDH", "the host could not prove that it has its host key"),
+            (
+                "Unable to verify host key signature ECDH",
+                "the host could not prove that it has its host key",
+            ),
             ("", ""),
         ];
         for (said, reason) in table {

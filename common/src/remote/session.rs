@@ -12,11 +12,13 @@ use wire::{Event, Failure, Request};
 
 /// What the login shell may say before the agent runs; what says more is no shell that ends.
 const MAX_GREETING: usize = 1 << 20;
-/// No more events are taken off a host before somebody has dealt with these, so that one that talks without end stops itself.
+/// No more events are taken off a host before somebody has dealt with these, so that one that talks
+/// without end stops itself.
 const MAX_HEARD: usize = 256;
 /// The same in bytes: a message more than this may be held in part.
 const MAX_HEARD_BYTES: u64 = 2 << 20;
-/// What one question may be answered with. The longest honest answer, a list of thousands of processes, is a megabyte.
+/// What one question may be answered with. The longest honest answer, a list of thousands of
+/// processes, is a megabyte.
 const MAX_ANSWER_BYTES: u64 = 64 << 20;
 
 /// What came from a host.
@@ -28,7 +30,8 @@ pub enum Heard {
     Lost(String),
 }
 
-/// A `host-agent` that runs on a host and waits for requests. Dropping it ends the agent and all that it holds.
+/// A `host-agent` that runs on a host and waits for requests. Dropping it ends the agent and all
+/// that it holds.
 pub struct Session {
     transport: Transport,
     decoder: Decoder,
@@ -39,7 +42,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Finds or brings the agent on a host to which a shell was opened with [`super::bootstrap::COMMAND`].
+    /// Finds or brings the agent on a host to which a shell was opened with
+    /// [`super::bootstrap::COMMAND`].
     pub(crate) fn begin(channel: Box<dyn Channel>, limit: Duration) -> Result<Session, HostFault> {
         let token = random_token()?;
         let agents = Agents::here()?;
@@ -56,15 +60,30 @@ impl Session {
         Session::greet(transport, token, agents, limit)
     }
 
-    fn greet(transport: Transport, token: String, agents: &Agents, limit: Duration) -> Result<Session, HostFault> {
-        let mut greeting = Greeting { transport, token, line: Vec::new(), seen: 0 };
+    fn greet(
+        transport: Transport,
+        token: String,
+        agents: &Agents,
+        limit: Duration,
+    ) -> Result<Session, HostFault> {
+        let mut greeting = Greeting {
+            transport,
+            token,
+            line: Vec::new(),
+            seen: 0,
+        };
         match greeting.wait_for_agent(agents, limit) {
             Ok(rest) => {
                 let mut decoder = Decoder::default();
                 decoder.push(&rest);
                 // what the login shell said explains nothing that comes later
                 greeting.transport.forget_stderr();
-                Ok(Session { transport: greeting.transport, decoder, received: 0, over: false })
+                Ok(Session {
+                    transport: greeting.transport,
+                    decoder,
+                    received: 0,
+                    over: false,
+                })
             }
             Err(fault) => {
                 greeting.transport.channel.give_up();
@@ -83,8 +102,9 @@ impl Session {
         self.transport.send(codec::encode(request, body));
     }
 
-    /// The same with exactly `length` bytes of a file behind it, at most [`codec::MAX_BODY`]; without a copy where the connector can.
-    /// Where the file ends before, zeros stand for the rest, and [`Session::source_fault`] tells.
+    /// The same with exactly `length` bytes of a file behind it, at most [`codec::MAX_BODY`];
+    /// without a copy where the connector can. Where the file ends before, zeros stand for the
+    /// rest, and [`Session::source_fault`] tells.
     pub fn send_file(&mut self, request: &Request, file: File, offset: u64, length: usize) {
         self.transport.send(codec::encode_head(request, length));
         self.transport.send_file(file, offset, length as u64);
@@ -120,8 +140,8 @@ impl Session {
         self.transport.last_words()
     }
 
-    /// Sends and receives what can be, and waits for it up to `limit`, or until `wake` is woken. Returns when something was heard,
-    /// when everything that was pending is gone, or at the limit.
+    /// Sends and receives what can be, and waits for it up to `limit`, or until `wake` is woken.
+    /// Returns when something was heard, when everything that was pending is gone, or at the limit.
     pub fn step(&mut self, wake: Option<&Waker>, limit: Duration) -> Vec<Heard> {
         let until = Instant::now() + limit;
         let mut heard = Vec::new();
@@ -139,26 +159,43 @@ impl Session {
     }
 
     /// Asks one thing, and waits for its end: the events before it. `limit` is the longest silence.
-    pub fn ask(&mut self, request: &Request, limit: Duration) -> Result<Vec<(Event, Vec<u8>)>, HostFault> {
+    pub fn ask(
+        &mut self,
+        request: &Request,
+        limit: Duration,
+    ) -> Result<Vec<(Event, Vec<u8>)>, HostFault> {
         self.send(request);
         let mut events = Vec::new();
         let until = self.received.saturating_add(MAX_ANSWER_BYTES);
         loop {
             if self.received > until {
-                return Err(HostFault::new(format!("it answers with more than {} MiB", MAX_ANSWER_BYTES >> 20)));
+                return Err(HostFault::new(format!(
+                    "it answers with more than {} MiB",
+                    MAX_ANSWER_BYTES >> 20
+                )));
             }
             let heard = self.step(None, limit);
             if heard.is_empty() && self.last_heard().elapsed() >= limit && self.pending() == 0 {
-                return Err(HostFault::new(format!("no answer within {} s", limit.as_secs())));
+                return Err(HostFault::new(format!(
+                    "no answer within {} s",
+                    limit.as_secs()
+                )));
             }
             for heard in heard {
                 match heard {
                     Heard::Event(Event::Done, _) => return Ok(events),
                     Heard::Event(Event::Failed(Failure { problem, fix }), _) => {
-                        return Err(HostFault { fix, ..HostFault::new(problem) });
+                        return Err(HostFault {
+                            fix,
+                            ..HostFault::new(problem)
+                        });
                     }
                     Heard::Event(event, body) => events.push((event, body)),
-                    Heard::Lost(why) => return Err(HostFault::new(why).fix("look whether the host is up, then try again")),
+                    Heard::Lost(why) => {
+                        return Err(
+                            HostFault::new(why).fix("look whether the host is up, then try again")
+                        );
+                    }
                 }
             }
         }
@@ -197,7 +234,9 @@ impl Session {
                 Ok(None) => return,
                 Err(malformed) => {
                     self.over = true;
-                    heard.push(Heard::Lost(format!("what it sends is not host-agent's: {malformed}")));
+                    heard.push(Heard::Lost(format!(
+                        "what it sends is not host-agent's: {malformed}"
+                    )));
                 }
             }
         }
@@ -237,7 +276,11 @@ impl Greeting {
         let mut until = Instant::now() + limit;
         loop {
             self.transport.write_some();
-            match self.transport.receive().map_err(|error| HostFault::new(reasons::of_libssh2(&error.to_string())))? {
+            match self
+                .transport
+                .receive()
+                .map_err(|error| HostFault::new(reasons::of_libssh2(&error.to_string())))?
+            {
                 Some(count) => {
                     let bytes = self.transport.buffer[..count].to_vec();
                     if let Some(rest) = self.read(&bytes, agents)? {
@@ -272,8 +315,10 @@ impl Greeting {
     fn read(&mut self, bytes: &[u8], agents: &Agents) -> Result<Option<Vec<u8>>, HostFault> {
         self.seen += bytes.len();
         if self.seen > MAX_GREETING {
-            return Err(HostFault::new(format!("its login shell says more than {MAX_GREETING} bytes before it runs anything"))
-                .fix("look what ~/.bashrc and its like print there"));
+            return Err(HostFault::new(format!(
+                "its login shell says more than {MAX_GREETING} bytes before it runs anything"
+            ))
+            .fix("look what ~/.bashrc and its like print there"));
         }
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
@@ -282,7 +327,9 @@ impl Greeting {
             let line = std::mem::take(&mut self.line);
             match self.marked(&String::from_utf8_lossy(&line)) {
                 Some(Marked::Runs) => return Ok(Some(rest.to_vec())),
-                Some(Marked::Needs { machine, gzip }) => self.transport.send(agents.message(&machine, gzip)?),
+                Some(Marked::Needs { machine, gzip }) => {
+                    self.transport.send(agents.message(&machine, gzip)?)
+                }
                 Some(Marked::Refused(why)) => return Err(refused(&why)),
                 None => {}
             }
@@ -298,25 +345,45 @@ impl Greeting {
             ("refused", why) => Some(Marked::Refused(why.to_owned())),
             ("need", rest) => {
                 let (machine, form) = rest.split_once(' ')?;
-                Some(Marked::Needs { machine: machine.to_owned(), gzip: form == "gzip" })
+                Some(Marked::Needs {
+                    machine: machine.to_owned(),
+                    gzip: form == "gzip",
+                })
             }
             _ => None,
         }
     }
 
     fn lost(&mut self) -> HostFault {
-        let why = self.transport.why_lost("the connection ended before the script");
-        let again = ["Connection closed by", "Connection reset by", "kex_exchange_identification"];
+        let why = self
+            .transport
+            .why_lost("the connection ended before the script");
+        let again = [
+            "Connection closed by",
+            "Connection reset by",
+            "kex_exchange_identification",
+        ];
         let again = again.iter().any(|sign| why.contains(sign));
-        HostFault { again, timed_out: why.contains("timed out"), ..HostFault::new(why) }
+        HostFault {
+            again,
+            timed_out: why.contains("timed out"),
+            ..HostFault::new(why)
+        }
     }
 
     fn silent(&self, limit: Duration) -> HostFault {
-        let said = if self.transport.channel.engine().is_some() { self.transport.engine_said() } else { String::new() };
+        let said = if self.transport.channel.engine().is_some() {
+            self.transport.engine_said()
+        } else {
+            String::new()
+        };
         let colon = if said.is_empty() { "" } else { ": " };
         let problem = format!("no answer within {} s{colon}{said}", limit.as_secs_f32());
-        HostFault { timed_out: true, ..HostFault::new(problem) }
-            .fix("look whether the host is up, or give it more time with --connect-timeout")
+        HostFault {
+            timed_out: true,
+            ..HostFault::new(problem)
+        }
+        .fix("look whether the host is up, or give it more time with --connect-timeout")
     }
 }
 
@@ -325,9 +392,19 @@ fn refused(why: &str) -> HostFault {
     match why.split_once(' ').unwrap_or((why, "")) {
         ("machine", machine) => no_agent(machine),
         (_, tried) => {
-            let printable: String = tried.chars().filter(|c| !c.is_control()).take(1000).collect();
-            HostFault::new(format!("no folder there can hold and run host-agent; tried:{}", printable.trim_end())).fix(
-                "name one that allows execution in DGL_TOOLS_AGENT_DIR on the host, in what its login shell reads (~/.bashrc, ~/.zshenv)",
+            let printable: String = tried
+                .chars()
+                .filter(|c| !c.is_control())
+                .take(1000)
+                .collect();
+            HostFault::new(format!(
+                "no folder there can hold and run host-agent; \
+                tried:{}",
+                printable.trim_end()
+            ))
+            .fix(
+                "name one that allows execution in DGL_TOOLS_AGENT_DIR on the host, in what its \
+                 login shell reads (~/.bashrc, ~/.zshenv)",
             )
         }
     }

@@ -20,14 +20,28 @@ const MAX_KEYS: usize = 5;
 /// A keep-alive keeps the way open through firewalls that forget idle connections.
 const KEEPALIVE_S: u32 = 15;
 /// In the order in which OpenSSH prefers them; of what is known of a host, first what is known.
-const HOST_KEYS: [&str; 7] =
-    ["ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "rsa-sha2-512", "rsa-sha2-256", "ssh-rsa"];
+const HOST_KEYS: [&str; 7] = [
+    "ssh-ed25519",
+    "ecdsa-sha2-nistp256",
+    "ecdsa-sha2-nistp384",
+    "ecdsa-sha2-nistp521",
+    "rsa-sha2-512",
+    "rsa-sha2-256",
+    "ssh-rsa",
+];
 
 /// Logs in and runs `boot` in a channel.
-pub(crate) fn open(options: &Options, host: &Host, boot: &str) -> Result<Box<dyn Channel>, HostFault> {
+pub(crate) fn open(
+    options: &Options,
+    host: &Host,
+    boot: &str,
+) -> Result<Box<dyn Channel>, HostFault> {
     let settings = settings(options, host)?;
     if let Some(what) = &settings.beyond_us {
-        return Err(HostFault::new(format!("ssh_config has {what} for it, which libssh2 cannot do")).fix("use --connect ssh"));
+        return Err(HostFault::new(format!(
+            "ssh_config has {what} for it, which libssh2 cannot do"
+        ))
+        .fix("use --connect ssh"));
     }
     let known = hostkey::known(&settings)?;
     let (session, socket) = handshake(options, &settings, &known)?;
@@ -41,18 +55,30 @@ pub(crate) fn open(options: &Options, host: &Host, boot: &str) -> Result<Box<dyn
     log_in(&session, &settings)?;
     let failed = |error: ssh2::Error| HostFault {
         timed_out: is_timeout(&error),
-        ..HostFault::new(format!("no channel: {}", reasons::of_libssh2(error.message())))
+        ..HostFault::new(format!(
+            "no channel: {}",
+            reasons::of_libssh2(error.message())
+        ))
     };
     let mut channel = session.channel_session().map_err(failed)?;
-    channel.exec(&format!("sh -c {}", crate::quote::shown(boot))).map_err(failed)?;
+    channel
+        .exec(&format!("sh -c {}", crate::quote::shown(boot)))
+        .map_err(failed)?;
     session.set_keepalive(true, KEEPALIVE_S);
     session.set_blocking(false);
-    Ok(Box::new(Ssh2 { session, channel, socket, full: false }))
+    Ok(Box::new(Ssh2 {
+        session,
+        channel,
+        socket,
+        full: false,
+    }))
 }
 
 /// The key of a host that OpenSSH's program refused without showing it.
 pub(crate) fn refused_key(options: &Options, host: &Host) -> Option<HostFault> {
-    let settings = settings(options, host).ok().filter(|settings| settings.beyond_us.is_none())?;
+    let settings = settings(options, host)
+        .ok()
+        .filter(|settings| settings.beyond_us.is_none())?;
     let known = hostkey::known(&settings).ok()?;
     let (session, _socket) = handshake(options, &settings, &known).ok()?;
     let (blob, fingerprint) = key(&session).ok()?;
@@ -70,7 +96,11 @@ fn unknown(settings: &Settings, blob: &[u8], fingerprint: String) -> HostFault {
     }
 }
 
-fn handshake(options: &Options, settings: &Settings, known: &[hostkey::Known]) -> Result<(Session, TcpStream), HostFault> {
+fn handshake(
+    options: &Options,
+    settings: &Settings,
+    known: &[hostkey::Known],
+) -> Result<(Session, TcpStream), HostFault> {
     let place = format!("{}:{}", settings.hostname, settings.port);
     let socket = connect_to(&settings.hostname, settings.port, options.connect_timeout)?;
     let failed = |error: &dyn std::fmt::Display| HostFault::new(format!("{place}: {error}"));
@@ -79,10 +109,19 @@ fn handshake(options: &Options, settings: &Settings, known: &[hostkey::Known]) -
     session.set_timeout(u32::try_from(options.connect_timeout.as_millis()).unwrap_or(u32::MAX));
     session.set_tcp_stream(socket.try_clone().map_err(|error| failed(&error))?);
     let kinds = preferred(known.iter().map(|line| line.kind.as_str()));
-    session.method_pref(MethodType::HostKey, &kinds).map_err(|error| failed(&error))?;
+    session
+        .method_pref(MethodType::HostKey, &kinds)
+        .map_err(|error| failed(&error))?;
     session.handshake().map_err(|error| {
-        let fault = HostFault::new(format!("{place}: no SSH handshake: {}", reasons::of_libssh2(error.message())));
-        HostFault { again: true, timed_out: is_timeout(&error), ..fault.fix("look whether sshd answers there, and its MaxStartups") }
+        let fault = HostFault::new(format!(
+            "{place}: no SSH handshake: {}",
+            reasons::of_libssh2(error.message())
+        ));
+        HostFault {
+            again: true,
+            timed_out: is_timeout(&error),
+            ..fault.fix("look whether sshd answers there, and its MaxStartups")
+        }
     })?;
     Ok((session, socket))
 }
@@ -95,26 +134,40 @@ fn is_timeout(error: &ssh2::Error) -> bool {
 /// Host key algorithms, those of known keys first, or a good host would look changed.
 fn preferred<'a>(known: impl Iterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.collect();
-    let is_known = |kind: &&str| known.contains(&kind.replace("rsa-sha2-512", "ssh-rsa").replace("rsa-sha2-256", "ssh-rsa").as_str());
+    let is_known = |kind: &&str| {
+        known.contains(
+            &kind
+                .replace("rsa-sha2-512", "ssh-rsa")
+                .replace("rsa-sha2-256", "ssh-rsa")
+                .as_str(),
+        )
+    };
     let (first, then): (Vec<&str>, Vec<&str>) = HOST_KEYS.iter().partition(|kind| is_known(kind));
     [first, then].concat().join(",")
 }
 
 fn connect_to(hostname: &str, port: u16, limit: Duration) -> Result<TcpStream, HostFault> {
-    let unresolved =
-        |error: io::Error| HostFault::new(format!("{hostname}: {error}")).fix("correct the name, or use --connect with another way");
+    let unresolved = |error: io::Error| {
+        HostFault::new(format!("{hostname}: {error}"))
+            .fix("correct the name, or use --connect with another way")
+    };
     let mut last = HostFault::new(format!("{hostname}: the name has no address"));
     for address in (hostname, port).to_socket_addrs().map_err(unresolved)? {
         match TcpStream::connect_timeout(&address, limit) {
             Ok(socket) => return Ok(socket),
             Err(error) => {
                 let problem = match error.kind() {
-                    io::ErrorKind::TimedOut => format!("{address}: no answer within {} s", limit.as_secs_f32()),
+                    io::ErrorKind::TimedOut => {
+                        format!("{address}: no answer within {} s", limit.as_secs_f32())
+                    }
                     _ => format!("{address}: {error}"),
                 };
                 let timed_out = error.kind() == io::ErrorKind::TimedOut;
-                last = HostFault { timed_out, ..HostFault::new(problem) }
-                    .fix("look whether the host is up and sshd listens there (--ssh-port)");
+                last = HostFault {
+                    timed_out,
+                    ..HostFault::new(problem)
+                }
+                .fix("look whether the host is up and sshd listens there (--ssh-port)");
             }
         }
     }
@@ -124,20 +177,36 @@ fn connect_to(hostname: &str, port: u16, limit: Duration) -> Result<TcpStream, H
 fn key(session: &Session) -> Result<(Vec<u8>, String), HostFault> {
     let missing = || HostFault::new("it sent no host key");
     let (blob, _) = session.host_key().ok_or_else(missing)?;
-    let hash = session.host_key_hash(HashType::Sha256).ok_or_else(missing)?;
+    let hash = session
+        .host_key_hash(HashType::Sha256)
+        .ok_or_else(missing)?;
     use base64::Engine as _;
     let fingerprint = base64::engine::general_purpose::STANDARD_NO_PAD.encode(hash);
     Ok((blob.to_vec(), format!("SHA256:{fingerprint}")))
 }
 
-/// Keys that an agent holds, then key files, as OpenSSH would; what `--identity` or IdentitiesOnly names comes alone.
+/// Keys that an agent holds, then key files, as OpenSSH would; what `--identity` or IdentitiesOnly
+/// names comes alone.
 fn log_in(session: &Session, settings: &Settings) -> Result<(), HostFault> {
     let mut tried = Vec::new();
-    let named: Option<Vec<Vec<u8>>> =
-        settings.identities_only.then(|| settings.identities.iter().filter_map(|file| public_half(file)).collect());
+    let named: Option<Vec<Vec<u8>>> = settings.identities_only.then(|| {
+        settings
+            .identities
+            .iter()
+            .filter_map(|file| public_half(file))
+            .collect()
+    });
     if let Ok(mut agent) = session.agent() {
-        let listed = agent.connect().and_then(|()| agent.list_identities()).and_then(|()| agent.identities()).unwrap_or_default();
-        let may = |identity: &&ssh2::PublicKey| named.as_ref().is_none_or(|named| named.iter().any(|blob| blob == identity.blob()));
+        let listed = agent
+            .connect()
+            .and_then(|()| agent.list_identities())
+            .and_then(|()| agent.identities())
+            .unwrap_or_default();
+        let may = |identity: &&ssh2::PublicKey| {
+            named
+                .as_ref()
+                .is_none_or(|named| named.iter().any(|blob| blob == identity.blob()))
+        };
         for identity in listed.iter().filter(may).take(MAX_KEYS) {
             match agent.userauth(&settings.user, identity) {
                 Ok(()) => return Ok(()),
@@ -147,38 +216,67 @@ fn log_in(session: &Session, settings: &Settings) -> Result<(), HostFault> {
             tried.push(format!("{} (agent)", identity.comment()));
         }
     }
-    for file in settings.identities.iter().filter(|file| file.exists()).take(MAX_KEYS.saturating_sub(tried.len())) {
+    for file in settings
+        .identities
+        .iter()
+        .filter(|file| file.exists())
+        .take(MAX_KEYS.saturating_sub(tried.len()))
+    {
         match session.userauth_pubkey_file(&settings.user, None, file, None) {
             Ok(()) => return Ok(()),
             Err(error) if is_timeout(&error) => return Err(unanswered(settings)),
             // libssh2 has no better word for a key that has a passphrase
-            Err(error) if error.message().contains("passphrase") || error.message().contains("extract public key") => {
-                tried.push(format!("{} (has a passphrase, or is of a kind that libssh2 cannot read)", file.display()));
+            Err(error)
+                if error.message().contains("passphrase")
+                    || error.message().contains("extract public key") =>
+            {
+                tried.push(format!(
+                    "{} (has a passphrase, or is of a kind that libssh2 cannot read)",
+                    file.display()
+                ));
             }
             Err(_) => tried.push(file.display().to_string()),
         }
     }
-    let tried = if tried.is_empty() { "there is no key to try".to_owned() } else { format!("tried {}", tried.join(", ")) };
+    let tried = if tried.is_empty() {
+        "there is no key to try".to_owned()
+    } else {
+        format!("tried {}", tried.join(", "))
+    };
     let fault = HostFault::new(format!("login refused for {}: {tried}", settings.user));
     let login = crate::quote::shown(format!("{}@{}", settings.user, settings.hostname));
     Err(fault.fix(format!(
-        "name user and key with --ssh-username and --identity; load a key that has a passphrase into ssh-agent, with its .pub beside it; then `ssh {login}` must work without a question"
+        "name user and key with --ssh-username and --identity; load a key that has a passphrase \
+         into ssh-agent, with its .pub beside it; then `ssh {login}` must work without a question"
     )))
 }
 
 /// A login to which nothing was said in time: a busy host, no wrong key.
 fn unanswered(settings: &Settings) -> HostFault {
-    let fault = HostFault::new(format!("the login as {} was not answered in time", settings.user));
-    HostFault { timed_out: true, ..fault.fix("look how busy the host is, or give it more time with --connect-timeout") }
+    let fault = HostFault::new(format!(
+        "the login as {} was not answered in time",
+        settings.user
+    ));
+    HostFault {
+        timed_out: true,
+        ..fault.fix("look how busy the host is, or give it more time with --connect-timeout")
+    }
 }
 
-/// The public half of a key, from the file beside it, or from the file itself where an agent alone has the private one.
+/// The public half of a key, from the file beside it, or from the file itself where an agent alone
+/// has the private one.
 fn public_half(file: &Path) -> Option<Vec<u8>> {
     use base64::Engine as _;
     let beside = [file.as_os_str().as_bytes(), b".pub"].concat();
     let files = [Path::new(OsStr::from_bytes(&beside)), file];
-    let blob = |text: String| base64::engine::general_purpose::STANDARD.decode(text.split_whitespace().nth(1)?).ok();
-    files.into_iter().find_map(|file| blob(std::fs::read_to_string(file).ok()?))
+    let blob = |text: String| {
+        base64::engine::general_purpose::STANDARD
+            .decode(text.split_whitespace().nth(1)?)
+            .ok()
+    };
+    files
+        .into_iter()
+        .find_map(|file| blob(std::fs::read_to_string(file).ok()?))
 }
 
 struct Ssh2 {
@@ -200,7 +298,10 @@ impl Channel for Ssh2 {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let result = self.channel.write(bytes);
         self.full = matches!(&result, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
-            && matches!(self.session.block_directions(), BlockDirections::Outbound | BlockDirections::Both);
+            && matches!(
+                self.session.block_directions(),
+                BlockDirections::Outbound | BlockDirections::Both
+            );
         result
     }
 
@@ -210,7 +311,11 @@ impl Channel for Ssh2 {
 
     fn wait_for(&self, _reading: [bool; 2], _writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         // a write that waits for the other side's window waits for what comes in
-        let out = if self.full { PollFlags::POLLOUT } else { PollFlags::empty() };
+        let out = if self.full {
+            PollFlags::POLLOUT
+        } else {
+            PollFlags::empty()
+        };
         vec![(self.socket.as_fd(), PollFlags::POLLIN | out)]
     }
 

@@ -68,12 +68,17 @@ impl Transport {
         }
     }
 
-    /// Puts exactly `length` bytes of a file behind what is still to be sent, without a copy where the connector can. Where the file
-    /// ends before, zeros stand for the rest, and [`Transport::source_fault`] tells.
+    /// Puts exactly `length` bytes of a file behind what is still to be sent, without a copy where
+    /// the connector can. Where the file ends before, zeros stand for the rest, and
+    /// [`Transport::source_fault`] tells.
     pub(crate) fn send_file(&mut self, file: File, offset: u64, length: u64) {
         if length > 0 {
             self.pending += length;
-            self.outbox.push_back(Piece::File { file, offset, left: length });
+            self.outbox.push_back(Piece::File {
+                file,
+                offset,
+                left: length,
+            });
         }
     }
 
@@ -112,7 +117,8 @@ impl Transport {
         self.stderr.clear();
     }
 
-    /// Reads once: how many bytes of stdout are in `buffer`; 0 if something else went on; `None` if there is nothing to read.
+    /// Reads once: how many bytes of stdout are in `buffer`; 0 if something else went on; `None` if
+    /// there is nothing to read.
     pub(crate) fn receive(&mut self) -> io::Result<Option<usize>> {
         let mut progress = None;
         for stream in [Stream::Stderr, Stream::Stdout] {
@@ -166,16 +172,25 @@ impl Transport {
         while let Some(first) = self.outbox.front_mut() {
             let written = match first {
                 Piece::Bytes { bytes, sent } => self.channel.write(&bytes[*sent..]),
-                Piece::Zeros(left) => self.channel.write(&ZEROS[..ZEROS.len().min(usize::try_from(*left).unwrap_or(usize::MAX))]),
-                Piece::File { file, offset, left } => match self.channel.write_file(file, *offset, *left) {
-                    Err(Unsent::Unwritable(error)) => Err(error),
-                    Ok(count) if count > 0 => Ok(count),
-                    short => {
-                        self.source_fault = Some(short.err().map_or_else(|| io::ErrorKind::UnexpectedEof.into(), Unsent::into_error));
-                        *first = Piece::Zeros(*left);
-                        continue;
+                Piece::Zeros(left) => self.channel.write(
+                    &ZEROS[..ZEROS
+                        .len()
+                        .min(usize::try_from(*left).unwrap_or(usize::MAX))],
+                ),
+                Piece::File { file, offset, left } => {
+                    match self.channel.write_file(file, *offset, *left) {
+                        Err(Unsent::Unwritable(error)) => Err(error),
+                        Ok(count) if count > 0 => Ok(count),
+                        short => {
+                            self.source_fault = Some(short.err().map_or_else(
+                                || io::ErrorKind::UnexpectedEof.into(),
+                                Unsent::into_error,
+                            ));
+                            *first = Piece::Zeros(*left);
+                            continue;
+                        }
                     }
-                },
+                }
             };
             match written {
                 Ok(count) => {
@@ -197,16 +212,22 @@ impl Transport {
             }
         }
         if self.closing {
-            self.closing = matches!(self.channel.close_stdin(), Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+            self.closing = matches!(self.channel.close_stdin(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock);
         }
         progress
     }
 
-    /// The last words on stderr, behind the name of the program of the user's that carries the script: nobody should take them for the job's.
+    /// The last words on stderr, behind the name of the program of the user's that carries the
+    /// script: nobody should take them for the job's.
     pub(crate) fn engine_said(&self) -> String {
         let said = self.last_words();
         match self.channel.engine() {
-            Some(name) if !said.is_empty() && !said.contains(name.rsplit('/').next().unwrap_or(name)) => format!("{name}: {said}"),
+            Some(name)
+                if !said.is_empty() && !said.contains(name.rsplit('/').next().unwrap_or(name)) =>
+            {
+                format!("{name}: {said}")
+            }
             _ => said,
         }
     }
@@ -217,9 +238,17 @@ impl Transport {
         let limit = limit.min(Duration::from_secs(5));
         let writing = !self.outbox.is_empty() || self.closing;
         // asked before what to wait for: a rest that ends in between must not be waited for
-        let limit = self.channel.rest().filter(|_| writing).map_or(limit, |rest| limit.min(rest));
-        let mut fds: Vec<PollFd<'_>> =
-            self.channel.wait_for(self.open, writing).into_iter().map(|(fd, flags)| PollFd::new(fd, flags)).collect();
+        let limit = self
+            .channel
+            .rest()
+            .filter(|_| writing)
+            .map_or(limit, |rest| limit.min(rest));
+        let mut fds: Vec<PollFd<'_>> = self
+            .channel
+            .wait_for(self.open, writing)
+            .into_iter()
+            .map(|(fd, flags)| PollFd::new(fd, flags))
+            .collect();
         if let Some(wake) = wake {
             fds.push(PollFd::new(wake.reader.as_fd(), PollFlags::POLLIN));
         }
@@ -259,7 +288,12 @@ impl Piece {
 /// The last lines of a stderr as one, each once.
 fn last_words(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
-    let mut lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(reasons::of_shell).collect();
+    let mut lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .map(reasons::of_shell)
+        .collect();
     lines.dedup();
     lines[lines.len().saturating_sub(3)..].join("; ")
 }
@@ -273,7 +307,8 @@ pub struct Waker {
 impl Waker {
     /// A new one.
     pub fn new() -> io::Result<Waker> {
-        let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_NONBLOCK | nix::fcntl::OFlag::O_CLOEXEC)?;
+        let (reader, writer) =
+            nix::unistd::pipe2(nix::fcntl::OFlag::O_NONBLOCK | nix::fcntl::OFlag::O_CLOEXEC)?;
         Ok(Waker { reader, writer })
     }
 
@@ -288,7 +323,9 @@ impl Waker {
 
     fn drain(&self) {
         let mut buffer = [0u8; 64];
-        while matches!(nix::unistd::read(&self.reader, &mut buffer), Ok(count) if count == buffer.len()) {}
+        while matches!(nix::unistd::read(&self.reader, &mut buffer),
+            Ok(count) if count == buffer.len())
+        {}
     }
 }
 
@@ -302,7 +339,11 @@ mod tests {
             ("", ""),
             ("a\n\n b \nb\nb\n", "a; b"),
             ("a\nb\nc\nd\n", "b; c; d"),
-            ("Killed\nKilled\nKilled\n", "a program there was killed: by somebody, or because memory ran out (see dmesg there)"),
+            (
+                "Killed\nKilled\nKilled\n",
+                "a program there was killed: by somebody, or because memory ran out (see dmesg \
+                 there)",
+            ),
         ];
         for (stderr, words) in table {
             assert_eq!(last_words(stderr.as_bytes()), words);

@@ -11,7 +11,9 @@ use std::io;
 use std::sync::Arc;
 
 /// What stands in front of an Ed25519 key in its DER form (RFC 8410, SubjectPublicKeyInfo).
-const ED25519_SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+const ED25519_SPKI: [u8; 12] = [
+    0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
+];
 
 /// The public half of an Ed25519 key pair; as text 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -21,7 +23,9 @@ pub struct PublicKey([u8; 32]);
 impl PublicKey {
     /// The key that stands in a SubjectPublicKeyInfo; `None` if that holds anything else.
     pub(crate) fn from_spki(spki: &[u8]) -> Option<PublicKey> {
-        spki.strip_prefix(&ED25519_SPKI).and_then(|key| key.try_into().ok()).map(PublicKey)
+        spki.strip_prefix(&ED25519_SPKI)
+            .and_then(|key| key.try_into().ok())
+            .map(PublicKey)
     }
 }
 
@@ -72,11 +76,21 @@ impl Identity {
     pub fn new() -> io::Result<Identity> {
         let error = |_| io::Error::other("no key pair can be made");
         let pkcs8 = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).map_err(error)?;
-        let pair = Ed25519KeyPair::from_pkcs8(pkcs8.as_ref()).map_err(|rejected| io::Error::other(rejected.to_string()))?;
-        let public_key = PublicKey(pair.public_key().as_ref().try_into().map_err(io::Error::other)?);
-        let signing = any_eddsa_type(&PrivatePkcs8KeyDer::from(pkcs8.as_ref())).map_err(io::Error::other)?;
+        let pair = Ed25519KeyPair::from_pkcs8(pkcs8.as_ref())
+            .map_err(|rejected| io::Error::other(rejected.to_string()))?;
+        let public_key = PublicKey(
+            pair.public_key()
+                .as_ref()
+                .try_into()
+                .map_err(io::Error::other)?,
+        );
+        let signing =
+            any_eddsa_type(&PrivatePkcs8KeyDer::from(pkcs8.as_ref())).map_err(io::Error::other)?;
         let spki = CertificateDer::from([&ED25519_SPKI[..], &public_key.0].concat());
-        Ok(Identity { key: Arc::new(CertifiedKey::new(vec![spki], signing)), public_key })
+        Ok(Identity {
+            key: Arc::new(CertifiedKey::new(vec![spki], signing)),
+            public_key,
+        })
     }
 
     /// What the other side must know.
@@ -101,13 +115,23 @@ mod tests {
         let text = key.to_string();
         assert_eq!(text.len(), 64);
         assert_eq!(PublicKey::try_from(text.clone()), Ok(key));
-        for wrong in ["", "00", &text[1..], &format!("{text}0"), &text.replacen(&text[..1], "+", 1), &"é".repeat(32)] {
+        for wrong in [
+            "",
+            "00",
+            &text[1..],
+            &format!("{text}0"),
+            &text.replacen(&text[..1], "+", 1),
+            &"é".repeat(32),
+        ] {
             assert!(PublicKey::try_from(wrong.to_owned()).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn no_two_identities_are_alike() {
-        assert_ne!(Identity::new().unwrap().public_key(), Identity::new().unwrap().public_key());
+        assert_ne!(
+            Identity::new().unwrap().public_key(),
+            Identity::new().unwrap().public_key()
+        );
     }
 }

@@ -39,7 +39,8 @@ impl Link {
     pub fn connect(stream: TcpStream, identity: &Identity, server: PublicKey) -> io::Result<Link> {
         // no name is sent for an address, and none is checked
         let name = ServerName::from(IpAddr::from(Ipv4Addr::UNSPECIFIED));
-        let tls = ClientConnection::new(pinned::client(identity, server)?, name).map_err(io::Error::other)?;
+        let tls = ClientConnection::new(pinned::client(identity, server)?, name)
+            .map_err(io::Error::other)?;
         Link::new(stream, tls.into())
     }
 
@@ -53,7 +54,11 @@ impl Link {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         tls.set_buffer_limit(Some(MAX_WAITING));
-        let mut link = Link { stream, tls, ended: false };
+        let mut link = Link {
+            stream,
+            tls,
+            ended: false,
+        };
         link.flush()?;
         Ok(link)
     }
@@ -66,11 +71,15 @@ impl Link {
         PublicKey::from_spki(self.tls.peer_certificates()?.first()?)
     }
 
-    /// Puts bytes behind those that wait, and sends what can be sent now. An error says that the other side takes nothing.
+    /// Puts bytes behind those that wait, and sends what can be sent now. An error says that the
+    /// other side takes nothing.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let taken = self.tls.writer().write(bytes)?;
         if taken < bytes.len() {
-            return Err(io::Error::new(ErrorKind::TimedOut, "too much waits to be sent"));
+            return Err(io::Error::new(
+                ErrorKind::TimedOut,
+                "too much waits to be sent",
+            ));
         }
         self.flush()
     }
@@ -116,7 +125,11 @@ impl Link {
 
     /// What to wait for before the next [`Link::receive`] or [`Link::flush`].
     pub fn wait_for(&self) -> PollFlags {
-        let writing = if self.tls.wants_write() { PollFlags::POLLOUT } else { PollFlags::empty() };
+        let writing = if self.tls.wants_write() {
+            PollFlags::POLLOUT
+        } else {
+            PollFlags::empty()
+        };
         PollFlags::POLLIN | writing
     }
 }
@@ -141,7 +154,11 @@ mod tests {
     }
 
     /// Both ends take turns until `done`, or one of them fails.
-    fn turns(client: &mut Link, server: &mut Link, done: impl Fn(&Link, &Link, &[u8]) -> bool) -> io::Result<Vec<u8>> {
+    fn turns(
+        client: &mut Link,
+        server: &mut Link,
+        done: impl Fn(&Link, &Link, &[u8]) -> bool,
+    ) -> io::Result<Vec<u8>> {
         let (mut at_server, mut at_client) = (Vec::new(), Vec::new());
         let until = Instant::now() + Duration::from_secs(10);
         while Instant::now() < until {
@@ -158,7 +175,11 @@ mod tests {
 
     #[test]
     fn two_that_know_each_other_talk() {
-        let (ours, theirs, other) = (Identity::new().unwrap(), Identity::new().unwrap(), Identity::new().unwrap());
+        let (ours, theirs, other) = (
+            Identity::new().unwrap(),
+            Identity::new().unwrap(),
+            Identity::new().unwrap(),
+        );
         let (client, server) = connected();
         let guests = Guests::new(&theirs, vec![other.public_key(), ours.public_key()]).unwrap();
         let mut client = Link::connect(client, &ours, theirs.public_key()).unwrap();
@@ -167,9 +188,15 @@ mod tests {
         // more than both sockets hold
         let text: Vec<u8> = (0..3_000_000u32).map(|n| n as u8).collect();
         client.send(&text).unwrap();
-        let got = turns(&mut client, &mut server, |_, _, got| got.len() >= text.len()).unwrap();
+        let got = turns(&mut client, &mut server, |_, _, got| {
+            got.len() >= text.len()
+        })
+        .unwrap();
         assert!(got == text);
-        assert_eq!((client.peer(), server.peer()), (Some(theirs.public_key()), Some(ours.public_key())));
+        assert_eq!(
+            (client.peer(), server.peer()),
+            (Some(theirs.public_key()), Some(ours.public_key()))
+        );
         drop(client);
         let mut rest = Vec::new();
         let until = Instant::now() + Duration::from_secs(10);
@@ -179,10 +206,24 @@ mod tests {
 
     #[test]
     fn a_stranger_gets_nowhere_on_either_side() {
-        let (ours, theirs, stranger) = (Identity::new().unwrap(), Identity::new().unwrap(), Identity::new().unwrap());
+        let (ours, theirs, stranger) = (
+            Identity::new().unwrap(),
+            Identity::new().unwrap(),
+            Identity::new().unwrap(),
+        );
         let cases = [
-            ("the server does not know the client", &stranger, theirs.public_key(), &theirs),
-            ("the server is not who was expected", &ours, theirs.public_key(), &stranger),
+            (
+                "the server does not know the client",
+                &stranger,
+                theirs.public_key(),
+                &theirs,
+            ),
+            (
+                "the server is not who was expected",
+                &ours,
+                theirs.public_key(),
+                &stranger,
+            ),
         ];
         for (case, client_identity, expected, server_identity) in cases {
             let (client, server) = connected();
@@ -199,7 +240,12 @@ mod tests {
     fn what_is_no_tls_is_refused() {
         let identity = Identity::new().unwrap();
         let guests = Guests::new(&identity, vec![identity.public_key()]).unwrap();
-        for bytes in [&b"join 1 \xc3\xa9 t\n"[..], b"\x16\x03\x01\xff\xff", &[0; 100], b"GET / HTTP/1.1\r\n\r\n"] {
+        for bytes in [
+            &b"join 1 \xc3\xa9 t\n"[..],
+            b"\x16\x03\x01\xff\xff",
+            &[0; 100],
+            b"GET / HTTP/1.1\r\n\r\n",
+        ] {
             let (mut client, server) = connected();
             let mut server = Link::accept(server, &guests).unwrap();
             client.write_all(bytes).unwrap();
@@ -207,7 +253,10 @@ mod tests {
             let mut received = Vec::new();
             let until = Instant::now() + Duration::from_secs(10);
             while matches!(server.receive(&mut received), Ok(true)) && Instant::now() < until {}
-            assert!(received.is_empty() && server.peer().is_none() && Instant::now() < until, "{bytes:?}");
+            assert!(
+                received.is_empty() && server.peer().is_none() && Instant::now() < until,
+                "{bytes:?}"
+            );
         }
     }
 
@@ -218,7 +267,10 @@ mod tests {
         let guests = Guests::new(&theirs, vec![ours.public_key()]).unwrap();
         let mut client = Link::connect(client, &ours, theirs.public_key()).unwrap();
         let mut server = Link::accept(server, &guests).unwrap();
-        turns(&mut client, &mut server, |client, server, _| client.peer().is_some() && server.peer().is_some()).unwrap();
+        turns(&mut client, &mut server, |client, server, _| {
+            client.peer().is_some() && server.peer().is_some()
+        })
+        .unwrap();
         let piece = vec![0; 64 << 10];
         assert!((0..1000).any(|_| client.send(&piece).is_err()));
     }

@@ -1,13 +1,19 @@
-//! What rustls asks about the other side: whether its key is one that was told, and whether it signed with it.
+//! What rustls asks about the other side: whether its key is one that was told, and whether it
+//! signed with it.
 
 use crate::{Identity, PublicKey};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key,
+};
 use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage};
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme, version};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, ServerConfig,
+    SignatureScheme, version,
+};
 use std::io;
 use std::sync::Arc;
 
@@ -20,16 +26,31 @@ struct Pinned {
 
 impl Pinned {
     fn new(keys: Vec<PublicKey>, provider: &CryptoProvider) -> Arc<Pinned> {
-        Arc::new(Pinned { keys, algorithms: provider.signature_verification_algorithms })
+        Arc::new(Pinned {
+            keys,
+            algorithms: provider.signature_verification_algorithms,
+        })
     }
 
     fn check_key(&self, spki: &[u8]) -> Result<(), Error> {
         let known = PublicKey::from_spki(spki).is_some_and(|key| self.keys.contains(&key));
-        known.then_some(()).ok_or(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
+        known.then_some(()).ok_or(Error::InvalidCertificate(
+            CertificateError::ApplicationVerificationFailure,
+        ))
     }
 
-    fn check_signature(&self, message: &[u8], spki: &[u8], dss: &DigitallySignedStruct) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature_with_raw_key(message, &SubjectPublicKeyInfoDer::from(spki), dss, &self.algorithms)
+    fn check_signature(
+        &self,
+        message: &[u8],
+        spki: &[u8],
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature_with_raw_key(
+            message,
+            &SubjectPublicKeyInfoDer::from(spki),
+            dss,
+            &self.algorithms,
+        )
     }
 }
 
@@ -47,7 +68,8 @@ impl ServerCertVerifier for Pinned {
         _: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        self.check_key(end_entity).map(|()| ServerCertVerified::assertion())
+        self.check_key(end_entity)
+            .map(|()| ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -88,7 +110,8 @@ impl ClientCertVerifier for Pinned {
         _: &[CertificateDer<'_>],
         _: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        self.check_key(end_entity).map(|()| ClientCertVerified::assertion())
+        self.check_key(end_entity)
+            .map(|()| ClientCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -126,20 +149,36 @@ fn provider() -> Arc<CryptoProvider> {
 pub(crate) fn client(identity: &Identity, server: PublicKey) -> io::Result<Arc<ClientConfig>> {
     let provider = provider();
     let pinned = Pinned::new(vec![server], &provider);
-    let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&version::TLS13]).map_err(io::Error::other)?;
-    let resolver = Arc::new(AlwaysResolvesClientRawPublicKeys::new(Arc::clone(&identity.key)));
-    let mut config = builder.dangerous().with_custom_certificate_verifier(pinned).with_client_cert_resolver(resolver);
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&version::TLS13])
+        .map_err(io::Error::other)?;
+    let resolver = Arc::new(AlwaysResolvesClientRawPublicKeys::new(Arc::clone(
+        &identity.key,
+    )));
+    let mut config = builder
+        .dangerous()
+        .with_custom_certificate_verifier(pinned)
+        .with_client_cert_resolver(resolver);
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
 }
 
 /// For the side that listens, to whoever has one of these keys.
-pub(crate) fn server(identity: &Identity, clients: Vec<PublicKey>) -> io::Result<Arc<ServerConfig>> {
+pub(crate) fn server(
+    identity: &Identity,
+    clients: Vec<PublicKey>,
+) -> io::Result<Arc<ServerConfig>> {
     let provider = provider();
     let pinned = Pinned::new(clients, &provider);
-    let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&version::TLS13]).map_err(io::Error::other)?;
-    let resolver = Arc::new(AlwaysResolvesServerRawPublicKeys::new(Arc::clone(&identity.key)));
-    let mut config = builder.with_client_cert_verifier(pinned).with_cert_resolver(resolver);
+    let builder = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&version::TLS13])
+        .map_err(io::Error::other)?;
+    let resolver = Arc::new(AlwaysResolvesServerRawPublicKeys::new(Arc::clone(
+        &identity.key,
+    )));
+    let mut config = builder
+        .with_client_cert_verifier(pinned)
+        .with_cert_resolver(resolver);
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))

@@ -12,14 +12,28 @@ pub fn sum(content: &[u8]) -> Sum {
 
 /// What describes this content, uncompressed.
 pub fn plain(content: &[u8]) -> Content {
-    Content { length: u32::try_from(content.len()).unwrap_or(u32::MAX), packed: false, sum: sum(content) }
+    Content {
+        length: u32::try_from(content.len()).unwrap_or(u32::MAX),
+        packed: false,
+        sum: sum(content),
+    }
 }
 
 /// The content compressed where it is to be and becomes smaller.
 pub fn pack(content: Vec<u8>, packed: bool) -> (Content, Vec<u8>) {
     let described = plain(&content);
-    match packed.then(|| compress(&content)).flatten().filter(|frame| frame.len() < content.len()) {
-        Some(frame) => (Content { packed: true, ..described }, frame),
+    match packed
+        .then(|| compress(&content))
+        .flatten()
+        .filter(|frame| frame.len() < content.len())
+    {
+        Some(frame) => (
+            Content {
+                packed: true,
+                ..described
+            },
+            frame,
+        ),
         None => (described, content),
     }
 }
@@ -29,19 +43,26 @@ pub fn compress(content: &[u8]) -> Option<Vec<u8>> {
     zstd::bulk::compress(content, LEVEL).ok()
 }
 
-/// The content that came, if it is what was described. No more memory is taken than one block needs.
+/// The content that came, if it is what was described. No more memory is taken than one block
+/// needs.
 pub fn unpack(described: &Content, body: Vec<u8>) -> Result<Vec<u8>, Fault> {
     if u64::from(described.length) > BLOCK {
         return Err(Fault::OutOfOrder);
     }
     let content = match described.packed {
-        true => zstd::bulk::decompress(&body, described.length as usize).map_err(|_| Fault::NotWhole)?,
+        true => {
+            zstd::bulk::decompress(&body, described.length as usize).map_err(|_| Fault::NotWhole)?
+        }
         false => body,
     };
     if content.len() != described.length as usize {
         return Err(Fault::NotWhole);
     }
-    if sum(&content) != described.sum { Err(Fault::OtherSum) } else { Ok(content) }
+    if sum(&content) != described.sum {
+        Err(Fault::OtherSum)
+    } else {
+        Ok(content)
+    }
 }
 
 #[cfg(test)]
@@ -56,17 +77,48 @@ mod tests {
             assert_eq!((content.packed, body.len() < text.len()), (wish, wish));
             assert_eq!(unpack(&content, body.clone()), Ok(text.clone()));
             let bad = [
-                (Content { length: content.length - 1, ..content }, Fault::NotWhole),
-                (Content { length: content.length + 1, ..content }, Fault::NotWhole),
-                (Content { length: u32::MAX, ..content }, Fault::OutOfOrder),
-                (Content { sum: Sum([0; 32]), ..content }, Fault::OtherSum),
+                (
+                    Content {
+                        length: content.length - 1,
+                        ..content
+                    },
+                    Fault::NotWhole,
+                ),
+                (
+                    Content {
+                        length: content.length + 1,
+                        ..content
+                    },
+                    Fault::NotWhole,
+                ),
+                (
+                    Content {
+                        length: u32::MAX,
+                        ..content
+                    },
+                    Fault::OutOfOrder,
+                ),
+                (
+                    Content {
+                        sum: Sum([0; 32]),
+                        ..content
+                    },
+                    Fault::OtherSum,
+                ),
             ];
             for (described, fault) in bad {
-                assert_eq!(unpack(&described, body.clone()), Err(fault), "{described:?}");
+                assert_eq!(
+                    unpack(&described, body.clone()),
+                    Err(fault),
+                    "{described:?}"
+                );
             }
         }
         let (content, body) = pack(vec![7], true);
-        assert!(!content.packed && body == [7], "what does not shrink goes as it is");
+        assert!(
+            !content.packed && body == [7],
+            "what does not shrink goes as it is"
+        );
         assert_eq!(unpack(&plain(&[]), Vec::new()), Ok(Vec::new()));
     }
 }

@@ -1,7 +1,8 @@
 //! A file that comes in parts: under a name of its own, readable by nobody else, until it is whole.
 //!
-//! While its parts come in order, its length says what is there. Where they come in any order, a second file beside it does: a line for
-//! each part, see [`Parts::line`], to which every connection adds its own.
+//! While its parts come in order, its length says what is there. Where they come in any order, a
+//! second file beside it does: a line for each part, see [`Parts::line`], to which every connection
+//! adds its own.
 
 use crate::parts::Parts;
 use nix::errno::Errno;
@@ -15,7 +16,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use wire::files::Fault;
 
-/// So much room is taken ahead of what is written, so that a disk that becomes full is known before the link has carried it in vain.
+/// So much room is taken ahead of what is written, so that a disk that becomes full is known before
+/// the link has carried it in vain.
 const AHEAD: u64 = 16 << 20;
 /// What has come in any order is written down so often: as much comes again after the power went.
 const NOTED: u64 = 4 << 20;
@@ -63,7 +65,9 @@ pub fn notes_of(path: &Path) -> PathBuf {
 
 /// What is there of a file of so many bytes, as far as its length and its lines tell.
 pub fn kept(path: &Path, notes: &Path, bytes: u64) -> Parts {
-    let Ok(length) = fs::symlink_metadata(path).map(|meta| if meta.is_file() { meta.len() } else { 0 }) else {
+    let Ok(length) =
+        fs::symlink_metadata(path).map(|meta| if meta.is_file() { meta.len() } else { 0 })
+    else {
         return Parts::default();
     };
     let parts = match fs::read_to_string(notes) {
@@ -73,11 +77,16 @@ pub fn kept(path: &Path, notes: &Path, bytes: u64) -> Parts {
     };
     let end = |&(begin, end): &(u64, u64)| (begin, end.min(length));
     let there = Parts::of(&parts.list().iter().map(end).collect::<Vec<_>>());
-    if length > bytes { Parts::default() } else { there.whole_grains(bytes) }
+    if length > bytes {
+        Parts::default()
+    } else {
+        there.whole_grains(bytes)
+    }
 }
 
 impl Partial {
-    /// Begins a file, or goes on with what is kept of it. Fails at once where there is no room for the rest.
+    /// Begins a file, or goes on with what is kept of it. Fails at once where there is no room for
+    /// the rest.
     pub fn begin(path: PathBuf, notes: PathBuf, bytes: u64, keep: Parts) -> io::Result<Partial> {
         let file = open(&path)?;
         file.set_len(keep.list().last().map_or(0, |(_, end)| *end))?;
@@ -87,7 +96,15 @@ impl Partial {
         if bytes.saturating_sub(keep.bytes()) > free {
             return Err(Errno::ENOSPC.into());
         }
-        let mut partial = Partial { file, path, notes, bytes, parts: keep, noted: None, reserved: Some(0) };
+        let mut partial = Partial {
+            file,
+            path,
+            notes,
+            bytes,
+            parts: keep,
+            noted: None,
+            reserved: Some(0),
+        };
         if !partial.parts.is_beginning() {
             partial.scatter()?;
         }
@@ -97,7 +114,15 @@ impl Partial {
     /// One more writer of a file that another one has begun: its parts come in any order.
     pub fn join(path: PathBuf, notes: PathBuf, bytes: u64) -> io::Result<Partial> {
         let file = OpenOptions::new().write(true).open(&path)?;
-        let mut partial = Partial { file, path, notes, bytes, parts: Parts::default(), noted: None, reserved: Some(0) };
+        let mut partial = Partial {
+            file,
+            path,
+            notes,
+            bytes,
+            parts: Parts::default(),
+            noted: None,
+            reserved: Some(0),
+        };
         partial.noted = Some(partial.open_notes()?);
         Ok(partial)
     }
@@ -106,7 +131,12 @@ impl Partial {
     pub fn scatter(&mut self) -> io::Result<()> {
         if self.noted.is_none() {
             let mut noted = self.open_notes()?;
-            let text: String = self.parts.list().iter().map(|(begin, end)| Parts::line(*begin, *end)).collect();
+            let text: String = self
+                .parts
+                .list()
+                .iter()
+                .map(|(begin, end)| Parts::line(*begin, *end))
+                .collect();
             noted.lines.write_all(text.as_bytes())?;
             self.noted = Some(noted);
         }
@@ -114,8 +144,15 @@ impl Partial {
     }
 
     fn open_notes(&self) -> io::Result<Noted> {
-        let lines = OpenOptions::new().create(true).append(true).mode(0o600).open(&self.notes)?;
-        Ok(Noted { lines, part: (0, 0) })
+        let lines = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(&self.notes)?;
+        Ok(Noted {
+            lines,
+            part: (0, 0),
+        })
     }
 
     /// What has come.
@@ -125,24 +162,38 @@ impl Partial {
 
     /// Writes a part.
     pub fn write(&mut self, at: u64, content: &[u8]) -> Result<(), Fault> {
-        let end = at.checked_add(content.len() as u64).filter(|end| *end <= self.bytes).ok_or(Fault::OutOfOrder)?;
+        let end = at
+            .checked_add(content.len() as u64)
+            .filter(|end| *end <= self.bytes)
+            .ok_or(Fault::OutOfOrder)?;
         if self.noted.is_none() && at != self.parts.first() {
             return Err(Fault::OutOfOrder);
         }
-        let written = self.reserve(at, end).and_then(|()| self.file.write_all_at(content, at));
-        written.and_then(|()| self.note(at, end)).map_err(|error| Fault::system(&error))?;
+        let written = self
+            .reserve(at, end)
+            .and_then(|()| self.file.write_all_at(content, at));
+        written
+            .and_then(|()| self.note(at, end))
+            .map_err(|error| Fault::system(&error))?;
         self.parts.add(at, end);
         Ok(())
     }
 
     fn reserve(&mut self, at: u64, end: u64) -> io::Result<()> {
-        let Some(reserved) = self.reserved else { return Ok(()) };
+        let Some(reserved) = self.reserved else {
+            return Ok(());
+        };
         if at <= reserved && end <= reserved && reserved - at <= AHEAD {
             return Ok(());
         }
         let until = (at + AHEAD).max(end).min(self.bytes);
         let number = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-        match fallocate(&self.file, FallocateFlags::FALLOC_FL_KEEP_SIZE, number(at), number((until - at).max(1))) {
+        match fallocate(
+            &self.file,
+            FallocateFlags::FALLOC_FL_KEEP_SIZE,
+            number(at),
+            number((until - at).max(1)),
+        ) {
             Err(error @ (Errno::ENOSPC | Errno::EDQUOT | Errno::EIO)) => Err(error.into()),
             Err(Errno::EINTR) => Ok(()),
             // the file system has no such thing, or the write will say what is wrong
@@ -159,13 +210,19 @@ impl Partial {
 
     /// Writes down now and then what has come in any order.
     fn note(&mut self, at: u64, end: u64) -> io::Result<()> {
-        let Some(noted) = &mut self.noted else { return Ok(()) };
+        let Some(noted) = &mut self.noted else {
+            return Ok(());
+        };
         if noted.part.1 != at {
             noted.flush()?;
             noted.part = (at, at);
         }
         noted.part.1 = end;
-        if noted.part.1 - noted.part.0 >= NOTED { noted.flush() } else { Ok(()) }
+        if noted.part.1 - noted.part.0 >= NOTED {
+            noted.flush()
+        } else {
+            Ok(())
+        }
     }
 
     /// All that came is written down.
@@ -181,11 +238,17 @@ impl Partial {
             let text = fs::read_to_string(&self.notes).map_err(|error| Fault::system(&error))?;
             self.parts = Parts::parse(&text);
         }
-        let length = self.file.metadata().map_err(|error| Fault::system(&error))?.len();
+        let length = self
+            .file
+            .metadata()
+            .map_err(|error| Fault::system(&error))?
+            .len();
         if !self.parts.is_whole(self.bytes) || length != self.bytes {
             return Err(Fault::NotWhole);
         }
-        let finished = stamp(&self.file, finish).and_then(|()| fs::rename(&self.path, dst)).and_then(|()| remove(&self.notes));
+        let finished = stamp(&self.file, finish)
+            .and_then(|()| fs::rename(&self.path, dst))
+            .and_then(|()| remove(&self.notes));
         finished.map_err(|error| Fault::system(&error))
     }
 
@@ -199,7 +262,11 @@ impl Noted {
     fn flush(&mut self) -> io::Result<()> {
         let (begin, end) = std::mem::take(&mut self.part);
         // whoever reads it counts on the end of the line, so it is written at once
-        if begin < end { self.lines.write_all(Parts::line(begin, end).as_bytes()) } else { Ok(()) }
+        if begin < end {
+            self.lines.write_all(Parts::line(begin, end).as_bytes())
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -209,11 +276,21 @@ impl Drop for Partial {
     }
 }
 
-/// Writes a whole small file under a passing name, and gives it its own. Nothing stays of one that fails.
-pub fn write_small(passing: &Path, dst: &Path, content: &[u8], finish: Finish) -> Result<(), Fault> {
+/// Writes a whole small file under a passing name, and gives it its own. Nothing stays of one that
+/// fails.
+pub fn write_small(
+    passing: &Path,
+    dst: &Path,
+    content: &[u8],
+    finish: Finish,
+) -> Result<(), Fault> {
     let write = || {
         remove(passing)?;
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(passing)?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(passing)?;
         file.write_all(content)?;
         stamp(&file, finish)?;
         fs::rename(passing, dst)
@@ -230,12 +307,22 @@ fn stamp(file: &File, finish: Finish) -> io::Result<()> {
         let time = TimeSpec::new(seconds, i64::from(nanos.min(999_999_999)));
         futimens(file, &time, &time)?;
     }
-    if finish.fsync { file.sync_all() } else { Ok(()) }
+    if finish.fsync {
+        file.sync_all()
+    } else {
+        Ok(())
+    }
 }
 
 fn open(path: &Path) -> io::Result<File> {
     let flags = nix::fcntl::OFlag::O_NOFOLLOW.bits();
-    let file = OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).custom_flags(flags).open(path)?;
+    let file = OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(flags)
+        .open(path)?;
     // one that an older version left may be open to others
     file.set_permissions(Permissions::from_mode(0o600))?;
     Ok(file)

@@ -16,7 +16,11 @@ impl Parts {
 
     /// These, in any order; those that are none are left out.
     pub fn of(list: &[(u64, u64)]) -> Parts {
-        let mut sorted: Vec<_> = list.iter().copied().filter(|(begin, end)| begin < end).collect();
+        let mut sorted: Vec<_> = list
+            .iter()
+            .copied()
+            .filter(|(begin, end)| begin < end)
+            .collect();
         sorted.sort_unstable();
         let mut parts = Parts::default();
         for (begin, end) in sorted {
@@ -61,7 +65,10 @@ impl Parts {
 
     /// How much of the beginning is there without a gap.
     pub fn first(&self) -> u64 {
-        self.0.first().filter(|(begin, _)| *begin == 0).map_or(0, |(_, end)| *end)
+        self.0
+            .first()
+            .filter(|(begin, _)| *begin == 0)
+            .map_or(0, |(_, end)| *end)
     }
 
     /// Whether they are nothing but the beginning.
@@ -85,10 +92,17 @@ impl Parts {
         missing
     }
 
-    /// What lies within the first so many bytes, cut to whole [`GRAIN`]s but for the end of the file.
+    /// What lies within the first so many bytes, cut to whole [`GRAIN`]s but for the end of the
+    /// file.
     pub fn whole_grains(&self, bytes: u64) -> Parts {
         let down = |at: u64| if at >= bytes { bytes } else { at - at % GRAIN };
-        Parts::of(&self.0.iter().map(|&(begin, end)| (begin.next_multiple_of(GRAIN), down(end))).collect::<Vec<_>>())
+        Parts::of(
+            &self
+                .0
+                .iter()
+                .map(|&(begin, end)| (begin.next_multiple_of(GRAIN), down(end)))
+                .collect::<Vec<_>>(),
+        )
     }
 
     /// A line of text for one part.
@@ -96,16 +110,24 @@ impl Parts {
         format!("{begin} {end}\n")
     }
 
-    /// What such lines say. The first may be one number, the end of the beginning. A line that was not written to its end says less
-    /// than it would, never more that matters: what it says is compared with the other end's before it counts.
+    /// What such lines say. The first may be one number, the end of the beginning. A line that was
+    /// not written to its end says less than it would, never more that matters: what it says is
+    /// compared with the other end's before it counts.
     pub fn parse(text: &str) -> Parts {
         let number = |word: &str| word.parse::<u64>().ok();
-        let part = |(row, line): (usize, &str)| match line.split_whitespace().collect::<Vec<_>>()[..] {
+        let part = |(row, line): (usize, &str)| match line.split_whitespace().collect::<Vec<_>>()[..]
+        {
             [end] if row == 0 => Some((0, number(end)?)),
             [begin, end] => Some((number(begin)?, number(end)?)),
             _ => None,
         };
-        Parts::of(&text.lines().enumerate().filter_map(part).collect::<Vec<_>>())
+        Parts::of(
+            &text
+                .lines()
+                .enumerate()
+                .filter_map(part)
+                .collect::<Vec<_>>(),
+        )
     }
 }
 
@@ -127,18 +149,40 @@ mod tests {
         for (list, expected, bytes, missing) in table {
             let mut added = Parts::default();
             list.iter().for_each(|(begin, end)| added.add(*begin, *end));
-            assert_eq!((added.list(), added.missing(bytes).as_slice()), (expected, missing), "{list:?}");
+            assert_eq!(
+                (added.list(), added.missing(bytes).as_slice()),
+                (expected, missing),
+                "{list:?}"
+            );
             assert_eq!(Parts::of(list), added);
-            let text: String = list.iter().map(|(begin, end)| Parts::line(*begin, *end)).collect();
+            let text: String = list
+                .iter()
+                .map(|(begin, end)| Parts::line(*begin, *end))
+                .collect();
             assert_eq!(Parts::parse(&text), added, "{text}");
         }
-        assert!(Parts::beginning(10).is_whole(10) && !Parts::beginning(9).is_whole(10) && Parts::default().is_whole(0));
-        assert!(Parts::beginning(9).is_beginning() && Parts::default().is_beginning() && !Parts::of(&[(1, 2)]).is_beginning());
+        assert!(
+            Parts::beginning(10).is_whole(10)
+                && !Parts::beginning(9).is_whole(10)
+                && Parts::default().is_whole(0)
+        );
+        assert!(
+            Parts::beginning(9).is_beginning()
+                && Parts::default().is_beginning()
+                && !Parts::of(&[(1, 2)]).is_beginning()
+        );
     }
 
     #[test]
     fn a_line_that_broke_off_says_no_more() {
-        for (text, expected) in [("", 0), ("4194304", 4_194_304), ("77\n100 2", 77), ("0 5\n1", 5), ("x", 0), ("0 5 6\n", 0)] {
+        for (text, expected) in [
+            ("", 0),
+            ("4194304", 4_194_304),
+            ("77\n100 2", 77),
+            ("0 5\n1", 5),
+            ("x", 0),
+            ("0 5 6\n", 0),
+        ] {
             assert_eq!(Parts::parse(text), Parts::beginning(expected), "{text:?}");
         }
     }
@@ -153,7 +197,11 @@ mod tests {
             ((1, 2), GRAIN, vec![]),
         ];
         for (part, bytes, expected) in table {
-            assert_eq!(Parts::of(&[part]).whole_grains(bytes).list(), expected, "{part:?} {bytes}");
+            assert_eq!(
+                Parts::of(&[part]).whole_grains(bytes).list(),
+                expected,
+                "{part:?} {bytes}"
+            );
         }
     }
 }

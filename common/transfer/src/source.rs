@@ -9,8 +9,15 @@ use wire::files::Meta;
 /// Opens a regular file; no link is followed, and nothing else is waited for.
 pub fn open(path: &Path) -> io::Result<File> {
     let flags = nix::fcntl::OFlag::O_NOFOLLOW | nix::fcntl::OFlag::O_NONBLOCK;
-    let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits())
+        .open(path)?;
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::ErrorKind::InvalidInput.into())
+    }
 }
 
 /// Fills the buffer from a place on; less only at the end of the file.
@@ -30,12 +37,22 @@ pub fn read_at(file: &File, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
 /// What the other end is told of a file.
 pub fn meta(meta: &Metadata) -> Meta {
     let nanos = u32::try_from(meta.mtime_nsec()).unwrap_or(0);
-    Meta { bytes: meta.len(), mode: meta.mode(), mtime: (meta.mtime(), nanos), inode: meta.ino(), sum: None }
+    Meta {
+        bytes: meta.len(),
+        mode: meta.mode(),
+        mtime: (meta.mtime(), nanos),
+        inode: meta.ino(),
+        sum: None,
+    }
 }
 
-/// Whether a file system that was given the first of these times may say the second: each has its steps, 1 s, 1 ms, 1 us, 100 ns or 1 ns.
+/// Whether a file system that was given the first of these times may say the second: each has its
+/// steps, 1 s, 1 ms, 1 us, 100 ns or 1 ns.
 pub fn same_time(given: (i64, u32), said: (i64, u32)) -> bool {
-    given.0 == said.0 && [1, 100, 1_000, 1_000_000, 1_000_000_000].iter().any(|step| given.1 - given.1 % step == said.1)
+    given.0 == said.0
+        && [1, 100, 1_000, 1_000_000, 1_000_000_000]
+            .iter()
+            .any(|step| given.1 - given.1 % step == said.1)
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Whether what one end has of a file is what the other end has: sums of its pieces, compared one after the other.
+//! Whether what one end has of a file is what the other end has: sums of its pieces, compared one
+//! after the other.
 
 use crate::content;
 use crate::parts::Parts;
@@ -30,14 +31,19 @@ pub fn pieces(parts: &Parts, bytes: u64) -> Vec<(u64, u64)> {
 /// The sum of each piece; an error where one cannot be read whole.
 pub fn of(file: &File, parts: &Parts, bytes: u64) -> io::Result<Vec<Sum>> {
     let mut buffer = vec![0; 256 << 10];
-    pieces(parts, bytes).into_iter().map(|(begin, end)| sum_of(file, begin, end, &mut buffer)).collect()
+    pieces(parts, bytes)
+        .into_iter()
+        .map(|(begin, end)| sum_of(file, begin, end, &mut buffer))
+        .collect()
 }
 
 fn sum_of(file: &File, begin: u64, end: u64, buffer: &mut [u8]) -> io::Result<Sum> {
     let mut hasher = blake3::Hasher::new();
     let mut at = begin;
     while at < end {
-        let room = buffer.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
+        let room = buffer
+            .len()
+            .min(usize::try_from(end - at).unwrap_or(usize::MAX));
         match file.read_at(&mut buffer[..room], at) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => {
@@ -64,7 +70,11 @@ pub fn of_bytes(bytes: &[u8]) -> Sum {
 
 /// The pieces in front of the first whose sums differ: where one differs, another file was there.
 pub fn same(parts: &Parts, bytes: u64, ours: &[Sum], theirs: &[Sum]) -> Parts {
-    let equal = ours.iter().zip(theirs).take_while(|(ours, theirs)| ours == theirs).count();
+    let equal = ours
+        .iter()
+        .zip(theirs)
+        .take_while(|(ours, theirs)| ours == theirs)
+        .count();
     Parts::of(&pieces(parts, bytes)[..equal.min(pieces(parts, bytes).len())])
 }
 
@@ -75,7 +85,10 @@ mod tests {
     #[test]
     fn pieces_are_cut_the_same_way_at_both_ends() {
         let parts = Parts::of(&[(0, PIECE + 1), (2 * PIECE, 3 * PIECE)]);
-        assert_eq!(pieces(&parts, 4 * PIECE), [(0, PIECE), (PIECE, PIECE + 1), (2 * PIECE, 3 * PIECE)]);
+        assert_eq!(
+            pieces(&parts, 4 * PIECE),
+            [(0, PIECE), (PIECE, PIECE + 1), (2 * PIECE, 3 * PIECE)]
+        );
         assert_eq!(pieces(&Parts::default(), 5), []);
         let huge = 1 << 50;
         assert!(pieces(&Parts::beginning(huge), huge).len() as u64 <= MOST);
@@ -92,8 +105,14 @@ mod tests {
             ([a, a, b], vec![(0, PIECE + 1)]),
         ];
         for (theirs, expected) in table {
-            assert_eq!(same(&parts, 4 * PIECE, &[a, a, a], &theirs).list(), expected);
+            assert_eq!(
+                same(&parts, 4 * PIECE, &[a, a, a], &theirs).list(),
+                expected
+            );
         }
-        assert_eq!(same(&parts, 4 * PIECE, &[a, a], &[a, a]).list(), [(0, PIECE + 1)]);
+        assert_eq!(
+            same(&parts, 4 * PIECE, &[a, a], &[a, a]).list(),
+            [(0, PIECE + 1)]
+        );
     }
 }

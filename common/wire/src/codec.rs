@@ -35,7 +35,9 @@ impl std::fmt::Display for Malformed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Malformed::LongLine => write!(f, "a line of more than {MAX_LINE} bytes"),
-            Malformed::LongBody(bytes) => write!(f, "a body of {bytes} bytes where {MAX_BODY} are allowed"),
+            Malformed::LongBody(bytes) => {
+                write!(f, "a body of {bytes} bytes where {MAX_BODY} are allowed")
+            }
             Malformed::Json(line, why) => write!(f, "{line:?} is no message: {why}"),
         }
     }
@@ -43,7 +45,8 @@ impl std::fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// A message as it goes over the wire. A body longer than [`MAX_BODY`] is a mistake of the caller's, which the other side refuses.
+/// A message as it goes over the wire. A body longer than [`MAX_BODY`] is a mistake of the
+/// caller's, which the other side refuses.
 pub fn encode<T: Serialize>(head: &T, body: &[u8]) -> Vec<u8> {
     let mut message = encode_head(head, body.len());
     message.extend_from_slice(body);
@@ -52,7 +55,8 @@ pub fn encode<T: Serialize>(head: &T, body: &[u8]) -> Vec<u8> {
 
 /// The line alone, which announces a body of `length` bytes that the caller sends behind it.
 pub fn encode_head<T: Serialize>(head: &T, length: usize) -> Vec<u8> {
-    // every message is a struct or an enum of structs: it becomes an object, and nothing in it can fail
+    // every message is a struct or an enum of structs: it becomes an object, and nothing in it can
+    // fail
     let mut line = serde_json::to_vec(head).unwrap_or_default();
     if length > 0 && line.pop().is_some() {
         line.extend_from_slice(format!(",\"bytes\":{length}}}").as_bytes());
@@ -103,10 +107,13 @@ impl Decoder {
         &self.buffer[self.taken..]
     }
 
-    /// The next whole message, if it is there. Empty lines are passed over: who types by hand leaves some.
+    /// The next whole message, if it is there. Empty lines are passed over: who types by hand
+    /// leaves some.
     pub fn next_message<T: DeserializeOwned>(&mut self) -> Result<Option<Message<T>>, Malformed> {
         loop {
-            let Some(end) = self.line_end()? else { return Ok(None) };
+            let Some(end) = self.line_end()? else {
+                return Ok(None);
+            };
             let line = &self.buffer[self.taken..end];
             if line.trim_ascii().is_empty() {
                 self.taken = end + 1;
@@ -116,8 +123,13 @@ impl Decoder {
                 let cut = String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned();
                 Malformed::Json(cut, error.to_string())
             };
-            let length = serde_json::from_slice::<Announced>(line).map_err(malformed)?.bytes;
-            let length = usize::try_from(length).ok().filter(|length| *length <= MAX_BODY).ok_or(Malformed::LongBody(length))?;
+            let length = serde_json::from_slice::<Announced>(line)
+                .map_err(malformed)?
+                .bytes;
+            let length = usize::try_from(length)
+                .ok()
+                .filter(|length| *length <= MAX_BODY)
+                .ok_or(Malformed::LongBody(length))?;
             let body_end = end + 1 + length;
             if self.buffer.len() < body_end {
                 return Ok(None);
@@ -132,11 +144,18 @@ impl Decoder {
     /// Where the line ends that begins at `taken`.
     fn line_end(&mut self) -> Result<Option<usize>, Malformed> {
         let from = self.searched.max(self.taken);
-        let end = self.buffer[from..].iter().position(|byte| *byte == b'\n').map(|at| from + at);
+        let end = self.buffer[from..]
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .map(|at| from + at);
         // the end that was found is looked for again where its body is not there yet
         self.searched = end.unwrap_or(self.buffer.len());
         let length = end.unwrap_or(self.buffer.len()) - self.taken;
-        if length > MAX_LINE { Err(Malformed::LongLine) } else { Ok(end) }
+        if length > MAX_LINE {
+            Err(Malformed::LongLine)
+        } else {
+            Ok(end)
+        }
     }
 }
 
@@ -153,8 +172,15 @@ mod tests {
 
     #[test]
     fn messages_come_whole_however_they_are_cut() {
-        let sent = [(Event::Output { process: 3 }, &b"hello\n\n{"[..]), (Event::Done, b""), (Event::Output { process: 0 }, b"\n")];
-        let bytes: Vec<u8> = sent.iter().flat_map(|(head, body)| [encode(head, body), b"\n".to_vec()].concat()).collect();
+        let sent = [
+            (Event::Output { process: 3 }, &b"hello\n\n{"[..]),
+            (Event::Done, b""),
+            (Event::Output { process: 0 }, b"\n"),
+        ];
+        let bytes: Vec<u8> = sent
+            .iter()
+            .flat_map(|(head, body)| [encode(head, body), b"\n".to_vec()].concat())
+            .collect();
         for size in 1..bytes.len() {
             let mut decoder = Decoder::default();
             let mut got = Vec::new();
@@ -165,7 +191,12 @@ mod tests {
                 }
             }
             let expected = sent.iter().map(|(head, body)| (head, *body));
-            assert!(got.iter().map(|message| (&message.head, &*message.body)).eq(expected), "in pieces of {size}: {got:?}");
+            assert!(
+                got.iter()
+                    .map(|message| (&message.head, &*message.body))
+                    .eq(expected),
+                "in pieces of {size}: {got:?}"
+            );
         }
     }
 
@@ -178,7 +209,10 @@ mod tests {
         };
         assert!(refuse(b"hello\n").contains("\"hello\" is no message"));
         assert!(refuse(b"{\"event\":\"other\"}\n").contains("unknown variant"));
-        assert!(refuse(b"{\"event\":\"done\",\"bytes\":99999999999}\n").contains("a body of 99999999999 bytes"));
+        assert!(
+            refuse(b"{\"event\":\"done\",\"bytes\":99999999999}\n")
+                .contains("a body of 99999999999 bytes")
+        );
         assert!(refuse(&vec![b'x'; MAX_LINE + 1]).contains("a line of more than"));
     }
 }

@@ -1,17 +1,19 @@
 //! Files on their way to a host and from it: part-push and part-pull.
 //!
-//! To a host: `receive` takes a folder; `look`, `peers` and `claim` ask what is there; small files come many in a [`Batch`], larger ones as
-//! `begin`, any number of `block`s and `end`. From a host: `give`, `find`, then `read` for content. Requests are not waited for one by
-//! one: each is answered in its order, and `sync` tells how far the agent has come. Sizes are called `size`, because `bytes` in a line
-//! announces what stands behind it. Content stands behind its line, at most
-//! [`crate::codec::MAX_BODY`] bytes, with its BLAKE3 sum in the line.
+//! To a host: `receive` takes a folder; `look`, `peers` and `claim` ask what is there; small files
+//! come many in a [`Batch`], larger ones as `begin`, any number of `block`s and `end`. From a host:
+//! `give`, `find`, then `read` for content. Requests are not waited for one by one: each is
+//! answered in its order, and `sync` tells how far the agent has come. Sizes are called `size`,
+//! because `bytes` in a line announces what stands behind it. Content stands behind its line, at
+//! most [`crate::codec::MAX_BODY`] bytes, with its BLAKE3 sum in the line.
 
 use crate::Text;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The content of one message at most.
 pub const BLOCK: u64 = crate::codec::MAX_BODY as u64;
-/// Files in one message at most, so that its line stays well below [`crate::codec::MAX_LINE`]: a path has 4096 bytes at most.
+/// Files in one message at most, so that its line stays well below [`crate::codec::MAX_LINE`]: a
+/// path has 4096 bytes at most.
 pub const FILES_AT_ONCE: usize = 128;
 
 /// What is asked. In a request, `{"do":"file","step":"…",…}`.
@@ -22,7 +24,8 @@ pub enum Step {
     Receive(Receive),
     /// Files are fetched; answered by [`Told::Ready`].
     Give(Give),
-    /// What is there under these names, which stand behind the line, each ended by NUL; answered by [`Told::There`], in their order.
+    /// What is there under these names, which stand behind the line, each ended by NUL; answered by
+    /// [`Told::There`], in their order.
     Look {
         /// With the sum of each file's content.
         sums: bool,
@@ -75,12 +78,14 @@ pub enum Step {
         /// The caller's own.
         number: u64,
     },
-    /// Which files and empty folders are there; answered by [`Told::Found`], the last of them with `last`.
+    /// Which files and empty folders are there; answered by [`Told::Found`], the last of them with
+    /// `last`.
     Find {
         /// Files, and folders with all below them; relative to the folder of [`Give`].
         roots: Vec<Text>,
     },
-    /// Whole files of at most [`BLOCK`] bytes each; answered by [`Told::Batch`], each file in one of them, in their order.
+    /// Whole files of at most [`BLOCK`] bytes each; answered by [`Told::Batch`], each file in one
+    /// of them, in their order.
     ReadSmall {
         /// Which, at most [`FILES_AT_ONCE`].
         files: Vec<Named>,
@@ -178,7 +183,8 @@ pub struct Begin {
     /// What it will be.
     #[serde(flatten)]
     pub file: Small,
-    /// The name of what has come of it: two words of hexadecimal digits, of its place and of its version.
+    /// The name of what has come of it: two words of hexadecimal digits, of its place and of its
+    /// version.
     pub key: String,
     /// What of an earlier push stays: begin and end of each part.
     #[serde(default)]
@@ -248,7 +254,8 @@ pub enum Told {
         /// Their numbers.
         hosts: Vec<u32>,
     },
-    /// What is there of a file that was claimed; the sums of its parts stand behind the line, 32 bytes each.
+    /// What is there of a file that was claimed; the sums of its parts stand behind the line, 32
+    /// bytes each.
     Partial {
         /// Its name.
         key: String,
@@ -382,11 +389,19 @@ impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         const EFBIG: i32 = 27;
         match self {
-            Fault::System(EFBIG) => f.write_str("it is larger than the limit on the size of files there (ulimit -f)"),
+            Fault::System(EFBIG) => {
+                f.write_str("it is larger than the limit on the size of files there (ulimit -f)")
+            }
             Fault::System(number) => write!(f, "{}", std::io::Error::from_raw_os_error(*number)),
-            Fault::LeadsOut(folder) => write!(f, "{} leads out of the workspace by a link", folder.path().display()),
+            Fault::LeadsOut(folder) => write!(
+                f,
+                "{} leads out of the workspace by a link",
+                folder.path().display()
+            ),
             Fault::NotWhole => f.write_str("it did not arrive whole"),
-            Fault::OtherSum => f.write_str("its content arrived with another sum than it was sent with"),
+            Fault::OtherSum => {
+                f.write_str("its content arrived with another sum than it was sent with")
+            }
             Fault::OutOfOrder => f.write_str("its parts came out of order"),
             Fault::NoFile => f.write_str("it is no regular file"),
         }
@@ -407,7 +422,9 @@ impl Sum {
     fn hex(self) -> String {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let digits = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-        digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
+        digits
+            .map(|digit| char::from(DIGITS[usize::from(digit)]))
+            .collect()
     }
 
     fn from_hex(text: &str) -> Option<Sum> {
@@ -424,7 +441,8 @@ impl Sum {
     /// Sums as they stand behind a line; `None` if it is no whole number of them.
     pub fn list(bytes: &[u8]) -> Option<Vec<Sum>> {
         let (sums, rest) = bytes.as_chunks::<32>();
-        rest.is_empty().then(|| sums.iter().map(|sum| Sum(*sum)).collect())
+        rest.is_empty()
+            .then(|| sums.iter().map(|sum| Sum(*sum)).collect())
     }
 }
 
@@ -437,7 +455,8 @@ impl Serialize for Sum {
 impl<'de> Deserialize<'de> for Sum {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Sum, D::Error> {
         let text = String::deserialize(deserializer)?;
-        Sum::from_hex(&text).ok_or_else(|| serde::de::Error::custom("a sum has 64 hexadecimal digits"))
+        Sum::from_hex(&text)
+            .ok_or_else(|| serde::de::Error::custom("a sum has 64 hexadecimal digits"))
     }
 }
 
@@ -450,7 +469,11 @@ mod tests {
         let sum = Sum(std::array::from_fn(|at| (at * 9) as u8));
         let json = serde_json::to_string(&sum).unwrap();
         assert_eq!(serde_json::from_str::<Sum>(&json).unwrap(), sum);
-        for json in ["\"00\"".to_owned(), format!("\"{}é\"", "0".repeat(62)), format!("\"{}\"", "g".repeat(64))] {
+        for json in [
+            "\"00\"".to_owned(),
+            format!("\"{}é\"", "0".repeat(62)),
+            format!("\"{}\"", "g".repeat(64)),
+        ] {
             assert!(serde_json::from_str::<Sum>(&json).is_err(), "{json}");
         }
         assert_eq!(Sum::list(&[sum.0, sum.0].concat()), Some(vec![sum, sum]));
@@ -459,24 +482,68 @@ mod tests {
 
     #[test]
     fn no_size_is_taken_for_what_stands_behind_the_line() {
-        let file = Small { id: 1, dst: "/w/a".into(), bytes: 7, mode: 0o600, mtime: None };
-        let begin = Begin { file, key: String::new(), keep: Vec::new(), scattered: false, next: Vec::new() };
-        let named = Named { id: 1, path: "a".into() };
-        let steps =
-            [Step::Begin(begin), Step::Claim { key: String::new(), bytes: 7 }, Step::Sum { file: named, bytes: 7, parts: Vec::new() }];
+        let file = Small {
+            id: 1,
+            dst: "/w/a".into(),
+            bytes: 7,
+            mode: 0o600,
+            mtime: None,
+        };
+        let begin = Begin {
+            file,
+            key: String::new(),
+            keep: Vec::new(),
+            scattered: false,
+            next: Vec::new(),
+        };
+        let named = Named {
+            id: 1,
+            path: "a".into(),
+        };
+        let steps = [
+            Step::Begin(begin),
+            Step::Claim {
+                key: String::new(),
+                bytes: 7,
+            },
+            Step::Sum {
+                file: named,
+                bytes: 7,
+                parts: Vec::new(),
+            },
+        ];
         for step in steps {
             let json = serde_json::to_string(&step).unwrap();
-            assert!(json.contains("\"size\":7") && !json.contains("\"bytes\""), "{json}");
+            assert!(
+                json.contains("\"size\":7") && !json.contains("\"bytes\""),
+                "{json}"
+            );
         }
-        let read = Told::Read(Read { id: 1, bytes: 7, meta: None, fault: None });
+        let read = Told::Read(Read {
+            id: 1,
+            bytes: 7,
+            meta: None,
+            fault: None,
+        });
         assert!(!serde_json::to_string(&read).unwrap().contains("\"bytes\""));
     }
 
     #[test]
     fn a_step_is_one_flat_object() {
-        let step = Step::Block(Block { id: 3, at: 5, content: Content { length: 2, packed: false, sum: Sum([0; 32]) } });
+        let step = Step::Block(Block {
+            id: 3,
+            at: 5,
+            content: Content {
+                length: 2,
+                packed: false,
+                sum: Sum([0; 32]),
+            },
+        });
         let json = serde_json::to_string(&step).unwrap();
-        assert!(json.starts_with(r#"{"step":"block","id":3,"at":5,"length":2,"sum":"00"#), "{json}");
+        assert!(
+            json.starts_with(r#"{"step":"block","id":3,"at":5,"length":2,"sum":"00"#),
+            "{json}"
+        );
         assert_eq!(serde_json::from_str::<Step>(&json).unwrap(), step);
     }
 }

@@ -9,7 +9,8 @@ use std::net::Ipv4Addr;
 pub struct Job {
     /// Its name: letters, digits, dots, dashes, underscores.
     pub name: String,
-    /// What its processes carry in their environment as `DGL_TOOLS_TOKEN`: 32 hexadecimal digits, random.
+    /// What its processes carry in their environment as `DGL_TOOLS_TOKEN`: 32 hexadecimal digits,
+    /// random.
     pub token: String,
     /// The number of this host.
     pub host: u32,

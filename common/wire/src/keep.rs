@@ -1,16 +1,19 @@
 //! A job that outlives its launcher.
 //!
-//! On each host one agent, the keeper, takes the place of the launcher. [`Request::Keep`](crate::Request::Keep) starts it; from there
-//! on requests go to the keeper, which hands those about the processes on to the agent that supervises them. The keeper of the first
-//! host leads: it decides when the job ends. The others join it over TLS, each side knowing the other's key from its own launcher:
+//! On each host one agent, the keeper, takes the place of the launcher.
+//! [`Request::Keep`](crate::Request::Keep) starts it; from there on requests go to the keeper,
+//! which hands those about the processes on to the agent that supervises them. The keeper of the
+//! first host leads: it decides when the job ends. The others join it over TLS, each side knowing
+//! the other's key from its own launcher:
 //!
 //!     launcher -> every host    keep, job, process …, record …, prepare      <- prepared (key; of the leader its port, too)
 //!     launcher -> first host    guest (key of another host) …
 //!     launcher -> the others    join (address, port and key of the first)
 //!     launcher -> every host    start                                         <- kept, and then what follow tells
 //!
-//! The keeper writes down what happens, as lines of [`Past`], and the output of each process, in a folder of the job.
-//! [`Request::Follow`](crate::Request::Follow) tells both from their beginnings on, while the job runs and when it has ended.
+//! The keeper writes down what happens, as lines of [`Past`], and the output of each process, in a
+//! folder of the job. [`Request::Follow`](crate::Request::Follow) tells both from their beginnings
+//! on, while the job runs and when it has ended.
 
 use crate::Event;
 use ::job::{Cause, Exit, Limit, Loss, Reason, Role};
@@ -25,12 +28,14 @@ pub struct Prepare {
     /// What may not take longer; the leader watches it.
     #[serde(default)]
     pub limits: Vec<Limit>,
-    /// Of graph servers that stay: what their trainers must have in common with them, by [`crate::servers`].
+    /// Of graph servers that stay: what their trainers must have in common with them, by
+    /// [`crate::servers`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serves: Option<crate::servers::Data>,
 }
 
-/// A record of a process of this host, a line of JSON, which is kept for those who follow. The agent reads its `role` and `rank` alone.
+/// A record of a process of this host, a line of JSON, which is kept for those who follow. The
+/// agent reads its `role` and `rank` alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// The line.
@@ -113,7 +118,8 @@ pub struct Follow {
     pub job: String,
     /// The host's address.
     pub address: Ipv4Addr,
-    /// The job's records are told first, as [`Record`]s and then [`Event::Ready`]; what happened follows when the first request has come.
+    /// The job's records are told first, as [`Record`]s and then [`Event::Ready`]; what happened
+    /// follows when the first request has come.
     #[serde(default)]
     pub records: bool,
 }
@@ -141,7 +147,14 @@ pub struct Ending {
 impl Ending {
     /// A host was lost.
     pub fn lost(host: u32, loss: Loss) -> Ending {
-        Ending { cause: Some(Cause::Host), failure: Some(Failure { host, index: None, reason: Reason::Lost(loss) }) }
+        Ending {
+            cause: Some(Cause::Host),
+            failure: Some(Failure {
+                host,
+                index: None,
+                reason: Reason::Lost(loss),
+            }),
+        }
     }
 }
 
@@ -191,7 +204,8 @@ pub enum PeerMessage {
     },
     /// To the leader: somebody wants the job to end.
     Stop {
-        /// The signal that came to the keeper; a second one is impatient. Absent where somebody who follows the job wants it.
+        /// The signal that came to the keeper; a second one is impatient. Absent where somebody who
+        /// follows the job wants it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         signal: Option<i32>,
     },
@@ -216,18 +230,44 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let failure = Failure { host: 1, index: Some(0), reason: Reason::Ended(ExitStatus::Signal(9).into()) };
-        let ending = Ending { cause: Some(Cause::Process), failure: Some(failure) };
-        let past = Event::Past(Past { time_ms: 17, what: Box::new(Event::Ending(ending.clone())) });
+        let failure = Failure {
+            host: 1,
+            index: Some(0),
+            reason: Reason::Ended(ExitStatus::Signal(9).into()),
+        };
+        let ending = Ending {
+            cause: Some(Cause::Process),
+            failure: Some(failure),
+        };
+        let past = Event::Past(Past {
+            time_ms: 17,
+            what: Box::new(Event::Ending(ending.clone())),
+        });
         let text = serde_json::to_string(&past).unwrap();
         assert!(
             text.starts_with(r#"{"event":"past","time_ms":17,"what":{"event":"ending","cause":"process","failure":{"host":1,"index":0,"#),
             "{text}"
         );
         assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), past);
-        let message = PeerMessage::End { stacks: true, ending };
-        assert_eq!(serde_json::from_str::<PeerMessage>(&serde_json::to_string(&message).unwrap()).unwrap(), message);
-        let request: Request = serde_json::from_str(r#"{"do":"follow","job":"try7","address":"10.0.0.1","records":true}"#).unwrap();
-        assert_eq!(request, Request::Follow(Follow { job: "try7".into(), address: Ipv4Addr::new(10, 0, 0, 1), records: true }));
+        let message = PeerMessage::End {
+            stacks: true,
+            ending,
+        };
+        assert_eq!(
+            serde_json::from_str::<PeerMessage>(&serde_json::to_string(&message).unwrap()).unwrap(),
+            message
+        );
+        let request: Request = serde_json::from_str(
+            r#"{"do":"follow","job":"try7","address":"10.0.0.1","records":true}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            request,
+            Request::Follow(Follow {
+                job: "try7".into(),
+                address: Ipv4Addr::new(10, 0, 0, 1),
+                records: true
+            })
+        );
     }
 }

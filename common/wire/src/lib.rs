@@ -1,10 +1,12 @@
 //! Every message between a tool and the `host-agent` on a host.
 //!
-//! A [`Request`] goes to the agent, [`Event`]s come back; each is one JSON object on a line. Bytes (the content of a file, the output
-//! of a process) stand behind their line as a frame whose length the line announces, see [`codec`]. Tool and agent are always of one
-//! build, because the agent is found by the hash of its content: messages may change with every commit, and need no versions.
+//! A [`Request`] goes to the agent, [`Event`]s come back; each is one JSON object on a line. Bytes
+//! (the content of a file, the output of a process) stand behind their line as a frame whose length
+//! the line announces, see [`codec`]. Tool and agent are always of one build, because the agent is
+//! found by the hash of its content: messages may change with every commit, and need no versions.
 //!
-//! A module a subject: what is asked, what is answered. Nothing here opens, reads or writes anything.
+//! A module a subject: what is asked, what is answered. Nothing here opens, reads or writes
+//! anything.
 
 pub mod codec;
 pub mod files;
@@ -21,8 +23,8 @@ pub use text::Text;
 
 use serde::{Deserialize, Serialize};
 
-/// What a tool asks of a host. The agent answers one request after the other, each with any number of events and then
-/// [`Event::Done`] or [`Event::Failed`].
+/// What a tool asks of a host. The agent answers one request after the other, each with any number
+/// of events and then [`Event::Done`] or [`Event::Failed`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Request {
@@ -72,8 +74,8 @@ pub enum Request {
     RemoveStaleShm,
     /// Folders of jobs that were left and have ended are removed: [`Event::Forgotten`] each.
     ForgetJobs(reap::Forget),
-    /// Takes the job's name and ports on this host, until the agent ends or [`Request::Release`]: answered by [`Event::Taken`] for
-    /// each thing that another job has, and then nothing is taken.
+    /// Takes the job's name and ports on this host, until the agent ends or [`Request::Release`]:
+    /// answered by [`Event::Taken`] for each thing that another job has, and then nothing is taken.
     Claim(preflight::Claim),
     /// The job has all of its hosts: whoever finds something taken need not wait for it.
     Confirm,
@@ -170,11 +172,17 @@ pub struct Failure {
 impl Failure {
     /// A problem whose cure is not known.
     pub fn new(problem: impl Into<String>) -> Failure {
-        Failure { problem: problem.into(), fix: None }
+        Failure {
+            problem: problem.into(),
+            fix: None,
+        }
     }
 
     /// The same with its cure.
     pub fn fix(self, fix: impl Into<String>) -> Failure {
-        Failure { fix: Some(fix.into()), ..self }
+        Failure {
+            fix: Some(fix.into()),
+            ..self
+        }
     }
 }

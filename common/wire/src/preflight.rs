@@ -1,19 +1,22 @@
 //! What is looked at on a host before a job starts, and the claim under which that happens.
 //!
-//! A [`Claim`] comes first. A [`Check`] each is asked about one thing, and answered by the [`Finding`]s that it has; one that
-//! finds nothing to tell is answered by [`crate::Event::Done`] alone.
+//! A [`Claim`] comes first. A [`Check`] each is asked about one thing, and answered by the
+//! [`Finding`]s that it has; one that finds nothing to tell is answered by [`crate::Event::Done`]
+//! alone.
 
 use crate::Text;
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// What a job takes on a host, beside its name, from the first look on and for as long as it lives. All of it is taken or nothing.
+/// What a job takes on a host, beside its name, from the first look on and for as long as it lives.
+/// All of it is taken or nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Claim {
     /// The ports that its processes will listen on.
     pub ports: Vec<Port>,
-    /// Whether it has graph servers that use the host's own /dev/shm, which two jobs of DGL cannot share.
+    /// Whether it has graph servers that use the host's own /dev/shm, which two jobs of DGL cannot
+    /// share.
     pub shared_memory: bool,
 }
 
@@ -112,7 +115,8 @@ pub enum Check {
         /// These.
         ports: Vec<Port>,
     },
-    /// Jobs of this user that run here by the name of this one, and processes of jobs that have died.
+    /// Jobs of this user that run here by the name of this one, and processes of jobs that have
+    /// died.
     Jobs,
     /// Files of DGL in /dev/shm.
     SharedMemory,
@@ -126,7 +130,8 @@ pub enum Check {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         python: Option<PythonQuestion>,
     },
-    /// Listens so that the other hosts can connect: on a free port, and on this one where no other job can be in need of it.
+    /// Listens so that the other hosts can connect: on a free port, and on this one where no other
+    /// job can be in need of it.
     Listen {
         /// The host's address.
         address: Ipv4Addr,
@@ -200,7 +205,8 @@ pub enum Finding {
         /// The partition.
         part: u32,
     },
-    /// A file of the partition lies where only DGL 0.5 looks for it: it is not relative to the config but to the working directory.
+    /// A file of the partition lies where only DGL 0.5 looks for it: it is not relative to the
+    /// config but to the working directory.
     Elsewhere {
         /// Where later versions look.
         path: Text,
@@ -235,7 +241,8 @@ pub enum Finding {
     PortLingers {
         /// Its number.
         port: u16,
-        /// Whether nobody can listen there. Otherwise only those cannot that do not set SO_REUSEADDR, as DGL 0.5.
+        /// Whether nobody can listen there. Otherwise only those cannot that do not set
+        /// SO_REUSEADDR, as DGL 0.5.
         blocks: bool,
     },
     /// A port cannot be bound for another reason.

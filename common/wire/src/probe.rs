@@ -6,10 +6,12 @@ use serde::{Deserialize, Serialize};
 /// The question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probe {
-    /// The folder whose room and file system count; of one that is not there yet, the nearest that is.
+    /// The folder whose room and file system count; of one that is not there yet, the nearest that
+    /// is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
-    /// Ports that are no choice for torch's rendezvous, because graph servers will listen there: the first and the last.
+    /// Ports that are no choice for torch's rendezvous, because graph servers will listen there:
+    /// the first and the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_ports: Option<(u16, u16)>,
     /// Which Python is looked at.

@@ -1,9 +1,11 @@
-//! Jobs that are on a host, whoever started them: finding, signalling and ending them, and what they leave.
+//! Jobs that are on a host, whoever started them: finding, signalling and ending them, and what
+//! they leave.
 
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 
-/// Which processes will get a signal. They are held until it comes, so that it reaches all hosts at once.
+/// Which processes will get a signal. They are held until it comes, so that it reaches all hosts at
+/// once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pick {
     /// The job's name.
@@ -64,7 +66,8 @@ pub struct Found {
     /// Ports on which it listens.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u16>,
-    /// Of a graph server that stays, on its job's first host: how many groups of trainers have used the job's servers.
+    /// Of a graph server that stays, on its job's first host: how many groups of trainers have used
+    /// the job's servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<u32>,
     /// The words of its command; the beginning of a long one.

@@ -1,7 +1,8 @@
 //! The processes of a job while they live: start, output, end.
 //!
-//! [`Start`] comes behind the job and its processes, and is answered by what happens until [`Over`], after which nothing comes.
-//! While they run both sides send `alive` at a fixed pace, so that silence means loss.
+//! [`Start`] comes behind the job and its processes, and is answered by what happens until
+//! [`Over`], after which nothing comes. While they run both sides send `alive` at a fixed pace, so
+//! that silence means loss.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,9 +14,11 @@ pub struct Start {
     pub private_shm: bool,
     /// Environment that each of them has; its own counts more.
     pub env: Vec<(String, crate::Text)>,
-    /// They are graph servers that stay: their trainers map their shared memory, and may end a moment after them.
+    /// They are graph servers that stay: their trainers map their shared memory, and may end a
+    /// moment after them.
     pub stays: bool,
-    /// The graph servers that stay and that they use: [`Event::ServersEnded`](crate::Event::ServersEnded) tells when these have ended.
+    /// The graph servers that stay and that they use:
+    /// [`Event::ServersEnded`](crate::Event::ServersEnded) tells when these have ended.
     pub uses: Option<crate::servers::Servers>,
 }
 
@@ -55,7 +58,8 @@ pub enum Stream {
     Stderr,
 }
 
-/// What a process wrote; the bytes stand behind it, as they came, whether they are whole lines or not.
+/// What a process wrote; the bytes stand behind it, as they came, whether they are whole lines or
+/// not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
     /// Which process.
@@ -125,16 +129,48 @@ mod tests {
     #[test]
     fn as_they_stand_in_the_manual() {
         let event = |text: &str| serde_json::from_str::<Event>(text).unwrap();
-        let exited = Exited { index: 2, status: Status::Code(137), core: false, cpu_s: 1.5, max_rss_bytes: 4096, oom: false };
-        assert_eq!(event(r#"{"event":"exited","index":2,"code":137,"cpu_s":1.5,"max_rss_bytes":4096}"#), Event::Exited(exited.clone()));
-        let killed = Exited { status: Status::Signal(9), oom: true, ..exited };
+        let exited = Exited {
+            index: 2,
+            status: Status::Code(137),
+            core: false,
+            cpu_s: 1.5,
+            max_rss_bytes: 4096,
+            oom: false,
+        };
         assert_eq!(
-            serde_json::from_str::<Event>(&serde_json::to_string(&Event::Exited(killed.clone())).unwrap()).unwrap(),
+            event(r#"{"event":"exited","index":2,"code":137,"cpu_s":1.5,"max_rss_bytes":4096}"#),
+            Event::Exited(exited.clone())
+        );
+        let killed = Exited {
+            status: Status::Signal(9),
+            oom: true,
+            ..exited
+        };
+        assert_eq!(
+            serde_json::from_str::<Event>(
+                &serde_json::to_string(&Event::Exited(killed.clone())).unwrap()
+            )
+            .unwrap(),
             Event::Exited(killed)
         );
-        assert_eq!(event(r#"{"event":"output","index":0,"stream":"stderr"}"#), Event::Output(Output { index: 0, stream: Stream::Stderr }));
+        assert_eq!(
+            event(r#"{"event":"output","index":0,"stream":"stderr"}"#),
+            Event::Output(Output {
+                index: 0,
+                stream: Stream::Stderr
+            })
+        );
         let end: Request = serde_json::from_str(r#"{"do":"end","grace_ms":500}"#).unwrap();
-        assert_eq!(end, Request::End(End { grace_ms: 500, stacks: false }));
-        assert_eq!(serde_json::from_str::<Request>(r#"{"do":"start"}"#).unwrap(), Request::Start(Start::default()));
+        assert_eq!(
+            end,
+            Request::End(End {
+                grace_ms: 500,
+                stacks: false
+            })
+        );
+        assert_eq!(
+            serde_json::from_str::<Request>(r#"{"do":"start"}"#).unwrap(),
+            Request::Start(Start::default())
+        );
     }
 }

@@ -7,8 +7,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// A path, a word of a command line or the value of a variable: any bytes but NUL. As JSON it is a string, or `{"b64": "…"}` where
-/// it is not UTF-8.
+/// A path, a word of a command line or the value of a variable: any bytes but NUL. As JSON it is a
+/// string, or `{"b64": "…"}` where it is not UTF-8.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Text(pub OsString);
 
@@ -71,7 +71,10 @@ impl Serialize for Text {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0.to_str() {
             Some(text) => serializer.serialize_str(text),
-            None => Json::Bytes { b64: BASE64.encode(self.bytes()) }.serialize(serializer),
+            None => Json::Bytes {
+                b64: BASE64.encode(self.bytes()),
+            }
+            .serialize(serializer),
         }
     }
 }

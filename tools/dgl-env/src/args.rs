@@ -9,8 +9,9 @@ use std::path::PathBuf;
 
 /// Works out every process of a DGL job: its role, rank, environment and command.
 ///
-/// Reads host records (with what host-probe found, if it did) and adds a process record for each graph server and trainer. Words
-/// after -- are the command, never read by a shell; a command in one word is shell text.
+/// Reads host records (with what host-probe found, if it did) and adds a process record for each
+/// graph server and trainer. Words after -- are the command, never read by a shell; a command in
+/// one word is shell text.
 #[derive(Parser)]
 #[command(
     version,
@@ -28,11 +29,13 @@ pub struct Args {
     pub num_trainers: Option<Trainers>,
 
     /// Samplers a trainer; the trainer starts them itself
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1024), value_name = "N")]
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1024),
+        value_name = "N")]
     pub num_samplers: u32,
 
     /// Graph servers a host
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "N")]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024),
+        value_name = "N")]
     pub num_servers: u16,
 
     /// The folder of the job on every host; ~/ is the hosts' home [default: the graph record's]
@@ -48,11 +51,14 @@ pub struct Args {
     pub ip_config: Option<PathBuf>,
 
     /// OpenMP threads of a server
-    #[arg(long, hide_short_help = true, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    #[arg(long, hide_short_help = true, default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     pub num_server_threads: u32,
 
-    /// OpenMP threads of a trainer [default: half of its host's processors, shared among its trainers], or of a worker
-    #[arg(long, hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    /// OpenMP threads of a trainer [default: half of its host's processors, shared among its
+    /// trainers], or of a worker
+    #[arg(long, hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..),
+        value_name = "N")]
     pub num_omp_threads: Option<u32>,
 
     /// Sparse formats that servers make of the graph: csc, coo, csr; link prediction wants csc,coo
@@ -63,7 +69,8 @@ pub struct Args {
     #[arg(long, value_name = "K=V|K")]
     pub env: Vec<OsString>,
 
-    /// The same for trainers, with {local_rank}, {rank} and {host} (its number) filled in; {{ and }} are braces
+    /// The same for trainers, with {local_rank}, {rank} and {host} (its number) filled in; {{ and
+    /// }} are braces
     #[arg(long, hide_short_help = true, value_name = "K=V|K")]
     pub trainer_env: Vec<OsString>,
 
@@ -75,12 +82,19 @@ pub struct Args {
     #[arg(long, value_name = "SHELL")]
     pub setup: Option<String>,
 
-    /// How trainers start: direct, each by itself; torchrun (as in DGL 2) or torch-launch (as before), once a host
-    #[arg(long, hide_short_help = true, value_enum, default_value_t = Launcher::Direct, value_name = "direct|torchrun|torch-launch", hide_possible_values = true)]
+    /// How trainers start: direct, each by itself; torchrun (as in DGL 2) or torch-launch (as
+    /// before), once a host
+    #[arg(long, hide_short_help = true, value_enum, default_value_t = Launcher::Direct,
+        value_name = "direct|torchrun|torch-launch", hide_possible_values = true)]
     pub launcher: Launcher,
 
     /// One more argument for torchrun or torch-launch
-    #[arg(long, hide_short_help = true, allow_hyphen_values = true, value_name = "ARG")]
+    #[arg(
+        long,
+        hide_short_help = true,
+        allow_hyphen_values = true,
+        value_name = "ARG"
+    )]
     pub launcher_arg: Vec<OsString>,
 
     /// Give each trainer's script --local_rank=N, as those of DGL to 1.0 want
@@ -88,7 +102,8 @@ pub struct Args {
     pub local_rank_arg: bool,
 
     /// Where torch's rendezvous listens on host 0 [default: one that is free]
-    #[arg(long, hide_short_help = true, value_parser = clap::value_parser!(u16).range(1..), value_name = "PORT")]
+    #[arg(long, hide_short_help = true, value_parser = clap::value_parser!(u16).range(1..),
+        value_name = "PORT")]
     pub master_port: Option<u16>,
 
     /// The number of this group of trainers (DGL_GROUP_ID)
@@ -100,11 +115,18 @@ pub struct Args {
     pub keep_alive: bool,
 
     /// The name of servers that stay: these, or those that the trainers use
-    #[arg(long, hide_short_help = true, value_name = "NAME", value_parser = job_name, conflicts_with = "group_id")]
+    #[arg(long, hide_short_help = true, value_name = "NAME", value_parser = job_name,
+        conflicts_with = "group_id")]
     pub server_name: Option<String>,
 
     /// Only these [default: server and trainer]; worker: a plain process a host
-    #[arg(long, hide_short_help = true, value_enum, value_name = "server|trainer|worker", hide_possible_values = true)]
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_enum,
+        value_name = "server|trainer|worker",
+        hide_possible_values = true
+    )]
     pub role: Vec<RoleArg>,
 
     /// Go on though files in the stream were not pushed
@@ -154,12 +176,20 @@ fn trainers(text: &str) -> Result<Trainers, String> {
         Ok(count @ 1..=MAX_TRAINERS) => Ok(count),
         _ => Err(format!("{word:?} is not a number from 1 to {MAX_TRAINERS}")),
     };
-    text.split(',').map(one).collect::<Result<_, _>>().map(Trainers)
+    text.split(',')
+        .map(one)
+        .collect::<Result<_, _>>()
+        .map(Trainers)
 }
 
 fn graph_format(text: &str) -> Result<String, String> {
-    match text.split(',').find(|word| !["csc", "coo", "csr"].contains(word)) {
-        Some(word) => Err(format!("{word:?} is not csc, coo or csr; write them as csc,coo")),
+    match text
+        .split(',')
+        .find(|word| !["csc", "coo", "csr"].contains(word))
+    {
+        Some(word) => Err(format!(
+            "{word:?} is not csc, coo or csr; write them as csc,coo"
+        )),
         None => Ok(text.to_owned()),
     }
 }
@@ -170,10 +200,15 @@ impl Args {
         match (&self.shell, self.words.is_empty()) {
             (None, false) => Ok(UserCommand::Words(self.words.clone())),
             (Some(text), true) if !text.trim().is_empty() => Ok(UserCommand::Shell(text.clone())),
-            (Some(_), false) => Err(Fault::usage("COMMAND", "is there twice: as words after -- and as a string")
-                .fix("put the whole command behind --")
+            (Some(_), false) => Err(Fault::usage(
+                "COMMAND",
+                "is there twice: as words after -- and as a string",
+            )
+            .fix("put the whole command behind --")
+            .report()),
+            _ => Err(Fault::usage("COMMAND", "is missing")
+                .fix("end the line with -- python3 train.py …")
                 .report()),
-            _ => Err(Fault::usage("COMMAND", "is missing").fix("end the line with -- python3 train.py …").report()),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What can be seen to be wrong before a process is started: in flags, in records, which anyone may have edited, and in what is installed.
+//! What can be seen to be wrong before a process is started: in flags, in records, which anyone may
+//! have edited, and in what is installed.
 
 use crate::args::{Args, Launcher, RoleArg, Trainers};
 use crate::command::UserCommand;
@@ -19,39 +20,78 @@ pub fn flags(args: &Args, trainers: bool, command: &UserCommand, env: &UserEnv) 
     let workers = args.role.contains(&RoleArg::Worker);
     let direct = args.launcher == Launcher::Direct;
     if workers && args.role.iter().any(|role| *role != RoleArg::Worker) {
-        faults.push(Fault::usage("--role", "worker does not go together with server and trainer").fix("plan them in two pipelines"));
+        faults.push(
+            Fault::usage(
+                "--role",
+                "worker does not go together with server and trainer",
+            )
+            .fix("plan them in two pipelines"),
+        );
     }
     if !workers && args.num_trainers.is_none() {
-        let fault = Fault::usage("--num-trainers", "is missing: servers too must know how many clients will come");
+        let fault = Fault::usage(
+            "--num-trainers",
+            "is missing: servers too must know how many clients will come",
+        );
         faults.push(fault.fix("give the number of trainers a host"));
     }
     if workers && args.role.iter().all(|role| *role == RoleArg::Worker) {
         faults.extend(not_for_workers(args));
     }
     if workers && !(env.server.is_empty() && env.trainer.is_empty()) {
-        faults.push(Fault::usage("--server-env and --trainer-env", "are not for workers").fix("say --env"));
+        faults.push(
+            Fault::usage("--server-env and --trainer-env", "are not for workers").fix("say --env"),
+        );
     }
     if direct && !args.launcher_arg.is_empty() {
-        let fault = Fault::usage("--launcher-arg", "is for --launcher torchrun and torch-launch");
+        let fault = Fault::usage(
+            "--launcher-arg",
+            "is for --launcher torchrun and torch-launch",
+        );
         faults.push(fault.fix("leave it out, or say which launcher"));
     }
     if !direct && args.local_rank_arg {
-        let fault = Fault::usage("--local-rank-arg", "is for --launcher direct; torch-launch gives it by itself");
+        let fault = Fault::usage(
+            "--local-rank-arg",
+            "is for --launcher direct; torch-launch gives it by itself",
+        );
         faults.push(fault.fix("leave it out"));
     }
-    if let Some((name, _)) = env.trainer.iter().find(|(_, value)| !direct && value.differs_on_a_host()) {
-        let fault = Fault::usage("--trainer-env", format!("{name}: torch's launcher gives all trainers of a host one environment"));
-        faults.push(fault.fix("take --launcher direct, or have the script read LOCAL_RANK and RANK"));
-    }
-    if let Some(Trainers(counts)) =
-        args.num_trainers.as_ref().filter(|Trainers(counts)| !direct && counts.windows(2).any(|pair| pair[0] != pair[1]))
+    if let Some((name, _)) = env
+        .trainer
+        .iter()
+        .find(|(_, value)| !direct && value.differs_on_a_host())
     {
-        let fault = Fault::usage("--num-trainers", format!("{}: torch's launcher supports one number for all hosts only", listed(counts)));
+        let fault = Fault::usage(
+            "--trainer-env",
+            format!("{name}: torch's launcher gives all trainers of a host one environment"),
+        );
+        faults
+            .push(fault.fix("take --launcher direct, or have the script read LOCAL_RANK and RANK"));
+    }
+    if let Some(Trainers(counts)) = args
+        .num_trainers
+        .as_ref()
+        .filter(|Trainers(counts)| !direct && counts.windows(2).any(|pair| pair[0] != pair[1]))
+    {
+        let fault = Fault::usage(
+            "--num-trainers",
+            format!(
+                "{}: torch's launcher supports one number for all hosts only",
+                listed(counts)
+            ),
+        );
         faults.push(fault.fix("take --launcher direct"));
     }
     if trainers && command.starts_torch() {
-        let fault = Fault::usage("COMMAND", "starts torch's launcher itself, whose trainers the plan does not know");
-        faults.push(fault.fix("give the script alone: python3 train.py …, with --launcher torchrun where trainers need it"));
+        let fault = Fault::usage(
+            "COMMAND",
+            "starts torch's launcher itself, whose trainers the plan does not know",
+        );
+        faults.push(fault.fix(
+            "give the script alone: python3 train.py …, with --launcher \
+            torchrun where trainers need it",
+        ));
     } else if !direct && trainers {
         faults.extend(command.under_torch(&[]).err());
     }
@@ -61,26 +101,46 @@ pub fn flags(args: &Args, trainers: bool, command: &UserCommand, env: &UserEnv) 
     faults
 }
 
-/// Flags that say something of graph servers and trainers. What is given as it would be without the flag does no harm.
+/// Flags that say something of graph servers and trainers. What is given as it would be without the
+/// flag does no harm.
 fn not_for_workers(args: &Args) -> Vec<Fault> {
-    const LEAVE_OUT: &str = "leave it out: a worker is a plain process, one a host, without graph servers";
-    const IN_THE_COMMAND: &str = "leave it out, and begin the command with the launcher: 'torchrun --node-rank $RANK … train.py'";
+    const LEAVE_OUT: &str =
+        "leave it out: a worker is a plain process, one a host, without graph servers";
+    const IN_THE_COMMAND: &str = "leave it out, and begin the command with the launcher: \
+        'torchrun --node-rank $RANK … train.py'";
     let given = [
         ("--num-trainers", args.num_trainers.is_some(), LEAVE_OUT),
         ("--num-samplers", args.num_samplers != 0, LEAVE_OUT),
         ("--num-servers", args.num_servers != 1, LEAVE_OUT),
-        ("--num-server-threads", args.num_server_threads != 1, LEAVE_OUT),
+        (
+            "--num-server-threads",
+            args.num_server_threads != 1,
+            LEAVE_OUT,
+        ),
         ("--graph-format", args.graph_format != "csc", LEAVE_OUT),
         ("--group-id", args.group_id != 0, LEAVE_OUT),
         ("--local-rank-arg", args.local_rank_arg, LEAVE_OUT),
-        ("--launcher", args.launcher != Launcher::Direct, IN_THE_COMMAND),
+        (
+            "--launcher",
+            args.launcher != Launcher::Direct,
+            IN_THE_COMMAND,
+        ),
     ];
-    let fault = |(flag, _, fix): &(&str, bool, &str)| Fault::usage(*flag, "is not for workers").fix(*fix);
-    given.iter().filter(|(_, given, _)| *given).map(fault).collect()
+    let fault =
+        |(flag, _, fix): &(&str, bool, &str)| Fault::usage(*flag, "is not for workers").fix(*fix);
+    given
+        .iter()
+        .filter(|(_, given, _)| *given)
+        .map(fault)
+        .collect()
 }
 
 fn listed(counts: &[u32]) -> String {
-    counts.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+    counts
+        .iter()
+        .map(u32::to_string)
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 /// Each host's record, for itself and beside the others.
@@ -88,11 +148,15 @@ pub fn hosts(hosts: &[Host], num_servers: u32) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut seen: HashMap<Ipv4Addr, u32> = HashMap::new();
     for host in hosts {
-        let mut fault = |problem: String, fix: &str| faults.push(Fault::data(host.place(), problem).fix(fix));
+        let mut fault =
+            |problem: String, fix: &str| faults.push(Fault::data(host.place(), problem).fix(fix));
         let ip = host.ip.0;
         let again = "make the stream anew, from ipconf-check on";
         if let Some(other) = seen.insert(ip, host.id) {
-            fault(format!("has the address of host {other}; DGL tells machines by their address"), again);
+            fault(
+                format!("has the address of host {other}; DGL tells machines by their address"),
+                again,
+            );
         }
         if ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast() {
             fault(format!("{ip} is no host's address"), again);
@@ -101,10 +165,19 @@ pub fn hosts(hosts: &[Host], num_servers: u32) -> Vec<Fault> {
             fault(format!("the other hosts cannot reach {ip}"), again);
         }
         if host.port == 0 {
-            fault("port 0: DGL's servers need one of their own".to_owned(), "give a port from 1 on in ip_config");
+            fault(
+                "port 0: DGL's servers need one of their own".to_owned(),
+                "give a port from 1 on in ip_config",
+            );
         }
         if u32::from(host.port) + num_servers - 1 > 65535 {
-            fault(format!("{num_servers} servers from port {} on go beyond 65535", host.port), "take a lower port in ip_config");
+            fault(
+                format!(
+                    "{num_servers} servers from port {} on go beyond 65535",
+                    host.port
+                ),
+                "take a lower port in ip_config",
+            );
         }
         let probe = "run host-probe again, or take the fact out of the record";
         let facts = &host.facts;
@@ -112,10 +185,19 @@ pub fn hosts(hosts: &[Host], num_servers: u32) -> Vec<Fault> {
             fault("cpus is 0".to_owned(), probe);
         }
         if let Some(iface) = facts.iface.as_deref().filter(|name| !is_iface(name)) {
-            fault(format!("iface {iface:?} is not a network card's name"), probe);
+            fault(
+                format!("iface {iface:?} is not a network card's name"),
+                probe,
+            );
         }
-        for (name, value) in [("prefix", &facts.prefix), ("python_path", &facts.python_path)] {
-            if let Some(path) = value.as_deref().filter(|path| !path.starts_with('/') || path.contains('\0')) {
+        for (name, value) in [
+            ("prefix", &facts.prefix),
+            ("python_path", &facts.python_path),
+        ] {
+            if let Some(path) = value
+                .as_deref()
+                .filter(|path| !path.starts_with('/') || path.contains('\0'))
+            {
                 fault(format!("{name} {path:?} is not an absolute path"), probe);
             }
         }
@@ -133,82 +215,146 @@ pub fn hosts(hosts: &[Host], num_servers: u32) -> Vec<Fault> {
 
 /// As Linux takes them; a comma would make two of one in GLOO_SOCKET_IFNAME.
 fn is_iface(name: &str) -> bool {
-    !name.is_empty() && name.len() <= MAX_IFACE && !name.contains(|c: char| c.is_whitespace() || c.is_control() || c == '/' || c == ',')
+    !name.is_empty()
+        && name.len() <= MAX_IFACE
+        && !name.contains(|c: char| c.is_whitespace() || c.is_control() || c == '/' || c == ',')
 }
 
 /// The graph's record beside those of the hosts.
 pub fn graph(graph: &Graph, num_hosts: usize) -> Option<Fault> {
-    let fault = parts(u64::from(graph.num_parts), num_hosts, "stdin: graph record".to_owned())?;
+    let fault = parts(
+        u64::from(graph.num_parts),
+        num_hosts,
+        "stdin: graph record".to_owned(),
+    )?;
     Some(fault.fix("make the stream anew, from ipconf-check on"))
 }
 
 /// Partitions and hosts must be as many.
 pub fn parts(parts: u64, num_hosts: usize, place: String) -> Option<Fault> {
-    let problem = format!("{parts} partitions for {num_hosts} hosts; DGL needs as many hosts as partitions");
-    (parts != num_hosts as u64).then(|| Fault::data(place, problem).fix("partition the graph again, or list as many hosts"))
+    let problem =
+        format!("{parts} partitions for {num_hosts} hosts; DGL needs as many hosts as partitions");
+    (parts != num_hosts as u64).then(|| {
+        Fault::data(place, problem).fix("partition the graph again, or list as many hosts")
+    })
 }
 
 /// Torch's rendezvous and the servers of host 0 each need their own port.
 pub fn master_port(host: &Host, port: u16, num_servers: u32) -> Option<Fault> {
     let servers = u32::from(host.port)..u32::from(host.port) + num_servers;
-    let problem = format!("the master port {port} is one of its servers' ({} to {})", servers.start, servers.end - 1);
-    servers.contains(&u32::from(port)).then(|| Fault::data(host.place(), problem).fix("say --master-port PORT, another one"))
+    let problem = format!(
+        "the master port {port} is one of its servers' ({} to {})",
+        servers.start,
+        servers.end - 1
+    );
+    servers
+        .contains(&u32::from(port))
+        .then(|| Fault::data(host.place(), problem).fix("say --master-port PORT, another one"))
 }
 
-/// Servers that stay, and who uses them: DGL from 0.8 to 1.1 knows them; later versions do not read DGL_KEEP_ALIVE.
+/// Servers that stay, and who uses them: DGL from 0.8 to 1.1 knows them; later versions do not read
+/// DGL_KEEP_ALIVE.
 pub fn servers_that_stay(args: &Args, servers: bool, hosts: &[Host]) -> Option<Fault> {
     let name = args.server_name.as_ref()?;
     if args.role.contains(&RoleArg::Worker) {
-        return Some(Fault::usage("--server-name", "is not for workers").fix("leave it out: graph servers and trainers have one"));
+        return Some(
+            Fault::usage("--server-name", "is not for workers")
+                .fix("leave it out: graph servers and trainers have one"),
+        );
     }
     if servers && !args.keep_alive {
-        let fault = Fault::usage("--server-name", format!("graph servers {name} are to be started, and would not stay"));
+        let fault = Fault::usage(
+            "--server-name",
+            format!("graph servers {name} are to be started, and would not stay"),
+        );
         return Some(fault.fix("say --keep-alive too; or --role trainer, where they run already"));
     }
     if !servers && args.keep_alive {
-        return Some(Fault::usage("--keep-alive", "is for graph servers, and none are started").fix("leave it out, or leave out --role"));
+        return Some(
+            Fault::usage("--keep-alive", "is for graph servers, and none are started")
+                .fix("leave it out, or leave out --role"),
+        );
     }
-    let stays = |host: &Host| at_least(&host.facts.dgl, (0, 8, 0)) && below(&host.facts.dgl, (2, 0, 0));
-    let host = hosts.iter().find(|host| host.facts.dgl.as_deref().and_then(version).is_some() && !stays(host))?;
-    let problem = format!("DGL {} does not know servers that stay: 0.8 to 1.1 do", host.facts.dgl.as_deref().unwrap_or_default());
-    Some(Fault::data(host.place(), problem).fix("leave out --keep-alive and --server-name: servers then start with each job"))
+    let stays =
+        |host: &Host| at_least(&host.facts.dgl, (0, 8, 0)) && below(&host.facts.dgl, (2, 0, 0));
+    let host = hosts
+        .iter()
+        .find(|host| host.facts.dgl.as_deref().and_then(version).is_some() && !stays(host))?;
+    let problem = format!(
+        "DGL {} does not know servers that stay: 0.8 to 1.1 do",
+        host.facts.dgl.as_deref().unwrap_or_default()
+    );
+    Some(
+        Fault::data(host.place(), problem)
+            .fix("leave out --keep-alive and --server-name: servers then start with each job"),
+    )
 }
 
 /// The environments that host-probe was told to take have the Python that the command names.
 pub fn interpreter(hosts: &[Host], command: &UserCommand) -> Option<Fault> {
     let wanted = command.python_version()?;
-    let has_it = |version: &str| wanted.split('.').zip(version.split('.')).all(|(wanted, is)| wanted.is_empty() || wanted == is);
-    let of_host = |host: &'_ Host| Some((host.place(), host.facts.prefix.clone()?, host.facts.python.clone()?));
-    let (place, prefix, version) = hosts.iter().filter_map(of_host).find(|(_, _, version)| !has_it(version))?;
-    let fault = Fault::data("COMMAND", format!("python{wanted} is not what {place} has in {prefix}: that is Python {version}"));
+    let has_it = |version: &str| {
+        wanted
+            .split('.')
+            .zip(version.split('.'))
+            .all(|(wanted, is)| wanted.is_empty() || wanted == is)
+    };
+    let of_host = |host: &'_ Host| {
+        Some((
+            host.place(),
+            host.facts.prefix.clone()?,
+            host.facts.python.clone()?,
+        ))
+    };
+    let (place, prefix, version) = hosts
+        .iter()
+        .filter_map(of_host)
+        .find(|(_, _, version)| !has_it(version))?;
+    let fault = Fault::data(
+        "COMMAND",
+        format!("python{wanted} is not what {place} has in {prefix}: that is Python {version}"),
+    );
     Some(fault.fix("say python3, or host-probe --conda or --venv with another environment"))
 }
 
 /// What the installed torch can do.
 pub fn torch(hosts: &[Host], launcher: Launcher) -> Option<Fault> {
-    let host = hosts.iter().find(|host| below(&host.facts.torch, (1, 9, 0))).filter(|_| launcher == Launcher::Torchrun)?;
-    let problem = format!("torch {} has no torchrun: it came with 1.9", host.facts.torch.as_deref().unwrap_or_default());
+    let host = hosts
+        .iter()
+        .find(|host| below(&host.facts.torch, (1, 9, 0)))
+        .filter(|_| launcher == Launcher::Torchrun)?;
+    let problem = format!(
+        "torch {} has no torchrun: it came with 1.9",
+        host.facts.torch.as_deref().unwrap_or_default()
+    );
     Some(Fault::data(host.place(), problem).fix("take --launcher torch-launch, or direct"))
 }
 
-/// A torch of before 2.0 under Python 3.11 or later: its launcher stumbles over its own default (`'NoneType' object has no attribute 'get'`).
+/// A torch of before 2.0 under Python 3.11 or later: its launcher stumbles over its own default
+/// (`'NoneType' object has no attribute 'get'`).
 pub fn redirects(hosts: &[Host], launcher: Launcher, launcher_args: &[OsString]) -> Option<String> {
-    let given = launcher_args.iter().any(|arg| arg.to_str().is_some_and(|arg| arg.starts_with("--redirects")));
+    let given = launcher_args.iter().any(|arg| {
+        arg.to_str()
+            .is_some_and(|arg| arg.starts_with("--redirects"))
+    });
     if launcher == Launcher::Direct || given {
         return None;
     }
-    let stumbles = |host: &&Host| at_least(&host.facts.python, (3, 11, 0)) && below(&host.facts.torch, (2, 0, 0));
+    let stumbles = |host: &&Host| {
+        at_least(&host.facts.python, (3, 11, 0)) && below(&host.facts.torch, (2, 0, 0))
+    };
     let host = hosts.iter().find(stumbles)?;
     let torch = host.facts.torch.as_deref().unwrap_or_default();
     Some(format!(
-        "the launcher of torch {torch} fails under Python 3.11 and later, which {} has, without --launcher-arg=--redirects=1 \
+        "the launcher of torch {torch} fails under Python 3.11 and later, which {} has, without \
+         --launcher-arg=--redirects=1 \
          --launcher-arg=--tee=1",
         host.place()
     ))
 }
 
-/// DGL divides the number of trainers by that of partitions, and takes the result for each host's (seen with 1.0.4; the refusal is there
-/// from 0.7 on, and only with force_even).
+/// DGL divides the number of trainers by that of partitions, and takes the result for each host's
+/// (seen with 1.0.4; the refusal is there from 0.7 on, and only with force_even).
 pub fn unequal(trainers: &[u32]) -> Option<String> {
     if trainers.windows(2).all(|pair| pair[0] == pair[1]) {
         return None;
@@ -219,27 +365,40 @@ pub fn unequal(trainers: &[u32]) -> Option<String> {
         _ => format!("refuse {total} trainers for {parts} partitions, or "),
     };
     Some(format!(
-        "hosts have unequal numbers of trainers, which DGL's node_split, edge_split and sparse optimizers take for equal: they {refuse}give \
-         some nodes to several trainers and others to none; split the nodes in the script, by RANK and WORLD_SIZE"
+        "hosts have unequal numbers of trainers, which DGL's node_split, edge_split and sparse \
+         optimizers take for equal: they {refuse}give \
+         some nodes to several trainers and others to none; split the nodes in the script, by \
+         RANK and WORLD_SIZE"
     ))
 }
 
 /// DGL 0.6 has no samplers under Python 3.8 and later; its launch.py takes 0 in their place.
 pub fn samplers(hosts: &[Host], num_samplers: u32) -> Option<String> {
-    let dgl_0_6 = |host: &Host| at_least(&host.facts.dgl, (0, 6, 1)) && below(&host.facts.dgl, (0, 7, 0));
+    let dgl_0_6 =
+        |host: &Host| at_least(&host.facts.dgl, (0, 6, 1)) && below(&host.facts.dgl, (0, 7, 0));
     let no_samplers = |host: &Host| dgl_0_6(host) && at_least(&host.facts.python, (3, 8, 0));
-    let host = hosts.iter().find(|host| num_samplers > 0 && no_samplers(host))?;
-    Some(format!("DGL 0.6.1 does not support samplers under Python 3.8 and later, which {} has; say --num-samplers 0", host.place()))
+    let host = hosts
+        .iter()
+        .find(|host| num_samplers > 0 && no_samplers(host))?;
+    Some(format!(
+        "DGL 0.6.1 does not support samplers under Python 3.8 and later, which {} has; say \
+         --num-samplers 0",
+        host.place()
+    ))
 }
 
 /// Whether a version is known, and that one or later.
 pub fn at_least(fact: &Option<String>, least: Version) -> bool {
-    fact.as_deref().and_then(version).is_some_and(|version| version >= least)
+    fact.as_deref()
+        .and_then(version)
+        .is_some_and(|version| version >= least)
 }
 
 /// Whether a version is known, and before that one.
 fn below(fact: &Option<String>, limit: Version) -> bool {
-    fact.as_deref().and_then(version).is_some_and(|version| version < limit)
+    fact.as_deref()
+        .and_then(version)
+        .is_some_and(|version| version < limit)
 }
 
 #[cfg(test)]
@@ -251,16 +410,28 @@ mod tests {
         let mut host = Host::default();
         (host.facts.python, host.facts.prefix) = (Some("3.11.2".into()), Some("/v".into()));
         let told = |host: &Host, word: &str| {
-            interpreter(&[Host::default(), host.clone()], &UserCommand::Words(vec![word.into(), "t.py".into()]))
-                .map(|fault| fault.to_string())
+            interpreter(
+                &[Host::default(), host.clone()],
+                &UserCommand::Words(vec![word.into(), "t.py".into()]),
+            )
+            .map(|fault| fault.to_string())
         };
-        for word in ["python", "python3", "python3.11", "/usr/bin/python3.9", "run"] {
+        for word in [
+            "python",
+            "python3",
+            "python3.11",
+            "/usr/bin/python3.9",
+            "run",
+        ] {
             assert_eq!(told(&host, word), None, "{word}");
         }
         for word in ["python2", "python3.1", "python3.12"] {
             let told = told(&host, word).unwrap();
             assert!(
-                told.starts_with(&format!("COMMAND: {word} is not what host 0 (0.0.0.0) has in /v: that is Python 3.11.2\n")),
+                told.starts_with(&format!(
+                    "COMMAND: {word} is not what host 0 (0.0.0.0) has in \
+                    /v: that is Python 3.11.2\n"
+                )),
                 "{told}"
             );
         }
@@ -288,10 +459,26 @@ mod tests {
             ("--server-name g --role trainer", "1.1.3", None),
             ("--keep-alive --server-name g", "2.1.0", Some(wrong)),
             ("--server-name g --role trainer", "2.1.0", Some(wrong)),
-            ("--keep-alive --server-name g", "0.7.2", Some("DGL 0.7.2 does not know servers that stay: 0.8 to 1.1 do")),
-            ("--server-name g", "1.0.4", Some("graph servers g are to be started, and would not stay")),
-            ("--keep-alive --server-name g --role trainer", "1.0.4", Some("is for graph servers, and none are started")),
-            ("--server-name g --role worker", "1.0.4", Some("is not for workers")),
+            (
+                "--keep-alive --server-name g",
+                "0.7.2",
+                Some("DGL 0.7.2 does not know servers that stay: 0.8 to 1.1 do"),
+            ),
+            (
+                "--server-name g",
+                "1.0.4",
+                Some("graph servers g are to be started, and would not stay"),
+            ),
+            (
+                "--keep-alive --server-name g --role trainer",
+                "1.0.4",
+                Some("is for graph servers, and none are started"),
+            ),
+            (
+                "--server-name g --role worker",
+                "1.0.4",
+                Some("is not for workers"),
+            ),
         ];
         for (flags, dgl, wanted) in table {
             assert_eq!(told(flags, dgl).as_deref(), wanted, "{flags} {dgl}");
@@ -301,8 +488,14 @@ mod tests {
     #[test]
     fn what_dgl_makes_of_unequal_hosts() {
         let told = |trainers: &[u32]| unequal(trainers).unwrap_or_default();
-        assert_eq!((told(&[4]), told(&[4, 4, 4])), (String::new(), String::new()));
-        assert!(told(&[8, 8, 4]).contains("they refuse 20 trainers for 3 partitions, or give some nodes"));
+        assert_eq!(
+            (told(&[4]), told(&[4, 4, 4])),
+            (String::new(), String::new())
+        );
+        assert!(
+            told(&[8, 8, 4])
+                .contains("they refuse 20 trainers for 3 partitions, or give some nodes")
+        );
         assert!(told(&[3, 1]).contains("they give some nodes"));
     }
 
@@ -310,23 +503,49 @@ mod tests {
     fn what_the_installed_versions_cannot_do() {
         let on = |python: &str, torch: &str, dgl: &str| {
             let mut host = Host::default();
-            (host.facts.python, host.facts.torch, host.facts.dgl) = (Some(python.into()), Some(torch.into()), Some(dgl.into()));
+            (host.facts.python, host.facts.torch, host.facts.dgl) =
+                (Some(python.into()), Some(torch.into()), Some(dgl.into()));
             [host]
         };
-        let refused = |torch_version: &str, launcher| torch(&on("3.8.1", torch_version, "0.6.1"), launcher).is_some();
+        let refused = |torch_version: &str, launcher| {
+            torch(&on("3.8.1", torch_version, "0.6.1"), launcher).is_some()
+        };
         assert!(
-            refused("1.8.2+cu111", Launcher::Torchrun) && !refused("1.8.2", Launcher::TorchLaunch) && !refused("1.8.2", Launcher::Direct)
+            refused("1.8.2+cu111", Launcher::Torchrun)
+                && !refused("1.8.2", Launcher::TorchLaunch)
+                && !refused("1.8.2", Launcher::Direct)
         );
         assert!(!refused("1.9.0", Launcher::Torchrun) && !refused("unknown", Launcher::Torchrun));
         let stumbles = |python: &str, torch: &str, launcher, args: &[&str]| {
-            redirects(&on(python, torch, "1.0.4"), launcher, &args.iter().map(OsString::from).collect::<Vec<_>>()).is_some()
+            redirects(
+                &on(python, torch, "1.0.4"),
+                launcher,
+                &args.iter().map(OsString::from).collect::<Vec<_>>(),
+            )
+            .is_some()
         };
-        assert!(stumbles("3.11.2", "1.13.0", Launcher::Torchrun, &[]) && stumbles("3.11.2", "1.13.0", Launcher::TorchLaunch, &["--tee=1"]));
-        assert!(!stumbles("3.11.2", "1.13.0", Launcher::Torchrun, &["--redirects=1", "--tee=1"]));
-        assert!(!stumbles("3.11.2", "1.13.0", Launcher::Direct, &[]) && !stumbles("3.11.2", "2.0.0", Launcher::Torchrun, &[]));
+        assert!(
+            stumbles("3.11.2", "1.13.0", Launcher::Torchrun, &[])
+                && stumbles("3.11.2", "1.13.0", Launcher::TorchLaunch, &["--tee=1"])
+        );
+        assert!(!stumbles(
+            "3.11.2",
+            "1.13.0",
+            Launcher::Torchrun,
+            &["--redirects=1", "--tee=1"]
+        ));
+        assert!(
+            !stumbles("3.11.2", "1.13.0", Launcher::Direct, &[])
+                && !stumbles("3.11.2", "2.0.0", Launcher::Torchrun, &[])
+        );
         assert!(!stumbles("3.10.9", "1.13.0", Launcher::Torchrun, &[]));
-        let no_samplers = |python: &str, dgl: &str, count| samplers(&on(python, "1.9.1", dgl), count).is_some();
+        let no_samplers =
+            |python: &str, dgl: &str, count| samplers(&on(python, "1.9.1", dgl), count).is_some();
         assert!(no_samplers("3.8.0", "0.6.1", 1) && !no_samplers("3.8.0", "0.6.1", 0));
-        assert!(!no_samplers("3.7.9", "0.6.1", 1) && !no_samplers("3.8.0", "0.7.2", 1) && !no_samplers("3.8.0", "0.5.3", 1));
+        assert!(
+            !no_samplers("3.7.9", "0.6.1", 1)
+                && !no_samplers("3.8.0", "0.7.2", 1)
+                && !no_samplers("3.8.0", "0.5.3", 1)
+        );
     }
 }

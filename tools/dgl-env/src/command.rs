@@ -17,8 +17,8 @@ pub enum UserCommand {
     Shell(String),
 }
 
-/// Where a Python program stands in a command: behind which word torch's launcher goes, and which word is the script (or the module
-/// behind `-m`).
+/// Where a Python program stands in a command: behind which word torch's launcher goes, and which
+/// word is the script (or the module behind `-m`).
 #[derive(Debug, PartialEq, Eq)]
 struct Program {
     behind: usize,
@@ -26,38 +26,73 @@ struct Program {
 }
 
 impl UserCommand {
-    /// The command with torch's launcher in it, where `python3 SCRIPT` or `python3 -m MODULE` stands: behind the interpreter, as DGL's
-    /// launcher puts it, and behind its `-u`, which that one gives to torch.
+    /// The command with torch's launcher in it, where `python3 SCRIPT` or `python3 -m MODULE`
+    /// stands: behind the interpreter, as DGL's launcher puts it, and behind its `-u`, which that
+    /// one gives to torch.
     pub fn under_torch(&self, torch: &[OsString]) -> Result<UserCommand, Fault> {
         match self {
             UserCommand::Words(words) => {
-                let at = program(&plain(words)).map_err(|problem| refused(&problem, shell_of(words)))?.behind + 1;
-                Ok(UserCommand::Words(words[..at].iter().chain(torch).chain(&words[at..]).cloned().collect()))
+                let at = program(&plain(words))
+                    .map_err(|problem| refused(&problem, shell_of(words)))?
+                    .behind
+                    + 1;
+                Ok(UserCommand::Words(
+                    words[..at]
+                        .iter()
+                        .chain(torch)
+                        .chain(&words[at..])
+                        .cloned()
+                        .collect(),
+                ))
             }
             UserCommand::Shell(text) => {
-                let (command, program) = only_program(text).map_err(|problem| refused(&problem, false))?;
-                let words: String = torch.iter().map(|word| format!(" {}", quote::shown(word.as_bytes()))).collect();
-                Ok(UserCommand::Shell(inserted(text, command[program.behind].end, &words)))
+                let (command, program) =
+                    only_program(text).map_err(|problem| refused(&problem, false))?;
+                let words: String = torch
+                    .iter()
+                    .map(|word| format!(" {}", quote::shown(word.as_bytes())))
+                    .collect();
+                Ok(UserCommand::Shell(inserted(
+                    text,
+                    command[program.behind].end,
+                    &words,
+                )))
             }
         }
     }
 
-    /// The command with `--local_rank=N` behind the script, where torch's launcher of those days puts it; at its end where no
-    /// interpreter is among the words (`./train.py`).
+    /// The command with `--local_rank=N` behind the script, where torch's launcher of those days
+    /// puts it; at its end where no interpreter is among the words (`./train.py`).
     pub fn with_local_rank(&self, local_rank: u32) -> Result<UserCommand, Fault> {
         let word = format!("--local_rank={local_rank}");
         match self {
             UserCommand::Words(words) => {
                 let at = program(&plain(words)).map_or(words.len(), |program| program.script + 1);
-                Ok(UserCommand::Words(words[..at].iter().chain([&word.into()]).chain(&words[at..]).cloned().collect()))
+                Ok(UserCommand::Words(
+                    words[..at]
+                        .iter()
+                        .chain([&word.into()])
+                        .chain(&words[at..])
+                        .cloned()
+                        .collect(),
+                ))
             }
             UserCommand::Shell(text) => {
                 let refused = |problem: String| {
-                    let fault = Fault::usage("COMMAND", format!("{problem}, so --local_rank cannot be put behind the script"));
-                    fault.fix("give the command as words behind --, with what comes before it in --setup")
+                    let fault = Fault::usage(
+                        "COMMAND",
+                        format!("{problem}, so --local_rank cannot be put behind the script"),
+                    );
+                    fault.fix(
+                        "give the command as words behind --, with what comes before it in --setup",
+                    )
                 };
                 let (command, program) = only_program(text).map_err(refused)?;
-                Ok(UserCommand::Shell(inserted(text, command[program.script].end, &format!(" {word}"))))
+                Ok(UserCommand::Shell(inserted(
+                    text,
+                    command[program.script].end,
+                    &format!(" {word}"),
+                )))
             }
         }
     }
@@ -73,7 +108,8 @@ impl UserCommand {
         }
     }
 
-    /// The version that the interpreter is called by, where PATH would look it up: `3.11` of `python3.11`, empty for `python`.
+    /// The version that the interpreter is called by, where PATH would look it up: `3.11` of
+    /// `python3.11`, empty for `python`.
     pub fn python_version(&self) -> Option<&str> {
         match self {
             UserCommand::Words(words) => named_python(words),
@@ -81,7 +117,8 @@ impl UserCommand {
         }
     }
 
-    /// Whether it starts torch's launcher itself: then there are more trainers than DGL is told of, and it waits for ever.
+    /// Whether it starts torch's launcher itself: then there are more trainers than DGL is told of,
+    /// and it waits for ever.
     pub fn starts_torch(&self) -> bool {
         let commands = match self {
             UserCommand::Words(words) => vec![plain(words)],
@@ -89,27 +126,38 @@ impl UserCommand {
         };
         let launcher = |word: &Word| {
             let name = word.text.rsplit('/').next().unwrap_or_default();
-            name == "torchrun" || ["torch.distributed.run", "torch.distributed.launch"].contains(&name)
+            name == "torchrun"
+                || ["torch.distributed.run", "torch.distributed.launch"].contains(&name)
         };
         // a script may have an option of that name
         commands.iter().any(|words| match program(words) {
             Ok(program) => words[..=program.script].iter().any(launcher),
-            Err(_) => words.iter().take_while(|word| !word.text.ends_with(".py")).any(launcher),
+            Err(_) => words
+                .iter()
+                .take_while(|word| !word.text.ends_with(".py"))
+                .any(launcher),
         })
     }
 
-    /// What the script is given, as far as it can be seen: `None` for what only the host's shell knows.
+    /// What the script is given, as far as it can be seen: `None` for what only the host's shell
+    /// knows.
     pub fn script_args(&self) -> Vec<Option<String>> {
         match self {
             UserCommand::Words(words) => {
                 let words = plain(words);
                 let from = program(&words).map_or(1, |program| program.script + 1);
-                words.into_iter().skip(from).map(|word| word.literal.then_some(word.text)).collect()
+                words
+                    .into_iter()
+                    .skip(from)
+                    .map(|word| word.literal.then_some(word.text))
+                    .collect()
             }
             UserCommand::Shell(text) => match only_program(text) {
-                Ok((command, program)) => {
-                    command.into_iter().skip(program.script + 1).map(|word| word.literal.then_some(word.text)).collect()
-                }
+                Ok((command, program)) => command
+                    .into_iter()
+                    .skip(program.script + 1)
+                    .map(|word| word.literal.then_some(word.text))
+                    .collect(),
                 Err(_) => Vec::new(),
             },
         }
@@ -130,11 +178,22 @@ impl UserCommand {
 /// What follows `python` in the first word; nothing but numbers, and no folder before it.
 fn named_python(words: &[OsString]) -> Option<&str> {
     let version = words.first()?.to_str()?.strip_prefix("python")?;
-    version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.').then_some(version)
+    version
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || byte == b'.')
+        .then_some(version)
 }
 
 /// The words of torch's launcher for one host, as DGL's launch.py gives them.
-pub fn torch_words(launcher: Launcher, nproc: u32, nnodes: usize, node: u32, master: &str, port: u16, more: &[OsString]) -> Vec<OsString> {
+pub fn torch_words(
+    launcher: Launcher,
+    nproc: u32,
+    nnodes: usize,
+    node: u32,
+    master: &str,
+    port: u16,
+    more: &[OsString],
+) -> Vec<OsString> {
     let module = match launcher {
         Launcher::TorchLaunch => "torch.distributed.launch",
         Launcher::Direct | Launcher::Torchrun => "torch.distributed.run",
@@ -148,12 +207,17 @@ pub fn torch_words(launcher: Launcher, nproc: u32, nnodes: usize, node: u32, mas
         format!("--master_addr={master}"),
         format!("--master_port={port}"),
     ];
-    words.into_iter().map(OsString::from).chain(more.iter().cloned()).collect()
+    words
+        .into_iter()
+        .map(OsString::from)
+        .chain(more.iter().cloned())
+        .collect()
 }
 
 /// The one Python program of a shell text, and the simple command it stands in.
 fn only_program(text: &str) -> Result<(Vec<Word>, Program), String> {
-    let commands = shell::commands(text).ok_or("has a here-document, or a quote that is not closed")?;
+    let commands =
+        shell::commands(text).ok_or("has a here-document, or a quote that is not closed")?;
     let mut found = Vec::new();
     let mut problem = None;
     for command in commands {
@@ -167,27 +231,41 @@ fn only_program(text: &str) -> Result<(Vec<Word>, Program), String> {
     match found.len() {
         0 => Err(problem.unwrap_or_else(|| NO_PYTHON.to_owned())),
         1 => Ok(found.remove(0)),
-        several => Err(format!("runs {several} Python programs, of which only one can be the training")),
+        several => Err(format!(
+            "runs {several} Python programs, of which only one can be the training"
+        )),
     }
 }
 
 const NO_PYTHON: &str = "has no Python interpreter as a word of its own";
 
-/// Finds `python3 SCRIPT` in a simple command, behind whatever wraps it (`numactl -N0`, `env A=B`, `conda run -n e`).
+/// Finds `python3 SCRIPT` in a simple command, behind whatever wraps it (`numactl -N0`, `env A=B`,
+/// `conda run -n e`).
 fn program(words: &[Word]) -> Result<Program, String> {
     let mut problem = None;
-    for (at, _) in words.iter().enumerate().filter(|(_, word)| is_interpreter(&word.text)) {
-        let unbuffered = words[at + 1..].iter().take_while(|word| word.text == "-u").count();
+    for (at, _) in words
+        .iter()
+        .enumerate()
+        .filter(|(_, word)| is_interpreter(&word.text))
+    {
+        let unbuffered = words[at + 1..]
+            .iter()
+            .take_while(|word| word.text == "-u")
+            .count();
         let behind = at + unbuffered;
         let word = |at: usize| words.get(at).map(|word| word.text.as_str());
         let script = match (word(behind + 1), word(behind + 2)) {
             (Some("-m"), Some(module)) if !module.starts_with('-') => behind + 2,
             (Some(option @ ("-c" | "-" | "-m")), _) => {
-                problem.get_or_insert(format!("gives python {option}, and torch's launcher starts scripts and modules only"));
+                problem.get_or_insert(format!(
+                    "gives python {option}, and torch's launcher starts scripts and modules only"
+                ));
                 continue;
             }
             (Some(option), _) if option.starts_with('-') => {
-                problem.get_or_insert(format!("gives python {option}, which torch's launcher does not hand on to the trainers"));
+                problem.get_or_insert(format!(
+                    "gives python {option}, which torch's launcher does not hand on to the trainers"
+                ));
                 continue;
             }
             // a folder, or the environment of `conda run -n python3 python3 train.py`
@@ -205,22 +283,47 @@ fn program(words: &[Word]) -> Result<Program, String> {
 }
 
 fn refused(problem: &str, shell: bool) -> Fault {
-    let fault = Fault::usage("COMMAND", format!("{problem}, so torch's launcher cannot be put into it"));
+    let fault = Fault::usage(
+        "COMMAND",
+        format!("{problem}, so torch's launcher cannot be put into it"),
+    );
     fault.fix(match shell {
-        true => "give the shell text itself as the command, in one word: dgl-env … 'cd x && python3 train.py'",
-        false => "let it run one python3 SCRIPT by name or path, with what comes before in --setup; or take --launcher direct",
+        true => {
+            "give the shell text itself as the command, in one word: dgl-env … 'cd x && \
+            python3 train.py'"
+        }
+        false => {
+            "let it run one python3 SCRIPT by name or path, with what comes before in \
+            --setup; or take --launcher direct"
+        }
     })
 }
 
 /// `sh -c …`: the shell text is one of the words.
 fn shell_of(words: &[OsString]) -> bool {
-    let name = words.first().map(|word| word.to_string_lossy().rsplit('/').next().unwrap_or_default().to_owned());
+    let name = words.first().map(|word| {
+        word.to_string_lossy()
+            .rsplit('/')
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    });
     name.is_some_and(|name| ["sh", "bash", "dash", "ksh", "zsh"].contains(&name.as_str()))
-        && words.iter().any(|word| word.to_str().is_some_and(|word| word.starts_with('-') && word.ends_with('c')))
+        && words.iter().any(|word| {
+            word.to_str()
+                .is_some_and(|word| word.starts_with('-') && word.ends_with('c'))
+        })
 }
 
 fn plain(words: &[OsString]) -> Vec<Word> {
-    words.iter().map(|word| Word { text: word.to_string_lossy().into_owned(), literal: word.to_str().is_some(), end: 0 }).collect()
+    words
+        .iter()
+        .map(|word| Word {
+            text: word.to_string_lossy().into_owned(),
+            literal: word.to_str().is_some(),
+            end: 0,
+        })
+        .collect()
 }
 
 fn inserted(text: &str, at: usize, more: &str) -> String {
@@ -237,7 +340,11 @@ mod tests {
 
     fn shown(command: Result<UserCommand, Fault>) -> String {
         match command {
-            Ok(UserCommand::Words(words)) => words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" "),
+            Ok(UserCommand::Words(words)) => words
+                .iter()
+                .map(|word| word.to_str().unwrap())
+                .collect::<Vec<_>>()
+                .join(" "),
             Ok(UserCommand::Shell(text)) => text,
             Err(fault) => fault.to_string(),
         }
@@ -282,13 +389,26 @@ mod tests {
         let torch: [OsString; 3] = ["-m".into(), "torch.x".into(), "a b".into()];
         for line in WORDS {
             let plain = line.replace(" TORCH", "").replace(" RANK", "");
-            assert_eq!(shown(words(&plain).under_torch(&torch)), line.replace("TORCH", "-m torch.x a b").replace(" RANK", ""));
-            assert_eq!(shown(words(&plain).with_local_rank(3)), line.replace(" TORCH", "").replace("RANK", "--local_rank=3"));
+            assert_eq!(
+                shown(words(&plain).under_torch(&torch)),
+                line.replace("TORCH", "-m torch.x a b").replace(" RANK", "")
+            );
+            assert_eq!(
+                shown(words(&plain).with_local_rank(3)),
+                line.replace(" TORCH", "").replace("RANK", "--local_rank=3")
+            );
         }
         for line in SHELL {
             let plain = UserCommand::Shell(line.replace(" TORCH", "").replace(" RANK", ""));
-            assert_eq!(shown(plain.under_torch(&torch)), line.replace("TORCH", "-m torch.x 'a b'").replace(" RANK", ""));
-            assert_eq!(shown(plain.with_local_rank(3)), line.replace(" TORCH", "").replace("RANK", "--local_rank=3"));
+            assert_eq!(
+                shown(plain.under_torch(&torch)),
+                line.replace("TORCH", "-m torch.x 'a b'")
+                    .replace(" RANK", "")
+            );
+            assert_eq!(
+                shown(plain.with_local_rank(3)),
+                line.replace(" TORCH", "").replace("RANK", "--local_rank=3")
+            );
         }
     }
 
@@ -299,44 +419,102 @@ mod tests {
             (words("pythonic t.py"), "has no Python interpreter"),
             (words("python-wrapper t.py"), "has no Python interpreter"),
             (words("pypy3 t.py"), "--launcher direct"),
-            (words("uv run --python=python3 t.py"), "has no Python interpreter"),
+            (
+                words("uv run --python=python3 t.py"),
+                "has no Python interpreter",
+            ),
             (words("/home/python/run.sh"), "has no Python interpreter"),
             (words("python3"), "calls python without a script"),
-            (words("python3 -"), "gives python -, and torch's launcher starts scripts"),
+            (
+                words("python3 -"),
+                "gives python -, and torch's launcher starts scripts",
+            ),
             (words("python3 -c 1"), "gives python -c, and"),
-            (words("python3 -X dev t.py"), "gives python -X, which torch's launcher does not hand on"),
-            (UserCommand::Words(vec!["bash".into(), "-lc".into(), "cd x && python3 t.py".into()]), "give the shell text itself"),
-            (UserCommand::Shell("\"$PYTHON\" t.py".into()), "has no Python interpreter"),
-            (UserCommand::Shell("bash -c 'python3 t.py'".into()), "has no Python interpreter"),
-            (UserCommand::Shell("python3 a.py && python3 b.py".into()), "runs 2 Python programs"),
+            (
+                words("python3 -X dev t.py"),
+                "gives python -X, which torch's launcher does not hand on",
+            ),
+            (
+                UserCommand::Words(vec![
+                    "bash".into(),
+                    "-lc".into(),
+                    "cd x && python3 t.py".into(),
+                ]),
+                "give the shell text itself",
+            ),
+            (
+                UserCommand::Shell("\"$PYTHON\" t.py".into()),
+                "has no Python interpreter",
+            ),
+            (
+                UserCommand::Shell("bash -c 'python3 t.py'".into()),
+                "has no Python interpreter",
+            ),
+            (
+                UserCommand::Shell("python3 a.py && python3 b.py".into()),
+                "runs 2 Python programs",
+            ),
             (UserCommand::Shell("python3 -c x".into()), "gives python -c"),
-            (UserCommand::Shell("cat >t.py <<E\nE\npython3 t.py".into()), "here-document"),
+            (
+                UserCommand::Shell("cat >t.py <<E\nE\npython3 t.py".into()),
+                "here-document",
+            ),
         ];
         for (command, problem) in table {
             let got = shown(command.under_torch(&[]));
-            assert!(got.starts_with("COMMAND: ") && got.contains(problem) && got.contains("\n  fix: "), "{command:?}: {got}");
+            assert!(
+                got.starts_with("COMMAND: ") && got.contains(problem) && got.contains("\n  fix: "),
+                "{command:?}: {got}"
+            );
         }
-        assert_eq!(shown(words("./train.py -x").with_local_rank(1)), "./train.py -x --local_rank=1");
-        assert!(shown(UserCommand::Shell("./t.py >log".into()).with_local_rank(1)).contains("fix: give the command as words"));
+        assert_eq!(
+            shown(words("./train.py -x").with_local_rank(1)),
+            "./train.py -x --local_rank=1"
+        );
+        assert!(
+            shown(UserCommand::Shell("./t.py >log".into()).with_local_rank(1))
+                .contains("fix: give the command as words")
+        );
     }
 
     #[test]
     fn the_interpreter_of_an_environment() {
         let table = [
             (words("python3 t.py"), "/v/bin/python3 t.py"),
-            (words("python -u t.py python3"), "/v/bin/python3 -u t.py python3"),
+            (
+                words("python -u t.py python3"),
+                "/v/bin/python3 -u t.py python3",
+            ),
             (words("python3.11 t.py"), "/v/bin/python3 t.py"),
             (words("/usr/bin/python3 t.py"), "/usr/bin/python3 t.py"),
             (words("./python3 t.py"), "./python3 t.py"),
             (words("python3-dbg t.py"), "python3-dbg t.py"),
-            (words("numactl -N0 python3 t.py"), "numactl -N0 python3 t.py"),
+            (
+                words("numactl -N0 python3 t.py"),
+                "numactl -N0 python3 t.py",
+            ),
             (UserCommand::Shell("python3 t.py".into()), "python3 t.py"),
         ];
         for (command, wanted) in table {
-            assert_eq!(shown(Ok(command.with_interpreter("/v/bin/python3"))), wanted);
+            assert_eq!(
+                shown(Ok(command.with_interpreter("/v/bin/python3"))),
+                wanted
+            );
         }
-        assert_eq!((words("python3.11 t").python_version(), words("python t").python_version()), (Some("3.11"), Some("")));
-        assert_eq!((words("/bin/python3 t").python_version(), UserCommand::Shell("python3".into()).python_version()), (None, None));
+        assert_eq!(
+            (
+                words("python3.11 t").python_version(),
+                words("python t").python_version()
+            ),
+            (Some("3.11"), Some(""))
+        );
+        assert_eq!(
+            (
+                words("/bin/python3 t").python_version(),
+                UserCommand::Shell("python3".into()).python_version()
+            ),
+            (None, None)
+        );
     }
 
     #[test]
@@ -345,10 +523,16 @@ mod tests {
             (words("torchrun --nproc_per_node=2 t.py"), true),
             (words("nice /o/bin/torchrun t.py"), true),
             (words("python3 -m torch.distributed.run t.py"), true),
-            (UserCommand::Shell("cd x && python3 -m torch.distributed.launch t.py".into()), true),
+            (
+                UserCommand::Shell("cd x && python3 -m torch.distributed.launch t.py".into()),
+                true,
+            ),
             (words("python3 t.py --launcher torchrun"), false),
             (words("./t.py torchrun"), false),
-            (UserCommand::Shell("echo; python3 t.py --launcher torchrun".into()), false),
+            (
+                UserCommand::Shell("echo; python3 t.py --launcher torchrun".into()),
+                false,
+            ),
         ];
         for (command, starts) in table {
             assert_eq!(command.starts_torch(), starts, "{command:?}");
@@ -357,11 +541,22 @@ mod tests {
 
     #[test]
     fn what_the_script_is_given() {
-        let seen =
-            |command: UserCommand| command.script_args().into_iter().map(|arg| arg.unwrap_or("?".into())).collect::<Vec<_>>().join(" ");
+        let seen = |command: UserCommand| {
+            command
+                .script_args()
+                .into_iter()
+                .map(|arg| arg.unwrap_or("?".into()))
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
         assert_eq!(seen(words("numactl -N0 python3 t.py --a b")), "--a b");
         assert_eq!(seen(words("./t.py --a b")), "--a b");
-        assert_eq!(seen(UserCommand::Shell("x && python3 -u t.py --a 'b c' --d $E >log; y --f".into())), "--a b c --d ?");
+        assert_eq!(
+            seen(UserCommand::Shell(
+                "x && python3 -u t.py --a 'b c' --d $E >log; y --f".into()
+            )),
+            "--a b c --d ?"
+        );
         assert_eq!(seen(UserCommand::Shell("./t.py --a".into())), "");
     }
 }

@@ -10,7 +10,8 @@ use std::path::Path;
 /// A partition takes some 600 bytes of a config, so this is one of 100,000 partitions.
 const MAX_BYTES: u64 = 64 << 20;
 
-const NAME_IT: &str = "--part-config names the JSON file that partition_graph wrote, as it lies in the workspace";
+const NAME_IT: &str =
+    "--part-config names the JSON file that partition_graph wrote, as it lies in the workspace";
 
 /// What of a config says whether it belongs to the job.
 #[derive(Deserialize)]
@@ -23,15 +24,27 @@ pub struct Config {
 
 /// Reads it, if it is there, and compares its number of partitions with that of the hosts.
 pub fn here(path: Option<&Path>, num_hosts: usize) -> Result<Option<Config>, Report> {
-    let Some(path) = path.filter(|path| path.is_file()) else { return Ok(None) };
-    let Ok(file) = File::open(path) else { return Ok(None) };
+    let Some(path) = path.filter(|path| path.is_file()) else {
+        return Ok(None);
+    };
+    let Ok(file) = File::open(path) else {
+        return Ok(None);
+    };
     let place = path.display().to_string();
     let mut text = Vec::new();
-    file.take(MAX_BYTES + 1).read_to_end(&mut text).map_err(|error| Fault::unreachable(&place, error.to_string()).fix(NAME_IT))?;
+    file.take(MAX_BYTES + 1)
+        .read_to_end(&mut text)
+        .map_err(|error| Fault::unreachable(&place, error.to_string()).fix(NAME_IT))?;
     if text.len() as u64 > MAX_BYTES {
-        return Err(Fault::data(place, format!("more than {MAX_BYTES} bytes: not a partition config")).fix(NAME_IT).report());
+        return Err(Fault::data(
+            place,
+            format!("more than {MAX_BYTES} bytes: not a partition config"),
+        )
+        .fix(NAME_IT)
+        .report());
     }
-    let not_one = |error| Fault::data(&place, format!("not a partition config: {error}")).fix(NAME_IT);
+    let not_one =
+        |error| Fault::data(&place, format!("not a partition config: {error}")).fix(NAME_IT);
     let config: Config = serde_json::from_slice(&text).map_err(not_one)?;
     match check::parts(config.num_parts, num_hosts, place) {
         Some(fault) => Err(fault.report()),

@@ -5,7 +5,8 @@ use common::record::Process;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// What counts or numbers processes, or says who they are: another value than the plan's makes a job that hangs.
+/// What counts or numbers processes, or says who they are: another value than the plan's makes a
+/// job that hangs.
 const OURS: [&str; 17] = [
     "DGL_ROLE",
     "DGL_SERVER_ID",
@@ -61,7 +62,8 @@ pub struct UserEnv {
 }
 
 impl UserEnv {
-    /// From the three options' `K=V` and `K`; a name alone takes its value from `lookup`, as it stands there.
+    /// From the three options' `K=V` and `K`; a name alone takes its value from `lookup`, as it
+    /// stands there.
     pub fn new(
         all: &[OsString],
         server: &[OsString],
@@ -69,11 +71,26 @@ impl UserEnv {
         lookup: &dyn Fn(&str) -> Option<OsString>,
     ) -> Result<UserEnv, Report> {
         let mut report = Report::default();
-        let mut each = |option: &'static str, entries: &[OsString], template: bool| -> Vec<(String, Template)> {
+        let mut each = |option: &'static str,
+                        entries: &[OsString],
+                        template: bool|
+         -> Vec<(String, Template)> {
             let read = |entry: &OsString| variable(option, entry.as_bytes(), template, lookup);
-            entries.iter().filter_map(|entry| report.keep(read(entry).map_err(Report::from))).collect()
+            entries
+                .iter()
+                .filter_map(|entry| report.keep(read(entry).map_err(Report::from)))
+                .collect()
         };
-        let literal = |(name, value): (String, Template)| (name, value.fill(Who { local_rank: 0, rank: 0, host: 0 }));
+        let literal = |(name, value): (String, Template)| {
+            (
+                name,
+                value.fill(Who {
+                    local_rank: 0,
+                    rank: 0,
+                    host: 0,
+                }),
+            )
+        };
         let env = UserEnv {
             all: each("--env", all, false).into_iter().map(literal).collect(),
             server: each("--server-env", server, true),
@@ -124,8 +141,12 @@ impl Template {
                         (b"rank", Some(_)) => Piece::Rank,
                         (b"host", Some(_)) => Piece::Host,
                         _ => {
-                            let shown = String::from_utf8_lossy(&rest[..name.len() + usize::from(close.is_some())]);
-                            return Err(format!("{{{shown} is not {{local_rank}}, {{rank}} or {{host}}"));
+                            let shown = String::from_utf8_lossy(
+                                &rest[..name.len() + usize::from(close.is_some())],
+                            );
+                            return Err(format!(
+                                "{{{shown} is not {{local_rank}}, {{rank}} or {{host}}"
+                            ));
                         }
                     };
                     pieces.extend([Piece::Text(std::mem::take(&mut plain)), piece]);
@@ -141,7 +162,9 @@ impl Template {
 
     /// Whether each trainer of a host would have another value.
     pub fn differs_on_a_host(&self) -> bool {
-        self.0.iter().any(|piece| matches!(piece, Piece::LocalRank | Piece::Rank))
+        self.0
+            .iter()
+            .any(|piece| matches!(piece, Piece::LocalRank | Piece::Rank))
     }
 
     /// The value for one process.
@@ -159,26 +182,41 @@ impl Template {
     }
 }
 
-fn variable(option: &str, entry: &[u8], template: bool, lookup: &dyn Fn(&str) -> Option<OsString>) -> Result<(String, Template), Fault> {
+fn variable(
+    option: &str,
+    entry: &[u8],
+    template: bool,
+    lookup: &dyn Fn(&str) -> Option<OsString>,
+) -> Result<(String, Template), Fault> {
     let equals = entry.iter().position(|byte| *byte == b'=');
     let name = String::from_utf8_lossy(&entry[..equals.unwrap_or(entry.len())]).into_owned();
-    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && !name.starts_with(|c: char| c.is_ascii_digit());
+    let plain = name
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && !name.starts_with(|c: char| c.is_ascii_digit());
     if name.is_empty() || !plain {
         let fault = Fault::usage(option, format!("{name:?} is not a variable's name"));
         return Err(fault.fix(format!("write {option} NAME=VALUE, once for each variable")));
     }
     if OURS.contains(&name.as_str()) {
-        let problem =
-            format!("{name} cannot be set: another value than the plan's makes a job that hangs or takes one process for another");
-        return Err(Fault::usage(option, problem).fix("leave it out: flags of dgl-env make these variables"));
+        let problem = format!(
+            "{name} cannot be set: another value than the plan's makes a job that hangs or takes \
+             one process for another"
+        );
+        return Err(Fault::usage(option, problem)
+            .fix("leave it out: flags of dgl-env make these variables"));
     }
     let value = match equals {
-        Some(at) if template => Template::parse(&entry[at + 1..])
-            .map_err(|problem| Fault::usage(option, format!("{name}: {problem}")).fix("write {{ and }} for braces of the value itself"))?,
+        Some(at) if template => Template::parse(&entry[at + 1..]).map_err(|problem| {
+            Fault::usage(option, format!("{name}: {problem}"))
+                .fix("write {{ and }} for braces of the value itself")
+        })?,
         Some(at) => Template::literal(&entry[at + 1..]),
         None => {
-            let found = lookup(&name)
-                .ok_or_else(|| Fault::usage(option, format!("{name} is not set here")).fix(format!("write {option} {name}=VALUE")))?;
+            let found = lookup(&name).ok_or_else(|| {
+                Fault::usage(option, format!("{name} is not set here"))
+                    .fix(format!("write {option} {name}=VALUE"))
+            })?;
             Template::literal(found.as_bytes())
         }
     };
@@ -195,7 +233,9 @@ mod tests {
     use super::*;
 
     fn parse(option: &str, entry: &[u8]) -> Result<(String, Template), Fault> {
-        variable(option, entry, option != "--env", &|name| (name == "HERE").then(|| "{here}".into()))
+        variable(option, entry, option != "--env", &|name| {
+            (name == "HERE").then(|| "{here}".into())
+        })
     }
 
     #[test]
@@ -203,12 +243,20 @@ mod tests {
         let table: [(&str, &[u8], &[u8]); 12] = [
             ("--env", b"A=", b""),
             ("--env", b"A=b=c", b"b=c"),
-            ("--env", b"A=$HOME `x` \"y\" 'z' \\\n;&", b"$HOME `x` \"y\" 'z' \\\n;&"),
+            (
+                "--env",
+                b"A=$HOME `x` \"y\" 'z' \\\n;&",
+                b"$HOME `x` \"y\" 'z' \\\n;&",
+            ),
             ("--env", b"A=\xff\x01\x7f", b"\xff\x01\x7f"),
             ("--env", b"A={rank}", b"{rank}"),
             ("--env", b"HERE", b"{here}"),
             ("--trainer-env", b"CUDA_VISIBLE_DEVICES={local_rank}", b"1"),
-            ("--trainer-env", b"A={rank}.{host}.{local_rank}{rank}", b"5.2.15"),
+            (
+                "--trainer-env",
+                b"A={rank}.{host}.{local_rank}{rank}",
+                b"5.2.15",
+            ),
             ("--trainer-env", b"A={{rank}} {{}}", b"{rank} {}"),
             ("--trainer-env", b"A={{{rank}}}", b"{5}"),
             ("--trainer-env", b"A=\xff{host}", b"\xff2"),
@@ -216,7 +264,18 @@ mod tests {
         ];
         for (option, entry, value) in table {
             let (_, template) = parse(option, entry).unwrap();
-            assert_eq!(template.fill(Who { local_rank: 1, rank: 5, host: 2 }).as_bytes(), value, "{}", String::from_utf8_lossy(entry));
+            assert_eq!(
+                template
+                    .fill(Who {
+                        local_rank: 1,
+                        rank: 5,
+                        host: 2
+                    })
+                    .as_bytes(),
+                value,
+                "{}",
+                String::from_utf8_lossy(entry)
+            );
         }
     }
 
@@ -228,10 +287,18 @@ mod tests {
             ("--env", b"A-B=x", "\"A-B\" is not"),
             ("--env", b"1A=x", "\"1A\" is not"),
             ("--env", b"\xff=x", "is not a variable's name"),
-            ("--env", b"NOWHERE", "NOWHERE is not set here\n  fix: write --env NOWHERE=VALUE"),
+            (
+                "--env",
+                b"NOWHERE",
+                "NOWHERE is not set here\n  fix: write --env NOWHERE=VALUE",
+            ),
             ("--env", b"DGL_NUM_CLIENT=3", "DGL_NUM_CLIENT cannot be set"),
             ("--trainer-env", b"RANK={rank}", "RANK cannot be set"),
-            ("--trainer-env", b"A={gpu}", "A: {gpu} is not {local_rank}, {rank} or {host}\n  fix: write {{ and }}"),
+            (
+                "--trainer-env",
+                b"A={gpu}",
+                "A: {gpu} is not {local_rank}, {rank} or {host}\n  fix: write {{ and }}",
+            ),
             ("--server-env", b"A={\"a\":1}", "is not {local_rank}"),
             ("--server-env", b"A=a}b", "a } stands alone"),
         ];
@@ -244,9 +311,29 @@ mod tests {
     #[test]
     fn the_later_wins_and_that_of_the_role_beats_that_of_all() {
         let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
-        let env = UserEnv::new(&words(&["A=1", "A=2", "B=3"]), &[], &words(&["B={rank}"]), &|_| None).unwrap();
-        let mut process: Process = serde_json::from_str(r#"{"id":0,"of":1,"host":0,"ip":"10.0.0.1","role":"trainer","rank":7}"#).unwrap();
-        env.add_to(&mut process, &env.trainer, Who { local_rank: 0, rank: 7, host: 0 });
-        assert_eq!((process.env["A"].as_str(), process.env["B"].as_str()), ("2", "7"));
+        let env = UserEnv::new(
+            &words(&["A=1", "A=2", "B=3"]),
+            &[],
+            &words(&["B={rank}"]),
+            &|_| None,
+        )
+        .unwrap();
+        let mut process: Process = serde_json::from_str(
+            r#"{"id":0,"of":1,"host":0,"ip":"10.0.0.1","role":"trainer","rank":7}"#,
+        )
+        .unwrap();
+        env.add_to(
+            &mut process,
+            &env.trainer,
+            Who {
+                local_rank: 0,
+                rank: 7,
+                host: 0,
+            },
+        );
+        assert_eq!(
+            (process.env["A"].as_str(), process.env["B"].as_str()),
+            ("2", "7")
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The workspace, the partition config and the ip_config: from the command line and from the graph record.
+//! The workspace, the partition config and the ip_config: from the command line and from the graph
+//! record.
 
 use common::error::Fault;
 use common::record::Host;
@@ -16,11 +17,19 @@ pub struct Given<'a> {
 }
 
 impl Given<'_> {
-    /// The one that counts, `~/` written out. Where both are there they must mean the same below `folder`.
+    /// The one that counts, `~/` written out. Where both are there they must mean the same below
+    /// `folder`.
     pub fn agreed(&self, folder: Option<&str>, hosts: &[Host]) -> Result<Option<String>, Fault> {
-        let usage = |problem: &str| Fault::usage(self.option, problem).fix("give the path as it is on the hosts, or leave the option out");
-        let place = format!("stdin: graph record: {}", self.option.trim_start_matches('-').replace('-', "_"));
-        let wrong = |problem: &str| Fault::data(&place, problem).fix("make the stream anew, with part-map");
+        let usage = |problem: &str| {
+            Fault::usage(self.option, problem)
+                .fix("give the path as it is on the hosts, or leave the option out")
+        };
+        let place = format!(
+            "stdin: graph record: {}",
+            self.option.trim_start_matches('-').replace('-', "_")
+        );
+        let wrong =
+            |problem: &str| Fault::data(&place, problem).fix("make the stream anew, with part-map");
         let option_value = match self.option_value.map(|path| path.to_str()) {
             Some(None) => return Err(usage("must be UTF-8")),
             Some(Some("")) => return Err(usage("is empty")),
@@ -36,7 +45,10 @@ impl Given<'_> {
         match (option_value, record_value) {
             (Some(ours), Some(theirs)) if !same(folder, &ours, &theirs) => {
                 let problem = format!("{ours} here, but {theirs} in the stream's graph record");
-                Err(Fault::data(self.option, problem).fix(format!("leave {} out: the graph record says it", self.option)))
+                Err(Fault::data(self.option, problem).fix(format!(
+                    "leave {} out: the graph record says it",
+                    self.option
+                )))
             }
             (ours, theirs) => Ok(ours.or(theirs)),
         }
@@ -47,12 +59,15 @@ impl Given<'_> {
 pub fn same(folder: Option<&str>, one: &str, other: &str) -> bool {
     let whole = |path: &str| -> PathBuf {
         let path = Path::new(folder.unwrap_or_default()).join(path);
-        path.components().filter(|part| *part != Component::CurDir).collect()
+        path.components()
+            .filter(|part| *part != Component::CurDir)
+            .collect()
     };
     whole(one) == whole(other)
 }
 
-/// `~/x` as the hosts' home makes it, one for all of them: the folder of a job is the same on every host.
+/// `~/x` as the hosts' home makes it, one for all of them: the folder of a job is the same on every
+/// host.
 fn at_home(place: &str, path: &str, hosts: &[Host]) -> Result<String, Fault> {
     let below = match path.strip_prefix('~') {
         Some(below) if below.is_empty() || below.starts_with('/') => below,
@@ -63,22 +78,34 @@ fn at_home(place: &str, path: &str, hosts: &[Host]) -> Result<String, Fault> {
         let fix = "write the folder out, from / on";
         match (host.facts.home.as_deref(), home) {
             (Some(own), _) if !own.starts_with('/') || own.contains('\0') => {
-                let fault = Fault::data(host.place(), format!("home {own:?} is not an absolute path"));
+                let fault = Fault::data(
+                    host.place(),
+                    format!("home {own:?} is not an absolute path"),
+                );
                 return Err(fault.fix(format!("run host-probe again, or {fix}")));
             }
             (Some(own), Some(first)) if own == first => {}
             (Some(own), Some(first)) => {
-                let problem = format!("{path}: home is {own} on {}, {first} on {}", host.place(), hosts[0].place());
+                let problem = format!(
+                    "{path}: home is {own} on {}, {first} on {}",
+                    host.place(),
+                    hosts[0].place()
+                );
                 return Err(Fault::data(place, problem).fix(fix));
             }
             _ => {
                 let problem = format!("{path}: the home of {} is not known", host.place());
-                return Err(Fault::data(place, problem).fix(format!("put host-probe before dgl-env, or {fix}")));
+                return Err(Fault::data(place, problem)
+                    .fix(format!("put host-probe before dgl-env, or {fix}")));
             }
         }
     }
     let path = format!("{}{below}", home.unwrap_or_default().trim_end_matches('/'));
-    Ok(if path.is_empty() { "/".to_owned() } else { path })
+    Ok(if path.is_empty() {
+        "/".to_owned()
+    } else {
+        path
+    })
 }
 
 #[cfg(test)]
@@ -101,27 +128,85 @@ mod tests {
             (None, None, &[], "-"),
             (Some("data/g.json"), None, &[None], "data/g.json"),
             (None, Some("data/g.json"), &[None], "data/g.json"),
-            (Some("./data//g.json"), Some("data/g.json"), &[None], "./data//g.json"),
-            (Some("/ws/data/g.json"), Some("data/g.json"), &[None], "/ws/data/g.json"),
-            (Some("data/g.json"), Some("/ws/data/g.json"), &[None], "data/g.json"),
+            (
+                Some("./data//g.json"),
+                Some("data/g.json"),
+                &[None],
+                "./data//g.json",
+            ),
+            (
+                Some("/ws/data/g.json"),
+                Some("data/g.json"),
+                &[None],
+                "/ws/data/g.json",
+            ),
+            (
+                Some("data/g.json"),
+                Some("/ws/data/g.json"),
+                &[None],
+                "data/g.json",
+            ),
             (Some("/else/g.json"), None, &[None], "/else/g.json"),
             (Some("~/g.json"), None, home, "/home/u/g.json"),
             (Some("~"), Some("/home/u"), home, "/home/u"),
-            (Some("~/g.json"), Some("/home/u/./g.json"), home, "/home/u/g.json"),
+            (
+                Some("~/g.json"),
+                Some("/home/u/./g.json"),
+                home,
+                "/home/u/g.json",
+            ),
             (Some("~"), None, &[Some("/")], "/"),
             (Some("~other/g.json"), None, home, "~other/g.json"),
-            (Some("g.json"), Some("data/g.json"), home, "--part-config: g.json here, but data/g.json in the stream"),
+            (
+                Some("g.json"),
+                Some("data/g.json"),
+                home,
+                "--part-config: g.json here, but data/g.json in the stream",
+            ),
             (Some(""), None, home, "--part-config: is empty"),
-            (None, Some(""), home, "stdin: graph record: part_config: is empty"),
-            (None, Some("a\0b"), home, "stdin: graph record: part_config: has a NUL byte"),
-            (Some("~/g.json"), None, &[Some("/home/u"), None], "the home of host 0 (0.0.0.0) is not known\n  fix: put host-probe before"),
-            (Some("~/g.json"), None, &[Some("/home/u"), Some("/u")], "home is /u on host 0 (0.0.0.0), /home/u on"),
-            (Some("~/g.json"), None, &[Some("u")], "home \"u\" is not an absolute path"),
+            (
+                None,
+                Some(""),
+                home,
+                "stdin: graph record: part_config: is empty",
+            ),
+            (
+                None,
+                Some("a\0b"),
+                home,
+                "stdin: graph record: part_config: has a NUL byte",
+            ),
+            (
+                Some("~/g.json"),
+                None,
+                &[Some("/home/u"), None],
+                "the home of host 0 (0.0.0.0) is not known\n  fix: put host-probe before",
+            ),
+            (
+                Some("~/g.json"),
+                None,
+                &[Some("/home/u"), Some("/u")],
+                "home is /u on host 0 (0.0.0.0), /home/u on",
+            ),
+            (
+                Some("~/g.json"),
+                None,
+                &[Some("u")],
+                "home \"u\" is not an absolute path",
+            ),
         ];
         for (option_value, record_value, homes, expected) in table {
-            let given = Given { option: "--part-config", option_value: option_value.map(Path::new), record_value: *record_value };
+            let given = Given {
+                option: "--part-config",
+                option_value: option_value.map(Path::new),
+                record_value: *record_value,
+            };
             match given.agreed(Some("/ws"), &hosts(homes)) {
-                Ok(path) => assert_eq!(path.as_deref().unwrap_or("-"), *expected, "{option_value:?} {record_value:?}"),
+                Ok(path) => assert_eq!(
+                    path.as_deref().unwrap_or("-"),
+                    *expected,
+                    "{option_value:?} {record_value:?}"
+                ),
                 Err(fault) => assert!(fault.to_string().contains(expected), "{fault}"),
             }
         }

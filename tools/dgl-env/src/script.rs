@@ -1,4 +1,5 @@
-//! The script's own options, held against the plan: DGL takes some things from the environment, and the script names them again.
+//! The script's own options, held against the plan: DGL takes some things from the environment, and
+//! the script names them again.
 
 use crate::check;
 use crate::command::UserCommand;
@@ -21,8 +22,8 @@ pub struct Job<'a> {
     pub num_servers: u32,
 }
 
-/// What the script is told that is not what DGL is told by the environment. A script's options may mean something else, so these are
-/// warnings.
+/// What the script is told that is not what DGL is told by the environment. A script's options may
+/// mean something else, so these are warnings.
 pub fn warnings(command: &UserCommand, job: &Job, hosts: &[Host]) -> Vec<String> {
     let args = command.script_args();
     let mut warnings = Vec::new();
@@ -36,31 +37,65 @@ pub fn warnings(command: &UserCommand, job: &Job, hosts: &[Host]) -> Vec<String>
         unseen || paths::same(job.workspace, ours, theirs)
     };
     let why = "trainers read the script's, servers the other";
-    differs(&["ip_config"], job.ip_config, &|theirs| same_path(job.ip_config, theirs), why);
-    differs(&["part_config", "conf_path"], job.part_config, &|theirs| same_path(job.part_config, theirs), why);
+    differs(
+        &["ip_config"],
+        job.ip_config,
+        &|theirs| same_path(job.ip_config, theirs),
+        why,
+    );
+    differs(
+        &["part_config", "conf_path"],
+        job.part_config,
+        &|theirs| same_path(job.part_config, theirs),
+        why,
+    );
     if let Some(name) = job.graph_name {
-        differs(&["graph_name"], name, &|theirs| theirs == name, "trainers look for a graph of the name that the partition config has");
+        differs(
+            &["graph_name"],
+            name,
+            &|theirs| theirs == name,
+            "trainers look for a graph of the name that the partition config has",
+        );
     }
     // to 0.6.0 the script's initialize() says how many; later the environment does
-    if hosts.iter().any(|host| !check::at_least(&host.facts.dgl, (0, 6, 1))) {
-        let why = "DGL to 0.6.0 believes the script, and the job waits for ever for processes that do not come";
-        for (name, flag, count) in [("num_workers", "--num-samplers", job.num_samplers), ("num_servers", "--num-servers", job.num_servers)]
-        {
-            differs(&[name], &format!("{flag} {count}"), &|theirs| theirs.parse() == Ok(count), why);
+    if hosts
+        .iter()
+        .any(|host| !check::at_least(&host.facts.dgl, (0, 6, 1)))
+    {
+        let why = "DGL to 0.6.0 believes the script, and the job waits for ever for processes \
+            that do not come";
+        for (name, flag, count) in [
+            ("num_workers", "--num-samplers", job.num_samplers),
+            ("num_servers", "--num-servers", job.num_servers),
+        ] {
+            differs(
+                &[name],
+                &format!("{flag} {count}"),
+                &|theirs| theirs.parse() == Ok(count),
+                why,
+            );
         }
     }
     warnings
 }
 
-/// The last of an option's values, as argparse takes it, with the option as it was written: `--ip_config X`, `--ip-config=X`.
+/// The last of an option's values, as argparse takes it, with the option as it was written:
+/// `--ip_config X`, `--ip-config=X`.
 fn option<'a>(args: &'a [Option<String>], names: &[&str]) -> Option<(&'a str, &'a str)> {
-    let named = |word: &str| word.strip_prefix("--").is_some_and(|name| names.contains(&name.replace('-', "_").as_str()));
+    let named = |word: &str| {
+        word.strip_prefix("--")
+            .is_some_and(|name| names.contains(&name.replace('-', "_").as_str()))
+    };
     let mut found = None;
     for (at, word) in args.iter().enumerate() {
         let Some(word) = word else { continue };
         match word.split_once('=') {
             Some((name, value)) if named(name) => found = Some((name, value)),
-            None if named(word) => found = args.get(at + 1).and_then(|value| Some((word.as_str(), value.as_deref()?))),
+            None if named(word) => {
+                found = args
+                    .get(at + 1)
+                    .and_then(|value| Some((word.as_str(), value.as_deref()?)))
+            }
             _ => {}
         }
     }
@@ -94,7 +129,8 @@ mod tests {
     #[test]
     fn what_the_script_is_told_is_held_against_the_plan() {
         let fine = [
-            "python3 t.py --ip_config ip_config.txt --part_config data/g.json --graph_name g --num_workers 2 --num_servers 1",
+            "python3 t.py --ip_config ip_config.txt --part_config data/g.json --graph_name g \
+             --num_workers 2 --num_servers 1",
             "python3 t.py --ip-config=/ws/ip_config.txt --part-config ./data/g.json --graph-name=g",
             "python3 t.py --ip_config other.txt --ip_config ip_config.txt",
             "python3 t.py --ip_config",
@@ -108,19 +144,47 @@ mod tests {
             assert_eq!(told(command, None), "", "{command}");
         }
         let table = [
-            ("python3 t.py --ip_config other.txt", "the script's --ip_config other.txt is not ip_config.txt: trainers read"),
-            ("python3 t.py --part-config=g.json", "the script's --part-config g.json is not data/g.json"),
-            ("python3 t.py --conf_path g.json", "the script's --conf_path g.json is not data/g.json"),
-            ("python3 t.py --graph-name h", "the script's --graph-name h is not g"),
-            ("python3 t.py --num_workers 4", "the script's --num_workers 4 is not --num-samplers 2: DGL to 0.6.0"),
-            ("python3 t.py --num_servers=x", "the script's --num_servers x is not --num-servers 1"),
+            (
+                "python3 t.py --ip_config other.txt",
+                "the script's --ip_config other.txt is not ip_config.txt: trainers read",
+            ),
+            (
+                "python3 t.py --part-config=g.json",
+                "the script's --part-config g.json is not data/g.json",
+            ),
+            (
+                "python3 t.py --conf_path g.json",
+                "the script's --conf_path g.json is not data/g.json",
+            ),
+            (
+                "python3 t.py --graph-name h",
+                "the script's --graph-name h is not g",
+            ),
+            (
+                "python3 t.py --num_workers 4",
+                "the script's --num_workers 4 is not --num-samplers 2: DGL to 0.6.0",
+            ),
+            (
+                "python3 t.py --num_servers=x",
+                "the script's --num_servers x is not --num-servers 1",
+            ),
             ("./t.py --graph_name h", "--graph_name h"),
             ("numactl -N0 python3 -m t --graph_name h", "--graph_name h"),
-            ("sh: x && python3 t.py --graph_name 'h i' >log", "--graph_name h i is not g"),
-            ("sh: cd code && python3 t.py --ip_config /ip.txt", "--ip_config /ip.txt"),
+            (
+                "sh: x && python3 t.py --graph_name 'h i' >log",
+                "--graph_name h i is not g",
+            ),
+            (
+                "sh: cd code && python3 t.py --ip_config /ip.txt",
+                "--ip_config /ip.txt",
+            ),
         ];
         for (command, warning) in table {
-            assert!(told(command, None).contains(warning), "{command}: {}", told(command, None));
+            assert!(
+                told(command, None).contains(warning),
+                "{command}: {}",
+                told(command, None)
+            );
         }
         let workers = "python3 t.py --num_workers 4";
         assert!(told(workers, Some("0.6.0post1")).contains("--num_workers"));

@@ -1,4 +1,5 @@
-//! The words of shell text, as far as they can be told without running it: where each ends, and which of them are literal.
+//! The words of shell text, as far as they can be told without running it: where each ends, and
+//! which of them are literal.
 
 /// A simple command: words between two operators, redirections left out.
 pub type Simple = Vec<Word>;
@@ -14,9 +15,13 @@ pub struct Word {
     pub end: usize,
 }
 
-/// The simple commands of a text; `None` where it cannot be told: a quote that is not closed, a here-document.
+/// The simple commands of a text; `None` where it cannot be told: a quote that is not closed, a
+/// here-document.
 pub fn commands(text: &str) -> Option<Vec<Simple>> {
-    let mut reader = Reader { bytes: text.as_bytes(), at: 0 };
+    let mut reader = Reader {
+        bytes: text.as_bytes(),
+        at: 0,
+    };
     let mut commands = vec![Simple::new()];
     // the word behind < or > names a file, it is no argument
     let mut target = false;
@@ -42,8 +47,8 @@ pub fn commands(text: &str) -> Option<Vec<Simple>> {
             }
             _ => {
                 let word = reader.word()?;
-                let descriptor =
-                    reader.peek().is_some_and(|byte| b"<>".contains(&byte)) && word.text.bytes().all(|byte| byte.is_ascii_digit());
+                let descriptor = reader.peek().is_some_and(|byte| b"<>".contains(&byte))
+                    && word.text.bytes().all(|byte| byte.is_ascii_digit());
                 if !target && !descriptor {
                     commands.last_mut()?.push(word);
                 }
@@ -115,7 +120,11 @@ impl Reader<'_> {
             }
         }
         // bytes were taken from a text at ASCII places only
-        Some(Word { text: String::from_utf8(text).ok()?, literal, end: self.at })
+        Some(Word {
+            text: String::from_utf8(text).ok()?,
+            literal,
+            end: self.at,
+        })
     }
 
     fn double_quoted(&mut self, text: &mut Vec<u8>, literal: &mut bool) -> Option<()> {
@@ -151,7 +160,10 @@ impl Reader<'_> {
             (_, Some(b'(')) => b')',
             (_, Some(b'{')) => b'}',
             _ => {
-                while self.peek().is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+                while self
+                    .peek()
+                    .is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+                {
                     self.at += 1;
                 }
                 return Some(());
@@ -181,9 +193,21 @@ mod tests {
     use super::*;
 
     fn shown(text: &str) -> Option<String> {
-        let word = |word: &Word| if word.literal { word.text.clone() } else { format!("<{}>", word.text) };
+        let word = |word: &Word| {
+            if word.literal {
+                word.text.clone()
+            } else {
+                format!("<{}>", word.text)
+            }
+        };
         let line = |command: &Simple| command.iter().map(word).collect::<Vec<_>>().join(",");
-        Some(commands(text)?.iter().map(line).collect::<Vec<_>>().join(" | "))
+        Some(
+            commands(text)?
+                .iter()
+                .map(line)
+                .collect::<Vec<_>>()
+                .join(" | "),
+        )
     }
 
     #[test]
@@ -191,10 +215,16 @@ mod tests {
         let table = [
             ("a b  c", Some("a,b,c")),
             ("a 'b  c' \"d'e\" f\\ g h'i'j", Some("a,b  c,d'e,f g,hij")),
-            ("cd x && a; b | c & (d)\ne", Some("cd,x | a | b | c | d | e")),
+            (
+                "cd x && a; b | c & (d)\ne",
+                Some("cd,x | a | b | c | d | e"),
+            ),
             ("a >f 2>&1 <g >>h b &>i", Some("a,b")),
             ("a # no b\nc#d", Some("a | c#d")),
-            ("$HOME/bin/a \"$B\" ${C:-x y} $(d 'e)' f) `g h` $((1<<2))z", Some("<$/bin/a>,<$>,<$>,<$>,<$>,<$z>")),
+            (
+                "$HOME/bin/a \"$B\" ${C:-x y} $(d 'e)' f) `g h` $((1<<2))z",
+                Some("<$/bin/a>,<$>,<$>,<$>,<$>,<$z>"),
+            ),
             ("x=$(a \"b)\" $(c)) d", Some("<x=$>,d")),
             ("a *.x ~/b \\$c \"\\$d\\e\"", Some("a,<*.x>,<~/b>,$c,$d\\e")),
             ("ä 'ö ü'", Some("ä,ö ü")),
@@ -218,10 +248,20 @@ mod tests {
         let alphabet: Vec<char> = " '\"\\$(){`;#<\nä".chars().collect();
         let mut texts = vec![String::new()];
         for _ in 0..4 {
-            texts = texts.iter().flat_map(|text| alphabet.iter().map(move |c| format!("{text}{c}"))).collect();
-            for text in texts.iter().filter_map(|text| Some((text, commands(text)?))) {
+            texts = texts
+                .iter()
+                .flat_map(|text| alphabet.iter().map(move |c| format!("{text}{c}")))
+                .collect();
+            for text in texts
+                .iter()
+                .filter_map(|text| Some((text, commands(text)?)))
+            {
                 let ends: Vec<usize> = text.1.iter().flatten().map(|word| word.end).collect();
-                assert!(ends.is_sorted() && ends.iter().all(|end| text.0.is_char_boundary(*end)), "{:?}", text.0);
+                assert!(
+                    ends.is_sorted() && ends.iter().all(|end| text.0.is_char_boundary(*end)),
+                    "{:?}",
+                    text.0
+                );
             }
         }
     }
@@ -232,27 +272,49 @@ mod tests {
         let mut texts = vec![String::new()];
         let (mut script, mut expected) = (String::new(), String::new());
         for _ in 0..5 {
-            texts = texts.iter().flat_map(|text| pieces.map(|piece| format!("{text}{piece}"))).collect();
-            for (text, commands) in texts.iter().filter_map(|text| Some((text, commands(text)?))) {
+            texts = texts
+                .iter()
+                .flat_map(|text| pieces.map(|piece| format!("{text}{piece}")))
+                .collect();
+            for (text, commands) in texts
+                .iter()
+                .filter_map(|text| Some((text, commands(text)?)))
+            {
                 // another command begins on the next line
                 if commands.len() > 1 || (text.contains('#') && text.contains('\n')) {
                     continue;
                 }
                 script += &format!("set -- {text}\nprintf '<%s>' \"$@\"; echo .\n");
-                let words: Vec<String> = commands.iter().flatten().map(|word| format!("<{}>", word.text)).collect();
+                let words: Vec<String> = commands
+                    .iter()
+                    .flatten()
+                    .map(|word| format!("<{}>", word.text))
+                    .collect();
                 // printf writes its format once where there is no word
-                expected += &format!("{}.\n", if words.is_empty() { "<>".to_owned() } else { words.concat() });
+                expected += &format!(
+                    "{}.\n",
+                    if words.is_empty() {
+                        "<>".to_owned()
+                    } else {
+                        words.concat()
+                    }
+                );
             }
         }
         let mut sh = std::process::Command::new("sh");
-        sh.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        sh.stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped());
         let mut sh = sh.spawn().unwrap();
         let mut stdin = sh.stdin.take().unwrap();
-        let write = std::thread::spawn(move || std::io::Write::write_all(&mut stdin, script.as_bytes()));
+        let write =
+            std::thread::spawn(move || std::io::Write::write_all(&mut stdin, script.as_bytes()));
         let out = String::from_utf8(sh.wait_with_output().unwrap().stdout).unwrap();
         write.join().unwrap().unwrap();
         assert!(expected.lines().count() > 5000);
-        let differs = out.lines().zip(expected.lines()).find(|(sh, ours)| sh != ours);
+        let differs = out
+            .lines()
+            .zip(expected.lines())
+            .find(|(sh, ours)| sh != ours);
         assert!(out == expected, "{differs:?}");
     }
 

@@ -27,16 +27,29 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     }
     // all hosts are reached before anything is done on any
     let opened = remote.open_agents(hosts);
-    let refused = hosts.iter().zip(&opened).filter_map(|(host, opened)| Some((host, opened.as_ref().err()?)));
+    let refused = hosts
+        .iter()
+        .zip(&opened)
+        .filter_map(|(host, opened)| Some((host, opened.as_ref().err()?)));
     let mut report = remote::report(refused, args.connect.host_key);
-    let mut asked: Vec<HostAnswers<'_>> =
-        hosts.iter().zip(opened).filter_map(|(host, opened)| Some(HostAnswers::new(host, opened.ok()?))).collect();
-    conversation::ask(&mut asked, &what, args.grace, args.grace.saturating_add(BEYOND_GRACE))?;
+    let mut asked: Vec<HostAnswers<'_>> = hosts
+        .iter()
+        .zip(opened)
+        .filter_map(|(host, opened)| Some(HostAnswers::new(host, opened.ok()?)))
+        .collect();
+    conversation::ask(
+        &mut asked,
+        &what,
+        args.grace,
+        args.grace.saturating_add(BEYOND_GRACE),
+    )?;
 
     if matches!(what, What::Signal { rank: None, .. }) {
         name_hosts_without_match(args, &asked);
     }
-    report.0.extend(asked.iter().filter_map(|one| one.fault.clone()));
+    report
+        .0
+        .extend(asked.iter().filter_map(|one| one.fault.clone()));
     let all_reached = report.0.is_empty();
     let (found, reaped) = sort(asked.into_iter().flat_map(|one| one.answers));
     for one in reaped.iter().filter(|one| !one.ok) {
@@ -58,7 +71,14 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         };
         let elapsed_ms = term::millis(begun.elapsed());
         let job = args.wanted_job().cloned();
-        out.record(&Summary { ok: exit == Exit::Done, code: exit.code(), cause, elapsed_ms, job, ..Summary::default() });
+        out.record(&Summary {
+            ok: exit == Exit::Done,
+            code: exit.code(),
+            cause,
+            elapsed_ms,
+            job,
+            ..Summary::default()
+        });
     }
     report.check().map(|()| Exit::Done)
 }
@@ -76,28 +96,58 @@ fn sort(answers: impl Iterator<Item = Answer>) -> (Vec<Found>, Vec<Reaped>) {
 }
 
 fn left_over(hosts: &[Host], one: &Reaped) -> Fault {
-    let place = hosts.iter().find(|host| host.id == one.host).map_or_else(String::new, Host::place);
-    let fault = Fault::item(place, format!("job {}: {}", one.job, one.error.as_deref().unwrap_or("some are left")));
+    let place = hosts
+        .iter()
+        .find(|host| host.id == one.host)
+        .map_or_else(String::new, Host::place);
+    let fault = Fault::item(
+        place,
+        format!(
+            "job {}: {}",
+            one.job,
+            one.error.as_deref().unwrap_or("some are left")
+        ),
+    );
     fault.fix(match one.processes {
         0 => "correct the permissions there, then run this again",
-        _ => "--list shows what is left; what KILL does not end waits for a disk or a card: see ps and dmesg there",
+        _ => {
+            "--list shows what is left; what KILL does not end waits for a disk or a card: see \
+            ps and dmesg there"
+        }
     })
 }
 
-/// Where some hosts had a process for the signal and others had none, the others would be missed in silence.
+/// Where some hosts had a process for the signal and others had none, the others would be missed in
+/// silence.
 fn name_hosts_without_match(args: &Args, asked: &[HostAnswers<'_>]) {
-    let has_match = |one: &&HostAnswers<'_>| one.answers.iter().any(|answer| matches!(answer, Answer::Reaped(_)));
-    let (with, without): (Vec<_>, Vec<_>) = asked.iter().filter(|one| one.fault.is_none()).partition(has_match);
+    let has_match = |one: &&HostAnswers<'_>| {
+        one.answers
+            .iter()
+            .any(|answer| matches!(answer, Answer::Reaped(_)))
+    };
+    let (with, without): (Vec<_>, Vec<_>) = asked
+        .iter()
+        .filter(|one| one.fault.is_none())
+        .partition(has_match);
     if !with.is_empty() && !without.is_empty() {
         let places: Vec<String> = without.iter().map(|one| one.host.place()).collect();
-        eprintln!("dgl-reap: no such process of {} on {}", args.of_what(), places.join(", "));
+        eprintln!(
+            "dgl-reap: no such process of {} on {}",
+            args.of_what(),
+            places.join(", ")
+        );
     }
 }
 
-/// Who ends a job wants it to be gone, so that nothing found is well. Who sends a signal wants somebody to get it.
+/// Who ends a job wants it to be gone, so that nothing found is well. Who sends a signal wants
+/// somebody to get it.
 fn nothing_found(args: &Args, what: &What<'_>, all_reached: bool) -> Option<Fault> {
     let of = args.of_what();
-    let hosts = if all_reached { "any host" } else { "any host that was reached" };
+    let hosts = if all_reached {
+        "any host"
+    } else {
+        "any host that was reached"
+    };
     match what {
         What::Signal { .. } => {
             let fault = Fault::item("--signal", format!("no such process of {of} on {hosts}"));

@@ -8,10 +8,14 @@ use std::time::Duration;
 
 /// Lists, signals or ends what jobs have on their hosts.
 ///
-/// Reads host records. A process belongs to a job by the token that dgl-spawn put into its environment, never by its name; only
-/// processes of the user that logs in are met. Files in /dev/shm that only they mapped are removed with them.
+/// Reads host records. A process belongs to a job by the token that dgl-spawn put into its
+/// environment, never by its name; only processes of the user that logs in are met. Files in
+/// /dev/shm that only they mapped are removed with them.
 #[derive(Parser)]
-#[command(version, override_usage = "dgl-reap [OPTIONS] <--list|--job NAME|--server-name NAME|--all>\n       dgl-reap [OPTIONS] <--stale-shm|--forget>", group = ArgGroup::new("what").required(true).args(["list", "job", "server_name", "all", "stale_shm", "forget"]), after_long_help = "Examples:
+#[command(version, override_usage = "dgl-reap [OPTIONS] <--list|--job NAME|--server-name \
+    NAME|--all>\n       dgl-reap [OPTIONS] \
+    <--stale-shm|--forget>", group = ArgGroup::new("what").required(true).args(["list", "job",
+        "server_name", "all", "stale_shm", "forget"]), after_long_help = "Examples:
   ipconf-check ip_config.txt | dgl-reap --list
   ipconf-check ip_config.txt | dgl-reap --job try7
   ipconf-check ip_config.txt | dgl-reap --job try7 --role trainer --rank 3 --signal ABRT
@@ -42,11 +46,18 @@ pub struct Args {
     pub forget: bool,
 
     /// Send a signal in place of ending the job; ABRT makes Python print where it stands
-    #[arg(long, requires = "job", conflicts_with_all = ["list", "all", "stale_shm", "forget"], value_name = "NAME", value_parser = signal_number)]
+    #[arg(long, requires = "job", conflicts_with_all = ["list", "all", "stale_shm", "forget"],
+        value_name = "NAME", value_parser = signal_number)]
     pub signal: Option<i32>,
 
     /// Signal processes of this role only
-    #[arg(long, requires = "signal", value_enum, value_name = "server|trainer|worker", hide_possible_values = true)]
+    #[arg(
+        long,
+        requires = "signal",
+        value_enum,
+        value_name = "server|trainer|worker",
+        hide_possible_values = true
+    )]
     pub role: Option<RoleArg>,
 
     /// Signal this one of them only, with its samplers
@@ -54,7 +65,8 @@ pub struct Args {
     pub rank: Option<u32>,
 
     /// How long processes may take to end after TERM, before KILL
-    #[arg(long, hide_short_help = true, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    #[arg(long, hide_short_help = true, default_value = "10s", value_parser = duration,
+        value_name = "TIME")]
     pub grace: Duration,
 
     // last: its heading would stand over all that follows
@@ -66,7 +78,12 @@ impl Args {
     /// What is to be done.
     pub fn what(&self) -> What<'_> {
         match (self.wanted_job(), self.signal) {
-            (Some(job), Some(signal)) => What::Signal { job, role: self.role(), rank: self.rank, signal },
+            (Some(job), Some(signal)) => What::Signal {
+                job,
+                role: self.role(),
+                rank: self.rank,
+                signal,
+            },
             (Some(job), None) => What::Job(job),
             (None, _) if self.all => What::All,
             (None, _) if self.stale_shm => What::StaleShm,
@@ -114,6 +131,7 @@ pub enum RoleArg {
 fn signal_number(text: &str) -> Result<i32, String> {
     let upper = text.to_uppercase();
     let wanted = upper.strip_prefix("SIG").unwrap_or(&upper);
-    let number = (1..32).find(|number| common::signal::name(*number) == wanted || number.to_string() == wanted);
+    let number = (1..32)
+        .find(|number| common::signal::name(*number) == wanted || number.to_string() == wanted);
     number.ok_or_else(|| "no such signal; kill -l lists them".to_owned())
 }

@@ -10,7 +10,8 @@ use wire::{Event, Request};
 
 /// Hosts that are listened to at once: each waits, none computes.
 const AT_ONCE: usize = 256;
-/// A host has no more processes of jobs than that. One that tells of more would fill this machine's memory: each takes up to 2 KB here.
+/// A host has no more processes of jobs than that. One that tells of more would fill this machine's
+/// memory: each takes up to 2 KB here.
 const MOST_ANSWERS: usize = 10_000;
 
 /// A host and all that it has answered.
@@ -28,7 +29,13 @@ pub struct HostAnswers<'a> {
 impl<'a> HostAnswers<'a> {
     /// Nothing was asked yet.
     pub fn new(host: &'a Host, session: Session) -> HostAnswers<'a> {
-        HostAnswers { host, answers: Vec::new(), fault: None, is_answered: true, session }
+        HostAnswers {
+            host,
+            answers: Vec::new(),
+            fault: None,
+            is_answered: true,
+            session,
+        }
     }
 
     /// Sends what the connection takes at once; the rest goes while its answer is waited for.
@@ -54,11 +61,16 @@ impl<'a> HostAnswers<'a> {
         for heard in self.session.step(None, limit) {
             match heard {
                 Heard::Lost(why) => self.lose(why),
-                Heard::Event(..) if self.is_answered => self.lose("it goes on behind the end of its answer".to_owned()),
+                Heard::Event(..) if self.is_answered => {
+                    self.lose("it goes on behind the end of its answer".to_owned())
+                }
                 Heard::Event(Event::Done, _) => self.is_answered = true,
                 Heard::Event(Event::Failed(failure), _) => {
                     let fault = Fault::item(self.host.place(), failure.problem);
-                    self.fault.get_or_insert(Fault { fix: failure.fix, ..fault });
+                    self.fault.get_or_insert(Fault {
+                        fix: failure.fix,
+                        ..fault
+                    });
                 }
                 Heard::Event(event, _) => self.take(what, event),
             }
@@ -67,7 +79,9 @@ impl<'a> HostAnswers<'a> {
 
     fn take(&mut self, what: &What<'_>, event: Event) {
         match plan::answer(self.host.id, what, event) {
-            Some(_) if self.answers.len() >= MOST_ANSWERS => self.lose(format!("it tells of more than {MOST_ANSWERS} processes")),
+            Some(_) if self.answers.len() >= MOST_ANSWERS => {
+                self.lose(format!("it tells of more than {MOST_ANSWERS} processes"))
+            }
             Some(answer) => self.answers.push(answer),
             None => self.lose("it told what was not asked".to_owned()),
         }
@@ -76,13 +90,22 @@ impl<'a> HostAnswers<'a> {
     fn lose(&mut self, why: String) {
         let fix = "run this again when the host is up; --list shows what is left";
         // the first reason counts
-        self.fault.get_or_insert_with(|| Fault::unreachable(self.host.place(), why).fix(fix));
+        self.fault
+            .get_or_insert_with(|| Fault::unreachable(self.host.place(), why).fix(fix));
     }
 }
 
 /// Asks all hosts what is to be asked, one request after the other; `limit` for each.
-pub fn ask(hosts: &mut [HostAnswers<'_>], what: &What<'_>, grace: Duration, limit: Duration) -> Result<(), Report> {
-    let requests: Vec<Vec<Request>> = hosts.iter().map(|one| what.requests(one.host, grace)).collect();
+pub fn ask(
+    hosts: &mut [HostAnswers<'_>],
+    what: &What<'_>,
+    grace: Duration,
+    limit: Duration,
+) -> Result<(), Report> {
+    let requests: Vec<Vec<Request>> = hosts
+        .iter()
+        .map(|one| what.requests(one.host, grace))
+        .collect();
     let rounds = requests.iter().map(Vec::len).max().unwrap_or(0);
     let pool = remote::threads(hosts.len().min(AT_ONCE))?;
     for round in 0..rounds {

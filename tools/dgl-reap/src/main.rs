@@ -25,8 +25,9 @@ fn main() -> ExitCode {
     })
 }
 
-/// Run by a process of a job it carries the job's token and is in its group and session, and would list and end itself. So it starts
-/// itself again, without the token and marked as none of the job, as host-agent knows it (processes.rs).
+/// Run by a process of a job it carries the job's token and is in its group and session, and would
+/// list and end itself. So it starts itself again, without the token and marked as none of the job,
+/// as host-agent knows it (processes.rs).
 fn leave_job() -> std::io::Result<()> {
     let marks = ["DGL_TOOLS_TOKEN", "DGL_TOOLS_JOB"];
     if marks.iter().all(|mark| std::env::var_os(mark).is_none()) {
@@ -38,5 +39,8 @@ fn leave_job() -> std::io::Result<()> {
         again.env_remove(mark);
     }
     again.env("DGL_TOOLS_OUTSIDE", "1");
-    Err(again.arg0("dgl-reap").args(std::env::args_os().skip(1)).exec())
+    Err(again
+        .arg0("dgl-reap")
+        .args(std::env::args_os().skip(1))
+        .exec())
 }

@@ -38,18 +38,37 @@ pub enum What<'a> {
 }
 
 impl What<'_> {
-    /// What a host is asked, one thing after the other. Each is asked of all hosts before the next is asked of any: so a signal comes
-    /// to all hosts at once, before what it ends on one makes dgl-spawn end the job on the others.
+    /// What a host is asked, one thing after the other. Each is asked of all hosts before the next
+    /// is asked of any: so a signal comes to all hosts at once, before what it ends on one makes
+    /// dgl-spawn end the job on the others.
     pub fn requests(&self, host: &Host, grace: Duration) -> Vec<Request> {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         match self {
             What::List => vec![Request::ListJobs],
-            What::Job(job) => vec![Request::EndJobs(End { job: Some((*job).to_owned()), grace_ms })],
-            What::All => vec![Request::EndJobs(End { job: None, grace_ms })],
-            What::Signal { job, role, rank, signal } => {
+            What::Job(job) => vec![Request::EndJobs(End {
+                job: Some((*job).to_owned()),
+                grace_ms,
+            })],
+            What::All => vec![Request::EndJobs(End {
+                job: None,
+                grace_ms,
+            })],
+            What::Signal {
+                job,
+                role,
+                rank,
+                signal,
+            } => {
                 let role = role.map(|role| role.name().to_owned());
-                let pick = Pick { job: (*job).to_owned(), role, rank: *rank };
-                vec![Request::PickProcesses(pick), Request::SignalPicked(Signal { signal: *signal })]
+                let pick = Pick {
+                    job: (*job).to_owned(),
+                    role,
+                    rank: *rank,
+                };
+                vec![
+                    Request::PickProcesses(pick),
+                    Request::SignalPicked(Signal { signal: *signal }),
+                ]
             }
             What::StaleShm => vec![Request::RemoveStaleShm],
             What::Forget => vec![Request::ForgetJobs(Forget { address: host.ip.0 })],
@@ -70,26 +89,60 @@ pub enum Answer {
 
 /// Reads an event; `None` for one that does not belong to what was asked.
 pub fn answer(host: u32, what: &What<'_>, event: Event) -> Option<Answer> {
-    let reaped = Reaped { host, ok: true, ..Reaped::default() };
+    let reaped = Reaped {
+        host,
+        ok: true,
+        ..Reaped::default()
+    };
     match (what, event) {
         (What::List, Event::Found(found)) => Some(Answer::Found(found_record(host, found))),
         (What::Job(_) | What::All, Event::Reaped(told)) => {
             let left: Vec<String> = told.left.iter().map(u32::to_string).collect();
-            let error = (!left.is_empty()).then(|| format!("could not be ended: process {}", left.join(", ")));
-            let (job, processes, shm_files) = (cut(&told.job, NAME_CHARS), told.processes, told.shm_files);
-            Some(Answer::Reaped(Reaped { job, ok: error.is_none(), processes, shm_files, error, ..reaped }))
+            let error = (!left.is_empty())
+                .then(|| format!("could not be ended: process {}", left.join(", ")));
+            let (job, processes, shm_files) =
+                (cut(&told.job, NAME_CHARS), told.processes, told.shm_files);
+            Some(Answer::Reaped(Reaped {
+                job,
+                ok: error.is_none(),
+                processes,
+                shm_files,
+                error,
+                ..reaped
+            }))
         }
         (What::Signal { .. }, Event::Picked(_)) => Some(Answer::Nothing),
-        (What::Signal { .. }, Event::Signalled(told)) if told.processes == 0 => Some(Answer::Nothing),
+        (What::Signal { .. }, Event::Signalled(told)) if told.processes == 0 => {
+            Some(Answer::Nothing)
+        }
         (What::Signal { job, signal, .. }, Event::Signalled(told)) => {
             let signal = Some(common::signal::name(*signal));
-            Some(Answer::Reaped(Reaped { job: (*job).to_owned(), processes: told.processes, signal, ..reaped }))
+            Some(Answer::Reaped(Reaped {
+                job: (*job).to_owned(),
+                processes: told.processes,
+                signal,
+                ..reaped
+            }))
         }
-        (What::StaleShm, Event::RemovedShm(told)) => Some(Answer::Reaped(Reaped { shm_files: told.files, ..reaped })),
+        (What::StaleShm, Event::RemovedShm(told)) => Some(Answer::Reaped(Reaped {
+            shm_files: told.files,
+            ..reaped
+        })),
         (What::Forget, Event::Forgotten(told)) => {
-            let error = told.error.map(|error| format!("its folder could not be removed: {}", cut(&error, COMMAND_CHARS)));
+            let error = told.error.map(|error| {
+                format!(
+                    "its folder could not be removed: {}",
+                    cut(&error, COMMAND_CHARS)
+                )
+            });
             let folders = u32::from(error.is_none());
-            Some(Answer::Reaped(Reaped { job: cut(&told.job, NAME_CHARS), ok: error.is_none(), folders, error, ..reaped }))
+            Some(Answer::Reaped(Reaped {
+                job: cut(&told.job, NAME_CHARS),
+                ok: error.is_none(),
+                folders,
+                error,
+                ..reaped
+            }))
         }
         _ => None,
     }
@@ -120,7 +173,10 @@ fn cut(text: &str, chars: usize) -> String {
 pub fn merged(all: Vec<Reaped>) -> Vec<Reaped> {
     let mut merged: Vec<Reaped> = Vec::new();
     for one in all {
-        match merged.iter_mut().find(|other| other.host == one.host && other.job == one.job) {
+        match merged
+            .iter_mut()
+            .find(|other| other.host == one.host && other.job == one.job)
+        {
             Some(other) => {
                 other.ok &= one.ok;
                 other.processes = other.processes.saturating_add(one.processes);
@@ -138,35 +194,85 @@ pub fn merged(all: Vec<Reaped>) -> Vec<Reaped> {
 mod tests {
     use super::*;
 
-    const SIGNAL: What<'_> = What::Signal { job: "a", role: None, rank: None, signal: 6 };
+    const SIGNAL: What<'_> = What::Signal {
+        job: "a",
+        role: None,
+        rank: None,
+        signal: 6,
+    };
 
     #[test]
     fn a_process_as_a_record() {
-        let found = wire::reap::Found { job: "a".repeat(999), command: "x ".repeat(300), cpu_ms: 2500, ..Default::default() };
-        let Some(Answer::Found(one)) = answer(2, &What::List, Event::Found(found)) else { panic!("no record") };
-        assert_eq!((one.host, one.cpu_s, one.job.len(), one.command.len()), (2, 2.5, 255, 200));
+        let found = wire::reap::Found {
+            job: "a".repeat(999),
+            command: "x ".repeat(300),
+            cpu_ms: 2500,
+            ..Default::default()
+        };
+        let Some(Answer::Found(one)) = answer(2, &What::List, Event::Found(found)) else {
+            panic!("no record")
+        };
+        assert_eq!(
+            (one.host, one.cpu_s, one.job.len(), one.command.len()),
+            (2, 2.5, 255, 200)
+        );
     }
 
     #[test]
     fn what_was_done_as_a_record() {
         let reaped = |what: &What<'_>, event: Event| match answer(0, what, event) {
-            Some(Answer::Reaped(one)) => (one.ok, one.processes, one.shm_files, one.folders, one.signal, one.error),
+            Some(Answer::Reaped(one)) => (
+                one.ok,
+                one.processes,
+                one.shm_files,
+                one.folders,
+                one.signal,
+                one.error,
+            ),
             other => panic!("{other:?}"),
         };
-        let ended =
-            |left: &[u32]| Event::Reaped(wire::reap::Reaped { job: "a".to_owned(), processes: 2, shm_files: 1, left: left.to_vec() });
-        assert_eq!(reaped(&What::Job("a"), ended(&[])), (true, 2, 1, 0, None, None));
+        let ended = |left: &[u32]| {
+            Event::Reaped(wire::reap::Reaped {
+                job: "a".to_owned(),
+                processes: 2,
+                shm_files: 1,
+                left: left.to_vec(),
+            })
+        };
+        assert_eq!(
+            reaped(&What::Job("a"), ended(&[])),
+            (true, 2, 1, 0, None, None)
+        );
         let left = Some("could not be ended: process 4, 5".to_owned());
-        assert_eq!(reaped(&What::All, ended(&[4, 5])), (false, 2, 1, 0, None, left));
+        assert_eq!(
+            reaped(&What::All, ended(&[4, 5])),
+            (false, 2, 1, 0, None, left)
+        );
         let signalled = Event::Signalled(wire::reap::Count { processes: 3 });
-        assert_eq!(reaped(&SIGNAL, signalled), (true, 3, 0, 0, Some("ABRT".to_owned()), None));
+        assert_eq!(
+            reaped(&SIGNAL, signalled),
+            (true, 3, 0, 0, Some("ABRT".to_owned()), None)
+        );
         let removed = Event::RemovedShm(wire::reap::RemovedShm { files: 16 });
-        assert_eq!(reaped(&What::StaleShm, removed), (true, 0, 16, 0, None, None));
-        let forgotten =
-            |error: Option<&str>| Event::Forgotten(wire::reap::Forgotten { job: "a".to_owned(), error: error.map(str::to_owned) });
-        assert_eq!(reaped(&What::Forget, forgotten(None)), (true, 0, 0, 1, None, None));
+        assert_eq!(
+            reaped(&What::StaleShm, removed),
+            (true, 0, 16, 0, None, None)
+        );
+        let forgotten = |error: Option<&str>| {
+            Event::Forgotten(wire::reap::Forgotten {
+                job: "a".to_owned(),
+                error: error.map(str::to_owned),
+            })
+        };
+        assert_eq!(
+            reaped(&What::Forget, forgotten(None)),
+            (true, 0, 0, 1, None, None)
+        );
         let error = Some("its folder could not be removed: busy".to_owned());
-        assert_eq!(reaped(&What::Forget, forgotten(Some("busy"))), (false, 0, 0, 0, None, error));
+        assert_eq!(
+            reaped(&What::Forget, forgotten(Some("busy"))),
+            (false, 0, 0, 0, None, error)
+        );
     }
 
     #[test]
@@ -180,8 +286,20 @@ mod tests {
 
     #[test]
     fn a_signal_waits_until_all_hosts_have_picked() {
-        let host = Host { ip: common::record::IpAddr([10, 0, 0, 1].into()), ..Host::default() };
+        let host = Host {
+            ip: common::record::IpAddr([10, 0, 0, 1].into()),
+            ..Host::default()
+        };
         let requests = SIGNAL.requests(&host, Duration::ZERO);
-        assert!(matches!(requests[..], [Request::PickProcesses(_), Request::SignalPicked(Signal { signal: 6 })]), "{requests:?}");
+        assert!(
+            matches!(
+                requests[..],
+                [
+                    Request::PickProcesses(_),
+                    Request::SignalPicked(Signal { signal: 6 })
+                ]
+            ),
+            "{requests:?}"
+        );
     }
 }

@@ -9,45 +9,92 @@ use std::time::Duration;
 /// The jobs as people read them: of each a line with all it has, and below it a line a process.
 pub fn table(found: &[Found]) -> String {
     let mut jobs: IndexMap<&str, Vec<&Found>> = IndexMap::new();
-    found.iter().for_each(|one| jobs.entry(&one.job).or_default().push(one));
-    jobs.into_iter().map(|(name, all)| job_lines(name, &all)).collect::<Vec<_>>().join("\n")
+    found
+        .iter()
+        .for_each(|one| jobs.entry(&one.job).or_default().push(one));
+    jobs.into_iter()
+        .map(|(name, all)| job_lines(name, &all))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn job_lines(name: &str, all: &[&Found]) -> String {
     let ranks = |role: &str| {
-        let ranks: BTreeSet<_> =
-            all.iter().filter(|one| one.role.as_deref() == Some(role)).map(|one| (one.rank, one.rank.map_or(one.host, |_| 0))).collect();
+        let ranks: BTreeSet<_> = all
+            .iter()
+            .filter(|one| one.role.as_deref() == Some(role))
+            .map(|one| (one.rank, one.rank.map_or(one.host, |_| 0)))
+            .collect();
         (!ranks.is_empty()).then(|| term::count(ranks.len() as u64, role))
     };
     let hosts: BTreeSet<u32> = all.iter().map(|one| one.host).collect();
-    let ports: BTreeSet<u16> = all.iter().flat_map(|one| one.ports.iter().copied()).collect();
+    let ports: BTreeSet<u16> = all
+        .iter()
+        .flat_map(|one| one.ports.iter().copied())
+        .collect();
     // what is shared is there once a host
-    let shared = hosts.iter().map(|host| all.iter().filter(|one| one.host == *host).map(|one| one.shm_bytes).max().unwrap_or(0));
-    let own = all.iter().map(|one| one.rss_bytes.saturating_sub(one.shm_bytes));
+    let shared = hosts.iter().map(|host| {
+        all.iter()
+            .filter(|one| one.host == *host)
+            .map(|one| one.shm_bytes)
+            .max()
+            .unwrap_or(0)
+    });
+    let own = all
+        .iter()
+        .map(|one| one.rss_bytes.saturating_sub(one.shm_bytes));
     let memory = own.chain(shared).fold(0, u64::saturating_add);
     let age = Duration::from_secs(all.iter().map(|one| one.age_s).max().unwrap_or(0));
     let mut head = vec![term::seconds(age), term::count(hosts.len() as u64, "host")];
-    head.extend(["server", "trainer", "worker"].into_iter().filter_map(ranks));
+    head.extend(
+        ["server", "trainer", "worker"]
+            .into_iter()
+            .filter_map(ranks),
+    );
     let cpu_s: f64 = all.iter().map(|one| one.cpu_s).sum();
     if cpu_s >= 1.0 {
-        head.push(format!("{} of CPU", term::seconds(Duration::try_from_secs_f64(cpu_s).unwrap_or_default())));
+        head.push(format!(
+            "{} of CPU",
+            term::seconds(Duration::try_from_secs_f64(cpu_s).unwrap_or_default())
+        ));
     }
     head.push(term::bytes(memory));
     if let Some(groups) = all.iter().find_map(|one| one.groups) {
         head.push(format!("{} served", term::count(groups.into(), "group")));
     }
     if !ports.is_empty() {
-        head.push(format!("ports {}", ports.iter().map(u16::to_string).collect::<Vec<_>>().join(" ")));
+        head.push(format!(
+            "ports {}",
+            ports
+                .iter()
+                .map(u16::to_string)
+                .collect::<Vec<_>>()
+                .join(" ")
+        ));
     }
     let mut text = format!("job {}: {}\n", term::plain(name), head.join(", "));
-    text += &format!("{:>6}  {:<11}  {:>8}  {:>10}  {:>7}  {:<11}  command\n", "host", "role", "pid", "age", "memory", "ports");
+    text += &format!(
+        "{:>6}  {:<11}  {:>8}  {:>10}  {:>7}  {:<11}  command\n",
+        "host", "role", "pid", "age", "memory", "ports"
+    );
     for one in all {
         let rank = one.rank.map_or_else(String::new, |rank| format!(" {rank}"));
         let role = format!("{}{rank}", term::plain(one.role.as_deref().unwrap_or("-")));
-        let (age, memory) = (term::seconds(Duration::from_secs(one.age_s)), term::bytes(one.rss_bytes));
-        let ports = one.ports.iter().map(u16::to_string).collect::<Vec<_>>().join(" ");
+        let (age, memory) = (
+            term::seconds(Duration::from_secs(one.age_s)),
+            term::bytes(one.rss_bytes),
+        );
+        let ports = one
+            .ports
+            .iter()
+            .map(u16::to_string)
+            .collect::<Vec<_>>()
+            .join(" ");
         let command = term::plain(&one.command);
-        text += &format!("{:>6}  {role:<11}  {:>8}  {age:>10}  {memory:>7}  {ports:<11}  {command}\n", one.host, one.pid);
+        text += &format!(
+            "{:>6}  {role:<11}  {:>8}  {age:>10}  {memory:>7}  {ports:<11}  {command}\n",
+            one.host, one.pid
+        );
     }
     text
 }
@@ -59,16 +106,29 @@ pub fn ended(reaped: &[Reaped]) -> String {
     }
     let mut text = format!("{:>6}  {:<16}  what was done\n", "host", "job");
     for one in reaped {
-        let files = format!("{} removed from /dev/shm", term::count(one.shm_files.into(), "file"));
+        let files = format!(
+            "{} removed from /dev/shm",
+            term::count(one.shm_files.into(), "file")
+        );
         let processes = term::count(one.processes.into(), "process");
         let done = match (&one.signal, one.folders) {
             (Some(signal), _) => format!("{processes} got SIG{signal}"),
             (None, 1..) => "its folder was removed".to_owned(),
             (None, 0) if one.job.is_empty() => files,
-            (None, 0) if one.processes == 0 && one.error.is_some() => one.error.clone().unwrap_or_default(),
-            (None, 0) => format!("{processes} ended, {files}; {}", one.error.as_deref().unwrap_or("nothing is left")),
+            (None, 0) if one.processes == 0 && one.error.is_some() => {
+                one.error.clone().unwrap_or_default()
+            }
+            (None, 0) => format!(
+                "{processes} ended, {files}; {}",
+                one.error.as_deref().unwrap_or("nothing is left")
+            ),
         };
-        text += &format!("{:>6}  {:<16}  {}\n", one.host, term::plain(&one.job), term::plain(&done));
+        text += &format!(
+            "{:>6}  {:<16}  {}\n",
+            one.host,
+            term::plain(&one.job),
+            term::plain(&done)
+        );
     }
     text
 }
@@ -106,12 +166,24 @@ mod tests {
         let mut served = all.to_vec();
         served[0].groups = Some(1);
         served[1].cpu_s = 61.0;
-        assert!(table(&served).contains("2 trainers, 1 min 1 s of CPU, 6.1 MB, 1 group served, ports"), "{}", table(&served));
+        assert!(
+            table(&served).contains("2 trainers, 1 min 1 s of CPU, 6.1 MB, 1 group served, ports"),
+            "{}",
+            table(&served)
+        );
         let text = table(&all);
-        let head = "job try7: 1 min 15 s, 2 hosts, 2 servers, 2 trainers, 6.1 MB, ports 29500 30050\n";
+        let head =
+            "job try7: 1 min 15 s, 2 hosts, 2 servers, 2 trainers, 6.1 MB, ports 29500 30050\n";
         assert!(text.starts_with(head), "{text}");
-        let most = Found { rss_bytes: u64::MAX, shm_bytes: 0, ..all[0].clone() };
-        assert!(table(&[most.clone(), most]).starts_with("job try7: "), "numbers that no host can have");
+        let most = Found {
+            rss_bytes: u64::MAX,
+            shm_bytes: 0,
+            ..all[0].clone()
+        };
+        assert!(
+            table(&[most.clone(), most]).starts_with("job try7: "),
+            "numbers that no host can have"
+        );
         assert_eq!(text.lines().count(), 2 + all.len());
     }
 
@@ -119,9 +191,16 @@ mod tests {
     fn nothing_that_a_host_says_steers_the_terminal() {
         let mut one = found(0, 1, "worker\u{1b}[31m", 0, &[], 0);
         (one.job, one.command) = ("\u{1b}]0;x\u{7}".to_owned(), "a\rb\n".to_owned());
-        let reaped = Reaped { job: "\u{9b}2J".to_owned(), error: Some("\u{1b}c".to_owned()), ..Reaped::default() };
+        let reaped = Reaped {
+            job: "\u{9b}2J".to_owned(),
+            error: Some("\u{1b}c".to_owned()),
+            ..Reaped::default()
+        };
         let text = table(&[one]) + &ended(&[reaped]);
-        assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+        assert!(
+            text.chars().all(|c| c == '\n' || !c.is_control()),
+            "{text:?}"
+        );
         assert_eq!(text.lines().count(), 3 + 2);
     }
 }

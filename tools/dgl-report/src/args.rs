@@ -3,10 +3,11 @@
 use clap::Parser;
 use std::path::PathBuf;
 
-/// Turns the records of a run into one HTML page: when each process ran, who failed first, what was copied how fast.
+/// Turns the records of a run into one HTML page: when each process ran, who failed first, what was
+/// copied how fast.
 ///
-/// Reads the records that dgl-spawn wrote (and part-push before it, where it was in the pipeline), of a run that went well or not.
-/// The page needs nothing beside it: it can be mailed.
+/// Reads the records that dgl-spawn wrote (and part-push before it, where it was in the pipeline),
+/// of a run that went well or not. The page needs nothing beside it: it can be mailed.
 #[derive(Parser)]
 #[command(
     version,

@@ -24,10 +24,18 @@ fn read(file: Option<&Path>) -> Result<Stream, Report> {
     match file.filter(|file| *file != "-") {
         None => Stream::from_stdin(true),
         Some(file) => {
-            let unreadable = |error: std::io::Error| Fault::unreachable(file.display().to_string(), error.to_string());
-            let opened = std::fs::File::open(file).map_err(|error| unreadable(error).fix("name the file that has dgl-spawn's records"))?;
+            let unreadable = |error: std::io::Error| {
+                Fault::unreachable(file.display().to_string(), error.to_string())
+            };
+            let opened = std::fs::File::open(file).map_err(|error| {
+                unreadable(error).fix("name the file that has dgl-spawn's records")
+            })?;
             Stream::read(opened, true).map_err(|mut report| {
-                report.0.iter_mut().for_each(|fault| fault.place = fault.place.replacen("stdin", &file.display().to_string(), 1));
+                report.0.iter_mut().for_each(|fault| {
+                    fault.place = fault
+                        .place
+                        .replacen("stdin", &file.display().to_string(), 1)
+                });
                 report
             })
         }

@@ -9,7 +9,8 @@ use std::time::{Duration, UNIX_EPOCH};
 const STYLE: &str = include_str!("page.css");
 /// As many marks on the time axis as can be read side by side.
 const MARKS: u64 = 8;
-/// As many failures are named one by one; below them a job of thousands would hide the rest of the page.
+/// As many failures are named one by one; below them a job of thousands would hide the rest of the
+/// page.
 const NAMED: usize = 20;
 
 /// The whole page.
@@ -38,7 +39,11 @@ pub fn page(run: &Run) -> String {
 }
 
 fn title(run: &Run) -> String {
-    let job = run.summary.as_ref().and_then(|summary| summary.job.as_deref()).unwrap_or("a DGL job");
+    let job = run
+        .summary
+        .as_ref()
+        .and_then(|summary| summary.job.as_deref())
+        .unwrap_or("a DGL job");
     match &run.summary {
         Some(summary) if summary.ok => format!("{job}: ended well"),
         Some(_) => format!("{job}: failed"),
@@ -63,14 +68,18 @@ fn summary(run: &Run) -> Markup {
 
 /// Who failed first, and its last words.
 fn failure(run: &Run) -> Markup {
-    let failure = run.summary.as_ref().and_then(|summary| summary.first_failure.as_ref());
+    let failure = run
+        .summary
+        .as_ref()
+        .and_then(|summary| summary.first_failure.as_ref());
     html! {
         @if let Some(failure) = failure {
             section.failure {
                 h2 { "First failure" }
                 p {
                     (place(run, failure))
-                    @if let (Some(role), Some(rank)) = (failure.role, failure.rank) { ", " (role.name()) " " (rank) }
+                    @if let (Some(role), Some(rank)) = (failure.role,
+                        failure.rank) { ", " (role.name()) " " (rank) }
                     ": "
                     @if let Some(error) = &failure.error { (error) }
                     @else if let Some(signal) = &failure.signal { "ended by SIG" (signal) }
@@ -84,7 +93,10 @@ fn failure(run: &Run) -> Markup {
 
 /// The host, and where on the page it is.
 fn place(run: &Run, failure: &FirstFailure) -> Markup {
-    let host = run.hosts.iter().find(|host| host.id == failure.host && !host.processes.is_empty());
+    let host = run
+        .hosts
+        .iter()
+        .find(|host| host.id == failure.host && !host.processes.is_empty());
     let process = host.and_then(|host| host.processes.iter().find(|bar| bar.culprit));
     html! {
         @match (host, process) {
@@ -97,10 +109,19 @@ fn place(run: &Run, failure: &FirstFailure) -> Markup {
 
 /// What else failed, and where on the page it is: with many hosts nobody finds it otherwise.
 fn other_failures(run: &Run) -> Markup {
-    let failed = run.hosts.iter().flat_map(|host| host.processes.iter().map(move |bar| (host, bar)));
-    let failed: Vec<_> = failed.filter(|(_, bar)| bar.failed && !bar.culprit).collect();
-    let not_copied: Vec<_> =
-        run.hosts.iter().filter_map(|host| Some((host, host.copied.as_ref()?))).filter(|(_, copied)| copied.failed > 0).collect();
+    let failed = run
+        .hosts
+        .iter()
+        .flat_map(|host| host.processes.iter().map(move |bar| (host, bar)));
+    let failed: Vec<_> = failed
+        .filter(|(_, bar)| bar.failed && !bar.culprit)
+        .collect();
+    let not_copied: Vec<_> = run
+        .hosts
+        .iter()
+        .filter_map(|host| Some((host, host.copied.as_ref()?)))
+        .filter(|(_, copied)| copied.failed > 0)
+        .collect();
     html! {
         @if !failed.is_empty() || !not_copied.is_empty() {
             section.failure {
@@ -160,7 +181,11 @@ fn timeline(run: &Run) -> Markup {
 }
 
 fn row(bar: &Bar, length_ms: u64) -> Markup {
-    let end = bar.end.as_deref().unwrap_or(if bar.from_ms.is_some() { "no end was recorded" } else { "never started" });
+    let end = bar.end.as_deref().unwrap_or(if bar.from_ms.is_some() {
+        "no end was recorded"
+    } else {
+        "never started"
+    });
     let class = if bar.culprit { "culprit" } else { bar.role };
     html! {
         details.row id={ "process-" (bar.id) } {
@@ -170,11 +195,14 @@ fn row(bar: &Bar, length_ms: u64) -> Markup {
                     @if let Some(from_ms) = bar.from_ms {
                         @let to_ms = bar.to_ms.unwrap_or(length_ms);
                         span class={ "bar " (class) @if bar.to_ms.is_none() { " open" } }
-                            style={ "left:" (percent(from_ms, length_ms)) ";width:" (percent(to_ms.saturating_sub(from_ms), length_ms)) }
+                            style={ "left:" (percent(from_ms,
+                                length_ms)) ";width:" (percent(to_ms.saturating_sub(from_ms),
+                                    length_ms)) }
                             title={ (time(from_ms)) " to " (time(to_ms)) } {}
                     }
                     @if let Some(listening_ms) = bar.listening_ms {
-                        span.tick style={ "left:" (percent(listening_ms, length_ms)) } title={ "listens after " (time(listening_ms)) } {}
+                        span.tick style={ "left:" (percent(listening_ms,
+                            length_ms)) } title={ "listens after " (time(listening_ms)) } {}
                     }
                 }
                 span.end { (end) }
@@ -189,14 +217,20 @@ fn row(bar: &Bar, length_ms: u64) -> Markup {
 }
 
 fn copies(hosts: &[HostRun]) -> Markup {
-    let fastest = hosts.iter().filter_map(|host| rate(host.copied.as_ref()?)).max().unwrap_or(1);
+    let fastest = hosts
+        .iter()
+        .filter_map(|host| rate(host.copied.as_ref()?))
+        .max()
+        .unwrap_or(1);
     html! {
         section {
             h2 { "Copied" }
             div.wide {
                 table {
-                    tr { th { "host" } th { "files" } th { "there already" } th { "failed" } th { "sent" } th { "time" } th.rate { "rate" } }
-                    @for (host, copied) in hosts.iter().filter_map(|host| Some((host, host.copied.as_ref()?))) {
+                    tr { th { "host" } th { "files" } th { "there \
+                        already" } th { "failed" } th { "sent" } th { "time" } th.rate { "rate" } }
+                    @for (host, copied) in hosts.iter().filter_map(|host| Some((host,
+                        host.copied.as_ref()?))) {
                         tr id={ "copied-" (host.id) } {
                             td { (host.name) }
                             td { (copied.files) }
@@ -206,8 +240,10 @@ fn copies(hosts: &[HostRun]) -> Markup {
                             td { (time(copied.elapsed_ms)) }
                             td.rate {
                                 @if let Some(rate) = rate(copied) {
-                                    span.scale { span.bar.copy style={ "width:" (percent(rate, fastest)) } {} }
-                                    span { (term::rate(copied.sent_bytes, Duration::from_millis(copied.elapsed_ms))) }
+                                    span.scale { span.bar.copy style={ "width:" (percent(rate,
+                                        fastest)) } {} }
+                                    span { (term::rate(copied.sent_bytes,
+                                        Duration::from_millis(copied.elapsed_ms))) }
                                 }
                             }
                         }
@@ -220,7 +256,8 @@ fn copies(hosts: &[HostRun]) -> Markup {
 
 /// Bytes a second.
 fn rate(copied: &Copied) -> Option<u64> {
-    (copied.elapsed_ms > 0 && copied.sent_bytes > 0).then(|| copied.sent_bytes.saturating_mul(1000) / copied.elapsed_ms)
+    (copied.elapsed_ms > 0 && copied.sent_bytes > 0)
+        .then(|| copied.sent_bytes.saturating_mul(1000) / copied.elapsed_ms)
 }
 
 fn percent(part: u64, whole: u64) -> String {
@@ -235,14 +272,19 @@ fn time(ms: u64) -> String {
 fn date(ms: u64) -> Option<String> {
     /// The first second of the year 10000.
     const END: u64 = 253_402_300_800_000;
-    let time = UNIX_EPOCH.checked_add(Duration::from_millis(ms)).filter(|_| ms < END)?;
+    let time = UNIX_EPOCH
+        .checked_add(Duration::from_millis(ms))
+        .filter(|_| ms < END)?;
     Some(humantime::format_rfc3339_seconds(time).to_string())
 }
 
 /// Between two marks of the time axis: 1, 2 or 5 times a power of ten.
 fn step(length_ms: u64) -> u64 {
     let steps = (0..16).flat_map(|power| [1, 2, 5].map(|digit| digit * 10u64.pow(power)));
-    steps.into_iter().find(|step| length_ms / step <= MARKS).unwrap_or(length_ms)
+    steps
+        .into_iter()
+        .find(|step| length_ms / step <= MARKS)
+        .unwrap_or(length_ms)
 }
 
 #[cfg(test)]
@@ -262,7 +304,14 @@ mod tests {
 
     #[test]
     fn marks_are_round_and_few() {
-        for (length_ms, step) in [(1, 1), (9, 2), (u64::MAX, u64::MAX), (1000, 200), (61_000, 10_000), (3_600_000, 500_000)] {
+        for (length_ms, step) in [
+            (1, 1),
+            (9, 2),
+            (u64::MAX, u64::MAX),
+            (1000, 200),
+            (61_000, 10_000),
+            (3_600_000, 500_000),
+        ] {
             assert_eq!(super::step(length_ms), step, "{length_ms}");
         }
     }

@@ -92,7 +92,8 @@ pub struct Bar {
     pub listening_ms: Option<u64>,
     /// `status 0`, `SIGKILL`.
     pub end: Option<String>,
-    /// It ended with a status that is not 0 before the job was ended; by a signal ends what is innocent too.
+    /// It ended with a status that is not 0 before the job was ended; by a signal ends what is
+    /// innocent too.
     pub failed: bool,
     /// It is the one that failed first.
     pub culprit: bool,
@@ -102,7 +103,10 @@ pub struct Bar {
 
 /// The end of a process in few words.
 fn how_it_ended(exited: &Exited) -> String {
-    let how = exited.signal.as_ref().map_or_else(|| format!("status {}", exited.code.unwrap_or(0)), |name| format!("SIG{name}"));
+    let how = exited.signal.as_ref().map_or_else(
+        || format!("status {}", exited.code.unwrap_or(0)),
+        |name| format!("SIG{name}"),
+    );
     match (exited.oom, exited.while_ending) {
         (true, _) => how + ", out of memory",
         (false, true) => how + ", after the job's end had begun",
@@ -114,14 +118,36 @@ fn how_it_ended(exited: &Exited) -> String {
 pub fn run(records: &Records, lines: usize) -> Run {
     let began_ms = records.started.iter().map(|started| started.time_ms).min();
     let since = |time_ms: u64| time_ms.saturating_sub(began_ms.unwrap_or(0));
-    let started: HashMap<u32, &Started> = records.started.iter().map(|started| (started.id, started)).collect();
-    let listening: HashMap<u32, u64> = records.listening.iter().map(|one| (one.id, since(one.time_ms))).collect();
-    let exited: HashMap<u32, &Exited> = records.exited.iter().map(|exited| (exited.id, exited)).collect();
+    let started: HashMap<u32, &Started> = records
+        .started
+        .iter()
+        .map(|started| (started.id, started))
+        .collect();
+    let listening: HashMap<u32, u64> = records
+        .listening
+        .iter()
+        .map(|one| (one.id, since(one.time_ms)))
+        .collect();
+    let exited: HashMap<u32, &Exited> = records
+        .exited
+        .iter()
+        .map(|exited| (exited.id, exited))
+        .collect();
     let mut said = last_lines(&records.output, lines);
-    let culprit = records.summary.as_ref().and_then(|summary| summary.first_failure.as_ref()).and_then(|failure| failure.id);
-    let mut hosts: BTreeMap<u32, HostRun> = records.hosts.iter().map(|host| (host.id, host_run(host, &records.pushed))).collect();
+    let culprit = records
+        .summary
+        .as_ref()
+        .and_then(|summary| summary.first_failure.as_ref())
+        .and_then(|failure| failure.id);
+    let mut hosts: BTreeMap<u32, HostRun> = records
+        .hosts
+        .iter()
+        .map(|host| (host.id, host_run(host, &records.pushed)))
+        .collect();
     for process in &records.processes {
-        let from_ms = started.get(&process.id).map(|started| since(started.time_ms));
+        let from_ms = started
+            .get(&process.id)
+            .map(|started| since(started.time_ms));
         let end = exited.get(&process.id);
         let bar = Bar {
             id: process.id,
@@ -129,10 +155,13 @@ pub fn run(records: &Records, lines: usize) -> Run {
             rank: process.rank,
             pid: started.get(&process.id).map(|started| started.pid),
             from_ms,
-            to_ms: from_ms.zip(end).map(|(from_ms, end)| from_ms.saturating_add(end.elapsed_ms)),
+            to_ms: from_ms
+                .zip(end)
+                .map(|(from_ms, end)| from_ms.saturating_add(end.elapsed_ms)),
             listening_ms: listening.get(&process.id).copied(),
             end: end.map(|end| how_it_ended(end)),
-            failed: end.is_some_and(|end| !end.while_ending && end.code.is_some_and(|code| code != 0)),
+            failed: end
+                .is_some_and(|end| !end.while_ending && end.code.is_some_and(|code| code != 0)),
             culprit: culprit == Some(process.id),
             last_lines: said.remove(&process.id).unwrap_or_default(),
         };
@@ -140,10 +169,22 @@ pub fn run(records: &Records, lines: usize) -> Run {
             host.processes.push(bar);
         }
     }
-    let ends = hosts.values().flat_map(|host| &host.processes).flat_map(|bar| [bar.to_ms, bar.from_ms, bar.listening_ms]);
-    let last_word = records.output.iter().map(|output| since(output.time_ms)).max();
+    let ends = hosts
+        .values()
+        .flat_map(|host| &host.processes)
+        .flat_map(|bar| [bar.to_ms, bar.from_ms, bar.listening_ms]);
+    let last_word = records
+        .output
+        .iter()
+        .map(|output| since(output.time_ms))
+        .max();
     let length_ms = ends.flatten().chain(last_word).max().unwrap_or(0).max(1);
-    Run { summary: records.summary.clone(), began_ms, length_ms, hosts: hosts.into_values().collect() }
+    Run {
+        summary: records.summary.clone(),
+        began_ms,
+        length_ms,
+        hosts: hosts.into_values().collect(),
+    }
 }
 
 fn last_lines(output: &[Output], most: usize) -> HashMap<u32, VecDeque<String>> {
@@ -159,7 +200,10 @@ fn last_lines(output: &[Output], most: usize) -> HashMap<u32, VecDeque<String>> 
 }
 
 fn host_run(host: &Host, pushed: &[Pushed]) -> HostRun {
-    let name = host.name.as_ref().map_or_else(|| format!("{} {}", host.id, host.ip), |name| format!("{} {name} {}", host.id, host.ip));
+    let name = host.name.as_ref().map_or_else(
+        || format!("{} {}", host.id, host.ip),
+        |name| format!("{} {name} {}", host.id, host.ip),
+    );
     let mut copied = None;
     for one in pushed.iter().filter(|one| one.host == host.id) {
         let copied: &mut Copied = copied.get_or_insert_default();
@@ -170,7 +214,12 @@ fn host_run(host: &Host, pushed: &[Pushed]) -> HostRun {
         copied.sent_bytes = copied.sent_bytes.saturating_add(one.sent_bytes);
         copied.elapsed_ms = copied.elapsed_ms.max(one.elapsed_ms);
     }
-    HostRun { id: host.id, name, copied, processes: Vec::new() }
+    HostRun {
+        id: host.id,
+        name,
+        copied,
+        processes: Vec::new(),
+    }
 }
 
 #[cfg(test)]
@@ -191,21 +240,48 @@ mod tests {
 {"type":"summary","ok":false,"code":137,"cause":"process","first_failure":{"host":0,"id":1,"role":"trainer","rank":0,"signal":"KILL"},"elapsed_ms":2100}"#;
 
     fn read(text: &str) -> Run {
-        let stream = Stream::read(text.as_bytes(), true).map_err(|report| format!("{report:?}")).unwrap();
+        let stream = Stream::read(text.as_bytes(), true)
+            .map_err(|report| format!("{report:?}"))
+            .unwrap();
         run(&Records::of(&stream).unwrap(), 1)
     }
 
     #[test]
     fn a_run_that_failed() {
         let run = read(RECORDS);
-        assert_eq!((run.began_ms, run.length_ms, run.hosts.len()), (Some(1000), 1000, 1));
-        let host = &run.hosts[0];
-        let copied = Copied { files: 2, skipped: 0, failed: 1, error: Some("full".into()), sent_bytes: 6, elapsed_ms: 9 };
-        assert_eq!(host.copied, Some(copied));
-        let [server, trainer] = &host.processes[..] else { panic!("two processes") };
-        assert_eq!((server.from_ms, server.listening_ms, server.to_ms, server.culprit), (Some(0), Some(500), None, false));
         assert_eq!(
-            (trainer.from_ms, trainer.to_ms, trainer.end.as_deref(), trainer.culprit),
+            (run.began_ms, run.length_ms, run.hosts.len()),
+            (Some(1000), 1000, 1)
+        );
+        let host = &run.hosts[0];
+        let copied = Copied {
+            files: 2,
+            skipped: 0,
+            failed: 1,
+            error: Some("full".into()),
+            sent_bytes: 6,
+            elapsed_ms: 9,
+        };
+        assert_eq!(host.copied, Some(copied));
+        let [server, trainer] = &host.processes[..] else {
+            panic!("two processes")
+        };
+        assert_eq!(
+            (
+                server.from_ms,
+                server.listening_ms,
+                server.to_ms,
+                server.culprit
+            ),
+            (Some(0), Some(500), None, false)
+        );
+        assert_eq!(
+            (
+                trainer.from_ms,
+                trainer.to_ms,
+                trainer.end.as_deref(),
+                trainer.culprit
+            ),
             (Some(200), Some(1000), Some("SIGKILL"), true)
         );
         assert_eq!(trainer.last_lines, ["two"]);
@@ -213,9 +289,17 @@ mod tests {
 
     #[test]
     fn records_that_break_off() {
-        let cut: String = RECORDS.lines().take(4).map(|line| format!("{line}\n")).collect();
+        let cut: String = RECORDS
+            .lines()
+            .take(4)
+            .map(|line| format!("{line}\n"))
+            .collect();
         let run = read(&cut);
-        assert!(run.summary.is_none() && run.began_ms.is_none() && run.hosts[0].processes[0].from_ms.is_none());
+        assert!(
+            run.summary.is_none()
+                && run.began_ms.is_none()
+                && run.hosts[0].processes[0].from_ms.is_none()
+        );
     }
     #[test]
     fn what_the_job_took_with_it_is_no_failure() {
@@ -234,9 +318,14 @@ mod tests {
         };
         let table = [
             (ended(Some(3), false, false), "status 3"),
-            (ended(Some(1), false, true), "status 1, after the job's end had begun"),
+            (
+                ended(Some(1), false, true),
+                "status 1, after the job's end had begun",
+            ),
             (ended(None, true, false), "SIGKILL, out of memory"),
         ];
-        table.iter().for_each(|(exited, expected)| assert_eq!(how_it_ended(exited), *expected));
+        table
+            .iter()
+            .for_each(|(exited, expected)| assert_eq!(how_it_ended(exited), *expected));
     }
 }

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 /// Starts the processes of a job on their hosts, watches them and ends them all.
 ///
-/// Reads host and process records. When a process fails, all are ended, and the exit status is its status (128+n for signal n).
-/// Ctrl-C ends the job, a second one at once. Nothing of the job is left on any host, even if dgl-spawn itself is killed.
+/// Reads host and process records. When a process fails, all are ended, and the exit status is its
+/// status (128+n for signal n). Ctrl-C ends the job, a second one at once. Nothing of the job is
+/// left on any host, even if dgl-spawn itself is killed.
 #[derive(Parser)]
 #[command(
     version,
@@ -53,7 +54,8 @@ pub struct Args {
     pub restart: u32,
 
     /// Wait so long for the end of other jobs that are in the way, in place of being refused
-    #[arg(long, hide_short_help = true, value_parser = duration, value_name = "TIME", conflicts_with = "dry_run")]
+    #[arg(long, hide_short_help = true, value_parser = duration, value_name = "TIME",
+        conflicts_with = "dry_run")]
     pub wait: Option<Duration>,
 
     /// Leave the job on its hosts once all of it runs
@@ -61,14 +63,17 @@ pub struct Args {
     pub detach: bool,
 
     /// Go back to a job that was left there, to its output and status
-    #[arg(long, value_name = "JOB", value_parser = job_name, conflicts_with_all = ["job", "dry_run", "detach", "restart", "timeout", "start_timeout", "private_shm", "wait"])]
+    #[arg(long, value_name = "JOB", value_parser = job_name, conflicts_with_all = ["job",
+        "dry_run", "detach", "restart", "timeout", "start_timeout", "private_shm", "wait"])]
     pub attach: Option<String>,
 
-    /// Give the job a /dev/shm of its own on each host: two jobs of DGL can share hosts, and nothing can be left there
+    /// Give the job a /dev/shm of its own on each host: two jobs of DGL can share hosts, and
+    /// nothing can be left there
     #[arg(long)]
     pub private_shm: bool,
 
-    /// Do not look before the start whether files, command, ports, network and shared memory are all right
+    /// Do not look before the start whether files, command, ports, network and shared memory are
+    /// all right
     #[arg(long)]
     pub no_preflight: bool,
 
@@ -82,7 +87,14 @@ pub struct Args {
     pub connect: Connect,
 }
 
-/// A host counts the launcher's silence in whole seconds, and a word takes a while on a busy network.
+/// A host counts the launcher's silence in whole seconds, and a word takes a while on a busy
+/// network.
 fn host_timeout(text: &str) -> Result<Duration, String> {
-    duration(text).and_then(|time| if time < Duration::from_secs(2) { Err("2s or more".to_owned()) } else { Ok(time) })
+    duration(text).and_then(|time| {
+        if time < Duration::from_secs(2) {
+            Err("2s or more".to_owned())
+        } else {
+            Ok(time)
+        }
+    })
 }

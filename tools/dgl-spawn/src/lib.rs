@@ -1,7 +1,7 @@
 //! Starts the processes of a job on their hosts, watches them and ends them all.
 //!
-//! [`plan`] and [`spec`] say what runs; `preflight` looks before the start; [`run`] carries it out; [`output`] is what people and
-//! programs see of it.
+//! [`plan`] and [`spec`] say what runs; `preflight` looks before the start; [`run`] carries it out;
+//! [`output`] is what people and programs see of it.
 
 mod args;
 mod left;
@@ -33,7 +33,10 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     let processes: Vec<Process> = stream.some("dgl-env")?;
     let processes = match args.connect.host.is_empty() {
         true => processes,
-        false => processes.into_iter().filter(|process| args.connect.host.contains(&process.host)).collect(),
+        false => processes
+            .into_iter()
+            .filter(|process| args.connect.host.contains(&process.host))
+            .collect(),
     };
     plan::check(&hosts, &processes)?;
     if args.dry_run {
@@ -53,7 +56,12 @@ pub fn main(args: Args) -> Result<Exit, Report> {
         host_timeout: args.host_timeout,
         preflight: !args.no_preflight,
         detach: args.detach,
-        limits: args.start_timeout.map(Limit::Start).into_iter().chain(args.timeout.map(Limit::Job)).collect(),
+        limits: args
+            .start_timeout
+            .map(Limit::Start)
+            .into_iter()
+            .chain(args.timeout.map(Limit::Job))
+            .collect(),
     };
     run::launcher::run(&args, &stream, &hosts, &parts, job)
 }
@@ -61,20 +69,38 @@ pub fn main(args: Args) -> Result<Exit, Report> {
 /// What does not go together with graph servers that stay.
 fn check_servers(args: &Args, name: &str, alone: bool) -> Result<(), Report> {
     let fault = match () {
-        () if alone && !args.detach => {
-            Fault::usage("--detach", format!("is missing: graph servers {name} are to stay")).fix("say --detach, or plan trainers too")
-        }
-        () if alone && args.job.as_ref().is_some_and(|job| job != name) => {
-            Fault::usage("--job", format!("graph servers that stay have the name that --server-name of dgl-env gave them: {name}"))
-                .fix("leave out --job")
-        }
-        () if !args.connect.host.is_empty() => {
-            Fault::usage("--host", format!("graph servers {name} and their trainers need all hosts")).fix("leave out --host")
-        }
-        () if args.private_shm => {
-            Fault::usage("--private-shm", format!("the trainers of graph servers {name} read what these keep in /dev/shm"))
-                .fix("leave out --private-shm")
-        }
+        () if alone && !args.detach => Fault::usage(
+            "--detach",
+            format!(
+                "is missing: graph servers {name} are to \
+                stay"
+            ),
+        )
+        .fix("say --detach, or plan trainers too"),
+        () if alone && args.job.as_ref().is_some_and(|job| job != name) => Fault::usage(
+            "--job",
+            format!(
+                "graph servers that stay have the name that \
+                --server-name of dgl-env gave them: {name}"
+            ),
+        )
+        .fix("leave out --job"),
+        () if !args.connect.host.is_empty() => Fault::usage(
+            "--host",
+            format!(
+                "graph servers {name} and their trainers need all \
+                hosts"
+            ),
+        )
+        .fix("leave out --host"),
+        () if args.private_shm => Fault::usage(
+            "--private-shm",
+            format!(
+                "the trainers of graph servers {name} read what \
+                these keep in /dev/shm"
+            ),
+        )
+        .fix("leave out --private-shm"),
         () => return Ok(()),
     };
     Err(fault.report())

@@ -1,4 +1,5 @@
-//! Between the records of a job and its state machine: its members, and how the end that the machine tells is written down.
+//! Between the records of a job and its state machine: its members, and how the end that the
+//! machine tells is written down.
 
 use common::exit::Exit;
 use common::record::{self, FirstFailure, Process};
@@ -11,7 +12,11 @@ pub fn member(process: &Process) -> Member {
         record::Role::Trainer => job::Role::Trainer,
         record::Role::Worker => job::Role::Worker,
     };
-    Member { host: process.host, role, awaited: process.port.is_some() }
+    Member {
+        host: process.host,
+        role,
+        awaited: process.port.is_some(),
+    }
 }
 
 /// A status as the two fields of a record: the code, or the name of the signal.
@@ -22,11 +27,23 @@ pub fn status_fields(status: ExitStatus) -> (Option<u8>, Option<String>) {
     }
 }
 
-/// What failed first, with the last lines of the process. Both slices are in the order of the job's members.
-pub fn first_failure(failure: &Failure, processes: &[Process], last_lines: &[LastLines]) -> FirstFailure {
-    let mut first = FirstFailure { host: failure.host, ..FirstFailure::default() };
-    if let Some((process, lines)) = failure.member.and_then(|at| Some((processes.get(at)?, last_lines.get(at)?))) {
-        (first.id, first.role, first.rank) = (Some(process.id), Some(process.role), Some(process.rank));
+/// What failed first, with the last lines of the process. Both slices are in the order of the job's
+/// members.
+pub fn first_failure(
+    failure: &Failure,
+    processes: &[Process],
+    last_lines: &[LastLines],
+) -> FirstFailure {
+    let mut first = FirstFailure {
+        host: failure.host,
+        ..FirstFailure::default()
+    };
+    if let Some((process, lines)) = failure
+        .member
+        .and_then(|at| Some((processes.get(at)?, last_lines.get(at)?)))
+    {
+        (first.id, first.role, first.rank) =
+            (Some(process.id), Some(process.role), Some(process.rank));
         first.last_lines = lines.text();
     }
     match &failure.reason {
@@ -34,7 +51,9 @@ pub fn first_failure(failure: &Failure, processes: &[Process], last_lines: &[Las
             (first.code, first.signal) = status_fields(exit.status);
             (first.oom, first.reaped) = (exit.out_of_memory, exit.reaped);
         }
-        Reason::NotListening(time) => first.error = Some(format!("does not listen after {} s", time.as_secs_f32())),
+        Reason::NotListening(time) => {
+            first.error = Some(format!("does not listen after {} s", time.as_secs_f32()))
+        }
         Reason::Lost(loss) => first.error = Some(loss_label(loss)),
     }
     first
@@ -47,7 +66,9 @@ fn loss_label(loss: &Loss) -> String {
         Loss::KeeperGone => "its guard is gone".to_owned(),
         Loss::SupervisorGone => "the agent that supervised its processes is gone".to_owned(),
         Loss::ServersEnded => "its graph servers have ended".to_owned(),
-        Loss::NotJoined { joined, hosts } => format!("of {hosts} hosts only {joined} have joined the job"),
+        Loss::NotJoined { joined, hosts } => {
+            format!("of {hosts} hosts only {joined} have joined the job")
+        }
         Loss::Other(why) => why.clone(),
     }
 }
@@ -59,7 +80,9 @@ pub fn exit(job: &Job) -> Exit {
         (Some(Cause::Signal(number)), _) => Exit::Signal(*number),
         (Some(Cause::Host), _) => Exit::Unreachable,
         (Some(Cause::Time(_)), _) => Exit::TimeLimit,
-        (Some(Cause::Process), Some(Reason::Ended(exit))) => Exit::Process(exit.status.shell_code()),
+        (Some(Cause::Process), Some(Reason::Ended(exit))) => {
+            Exit::Process(exit.status.shell_code())
+        }
         (Some(Cause::Process), _) => Exit::Process(1),
     }
 }
@@ -73,45 +96,111 @@ mod tests {
 
     fn processes() -> Vec<Process> {
         let text = |role: &str, rank: u32, port: &str| {
-            format!(r#"{{"id":{rank},"of":2,"host":{rank},"ip":"10.0.0.1","role":"{role}","rank":{rank},"argv":["t"]{port}}}"#)
+            format!(
+                r#"{{"id":{rank},"of":2,"host":{rank},"ip":"10.0.0.1","role":"{role}","rank":{rank},"argv":["t"]{port}}}"#
+            )
         };
-        [text("server", 0, r#","port":30050"#), text("trainer", 1, "")].map(|text| serde_json::from_str(&text).unwrap()).into()
+        [
+            text("server", 0, r#","port":30050"#),
+            text("trainer", 1, ""),
+        ]
+        .map(|text| serde_json::from_str(&text).unwrap())
+        .into()
     }
 
     #[test]
     fn a_server_with_a_port_is_awaited() {
         let members: Vec<Member> = processes().iter().map(member).collect();
         let expected = [(0, job::Role::Server, true), (1, job::Role::Trainer, false)];
-        assert_eq!(members, expected.map(|(host, role, awaited)| Member { host, role, awaited }));
+        assert_eq!(
+            members,
+            expected.map(|(host, role, awaited)| Member {
+                host,
+                role,
+                awaited
+            })
+        );
     }
 
     #[test]
     fn each_cause_has_its_exit_status_and_its_fields() {
         let minute = Duration::from_secs(60);
-        let process = |reason| Some(Failure { host: 1, member: Some(1), reason });
-        let lost = Some(Failure { host: 0, member: None, reason: Reason::Lost("silent".into()) });
-        let late = Some(Failure { host: 0, member: Some(0), reason: Reason::NotListening(minute) });
+        let process = |reason| {
+            Some(Failure {
+                host: 1,
+                member: Some(1),
+                reason,
+            })
+        };
+        let lost = Some(Failure {
+            host: 0,
+            member: None,
+            reason: Reason::Lost("silent".into()),
+        });
+        let late = Some(Failure {
+            host: 0,
+            member: Some(0),
+            reason: Reason::NotListening(minute),
+        });
         let table = [
             (None, None, 0, (None, None, None, None)),
-            (Some(Cause::Process), process(Reason::Ended(Code(3).into())), 3, (Some(1), Some(3), None, None)),
-            (Some(Cause::Process), process(Reason::Ended(Signal(9).into())), 137, (Some(1), None, Some("KILL"), None)),
-            (Some(Cause::Host), lost, 74, (None, None, None, Some("silent"))),
+            (
+                Some(Cause::Process),
+                process(Reason::Ended(Code(3).into())),
+                3,
+                (Some(1), Some(3), None, None),
+            ),
+            (
+                Some(Cause::Process),
+                process(Reason::Ended(Signal(9).into())),
+                137,
+                (Some(1), None, Some("KILL"), None),
+            ),
+            (
+                Some(Cause::Host),
+                lost,
+                74,
+                (None, None, None, Some("silent")),
+            ),
             (Some(Cause::Signal(2)), None, 130, (None, None, None, None)),
-            (Some(Cause::Time(Limit::Job(minute))), None, 124, (None, None, None, None)),
-            (Some(Cause::Time(Limit::Start(minute))), late, 124, (Some(0), None, None, Some("does not listen after 60 s"))),
+            (
+                Some(Cause::Time(Limit::Job(minute))),
+                None,
+                124,
+                (None, None, None, None),
+            ),
+            (
+                Some(Cause::Time(Limit::Start(minute))),
+                late,
+                124,
+                (Some(0), None, None, Some("does not listen after 60 s")),
+            ),
         ];
         let processes = processes();
         let mut lines = vec![LastLines::default(); 2];
         lines[1].push(b"its last\n");
         for (cause, failure, code, (id, status, signal, error)) in table {
-            let mut job = Job::new(Mode::Following, processes.iter().map(member), &[], Instant::now());
+            let mut job = Job::new(
+                Mode::Following,
+                processes.iter().map(member),
+                &[],
+                Instant::now(),
+            );
             job.apply_remote_cause(cause.clone(), failure.clone());
             assert_eq!(exit(&job).code(), code, "{cause:?}");
             let Some(failure) = failure else { continue };
             let first = first_failure(&failure, &processes, &lines);
             assert_eq!((first.host, first.id), (failure.host, id), "{cause:?}");
-            assert_eq!((first.code, first.signal.as_deref(), first.error.as_deref()), (status, signal, error), "{cause:?}");
-            assert_eq!(first.last_lines.len(), usize::from(id == Some(1)), "{cause:?}");
+            assert_eq!(
+                (first.code, first.signal.as_deref(), first.error.as_deref()),
+                (status, signal, error),
+                "{cause:?}"
+            );
+            assert_eq!(
+                first.last_lines.len(),
+                usize::from(id == Some(1)),
+                "{cause:?}"
+            );
         }
     }
 }

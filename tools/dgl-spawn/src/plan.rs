@@ -1,4 +1,5 @@
-//! What runs on each host: the script that starts and watches its processes, or the same for people to paste.
+//! What runs on each host: the script that starts and watches its processes, or the same for people
+//! to paste.
 
 use common::error::{Fault, Report};
 use common::quote;
@@ -19,7 +20,8 @@ pub struct Job {
     pub token: String,
     /// From TERM to KILL.
     pub grace: Duration,
-    /// A host that was not heard of for this long is lost; and the launcher, for a host, which then ends its part of the job.
+    /// A host that was not heard of for this long is lost; and the launcher, for a host, which then
+    /// ends its part of the job.
     pub host_timeout: Duration,
     /// Look before the start.
     pub preflight: bool,
@@ -32,16 +34,29 @@ pub struct Job {
 impl Job {
     /// One that others started.
     pub fn followed(name: &str, grace: Duration, host_timeout: Duration) -> Job {
-        Job { name: name.to_owned(), token: String::new(), grace, host_timeout, preflight: false, limits: Vec::new(), detach: true }
+        Job {
+            name: name.to_owned(),
+            token: String::new(),
+            grace,
+            host_timeout,
+            preflight: false,
+            limits: Vec::new(),
+            detach: true,
+        }
     }
 }
 
 /// What marks the processes of a job, or of one try of it.
 pub fn token() -> Result<String, Report> {
-    remote::random_token().map_err(|error| Fault::unreachable("/dev/urandom", error.to_string()).fix("this machine needs one").report())
+    remote::random_token().map_err(|error| {
+        Fault::unreachable("/dev/urandom", error.to_string())
+            .fix("this machine needs one")
+            .report()
+    })
 }
 
-/// The processes of a stream: graph servers that stay, which are a job of their own, and all others, which may use them.
+/// The processes of a stream: graph servers that stay, which are a job of their own, and all
+/// others, which may use them.
 pub struct Parts {
     /// The name of the servers.
     pub servers: Option<String>,
@@ -53,9 +68,17 @@ pub struct Parts {
 impl Parts {
     /// Servers of one name at most.
     pub fn of(processes: Vec<Process>) -> Result<Parts, Report> {
-        let servers = processes.iter().find_map(|process| process.server_name.clone());
-        if let Some(other) = processes.iter().find(|process| process.server_name != servers) {
-            let problem = format!("has server_name {:?}, and another record {:?}", other.server_name, servers);
+        let servers = processes
+            .iter()
+            .find_map(|process| process.server_name.clone());
+        if let Some(other) = processes
+            .iter()
+            .find(|process| process.server_name != servers)
+        {
+            let problem = format!(
+                "has server_name {:?}, and another record {:?}",
+                other.server_name, servers
+            );
             let fault = Fault::data(format!("process record {}", other.id), problem);
             return Err(fault.fix("make the stream anew, with one dgl-env").report());
         }
@@ -63,7 +86,11 @@ impl Parts {
         let (mut all, others): (Vec<_>, Vec<_>) = processes.into_iter().partition(stays);
         let staying = all.len();
         all.extend(others);
-        Ok(Parts { servers, all, staying })
+        Ok(Parts {
+            servers,
+            all,
+            staying,
+        })
     }
 
     /// The servers that are to be there, started if they are not.
@@ -83,9 +110,18 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
     for process in processes {
         let place = || format!("process record {}", process.id);
         match hosts.iter().find(|host| host.id == process.host) {
-            None => report.push(Fault::data(place(), format!("there is no host {} in the stream", process.host)).fix(ANEW)),
+            None => report.push(
+                Fault::data(
+                    place(),
+                    format!("there is no host {} in the stream", process.host),
+                )
+                .fix(ANEW),
+            ),
             Some(host) if host.ip != process.ip => {
-                let problem = format!("says {} for host {}, whose record says {}", process.ip, host.id, host.ip);
+                let problem = format!(
+                    "says {} for host {}, whose record says {}",
+                    process.ip, host.id, host.ip
+                );
                 report.push(Fault::data(place(), problem).fix(ANEW));
             }
             Some(_) => {}
@@ -97,14 +133,21 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
         if let Some(name) = &process.server_name
             && let Err(why) = common::cli::job_name(name)
         {
-            report.push(Fault::data(place(), format!("server_name {name:?} is no name: {why}")).fix(ANEW));
+            report.push(
+                Fault::data(place(), format!("server_name {name:?} is no name: {why}")).fix(ANEW),
+            );
         }
         for name in process.env.keys().chain(process.env_b64.keys()) {
             if name.is_empty()
-                || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+                || !name
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
                 || name.as_bytes()[0].is_ascii_digit()
             {
-                report.push(Fault::data(place(), format!("{name:?} is not a variable's name")).fix("correct what was edited"));
+                report.push(
+                    Fault::data(place(), format!("{name:?} is not a variable's name"))
+                        .fix("correct what was edited"),
+                );
             }
         }
     }
@@ -135,11 +178,15 @@ pub fn pasted(options: &Options, host: &Host, process: &Process) -> Result<Vec<u
     line.extend_from_slice(b"env");
     for (name, value) in process.environment()? {
         line.push(b' ');
-        line.extend(quote::sh([name.as_bytes(), b"=", value.as_bytes()].concat()));
+        line.extend(quote::sh(
+            [name.as_bytes(), b"=", value.as_bytes()].concat(),
+        ));
     }
     line.push(b' ');
     match (process.command()?, &process.setup) {
-        (Command::Words(words), None) => line.extend(quote::sh_words(words.iter().map(|word| word.as_bytes()))),
+        (Command::Words(words), None) => {
+            line.extend(quote::sh_words(words.iter().map(|word| word.as_bytes())))
+        }
         (command, setup) => {
             line.extend_from_slice(b"\"${SHELL:-/bin/sh}\" -c ");
             line.extend(quote::sh(shell_text(&command, setup.as_deref())));

@@ -24,10 +24,16 @@ pub fn job(plan: &plan::Job, host: &Host, hosts: usize) -> Job {
 /// A process of the job, by the number that it has among those of its host.
 pub fn process(index: u32, process: &record::Process) -> Result<Process, Fault> {
     let command = match process.command()? {
-        record::Command::Words(words) => Command::Words(words.into_iter().map(Text::from).collect()),
+        record::Command::Words(words) => {
+            Command::Words(words.into_iter().map(Text::from).collect())
+        }
         record::Command::Shell(text) => Command::Shell(text),
     };
-    let env = process.environment()?.into_iter().map(|(name, value)| (name.to_owned(), Text::from(value))).collect();
+    let env = process
+        .environment()?
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), Text::from(value)))
+        .collect();
     Ok(Process {
         index,
         role: process.role.name().to_owned(),
@@ -42,6 +48,12 @@ pub fn process(index: u32, process: &record::Process) -> Result<Process, Fault> 
 
 /// What all processes of a group of trainers have in their environment.
 pub fn group_env(group: Group) -> Vec<(String, Text)> {
-    let variables = [("DGL_GROUP_ID", group.number.to_string()), ("MASTER_PORT", group.port.to_string())];
-    variables.into_iter().map(|(name, value)| (name.to_owned(), Text::from(&*value))).collect()
+    let variables = [
+        ("DGL_GROUP_ID", group.number.to_string()),
+        ("MASTER_PORT", group.port.to_string()),
+    ];
+    variables
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), Text::from(&*value)))
+        .collect()
 }

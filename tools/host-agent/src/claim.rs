@@ -1,8 +1,9 @@
-//! The claim of a job: its name, its ports and the use of /dev/shm are its own on this host from the first look on.
+//! The claim of a job: its name, its ports and the use of /dev/shm are its own on this host from
+//! the first look on.
 //!
-//! Each is an abstract Unix socket with a name that all jobs derive in the same way. To bind it is atomic, all users of this
-//! network namespace see it, and it is gone with the agent that holds it, however that ends. Who finds one taken connects to it
-//! and is told whose it is.
+//! Each is an abstract Unix socket with a name that all jobs derive in the same way. To bind it is
+//! atomic, all users of this network namespace see it, and it is gone with the agent that holds it,
+//! however that ends. Who finds one taken connects to it and is told whose it is.
 
 use crate::people;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -66,7 +67,11 @@ struct Answer {
 
 /// Takes all that a job wants, or nothing: then, what others have of it.
 pub fn take(job: &Job, claim: &Claim) -> Result<Result<Held, Vec<Taken>>, Failure> {
-    let failed = |error: io::Error| Failure::new(format!("the ports and the name of a job cannot be claimed: {error}"));
+    let failed = |error: io::Error| {
+        Failure::new(format!(
+            "the ports and the name of a job cannot be claimed: {error}"
+        ))
+    };
     let id = id_of(&job.token);
     let (mut sockets, mut taken) = (Vec::new(), Vec::new());
     for (what, name) in wanted(&job.name, claim) {
@@ -82,9 +87,22 @@ pub fn take(job: &Job, claim: &Claim) -> Result<Result<Held, Vec<Taken>>, Failur
     }
     let confirmed = Arc::new(AtomicBool::new(false));
     let (stopped, stop) = io::pipe().map_err(failed)?;
-    let answers = Answers { sockets, job: job.name.clone(), id, since: Instant::now(), confirmed: Arc::clone(&confirmed) };
-    let thread = std::thread::Builder::new().name("claim".to_owned()).spawn(move || answers.give(&stopped)).map_err(failed)?;
-    Ok(Ok(Held { confirmed, stop: Some(stop), thread: Some(thread) }))
+    let answers = Answers {
+        sockets,
+        job: job.name.clone(),
+        id,
+        since: Instant::now(),
+        confirmed: Arc::clone(&confirmed),
+    };
+    let thread = std::thread::Builder::new()
+        .name("claim".to_owned())
+        .spawn(move || answers.give(&stopped))
+        .map_err(failed)?;
+    Ok(Ok(Held {
+        confirmed,
+        stop: Some(stop),
+        thread: Some(thread),
+    }))
 }
 
 /// The name of this job is claimed here: it lives, under this token.
@@ -94,7 +112,11 @@ pub fn is_alive(job: &str, token: &str) -> bool {
 }
 
 fn id_of(token: &str) -> String {
-    blake3::derive_key("dgl-tools 2026 claim of a job", token.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    blake3::derive_key("dgl-tools 2026 claim of a job", token.as_bytes())
+        .iter()
+        .take(16)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 fn name_of_job(job: &str) -> String {
@@ -102,7 +124,9 @@ fn name_of_job(job: &str) -> String {
 }
 
 fn name_of_port(port: &Port) -> String {
-    let address = port.address.map_or_else(|| "any".to_owned(), |address| address.to_string());
+    let address = port
+        .address
+        .map_or_else(|| "any".to_owned(), |address| address.to_string());
     format!("dgl-tools/port/{}/{address}", port.port)
 }
 
@@ -112,7 +136,11 @@ fn wanted(job: &str, claim: &Claim) -> Vec<(Claimed, String)> {
     ports.sort_unstable();
     ports.dedup();
     let mut wanted = vec![(Claimed::Name, name_of_job(job))];
-    wanted.extend(ports.iter().map(|port| (Claimed::Port(port.port), name_of_port(port))));
+    wanted.extend(
+        ports
+            .iter()
+            .map(|port| (Claimed::Port(port.port), name_of_port(port))),
+    );
     if claim.shared_memory {
         // containers may share the network and have each a /dev/shm of their own
         let device = std::fs::metadata("/dev/shm").map_or(0, |folder| folder.dev());
@@ -160,12 +188,15 @@ fn ask(name: &str) -> io::Result<Option<(Claimant, Option<Answer>)>> {
     stream.set_read_timeout(Some(ANSWER_LIMIT))?;
     let mut said = Vec::new();
     let read = stream.take(ANSWER_BYTES).read_to_end(&mut said);
-    let is_stopped = read.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
+    let is_stopped = read
+        .is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
     // it has given its claim back before it came to us
     if said.is_empty() && !is_stopped {
         return Ok(None);
     }
-    let answer = serde_json::from_slice::<Answer>(&said).ok().filter(|answer| is_name(&answer.job));
+    let answer = serde_json::from_slice::<Answer>(&said)
+        .ok()
+        .filter(|answer| is_name(&answer.job));
     let claimant = Claimant {
         job: answer.as_ref().map(|answer| answer.job.clone()),
         user: people::other_user(peer.uid()),
@@ -179,7 +210,10 @@ fn ask(name: &str) -> io::Result<Option<(Claimant, Option<Answer>)>> {
 
 /// Whether it could be a job's; it comes from whoever holds the socket.
 fn is_name(text: &str) -> bool {
-    (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+    (1..=64).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
 }
 
 /// Tells everybody who asks whose the claim is.
@@ -197,7 +231,11 @@ impl Answers {
         let _ = SigSet::all().thread_block();
         loop {
             let mut fds = vec![PollFd::new(stopped.as_fd(), PollFlags::POLLIN)];
-            fds.extend(self.sockets.iter().map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)));
+            fds.extend(
+                self.sockets
+                    .iter()
+                    .map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)),
+            );
             if poll(&mut fds, PollTimeout::NONE).is_err() {
                 continue;
             }
@@ -205,7 +243,12 @@ impl Answers {
             if ready[0] {
                 return;
             }
-            for (socket, _) in self.sockets.iter().zip(&ready[1..]).filter(|(_, ready)| **ready) {
+            for (socket, _) in self
+                .sockets
+                .iter()
+                .zip(&ready[1..])
+                .filter(|(_, ready)| **ready)
+            {
                 self.answer(socket);
             }
         }
@@ -213,7 +256,8 @@ impl Answers {
 
     fn answer(&self, socket: &UnixListener) {
         match socket.accept() {
-            // it fits into the buffer of a socket that nothing was written to: nobody can make us wait
+            // it fits into the buffer of a socket that nothing was written to: nobody can make us
+            // wait
             Ok((mut stream, _)) => {
                 let answer = Answer {
                     job: self.job.clone(),
@@ -224,7 +268,9 @@ impl Answers {
                 let _ = stream.write_all(&serde_json::to_vec(&answer).unwrap_or_default());
             }
             // without descriptors left the connection would be told of again and again
-            Err(error) if error.kind() != ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(100)),
+            Err(error) if error.kind() != ErrorKind::WouldBlock => {
+                std::thread::sleep(Duration::from_millis(100))
+            }
             Err(_) => {}
         }
     }
@@ -248,34 +294,69 @@ mod tests {
 
     fn claim(ports: &[u16]) -> Claim {
         let address = Some(std::net::Ipv4Addr::LOCALHOST);
-        Claim { ports: ports.iter().map(|port| Port { port: *port, address }).collect(), shared_memory: false }
+        Claim {
+            ports: ports
+                .iter()
+                .map(|port| Port {
+                    port: *port,
+                    address,
+                })
+                .collect(),
+            shared_memory: false,
+        }
     }
 
     #[test]
     fn what_is_claimed_is_told_and_free_again_when_its_holder_ends() {
         // names of this process, because tests run side by side
         let name = |text: &str| format!("{text}-{}", std::process::id());
-        let held = take(&job(&name("a"), "1"), &claim(&[3, 1])).unwrap().unwrap();
+        let held = take(&job(&name("a"), "1"), &claim(&[3, 1]))
+            .unwrap()
+            .unwrap();
         held.confirm();
-        assert!(is_alive(&name("a"), "1") && !is_alive(&name("a"), "2") && !is_alive(&name("b"), "1"));
-        let taken = take(&job(&name("b"), "2"), &claim(&[2, 3, 1])).unwrap().unwrap_err();
-        let told: Vec<_> = taken.iter().map(|taken| (taken.what, taken.by.job.clone(), taken.by.confirmed)).collect();
+        assert!(
+            is_alive(&name("a"), "1") && !is_alive(&name("a"), "2") && !is_alive(&name("b"), "1")
+        );
+        let taken = take(&job(&name("b"), "2"), &claim(&[2, 3, 1]))
+            .unwrap()
+            .unwrap_err();
+        let told: Vec<_> = taken
+            .iter()
+            .map(|taken| (taken.what, taken.by.job.clone(), taken.by.confirmed))
+            .collect();
         let by = Some(name("a"));
-        assert_eq!(told, [(Claimed::Port(1), by.clone(), true), (Claimed::Port(3), by, true)]);
-        assert_eq!((taken[0].by.user.as_deref(), taken[0].by.pid), (None, Some(std::process::id())));
+        assert_eq!(
+            told,
+            [
+                (Claimed::Port(1), by.clone(), true),
+                (Claimed::Port(3), by, true)
+            ]
+        );
+        assert_eq!(
+            (taken[0].by.user.as_deref(), taken[0].by.pid),
+            (None, Some(std::process::id()))
+        );
         // nothing of the second's was kept
         drop(take(&job(&name("c"), "3"), &claim(&[2])).unwrap().unwrap());
-        let taken = take(&job(&name("a"), "4"), &claim(&[])).unwrap().unwrap_err();
+        let taken = take(&job(&name("a"), "4"), &claim(&[]))
+            .unwrap()
+            .unwrap_err();
         assert_eq!(taken[0].what, Claimed::Name);
         // another agent of the same job
         drop(take(&job(&name("a"), "1"), &claim(&[1])).unwrap().unwrap());
         drop(held);
-        drop(take(&job(&name("b"), "2"), &claim(&[2, 3, 1])).unwrap().unwrap());
+        drop(
+            take(&job(&name("b"), "2"), &claim(&[2, 3, 1]))
+                .unwrap()
+                .unwrap(),
+        );
     }
 
     #[test]
     fn names_of_jobs_are_checked() {
         assert!(is_name("try7") && is_name("a.b-c_D"));
-        assert!(!is_name("") && !is_name("a b") && !is_name("a\u{1b}[2J") && !is_name(&"x".repeat(65)));
+        assert!(
+            !is_name("") && !is_name("a b") && !is_name("a\u{1b}[2J") && !is_name(&"x".repeat(65))
+        );
     }
 }

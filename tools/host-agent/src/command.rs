@@ -24,11 +24,15 @@ impl Answer {
     }
 }
 
-/// Runs a program with an empty stdin, for as long as `limit`; keeps `most` bytes of what it says. It gets a process group of its own,
-/// which is killed when its time is over.
+/// Runs a program with an empty stdin, for as long as `limit`; keeps `most` bytes of what it says.
+/// It gets a process group of its own, which is killed when its time is over.
 pub fn ask(mut command: Command, limit: Duration, most: usize) -> io::Result<Answer> {
     let (mut reader, writer) = io::pipe()?;
-    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer).process_group(0);
+    command
+        .stdin(Stdio::null())
+        .stdout(writer.try_clone()?)
+        .stderr(writer)
+        .process_group(0);
     let mut child = command.spawn()?;
     // it holds the ends of the pipe that the child writes to
     drop(command);
@@ -61,7 +65,9 @@ fn listen(reader: &mut PipeReader, limit: Duration, most: usize) -> io::Result<(
         }
         match reader.read(&mut buffer) {
             Ok(0) => return Ok((said, false)),
-            Ok(count) => said.extend_from_slice(&buffer[..count.min(most.saturating_sub(said.len()))]),
+            Ok(count) => {
+                said.extend_from_slice(&buffer[..count.min(most.saturating_sub(said.len()))])
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }

@@ -1,4 +1,5 @@
-//! The Python environment of a job on this host: a venv, or what conda made. No activation script is run.
+//! The Python environment of a job on this host: a venv, or what conda made. No activation script
+//! is run.
 
 use crate::command;
 use nix::unistd::{AccessFlags, access};
@@ -22,10 +23,17 @@ pub fn find(python: &Python) -> Result<Option<Environment>, EnvironmentFailure> 
     };
     let interpreters = ["python3", "python"].map(|name| prefix.join("bin").join(name));
     let Some(interpreter) = interpreters.iter().find(|file| is_executable(file)) else {
-        return Err(EnvironmentFailure::NoInterpreter { prefix: text(&prefix) });
+        return Err(EnvironmentFailure::NoInterpreter {
+            prefix: text(&prefix),
+        });
     };
     let conda_env = matches!(python, Python::Conda(_)).then(|| name_in_conda(&prefix));
-    Ok(Some(Environment { prefix: text(&prefix), interpreter: text(interpreter), conda_env, path: env::var("PATH").unwrap_or_default() }))
+    Ok(Some(Environment {
+        prefix: text(&prefix),
+        interpreter: text(interpreter),
+        conda_env,
+        path: env::var("PATH").unwrap_or_default(),
+    }))
 }
 
 fn text(path: &Path) -> String {
@@ -56,8 +64,12 @@ fn at_home(path: &str) -> PathBuf {
 fn venv(folder: &str) -> Result<PathBuf, EnvironmentFailure> {
     let prefix = at_home(folder);
     match prefix.is_dir() {
-        false => Err(EnvironmentFailure::NoSuchFolder { prefix: text(&prefix) }),
-        true if is_conda(&prefix) => Err(EnvironmentFailure::IsConda { prefix: text(&prefix) }),
+        false => Err(EnvironmentFailure::NoSuchFolder {
+            prefix: text(&prefix),
+        }),
+        true if is_conda(&prefix) => Err(EnvironmentFailure::IsConda {
+            prefix: text(&prefix),
+        }),
         true => Ok(prefix),
     }
 }
@@ -65,8 +77,12 @@ fn venv(folder: &str) -> Result<PathBuf, EnvironmentFailure> {
 fn conda_folder(folder: &str) -> Result<PathBuf, EnvironmentFailure> {
     let prefix = at_home(folder);
     match prefix.is_dir() {
-        false => Err(EnvironmentFailure::NoSuchFolder { prefix: text(&prefix) }),
-        true if !is_conda(&prefix) => Err(EnvironmentFailure::NotConda { prefix: text(&prefix) }),
+        false => Err(EnvironmentFailure::NoSuchFolder {
+            prefix: text(&prefix),
+        }),
+        true if !is_conda(&prefix) => Err(EnvironmentFailure::NotConda {
+            prefix: text(&prefix),
+        }),
         true => Ok(prefix),
     }
 }
@@ -79,14 +95,27 @@ fn conda_named(name: &str) -> Result<PathBuf, EnvironmentFailure> {
         return Ok(root.clone());
     }
     let folders = environment_folders(&roots);
-    let listed = || written_down().into_iter().find(|prefix| prefix.file_name().is_some_and(|own| own == name) && is_conda(prefix));
-    let below = || folders.iter().map(|folder| folder.join(name)).find(|prefix| is_conda(prefix));
+    let listed = || {
+        written_down()
+            .into_iter()
+            .find(|prefix| prefix.file_name().is_some_and(|own| own == name) && is_conda(prefix))
+    };
+    let below = || {
+        folders
+            .iter()
+            .map(|folder| folder.join(name))
+            .find(|prefix| is_conda(prefix))
+    };
     if name != "base"
         && let Some(prefix) = below().or_else(listed)
     {
         return Ok(prefix);
     }
-    let mut looked_in: Vec<String> = folders.iter().filter(|folder| folder.is_dir()).map(|folder| text(folder)).collect();
+    let mut looked_in: Vec<String> = folders
+        .iter()
+        .filter(|folder| folder.is_dir())
+        .map(|folder| text(folder))
+        .collect();
     let mut seen = std::collections::HashSet::new();
     looked_in.retain(|folder| seen.insert(folder.clone()));
     Err(EnvironmentFailure::NoSuchName { looked_in })
@@ -95,22 +124,41 @@ fn conda_named(name: &str) -> Result<PathBuf, EnvironmentFailure> {
 /// What conda has written down of environments that it made elsewhere.
 fn written_down() -> Vec<PathBuf> {
     let text = fs::read_to_string(home().join(".conda/environments.txt")).unwrap_or_default();
-    text.lines().filter(|line| line.starts_with('/')).map(PathBuf::from).collect()
+    text.lines()
+        .filter(|line| line.starts_with('/'))
+        .map(PathBuf::from)
+        .collect()
 }
 
-/// Where conda is: as the login's environment knows it, or where its installers put it; a shell that is no login shell knows nothing
-/// as a rule.
+/// Where conda is: as the login's environment knows it, or where its installers put it; a shell
+/// that is no login shell knows nothing as a rule.
 fn roots() -> Vec<PathBuf> {
     let mut roots = Vec::new();
     match env::var_os("CONDA_EXE").filter(|exe| !exe.is_empty()) {
         Some(exe) => roots.extend(Path::new(&exe).ancestors().nth(2).map(Path::to_owned)),
         None => roots.extend(conda_says()),
     }
-    let usual = ["miniconda3", "anaconda3", "miniforge3", "mambaforge", "micromamba", ".local/share/mamba"];
-    let everybodys = ["conda", "miniconda3", "anaconda3", "miniforge3", "mambaforge"];
+    let usual = [
+        "miniconda3",
+        "anaconda3",
+        "miniforge3",
+        "mambaforge",
+        "micromamba",
+        ".local/share/mamba",
+    ];
+    let everybodys = [
+        "conda",
+        "miniconda3",
+        "anaconda3",
+        "miniforge3",
+        "mambaforge",
+    ];
     let mamba = env::var_os("MAMBA_ROOT_PREFIX").map(PathBuf::from);
     let own = usual.iter().map(|name| home().join(name));
-    let all = mamba.into_iter().chain(own).chain(everybodys.iter().map(|name| Path::new("/opt").join(name)));
+    let all = mamba
+        .into_iter()
+        .chain(own)
+        .chain(everybodys.iter().map(|name| Path::new("/opt").join(name)));
     roots.extend(all.filter(|folder| folder.is_dir()));
     roots
 }
@@ -120,19 +168,41 @@ fn conda_says() -> Option<PathBuf> {
     let mut conda = Command::new("conda");
     conda.args(["info", "--base"]);
     let said = command::ask(conda, CONDA_LIMIT, 64 << 10).ok()?.text();
-    said.lines().find(|line| line.starts_with('/')).map(PathBuf::from)
+    said.lines()
+        .find(|line| line.starts_with('/'))
+        .map(PathBuf::from)
 }
 
 /// The folders that hold environments, in conda's order.
 fn environment_folders(roots: &[PathBuf]) -> Vec<PathBuf> {
-    let listed = ["CONDA_ENVS_DIRS", "CONDA_ENVS_PATH"].map(|name| env::var(name).unwrap_or_default()).join(":");
-    let mut folders: Vec<PathBuf> = listed.split(':').filter(|path| path.starts_with('/')).map(PathBuf::from).collect();
-    let below = [".condarc", ".mambarc", ".conda/.condarc", ".conda/condarc", ".config/conda/.condarc", ".config/conda/condarc"];
+    let listed = ["CONDA_ENVS_DIRS", "CONDA_ENVS_PATH"]
+        .map(|name| env::var(name).unwrap_or_default())
+        .join(":");
+    let mut folders: Vec<PathBuf> = listed
+        .split(':')
+        .filter(|path| path.starts_with('/'))
+        .map(PathBuf::from)
+        .collect();
+    let below = [
+        ".condarc",
+        ".mambarc",
+        ".conda/.condarc",
+        ".conda/condarc",
+        ".config/conda/.condarc",
+        ".config/conda/condarc",
+    ];
     let of_user = below.iter().map(|name| home().join(name));
-    let of_machine = ["/etc/conda/.condarc", "/etc/conda/condarc"].iter().map(PathBuf::from);
+    let of_machine = ["/etc/conda/.condarc", "/etc/conda/condarc"]
+        .iter()
+        .map(PathBuf::from);
     let of_roots = roots.iter().map(|root| root.join(".condarc"));
     let named = env::var_os("CONDARC").map(PathBuf::from);
-    for file in named.into_iter().chain(of_user).chain(of_machine).chain(of_roots) {
+    for file in named
+        .into_iter()
+        .chain(of_user)
+        .chain(of_machine)
+        .chain(of_roots)
+    {
         let text = fs::read_to_string(file).unwrap_or_default();
         folders.extend(folders_of_condarc(&text, &home()));
     }
@@ -152,7 +222,11 @@ fn folders_of_condarc(text: &str, home: &Path) -> Vec<PathBuf> {
             if let Some((_, brackets)) = value.split_once('[') {
                 in_list = false;
                 let inner = brackets.split(']').next().unwrap_or_default();
-                folders.extend(inner.split(',').filter_map(|item| folder_of_item(item, home)));
+                folders.extend(
+                    inner
+                        .split(',')
+                        .filter_map(|item| folder_of_item(item, home)),
+                );
             }
         } else if let Some(item) = trimmed.strip_prefix('-').filter(|_| in_list) {
             folders.extend(folder_of_item(item, home));
@@ -165,15 +239,26 @@ fn folders_of_condarc(text: &str, home: &Path) -> Vec<PathBuf> {
 
 /// What stands behind the key, where this line has it.
 fn list_of_environments(line: &str) -> Option<&str> {
-    let rest = line.strip_prefix("envs_dirs").or_else(|| line.strip_prefix("envs_path"))?;
+    let rest = line
+        .strip_prefix("envs_dirs")
+        .or_else(|| line.strip_prefix("envs_path"))?;
     rest.trim_start().strip_prefix(':')
 }
 
 fn folder_of_item(item: &str, home: &Path) -> Option<PathBuf> {
-    let comment = item.find(" #").or_else(|| item.find("\t#")).unwrap_or(item.len());
+    let comment = item
+        .find(" #")
+        .or_else(|| item.find("\t#"))
+        .unwrap_or(item.len());
     let item = item[..comment].trim_matches([' ', '\t', '"', '\'', '\r']);
-    let in_home = |name: &str| item.strip_prefix(name).filter(|rest| rest.is_empty() || rest.starts_with('/'));
-    match in_home("~").or_else(|| in_home("$HOME")).or_else(|| in_home("${HOME}")) {
+    let in_home = |name: &str| {
+        item.strip_prefix(name)
+            .filter(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    match in_home("~")
+        .or_else(|| in_home("$HOME"))
+        .or_else(|| in_home("${HOME}"))
+    {
         Some(rest) => Some(home.join(rest.trim_start_matches('/'))),
         None => item.starts_with('/').then(|| PathBuf::from(item)),
     }
@@ -184,7 +269,10 @@ fn name_in_conda(prefix: &Path) -> String {
     if prefix.join("condabin").is_dir() {
         return "base".to_owned();
     }
-    match (prefix.parent().and_then(Path::file_name), prefix.file_name()) {
+    match (
+        prefix.parent().and_then(Path::file_name),
+        prefix.file_name(),
+    ) {
         (Some(parent), Some(name)) if parent == "envs" => name.to_string_lossy().into_owned(),
         _ => text(prefix),
     }
@@ -197,17 +285,33 @@ mod tests {
     #[test]
     fn lists_of_condarc() {
         let table: [(&str, &[&str]); 7] = [
-            ("channels:\n  - x\nenvs_dirs: # mine\n  - \"/d  1\"\n  - /else # its\n", &["/d  1", "/else"]),
-            ("envs_dirs: [/else, ~/d2]\nother: [/no]\n", &["/else", "/h/d2"]),
-            ("envs_path:\n- $HOME/d3\n- ${HOME}\n- $HOMES/x\n", &["/h/d3", "/h"]),
+            (
+                "channels:\n  - x\nenvs_dirs: # mine\n  - \"/d  1\"\n  - /else # its\n",
+                &["/d  1", "/else"],
+            ),
+            (
+                "envs_dirs: [/else, ~/d2]\nother: [/no]\n",
+                &["/else", "/h/d2"],
+            ),
+            (
+                "envs_path:\n- $HOME/d3\n- ${HOME}\n- $HOMES/x\n",
+                &["/h/d3", "/h"],
+            ),
             ("envs_dirs:\n  - relative\nothers:\n  - /no\n", &[]),
-            ("envs_dirs:\n# a comment\n  - /a\n\n  - /b\r\n", &["/a", "/b"]),
+            (
+                "envs_dirs:\n# a comment\n  - /a\n\n  - /b\r\n",
+                &["/a", "/b"],
+            ),
             ("envs_dirs_x:\n  - /no\n", &[]),
             ("", &[]),
         ];
         for (text, expected) in table {
             let expected: Vec<PathBuf> = expected.iter().map(PathBuf::from).collect();
-            assert_eq!(folders_of_condarc(text, Path::new("/h")), expected, "{text}");
+            assert_eq!(
+                folders_of_condarc(text, Path::new("/h")),
+                expected,
+                "{text}"
+            );
         }
     }
 }

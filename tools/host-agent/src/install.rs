@@ -9,7 +9,8 @@ use std::time::{Duration, SystemTime};
 
 /// Agents that nobody used for so long are removed.
 const UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// What is only half there, after a connection broke, is removed when no transfer can still be under way.
+/// What is only half there, after a connection broke, is removed when no transfer can still be
+/// under way.
 const HALF_THERE: Duration = Duration::from_secs(24 * 60 * 60);
 /// A use is written down this often, by the file's time.
 const NOTED: Duration = Duration::from_secs(24 * 60 * 60);
@@ -17,22 +18,51 @@ const NOTED: Duration = Duration::from_secs(24 * 60 * 60);
 /// The BLAKE3 hash of the file that runs, in hexadecimal.
 pub fn own_hash() -> Option<String> {
     let mut hasher = blake3::Hasher::new();
-    hasher.update_reader(fs::File::open("/proc/self/exe").ok()?).ok()?;
+    hasher
+        .update_reader(fs::File::open("/proc/self/exe").ok()?)
+        .ok()?;
     Some(hasher.finalize().to_hex().to_string())
 }
 
-/// Notes that this agent is used, and removes those of this user that were not for a month. What cannot be done is left.
+/// Notes that this agent is used, and removes those of this user that were not for a month. What
+/// cannot be done is left.
 pub fn tidy() {
-    let Ok(own) = fs::read_link("/proc/self/exe") else { return };
+    let Ok(own) = fs::read_link("/proc/self/exe") else {
+        return;
+    };
     // only where the bootstrap has put it, never beside the tools
-    let Some(folder) = own.parent().filter(|folder| is_cache(&own, folder)) else { return };
-    let age = |path: &Path| fs::symlink_metadata(path).ok()?.modified().ok()?.elapsed().ok();
+    let Some(folder) = own.parent().filter(|folder| is_cache(&own, folder)) else {
+        return;
+    };
+    let age = |path: &Path| {
+        fs::symlink_metadata(path)
+            .ok()?
+            .modified()
+            .ok()?
+            .elapsed()
+            .ok()
+    };
     if age(&own).is_none_or(|age| age < NOTED) {
         return;
     }
-    let now = TimeSpec::from_duration(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
-    let _ = utimensat(nix::fcntl::AT_FDCWD, &own, &now, &now, UtimensatFlags::NoFollowSymlink);
-    for path in fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
+    let now = TimeSpec::from_duration(
+        SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default(),
+    );
+    let _ = utimensat(
+        nix::fcntl::AT_FDCWD,
+        &own,
+        &now,
+        &now,
+        UtimensatFlags::NoFollowSymlink,
+    );
+    for path in fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+    {
         let limit = match kind(&path) {
             Some(Kind::Agent) => UNUSED,
             Some(Kind::HalfThere) => HALF_THERE,
@@ -46,7 +76,10 @@ pub fn tidy() {
 
 fn is_cache(own: &Path, folder: &Path) -> bool {
     let named = kind(own) == Some(Kind::Agent);
-    named && fs::metadata(folder).is_ok_and(|meta| meta.uid() == nix::unistd::geteuid().as_raw() && meta.mode() & 0o77 == 0)
+    named
+        && fs::metadata(folder).is_ok_and(|meta| {
+            meta.uid() == nix::unistd::geteuid().as_raw() && meta.mode() & 0o77 == 0
+        })
 }
 
 #[derive(Debug, PartialEq)]
@@ -55,11 +88,14 @@ enum Kind {
     HalfThere,
 }
 
-/// Files of the bootstrap by their names: an agent and its hash, and a dot and a token for one that is not whole yet.
+/// Files of the bootstrap by their names: an agent and its hash, and a dot and a token for one that
+/// is not whole yet.
 fn kind(path: &Path) -> Option<Kind> {
     let name = PathBuf::from(path.file_name()?);
     let name = name.to_str()?;
-    let hex = |text: &str, length: usize| text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let hex = |text: &str, length: usize| {
+        text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
     match (name.strip_prefix("host-agent-"), name.strip_prefix('.')) {
         (Some(hash), _) if hex(hash, 64) => Some(Kind::Agent),
         (_, Some(token)) if hex(token, 32) => Some(Kind::HalfThere),

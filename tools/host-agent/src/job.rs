@@ -14,13 +14,19 @@ pub struct ToldJob {
 impl ToldJob {
     /// Another job from here on.
     pub fn begin(&mut self, job: Job) {
-        *self = ToldJob { job: Some(job), processes: Vec::new() };
+        *self = ToldJob {
+            job: Some(job),
+            processes: Vec::new(),
+        };
     }
 
     /// One process more.
     pub fn add(&mut self, process: Process) -> Result<(), Failure> {
         if self.job.is_none() || process.index as usize != self.processes.len() {
-            return Err(Failure::new(format!("process {} comes out of order", process.index)));
+            return Err(Failure::new(format!(
+                "process {} comes out of order",
+                process.index
+            )));
         }
         self.processes.push(process);
         Ok(())
@@ -28,17 +34,24 @@ impl ToldJob {
 
     /// What the job is.
     pub fn identity(&self) -> Result<&Job, Failure> {
-        self.job.as_ref().ok_or_else(|| Failure::new("no job was told of"))
+        self.job
+            .as_ref()
+            .ok_or_else(|| Failure::new("no job was told of"))
     }
 
     /// For how long its launcher may be silent; `None` where nothing was said of that.
     pub fn host_timeout(&self) -> Option<Duration> {
-        self.job.as_ref().map(|job| Duration::from_millis(job.host_timeout_ms)).filter(|limit| !limit.is_zero())
+        self.job
+            .as_ref()
+            .map(|job| Duration::from_millis(job.host_timeout_ms))
+            .filter(|limit| !limit.is_zero())
     }
 
     /// One of its processes.
     pub fn process(&self, index: u32) -> Result<&Process, Failure> {
-        let process = usize::try_from(index).ok().and_then(|at| self.processes.get(at));
+        let process = usize::try_from(index)
+            .ok()
+            .and_then(|at| self.processes.get(at));
         process.ok_or_else(|| Failure::new(format!("there is no process {index}")))
     }
 

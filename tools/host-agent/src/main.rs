@@ -1,5 +1,6 @@
-//! The hosts' half of dgl-tools: requests come in on stdin, events go out on stdout, one JSON object a line. The tools bring it to a host
-//! and start it; by hand it works the same: `echo '{"do":"probe","python":{"command":"python3"}}' | host-agent`.
+//! The hosts' half of dgl-tools: requests come in on stdin, events go out on stdout, one JSON
+//! object a line. The tools bring it to a host and start it; by hand it works the same: `echo
+//! '{"do":"probe","python":{"command":"python3"}}' | host-agent`.
 //!
 //! This file reads requests and runs the module of each; what a module does is in its own head.
 
@@ -34,7 +35,8 @@ use wire::codec::Message;
 use wire::{Event, Failure, Request};
 
 const USAGE: &str =
-    "host-agent does on a host what a tool of dgl-tools asks of it: requests on stdin, events on stdout, a JSON object a line.
+    "host-agent does on a host what a tool of dgl-tools asks of it: requests on stdin, events on \
+     stdout, a JSON object a line.
 
 Usage: host-agent                 serves requests until its stdin ends
        host-agent serve TOKEN     the same; says `TOKEN runs` first, for the tool that started it
@@ -54,7 +56,10 @@ fn main() -> ExitCode {
     if let Some((folder, records)) = followed() {
         return keep::follow::run(&folder, records);
     }
-    let words: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let words: Vec<String> = std::env::args_os()
+        .skip(1)
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => serve(None),
         ["serve", token] => serve(Some(token)),
@@ -66,7 +71,9 @@ fn main() -> ExitCode {
         ["--version" | "-V"] => say(concat!("host-agent ", env!("CARGO_PKG_VERSION"))),
         ["--help" | "-h"] => say(USAGE),
         _ => {
-            eprintln!("host-agent: command line: no such words\n  fix: host-agent --help lists them");
+            eprintln!(
+                "host-agent: command line: no such words\n  fix: host-agent --help lists them"
+            );
             ExitCode::from(2)
         }
     }
@@ -77,7 +84,9 @@ fn followed() -> Option<(PathBuf, bool)> {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     match &words[..] {
         [verb, folder] if verb == "follow" => Some((folder.into(), false)),
-        [verb, folder, records] if verb == "follow" && records == "records" => Some((folder.into(), true)),
+        [verb, folder, records] if verb == "follow" && records == "records" => {
+            Some((folder.into(), true))
+        }
         _ => None,
     }
 }
@@ -109,26 +118,41 @@ fn serve(token: Option<&str>) -> ExitCode {
     let mut preflight = Preflight::default();
     loop {
         // a launcher that is gone without a word must not keep what it has claimed from others
-        let patience = if preflight.has_claimed() { job.host_timeout() } else { None };
+        let patience = if preflight.has_claimed() {
+            job.host_timeout()
+        } else {
+            None
+        };
         let next = requests.next_within(patience).map(|next| match next {
             Next::Request(request) => Some(request),
             Next::End | Next::Silence => None,
         });
         let answer = match next {
-            Ok(Some(Message { head: Request::File(first), .. })) => return files::serve(first, requests, output),
+            Ok(Some(Message {
+                head: Request::File(first),
+                ..
+            })) => return files::serve(first, requests, output),
             // from here on another process of ours reads stdin and writes stdout
-            Ok(Some(Message { head: Request::Start(start), .. })) => match job.parts() {
-                Some((job, processes)) => match supervise::guard(&start, job, processes, &requests.into_rest()) {
-                    Ok(status) => return status,
-                    Err(failure) => {
-                        output.event(&Event::Failed(failure));
-                        return ExitCode::FAILURE;
+            Ok(Some(Message {
+                head: Request::Start(start),
+                ..
+            })) => match job.parts() {
+                Some((job, processes)) => {
+                    match supervise::guard(&start, job, processes, &requests.into_rest()) {
+                        Ok(status) => return status,
+                        Err(failure) => {
+                            output.event(&Event::Failed(failure));
+                            return ExitCode::FAILURE;
+                        }
                     }
-                },
+                }
                 None => Err(Failure::new("there is no job to start")),
             },
             // the same, and it outlives us
-            Ok(Some(Message { head: Request::Keep, .. })) => match keep::relay::relay(requests.into_rest()) {
+            Ok(Some(Message {
+                head: Request::Keep,
+                ..
+            })) => match keep::relay::relay(requests.into_rest()) {
                 Ok(status) => return status,
                 Err(failure) => {
                     output.event(&Event::Failed(failure));
@@ -136,11 +160,20 @@ fn serve(token: Option<&str>) -> ExitCode {
                 }
             },
             // no answer to a request: it may come at any time
-            Ok(Some(Message { head: Request::Alive, .. })) => {
+            Ok(Some(Message {
+                head: Request::Alive,
+                ..
+            })) => {
                 output.event(&Event::Alive);
                 continue;
             }
-            Ok(Some(request)) => carry_out(request.head, &mut job, &mut picked, &mut preflight, &mut output),
+            Ok(Some(request)) => carry_out(
+                request.head,
+                &mut job,
+                &mut picked,
+                &mut preflight,
+                &mut output,
+            ),
             Ok(None) => return ExitCode::SUCCESS,
             // what follows cannot be told apart any more
             Err(malformed) => {
@@ -169,21 +202,32 @@ fn carry_out(
             job.begin(told);
         }
         Request::Process(process) => job.add(process)?,
-        Request::Follow(wanted) => keep::follow::follow(&wanted)?.iter().for_each(|event| output.event(event)),
+        Request::Follow(wanted) => keep::follow::follow(&wanted)?
+            .iter()
+            .for_each(|event| output.event(event)),
         Request::FindServers(wanted) => output.event(&keep::servers::find(&wanted)?),
         Request::ClaimServers(servers) => output.event(&keep::servers::claim_start(&servers)?),
         Request::TakeGroup(servers) => output.event(&keep::servers::take_group(&servers)?),
-        Request::Keep | Request::Record(_) | Request::Prepare(_) | Request::Guest(_) | Request::Join(_) | Request::Reaping => {
+        Request::Keep
+        | Request::Record(_)
+        | Request::Prepare(_)
+        | Request::Guest(_)
+        | Request::Join(_)
+        | Request::Reaping => {
             return Err(Failure::new("no job is kept here"));
         }
         Request::Claim(claim) => {
             let taken = preflight.claim(job.identity()?, &claim)?;
-            taken.into_iter().for_each(|taken| output.event(&Event::Taken(taken)));
+            taken
+                .into_iter()
+                .for_each(|taken| output.event(&Event::Taken(taken)));
         }
         Request::Confirm => preflight.confirm(),
         Request::Release => preflight.release(),
         Request::Preflight(check) => {
-            preflight.look(&check, job, &mut |found, body| output.event_with(&Event::Preflight(found), body))?;
+            preflight.look(&check, job, &mut |found, body| {
+                output.event_with(&Event::Preflight(found), body)
+            })?;
         }
         Request::Start(_) | Request::End(_) | Request::Kill | Request::Alive | Request::File(_) => {
             return Err(Failure::new("no job runs here"));

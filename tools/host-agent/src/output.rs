@@ -10,7 +10,8 @@ pub struct Output {
 }
 
 impl Output {
-    /// The first line, by which the tool knows the agent's words from the login shell's; that may have left a line without its end.
+    /// The first line, by which the tool knows the agent's words from the login shell's; that may
+    /// have left a line without its end.
     pub fn mark(&mut self, token: &str) {
         self.write(format!("\n{token} runs\n").as_bytes());
     }
@@ -36,7 +37,10 @@ impl Output {
     fn write(&mut self, bytes: &[u8]) {
         if !self.closed {
             let mut stdout = io::stdout().lock();
-            self.closed = stdout.write_all(bytes).and_then(|()| stdout.flush()).is_err();
+            self.closed = stdout
+                .write_all(bytes)
+                .and_then(|()| stdout.flush())
+                .is_err();
         }
     }
 }

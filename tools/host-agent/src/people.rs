@@ -13,8 +13,8 @@ pub fn other_user(uid: u32) -> Option<String> {
     (uid != nix::unistd::geteuid().as_raw()).then(|| user_name(uid))
 }
 
-/// The name of a user, or the number of one that /etc/passwd does not know. The C library's way to ask would load modules of the
-/// host's into this static executable.
+/// The name of a user, or the number of one that /etc/passwd does not know. The C library's way to
+/// ask would load modules of the host's into this static executable.
 pub fn user_name(uid: u32) -> String {
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
     name_in(&passwd, uid).unwrap_or_else(|| uid.to_string())
@@ -42,7 +42,10 @@ pub fn owner(pid: Option<i32>, uid: u32) -> Owner {
 fn command(pid: i32) -> Option<String> {
     let line = procfs::command_line(pid).unwrap_or_default();
     let (first, rest) = line.split_once(' ').unwrap_or((&line, ""));
-    let own = shown(&format!("{} {rest}", first.rsplit('/').next().unwrap_or(first)));
+    let own = shown(&format!(
+        "{} {rest}",
+        first.rsplit('/').next().unwrap_or(first)
+    ));
     own.or_else(|| shown(&fs::read_to_string(format!("/proc/{pid}/comm")).ok()?))
 }
 
@@ -59,7 +62,8 @@ mod tests {
 
     #[test]
     fn users_have_names() {
-        let passwd = "root:x:0:0:root:/root:/bin/bash\nguest:x:1000:100::/home/guest:/bin/sh\nbroken\n";
+        let passwd =
+            "root:x:0:0:root:/root:/bin/bash\nguest:x:1000:100::/home/guest:/bin/sh\nbroken\n";
         assert_eq!(name_in(passwd, 1000).as_deref(), Some("guest"));
         assert_eq!(name_in(passwd, 100), None);
     }
@@ -67,7 +71,10 @@ mod tests {
     #[test]
     fn commands_are_cut_for_people() {
         let table = [
-            ("python3 -u code/train.py ", Some("python3 -u code/train.py")),
+            (
+                "python3 -u code/train.py ",
+                Some("python3 -u code/train.py"),
+            ),
             ("sh -c a\u{1b}[2J b", Some("sh -c a [2J b")),
             ("kworker/0:1\n", Some("kworker/0:1")),
             (" ", None),

@@ -14,7 +14,8 @@ use std::time::Duration;
 use wire::probe::{Card, Environment, Interpreter, Probe, Probed, Python};
 use wire::{Failure, Text};
 
-/// Activating conda takes seconds; what takes longer than this hangs, and the tool that asks waits a little longer.
+/// Activating conda takes seconds; what takes longer than this hangs, and the tool that asks waits
+/// a little longer.
 const PYTHON_LIMIT: Duration = Duration::from_secs(50);
 /// What is kept of what a setup and a Python say.
 const PYTHON_SAYS: usize = 256 << 10;
@@ -53,11 +54,17 @@ pub fn probe(wanted: &Probe) -> Probed {
     probed
 }
 
-/// The first address of each card, which is what SIOCGIFADDR tells to DGL. An alias such as `eth0:1` is no card.
+/// The first address of each card, which is what SIOCGIFADDR tells to DGL. An alias such as
+/// `eth0:1` is no card.
 fn cards() -> Vec<Card> {
     let mut cards: Vec<Card> = Vec::new();
     for interface in getifaddrs().into_iter().flatten() {
-        let Some(address) = interface.address.and_then(|address| Some(address.as_sockaddr_in()?.ip())) else { continue };
+        let Some(address) = interface
+            .address
+            .and_then(|address| Some(address.as_sockaddr_in()?.ip()))
+        else {
+            continue;
+        };
         let name = interface.interface_name;
         if !name.contains(':') && !cards.iter().any(|card| card.name == name) {
             cards.push(Card { name, address });
@@ -69,7 +76,9 @@ fn cards() -> Vec<Card> {
 /// Those that a job may use, which may be fewer than there are.
 fn usable_cpus() -> Option<u32> {
     let set = sched_getaffinity(Pid::from_raw(0)).ok()?;
-    let count = (0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).count();
+    let count = (0..CpuSet::count())
+        .filter(|cpu| set.is_set(*cpu).unwrap_or(false))
+        .count();
     u32::try_from(count).ok()
 }
 
@@ -85,7 +94,8 @@ fn nearest_folder(folder: &Path) -> PathBuf {
 }
 
 fn gpus() -> u32 {
-    let count = fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, |entries| entries.flatten().count());
+    let count =
+        fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, |entries| entries.flatten().count());
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
@@ -98,7 +108,9 @@ fn most_open_files() -> Option<u64> {
 fn master_port(servers: Option<(u16, u16)>) -> Option<u16> {
     let taken = procfs::listening_ports();
     let of_server = |port: u16| servers.is_some_and(|(first, last)| (first..=last).contains(&port));
-    MASTER_PORTS.into_iter().find(|port| !of_server(*port) && !taken.contains(port))
+    MASTER_PORTS
+        .into_iter()
+        .find(|port| !of_server(*port) && !taken.contains(port))
 }
 
 /// Runs the Python as the job will: behind the setup, in the environment.
@@ -107,25 +119,52 @@ fn ask_python(wanted: &Probe, environment: Option<&Environment>) -> Result<Inter
         (Some(environment), _) => &environment.interpreter,
         (None, Python::Command(word) | Python::Conda(word) | Python::Venv(word)) => word,
     };
-    let text = [b"exec ", &*shell::quoted(interpreter.as_ref()), b" -c '", python::ASK.as_bytes(), b"'"].concat();
+    let text = [
+        b"exec ",
+        &*shell::quoted(interpreter.as_ref()),
+        b" -c '",
+        python::ASK.as_bytes(),
+        b"'",
+    ]
+    .concat();
     let variables = environment.map(variables).unwrap_or_default();
     let words = shell::shell_words(&variables, wanted.setup.as_deref(), &text);
     let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).env(python::QUESTION_VARIABLE, python::QUESTION).envs(variables);
-    let answer = command::ask(command, PYTHON_LIMIT, PYTHON_SAYS).map_err(|error| Failure::new(error.to_string()))?;
+    command
+        .args(&words[1..])
+        .env(python::QUESTION_VARIABLE, python::QUESTION)
+        .envs(variables);
+    let answer = command::ask(command, PYTHON_LIMIT, PYTHON_SAYS)
+        .map_err(|error| Failure::new(error.to_string()))?;
     if answer.status.is_none() {
-        return Err(Failure::new(format!("no answer within {} s", PYTHON_LIMIT.as_secs())));
+        return Err(Failure::new(format!(
+            "no answer within {} s",
+            PYTHON_LIMIT.as_secs()
+        )));
     }
-    python::facts_of(&answer.text()).map(|facts| facts.interpreter).map_err(Failure::new)
+    python::facts_of(&answer.text())
+        .map(|facts| facts.interpreter)
+        .map_err(Failure::new)
 }
 
 /// As dgl-env sets it for the processes of the job.
 fn variables(environment: &Environment) -> Vec<(String, Text)> {
-    let mut variables =
-        vec![("PATH", format!("{}/bin:{}", environment.prefix, environment.path)), ("DGL_TOOLS_PYTHON", environment.interpreter.clone())];
+    let mut variables = vec![
+        (
+            "PATH",
+            format!("{}/bin:{}", environment.prefix, environment.path),
+        ),
+        ("DGL_TOOLS_PYTHON", environment.interpreter.clone()),
+    ];
     match &environment.conda_env {
-        Some(name) => variables.extend([("CONDA_PREFIX", environment.prefix.clone()), ("CONDA_DEFAULT_ENV", name.clone())]),
+        Some(name) => variables.extend([
+            ("CONDA_PREFIX", environment.prefix.clone()),
+            ("CONDA_DEFAULT_ENV", name.clone()),
+        ]),
         None => variables.push(("VIRTUAL_ENV", environment.prefix.clone())),
     }
-    variables.into_iter().map(|(name, value)| (name.to_owned(), Text::from(value.as_str()))).collect()
+    variables
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), Text::from(value.as_str())))
+        .collect()
 }

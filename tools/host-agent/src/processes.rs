@@ -1,8 +1,9 @@
 //! Which processes belong to a job, and how they are signalled and ended.
 //!
-//! A process of a job carries the job's token in the environment it was started with. One that threw its environment away
-//! is found by its place: below, in the session of, or in the process group of one that is known. Only processes of this
-//! user count. A process is a pid and a start time, never a pid alone, because the kernel uses pids again.
+//! A process of a job carries the job's token in the environment it was started with. One that
+//! threw its environment away is found by its place: below, in the session of, or in the process
+//! group of one that is known. Only processes of this user count. A process is a pid and a start
+//! time, never a pid alone, because the kernel uses pids again.
 
 use crate::procfs::{self, Environment, Stat};
 use nix::errno::Errno;
@@ -16,7 +17,8 @@ use std::time::{Duration, Instant};
 pub const TOKEN: &str = "DGL_TOOLS_TOKEN";
 /// The job's name. What belongs to the watch of a job carries the token alone.
 pub const JOB: &str = "DGL_TOOLS_JOB";
-/// Marks a process that a job has started and that is none of it: dgl-reap looks at a job from within.
+/// Marks a process that a job has started and that is none of it: dgl-reap looks at a job from
+/// within.
 pub const OUTSIDE: &str = "DGL_TOOLS_OUTSIDE";
 /// A token is so many hexadecimal digits.
 const TOKEN_DIGITS: usize = 32;
@@ -38,7 +40,10 @@ impl ProcessHandle {
     /// The process that has this number now.
     #[allow(dead_code)] // for who starts processes
     pub fn of(pid: i32) -> Option<ProcessHandle> {
-        procfs::stat(pid).map(|stat| ProcessHandle { pid, start_ticks: stat.start_ticks })
+        procfs::stat(pid).map(|stat| ProcessHandle {
+            pid,
+            start_ticks: stat.start_ticks,
+        })
     }
 
     /// What /proc tells of it, as long as it is there.
@@ -51,8 +56,9 @@ impl ProcessHandle {
         self.stat().is_some_and(|stat| !stat.has_ended())
     }
 
-    /// Sends it a signal by its number; whether it got it. Nobody else ever gets it: the descriptor is opened first, and
-    /// stands for this process if the start time read behind that is the one we know.
+    /// Sends it a signal by its number; whether it got it. Nobody else ever gets it: the descriptor
+    /// is opened first, and stands for this process if the start time read behind that is the one
+    /// we know.
     pub fn signal(&self, signal: nix::sys::signal::Signal) -> bool {
         let descriptor = self.descriptor();
         if !self.is_alive() {
@@ -67,7 +73,11 @@ impl ProcessHandle {
     }
 
     fn descriptor(&self) -> Option<OwnedFd> {
-        pidfd_open(rustix::process::Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()
+        pidfd_open(
+            rustix::process::Pid::from_raw(self.pid)?,
+            PidfdFlags::empty(),
+        )
+        .ok()
     }
 }
 
@@ -78,7 +88,8 @@ pub struct Member {
     pub process: ProcessHandle,
     /// The job's token.
     pub token: String,
-    /// The process by which it is known, whose environment says what it is: itself, or one that it comes from.
+    /// The process by which it is known, whose environment says what it is: itself, or one that it
+    /// comes from.
     pub carrier: i32,
 }
 
@@ -108,32 +119,54 @@ pub fn find_all() -> Vec<Member> {
 
 /// Those of one job.
 pub fn find_by_token(token: &str) -> Vec<ProcessHandle> {
-    Finder::default().find(|other| other == token).into_iter().map(|member| member.process).collect()
+    Finder::default()
+        .find(|other| other == token)
+        .into_iter()
+        .map(|member| member.process)
+        .collect()
 }
 
 /// All processes below one, with their children's children.
 pub fn find_below(pid: i32) -> Vec<ProcessHandle> {
-    let parents: Vec<(i32, Stat)> = procfs::pids().into_iter().filter_map(|pid| Some((pid, procfs::stat(pid)?))).collect();
+    let parents: Vec<(i32, Stat)> = procfs::pids()
+        .into_iter()
+        .filter_map(|pid| Some((pid, procfs::stat(pid)?)))
+        .collect();
     let mut below = BTreeSet::from([pid]);
     loop {
         let before = below.len();
-        below.extend(parents.iter().filter(|(_, stat)| below.contains(&stat.parent)).map(|(pid, _)| *pid).collect::<Vec<_>>());
+        below.extend(
+            parents
+                .iter()
+                .filter(|(_, stat)| below.contains(&stat.parent))
+                .map(|(pid, _)| *pid)
+                .collect::<Vec<_>>(),
+        );
         if below.len() == before {
             break;
         }
     }
-    let found = parents.iter().filter(|(child, stat)| *child != pid && below.contains(child) && !stat.has_ended());
-    found.map(|(pid, stat)| ProcessHandle { pid: *pid, start_ticks: stat.start_ticks }).collect()
+    let found = parents
+        .iter()
+        .filter(|(child, stat)| *child != pid && below.contains(child) && !stat.has_ended());
+    found
+        .map(|(pid, stat)| ProcessHandle {
+            pid: *pid,
+            start_ticks: stat.start_ticks,
+        })
+        .collect()
 }
 
-/// Whether it says of itself that it is none of the job that has started it: dgl-reap, called by a process of a job, and what
-/// that starts must live to tell of the job's end.
+/// Whether it says of itself that it is none of the job that has started it: dgl-reap, called by a
+/// process of a job, and what that starts must live to tell of the job's end.
 pub fn is_outside(pid: i32) -> bool {
-    procfs::environment(pid).is_some_and(|environment| environment.get(OUTSIDE).is_some() && environment.get(TOKEN).is_none())
+    procfs::environment(pid).is_some_and(|environment| {
+        environment.get(OUTSIDE).is_some() && environment.get(TOKEN).is_none()
+    })
 }
 
-/// Looks for processes again and again, and remembers what it has found: one that was a job's stays the job's, also when those
-/// by which it was found have ended.
+/// Looks for processes again and again, and remembers what it has found: one that was a job's stays
+/// the job's, also when those by which it was found have ended.
 #[derive(Debug, Default)]
 pub struct Finder {
     known: HashMap<ProcessHandle, (String, i32)>,
@@ -144,7 +177,10 @@ impl Finder {
     pub fn find(&mut self, is_wanted: impl Fn(&str) -> bool) -> Vec<Member> {
         let known = |process: &ProcessHandle| self.known.get(process).cloned();
         let members = members(&look(), std::process::id().cast_signed(), known, is_wanted);
-        self.known = members.iter().map(|member| (member.process, (member.token.clone(), member.carrier))).collect();
+        self.known = members
+            .iter()
+            .map(|member| (member.process, (member.token.clone(), member.carrier)))
+            .collect();
         members
     }
 }
@@ -155,17 +191,28 @@ fn look() -> Vec<Seen> {
     let seen = |pid: i32| {
         let stat = procfs::stat(pid)?;
         let is_mine = procfs::status(pid).is_some_and(|status| status.uid == me);
-        let environment = if is_mine && !stat.has_ended() { procfs::environment(pid) } else { None };
+        let environment = if is_mine && !stat.has_ended() {
+            procfs::environment(pid)
+        } else {
+            None
+        };
         // read behind the environment: it is that of the process which the stat is about
         let stat = procfs::stat(pid).filter(|again| again.start_ticks == stat.start_ticks)?;
-        Some(Seen { pid, stat, marks: environment.as_ref().map_or(Marks::None, marks) })
+        Some(Seen {
+            pid,
+            stat,
+            marks: environment.as_ref().map_or(Marks::None, marks),
+        })
     };
     procfs::pids().into_iter().filter_map(seen).collect()
 }
 
 fn marks(environment: &Environment) -> Marks {
     match (environment.text(TOKEN), environment.get(OUTSIDE)) {
-        (Some(token), _) if is_token(&token) => Marks::Token { token, named: environment.get(JOB).is_some() },
+        (Some(token), _) if is_token(&token) => Marks::Token {
+            token,
+            named: environment.get(JOB).is_some(),
+        },
         // another mark in place of a token is some watch's own
         (Some(_), _) | (None, Some(_)) => Marks::None,
         (None, None) => Marks::Unmarked,
@@ -173,7 +220,10 @@ fn marks(environment: &Environment) -> Marks {
 }
 
 fn is_token(text: &str) -> bool {
-    text.len() == TOKEN_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+    text.len() == TOKEN_DIGITS
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
 /// Which of the processes belong to jobs, in the order of their numbers.
@@ -184,12 +234,18 @@ fn members(
     is_wanted: impl Fn(&str) -> bool,
 ) -> Vec<Member> {
     let by_pid: BTreeMap<i32, &Seen> = seen.iter().map(|one| (one.pid, one)).collect();
-    let handle = |one: &Seen| ProcessHandle { pid: one.pid, start_ticks: one.stat.start_ticks };
-    // by pid: the token, the carrier, and whether others are known by it; the watch of a job is not what a job comes from
+    let handle = |one: &Seen| ProcessHandle {
+        pid: one.pid,
+        start_ticks: one.stat.start_ticks,
+    };
+    // by pid: the token, the carrier, and whether others are known by it; the watch of a job is not
+    // what a job comes from
     let mut owned: BTreeMap<i32, (String, i32, bool)> = BTreeMap::new();
     for one in by_pid.values() {
         match (&one.marks, known(&handle(one))) {
-            (Marks::Token { token, named }, _) => owned.insert(one.pid, (token.clone(), one.pid, *named)),
+            (Marks::Token { token, named }, _) => {
+                owned.insert(one.pid, (token.clone(), one.pid, *named))
+            }
             (_, Some((token, carrier))) => owned.insert(one.pid, (token, carrier, true)),
             _ => None,
         };
@@ -203,22 +259,53 @@ fn members(
         if adopted.is_empty() {
             break;
         }
-        owned.extend(adopted.into_iter().map(|(pid, (token, carrier))| (pid, (token, carrier, true))));
+        owned.extend(
+            adopted
+                .into_iter()
+                .map(|(pid, (token, carrier))| (pid, (token, carrier, true))),
+        );
     }
-    let alive = by_pid.values().filter(|one| one.pid != own_pid && !one.stat.has_ended());
+    let alive = by_pid
+        .values()
+        .filter(|one| one.pid != own_pid && !one.stat.has_ended());
     let member = |one: &&Seen| {
         let (token, carrier, _) = owned.get(&one.pid)?.clone();
-        Some(Member { process: handle(one), token, carrier })
+        Some(Member {
+            process: handle(one),
+            token,
+            carrier,
+        })
     };
-    alive.filter_map(member).filter(|member| is_wanted(&member.token)).collect()
+    alive
+        .filter_map(member)
+        .filter(|member| is_wanted(&member.token))
+        .collect()
 }
 
 /// Whose an unmarked process is, by its place.
-fn kin(one: &Seen, by_pid: &BTreeMap<i32, &Seen>, owned: &BTreeMap<i32, (String, i32, bool)>) -> Option<(String, i32)> {
-    let owner = |pid: i32| owned.get(&pid).filter(|(_, _, founds)| *founds).map(|(token, carrier, _)| (token.clone(), *carrier));
+fn kin(
+    one: &Seen,
+    by_pid: &BTreeMap<i32, &Seen>,
+    owned: &BTreeMap<i32, (String, i32, bool)>,
+) -> Option<(String, i32)> {
+    let owner = |pid: i32| {
+        owned
+            .get(&pid)
+            .filter(|(_, _, founds)| *founds)
+            .map(|(token, carrier, _)| (token.clone(), *carrier))
+    };
     // a process is never older than what it comes from
-    let not_older = |pid: i32| by_pid.get(&pid).is_some_and(|other| other.stat.start_ticks <= one.stat.start_ticks);
-    let Stat { parent, session, group, .. } = one.stat;
+    let not_older = |pid: i32| {
+        by_pid
+            .get(&pid)
+            .is_some_and(|other| other.stat.start_ticks <= one.stat.start_ticks)
+    };
+    let Stat {
+        parent,
+        session,
+        group,
+        ..
+    } = one.stat;
     for ancestor in [parent, session, group] {
         if not_older(ancestor)
             && let Some(found) = owner(ancestor)
@@ -226,19 +313,28 @@ fn kin(one: &Seen, by_pid: &BTreeMap<i32, &Seen>, owned: &BTreeMap<i32, (String,
             return Some(found);
         }
     }
-    // A session whose leader has ended was a job's if one of the job is in it: those that a job starts have sessions of their
-    // own. With its leader there, the leader alone tells, because a login's session has strangers too.
-    let leader_is_there = by_pid.get(&session).is_some_and(|leader| !leader.stat.has_ended());
+    // A session whose leader has ended was a job's if one of the job is in it: those that a job
+    // starts have sessions of their own. With its leader there, the leader alone tells, because a
+    // login's session has strangers too.
+    let leader_is_there = by_pid
+        .get(&session)
+        .is_some_and(|leader| !leader.stat.has_ended());
     if leader_is_there || session == 0 {
         return None;
     }
-    let mut others = by_pid.values().filter(|other| other.stat.session == session && not_older(other.pid));
+    let mut others = by_pid
+        .values()
+        .filter(|other| other.stat.session == session && not_older(other.pid));
     others.find_map(|other| owner(other.pid))
 }
 
-/// Ends what `find` finds, until it finds nothing: TERM once to each, `grace` later KILL. What cannot be ended is returned.
-/// `find` is called before each round, and may look at what is about to end.
-pub fn end_processes(grace: Duration, mut find: impl FnMut() -> Vec<ProcessHandle>) -> Vec<ProcessHandle> {
+/// Ends what `find` finds, until it finds nothing: TERM once to each, `grace` later KILL. What
+/// cannot be ended is returned. `find` is called before each round, and may look at what is about
+/// to end.
+pub fn end_processes(
+    grace: Duration,
+    mut find: impl FnMut() -> Vec<ProcessHandle>,
+) -> Vec<ProcessHandle> {
     use nix::sys::signal::Signal::{SIGKILL, SIGTERM};
     let begun = Instant::now();
     let mut told = BTreeSet::new();
@@ -256,7 +352,11 @@ pub fn end_processes(grace: Duration, mut find: impl FnMut() -> Vec<ProcessHandl
                 process.signal(SIGKILL);
             }
         }
-        let left = if took < grace { grace - took } else { LOOK_AGAIN };
+        let left = if took < grace {
+            grace - took
+        } else {
+            LOOK_AGAIN
+        };
         wait_for_end(&alive, left.clamp(Duration::from_millis(1), LOOK_AGAIN));
     }
 }
@@ -278,7 +378,10 @@ pub fn wait_for_end(processes: &[ProcessHandle], limit: Duration) {
     }
     while !descriptors.is_empty() {
         let left = until.saturating_duration_since(Instant::now());
-        let mut waits: Vec<PollFd<'_>> = descriptors.iter().map(|descriptor| PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)).collect();
+        let mut waits: Vec<PollFd<'_>> = descriptors
+            .iter()
+            .map(|descriptor| PollFd::new(descriptor.as_fd(), PollFlags::POLLIN))
+            .collect();
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
         match poll(&mut waits, timeout) {
             Ok(0) => return,
@@ -286,7 +389,10 @@ pub fn wait_for_end(processes: &[ProcessHandle], limit: Duration) {
             Err(Errno::EINTR) => continue,
             Err(_) => return,
         }
-        let ended: Vec<bool> = waits.iter().map(|wait| wait.any().unwrap_or(false)).collect();
+        let ended: Vec<bool> = waits
+            .iter()
+            .map(|wait| wait.any().unwrap_or(false))
+            .collect();
         let mut nth = ended.into_iter();
         descriptors.retain(|_| !nth.next().unwrap_or(false));
     }
@@ -299,17 +405,41 @@ mod tests {
     const A: &str = "0123456789abcdef0123456789abcdef";
     const B: &str = "ffffffffffffffffffffffffffffffff";
 
-    fn seen(pid: i32, parent: i32, group: i32, session: i32, start_ticks: u64, marks: Marks) -> Seen {
-        Seen { pid, stat: Stat { state: 'S', parent, group, session, cpu_ticks: 0, start_ticks }, marks }
+    fn seen(
+        pid: i32,
+        parent: i32,
+        group: i32,
+        session: i32,
+        start_ticks: u64,
+        marks: Marks,
+    ) -> Seen {
+        Seen {
+            pid,
+            stat: Stat {
+                state: 'S',
+                parent,
+                group,
+                session,
+                cpu_ticks: 0,
+                start_ticks,
+            },
+            marks,
+        }
     }
 
     fn of(token: &str) -> Marks {
-        Marks::Token { token: token.to_owned(), named: true }
+        Marks::Token {
+            token: token.to_owned(),
+            named: true,
+        }
     }
 
     fn found(seen: &[Seen]) -> Vec<(i32, i32)> {
         let members = members(seen, 1000, |_| None, |token| token == A);
-        members.into_iter().map(|member| (member.process.pid, member.carrier)).collect()
+        members
+            .into_iter()
+            .map(|member| (member.process.pid, member.carrier))
+            .collect()
     }
 
     #[test]
@@ -317,33 +447,68 @@ mod tests {
         use Marks::{None, Unmarked};
         let table = [
             ("by its token", seen(11, 1, 11, 11, 50, of(A)), true),
-            ("of another job, though below", seen(11, 10, 10, 10, 50, of(B)), false),
-            ("below, in a session of its own", seen(11, 10, 11, 11, 50, Unmarked), true),
+            (
+                "of another job, though below",
+                seen(11, 10, 10, 10, 50, of(B)),
+                false,
+            ),
+            (
+                "below, in a session of its own",
+                seen(11, 10, 11, 11, 50, Unmarked),
+                true,
+            ),
             ("in its session", seen(11, 1, 11, 10, 50, Unmarked), true),
             ("in its group", seen(11, 1, 10, 9, 50, Unmarked), true),
-            ("in its session, marked as outside or of another user", seen(11, 10, 10, 10, 50, None), false),
-            ("older than what it seems to come from", seen(11, 10, 10, 10, 39, Unmarked), false),
+            (
+                "in its session, marked as outside or of another user",
+                seen(11, 10, 10, 10, 50, None),
+                false,
+            ),
+            (
+                "older than what it seems to come from",
+                seen(11, 10, 10, 10, 39, Unmarked),
+                false,
+            ),
             ("elsewhere", seen(11, 1, 11, 11, 50, Unmarked), false),
             ("this process", seen(1000, 10, 10, 10, 50, of(A)), false),
         ];
         for (what, other, is_found) in table {
             let pid = other.pid;
-            let all = [seen(1, 0, 1, 1, 1, None), seen(9, 1, 9, 9, 5, Unmarked), seen(10, 9, 10, 10, 40, of(A)), other];
-            assert_eq!(found(&all).iter().any(|(found, _)| *found == pid), is_found, "{what}");
+            let all = [
+                seen(1, 0, 1, 1, 1, None),
+                seen(9, 1, 9, 9, 5, Unmarked),
+                seen(10, 9, 10, 10, 40, of(A)),
+                other,
+            ];
+            assert_eq!(
+                found(&all).iter().any(|(found, _)| *found == pid),
+                is_found,
+                "{what}"
+            );
         }
     }
 
     #[test]
     fn one_that_is_found_by_its_place_finds_others() {
-        let all = [seen(10, 1, 10, 10, 40, of(A)), seen(12, 11, 12, 12, 42, Marks::Unmarked), seen(11, 10, 11, 11, 41, Marks::Unmarked)];
+        let all = [
+            seen(10, 1, 10, 10, 40, of(A)),
+            seen(12, 11, 12, 12, 42, Marks::Unmarked),
+            seen(11, 10, 11, 11, 41, Marks::Unmarked),
+        ];
         assert_eq!(found(&all), [(10, 10), (11, 10), (12, 10)]);
     }
 
     #[test]
     fn in_a_session_without_its_leader_those_that_came_later_are_the_jobs() {
         let of_job = seen(11, 1, 8, 8, 40, of(A));
-        let (older, younger) = (seen(12, 1, 8, 8, 39, Marks::Unmarked), seen(13, 1, 8, 8, 41, Marks::Unmarked));
-        assert_eq!(found(&[of_job.clone(), older.clone(), younger.clone()]), [(11, 11), (13, 11)]);
+        let (older, younger) = (
+            seen(12, 1, 8, 8, 39, Marks::Unmarked),
+            seen(13, 1, 8, 8, 41, Marks::Unmarked),
+        );
+        assert_eq!(
+            found(&[of_job.clone(), older.clone(), younger.clone()]),
+            [(11, 11), (13, 11)]
+        );
         // a login that has started a job by hand
         let leader = seen(8, 1, 8, 8, 1, Marks::Unmarked);
         assert_eq!(found(&[leader, of_job, older, younger]), [(11, 11)]);
@@ -351,19 +516,48 @@ mod tests {
 
     #[test]
     fn what_was_found_once_stays_found() {
-        let all = [seen(12, 1, 12, 12, 42, Marks::Unmarked), seen(13, 12, 13, 13, 43, Marks::Unmarked)];
-        let known = |process: &ProcessHandle| (*process == ProcessHandle { pid: 12, start_ticks: 42 }).then(|| (A.to_owned(), 10));
-        let pids: Vec<i32> = members(&all, 1000, known, |_| true).iter().map(|member| member.process.pid).collect();
+        let all = [
+            seen(12, 1, 12, 12, 42, Marks::Unmarked),
+            seen(13, 12, 13, 13, 43, Marks::Unmarked),
+        ];
+        let known = |process: &ProcessHandle| {
+            (*process
+                == ProcessHandle {
+                    pid: 12,
+                    start_ticks: 42,
+                })
+            .then(|| (A.to_owned(), 10))
+        };
+        let pids: Vec<i32> = members(&all, 1000, known, |_| true)
+            .iter()
+            .map(|member| member.process.pid)
+            .collect();
         assert_eq!(pids, [12, 13]);
         // the same number, another process
-        let other = |process: &ProcessHandle| (*process == ProcessHandle { pid: 12, start_ticks: 41 }).then(|| (A.to_owned(), 10));
+        let other = |process: &ProcessHandle| {
+            (*process
+                == ProcessHandle {
+                    pid: 12,
+                    start_ticks: 41,
+                })
+            .then(|| (A.to_owned(), 10))
+        };
         assert_eq!(members(&all, 1000, other, |_| true), []);
     }
 
     #[test]
     fn the_watch_of_a_job_carries_the_token_alone_and_nothing_comes_from_it() {
-        let watch = Marks::Token { token: A.to_owned(), named: false };
-        assert_eq!(found(&[seen(10, 1, 10, 10, 40, watch), seen(11, 10, 10, 10, 41, Marks::Unmarked)]), [(10, 10)]);
+        let watch = Marks::Token {
+            token: A.to_owned(),
+            named: false,
+        };
+        assert_eq!(
+            found(&[
+                seen(10, 1, 10, 10, 40, watch),
+                seen(11, 10, 10, 10, 41, Marks::Unmarked)
+            ]),
+            [(10, 10)]
+        );
     }
 
     #[test]
@@ -371,13 +565,32 @@ mod tests {
         let table: [(&str, Marks); 6] = [
             ("", Marks::Unmarked),
             ("DGL_TOOLS_OUTSIDE=1\0", Marks::None),
-            ("DGL_TOOLS_TOKEN=guard-0123456789abcdef0123456789abcdef\0", Marks::None),
-            ("DGL_TOOLS_TOKEN=0123456789ABCDEF0123456789abcdef\0", Marks::None),
-            ("DGL_TOOLS_TOKEN=0123456789abcdef0123456789abcdef\0", Marks::Token { token: A.to_owned(), named: false }),
-            ("DGL_TOOLS_JOB=a\0DGL_TOOLS_TOKEN=0123456789abcdef0123456789abcdef\0DGL_TOOLS_OUTSIDE=\0", of(A)),
+            (
+                "DGL_TOOLS_TOKEN=guard-0123456789abcdef0123456789abcdef\0",
+                Marks::None,
+            ),
+            (
+                "DGL_TOOLS_TOKEN=0123456789ABCDEF0123456789abcdef\0",
+                Marks::None,
+            ),
+            (
+                "DGL_TOOLS_TOKEN=0123456789abcdef0123456789abcdef\0",
+                Marks::Token {
+                    token: A.to_owned(),
+                    named: false,
+                },
+            ),
+            (
+                "DGL_TOOLS_JOB=a\0DGL_TOOLS_TOKEN=0123456789abcdef0123456789abcdef\0DGL_TOOLS_OUTSIDE=\0",
+                of(A),
+            ),
         ];
         for (text, expected) in table {
-            assert_eq!(marks(&Environment::new(text.as_bytes().to_vec())), expected, "{text:?}");
+            assert_eq!(
+                marks(&Environment::new(text.as_bytes().to_vec())),
+                expected,
+                "{text:?}"
+            );
         }
     }
 
@@ -386,7 +599,13 @@ mod tests {
 
     impl Child {
         fn sh(script: &str) -> Child {
-            Child(std::process::Command::new("sh").args(["-c", script]).stdout(std::process::Stdio::piped()).spawn().unwrap())
+            Child(
+                std::process::Command::new("sh")
+                    .args(["-c", script])
+                    .stdout(std::process::Stdio::piped())
+                    .spawn()
+                    .unwrap(),
+            )
         }
 
         fn handle(&self) -> ProcessHandle {
@@ -406,7 +625,10 @@ mod tests {
         use nix::sys::signal::Signal::SIGTERM;
         let mut child = Child::sh("exec sleep 60");
         let process = child.handle();
-        let other = ProcessHandle { start_ticks: process.start_ticks + 1, ..process };
+        let other = ProcessHandle {
+            start_ticks: process.start_ticks + 1,
+            ..process
+        };
         assert!(!other.is_alive() && !other.signal(SIGTERM));
         assert!(process.is_alive() && process.signal(SIGTERM));
         use std::os::unix::process::ExitStatusExt;
@@ -418,12 +640,27 @@ mod tests {
     fn what_ignores_term_is_killed_after_the_grace() {
         use std::io::Read;
         let mut child = Child::sh("trap '' TERM; sleep 60 & echo up; while :; do wait; done");
-        child.0.stdout.as_mut().unwrap().read_exact(&mut [0; 3]).unwrap();
+        child
+            .0
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut [0; 3])
+            .unwrap();
         let process = child.handle();
         let below = find_below(process.pid);
-        let find = || [&below[..], &[process]].concat().into_iter().filter(ProcessHandle::is_alive).collect();
+        let find = || {
+            [&below[..], &[process]]
+                .concat()
+                .into_iter()
+                .filter(ProcessHandle::is_alive)
+                .collect()
+        };
         let begun = Instant::now();
         assert_eq!(end_processes(Duration::from_millis(300), find), []);
-        assert!(begun.elapsed() >= Duration::from_millis(300), "TERM has ended it");
+        assert!(
+            begun.elapsed() >= Duration::from_millis(300),
+            "TERM has ended it"
+        );
     }
 }

@@ -1,27 +1,42 @@
-//! What the kernel tells in /proc: one reader for each of its files. Pure functions read the text; those that open files are thin.
+//! What the kernel tells in /proc: one reader for each of its files. Pure functions read the text;
+//! those that open files are thin.
 
 mod process;
 mod tcp;
 
-pub use process::{Environment, MappedFile, Stat, command_line, environment, mapped_files, pids, socket_inodes, stat, status};
+pub use process::{
+    Environment, MappedFile, Stat, command_line, environment, mapped_files, pids, socket_inodes,
+    stat, status,
+};
 pub use tcp::{TcpSocket, tcp_sockets};
 
 use std::fs;
 
 /// The ports on which something listens in this network namespace, on whatever address.
 pub fn listening_ports() -> Vec<u16> {
-    listening_sockets().into_iter().map(|(_, port)| port).collect()
+    listening_sockets()
+        .into_iter()
+        .map(|(_, port)| port)
+        .collect()
 }
 
-/// The sockets that listen in this network namespace: their numbers, by which a process holds them, and their ports.
+/// The sockets that listen in this network namespace: their numbers, by which a process holds them,
+/// and their ports.
 pub fn listening_sockets() -> Vec<(u64, u16)> {
-    tcp_sockets().iter().filter(|socket| socket.listens()).map(|socket| (socket.inode, socket.port)).collect()
+    tcp_sockets()
+        .iter()
+        .filter(|socket| socket.listens())
+        .map(|socket| (socket.inode, socket.port))
+        .collect()
 }
 
 /// How long the machine has run, in the clock ticks that /proc/PID/stat counts in.
 pub fn uptime_ticks() -> u64 {
     let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
-    parse_uptime_ms(&text).unwrap_or(0).saturating_mul(ticks_per_second()) / 1000
+    parse_uptime_ms(&text)
+        .unwrap_or(0)
+        .saturating_mul(ticks_per_second())
+        / 1000
 }
 
 /// `SECONDS.HUNDREDTHS …`
@@ -46,11 +61,18 @@ pub fn memory_bytes() -> Option<u64> {
 }
 
 fn total_memory(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim()
+        .strip_suffix(" kB")?
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1024)
 }
 
-/// The kind of the file system that a folder lies on: of several mounts on one folder the last one counts.
+/// The kind of the file system that a folder lies on: of several mounts on one folder the last one
+/// counts.
 pub fn file_system(folder: &str) -> Option<String> {
     file_system_of(&fs::read_to_string("/proc/mounts").ok()?, folder)
 }
@@ -60,7 +82,9 @@ fn file_system_of(mounts: &str, folder: &str) -> Option<String> {
     let mut best: Option<(usize, &str)> = None;
     for line in mounts.lines() {
         let mut words = line.split(' ').skip(1);
-        let (Some(point), Some(kind)) = (words.next(), words.next()) else { continue };
+        let (Some(point), Some(kind)) = (words.next(), words.next()) else {
+            continue;
+        };
         let point = format!("{}/", unescape(point).trim_end_matches('/'));
         if folder.starts_with(&point) && best.is_none_or(|(length, _)| point.len() >= length) {
             best = Some((point.len(), kind));
@@ -71,9 +95,16 @@ fn file_system_of(mounts: &str, folder: &str) -> Option<String> {
 
 /// What /proc/mounts writes as `\040` and the like.
 fn unescape(text: &str) -> String {
-    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
-        .iter()
-        .fold(text.to_owned(), |text, (escaped, plain)| text.replace(escaped, plain))
+    [
+        ("\\040", " "),
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\134", "\\"),
+    ]
+    .iter()
+    .fold(text.to_owned(), |text, (escaped, plain)| {
+        text.replace(escaped, plain)
+    })
 }
 
 #[cfg(test)]
@@ -88,16 +119,30 @@ mod tests {
 
     #[test]
     fn memory_of_meminfo() {
-        assert_eq!(total_memory("MemTotal:       16318412 kB\nMemFree:  1 kB\n"), Some(16_318_412 * 1024));
+        assert_eq!(
+            total_memory("MemTotal:       16318412 kB\nMemFree:  1 kB\n"),
+            Some(16_318_412 * 1024)
+        );
         assert_eq!(total_memory("MemFree: 1 kB\n"), None);
     }
 
     #[test]
     fn the_last_and_longest_mount_counts() {
-        let mounts = "overlay / overlay rw 0 0\n/dev/sda /data ext4 rw 0 0\nnas:/x /data nfs4 rw 0 0\ntmpfs /my\\040disk tmpfs rw 0 0\n";
-        let table = [("/", "overlay"), ("/database", "overlay"), ("/data", "nfs4"), ("/data/job/", "nfs4"), ("/my disk/a", "tmpfs")];
+        let mounts = "overlay / overlay rw 0 0\n/dev/sda /data ext4 rw 0 0\nnas:/x /data nfs4 rw \
+            0 0\ntmpfs /my\\040disk tmpfs rw 0 0\n";
+        let table = [
+            ("/", "overlay"),
+            ("/database", "overlay"),
+            ("/data", "nfs4"),
+            ("/data/job/", "nfs4"),
+            ("/my disk/a", "tmpfs"),
+        ];
         for (folder, kind) in table {
-            assert_eq!(file_system_of(mounts, folder).as_deref(), Some(kind), "{folder}");
+            assert_eq!(
+                file_system_of(mounts, folder).as_deref(),
+                Some(kind),
+                "{folder}"
+            );
         }
     }
 }

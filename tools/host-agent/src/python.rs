@@ -6,7 +6,8 @@ use wire::probe::Interpreter;
 pub const QUESTION: &str = include_str!("python_facts.py");
 /// The variable that it is in.
 pub const QUESTION_VARIABLE: &str = "DGL_TOOLS_QUESTION";
-/// The variable of the script that the Python will run, empty where it runs a module: it looks where it will look then.
+/// The variable of the script that the Python will run, empty where it runs a module: it looks
+/// where it will look then.
 pub const SCRIPT_VARIABLE: &str = "DGL_TOOLS_SCRIPT";
 /// What a Python runs that is to answer, as an argument of `-c`. No quote of the shells' is in it.
 pub const ASK: &str = "import os; exec(os.environ[\"DGL_TOOLS_QUESTION\"])";
@@ -22,7 +23,8 @@ pub struct Facts {
     pub missing_script: Option<String>,
 }
 
-/// Reads the answer. A setup may talk too: only marked lines count, and the last other one tells why there are none.
+/// Reads the answer. A setup may talk too: only marked lines count, and the last other one tells
+/// why there are none.
 pub fn facts_of(said: &str) -> Result<Facts, String> {
     let mut facts = Facts::default();
     let (mut marked, mut last) = (false, "");
@@ -46,7 +48,11 @@ pub fn facts_of(said: &str) -> Result<Facts, String> {
             _ => {}
         }
     }
-    if marked { Ok(facts) } else { Err(last.chars().take(WHY_SHOWN).collect()) }
+    if marked {
+        Ok(facts)
+    } else {
+        Err(last.chars().take(WHY_SHOWN).collect())
+    }
 }
 
 #[cfg(test)]
@@ -55,14 +61,24 @@ mod tests {
 
     #[test]
     fn a_python_tells_facts_or_why_it_does_not_run() {
-        let whole = "Loading dgl/1.0\ndgl-tools-fact python 3.10.1\ndgl-tools-fact executable /v/bin/python 3\n\
+        let whole = "Loading dgl/1.0\ndgl-tools-fact python 3.10.1\ndgl-tools-fact executable \
+            /v/bin/python 3\n\
                      dgl-tools-fact dgl 2.1.0\ndgl-tools-fact no_script /w/a b.py\nbye\n";
-        let Facts { interpreter, missing_script } = facts_of(whole).unwrap();
+        let Facts {
+            interpreter,
+            missing_script,
+        } = facts_of(whole).unwrap();
         assert_eq!(interpreter.version.as_deref(), Some("3.10.1"));
         assert_eq!(interpreter.executable.as_deref(), Some("/v/bin/python 3"));
-        assert_eq!((interpreter.dgl.as_deref(), interpreter.torch), (Some("2.1.0"), None));
+        assert_eq!(
+            (interpreter.dgl.as_deref(), interpreter.torch),
+            (Some("2.1.0"), None)
+        );
         assert_eq!(missing_script.as_deref(), Some("/w/a b.py"));
-        assert_eq!(facts_of("hello\nsh: python9: not found\n \n").unwrap_err(), "sh: python9: not found");
+        assert_eq!(
+            facts_of("hello\nsh: python9: not found\n \n").unwrap_err(),
+            "sh: python9: not found"
+        );
         assert_eq!(facts_of("").unwrap_err(), "");
     }
 }

@@ -1,5 +1,6 @@
-//! Jobs that are on this host: shows, signals and ends them, and removes what they leave. For dgl-reap, which is run when whoever
-//! started a job is gone or does not answer; so nothing here needs more than /proc.
+//! Jobs that are on this host: shows, signals and ends them, and removes what they leave. For
+//! dgl-reap, which is run when whoever started a job is gone or does not answer; so nothing here
+//! needs more than /proc.
 
 use crate::keep;
 use crate::output::Output;
@@ -26,13 +27,19 @@ struct Part {
     rank: Option<u32>,
 }
 
-/// All processes of jobs. What belongs to the watch of a job alone has no name of a job, and is none.
+/// All processes of jobs. What belongs to the watch of a job alone has no name of a job, and is
+/// none.
 fn parts() -> Vec<Part> {
     let part = |member: Member| {
         let environment = procfs::environment(member.carrier)?;
         let job = environment.text(processes::JOB)?;
         let (role, rank) = role_of(&environment);
-        Some(Part { member, job, role, rank })
+        Some(Part {
+            member,
+            job,
+            role,
+            rank,
+        })
     };
     processes::find_all().into_iter().filter_map(part).collect()
 }
@@ -66,7 +73,10 @@ fn describe(part: &Part, listening: &HashMap<u64, u16>, now_ticks: u64) -> Optio
     let stat = procfs::stat(pid)?;
     let status = procfs::status(pid)?;
     // one that listens on IPv4 and IPv6 has two sockets
-    let ports: BTreeSet<u16> = procfs::socket_inodes(pid).iter().filter_map(|inode| listening.get(inode).copied()).collect();
+    let ports: BTreeSet<u16> = procfs::socket_inodes(pid)
+        .iter()
+        .filter_map(|inode| listening.get(inode).copied())
+        .collect();
     Some(Found {
         job: part.job.clone(),
         pid: pid.cast_unsigned(),
@@ -77,15 +87,23 @@ fn describe(part: &Part, listening: &HashMap<u64, u16>, now_ticks: u64) -> Optio
         rss_bytes: status.rss_bytes,
         shm_bytes: status.shm_bytes,
         ports: ports.into_iter().collect(),
-        groups: if part.role == Some("server") { groups_of(&part.job) } else { None },
+        groups: if part.role == Some("server") {
+            groups_of(&part.job)
+        } else {
+            None
+        },
         command: procfs::command_line(pid)?,
     })
 }
 
-/// How many groups of trainers have used the graph servers that a job is; they are counted on their first host.
+/// How many groups of trainers have used the graph servers that a job is; they are counted on their
+/// first host.
 fn groups_of(job: &str) -> Option<u32> {
-    let addresses = fs::read_dir(kept_jobs()?.join(as_name(job)?)).ok()?.flatten();
-    let counts = addresses.filter_map(|address| Some(fs::read_dir(address.path().join("groups")).ok()?.count()));
+    let addresses = fs::read_dir(kept_jobs()?.join(as_name(job)?))
+        .ok()?
+        .flatten();
+    let counts = addresses
+        .filter_map(|address| Some(fs::read_dir(address.path().join("groups")).ok()?.count()));
     counts.max().map(number)
 }
 
@@ -99,9 +117,16 @@ pub struct Picked {
 impl Picked {
     /// Those that are meant, samplers of a rank among them: one of them may be the one that hangs.
     pub fn pick(&mut self, wanted: &Pick) -> Event {
-        let role = |part: &Part| wanted.role.as_deref().is_none_or(|role| part.role == Some(role));
+        let role = |part: &Part| {
+            wanted
+                .role
+                .as_deref()
+                .is_none_or(|role| part.role == Some(role))
+        };
         let rank = |part: &Part| wanted.rank.is_none_or(|rank| part.rank == Some(rank));
-        let meant = parts().into_iter().filter(|part| part.job == wanted.job && role(part) && rank(part));
+        let meant = parts()
+            .into_iter()
+            .filter(|part| part.job == wanted.job && role(part) && rank(part));
         self.processes = meant.map(|part| part.member.process).collect();
         self.job.clone_from(&wanted.job);
         Event::Picked(count(self.processes.len()))
@@ -109,15 +134,21 @@ impl Picked {
 
     /// Each gets it once: a second ABRT would end Python while it prints its stacks.
     pub fn signal(&mut self, number: i32) -> Result<Event, Failure> {
-        let signal = Signal::try_from(number).map_err(|_| Failure::new(format!("{number} is no signal")))?;
+        let signal =
+            Signal::try_from(number).map_err(|_| Failure::new(format!("{number} is no signal")))?;
         keep::announce_reap(&self.job);
-        let reached = std::mem::take(&mut self.processes).into_iter().filter(|process| process.signal(signal)).count();
+        let reached = std::mem::take(&mut self.processes)
+            .into_iter()
+            .filter(|process| process.signal(signal))
+            .count();
         Ok(Event::Signalled(count(reached)))
     }
 }
 
 fn count(processes: usize) -> Count {
-    Count { processes: number(processes) }
+    Count {
+        processes: number(processes),
+    }
 }
 
 fn number(count: usize) -> u32 {
@@ -135,11 +166,23 @@ struct Ending {
 /// Ends jobs, all at once, and tells of each.
 pub fn end(wanted: &End, output: &mut Output) {
     let mut jobs: BTreeMap<String, Ending> = BTreeMap::new();
-    for part in parts().into_iter().filter(|part| wanted.job.as_ref().is_none_or(|job| *job == part.job)) {
-        let begun = Ending { job: part.job, processes: 0, shm: BTreeSet::new(), left: Vec::new() };
+    for part in parts()
+        .into_iter()
+        .filter(|part| wanted.job.as_ref().is_none_or(|job| *job == part.job))
+    {
+        let begun = Ending {
+            job: part.job,
+            processes: 0,
+            shm: BTreeSet::new(),
+            left: Vec::new(),
+        };
         jobs.entry(part.member.token).or_insert(begun).processes += 1;
     }
-    jobs.values().map(|ending| &ending.job).collect::<BTreeSet<_>>().into_iter().for_each(|job| keep::announce_reap(job));
+    jobs.values()
+        .map(|ending| &ending.job)
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .for_each(|job| keep::announce_reap(job));
     let tokens: BTreeSet<String> = jobs.keys().cloned().collect();
     let mut finder = Finder::default();
     let mut found = Vec::new();
@@ -158,19 +201,35 @@ pub fn end(wanted: &End, output: &mut Output) {
             job.left.push(member.process.pid.cast_unsigned());
         }
     }
-    for Ending { job, processes, shm, left } in jobs.into_values() {
-        output.event(&Event::Reaped(Reaped { job, processes, shm_files: shm::remove_unmapped(&shm), left }));
+    for Ending {
+        job,
+        processes,
+        shm,
+        left,
+    } in jobs.into_values()
+    {
+        output.event(&Event::Reaped(Reaped {
+            job,
+            processes,
+            shm_files: shm::remove_unmapped(&shm),
+            left,
+        }));
     }
 }
 
 /// Removes DGL's files in /dev/shm that nobody uses.
 pub fn remove_stale_shm() -> Event {
-    Event::RemovedShm(RemovedShm { files: shm::remove_unmapped(&shm::stale_files()) })
+    Event::RemovedShm(RemovedShm {
+        files: shm::remove_unmapped(&shm::stale_files()),
+    })
 }
 
-/// Where jobs that were left have their folders: JOB/ADDRESS, beside each a lock that is held as long as the job is kept.
+/// Where jobs that were left have their folders: JOB/ADDRESS, beside each a lock that is held as
+/// long as the job is kept.
 fn kept_jobs() -> Option<PathBuf> {
-    std::env::var_os("HOME").filter(|home| !home.is_empty()).map(|home| Path::new(&home).join(".local/state/dgl-tools"))
+    std::env::var_os("HOME")
+        .filter(|home| !home.is_empty())
+        .map(|home| Path::new(&home).join(".local/state/dgl-tools"))
 }
 
 /// A job's name as the name of a folder; it comes from an environment, and could lead elsewhere.
@@ -180,7 +239,9 @@ fn as_name(job: &str) -> Option<&str> {
 
 /// Removes the folders that this host has of jobs that were left and have ended.
 pub fn forget(wanted: &Forget, output: &mut Output) -> Result<(), Failure> {
-    let folder = kept_jobs().ok_or_else(|| Failure::new("HOME is not set there").fix("set it in what the login shell reads"))?;
+    let folder = kept_jobs().ok_or_else(|| {
+        Failure::new("HOME is not set there").fix("set it in what the login shell reads")
+    })?;
     let entries = match fs::read_dir(&folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -189,14 +250,18 @@ pub fn forget(wanted: &Forget, output: &mut Output) -> Result<(), Failure> {
     for job in entries.flatten().filter(|job| is_own_folder(&job.path())) {
         if let Some(removed) = forget_job(&job.path(), wanted.address) {
             let error = removed.err().map(|error| error.to_string());
-            output.event(&Event::Forgotten(Forgotten { job: job.file_name().to_string_lossy().into_owned(), error }));
+            output.event(&Event::Forgotten(Forgotten {
+                job: job.file_name().to_string_lossy().into_owned(),
+                error,
+            }));
         }
     }
     Ok(())
 }
 
 fn is_own_folder(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.uid() == nix::unistd::geteuid().as_raw())
+    fs::symlink_metadata(path)
+        .is_ok_and(|meta| meta.is_dir() && meta.uid() == nix::unistd::geteuid().as_raw())
 }
 
 /// `None` where there is nothing of this host's, or the job is still there.
@@ -206,7 +271,11 @@ fn forget_job(job: &Path, address: Ipv4Addr) -> Option<std::io::Result<()>> {
         return None;
     }
     let lock_path = job.join(format!("{address}.lock"));
-    let file = fs::OpenOptions::new().read(true).write(true).custom_flags(nix::libc::O_NOFOLLOW).open(&lock_path);
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(nix::libc::O_NOFOLLOW)
+        .open(&lock_path);
     let lock = match file.map(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock)) {
         Ok(Err((_, Errno::EWOULDBLOCK))) => return None,
         Ok(Ok(lock)) => Some(lock),
@@ -235,8 +304,16 @@ mod tests {
     #[test]
     fn what_a_process_is_in_its_job() {
         let table: [(&str, Option<&str>, Option<u32>); 7] = [
-            ("DGL_ROLE=server\0DGL_SERVER_ID=2\0RANK=9\0", Some("server"), Some(2)),
-            ("DGL_ROLE=client\0RANK=9\0DGL_SERVER_ID=2\0", Some("trainer"), Some(9)),
+            (
+                "DGL_ROLE=server\0DGL_SERVER_ID=2\0RANK=9\0",
+                Some("server"),
+                Some(2),
+            ),
+            (
+                "DGL_ROLE=client\0RANK=9\0DGL_SERVER_ID=2\0",
+                Some("trainer"),
+                Some(9),
+            ),
             ("DGL_ROLE=client\0", Some("trainer"), None),
             ("RANK=3\0", Some("worker"), Some(3)),
             ("RANK=x\0", None, None),
@@ -244,13 +321,24 @@ mod tests {
             ("", None, None),
         ];
         for (text, role, rank) in table {
-            assert_eq!(role_of(&Environment::new(text.as_bytes().to_vec())), (role, rank), "{text:?}");
+            assert_eq!(
+                role_of(&Environment::new(text.as_bytes().to_vec())),
+                (role, rank),
+                "{text:?}"
+            );
         }
     }
 
     #[test]
     fn a_name_that_leads_elsewhere_is_no_folder() {
-        for (name, is_name) in [("try7", true), ("..", false), (".", false), ("a/b", false), ("", false), ("..a", true)] {
+        for (name, is_name) in [
+            ("try7", true),
+            ("..", false),
+            (".", false),
+            ("a/b", false),
+            ("", false),
+            ("..a", true),
+        ] {
             assert_eq!(as_name(name).is_some(), is_name, "{name}");
         }
     }

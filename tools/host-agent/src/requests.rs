@@ -9,12 +9,15 @@ use std::time::Duration;
 use wire::Request;
 use wire::codec::{Decoder, Message};
 
-/// In the environment of an agent that another one has started: what that one had read already, as hexadecimal digits.
+/// In the environment of an agent that another one has started: what that one had read already, as
+/// hexadecimal digits.
 pub const REST: &str = "DGL_TOOLS_REST";
-/// As much as an ordinary user may have. Between sshd and the agent a pipe holds 64 KiB; of what does not fit, sshd writes a little now
-/// and then and moves the rest about in its memory, so that copying takes a fifth more of all processors.
+/// As much as an ordinary user may have. Between sshd and the agent a pipe holds 64 KiB; of what
+/// does not fit, sshd writes a little now and then and moves the rest about in its memory, so that
+/// copying takes a fifth more of all processors.
 const PIPE_BYTES: i32 = 1 << 20;
-/// Read at once before it is known that much will come: as much can be handed to another agent in its environment.
+/// Read at once before it is known that much will come: as much can be handed to another agent in
+/// its environment.
 const FIRST_BYTES: usize = 32 << 10;
 /// Read at once where much comes.
 const MUCH_BYTES: usize = 256 << 10;
@@ -39,8 +42,15 @@ pub enum Next {
 impl Default for Requests {
     fn default() -> Requests {
         let mut decoder = Decoder::default();
-        decoder.push(&std::env::var(REST).map(|text| from_hex(&text)).unwrap_or_default());
-        Requests { decoder, buffer: vec![0; FIRST_BYTES] }
+        decoder.push(
+            &std::env::var(REST)
+                .map(|text| from_hex(&text))
+                .unwrap_or_default(),
+        );
+        Requests {
+            decoder,
+            buffer: vec![0; FIRST_BYTES],
+        }
     }
 }
 
@@ -50,10 +60,15 @@ impl Requests {
         self.decoder.into_rest()
     }
 
-    /// The next request, or nothing when nothing comes for so long. An error says why what came is no request.
+    /// The next request, or nothing when nothing comes for so long. An error says why what came is
+    /// no request.
     pub fn next_within(&mut self, limit: Option<Duration>) -> Result<Next, String> {
         loop {
-            if let Some(message) = self.decoder.next_message().map_err(|malformed| malformed.to_string())? {
+            if let Some(message) = self
+                .decoder
+                .next_message()
+                .map_err(|malformed| malformed.to_string())?
+            {
                 return Ok(Next::Request(message));
             }
             if let Some(limit) = limit
@@ -77,7 +92,8 @@ impl Requests {
         self.buffer.resize(MUCH_BYTES, 0);
     }
 
-    /// For an agent that goes on in place of this one: a request, and behind it what was read and not taken yet.
+    /// For an agent that goes on in place of this one: a request, and behind it what was read and
+    /// not taken yet.
     pub fn with_rest(&self, request: &[u8]) -> String {
         let bytes = request.iter().chain(self.decoder.rest());
         bytes.map(|byte| format!("{byte:02x}")).collect()
@@ -85,9 +101,16 @@ impl Requests {
 }
 
 fn from_hex(text: &str) -> Vec<u8> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let digit = |byte: u8| {
+        char::from(byte)
+            .to_digit(16)
+            .and_then(|digit| u8::try_from(digit).ok())
+    };
     let (pairs, _) = text.as_bytes().as_chunks::<2>();
-    pairs.iter().filter_map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
+    pairs
+        .iter()
+        .filter_map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?))
+        .collect()
 }
 
 /// Waits until something, or its end, is there to be read.

@@ -1,7 +1,8 @@
 //! The user's shell text: how it is run so that it means the same on each host.
 //!
-//! A shell reads start-up files also for `-c`: zsh and fish always, bash below sshd. What these set would beat what the record of
-//! the process sets, on some hosts and not on others. So the record's environment is set once more in the shell itself.
+//! A shell reads start-up files also for `-c`: zsh and fish always, bash below sshd. What these set
+//! would beat what the record of the process sets, on some hosts and not on others. So the record's
+//! environment is set once more in the shell itself.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -12,7 +13,9 @@ use wire::job::{Command, Process};
 
 /// The user's shell.
 pub fn user_shell() -> OsString {
-    env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or_else(|| "/bin/sh".into())
+    env::var_os("SHELL")
+        .filter(|shell| !shell.is_empty())
+        .unwrap_or_else(|| "/bin/sh".into())
 }
 
 /// Whether the user's shell is csh or tcsh, which has a language of its own.
@@ -25,12 +28,19 @@ pub fn words(process: &Process) -> Vec<OsString> {
     match (&process.command, &process.setup) {
         (Command::Words(words), None) => words.iter().map(|word| word.0.clone()).collect(),
         (Command::Words(words), setup) => shell_words(&process.env, setup.as_deref(), &exec(words)),
-        (Command::Shell(text), setup) => shell_words(&process.env, setup.as_deref(), text.as_bytes()),
+        (Command::Shell(text), setup) => {
+            shell_words(&process.env, setup.as_deref(), text.as_bytes())
+        }
     }
 }
 
-/// The user's shell with a text behind these variables and a setup. It should get the same variables as its own environment too.
-pub fn shell_words(variables: &[(String, Text)], setup: Option<&str>, text: &[u8]) -> Vec<OsString> {
+/// The user's shell with a text behind these variables and a setup. It should get the same
+/// variables as its own environment too.
+pub fn shell_words(
+    variables: &[(String, Text)],
+    setup: Option<&str>,
+    text: &[u8],
+) -> Vec<OsString> {
     let shell = user_shell();
     let mut script = exports(&shell, variables);
     if let Some(setup) = setup {
@@ -43,7 +53,9 @@ pub fn shell_words(variables: &[(String, Text)], setup: Option<&str>, text: &[u8
 
 /// Words that take the shell's place.
 fn exec(words: &[Text]) -> Vec<u8> {
-    let quoted = words.iter().flat_map(|word| [b" ".to_vec(), quoted(&word.0)].concat());
+    let quoted = words
+        .iter()
+        .flat_map(|word| [b" ".to_vec(), quoted(&word.0)].concat());
     b"exec".iter().copied().chain(quoted).collect()
 }
 
@@ -69,9 +81,14 @@ enum Kind {
 }
 
 fn kind(shell: &OsStr) -> Kind {
-    let name = Path::new(shell).file_name().map(OsStr::to_string_lossy).unwrap_or_default();
+    let name = Path::new(shell)
+        .file_name()
+        .map(OsStr::to_string_lossy)
+        .unwrap_or_default();
     match &*name {
-        "sh" | "ash" | "bash" | "busybox" | "dash" | "ksh" | "ksh93" | "mksh" | "yash" | "zsh" => Kind::Posix,
+        "sh" | "ash" | "bash" | "busybox" | "dash" | "ksh" | "ksh93" | "mksh" | "yash" | "zsh" => {
+            Kind::Posix
+        }
         "fish" => Kind::Fish,
         name if name.ends_with("csh") => Kind::Csh,
         _ => Kind::Unknown,
@@ -87,10 +104,21 @@ fn exports(shell: &OsStr, variables: &[(String, Text)]) -> Vec<u8> {
             Kind::Posix => {
                 text.extend([b"export ", name.as_bytes(), b"=", &quoted(&value.0), b"; "].concat());
             }
-            Kind::Fish => text.extend([b"set -gx ", name.as_bytes(), b" ", &quoted_for_fish(value), b"; "].concat()),
+            Kind::Fish => text.extend(
+                [
+                    b"set -gx ",
+                    name.as_bytes(),
+                    b" ",
+                    &quoted_for_fish(value),
+                    b"; ",
+                ]
+                .concat(),
+            ),
             // neither can be quoted in csh for certain; they are in its environment
             Kind::Csh if value.bytes().iter().any(|byte| b"\n!".contains(byte)) => {}
-            Kind::Csh => text.extend([b"setenv ", name.as_bytes(), b" ", &quoted(&value.0), b"; "].concat()),
+            Kind::Csh => {
+                text.extend([b"setenv ", name.as_bytes(), b" ", &quoted(&value.0), b"; "].concat())
+            }
             Kind::Unknown => {}
         }
     }
@@ -112,16 +140,32 @@ mod tests {
 
     #[test]
     fn each_shell_is_spoken_to_in_its_language() {
-        let variables = [("A".to_owned(), Text::from("it's \\ a\nb")), ("PATH".to_owned(), Text::from("/v/bin:/bin"))];
+        let variables = [
+            ("A".to_owned(), Text::from("it's \\ a\nb")),
+            ("PATH".to_owned(), Text::from("/v/bin:/bin")),
+        ];
         let table = [
-            ("/bin/bash", "export A='it'\\''s \\ a\nb'; export PATH='/v/bin:/bin'; "),
-            ("zsh", "export A='it'\\''s \\ a\nb'; export PATH='/v/bin:/bin'; "),
-            ("/usr/bin/fish", "set -gx A 'it\\'s \\\\ a\nb'; set -gx PATH '/v/bin:/bin'; "),
+            (
+                "/bin/bash",
+                "export A='it'\\''s \\ a\nb'; export PATH='/v/bin:/bin'; ",
+            ),
+            (
+                "zsh",
+                "export A='it'\\''s \\ a\nb'; export PATH='/v/bin:/bin'; ",
+            ),
+            (
+                "/usr/bin/fish",
+                "set -gx A 'it\\'s \\\\ a\nb'; set -gx PATH '/v/bin:/bin'; ",
+            ),
             ("/bin/tcsh", "setenv PATH '/v/bin:/bin'; "),
             ("/opt/nu", ""),
         ];
         for (shell, expected) in table {
-            assert_eq!(String::from_utf8(exports(OsStr::new(shell), &variables)).unwrap(), expected, "{shell}");
+            assert_eq!(
+                String::from_utf8(exports(OsStr::new(shell), &variables)).unwrap(),
+                expected,
+                "{shell}"
+            );
         }
     }
 
@@ -139,7 +183,10 @@ mod tests {
         };
         assert_eq!(words(&process), ["python3", "it's", "a b"]);
         process.setup = Some("module load x".to_owned());
-        assert_eq!(words(&process)[1..], ["-c", "module load x\nexec 'python3' 'it'\\''s' 'a b'"]);
+        assert_eq!(
+            words(&process)[1..],
+            ["-c", "module load x\nexec 'python3' 'it'\\''s' 'a b'"]
+        );
         process.command = Command::Shell("echo 1".to_owned());
         process.setup = None;
         assert_eq!(words(&process)[1..], ["-c", "echo 1"]);

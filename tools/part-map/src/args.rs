@@ -3,9 +3,11 @@
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
 
-/// Decides which file goes to which host and rewrites the partition config so that DGL can load it there.
+/// Decides which file goes to which host and rewrites the partition config so that DGL can load it
+/// there.
 ///
-/// Reads host records and adds a graph record and a file record for each file. Nothing is copied; part-push does that.
+/// Reads host records and adds a graph record and a file record for each file. Nothing is copied;
+/// part-push does that.
 #[derive(Parser)]
 #[command(
     version,
@@ -29,12 +31,15 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub workspace: PathBuf,
 
-    /// Where the parts are: here; on their hosts already, part K on host K; or in a workspace that all hosts share (NFS)
-    #[arg(long, value_enum, default_value_t = Parts::Local, value_name = "local|remote|shared", hide_possible_values = true)]
+    /// Where the parts are: here; on their hosts already, part K on host K; or in a workspace that
+    /// all hosts share (NFS)
+    #[arg(long, value_enum, default_value_t = Parts::Local, value_name = "local|remote|shared",
+        hide_possible_values = true)]
     pub parts: Parts,
 
     /// Which form of a part's graph to copy; auto is what is there
-    #[arg(long, hide_short_help = true, value_enum, default_value_t = GraphForm::Auto, value_name = "auto|dgl|graphbolt|both", hide_possible_values = true)]
+    #[arg(long, hide_short_help = true, value_enum, default_value_t = GraphForm::Auto,
+        value_name = "auto|dgl|graphbolt|both", hide_possible_values = true)]
     pub graph: GraphForm,
 
     /// Where the partitions go, relative to the workspace; with --parts remote, where they are
@@ -45,8 +50,14 @@ pub struct Args {
     #[arg(long, hide_short_help = true, value_name = "NAME")]
     pub config_name: Option<PathBuf>,
 
-    /// The name that ip_config gets in the workspace, or its absolute path; it is written afresh from the host records
-    #[arg(long, hide_short_help = true, default_value = "ip_config.txt", value_name = "NAME")]
+    /// The name that ip_config gets in the workspace, or its absolute path; it is written afresh
+    /// from the host records
+    #[arg(
+        long,
+        hide_short_help = true,
+        default_value = "ip_config.txt",
+        value_name = "NAME"
+    )]
     pub ip_config: PathBuf,
 
     /// A folder of scripts that goes into the workspace under its own name
@@ -65,13 +76,15 @@ pub struct Args {
     #[arg(long, hide_short_help = true, value_name = "GLOB")]
     pub include: Vec<String>,
 
-    /// How the config names its files: 'config' for DGL 0.6 on, 'workspace' and 'absolute' from 0.5 on
-    #[arg(long, hide_short_help = true, value_enum, default_value_t = Paths::Config, value_name = "config|workspace|absolute", hide_possible_values = true)]
+    /// How the config names its files: 'config' for DGL 0.6 on, 'workspace' and 'absolute' from 0.5
+    /// on
+    #[arg(long, hide_short_help = true, value_enum, default_value_t = Paths::Config,
+        value_name = "config|workspace|absolute", hide_possible_values = true)]
     pub paths: Paths,
 }
 
-/// How the rewritten config names its files. DGL 0.5 takes part files as they stand, later versions relative to the config's folder;
-/// all take .npy maps relative to the working directory.
+/// How the rewritten config names its files. DGL 0.5 takes part files as they stand, later versions
+/// relative to the config's folder; all take .npy maps relative to the working directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Paths {
     /// The config lies with the partitions, their paths relative to it.

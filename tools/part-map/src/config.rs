@@ -1,4 +1,5 @@
-//! The partition config, as the versions of DGL write it. What is not understood here is kept as it stands, numbers included.
+//! The partition config, as the versions of DGL write it. What is not understood here is kept as it
+//! stands, numbers included.
 
 use crate::maps::{self, KEYS, Map};
 use common::error::{Fault, Report};
@@ -20,7 +21,8 @@ pub const FEATURES: [&str; 2] = ["node_feats", "edge_feats"];
 
 /// As many as hosts of the largest job that is thinkable.
 const MAX_PARTS: u32 = 1 << 20;
-/// The config travels in a record of at most 64 MiB, in which a quote takes two bytes. 10,000 partitions with 40 types need 10 MB.
+/// The config travels in a record of at most 64 MiB, in which a quote takes two bytes. 10,000
+/// partitions with 40 types need 10 MB.
 pub const MAX_BYTES: u64 = 32 << 20;
 /// Missing parts beyond these tell nothing new.
 const MAX_FAULTS: usize = 100;
@@ -34,7 +36,8 @@ pub struct PartConfig {
     pub place: String,
     /// The file itself, absolute.
     pub file: PathBuf,
-    /// Where its relative paths may lead from: the folder it lies in, and where it is a link, that of the file itself.
+    /// Where its relative paths may lead from: the folder it lies in, and where it is a link, that
+    /// of the file itself.
     pub folders: Vec<PathBuf>,
     /// `graph_name`.
     pub graph_name: String,
@@ -63,42 +66,80 @@ impl PartConfig {
     pub fn read(path: &Path) -> Result<PartConfig, Report> {
         let place = path.display().to_string();
         let unreadable = |error: std::io::Error| {
-            Fault::unreachable(&place, error.to_string()).fix("name the JSON file that partition_graph wrote, such as out/GRAPH_NAME.json")
+            Fault::unreachable(&place, error.to_string())
+                .fix("name the JSON file that partition_graph wrote, such as out/GRAPH_NAME.json")
         };
         let mut text = Vec::new();
         // a byte too many is enough to refuse it
-        std::fs::File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut text)).map_err(unreadable)?;
-        let config = PartConfig::parse(&text, &place, std::path::absolute(path).map_err(unreadable)?)?;
-        let real = path.canonicalize().ok().and_then(|real| real.parent().map(Path::to_owned));
+        std::fs::File::open(path)
+            .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut text))
+            .map_err(unreadable)?;
+        let config = PartConfig::parse(
+            &text,
+            &place,
+            std::path::absolute(path).map_err(unreadable)?,
+        )?;
+        let real = path
+            .canonicalize()
+            .ok()
+            .and_then(|real| real.parent().map(Path::to_owned));
         let other = real.filter(|real| !config.folders.contains(real));
-        Ok(PartConfig { folders: config.folders.into_iter().chain(other).collect(), ..config })
+        Ok(PartConfig {
+            folders: config.folders.into_iter().chain(other).collect(),
+            ..config
+        })
     }
 
     /// The same from its text.
     pub fn parse(text: &[u8], place: &str, file: PathBuf) -> Result<PartConfig, Report> {
-        let not_one = |problem: String| Fault::data(place, problem).fix("name the JSON file that partition_graph wrote");
+        let not_one = |problem: String| {
+            Fault::data(place, problem).fix("name the JSON file that partition_graph wrote")
+        };
         if text.len() as u64 > MAX_BYTES {
             return Err(not_one(format!("more than {MAX_BYTES} bytes")).report());
         }
-        let fields: Object = serde_json::from_slice(text).map_err(|error| not_one(format!("not a partition config: {error}")))?;
+        let fields: Object = serde_json::from_slice(text)
+            .map_err(|error| not_one(format!("not a partition config: {error}")))?;
         let graph_name: String = field(&fields, "graph_name").map_err(&not_one)?;
         let num_parts: u32 = field(&fields, "num_parts").map_err(&not_one)?;
         if num_parts == 0 || num_parts > MAX_PARTS {
             return Err(not_one(format!("num_parts is {num_parts}")).report());
         }
         if graph_name.is_empty() || graph_name.contains(['/', '\0']) {
-            let fault = Fault::data(place, format!("graph_name {graph_name:?} cannot be a file's name"));
+            let fault = Fault::data(
+                place,
+                format!("graph_name {graph_name:?} cannot be a file's name"),
+            );
             return Err(fault.fix("partition the graph under another name").report());
         }
         let (parts, problems) = parts(&fields, num_parts);
-        let mut report = Report(problems.into_iter().map(|problem| Fault::data(place, problem).fix(AGAIN)).collect());
+        let mut report = Report(
+            problems
+                .into_iter()
+                .map(|problem| Fault::data(place, problem).fix(AGAIN))
+                .collect(),
+        );
         let maps = KEYS.map(|keys| report.keep(maps::check(place, &fields, keys, num_parts)));
-        let ([Some(nodes), Some(edges)], true) = (maps, report.0.is_empty()) else { return Err(report) };
+        let ([Some(nodes), Some(edges)], true) = (maps, report.0.is_empty()) else {
+            return Err(report);
+        };
         if matches!(nodes, Map::Npy { .. }) != matches!(edges, Map::Npy { .. }) {
-            return Err(not_one("one of node_map and edge_map is an .npy file, the other is not".to_owned()).report());
+            return Err(not_one(
+                "one of node_map and edge_map is an .npy file, the other is not".to_owned(),
+            )
+            .report());
         }
         let folders = vec![file.parent().unwrap_or(Path::new("/")).to_owned()];
-        Ok(PartConfig { place: place.to_owned(), file, folders, graph_name, num_parts, maps: [nodes, edges], parts, fields })
+        Ok(PartConfig {
+            place: place.to_owned(),
+            file,
+            folders,
+            graph_name,
+            num_parts,
+            maps: [nodes, edges],
+            parts,
+            fields,
+        })
     }
 
     /// Whether every part has a key.
@@ -108,17 +149,29 @@ impl PartConfig {
 
     /// Whether it says in its own words already what the changes would say.
     pub fn says(&self, changes: &Changes) -> bool {
-        let same = |object: &Object, key: &str, path: &str| object.get(key).and_then(|value| text(value)).as_deref() == Some(path);
-        let maps = changes.maps.iter().all(|(key, path)| same(&self.fields, key, path));
-        let one = |(part, paths): (&Object, &IndexMap<String, String>)| paths.iter().all(|(key, path)| same(part, key, path));
+        let same = |object: &Object, key: &str, path: &str| {
+            object.get(key).and_then(|value| text(value)).as_deref() == Some(path)
+        };
+        let maps = changes
+            .maps
+            .iter()
+            .all(|(key, path)| same(&self.fields, key, path));
+        let one = |(part, paths): (&Object, &IndexMap<String, String>)| {
+            paths.iter().all(|(key, path)| same(part, key, path))
+        };
         maps && self.parts.iter().zip(&changes.parts).all(one)
     }
 
     /// The config with other paths.
     pub fn rewritten(&self, changes: &Changes) -> Result<String, Fault> {
-        let failed = |error: serde_json::Error| Fault::data(&self.place, error.to_string()).fix(AGAIN);
+        let failed =
+            |error: serde_json::Error| Fault::data(&self.place, error.to_string()).fix(AGAIN);
         let raw = |path: &String| serde_json::value::to_raw_value(path).map_err(failed);
-        let mut fields: IndexMap<&str, Box<RawValue>> = self.fields.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
+        let mut fields: IndexMap<&str, Box<RawValue>> = self
+            .fields
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.clone()))
+            .collect();
         for (key, path) in &changes.maps {
             fields.insert(key.as_str(), raw(path)?);
         }
@@ -129,12 +182,18 @@ impl PartConfig {
                 part.insert(key.clone(), raw(path)?);
             }
             changes.dropped.map(|key| part.shift_remove(key));
-            fields.insert(name, serde_json::value::to_raw_value(&part).map_err(failed)?);
+            fields.insert(
+                name,
+                serde_json::value::to_raw_value(&part).map_err(failed)?,
+            );
         }
         let mut text = String::from("{\n");
         for (at, (key, value)) in fields.iter().enumerate() {
             let comma = if at + 1 < fields.len() { "," } else { "" };
-            text += &format!("    {}: {value}{comma}\n", serde_json::to_string(key).map_err(failed)?);
+            text += &format!(
+                "    {}: {value}{comma}\n",
+                serde_json::to_string(key).map_err(failed)?
+            );
         }
         Ok(text + "}\n")
     }
@@ -147,7 +206,11 @@ fn parts(fields: &Object, num_parts: u32) -> (Vec<Object>, Vec<String>) {
     for k in 0..num_parts {
         match field::<Object>(fields, &format!("part-{k}")) {
             Ok(part) => {
-                problems.extend(problems_of(&part).into_iter().map(|problem| format!("part-{k}{problem}")));
+                problems.extend(
+                    problems_of(&part)
+                        .into_iter()
+                        .map(|problem| format!("part-{k}{problem}")),
+                );
                 parts.push(part);
             }
             Err(problem) => problems.push(problem),
@@ -162,11 +225,19 @@ fn parts(fields: &Object, num_parts: u32) -> (Vec<Object>, Vec<String>) {
 fn problems_of(part: &Object) -> Vec<String> {
     let mut problems = Vec::new();
     if !part.contains_key(DGL_GRAPH) && !part.contains_key(GRAPHBOLT_GRAPH) {
-        problems.push(format!(" names no graph ({DGL_GRAPH} or {GRAPHBOLT_GRAPH})"));
+        problems.push(format!(
+            " names no graph ({DGL_GRAPH} or {GRAPHBOLT_GRAPH})"
+        ));
     }
-    problems.extend(FEATURES.iter().filter(|key| !part.contains_key(**key)).map(|key| format!(".{key} is missing")));
-    let no_paths =
-        part.iter().filter(|(key, value)| is_known(key) && text(value).is_none_or(|path| Path::new(&path).file_name().is_none()));
+    problems.extend(
+        FEATURES
+            .iter()
+            .filter(|key| !part.contains_key(**key))
+            .map(|key| format!(".{key} is missing")),
+    );
+    let no_paths = part.iter().filter(|(key, value)| {
+        is_known(key) && text(value).is_none_or(|path| Path::new(&path).file_name().is_none())
+    });
     problems.extend(no_paths.map(|(key, value)| format!(".{key}: {value} is no path")));
     problems
 }
@@ -191,7 +262,8 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<PartConfig, String> {
-        PartConfig::parse(text.as_bytes(), "g.json", PathBuf::from("/d/g.json")).map_err(|report| report.0[0].to_string())
+        PartConfig::parse(text.as_bytes(), "g.json", PathBuf::from("/d/g.json"))
+            .map_err(|report| report.0[0].to_string())
     }
 
     #[test]
@@ -200,7 +272,10 @@ mod tests {
             "big":12345678901234567890123,"part-0":{"part_graph":"a","part_graph_graphbolt":"b","node_feats":"n","edge_feats":"e","future":1e400}}"#;
         let config = parse(text).unwrap();
         let changes = Changes {
-            parts: vec![IndexMap::from([(DGL_GRAPH.to_owned(), "b \"c\"".to_owned())])],
+            parts: vec![IndexMap::from([(
+                DGL_GRAPH.to_owned(),
+                "b \"c\"".to_owned(),
+            )])],
             maps: IndexMap::from([("node_map".to_owned(), "data/n.npy".to_owned())]),
             dropped: Some(GRAPHBOLT_GRAPH),
         };
@@ -208,9 +283,12 @@ mod tests {
         let written = config.rewritten(&changes).unwrap();
         assert_eq!(
             written,
-            "{\n    \"graph_name\": \"g\",\n    \"num_parts\": 1,\n    \"num_nodes\": 1,\n    \"num_edges\": 2,\n    \"node_map\": \"data/n.npy\",\n    \
-             \"edge_map\": \"/x/e.npy\",\n    \"halo_hops\": 1.0,\n    \"big\": 12345678901234567890123,\n    \
-             \"part-0\": {\"part_graph\":\"b \\\"c\\\"\",\"node_feats\":\"n\",\"edge_feats\":\"e\",\"future\":1e400}\n}\n"
+            "{\n    \"graph_name\": \"g\",\n    \"num_parts\": 1,\n    \"num_nodes\": 1,\n    \
+             \"num_edges\": 2,\n    \"node_map\": \"data/n.npy\",\n    \
+             \"edge_map\": \"/x/e.npy\",\n    \"halo_hops\": 1.0,\n    \"big\": \
+             12345678901234567890123,\n    \
+             \"part-0\": {\"part_graph\":\"b \
+             \\\"c\\\"\",\"node_feats\":\"n\",\"edge_feats\":\"e\",\"future\":1e400}\n}\n"
         );
         assert!(parse(&written).unwrap().says(&changes));
     }
@@ -225,30 +303,67 @@ mod tests {
             ("[".repeat(100_000), "not a partition config"),
             ("{}".to_owned(), "graph_name is missing"),
             (r#"{"graph_name":"g"}"#.to_owned(), "num_parts is missing"),
-            (r#"{"graph_name":"g","num_parts":-1}"#.to_owned(), "num_parts: "),
-            (format!(r#"{{"graph_name":"../g","num_parts":1,"part-0":{PART},{REST}}}"#), "cannot be a file's name"),
-            (r#"{"graph_name":"g","num_parts":0}"#.to_owned(), "num_parts is 0"),
-            (r#"{"graph_name":"g","num_parts":4000000000}"#.to_owned(), "num_parts is 4000000000"),
-            (r#"{"graph_name":"g","num_parts":1000000}"#.to_owned(), "part-0 is missing"),
-            (format!(r#"{{"graph_name":"g","num_parts":2,"part-0":{PART},{REST}}}"#), "part-1 is missing"),
             (
-                format!(r#"{{"graph_name":"g","num_parts":1,"part-0":{{"node_feats":"n","edge_feats":"e"}},{REST}}}"#),
+                r#"{"graph_name":"g","num_parts":-1}"#.to_owned(),
+                "num_parts: ",
+            ),
+            (
+                format!(r#"{{"graph_name":"../g","num_parts":1,"part-0":{PART},{REST}}}"#),
+                "cannot be a file's name",
+            ),
+            (
+                r#"{"graph_name":"g","num_parts":0}"#.to_owned(),
+                "num_parts is 0",
+            ),
+            (
+                r#"{"graph_name":"g","num_parts":4000000000}"#.to_owned(),
+                "num_parts is 4000000000",
+            ),
+            (
+                r#"{"graph_name":"g","num_parts":1000000}"#.to_owned(),
+                "part-0 is missing",
+            ),
+            (
+                format!(r#"{{"graph_name":"g","num_parts":2,"part-0":{PART},{REST}}}"#),
+                "part-1 is missing",
+            ),
+            (
+                format!(
+                    r#"{{"graph_name":"g","num_parts":1,"part-0":{{"node_feats":"n","edge_feats":"e"}},{REST}}}"#
+                ),
                 "part-0 names no graph",
             ),
             (
-                format!(r#"{{"graph_name":"g","num_parts":1,"part-0":{{"part_graph":"g","node_feats":"n"}},{REST}}}"#),
+                format!(
+                    r#"{{"graph_name":"g","num_parts":1,"part-0":{{"part_graph":"g","node_feats":"n"}},{REST}}}"#
+                ),
                 "part-0.edge_feats is missing",
             ),
             (
-                format!(r#"{{"graph_name":"g","num_parts":1,"part-0":{},{REST}}}"#, PART.replace("\"n\"", "null")),
+                format!(
+                    r#"{{"graph_name":"g","num_parts":1,"part-0":{},{REST}}}"#,
+                    PART.replace("\"n\"", "null")
+                ),
                 "part-0.node_feats: null is no path",
             ),
-            (format!(r#"{{"graph_name":"g","num_parts":1,"part-0":{},{REST}}}"#, PART.replace("\"n\"", r#""\udcff""#)), "is no path"),
             (
-                format!(r#"{{"graph_name":"g","num_parts":1,"part-0":{},{REST}}}"#, PART.replace("\"n\"", "\"\"")),
+                format!(
+                    r#"{{"graph_name":"g","num_parts":1,"part-0":{},{REST}}}"#,
+                    PART.replace("\"n\"", r#""\udcff""#)
+                ),
+                "is no path",
+            ),
+            (
+                format!(
+                    r#"{{"graph_name":"g","num_parts":1,"part-0":{},{REST}}}"#,
+                    PART.replace("\"n\"", "\"\"")
+                ),
                 "part-0.node_feats: \"\" is no path",
             ),
-            (format!(r#"{{"graph_name":"g","num_parts":1,"part-0":{PART}}}"#), "num_nodes is missing"),
+            (
+                format!(r#"{{"graph_name":"g","num_parts":1,"part-0":{PART}}}"#),
+                "num_nodes is missing",
+            ),
             (
                 format!(
                     r#"{{"graph_name":"g","num_parts":1,"part-0":{PART},{}}}"#,
@@ -259,7 +374,11 @@ mod tests {
         ];
         for (text, problem) in table {
             let got = parse(&text).err().unwrap_or_default();
-            assert!(got.contains(problem), "{}: {got}", &text[..text.len().min(200)]);
+            assert!(
+                got.contains(problem),
+                "{}: {got}",
+                &text[..text.len().min(200)]
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What part-map reads of the files that a config names: whether they are there and can be read, how large and how old they are, and
-//! how they begin.
+//! What part-map reads of the files that a config names: whether they are there and can be read,
+//! how large and how old they are, and how they begin.
 
 use crate::format::{Format, HEAD};
 use crate::plan::{Here, Item, Source, Wanted};
@@ -14,17 +14,35 @@ use std::path::Path;
 pub fn find(wanted: impl Iterator<Item = Wanted>) -> Result<Vec<Item>, Report> {
     let mut report = Report::default();
     let mut found = Vec::new();
-    for Wanted { host, kind, candidates, dst, key, required, format } in wanted {
+    for Wanted {
+        host,
+        kind,
+        candidates,
+        dst,
+        key,
+        required,
+        format,
+    } in wanted
+    {
         let path = candidates.iter().find(|candidate| candidate.is_file());
         match (path, candidates.first()) {
             (Some(path), _) => {
                 let here = report.keep(look(path, format).map_err(Report::from));
-                found.extend(here.map(|here| Item { host, kind, dst, key, source: Source::Copied(here) }));
+                found.extend(here.map(|here| Item {
+                    host,
+                    kind,
+                    dst,
+                    key,
+                    source: Source::Copied(here),
+                }));
             }
             (None, Some(first)) if required => {
                 let name = key.map_or(String::new(), |key| key.to_string());
                 let fault = Fault::data(name, format!("no such file: {}", first.display()));
-                report.push(fault.fix("run partition_graph again, or correct the path; it is relative to the folder of the config"));
+                report.push(fault.fix(
+                    "run partition_graph again, or correct the path; it is \
+                    relative to the folder of the config",
+                ));
             }
             (None, _) => {}
         }
@@ -36,13 +54,20 @@ pub fn find(wanted: impl Iterator<Item = Wanted>) -> Result<Vec<Item>, Report> {
 /// A file as it is, if it can be read and begins as it should.
 pub fn look(path: &Path, format: Format) -> Result<Here, Fault> {
     let place = || path.display().to_string();
-    let failed = |error: std::io::Error| Fault::unreachable(place(), error.to_string()).fix("make it readable, or leave it out");
+    let failed = |error: std::io::Error| {
+        Fault::unreachable(place(), error.to_string()).fix("make it readable, or leave it out")
+    };
     let mut file = File::open(path).map_err(failed)?;
     let meta = file.metadata().map_err(failed)?;
     if format != Format::Any {
         let mut head = Vec::with_capacity(HEAD);
-        file.by_ref().take(HEAD as u64).read_to_end(&mut head).map_err(failed)?;
-        format.check(&head, meta.len()).map_err(|(problem, fix)| Fault::data(place(), problem).fix(fix))?;
+        file.by_ref()
+            .take(HEAD as u64)
+            .read_to_end(&mut head)
+            .map_err(failed)?;
+        format
+            .check(&head, meta.len())
+            .map_err(|(problem, fix)| Fault::data(place(), problem).fix(fix))?;
     }
     Ok(Here {
         path: std::path::absolute(path).map_err(failed)?,
@@ -54,10 +79,16 @@ pub fn look(path: &Path, format: Format) -> Result<Here, Fault> {
     })
 }
 
-/// Who the files of the graph are that are on this machine, its config among them. Where they lie in a script folder they do not go to
-/// every host as scripts.
+/// Who the files of the graph are that are on this machine, its config among them. Where they lie
+/// in a script folder they do not go to every host as scripts.
 pub fn identities(config: &Path, wanted: &[Wanted]) -> HashSet<(u64, u64)> {
-    let of = |path: &Path| std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
-    let named = wanted.iter().filter_map(|wanted| wanted.candidates.iter().find_map(|path| of(path)));
+    let of = |path: &Path| {
+        std::fs::metadata(path)
+            .ok()
+            .map(|meta| (meta.dev(), meta.ino()))
+    };
+    let named = wanted
+        .iter()
+        .filter_map(|wanted| wanted.candidates.iter().find_map(|path| of(path)));
     named.chain(of(config)).collect()
 }

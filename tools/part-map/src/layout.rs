@@ -26,55 +26,103 @@ impl Layout {
     /// From the command line. `~/` is the home that host-probe found, the same on all hosts.
     pub fn new(args: &Args, hosts: &[Host]) -> Result<Layout, Report> {
         let mut report = Report::default();
-        let mut path =
-            |option, below, path: &Path| report.keep(Place { option, below, hosts }.path(path).map_err(Report::from)).unwrap_or_default();
+        let mut path = |option, below, path: &Path| {
+            report
+                .keep(
+                    Place {
+                        option,
+                        below,
+                        hosts,
+                    }
+                    .path(path)
+                    .map_err(Report::from),
+                )
+                .unwrap_or_default()
+        };
         let workspace = path("--workspace", None, &args.workspace);
         let data = path("--rel-data-path", Some(&workspace), &args.rel_data_path);
         let ip_config = path("--ip-config", Some(&workspace), &args.ip_config);
-        let config_name = args.config_name.as_ref().map(|name| match name.is_absolute() || name.starts_with("~") {
-            true => path("--config-name", None, name),
-            false => name.clone(),
+        let config_name = args.config_name.as_ref().map(|name| {
+            match name.is_absolute() || name.starts_with("~") {
+                true => path("--config-name", None, name),
+                false => name.clone(),
+            }
         });
         if let Some(name) = &config_name {
-            let plain = name.to_str().is_some() && name.components().count() == 1 && name.file_name().is_some();
+            let plain = name.to_str().is_some()
+                && name.components().count() == 1
+                && name.file_name().is_some();
             if !plain && !name.is_absolute() {
                 let fault = Fault::usage("--config-name", "is a file's name, or its absolute path");
-                report.push(fault.fix("give a name without a folder; --rel-data-path says the folder"));
-            } else if args.paths == Paths::Workspace && name.is_absolute() && name.parent() != Some(&workspace) {
                 report.push(
-                    Fault::usage("--config-name", "is not in the workspace, where --paths workspace puts it").fix("take --paths absolute"),
+                    fault.fix("give a name without a folder; --rel-data-path says the folder"),
+                );
+            } else if args.paths == Paths::Workspace
+                && name.is_absolute()
+                && name.parent() != Some(&workspace)
+            {
+                report.push(
+                    Fault::usage(
+                        "--config-name",
+                        "is not in the workspace, where --paths workspace puts it",
+                    )
+                    .fix("take --paths absolute"),
                 );
             }
         }
         report.check()?;
-        Ok(Layout { workspace, data, ip_config, config_name, paths: args.paths, parts: args.parts })
+        Ok(Layout {
+            workspace,
+            data,
+            ip_config,
+            config_name,
+            paths: args.paths,
+            parts: args.parts,
+        })
     }
 
     /// The partition config.
     pub fn config(&self, graph_name: &str) -> PathBuf {
-        let folder = if self.paths == Paths::Workspace { &self.workspace } else { &self.data };
+        let folder = if self.paths == Paths::Workspace {
+            &self.workspace
+        } else {
+            &self.data
+        };
         match &self.config_name {
             Some(name) => folder.join(name),
             None => folder.join(format!("{graph_name}.json")),
         }
     }
 
-    /// How a config names a part's file. DGL from 0.6 on looks relative to the config's folder, 0.5 in the working directory; an absolute
-    /// path is right for both, and all that is left where the file does not lie below.
+    /// How a config names a part's file. DGL from 0.6 on looks relative to the config's folder, 0.5
+    /// in the working directory; an absolute path is right for both, and all that is left where the
+    /// file does not lie below.
     pub fn part_path(&self, config: &Path, dst: &Path) -> PathBuf {
         let folder = config.parent().unwrap_or(&self.workspace);
-        let relative = if self.paths == Paths::Absolute { None } else { dst.strip_prefix(folder).ok() };
+        let relative = if self.paths == Paths::Absolute {
+            None
+        } else {
+            dst.strip_prefix(folder).ok()
+        };
         relative.unwrap_or(dst).to_owned()
     }
 
-    /// How a config names an .npy map. Every version of DGL that has them looks in the working directory, the workspace.
+    /// How a config names an .npy map. Every version of DGL that has them looks in the working
+    /// directory, the workspace.
     pub fn map_path(&self, dst: &Path) -> PathBuf {
-        if self.paths == Paths::Absolute { dst.to_owned() } else { self.from_workspace(dst) }
+        if self.paths == Paths::Absolute {
+            dst.to_owned()
+        } else {
+            self.from_workspace(dst)
+        }
     }
 
-    /// A path as the processes of the job may use it: relative to the workspace where it lies below.
+    /// A path as the processes of the job may use it: relative to the workspace where it lies
+    /// below.
     pub fn from_workspace(&self, path: &Path) -> PathBuf {
-        path.strip_prefix(&self.workspace).unwrap_or(path).to_owned()
+        path.strip_prefix(&self.workspace)
+            .unwrap_or(path)
+            .to_owned()
     }
 }
 
@@ -91,7 +139,9 @@ pub struct Place<'a> {
 impl Place<'_> {
     /// The absolute path, without `.`, `..` and what is not UTF-8.
     pub fn path(&self, path: &Path) -> Result<PathBuf, Fault> {
-        let wrong = |problem: &str, fix: &str| Err(Fault::usage(self.option, format!("{} {problem}", path.display())).fix(fix));
+        let wrong = |problem: &str, fix: &str| {
+            Err(Fault::usage(self.option, format!("{} {problem}", path.display())).fix(fix))
+        };
         if path.to_str().is_none_or(|text| text.contains('\0')) {
             return wrong("must be UTF-8", "records and the partition config are");
         }
@@ -102,23 +152,47 @@ impl Place<'_> {
             (true, ..) => PathBuf::new(),
             (false, Ok(below), _) => return Ok(self.home()?.join(below).components().collect()),
             (false, Err(_), Some(below)) => below.to_owned(),
-            (false, Err(_), None) => return wrong("is not an absolute path", "it is the same folder on every host: begin it with /"),
+            (false, Err(_), None) => {
+                return wrong(
+                    "is not an absolute path",
+                    "it is the same folder on every host: begin it with /",
+                );
+            }
         };
-        Ok(root.join(path.components().filter(|part| *part != Component::CurDir).collect::<PathBuf>()).components().collect())
+        Ok(root
+            .join(
+                path.components()
+                    .filter(|part| *part != Component::CurDir)
+                    .collect::<PathBuf>(),
+            )
+            .components()
+            .collect())
     }
 
     fn home(&self) -> Result<PathBuf, Fault> {
-        let mut homes = self.hosts.iter().map(|host| (host, host.facts.home.as_deref()));
+        let mut homes = self
+            .hosts
+            .iter()
+            .map(|host| (host, host.facts.home.as_deref()));
         match homes.next() {
             Some((first, Some(home))) => match homes.find(|(_, other)| *other != Some(home)) {
                 None => Ok(PathBuf::from(home)),
                 Some((host, other)) => {
-                    let problem = format!("~ is {home} on {}, but {} on {}", first.place(), other.unwrap_or("not known"), host.place());
-                    Err(Fault::data(self.option, problem).fix("give an absolute path that is right on every host"))
+                    let problem = format!(
+                        "~ is {home} on {}, but {} on {}",
+                        first.place(),
+                        other.unwrap_or("not known"),
+                        host.place()
+                    );
+                    Err(Fault::data(self.option, problem)
+                        .fix("give an absolute path that is right on every host"))
                 }
             },
-            _ => Err(Fault::data(self.option, "~ is the hosts' home, which nobody has looked up")
-                .fix("put host-probe before part-map, or give an absolute path")),
+            _ => Err(Fault::data(
+                self.option,
+                "~ is the hosts' home, which nobody has looked up",
+            )
+            .fix("put host-probe before part-map, or give an absolute path")),
         }
     }
 }
@@ -131,32 +205,100 @@ mod tests {
 
     fn layout(flags: &str, homes: &[Option<&str>]) -> Result<Layout, String> {
         let args = Args::parse_from(["part-map"].into_iter().chain(flags.split_whitespace()));
-        let host = |home: &Option<&str>| Host { facts: Facts { home: home.map(str::to_owned), ..Facts::default() }, ..Host::default() };
-        Layout::new(&args, &homes.iter().map(host).collect::<Vec<_>>()).map_err(|report| report.0[0].to_string())
+        let host = |home: &Option<&str>| Host {
+            facts: Facts {
+                home: home.map(str::to_owned),
+                ..Facts::default()
+            },
+            ..Host::default()
+        };
+        Layout::new(&args, &homes.iter().map(host).collect::<Vec<_>>())
+            .map_err(|report| report.0[0].to_string())
     }
 
     #[test]
     fn names_in_the_config_are_what_dgl_looks_for() {
         let table = [
-            // flags; the config; a part's file as the config names it; a map; does 0.5 find the part
-            ("", "/ws/data/g.json", "part0/graph.dgl", "data/node_map.npy", false),
-            ("--rel-data-path .", "/ws/g.json", "part0/graph.dgl", "node_map.npy", true),
-            ("--rel-data-path ./a//b/ --config-name x.json", "/ws/a/b/x.json", "part0/graph.dgl", "a/b/node_map.npy", false),
-            ("--rel-data-path /mnt/d", "/mnt/d/g.json", "part0/graph.dgl", "/mnt/d/node_map.npy", false),
-            ("--config-name /etc/g.json", "/etc/g.json", "/ws/data/part0/graph.dgl", "data/node_map.npy", true),
-            ("--paths workspace", "/ws/g.json", "data/part0/graph.dgl", "data/node_map.npy", true),
-            ("--paths workspace --config-name /ws/h.json", "/ws/h.json", "data/part0/graph.dgl", "data/node_map.npy", true),
-            ("--paths absolute", "/ws/data/g.json", "/ws/data/part0/graph.dgl", "/ws/data/node_map.npy", true),
+            // flags; the config; a part's file as the config names it; a map; does 0.5 find the
+            // part
+            (
+                "",
+                "/ws/data/g.json",
+                "part0/graph.dgl",
+                "data/node_map.npy",
+                false,
+            ),
+            (
+                "--rel-data-path .",
+                "/ws/g.json",
+                "part0/graph.dgl",
+                "node_map.npy",
+                true,
+            ),
+            (
+                "--rel-data-path ./a//b/ --config-name x.json",
+                "/ws/a/b/x.json",
+                "part0/graph.dgl",
+                "a/b/node_map.npy",
+                false,
+            ),
+            (
+                "--rel-data-path /mnt/d",
+                "/mnt/d/g.json",
+                "part0/graph.dgl",
+                "/mnt/d/node_map.npy",
+                false,
+            ),
+            (
+                "--config-name /etc/g.json",
+                "/etc/g.json",
+                "/ws/data/part0/graph.dgl",
+                "data/node_map.npy",
+                true,
+            ),
+            (
+                "--paths workspace",
+                "/ws/g.json",
+                "data/part0/graph.dgl",
+                "data/node_map.npy",
+                true,
+            ),
+            (
+                "--paths workspace --config-name /ws/h.json",
+                "/ws/h.json",
+                "data/part0/graph.dgl",
+                "data/node_map.npy",
+                true,
+            ),
+            (
+                "--paths absolute",
+                "/ws/data/g.json",
+                "/ws/data/part0/graph.dgl",
+                "/ws/data/node_map.npy",
+                true,
+            ),
         ];
         for (flags, config, part_path, map_path, old) in table {
             let layout = layout(&format!("--workspace /ws {flags}"), &[None]).unwrap();
-            let (part, map) = (layout.data.join("part0/graph.dgl"), layout.data.join("node_map.npy"));
+            let (part, map) = (
+                layout.data.join("part0/graph.dgl"),
+                layout.data.join("node_map.npy"),
+            );
             assert_eq!(layout.config("g"), PathBuf::from(config), "{flags}");
-            assert_eq!(layout.part_path(Path::new(config), &part), PathBuf::from(part_path), "{flags}");
+            assert_eq!(
+                layout.part_path(Path::new(config), &part),
+                PathBuf::from(part_path),
+                "{flags}"
+            );
             assert_eq!(layout.map_path(&map), PathBuf::from(map_path), "{flags}");
-            // DGL's own rules lead from there to the file: 0.6 on from the config's folder, 0.5 and all maps from the workspace
+            // DGL's own rules lead from there to the file: 0.6 on from the config's folder, 0.5 and
+            // all maps from the workspace
             let ws = Path::new("/ws");
-            assert_eq!(Path::new(config).parent().unwrap().join(part_path), part, "{flags}");
+            assert_eq!(
+                Path::new(config).parent().unwrap().join(part_path),
+                part,
+                "{flags}"
+            );
             assert_eq!(ws.join(map_path), map, "{flags}");
             assert_eq!(ws.join(part_path) == part, old, "0.5, {flags}");
         }
@@ -165,21 +307,66 @@ mod tests {
     #[test]
     fn paths_are_absolute_or_below_the_workspace_or_the_home() {
         let homes = &[Some("/home/me"), Some("/home/me")];
-        let paths = |flags: &str| layout(flags, homes).map(|layout| [layout.workspace, layout.ip_config]);
+        let paths =
+            |flags: &str| layout(flags, homes).map(|layout| [layout.workspace, layout.ip_config]);
         let pair = |a: &str, b: &str| Ok([PathBuf::from(a), PathBuf::from(b)]);
-        assert_eq!(paths("--workspace /ws//./job/"), pair("/ws/job", "/ws/job/ip_config.txt"));
-        assert_eq!(paths("--workspace ~/job --ip-config conf/ip.txt"), pair("/home/me/job", "/home/me/job/conf/ip.txt"));
-        assert_eq!(paths("--workspace ~ --ip-config ~/ip.txt"), pair("/home/me", "/home/me/ip.txt"));
-        assert_eq!(paths("--workspace /ws --ip-config /etc/ip.txt"), pair("/ws", "/etc/ip.txt"));
+        assert_eq!(
+            paths("--workspace /ws//./job/"),
+            pair("/ws/job", "/ws/job/ip_config.txt")
+        );
+        assert_eq!(
+            paths("--workspace ~/job --ip-config conf/ip.txt"),
+            pair("/home/me/job", "/home/me/job/conf/ip.txt")
+        );
+        assert_eq!(
+            paths("--workspace ~ --ip-config ~/ip.txt"),
+            pair("/home/me", "/home/me/ip.txt")
+        );
+        assert_eq!(
+            paths("--workspace /ws --ip-config /etc/ip.txt"),
+            pair("/ws", "/etc/ip.txt")
+        );
         let table: [(&str, &[Option<&str>], &str); 8] = [
-            ("--workspace ws", homes, "--workspace: ws is not an absolute path"),
-            ("--workspace ~you/ws", homes, "--workspace: ~you/ws is not an absolute path"),
-            ("--workspace /ws/../x", homes, "--workspace: /ws/../x has .. in it"),
-            ("--workspace /ws --rel-data-path ../x", homes, "--rel-data-path: ../x has .. in it"),
-            ("--workspace ~/ws", &[None], "--workspace: ~ is the hosts' home, which nobody has looked up"),
-            ("--workspace ~/ws", &[Some("/a"), Some("/b")], "--workspace: ~ is /a on host 0 (0.0.0.0), but /b on"),
-            ("--workspace /ws --config-name a/b", homes, "--config-name: is a file's name, or its absolute path"),
-            ("--workspace /ws --paths workspace --config-name /x/g.json", homes, "--config-name: is not in the workspace"),
+            (
+                "--workspace ws",
+                homes,
+                "--workspace: ws is not an absolute path",
+            ),
+            (
+                "--workspace ~you/ws",
+                homes,
+                "--workspace: ~you/ws is not an absolute path",
+            ),
+            (
+                "--workspace /ws/../x",
+                homes,
+                "--workspace: /ws/../x has .. in it",
+            ),
+            (
+                "--workspace /ws --rel-data-path ../x",
+                homes,
+                "--rel-data-path: ../x has .. in it",
+            ),
+            (
+                "--workspace ~/ws",
+                &[None],
+                "--workspace: ~ is the hosts' home, which nobody has looked up",
+            ),
+            (
+                "--workspace ~/ws",
+                &[Some("/a"), Some("/b")],
+                "--workspace: ~ is /a on host 0 (0.0.0.0), but /b on",
+            ),
+            (
+                "--workspace /ws --config-name a/b",
+                homes,
+                "--config-name: is a file's name, or its absolute path",
+            ),
+            (
+                "--workspace /ws --paths workspace --config-name /x/g.json",
+                homes,
+                "--config-name: is not in the workspace",
+            ),
         ];
         for (flags, homes, problem) in table {
             let got = layout(flags, homes).expect_err(flags);

@@ -1,5 +1,6 @@
-//! From host records and a partition config to the files that go to each host. `config`, `maps`, `format`, `suits`, `layout` and `plan`
-//! are values to values; `disk` and `scripts` look at files, and write none.
+//! From host records and a partition config to the files that go to each host. `config`, `maps`,
+//! `format`, `suits`, `layout` and `plan` are values to values; `disk` and `scripts` look at files,
+//! and write none.
 
 pub mod args;
 pub mod config;
@@ -23,32 +24,53 @@ use std::collections::HashSet;
 /// The whole of it, as the tool does it.
 pub fn map(args: &Args, hosts: &[Host]) -> Result<Plan, Report> {
     let layout = Layout::new(args, hosts)?;
-    let config = args.part_config.as_deref().map(PartConfig::read).transpose()?;
+    let config = args
+        .part_config
+        .as_deref()
+        .map(PartConfig::read)
+        .transpose()?;
     let mut report = Report::default();
     let mut warnings = Vec::new();
     let (mut items, mut graph, mut dropped) = (Vec::new(), HashSet::new(), None);
     if let Some(config) = &config {
         // a wrong number makes everything else pointless
         plan::check_count(config, hosts)?;
-        warnings.extend(report.keep(suits::check(config, args.paths, hosts)).unwrap_or_default());
+        warnings.extend(
+            report
+                .keep(suits::check(config, args.paths, hosts))
+                .unwrap_or_default(),
+        );
         warnings.extend(plan::both_forms(config, args.graph));
         dropped = report.keep(plan::dropped(config, args.graph)).flatten();
         let wanted = plan::wanted(config, &layout);
         if !(args.script_folder.is_empty() && args.extra.is_empty()) {
             graph = disk::identities(&config.file, &wanted);
         }
-        let copied = wanted.into_iter().filter(|wanted| wanted.is_copied(layout.parts, dropped));
+        let copied = wanted
+            .into_iter()
+            .filter(|wanted| wanted.is_copied(layout.parts, dropped));
         items.extend(report.keep(disk::find(copied)).unwrap_or_default());
         if layout.parts == Parts::Remote {
-            items.extend(report.keep(plan::on_their_hosts(config, &layout, dropped)).unwrap_or_default());
+            items.extend(
+                report
+                    .keep(plan::on_their_hosts(config, &layout, dropped))
+                    .unwrap_or_default(),
+            );
         }
     }
-    let to = Place { option: "--extra", below: Some(&layout.workspace), hosts };
+    let to = Place {
+        option: "--extra",
+        below: Some(&layout.workspace),
+        hosts,
+    };
     let found = Choice::new(args, graph).and_then(|choice| scripts::find(args, &to, &choice));
     items.extend(report.keep(found).unwrap_or_default());
     report.check()?;
     if layout.parts == Parts::Shared {
-        let real = layout.workspace.canonicalize().unwrap_or_else(|_| layout.workspace.clone());
+        let real = layout
+            .workspace
+            .canonicalize()
+            .unwrap_or_else(|_| layout.workspace.clone());
         plan::share(&mut items, &layout.workspace, &real);
     }
     let plan = plan::plan(config.as_ref(), dropped, hosts, &layout, items)?;

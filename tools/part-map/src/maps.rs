@@ -1,5 +1,6 @@
-//! node_map and edge_map: which ids lie in which partition. DGL takes them as they stand, and a hole in them is found by nobody until
-//! a trainer reads another node's features; so they are checked before anything is copied.
+//! node_map and edge_map: which ids lie in which partition. DGL takes them as they stand, and a
+//! hole in them is found by nobody until a trainer reads another node's features; so they are
+//! checked before anything is copied.
 
 use common::error::{Fault, Report};
 use indexmap::IndexMap;
@@ -40,8 +41,18 @@ pub struct Keys {
 
 /// Nodes and edges.
 pub const KEYS: [Keys; 2] = [
-    Keys { map: "node_map", total: "num_nodes", types: "ntypes", of: "nodes" },
-    Keys { map: "edge_map", total: "num_edges", types: "etypes", of: "edges" },
+    Keys {
+        map: "node_map",
+        total: "num_nodes",
+        types: "ntypes",
+        of: "nodes",
+    },
+    Keys {
+        map: "edge_map",
+        total: "num_edges",
+        types: "etypes",
+        of: "edges",
+    },
 ];
 
 type Object = IndexMap<String, Box<RawValue>>;
@@ -49,27 +60,50 @@ type Ranges<'a> = (&'a str, Vec<[u64; 2]>);
 
 /// Reads a map and checks that the ranges of all types together, part by part, tile 0..total.
 pub fn check(place: &str, fields: &Object, keys: Keys, num_parts: u32) -> Result<Map, Report> {
-    let fault =
-        |problem: String| Fault::data(place, problem).fix("partition the graph again, or take the config that partition_graph wrote");
-    let field = |key: &str| fields.get(key).ok_or_else(|| fault(format!("{key} is missing")));
-    let total: u64 = parse(field(keys.total)?).map_err(|error| fault(format!("{}: {error}", keys.total)))?;
+    let fault = |problem: String| {
+        Fault::data(place, problem)
+            .fix("partition the graph again, or take the config that partition_graph wrote")
+    };
+    let field = |key: &str| {
+        fields
+            .get(key)
+            .ok_or_else(|| fault(format!("{key} is missing")))
+    };
+    let total: u64 =
+        parse(field(keys.total)?).map_err(|error| fault(format!("{}: {error}", keys.total)))?;
     let map = field(keys.map)?;
     let wrong = |error: String| fault(format!("{}: {error}", keys.map)).report();
     match map.get().as_bytes().first() {
-        Some(b'"') => Ok(Map::Npy { path: parse(map).map_err(wrong)?, ids: total }),
+        Some(b'"') => Ok(Map::Npy {
+            path: parse(map).map_err(wrong)?,
+            ids: total,
+        }),
         Some(b'[') => {
-            tile(&[("", from_ends(parse(map).map_err(wrong)?))], num_parts, total).map_err(wrong)?;
+            tile(
+                &[("", from_ends(parse(map).map_err(wrong)?))],
+                num_parts,
+                total,
+            )
+            .map_err(wrong)?;
             Ok(Map::Ends)
         }
         _ => {
             let by_type: Object = parse(map).map_err(wrong)?;
-            let mut ranges =
-                by_type.iter().map(|(name, value)| Ok((name.as_str(), ranges(value)?))).collect::<Result<Vec<_>, _>>().map_err(wrong)?;
-            let ids =
-                fields.get(keys.types).map(|types| parse(types)).transpose().map_err(|error| fault(format!("{}: {error}", keys.types)))?;
+            let mut ranges = by_type
+                .iter()
+                .map(|(name, value)| Ok((name.as_str(), ranges(value)?)))
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(wrong)?;
+            let ids = fields
+                .get(keys.types)
+                .map(|types| parse(types))
+                .transpose()
+                .map_err(|error| fault(format!("{}: {error}", keys.types)))?;
             sort(&mut ranges, &by_type, ids, keys.types).map_err(wrong)?;
             tile(&ranges, num_parts, total).map_err(wrong)?;
-            Ok(Map::Ranges { canonical: by_type.keys().all(|name| name.split(':').count() == 3) })
+            Ok(Map::Ranges {
+                canonical: by_type.keys().all(|name| name.split(':').count() == 3),
+            })
         }
     }
 }
@@ -88,13 +122,25 @@ fn ranges(value: &RawValue) -> Result<Vec<[u64; 2]>, String> {
 
 fn from_ends(ends: Vec<u64>) -> Vec<[u64; 2]> {
     let starts = std::iter::once(0).chain(ends.iter().copied());
-    starts.zip(&ends).map(|(start, end)| [start, *end]).collect()
+    starts
+        .zip(&ends)
+        .map(|(start, end)| [start, *end])
+        .collect()
 }
 
 /// Brings the types into the order of their ids, in which they lie in a partition.
-fn sort(ranges: &mut [Ranges<'_>], by_type: &Object, ids: Option<IndexMap<String, u32>>, key: &str) -> Result<(), String> {
+fn sort(
+    ranges: &mut [Ranges<'_>],
+    by_type: &Object,
+    ids: Option<IndexMap<String, u32>>,
+    key: &str,
+) -> Result<(), String> {
     let Some(ids) = ids else {
-        return if ranges.len() == 1 { Ok(()) } else { Err(format!("has {} types, and {key} is missing", ranges.len())) };
+        return if ranges.len() == 1 {
+            Ok(())
+        } else {
+            Err(format!("has {} types, and {key} is missing", ranges.len()))
+        };
     };
     if let Some((unknown, _)) = ranges.iter().find(|(name, _)| !ids.contains_key(*name)) {
         return Err(format!("{unknown:?} is not in {key}"));
@@ -103,29 +149,61 @@ fn sort(ranges: &mut [Ranges<'_>], by_type: &Object, ids: Option<IndexMap<String
         return Err(format!("{missing:?} of {key} is missing"));
     }
     ranges.sort_by_key(|(name, _)| ids.get(*name));
-    let numbered = (0u32..).zip(ranges.iter()).all(|(id, (name, _))| ids.get(*name) == Some(&id));
-    if numbered { Ok(()) } else { Err(format!("{key} does not number its types 0 to {}", ranges.len().saturating_sub(1))) }
+    let numbered = (0u32..)
+        .zip(ranges.iter())
+        .all(|(id, (name, _))| ids.get(*name) == Some(&id));
+    if numbered {
+        Ok(())
+    } else {
+        Err(format!(
+            "{key} does not number its types 0 to {}",
+            ranges.len().saturating_sub(1)
+        ))
+    }
 }
 
 fn tile(ranges: &[Ranges<'_>], num_parts: u32, total: u64) -> Result<(), String> {
-    let of = |name: &str| if name.is_empty() { String::new() } else { format!("{name:?}: ") };
-    if let Some((name, parts)) = ranges.iter().find(|(_, parts)| parts.len() != num_parts as usize) {
-        return Err(format!("{}{} ranges for {num_parts} partitions", of(name), parts.len()));
+    let of = |name: &str| {
+        if name.is_empty() {
+            String::new()
+        } else {
+            format!("{name:?}: ")
+        }
+    };
+    if let Some((name, parts)) = ranges
+        .iter()
+        .find(|(_, parts)| parts.len() != num_parts as usize)
+    {
+        return Err(format!(
+            "{}{} ranges for {num_parts} partitions",
+            of(name),
+            parts.len()
+        ));
     }
     let mut at = 0;
     for k in 0..num_parts as usize {
         for (name, parts) in ranges {
             let [start, end] = parts[k];
             if start != at {
-                return Err(format!("{}part-{k} begins at {start}, where the one before it ends at {at}", of(name)));
+                return Err(format!(
+                    "{}part-{k} begins at {start}, where the one before it ends at {at}",
+                    of(name)
+                ));
             }
             if end < start {
-                return Err(format!("{}part-{k} ends at {end}, before it begins at {start}", of(name)));
+                return Err(format!(
+                    "{}part-{k} ends at {end}, before it begins at {start}",
+                    of(name)
+                ));
             }
             at = end;
         }
     }
-    if at == total { Ok(()) } else { Err(format!("ends at {at}, where there are {total}")) }
+    if at == total {
+        Ok(())
+    } else {
+        Err(format!("ends at {at}, where there are {total}"))
+    }
 }
 
 #[cfg(test)]
@@ -134,9 +212,16 @@ mod tests {
 
     fn node_map(num_nodes: &str, map: &str, ntypes: &str) -> Result<Map, String> {
         let mut fields = Object::new();
-        for (key, text) in [("num_nodes", num_nodes), ("node_map", map), ("ntypes", ntypes)] {
+        for (key, text) in [
+            ("num_nodes", num_nodes),
+            ("node_map", map),
+            ("ntypes", ntypes),
+        ] {
             if !text.is_empty() {
-                fields.insert(key.to_owned(), RawValue::from_string(text.to_owned()).unwrap());
+                fields.insert(
+                    key.to_owned(),
+                    RawValue::from_string(text.to_owned()).unwrap(),
+                );
             }
         }
         check("g.json", &fields, KEYS[0], 2).map_err(|report| report.0[0].problem.clone())
@@ -148,16 +233,50 @@ mod tests {
         let table = [
             // 0.5
             ("120", "[68, 120]", "", Ok(Map::Ends)),
-            ("120", r#""/d/node_map.npy""#, "", Ok(Map::Npy { path: "/d/node_map.npy".to_owned(), ids: 120 })),
-            // 0.6 on; the types lie in a part in the order of their ids, whatever order they are written in
-            ("120", r#"{"_N":[[0,66],[66,120]]}"#, r#"{"_N":0}"#, ranges(false)),
-            ("100", r#"{"user":[[21,52],[71,100]],"item":[[0,21],[52,71]]}"#, r#"{"item":0,"user":1}"#, ranges(false)),
-            ("100", r#"{"a:b:c":[[0,21],[52,71]],"a:d:c":[[21,52],[71,100]]}"#, r#"{"a:b:c":0,"a:d:c":1}"#, ranges(true)),
+            (
+                "120",
+                r#""/d/node_map.npy""#,
+                "",
+                Ok(Map::Npy {
+                    path: "/d/node_map.npy".to_owned(),
+                    ids: 120,
+                }),
+            ),
+            // 0.6 on; the types lie in a part in the order of their ids, whatever order they are
+            // written in
+            (
+                "120",
+                r#"{"_N":[[0,66],[66,120]]}"#,
+                r#"{"_N":0}"#,
+                ranges(false),
+            ),
+            (
+                "100",
+                r#"{"user":[[21,52],[71,100]],"item":[[0,21],[52,71]]}"#,
+                r#"{"item":0,"user":1}"#,
+                ranges(false),
+            ),
+            (
+                "100",
+                r#"{"a:b:c":[[0,21],[52,71]],"a:d:c":[[21,52],[71,100]]}"#,
+                r#"{"a:b:c":0,"a:d:c":1}"#,
+                ranges(true),
+            ),
             // ends by type, which 0.6 on reads
             ("120", r#"{"_N": [ 66,120]}"#, r#"{"_N":0}"#, ranges(false)),
             // a type of which a part has nothing
-            ("3", r#"{"a":[[0,1],[2,2]],"b":[[1,2],[2,3]]}"#, r#"{"a":0,"b":1}"#, ranges(false)),
-            ("12345678901234567", "[1,12345678901234567]", "", Ok(Map::Ends)),
+            (
+                "3",
+                r#"{"a":[[0,1],[2,2]],"b":[[1,2],[2,3]]}"#,
+                r#"{"a":0,"b":1}"#,
+                ranges(false),
+            ),
+            (
+                "12345678901234567",
+                "[1,12345678901234567]",
+                "",
+                Ok(Map::Ends),
+            ),
         ];
         for (total, map, types, expected) in table {
             assert_eq!(node_map(total, map, types), expected, "{map}");
@@ -172,20 +291,70 @@ mod tests {
             ("\"2\"", "[1,2]", "", "num_nodes: invalid type"),
             ("2", "5", "", "node_map: invalid type"),
             ("2", "[1]", "", "node_map: 1 ranges for 2 partitions"),
-            ("2", "[2,1]", "", "node_map: part-1 ends at 1, before it begins at 2"),
+            (
+                "2",
+                "[2,1]",
+                "",
+                "node_map: part-1 ends at 1, before it begins at 2",
+            ),
             ("3", "[1,2]", "", "node_map: ends at 2, where there are 3"),
             ("2", "[1,-1]", "", "node_map: invalid value"),
-            ("2", r#"{"_N":[[0,1],[1,2],[2,2]]}"#, "", "node_map: \"_N\": 3 ranges for 2 partitions"),
-            ("3", r#"{"_N":[[0,1],[2,3]]}"#, "", "node_map: \"_N\": part-1 begins at 2, where the one before it ends at 1"),
-            ("3", r#"{"_N":[[0,2],[1,3]]}"#, "", "node_map: \"_N\": part-1 begins at 1, where the one before it ends at 2"),
-            ("3", r#"{"_N":[[1,2],[2,3]]}"#, "", "node_map: \"_N\": part-0 begins at 1, where the one before it ends at 0"),
+            (
+                "2",
+                r#"{"_N":[[0,1],[1,2],[2,2]]}"#,
+                "",
+                "node_map: \"_N\": 3 ranges for 2 partitions",
+            ),
+            (
+                "3",
+                r#"{"_N":[[0,1],[2,3]]}"#,
+                "",
+                "node_map: \"_N\": part-1 begins at 2, where the one before it ends at 1",
+            ),
+            (
+                "3",
+                r#"{"_N":[[0,2],[1,3]]}"#,
+                "",
+                "node_map: \"_N\": part-1 begins at 1, where the one before it ends at 2",
+            ),
+            (
+                "3",
+                r#"{"_N":[[1,2],[2,3]]}"#,
+                "",
+                "node_map: \"_N\": part-0 begins at 1, where the one before it ends at 0",
+            ),
             ("3", r#"{"_N":[[0,2,3]]}"#, "", "node_map: "),
             ("3", r#"{"_N":"x"}"#, "", "node_map: invalid type"),
-            ("3", r#"{"a":[1,2],"b":[2,3]}"#, "", "node_map: has 2 types, and ntypes is missing"),
-            ("3", r#"{"a":[[0,1],[1,3]]}"#, r#"{"b":0}"#, "node_map: \"a\" is not in ntypes"),
-            ("3", r#"{"a":[[0,1],[1,3]]}"#, r#"{"a":0,"b":1}"#, "node_map: \"b\" of ntypes is missing"),
-            ("3", r#"{"a":[[0,1],[1,3]]}"#, r#"{"a":1}"#, "node_map: ntypes does not number its types 0 to 0"),
-            ("3", "{}", "", "node_map: has 0 types, and ntypes is missing"),
+            (
+                "3",
+                r#"{"a":[1,2],"b":[2,3]}"#,
+                "",
+                "node_map: has 2 types, and ntypes is missing",
+            ),
+            (
+                "3",
+                r#"{"a":[[0,1],[1,3]]}"#,
+                r#"{"b":0}"#,
+                "node_map: \"a\" is not in ntypes",
+            ),
+            (
+                "3",
+                r#"{"a":[[0,1],[1,3]]}"#,
+                r#"{"a":0,"b":1}"#,
+                "node_map: \"b\" of ntypes is missing",
+            ),
+            (
+                "3",
+                r#"{"a":[[0,1],[1,3]]}"#,
+                r#"{"a":1}"#,
+                "node_map: ntypes does not number its types 0 to 0",
+            ),
+            (
+                "3",
+                "{}",
+                "",
+                "node_map: has 0 types, and ntypes is missing",
+            ),
             ("3", "{}", "{}", "node_map: ends at 0, where there are 3"),
         ];
         for (total, map, types, problem) in table {

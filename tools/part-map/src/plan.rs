@@ -14,7 +14,8 @@ use std::path::{Component, Path, PathBuf};
 
 /// Scripts beyond so much are data by mistake, more often than not: they go to every host.
 const MANY_BYTES: u64 = 100_000_000;
-/// What lies beside the parts where the distributed partitioning pipeline was asked for it, though no config names it.
+/// What lies beside the parts where the distributed partitioning pipeline was asked for it, though
+/// no config names it.
 const BESIDE: [&str; 2] = ["orig_nids.dgl", "orig_eids.dgl"];
 
 /// Where the config names a file: `part-2.part_graph`, or `node_map`.
@@ -35,7 +36,8 @@ impl std::fmt::Display for Key {
     }
 }
 
-/// A file that the config names, or that lies beside one that it names: where it may be here, and where it goes.
+/// A file that the config names, or that lies beside one that it names: where it may be here, and
+/// where it goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
     /// The host it goes to; none for all.
@@ -57,7 +59,10 @@ pub struct Wanted {
 impl Wanted {
     /// Whether it goes from here to the hosts.
     pub fn is_copied(&self, parts: Parts, dropped: Option<&str>) -> bool {
-        let asked = self.key.as_ref().is_none_or(|key| Some(key.name.as_str()) != dropped);
+        let asked = self
+            .key
+            .as_ref()
+            .is_none_or(|key| Some(key.name.as_str()) != dropped);
         asked && (parts != Parts::Remote || self.kind == "map")
     }
 }
@@ -125,9 +130,19 @@ pub fn check_count(config: &PartConfig, hosts: &[Host]) -> Result<(), Report> {
     }
     let fault = Fault::data(
         &config.place,
-        format!("{} partitions for {} hosts; DGL needs as many hosts as partitions", config.num_parts, hosts.len()),
+        format!(
+            "{} partitions for {} hosts; DGL needs as many hosts as partitions",
+            config.num_parts,
+            hosts.len()
+        ),
     );
-    Err(fault.fix(format!("partition the graph into {} parts, or list {} hosts", hosts.len(), config.num_parts)).report())
+    Err(fault
+        .fix(format!(
+            "partition the graph into {} parts, or list {} hosts",
+            hosts.len(),
+            config.num_parts
+        ))
+        .report())
 }
 
 /// The form of the graph that is not asked for; the one that is must be there.
@@ -140,10 +155,16 @@ pub fn dropped(config: &PartConfig, form: GraphForm) -> Result<Option<&'static s
     };
     let mut report = Report::default();
     for key in keys.iter().filter(|key| !config.all_have(key)) {
-        let fault = Fault::data(&config.place, format!("not every part has the {key} that --graph asks for"));
+        let fault = Fault::data(
+            &config.place,
+            format!("not every part has the {key} that --graph asks for"),
+        );
         report.push(fault.fix(match *key {
             DGL_GRAPH => "partition with use_graphbolt=False, or say --graph graphbolt",
-            _ => "convert it with dgl.distributed.dgl_partition_to_graphbolt (DGL 2.1 and later), or say --graph dgl",
+            _ => {
+                "convert it with dgl.distributed.dgl_partition_to_graphbolt (DGL 2.1 and later), \
+                or say --graph dgl"
+            }
         }));
     }
     report.check().map(|()| dropped)
@@ -151,11 +172,13 @@ pub fn dropped(config: &PartConfig, form: GraphForm) -> Result<Option<&'static s
 
 /// A word where nobody has said which of the two forms of the graph the script loads.
 pub fn both_forms(config: &PartConfig, form: GraphForm) -> Option<String> {
-    let both = form == GraphForm::Auto && config.all_have(DGL_GRAPH) && config.all_have(GRAPHBOLT_GRAPH);
+    let both =
+        form == GraphForm::Auto && config.all_have(DGL_GRAPH) && config.all_have(GRAPHBOLT_GRAPH);
     both.then(|| {
         let place = &config.place;
         format!(
-            "{place}: has the graph in both forms\n  fix: say --graph dgl or --graph graphbolt, as the script loads it, or --graph both"
+            "{place}: has the graph in both forms\n  fix: say --graph dgl or --graph graphbolt, \
+             as the script loads it, or --graph both"
         )
     })
 }
@@ -170,7 +193,10 @@ pub fn wanted(config: &PartConfig, layout: &Layout) -> Vec<Wanted> {
                 kind: "map",
                 candidates: candidates(config, path),
                 dst: layout.data.join(format!("{}.npy", keys.map)),
-                key: Some(Key { part: None, name: keys.map.to_owned() }),
+                key: Some(Key {
+                    part: None,
+                    name: keys.map.to_owned(),
+                }),
                 required: true,
                 format: Format::Npy(*ids),
             });
@@ -180,19 +206,29 @@ pub fn wanted(config: &PartConfig, layout: &Layout) -> Vec<Wanted> {
         let folder = layout.data.join(format!("part{k}"));
         let mut beside = None;
         for (name, path) in part {
-            let Some(path) = config::text(path) else { continue };
-            let Some(file) = Path::new(&path).file_name() else { continue };
+            let Some(path) = config::text(path) else {
+                continue;
+            };
+            let Some(file) = Path::new(&path).file_name() else {
+                continue;
+            };
             let candidates = candidates(config, &path);
             let required = config::is_known(name);
             if required {
-                beside = candidates.first().and_then(|path| path.parent()).map(Path::to_owned);
+                beside = candidates
+                    .first()
+                    .and_then(|path| path.parent())
+                    .map(Path::to_owned);
             }
             wanted.push(Wanted {
                 host: Some(k),
                 kind: "partition",
                 candidates,
                 dst: folder.join(file),
-                key: Some(Key { part: Some(k), name: name.clone() }),
+                key: Some(Key {
+                    part: Some(k),
+                    name: name.clone(),
+                }),
                 required,
                 format: Format::of_key(name),
             });
@@ -212,48 +248,92 @@ pub fn wanted(config: &PartConfig, layout: &Layout) -> Vec<Wanted> {
     wanted
 }
 
-/// Where a file may be that the config names: as it stands, relative to the config's folder or else to the working directory; or, where
-/// the folder was moved since (0.5, and .npy maps to 0.9, are written with absolute paths), at the end of its path beside the config.
+/// Where a file may be that the config names: as it stands, relative to the config's folder or else
+/// to the working directory; or, where the folder was moved since (0.5, and .npy maps to 0.9, are
+/// written with absolute paths), at the end of its path beside the config.
 fn candidates(config: &PartConfig, path: &str) -> Vec<PathBuf> {
     let path = Path::new(path);
-    let mut found: Vec<PathBuf> = config.folders.iter().map(|folder| folder.join(path)).collect();
+    let mut found: Vec<PathBuf> = config
+        .folders
+        .iter()
+        .map(|folder| folder.join(path))
+        .collect();
     if path.is_relative() {
         found.extend(std::path::absolute(path));
     }
-    let names: Vec<Component<'_>> = path.components().filter(|part| matches!(part, Component::Normal(_))).collect();
-    for from in [2, 1].iter().filter_map(|count| names.len().checked_sub(*count)) {
+    let names: Vec<Component<'_>> = path
+        .components()
+        .filter(|part| matches!(part, Component::Normal(_)))
+        .collect();
+    for from in [2, 1]
+        .iter()
+        .filter_map(|count| names.len().checked_sub(*count))
+    {
         let end: PathBuf = names[from..].iter().collect();
         found.extend(config.folders.iter().map(|folder| folder.join(&end)));
     }
     found
 }
 
-const NAME_IT_BELOW: &str = "correct the path; it is relative to the folder of the config, or absolute on its host";
+const NAME_IT_BELOW: &str =
+    "correct the path; it is relative to the folder of the config, or absolute on its host";
 
-/// The parts that their hosts have already: they lie there as they lie beside their config, in the folder of the partitions.
-pub fn on_their_hosts(config: &PartConfig, layout: &Layout, dropped: Option<&str>) -> Result<Vec<Item>, Report> {
+/// The parts that their hosts have already: they lie there as they lie beside their config, in the
+/// folder of the partitions.
+pub fn on_their_hosts(
+    config: &PartConfig,
+    layout: &Layout,
+    dropped: Option<&str>,
+) -> Result<Vec<Item>, Report> {
     let mut report = Report::default();
     let mut items = Vec::new();
-    let place = Place { option: "part_config", below: Some(&layout.data), hosts: &[] };
+    let place = Place {
+        option: "part_config",
+        below: Some(&layout.data),
+        hosts: &[],
+    };
     for (k, part) in (0u32..).zip(&config.parts) {
-        for (name, path) in part.iter().filter(|(name, _)| config::is_known(name) && Some(name.as_str()) != dropped) {
-            let key = Key { part: Some(k), name: name.clone() };
+        for (name, path) in part
+            .iter()
+            .filter(|(name, _)| config::is_known(name) && Some(name.as_str()) != dropped)
+        {
+            let key = Key {
+                part: Some(k),
+                name: name.clone(),
+            };
             match place.path(Path::new(&config::text(path).unwrap_or_default())) {
-                Ok(dst) => items.push(Item { host: Some(k), kind: "partition", dst, key: Some(key), source: Source::There }),
-                Err(fault) => report.push(Fault::data(format!("{}: {key}", config.place), fault.problem).fix(NAME_IT_BELOW)),
+                Ok(dst) => items.push(Item {
+                    host: Some(k),
+                    kind: "partition",
+                    dst,
+                    key: Some(key),
+                    source: Source::There,
+                }),
+                Err(fault) => report.push(
+                    Fault::data(format!("{}: {key}", config.place), fault.problem)
+                        .fix(NAME_IT_BELOW),
+                ),
             }
         }
     }
     report.check().map(|()| items)
 }
 
-/// In a workspace that all hosts share: what lies below it stays where it is, all else is copied once.
+/// In a workspace that all hosts share: what lies below it stays where it is, all else is copied
+/// once.
 pub fn share(items: &mut [Item], workspace: &Path, real_workspace: &Path) {
     for item in items {
         item.host = Some(0);
-        let Source::Copied(here) = &item.source else { continue };
-        let below = here.path.strip_prefix(workspace).or(here.path.strip_prefix(real_workspace));
-        let Ok(place) = below.map(|below| workspace.join(below)) else { continue };
+        let Source::Copied(here) = &item.source else {
+            continue;
+        };
+        let below = here
+            .path
+            .strip_prefix(workspace)
+            .or(here.path.strip_prefix(real_workspace));
+        let Ok(place) = below.map(|below| workspace.join(below)) else {
+            continue;
+        };
         if ["partition", "map"].contains(&item.kind) || place == item.dst {
             (item.dst, item.source) = (place, Source::InPlace);
         }
@@ -270,19 +350,29 @@ pub fn plan(
 ) -> Result<Plan, Report> {
     let mut files = Vec::new();
     let mut made = Vec::new();
-    let ip_config: String = hosts.iter().map(|host| format!("{} {}\n", host.ip, host.port)).collect();
+    let ip_config: String = hosts
+        .iter()
+        .map(|host| format!("{} {}\n", host.ip, host.port))
+        .collect();
     made.push(("ip_config", layout.ip_config.clone(), Some(ip_config)));
     let mut graph = None;
     if let Some(config) = config {
         let part_config = layout.config(&config.graph_name);
-        made.push(("config", part_config.clone(), rewrite(config, dropped, layout, &part_config, &items)?));
+        made.push((
+            "config",
+            part_config.clone(),
+            rewrite(config, dropped, layout, &part_config, &items)?,
+        ));
         graph = Some(Graph {
             graph_name: config.graph_name.clone(),
             num_parts: config.num_parts,
             files: 0,
             workspace: layout.workspace.display().to_string(),
             part_config: layout.from_workspace(&part_config).display().to_string(),
-            ip_config: layout.from_workspace(&layout.ip_config).display().to_string(),
+            ip_config: layout
+                .from_workspace(&layout.ip_config)
+                .display()
+                .to_string(),
         });
     }
     check_clashes(&made, &items)?;
@@ -302,35 +392,67 @@ pub fn plan(
         }
     }
     files.extend(items.into_iter().filter_map(record));
-    let of = u32::try_from(files.len())
-        .map_err(|_| Fault::data("files", "more than a stream can number").fix("leave some out with --exclude"))?;
+    let of = u32::try_from(files.len()).map_err(|_| {
+        Fault::data("files", "more than a stream can number").fix("leave some out with --exclude")
+    })?;
     for (id, file) in (0..of).zip(&mut files) {
         (file.id, file.of) = (id, of);
     }
     graph.iter_mut().for_each(|graph| graph.files = of);
-    Ok(Plan { graph, files, warnings })
+    Ok(Plan {
+        graph,
+        files,
+        warnings,
+    })
 }
 
 fn record(item: Item) -> Option<FileCopy> {
-    let file = FileCopy { host: item.host, kind: item.kind.to_owned(), mode: 0o644, ..FileCopy::default() };
+    let file = FileCopy {
+        host: item.host,
+        kind: item.kind.to_owned(),
+        mode: 0o644,
+        ..FileCopy::default()
+    };
     match item.source {
         Source::InPlace => None,
         Source::There => Some(to(&item.dst, file)),
-        Source::Folder => Some(to(&item.dst.join(""), FileCopy { mode: 0o755, ..file })),
+        Source::Folder => Some(to(
+            &item.dst.join(""),
+            FileCopy {
+                mode: 0o755,
+                ..file
+            },
+        )),
         Source::Copied(here) => {
             let (src, src_b64) = path_fields(&here.path);
             let (mtime_s, mtime_nsec) = (Some(here.mtime_s), Some(here.mtime_nsec));
-            Some(to(&item.dst, FileCopy { src, src_b64, bytes: here.bytes, mtime_s, mtime_nsec, mode: here.mode, ..file }))
+            Some(to(
+                &item.dst,
+                FileCopy {
+                    src,
+                    src_b64,
+                    bytes: here.bytes,
+                    mtime_s,
+                    mtime_nsec,
+                    mode: here.mode,
+                    ..file
+                },
+            ))
         }
     }
 }
 
 fn to(dst: &Path, file: FileCopy) -> FileCopy {
     let (dst, dst_b64) = path_fields(dst);
-    FileCopy { dst, dst_b64, ..file }
+    FileCopy {
+        dst,
+        dst_b64,
+        ..file
+    }
 }
 
-/// The config for the hosts; none where it is there already, in a workspace that all share, and says what it must say.
+/// The config for the hosts; none where it is there already, in a workspace that all share, and
+/// says what it must say.
 fn rewrite(
     config: &PartConfig,
     dropped: Option<&'static str>,
@@ -338,12 +460,25 @@ fn rewrite(
     part_config: &Path,
     items: &[Item],
 ) -> Result<Option<String>, Report> {
-    let mut changes = Changes { maps: IndexMap::new(), parts: vec![IndexMap::new(); config.parts.len()], dropped };
-    let other = |path: &Path| Fault::data(path.display().to_string(), "must be UTF-8").fix("rename it: the config is JSON");
+    let mut changes = Changes {
+        maps: IndexMap::new(),
+        parts: vec![IndexMap::new(); config.parts.len()],
+        dropped,
+    };
+    let other = |path: &Path| {
+        Fault::data(path.display().to_string(), "must be UTF-8")
+            .fix("rename it: the config is JSON")
+    };
     let text = |path: PathBuf| path.to_str().map(str::to_owned).ok_or_else(|| other(&path));
-    for (item, key) in items.iter().filter_map(|item| Some((item, item.key.as_ref()?))) {
+    for (item, key) in items
+        .iter()
+        .filter_map(|item| Some((item, item.key.as_ref()?)))
+    {
         let (paths, path) = match key.part {
-            Some(k) => (&mut changes.parts[k as usize], layout.part_path(part_config, &item.dst)),
+            Some(k) => (
+                &mut changes.parts[k as usize],
+                layout.part_path(part_config, &item.dst),
+            ),
             None => (&mut changes.maps, layout.map_path(&item.dst)),
         };
         paths.insert(key.name.clone(), text(path)?);
@@ -352,8 +487,13 @@ fn rewrite(
         if config.says(&changes) {
             return Ok(None);
         }
-        let fault = Fault::data(&config.place, "would be written over: it names its files in another way than the hosts need");
-        return Err(fault.fix("say --config-name NAME.json, to have another one beside it").report());
+        let fault = Fault::data(
+            &config.place,
+            "would be written over: it names its files in another way than the hosts need",
+        );
+        return Err(fault
+            .fix("say --config-name NAME.json, to have another one beside it")
+            .report());
     }
     Ok(Some(config.rewritten(&changes)?))
 }
@@ -374,28 +514,51 @@ impl std::fmt::Display for Taker<'_> {
     }
 }
 
-/// Two sources for one destination would leave it to chance which one arrives; so would a file where another needs a folder.
+/// Two sources for one destination would leave it to chance which one arrives; so would a file
+/// where another needs a folder.
 fn check_clashes(made: &[(&str, PathBuf, Option<String>)], items: &[Item]) -> Result<(), Report> {
     let mut report = Report::default();
     let mut taken: HashMap<(&Path, Option<u32>), Taker<'_>> = HashMap::new();
-    let made = made.iter().map(|(kind, dst, _)| (dst, None, Taker::Made(kind)));
-    let found = items.iter().filter(|item| item.source != Source::Folder).map(|item| match &item.source {
-        Source::Copied(here) => (&item.dst, item.host, Taker::File(&here.path)),
-        _ => (&item.dst, item.host, Taker::File(&item.dst)),
-    });
+    let made = made
+        .iter()
+        .map(|(kind, dst, _)| (dst, None, Taker::Made(kind)));
+    let found = items
+        .iter()
+        .filter(|item| item.source != Source::Folder)
+        .map(|item| match &item.source {
+            Source::Copied(here) => (&item.dst, item.host, Taker::File(&here.path)),
+            _ => (&item.dst, item.host, Taker::File(&item.dst)),
+        });
     for (dst, host, taker) in made.chain(found) {
         let everywhere = taken.get(&(dst.as_path(), None)).copied();
-        let other = everywhere.or_else(|| taken.insert((dst, host), taker)).filter(|other| *other != taker);
+        let other = everywhere
+            .or_else(|| taken.insert((dst, host), taker))
+            .filter(|other| *other != taker);
         if let Some(other) = other {
-            let fault = Fault::data(taker.to_string(), format!("goes to {} as does {other}", dst.display()));
+            let fault = Fault::data(
+                taker.to_string(),
+                format!("goes to {} as does {other}", dst.display()),
+            );
             report.push(fault.fix("rename one of them, or leave one out with --exclude"));
         }
     }
-    let files: HashMap<&Path, Taker<'_>> = taken.into_iter().map(|((dst, _), taker)| (dst, taker)).collect();
+    let files: HashMap<&Path, Taker<'_>> = taken
+        .into_iter()
+        .map(|((dst, _), taker)| (dst, taker))
+        .collect();
     let folders: HashSet<&Path> = items.iter().filter_map(|item| item.dst.parent()).collect();
     let above: HashSet<&Path> = folders.into_iter().flat_map(Path::ancestors).collect();
-    for (folder, taker) in above.into_iter().filter_map(|folder| Some((folder, files.get(folder)?))) {
-        let fault = Fault::data(taker.to_string(), format!("goes to {}, where other files need a folder", folder.display()));
+    for (folder, taker) in above
+        .into_iter()
+        .filter_map(|folder| Some((folder, files.get(folder)?)))
+    {
+        let fault = Fault::data(
+            taker.to_string(),
+            format!(
+                "goes to {}, where other files need a folder",
+                folder.display()
+            ),
+        );
         report.push(fault.fix("rename one of them, or leave one out with --exclude"));
     }
     report.extend(named_twice(items));
@@ -410,7 +573,10 @@ fn named_twice(items: &[Item]) -> Report {
         if let (Some(key), Source::Copied(Here { path, .. })) = (&item.key, &item.source)
             && let Some(earlier) = named.insert(path, key)
         {
-            let fault = Fault::data(key.to_string(), format!("is {earlier} too: {}", path.display()));
+            let fault = Fault::data(
+                key.to_string(),
+                format!("is {earlier} too: {}", path.display()),
+            );
             report.push(fault.fix("correct the path, or run partition_graph again"));
         }
     }
@@ -419,11 +585,22 @@ fn named_twice(items: &[Item]) -> Report {
 
 fn warnings(items: &[Item]) -> Vec<String> {
     let mut warnings = Vec::new();
-    let scripts = items.iter().filter(|item| item.kind == "script" || item.kind == "extra");
-    let bytes = scripts.filter_map(|item| if let Source::Copied(here) = &item.source { Some(here.bytes) } else { None }).sum();
+    let scripts = items
+        .iter()
+        .filter(|item| item.kind == "script" || item.kind == "extra");
+    let bytes = scripts
+        .filter_map(|item| {
+            if let Source::Copied(here) = &item.source {
+                Some(here.bytes)
+            } else {
+                None
+            }
+        })
+        .sum();
     if bytes > MANY_BYTES {
         warnings.push(format!(
-            "{} of scripts and extras go to every host\n  fix: leave out what they do not need with --exclude",
+            "{} of scripts and extras go to every host\n  fix: leave out what they do not need \
+             with --exclude",
             term::bytes(bytes)
         ));
     }
@@ -435,56 +612,139 @@ mod tests {
     use super::*;
 
     fn item(host: Option<u32>, dst: &str, src: &str) -> Item {
-        let here = Here { path: src.into(), bytes: 1, mtime_s: 0, mtime_nsec: 0, mode: 0o644, identity: (0, 0) };
-        Item { host, kind: "script", dst: dst.into(), key: None, source: Source::Copied(here) }
+        let here = Here {
+            path: src.into(),
+            bytes: 1,
+            mtime_s: 0,
+            mtime_nsec: 0,
+            mode: 0o644,
+            identity: (0, 0),
+        };
+        Item {
+            host,
+            kind: "script",
+            dst: dst.into(),
+            key: None,
+            source: Source::Copied(here),
+        }
     }
 
     fn keyed(part: u32, src: &str) -> Item {
-        let key = Key { part: Some(part), name: "part_graph".to_owned() };
-        Item { kind: "partition", key: Some(key), ..item(Some(part), &format!("/ws/data/part{part}/g"), src) }
+        let key = Key {
+            part: Some(part),
+            name: "part_graph".to_owned(),
+        };
+        Item {
+            kind: "partition",
+            key: Some(key),
+            ..item(Some(part), &format!("/ws/data/part{part}/g"), src)
+        }
     }
 
     #[test]
     fn two_sources_for_one_destination() {
         let made = [("ip_config", PathBuf::from("/ws/ip_config.txt"), None)];
         let table: [(&[Item], Option<&str>); 10] = [
-            (&[item(Some(0), "/ws/a", "/1"), item(Some(1), "/ws/a", "/2")], None),
-            (&[item(None, "/ws/a", "/1"), item(None, "/ws/a", "/1")], None),
-            (&[item(None, "/ws/a/b", "/1"), item(None, "/ws/a/c", "/2")], None),
+            (
+                &[item(Some(0), "/ws/a", "/1"), item(Some(1), "/ws/a", "/2")],
+                None,
+            ),
+            (
+                &[item(None, "/ws/a", "/1"), item(None, "/ws/a", "/1")],
+                None,
+            ),
+            (
+                &[item(None, "/ws/a/b", "/1"), item(None, "/ws/a/c", "/2")],
+                None,
+            ),
             (&[keyed(0, "/1"), keyed(1, "/2")], None),
-            (&[item(Some(0), "/ws/a", "/1"), item(Some(0), "/ws/a", "/2")], Some("/2: goes to /ws/a as does /1")),
-            (&[item(None, "/ws/a", "/1"), item(Some(0), "/ws/a", "/2")], Some("/2: goes to /ws/a as does /1")),
-            (&[item(None, "/ws/ip_config.txt", "/1")], Some("/1: goes to /ws/ip_config.txt as does the ip_config that is made here")),
-            (&[item(None, "/ws/a", "/1"), item(None, "/ws/a/b/c", "/2")], Some("/1: goes to /ws/a, where other files need a folder")),
-            (&[item(None, "/ws", "/1"), item(None, "/ws/b", "/2")], Some("/1: goes to /ws, where")),
-            (&[keyed(0, "/1"), keyed(1, "/1")], Some("part-1.part_graph: is part-0.part_graph too: /1")),
+            (
+                &[item(Some(0), "/ws/a", "/1"), item(Some(0), "/ws/a", "/2")],
+                Some("/2: goes to /ws/a as does /1"),
+            ),
+            (
+                &[item(None, "/ws/a", "/1"), item(Some(0), "/ws/a", "/2")],
+                Some("/2: goes to /ws/a as does /1"),
+            ),
+            (
+                &[item(None, "/ws/ip_config.txt", "/1")],
+                Some("/1: goes to /ws/ip_config.txt as does the ip_config that is made here"),
+            ),
+            (
+                &[item(None, "/ws/a", "/1"), item(None, "/ws/a/b/c", "/2")],
+                Some("/1: goes to /ws/a, where other files need a folder"),
+            ),
+            (
+                &[item(None, "/ws", "/1"), item(None, "/ws/b", "/2")],
+                Some("/1: goes to /ws, where"),
+            ),
+            (
+                &[keyed(0, "/1"), keyed(1, "/1")],
+                Some("part-1.part_graph: is part-0.part_graph too: /1"),
+            ),
         ];
         for (items, problem) in table {
-            let got = check_clashes(&made, items).err().map(|report| report.0[0].to_string());
+            let got = check_clashes(&made, items)
+                .err()
+                .map(|report| report.0[0].to_string());
             assert_eq!(got.is_some(), problem.is_some(), "{got:?}");
-            assert!(got.as_deref().unwrap_or_default().starts_with(problem.unwrap_or_default()), "{got:?}");
+            assert!(
+                got.as_deref()
+                    .unwrap_or_default()
+                    .starts_with(problem.unwrap_or_default()),
+                "{got:?}"
+            );
         }
-        let twice = [("ip_config", PathBuf::from("/ws/a"), None), ("config", PathBuf::from("/ws/a"), None)];
-        assert_eq!(check_clashes(&twice, &[]).expect_err("twice").0[0].problem, "goes to /ws/a as does the ip_config that is made here");
+        let twice = [
+            ("ip_config", PathBuf::from("/ws/a"), None),
+            ("config", PathBuf::from("/ws/a"), None),
+        ];
+        assert_eq!(
+            check_clashes(&twice, &[]).expect_err("twice").0[0].problem,
+            "goes to /ws/a as does the ip_config that is made here"
+        );
     }
 
     #[test]
     fn a_shared_workspace_gets_each_file_once() {
         let script = |dst: &str, src: &str| item(None, dst, src);
         let table = [
-            // what belongs to the graph stays where it is below the workspace, whatever its place there; a script is where it must be, or copied
+            // what belongs to the graph stays where it is below the workspace, whatever its place
+            // there; a script is where it must be, or copied
             (keyed(1, "/ws/out/p1/g"), "/ws/out/p1/g", true),
             (keyed(1, "/mnt/real/out/g"), "/ws/out/g", true),
             (keyed(1, "/home/out/g"), "/ws/data/part1/g", false),
-            (Item { key: None, ..keyed(1, "/ws/out/p1/orig_nids.dgl") }, "/ws/out/p1/orig_nids.dgl", true),
-            (script("/ws/code/a.py", "/ws/code/a.py"), "/ws/code/a.py", true),
-            (script("/ws/code/a.py", "/ws/me/code/a.py"), "/ws/code/a.py", false),
+            (
+                Item {
+                    key: None,
+                    ..keyed(1, "/ws/out/p1/orig_nids.dgl")
+                },
+                "/ws/out/p1/orig_nids.dgl",
+                true,
+            ),
+            (
+                script("/ws/code/a.py", "/ws/code/a.py"),
+                "/ws/code/a.py",
+                true,
+            ),
+            (
+                script("/ws/code/a.py", "/ws/me/code/a.py"),
+                "/ws/code/a.py",
+                false,
+            ),
         ];
         for (before, dst, in_place) in table {
             let mut items = [before];
             share(&mut items, Path::new("/ws"), Path::new("/mnt/real"));
             let [after] = items;
-            assert_eq!((after.host, after.dst.to_str(), after.source == Source::InPlace), (Some(0), Some(dst), in_place));
+            assert_eq!(
+                (
+                    after.host,
+                    after.dst.to_str(),
+                    after.source == Source::InPlace
+                ),
+                (Some(0), Some(dst), in_place)
+            );
         }
     }
 

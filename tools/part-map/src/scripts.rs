@@ -1,4 +1,5 @@
-//! Script folders and extras, as `scp -r` takes them: links are followed, empty folders are kept, permissions too.
+//! Script folders and extras, as `scp -r` takes them: links are followed, empty folders are kept,
+//! permissions too.
 
 use crate::args::Args;
 use crate::disk::look;
@@ -11,7 +12,8 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
 
-/// What nobody wants on the hosts: version control, caches, virtual environments (their absolute paths work on no other machine).
+/// What nobody wants on the hosts: version control, caches, virtual environments (their absolute
+/// paths work on no other machine).
 const NEVER: [&str; 4] = [".git", "__pycache__", "*.pyc", ".venv"];
 
 /// What is taken, and what is not.
@@ -25,18 +27,26 @@ pub struct Choice {
 impl Choice {
     /// From `--exclude`, `--include` and the files of the graph.
     pub fn new(args: &Args, graph: HashSet<(u64, u64)>) -> Result<Choice, Report> {
-        let never = NEVER.into_iter().chain(args.exclude.iter().map(String::as_str));
+        let never = NEVER
+            .into_iter()
+            .chain(args.exclude.iter().map(String::as_str));
         let mut report = Report::default();
         let exclude = report.keep(globs("--exclude", never));
         let include = report.keep(globs("--include", args.include.iter().map(String::as_str)));
         report.check()?;
-        Ok(Choice { exclude: exclude.unwrap_or_default(), include: include.unwrap_or_default(), graph })
+        Ok(Choice {
+            exclude: exclude.unwrap_or_default(),
+            include: include.unwrap_or_default(),
+            graph,
+        })
     }
 
     /// By the path below its folder, or by the name alone.
     fn takes(&self, path: &Path, folder: &Path) -> bool {
         let below = path.strip_prefix(folder).unwrap_or(path);
-        let matches = |globs: &GlobSet| globs.is_match(below) || below.file_name().is_some_and(|name| globs.is_match(name));
+        let matches = |globs: &GlobSet| {
+            globs.is_match(below) || below.file_name().is_some_and(|name| globs.is_match(name))
+        };
         !matches(&self.exclude) || matches(&self.include)
     }
 }
@@ -53,18 +63,28 @@ fn globs<'a>(option: &str, patterns: impl Iterator<Item = &'a str>) -> Result<Gl
         }
     }
     report.check()?;
-    set.build().map_err(|error| Fault::usage(option, error.to_string()).fix(QUOTE).report())
+    set.build()
+        .map_err(|error| Fault::usage(option, error.to_string()).fix(QUOTE).report())
 }
 
-/// The files of script folders and extras, for every host. A relative destination is below the workspace.
+/// The files of script folders and extras, for every host. A relative destination is below the
+/// workspace.
 pub fn find(args: &Args, to: &Place<'_>, choice: &Choice) -> Result<Vec<Item>, Report> {
     let mut report = Report::default();
     let mut items = Vec::new();
     for folder in &args.script_folder {
-        items.extend(report.keep(script_folder(folder, to, choice)).unwrap_or_default());
+        items.extend(
+            report
+                .keep(script_folder(folder, to, choice))
+                .unwrap_or_default(),
+        );
     }
     for extra in &args.extra {
-        items.extend(report.keep(one_extra(extra, to, choice)).unwrap_or_default());
+        items.extend(
+            report
+                .keep(one_extra(extra, to, choice))
+                .unwrap_or_default(),
+        );
     }
     report.check()?;
     Ok(items)
@@ -72,16 +92,22 @@ pub fn find(args: &Args, to: &Place<'_>, choice: &Choice) -> Result<Vec<Item>, R
 
 fn script_folder(folder: &Path, to: &Place<'_>, choice: &Choice) -> Result<Vec<Item>, Report> {
     let place = folder.display().to_string();
-    let real = folder.canonicalize().map_err(|error| Fault::unreachable(&place, error.to_string()).fix("correct --script-folder"))?;
+    let real = folder.canonicalize().map_err(|error| {
+        Fault::unreachable(&place, error.to_string()).fix("correct --script-folder")
+    })?;
     if !real.is_dir() {
-        return Err(Fault::usage("--script-folder", format!("{place} is not a folder"))
-            .fix("a single file goes with --extra FILE")
-            .report());
+        return Err(
+            Fault::usage("--script-folder", format!("{place} is not a folder"))
+                .fix("a single file goes with --extra FILE")
+                .report(),
+        );
     }
     // as scp: a link's own name, and that of the folder itself for `.` and `..`
     let Some(name) = folder.file_name().or(real.file_name()) else {
         let fault = Fault::usage("--script-folder", format!("{place} has no name of its own"));
-        return Err(fault.fix("name a folder in it, or --extra SRC:DST").report());
+        return Err(fault
+            .fix("name a folder in it, or --extra SRC:DST")
+            .report());
     };
     walk(&real, &to.path(Path::new(name))?, "script", choice)
 }
@@ -89,27 +115,50 @@ fn script_folder(folder: &Path, to: &Place<'_>, choice: &Choice) -> Result<Vec<I
 /// SRC or SRC:DST, a file or a folder.
 fn one_extra(extra: &str, to: &Place<'_>, choice: &Choice) -> Result<Vec<Item>, Report> {
     let (src, dst) = match extra.rsplit_once(':') {
-        Some((src, dst)) if !Path::new(extra).exists() => (PathBuf::from(src), Some(PathBuf::from(dst))),
+        Some((src, dst)) if !Path::new(extra).exists() => {
+            (PathBuf::from(src), Some(PathBuf::from(dst)))
+        }
         _ => (PathBuf::from(extra), None),
     };
-    let missing = |error: std::io::Error| Fault::unreachable(src.display().to_string(), error.to_string()).fix("correct --extra");
+    let missing = |error: std::io::Error| {
+        Fault::unreachable(src.display().to_string(), error.to_string()).fix("correct --extra")
+    };
     let real = src.canonicalize().map_err(missing)?;
-    let name = src.file_name().or(real.file_name()).map(PathBuf::from).unwrap_or_default();
+    let name = src
+        .file_name()
+        .or(real.file_name())
+        .map(PathBuf::from)
+        .unwrap_or_default();
     let dst = to.path(&dst.unwrap_or(name))?;
     match real.is_dir() {
         true => walk(&real, &dst, "extra", choice),
-        false => Ok(vec![Item { host: None, kind: "extra", dst, key: None, source: Source::Copied(look(&real, Format::Any)?) }]),
+        false => Ok(vec![Item {
+            host: None,
+            kind: "extra",
+            dst,
+            key: None,
+            source: Source::Copied(look(&real, Format::Any)?),
+        }]),
     }
 }
 
-/// What lies below a folder. A folder in which nothing is left is made, so that a script that writes into `runs/` finds it.
-fn walk(folder: &Path, dst: &Path, kind: &'static str, choice: &Choice) -> Result<Vec<Item>, Report> {
+/// What lies below a folder. A folder in which nothing is left is made, so that a script that
+/// writes into `runs/` finds it.
+fn walk(
+    folder: &Path,
+    dst: &Path,
+    kind: &'static str,
+    choice: &Choice,
+) -> Result<Vec<Item>, Report> {
     let mut report = Report::default();
     let mut items = Vec::new();
     let mut folders = Vec::new();
     // folders in which there is something
     let mut filled: HashSet<PathBuf> = HashSet::new();
-    let entries = WalkDir::new(folder).follow_links(true).sort_by_file_name().into_iter();
+    let entries = WalkDir::new(folder)
+        .follow_links(true)
+        .sort_by_file_name()
+        .into_iter();
     for entry in entries.filter_entry(|entry| choice.takes(entry.path(), folder)) {
         let entry = match entry {
             Ok(entry) => entry,
@@ -121,31 +170,56 @@ fn walk(folder: &Path, dst: &Path, kind: &'static str, choice: &Choice) -> Resul
                 continue;
             }
         };
-        if let Some(parent) = entry.path().parent().filter(|parent| !filled.contains(*parent)) {
+        if let Some(parent) = entry
+            .path()
+            .parent()
+            .filter(|parent| !filled.contains(*parent))
+        {
             filled.insert(parent.to_owned());
         }
         let dst = dst.join(entry.path().strip_prefix(folder).unwrap_or(entry.path()));
         if entry.file_type().is_dir() {
             folders.push((entry.into_path(), dst));
         } else if !entry.file_type().is_file() {
-            let fault = Fault::data(entry.path().display().to_string(), "is neither a file nor a folder");
+            let fault = Fault::data(
+                entry.path().display().to_string(),
+                "is neither a file nor a folder",
+            );
             report.push(fault.fix("leave it out with --exclude"));
-        } else if let Some(here) = report.keep(look(entry.path(), Format::Any).map_err(Report::from))
+        } else if let Some(here) =
+            report.keep(look(entry.path(), Format::Any).map_err(Report::from))
             && !choice.graph.contains(&here.identity)
         {
-            items.push(Item { host: None, kind, dst, key: None, source: Source::Copied(here) });
+            items.push(Item {
+                host: None,
+                kind,
+                dst,
+                key: None,
+                source: Source::Copied(here),
+            });
         }
     }
     report.check()?;
-    let empty = folders.into_iter().filter(|(path, _)| !filled.contains(path));
-    items.extend(empty.map(|(_, dst)| Item { host: None, kind, dst, key: None, source: Source::Folder }));
+    let empty = folders
+        .into_iter()
+        .filter(|(path, _)| !filled.contains(path));
+    items.extend(empty.map(|(_, dst)| Item {
+        host: None,
+        kind,
+        dst,
+        key: None,
+        source: Source::Folder,
+    }));
     Ok(items)
 }
 
 fn unreadable(folder: &Path, error: &walkdir::Error) -> Fault {
     let place = error.path().unwrap_or(folder).display().to_string();
     let problem = match (error.loop_ancestor(), error.io_error()) {
-        (Some(above), _) => format!("is a link to {}, in which it lies: it has no end", above.display()),
+        (Some(above), _) => format!(
+            "is a link to {}, in which it lies: it has no end",
+            above.display()
+        ),
         (None, Some(error)) => error.to_string(),
         (None, None) => error.to_string(),
     };

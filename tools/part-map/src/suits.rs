@@ -1,5 +1,5 @@
-//! Which versions of DGL can load what. Where host-probe has found the versions, a wrong one is a fault; where nobody knows, the forms
-//! that only old versions read are worth a warning.
+//! Which versions of DGL can load what. Where host-probe has found the versions, a wrong one is a
+//! fault; where nobody knows, the forms that only old versions read are worth a warning.
 
 use crate::args::Paths;
 use crate::config::{DGL_GRAPH, PartConfig};
@@ -27,57 +27,119 @@ pub fn check(config: &PartConfig, paths: Paths, hosts: &[Host]) -> Result<Vec<St
         return Err(fault.report());
     }
     let limits = limits(config, paths);
-    let versions: Vec<(&Host, Version)> = hosts.iter().filter_map(|host| Some((host, version(host.facts.dgl.as_deref()?)?))).collect();
+    let versions: Vec<(&Host, Version)> = hosts
+        .iter()
+        .filter_map(|host| Some((host, version(host.facts.dgl.as_deref()?)?)))
+        .collect();
     if versions.is_empty() {
-        let surprising = limits.iter().filter(|limit| limit.until != NEVER || limit.what == PATHS);
-        return Ok(surprising.map(|limit| format!("{}: {}\n  fix: {}", config.place, limit.what, limit.fix)).collect());
+        let surprising = limits
+            .iter()
+            .filter(|limit| limit.until != NEVER || limit.what == PATHS);
+        return Ok(surprising
+            .map(|limit| format!("{}: {}\n  fix: {}", config.place, limit.what, limit.fix))
+            .collect());
     }
     let mut report = Report::default();
     for limit in limits {
-        if let Some((host, _)) = versions.iter().find(|(_, version)| *version < limit.from || *version >= limit.until) {
+        if let Some((host, _)) = versions
+            .iter()
+            .find(|(_, version)| *version < limit.from || *version >= limit.until)
+        {
             let dgl = host.facts.dgl.as_deref().unwrap_or_default();
-            report.push(Fault::data(&config.place, format!("{}; {} has DGL {dgl}", limit.what, host.place())).fix(limit.fix));
+            report.push(
+                Fault::data(
+                    &config.place,
+                    format!("{}; {} has DGL {dgl}", limit.what, host.place()),
+                )
+                .fix(limit.fix),
+            );
         }
     }
     report.check().map(|()| Vec::new())
 }
 
-/// A graph is copied for DGL to load. Where host-probe was told the environment of the job and no host has DGL in it, that can be seen
-/// before anything is copied. Where it looked at some python3, the command may name another.
+/// A graph is copied for DGL to load. Where host-probe was told the environment of the job and no
+/// host has DGL in it, that can be seen before anything is copied. Where it looked at some python3,
+/// the command may name another.
 fn nobody_has_dgl(hosts: &[Host]) -> Option<Fault> {
     let lacks = |host: &Host| host.facts.prefix.is_some() && host.facts.dgl.is_none();
-    let prefix = hosts.first().filter(|_| hosts.iter().all(lacks))?.facts.prefix.as_deref()?;
-    let fault = Fault::data("hosts", format!("none has dgl in the job's environment, {prefix}, and the graph is for DGL to load"));
-    Some(fault.fix("install dgl there, or name another environment: host-probe --conda ENV or --venv DIR"))
+    let prefix = hosts
+        .first()
+        .filter(|_| hosts.iter().all(lacks))?
+        .facts
+        .prefix
+        .as_deref()?;
+    let fault = Fault::data(
+        "hosts",
+        format!(
+            "none has dgl in the job's environment, {prefix}, and the graph is for DGL to load"
+        ),
+    );
+    Some(fault.fix(
+        "install dgl there, or name another environment: host-probe --conda ENV or --venv DIR",
+    ))
 }
 
 const PATHS: &str = "was written by DGL 0.5, which does not look for part files beside the config";
 
 fn limits(config: &PartConfig, paths: Paths) -> Vec<Limit> {
     let mut limits = Vec::new();
-    let mut limit = |from, until, what, fix| limits.push(Limit { from, until, what, fix });
+    let mut limit = |from, until, what, fix| {
+        limits.push(Limit {
+            from,
+            until,
+            what,
+            fix,
+        })
+    };
     let [nodes, edges] = &config.maps;
     if paths == Paths::Config {
-        let what = if *nodes == Map::Ends { PATHS } else { "DGL before 0.6 does not look for part files beside the config" };
-        limit((0, 6, 0), NEVER, what, "say --paths workspace, or --paths absolute");
+        let what = if *nodes == Map::Ends {
+            PATHS
+        } else {
+            "DGL before 0.6 does not look for part files beside the config"
+        };
+        limit(
+            (0, 6, 0),
+            NEVER,
+            what,
+            "say --paths workspace, or --paths absolute",
+        );
     }
     if matches!(nodes, Map::Npy { .. }) {
-        limit(FIRST, (1, 0, 0), "has .npy maps, which DGL reads to 0.9 and refuses from 1.0 on", "partition with reshuffle=True");
+        limit(
+            FIRST,
+            (1, 0, 0),
+            "has .npy maps, which DGL reads to 0.9 and refuses from 1.0 on",
+            "partition with reshuffle=True",
+        );
     }
     if let Map::Ranges { canonical } = edges {
         let fix = "partition the graph again with the hosts' version of DGL";
         match canonical {
-            true => limit((1, 0, 0), NEVER, "names edge types as src:etype:dst, which DGL reads from 1.0 on", fix),
+            true => limit(
+                (1, 0, 0),
+                NEVER,
+                "names edge types as src:etype:dst, which DGL reads from 1.0 on",
+                fix,
+            ),
             false => limit(
                 (0, 6, 0),
                 (1, 0, 0),
-                "names edge types without their node types, which DGL reads from 0.6 to 0.9 and refuses from 1.0 on",
-                "for DGL 1.0 and later convert it with DGL's tools/change_etype_to_canonical_etype.py",
+                "names edge types without their node types, which DGL reads from 0.6 to 0.9 and \
+                 refuses from 1.0 on",
+                "for DGL 1.0 and later convert it with DGL's \
+                 tools/change_etype_to_canonical_etype.py",
             ),
         }
     }
     if !config.all_have(DGL_GRAPH) {
-        limit((2, 1, 0), NEVER, "has graphs of graphbolt's form alone, which DGL reads from 2.1 on", "partition with use_graphbolt=False");
+        limit(
+            (2, 1, 0),
+            NEVER,
+            "has graphs of graphbolt's form alone, which DGL reads from 2.1 on",
+            "partition with use_graphbolt=False",
+        );
     }
     limits
 }
@@ -97,14 +159,21 @@ mod tests {
     #[test]
     fn somebody_must_have_dgl_where_the_environment_is_known() {
         let host = |prefix: Option<&str>, dgl: Option<&str>| Host {
-            facts: Facts { prefix: prefix.map(str::to_owned), dgl: dgl.map(str::to_owned), ..Facts::default() },
+            facts: Facts {
+                prefix: prefix.map(str::to_owned),
+                dgl: dgl.map(str::to_owned),
+                ..Facts::default()
+            },
             ..Host::default()
         };
         let table = [
             (vec![host(None, None)], true),
             (vec![host(Some("/v"), Some("1.0.4"))], true),
             (vec![host(Some("/v"), Some("unknown"))], true),
-            (vec![host(Some("/v"), None), host(Some("/v"), Some("1.0.4"))], true),
+            (
+                vec![host(Some("/v"), None), host(Some("/v"), Some("1.0.4"))],
+                true,
+            ),
             (vec![host(Some("/v"), None), host(None, None)], true),
             (vec![host(Some("/v"), None)], false),
             (vec![host(Some("/v"), None), host(Some("/u"), None)], false),
@@ -119,26 +188,83 @@ mod tests {
         let ends = r#""node_map":[1],"edge_map":[1]"#;
         let npy = r#""node_map":"n.npy","edge_map":"e.npy""#;
         let plain = r#""node_map":{"_N":[[0,1]]},"edge_map":{"_E":[[0,1]]},"etypes":{"_E":0}"#;
-        let canonical = r#""node_map":{"_N":[[0,1]]},"edge_map":{"_N:_E:_N":[[0,1]]},"etypes":{"_N:_E:_N":0}"#;
+        let canonical =
+            r#""node_map":{"_N":[[0,1]]},"edge_map":{"_N:_E:_N":[[0,1]]},"etypes":{"_N:_E:_N":0}"#;
         let (dgl, graphbolt) = ("part_graph", "part_graph_graphbolt");
-        // which of these versions load it, and whether it is worth a warning where the version is not known
-        let versions = ["0.5.3", "0.6.1", "0.9.1", "1.0.4", "1.1.3+cu118", "2.1.0", "2.4.0"];
+        // which of these versions load it, and whether it is worth a warning where the version is
+        // not known
+        let versions = [
+            "0.5.3",
+            "0.6.1",
+            "0.9.1",
+            "1.0.4",
+            "1.1.3+cu118",
+            "2.1.0",
+            "2.4.0",
+        ];
         let table = [
-            (ends, dgl, Paths::Config, [false, true, true, true, true, true, true], true),
+            (
+                ends,
+                dgl,
+                Paths::Config,
+                [false, true, true, true, true, true, true],
+                true,
+            ),
             (ends, dgl, Paths::Workspace, [true; 7], false),
             (ends, dgl, Paths::Absolute, [true; 7], false),
-            (npy, dgl, Paths::Workspace, [true, true, true, false, false, false, false], true),
-            (npy, dgl, Paths::Config, [false, true, true, false, false, false, false], true),
-            (plain, dgl, Paths::Config, [false, true, true, false, false, false, false], true),
-            (canonical, dgl, Paths::Config, [false, false, false, true, true, true, true], false),
-            (canonical, graphbolt, Paths::Absolute, [false, false, false, false, false, true, true], false),
+            (
+                npy,
+                dgl,
+                Paths::Workspace,
+                [true, true, true, false, false, false, false],
+                true,
+            ),
+            (
+                npy,
+                dgl,
+                Paths::Config,
+                [false, true, true, false, false, false, false],
+                true,
+            ),
+            (
+                plain,
+                dgl,
+                Paths::Config,
+                [false, true, true, false, false, false, false],
+                true,
+            ),
+            (
+                canonical,
+                dgl,
+                Paths::Config,
+                [false, false, false, true, true, true, true],
+                false,
+            ),
+            (
+                canonical,
+                graphbolt,
+                Paths::Absolute,
+                [false, false, false, false, false, true, true],
+                false,
+            ),
         ];
         for (maps, graph, paths, expected, warned) in table {
             let config = config(maps, graph);
-            let host = |dgl: Option<&str>| Host { facts: Facts { dgl: dgl.map(str::to_owned), ..Facts::default() }, ..Host::default() };
-            let suits = versions.map(|version| check(&config, paths, &[host(None), host(Some(version))]).is_ok());
+            let host = |dgl: Option<&str>| Host {
+                facts: Facts {
+                    dgl: dgl.map(str::to_owned),
+                    ..Facts::default()
+                },
+                ..Host::default()
+            };
+            let suits = versions
+                .map(|version| check(&config, paths, &[host(None), host(Some(version))]).is_ok());
             assert_eq!(suits, expected, "{maps} {graph} {paths:?}");
-            assert_eq!(check(&config, paths, &[host(None)]).unwrap().len(), usize::from(warned), "{maps} {paths:?}");
+            assert_eq!(
+                check(&config, paths, &[host(None)]).unwrap().len(),
+                usize::from(warned),
+                "{maps} {paths:?}"
+            );
         }
     }
 }

@@ -1,5 +1,6 @@
-//! Plan, copy, and look for the files as each version of DGL does: the same bytes are found. On the partitions that DGL itself wrote,
-//! and on configs of all shapes with names that nobody should choose.
+//! Plan, copy, and look for the files as each version of DGL does: the same bytes are found. On the
+//! partitions that DGL itself wrote, and on configs of all shapes with names that nobody should
+//! choose.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
@@ -25,9 +26,22 @@ fn scratch(name: &str) -> PathBuf {
 }
 
 fn plan(config: &Path, flags: &[&str]) -> Result<Plan, String> {
-    let hosts: Vec<Host> =
-        (0..PARTS).map(|id| Host { id, of: PARTS, ip: IpAddr([10, 0, 0, id as u8 + 1].into()), port: 30050, ..Host::default() }).collect();
-    let args = ["part-map", "--workspace", "/ws", "--part-config", config.to_str().unwrap()];
+    let hosts: Vec<Host> = (0..PARTS)
+        .map(|id| Host {
+            id,
+            of: PARTS,
+            ip: IpAddr([10, 0, 0, id as u8 + 1].into()),
+            port: 30050,
+            ..Host::default()
+        })
+        .collect();
+    let args = [
+        "part-map",
+        "--workspace",
+        "/ws",
+        "--part-config",
+        config.to_str().unwrap(),
+    ];
     let args = Args::parse_from(args.into_iter().chain(flags.iter().copied()));
     map(&args, &hosts).map_err(|report| format!("{report:?}"))
 }
@@ -35,7 +49,10 @@ fn plan(config: &Path, flags: &[&str]) -> Result<Plan, String> {
 /// What each host has after the copy, by absolute path.
 fn delivered(plan: &Plan) -> Vec<BTreeMap<PathBuf, Vec<u8>>> {
     let of_host = |k: u32| {
-        let files = plan.files.iter().filter(move |file| file.host.is_none_or(|host| host == k));
+        let files = plan
+            .files
+            .iter()
+            .filter(move |file| file.host.is_none_or(|host| host == k));
         files.map(|file| {
             let content = match (&file.content, file.source().unwrap()) {
                 (Some(content), None) => content.clone().into_bytes(),
@@ -48,30 +65,50 @@ fn delivered(plan: &Plan) -> Vec<BTreeMap<PathBuf, Vec<u8>>> {
     (0..PARTS).map(|k| of_host(k).collect()).collect()
 }
 
-/// The path that DGL opens for a part's file: as it stands in the working directory for 0.5, below the config's folder from 0.6 on.
+/// The path that DGL opens for a part's file: as it stands in the working directory for 0.5, below
+/// the config's folder from 0.6 on.
 fn part_file(config: &Path, path: &str, old: bool) -> PathBuf {
-    if old { Path::new("/ws").join(path) } else { config.parent().unwrap().join(path) }
+    if old {
+        Path::new("/ws").join(path)
+    } else {
+        config.parent().unwrap().join(path)
+    }
 }
 
-/// What DGL finds on the hosts, against the files here: `expected` by part and key, the maps under no part.
+/// What DGL finds on the hosts, against the files here: `expected` by part and key, the maps under
+/// no part.
 fn check(plan: &Plan, paths: &str, expected: &BTreeMap<(Option<u32>, String), Vec<u8>>) {
     let graph = plan.graph.as_ref().unwrap();
     let config = Path::new("/ws").join(&graph.part_config);
     let hosts = delivered(plan);
     for ((part, key), bytes) in expected {
-        for (k, host) in (0u32..).zip(&hosts).filter(|(k, _)| part.is_none_or(|part| part == *k)) {
+        for (k, host) in (0u32..)
+            .zip(&hosts)
+            .filter(|(k, _)| part.is_none_or(|part| part == *k))
+        {
             let written: Value = serde_json::from_slice(&host[&config]).unwrap();
             let lookups = match part {
                 None => vec![Path::new("/ws").join(written[key].as_str().unwrap())],
                 Some(_) => {
                     let path = written[format!("part-{k}")][key].as_str().unwrap();
                     // --paths config is not for 0.5
-                    let rules = if paths == "config" { &[false][..] } else { &[false, true] };
-                    rules.iter().map(|old| part_file(&config, path, *old)).collect()
+                    let rules = if paths == "config" {
+                        &[false][..]
+                    } else {
+                        &[false, true]
+                    };
+                    rules
+                        .iter()
+                        .map(|old| part_file(&config, path, *old))
+                        .collect()
                 }
             };
             for file in lookups {
-                assert!(host.get(&file) == Some(bytes), "{paths}: {part:?} {key}: {} on host {k}", file.display());
+                assert!(
+                    host.get(&file) == Some(bytes),
+                    "{paths}: {part:?} {key}: {} on host {k}",
+                    file.display()
+                );
             }
         }
     }
@@ -87,7 +124,10 @@ fn named(config: &Value, folder: &Path) -> BTreeMap<(Option<u32>, String), Vec<u
     }
     for k in 0..PARTS {
         for (key, path) in config[format!("part-{k}")].as_object().unwrap() {
-            files.insert((Some(k), key.clone()), fs::read(folder.join(path.as_str().unwrap())).unwrap());
+            files.insert(
+                (Some(k), key.clone()),
+                fs::read(folder.join(path.as_str().unwrap())).unwrap(),
+            );
         }
     }
     files
@@ -107,20 +147,30 @@ fn copy_folder(from: &Path, to: &Path) {
 fn what_dgl_itself_wrote() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
     let mut seen = 0;
-    for fixture in fs::read_dir(fixtures).unwrap().map(Result::unwrap).filter(|entry| entry.path().join("g.json").exists()) {
+    for fixture in fs::read_dir(fixtures)
+        .unwrap()
+        .map(Result::unwrap)
+        .filter(|entry| entry.path().join("g.json").exists())
+    {
         let folder = scratch(&format!("wrote/{}", fixture.file_name().display()));
         copy_folder(&fixture.path(), &folder);
         let text = fs::read_to_string(folder.join("g.json")).unwrap();
-        // where it was written, and in a folder that was moved since: the absolute paths of old versions lead nowhere
-        let written = serde_json::from_str(&text.replace("@HERE@", folder.to_str().unwrap())).unwrap();
+        // where it was written, and in a folder that was moved since: the absolute paths of old
+        // versions lead nowhere
+        let written =
+            serde_json::from_str(&text.replace("@HERE@", folder.to_str().unwrap())).unwrap();
         let expected = named(&written, &folder);
         for here in [folder.to_str().unwrap(), "/was/here/once"] {
             fs::write(folder.join("g.json"), text.replace("@HERE@", here)).unwrap();
             for paths in WAYS {
-                let plan =
-                    plan(&folder.join("g.json"), &["--paths", paths]).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+                let plan = plan(&folder.join("g.json"), &["--paths", paths])
+                    .unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
                 check(&plan, paths, &expected);
-                assert_eq!(plan.files.len(), expected.len() + 2, "those files, the config and the ip_config");
+                assert_eq!(
+                    plan.files.len(),
+                    expected.len() + 2,
+                    "those files, the config and the ip_config"
+                );
             }
         }
         seen += 1;
@@ -148,7 +198,8 @@ struct Shape {
 }
 
 fn name() -> impl Strategy<Value = String> {
-    "[a-zA-Z0-9 '\"\\\\$`;&*?~#%äß雪\u{301}-]{1,12}".prop_filter("a name of its own", |name| !name.starts_with('~'))
+    "[a-zA-Z0-9 '\"\\\\$`;&*?~#%äß雪\u{301}-]{1,12}"
+        .prop_filter("a name of its own", |name| !name.starts_with('~'))
 }
 
 fn shape() -> impl Strategy<Value = Shape> {
@@ -168,7 +219,11 @@ fn shape() -> impl Strategy<Value = Shape> {
 impl Shape {
     /// Writes it; the config, and the files that it names.
     fn write(&self, root: &Path) -> (PathBuf, BTreeMap<(Option<u32>, String), Vec<u8>>) {
-        let config_folder = if self.config_apart { root.join("configs") } else { root.to_owned() };
+        let config_folder = if self.config_apart {
+            root.join("configs")
+        } else {
+            root.to_owned()
+        };
         fs::create_dir_all(&config_folder).unwrap();
         let above = if self.config_apart { "../" } else { "" };
         let mut expected = BTreeMap::new();
@@ -177,17 +232,36 @@ impl Shape {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(&path, &bytes).unwrap();
             expected.insert((part, key.to_owned()), bytes);
-            if self.absolute { path.to_str().unwrap().to_owned() } else { format!("{above}{below}") }
+            if self.absolute {
+                path.to_str().unwrap().to_owned()
+            } else {
+                format!("{above}{below}")
+            }
         };
-        let mut config = json!({"graph_name": self.graph_name, "num_parts": PARTS, "num_nodes": 4, "num_edges": 6, "halo_hops": 1});
+        let mut config = json!({"graph_name": self.graph_name, "num_parts": PARTS, "num_nodes": 4,
+            "num_edges": 6, "halo_hops": 1});
         let npy = |ids: usize| {
-            let header = format!("{:117}\n", format!("{{'descr': '<i8', 'fortran_order': False, 'shape': ({ids},), }}"));
-            [b"\x93NUMPY\x01\x00v\x00", header.as_bytes(), &vec![0; 8 * ids]].concat()
+            let header = format!(
+                "{:117}\n",
+                format!("{{'descr': '<i8', 'fortran_order': False, 'shape': ({ids},), }}")
+            );
+            [
+                b"\x93NUMPY\x01\x00v\x00",
+                header.as_bytes(),
+                &vec![0; 8 * ids],
+            ]
+            .concat()
         };
         (config["node_map"], config["edge_map"]) = match self.maps {
             0 => (json!([1, 4]), json!([3, 6])),
-            1 => (json!({"_N": [[0, 1], [1, 4]]}), json!({"_N:_E:_N": [[0, 3], [3, 6]]})),
-            _ => (json!(file(None, "node_map", "n.npy".to_owned(), npy(4))), json!(file(None, "edge_map", "e.npy".to_owned(), npy(6)))),
+            1 => (
+                json!({"_N": [[0, 1], [1, 4]]}),
+                json!({"_N:_E:_N": [[0, 3], [3, 6]]}),
+            ),
+            _ => (
+                json!(file(None, "node_map", "n.npy".to_owned(), npy(4))),
+                json!(file(None, "edge_map", "e.npy".to_owned(), npy(6))),
+            ),
         };
         for k in 0..PARTS {
             let mut keys = vec![
@@ -196,12 +270,25 @@ impl Shape {
                 ("part_graph", "graph.dgl", GRAPH),
             ];
             if self.graphbolt {
-                keys.push(("part_graph_graphbolt", "fused_csc_sampling_graph.pt", b"PK\x03\x04"));
+                keys.push((
+                    "part_graph_graphbolt",
+                    "fused_csc_sampling_graph.pt",
+                    b"PK\x03\x04",
+                ));
             }
             for (key, name, magic) in keys {
-                let apart = if self.spread { format!("{key}/") } else { String::new() };
+                let apart = if self.spread {
+                    format!("{key}/")
+                } else {
+                    String::new()
+                };
                 let bytes = [magic, format!("{key} of {k}").as_bytes()].concat();
-                config[format!("part-{k}")][key] = json!(file(Some(k), key, format!("{}{k}/{apart}{name}", self.folder), bytes));
+                config[format!("part-{k}")][key] = json!(file(
+                    Some(k),
+                    key,
+                    format!("{}{k}/{apart}{name}", self.folder),
+                    bytes
+                ));
             }
         }
         let path = config_folder.join("c.json");
@@ -211,7 +298,8 @@ impl Shape {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None,
+        ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_its_shape(shape in shape()) {

@@ -32,21 +32,45 @@ struct Task<'a> {
 }
 
 /// Brings all that is wanted and not here yet.
-pub fn run(args: &Args, stream: &Stream, hosts: &[Host], workspace: &Path, wanted: &Wanted) -> Result<Exit, Report> {
+pub fn run(
+    args: &Args,
+    stream: &Stream,
+    hosts: &[Host],
+    workspace: &Path,
+    wanted: &Wanted,
+) -> Result<Exit, Report> {
     let remote = Remote::new(args.connect.options(), Kind::Ssh { bulk: true })?;
-    let stop = common::signal::stop()
-        .map_err(|error| Fault::unreachable("signals", error.to_string()).fix("let this user have more processes: ulimit -u"))?;
+    let stop = common::signal::stop().map_err(|error| {
+        Fault::unreachable("signals", error.to_string())
+            .fix("let this user have more processes: ulimit -u")
+    })?;
     // before there are threads
     local::umask();
     let opened = remote.open_agents(hosts);
-    let faults: Vec<_> = hosts.iter().zip(&opened).filter_map(|(host, opened)| Some((host, opened.as_ref().err()?))).collect();
+    let faults: Vec<_> = hosts
+        .iter()
+        .zip(&opened)
+        .filter_map(|(host, opened)| Some((host, opened.as_ref().err()?)))
+        .collect();
     let mut report = remote::report(faults, args.connect.host_key);
     let at_once = hosts.len().min(usize::from(args.jobs));
     let pool = remote::threads(at_once)?;
     let alone = hosts.len() == 1;
     let pairs: Vec<_> = hosts.iter().zip(opened).collect();
     let mut tasks: Vec<Task<'_>> = pool.install(|| {
-        pairs.into_par_iter().map(|(host, opened)| Task::list(host, opened, &stop, workspace, wanted, &folder(args, host, alone))).collect()
+        pairs
+            .into_par_iter()
+            .map(|(host, opened)| {
+                Task::list(
+                    host,
+                    opened,
+                    &stop,
+                    workspace,
+                    wanted,
+                    &folder(args, host, alone),
+                )
+            })
+            .collect()
     });
     let of = number(&mut tasks);
     report.0.extend(unmatched(&tasks, wanted));
@@ -56,23 +80,51 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], workspace: &Path, wante
         let claims = claim_all(args, &tasks, &stop)?;
         if claims.is_none() {
             // another one is writing there
-            tasks.iter_mut().for_each(|task| task.giver = Err("interrupted".to_owned()));
+            tasks
+                .iter_mut()
+                .for_each(|task| task.giver = Err("interrupted".to_owned()));
         }
-        let board = Board { out: Mutex::new(Out::new("part-pull")), human: args.connect.format.human(), of, faults: Mutex::default() };
+        let board = Board {
+            out: Mutex::new(Out::new("part-pull")),
+            human: args.connect.format.human(),
+            of,
+            faults: Mutex::default(),
+        };
         if !board.human {
-            board.out.lock().unwrap_or_else(PoisonError::into_inner).pass(stream);
+            board
+                .out
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .pass(stream);
         }
         let streams = lanes::wanted(args.streams, at_once, remote.is_ssh());
-        let more = |host: &Host| Giver::begin(remote.open_agent(host).ok()?, stop.clone(), workspace).ok();
-        pool.install(|| tasks.par_iter_mut().for_each(|task| task.pull(&board, streams, &more)));
-        report.0.extend(board.faults.into_inner().unwrap_or_else(PoisonError::into_inner));
+        let more =
+            |host: &Host| Giver::begin(remote.open_agent(host).ok()?, stop.clone(), workspace).ok();
+        pool.install(|| {
+            tasks
+                .par_iter_mut()
+                .for_each(|task| task.pull(&board, streams, &more))
+        });
+        report.0.extend(
+            board
+                .faults
+                .into_inner()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
     }
-    let known = report.0.iter().map(|fault| fault.place.clone()).collect::<Vec<_>>();
+    let known = report
+        .0
+        .iter()
+        .map(|fault| fault.place.clone())
+        .collect::<Vec<_>>();
     for task in &tasks {
         if let (Err(why), place) = (&task.giver, task.host.place())
             && !known.contains(&place)
         {
-            report.push(Fault::unreachable(place, why.clone()).fix("look at --workspace and at the host, then run this again"));
+            report.push(
+                Fault::unreachable(place, why.clone())
+                    .fix("look at --workspace and at the host, then run this again"),
+            );
         }
     }
     report.print("part-pull");
@@ -83,25 +135,38 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], workspace: &Path, wante
 }
 
 /// The folders of all hosts that have something to give; `None` when a signal ends the waiting.
-fn claim_all(args: &Args, tasks: &[Task<'_>], stop: &AtomicUsize) -> Result<Option<Vec<local::Claim>>, Fault> {
+fn claim_all(
+    args: &Args,
+    tasks: &[Task<'_>],
+    stop: &AtomicUsize,
+) -> Result<Option<Vec<local::Claim>>, Fault> {
     let lacks = |task: &&Task<'_>| task.items.iter().any(|item| !is_here(item));
-    let mut folders: Vec<PathBuf> = tasks.iter().filter(lacks).map(|task| folder(args, task.host, tasks.len() == 1)).collect();
+    let mut folders: Vec<PathBuf> = tasks
+        .iter()
+        .filter(lacks)
+        .map(|task| folder(args, task.host, tasks.len() == 1))
+        .collect();
     // in one order for all, so that no two wait for one another
     folders.sort_unstable();
     folders.iter().map(|folder| claim(folder, stop)).collect()
 }
 
-/// Waits until no other part-pull brings files to this folder; `None` when a signal ends the waiting.
+/// Waits until no other part-pull brings files to this folder; `None` when a signal ends the
+/// waiting.
 fn claim(folder: &Path, stop: &AtomicUsize) -> Result<Option<local::Claim>, Fault> {
     let mut told = false;
     while stop.load(Ordering::Relaxed) == 0 {
         let fault = |error: io::Error| Fault::item(folder.display().to_string(), error.to_string());
-        let claim = local::claim(folder).map_err(|error| fault(error).fix("give a folder that you can write to with --to"))?;
+        let claim = local::claim(folder)
+            .map_err(|error| fault(error).fix("give a folder that you can write to with --to"))?;
         if claim.is_some() {
             return Ok(claim);
         }
         if !told {
-            eprintln!("part-pull: {}: another part-pull brings files there; waiting for its end", folder.display());
+            eprintln!(
+                "part-pull: {}: another part-pull brings files there; waiting for its end",
+                folder.display()
+            );
         }
         told = true;
         std::thread::sleep(Duration::from_millis(100));
@@ -110,7 +175,11 @@ fn claim(folder: &Path, stop: &AtomicUsize) -> Result<Option<local::Claim>, Faul
 }
 
 fn folder(args: &Args, host: &Host, alone: bool) -> PathBuf {
-    if alone { args.to.clone() } else { args.to.join(format!("h{}", host.id)) }
+    if alone {
+        args.to.clone()
+    } else {
+        args.to.join(format!("h{}", host.id))
+    }
 }
 
 /// Gives every item its number; how many there are.
@@ -124,9 +193,18 @@ fn number(tasks: &mut [Task<'_>]) -> u32 {
 }
 
 fn unmatched(tasks: &[Task<'_>], wanted: &Wanted) -> Option<Fault> {
-    let none = tasks.iter().all(|task| task.items.is_empty()) && tasks.iter().any(|task| task.giver.is_ok());
-    let problem = || format!("no host has a file that matches {}", wanted.patterns.join(" "));
-    none.then(|| Fault::item("pattern", problem()).fix("write it relative to the workspace, and in quotes: 'model-*.pt'"))
+    let none = tasks.iter().all(|task| task.items.is_empty())
+        && tasks.iter().any(|task| task.giver.is_ok());
+    let problem = || {
+        format!(
+            "no host has a file that matches {}",
+            wanted.patterns.join(" ")
+        )
+    };
+    none.then(|| {
+        Fault::item("pattern", problem())
+            .fix("write it relative to the workspace, and in quotes: 'model-*.pt'")
+    })
 }
 
 fn tell_plan(tasks: &[Task<'_>]) {
@@ -153,23 +231,48 @@ impl<'a> Task<'a> {
         wanted: &Wanted,
         folder: &Path,
     ) -> Task<'a> {
-        let listed = opened.map_err(|fault| Broken::lost(fault.problem)).and_then(|session| {
-            let mut giver = Giver::begin(session, stop.clone(), workspace)?;
-            let listed = giver.list(wanted)?;
-            Ok((giver, listed))
-        });
-        let (giver, listed) = listed.map_or_else(|broken| (Err(broken.why), Vec::new()), |(giver, listed)| (Ok(giver), listed));
-        let item = |(src, there): (PathBuf, _)| Item { dst: folder.join(src.strip_prefix(".").unwrap_or(&src)), src, there };
-        Task { host, giver, items: listed.into_iter().map(item).collect(), first: 0 }
+        let listed = opened
+            .map_err(|fault| Broken::lost(fault.problem))
+            .and_then(|session| {
+                let mut giver = Giver::begin(session, stop.clone(), workspace)?;
+                let listed = giver.list(wanted)?;
+                Ok((giver, listed))
+            });
+        let (giver, listed) = listed.map_or_else(
+            |broken| (Err(broken.why), Vec::new()),
+            |(giver, listed)| (Ok(giver), listed),
+        );
+        let item = |(src, there): (PathBuf, _)| Item {
+            dst: folder.join(src.strip_prefix(".").unwrap_or(&src)),
+            src,
+            there,
+        };
+        Task {
+            host,
+            giver,
+            items: listed.into_iter().map(item).collect(),
+            first: 0,
+        }
     }
 
-    fn pull(&mut self, board: &Board, streams: (usize, u64), more: &dyn Fn(&Host) -> Option<Giver>) {
+    fn pull(
+        &mut self,
+        board: &Board,
+        streams: (usize, u64),
+        more: &dyn Fn(&Host) -> Option<Giver>,
+    ) {
         let begun = Instant::now();
         let open = || more(self.host);
         let mut lanes = Lanes::new(streams, &open);
         let mut came: HashMap<PathBuf, Came> = HashMap::new();
         let here: Vec<bool> = self.items.iter().map(is_here).collect();
-        let missing: Vec<&Item> = self.items.iter().zip(&here).filter(|(_, here)| !**here).map(|(item, _)| item).collect();
+        let missing: Vec<&Item> = self
+            .items
+            .iter()
+            .zip(&here)
+            .filter(|(_, here)| !**here)
+            .map(|(item, _)| item)
+            .collect();
         if let Ok(giver) = &mut self.giver
             && let Err(broken) = bring(giver, &mut lanes, &missing, &mut came)
         {
@@ -179,7 +282,11 @@ impl<'a> Task<'a> {
         let bytes = came.values().flatten().sum();
         if self.items.is_empty() {
             if let Err(why) = &self.giver {
-                board.record(&Pulled { host: self.host.id, error: Some(why.clone()), ..Pulled::default() });
+                board.record(&Pulled {
+                    host: self.host.id,
+                    error: Some(why.clone()),
+                    ..Pulled::default()
+                });
             }
             return;
         }
@@ -190,21 +297,45 @@ impl<'a> Task<'a> {
                 (false, None, Err(why)) => Err(why.clone()),
                 (false, None, Ok(_)) => Err("it was not there any more".to_owned()),
             };
-            board.tell(self.host, self.first + u32::try_from(at).unwrap_or(0), item, skipped, result);
+            board.tell(
+                self.host,
+                self.first + u32::try_from(at).unwrap_or(0),
+                item,
+                skipped,
+                result,
+            );
         }
-        let (place, files, rate) = (self.host.place(), term::count(missing.len() as u64, "file"), rate(bytes, begun));
-        eprintln!("part-pull: {place}: {files}, {}; {} here already{rate}", term::bytes(bytes), here.len() - missing.len());
+        let (place, files, rate) = (
+            self.host.place(),
+            term::count(missing.len() as u64, "file"),
+            rate(bytes, begun),
+        );
+        eprintln!(
+            "part-pull: {place}: {files}, {}; {} here already{rate}",
+            term::bytes(bytes),
+            here.len() - missing.len()
+        );
     }
 }
 
-/// Brings the files; each has its name as soon as it is whole, so that what has come stays when the host is lost.
-fn bring(giver: &mut Giver, lanes: &mut Lanes<'_, Giver>, items: &[&Item], came: &mut HashMap<PathBuf, Came>) -> Result<(), Broken> {
-    let (folders, files): (Vec<&Item>, Vec<&Item>) = items.iter().partition(|item| item.there.is_folder());
+/// Brings the files; each has its name as soon as it is whole, so that what has come stays when the
+/// host is lost.
+fn bring(
+    giver: &mut Giver,
+    lanes: &mut Lanes<'_, Giver>,
+    items: &[&Item],
+    came: &mut HashMap<PathBuf, Came>,
+) -> Result<(), Broken> {
+    let (folders, files): (Vec<&Item>, Vec<&Item>) =
+        items.iter().partition(|item| item.there.is_folder());
     for folder in folders {
         came.insert(folder.src.clone(), local::make_empty(folder).map(|()| 0));
     }
-    let (small, others): (Vec<&Item>, Vec<&Item>) = files.into_iter().partition(|item| giver::is_small(item));
-    let (large, middle): (Vec<&Item>, Vec<&Item>) = others.into_iter().partition(|item| item.there.bytes >= LARGE);
+    let (small, others): (Vec<&Item>, Vec<&Item>) =
+        files.into_iter().partition(|item| giver::is_small(item));
+    let (large, middle): (Vec<&Item>, Vec<&Item>) = others
+        .into_iter()
+        .partition(|item| item.there.bytes >= LARGE);
     let mut note = |item: &Item, result: Came| drop(came.insert(item.src.clone(), result));
     giver.small(&small, &mut note)?;
     giver.middle(&middle, &mut note)?;
@@ -233,7 +364,10 @@ struct Board {
 impl Board {
     fn record(&self, record: &Pulled) {
         if !self.human {
-            self.out.lock().unwrap_or_else(PoisonError::into_inner).record(record);
+            self.out
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .record(record);
         }
     }
 
@@ -257,7 +391,10 @@ impl Board {
         });
         if let Some(why) = error {
             let place = format!("{}: {}", host.place(), item.src.display());
-            self.faults.lock().unwrap_or_else(PoisonError::into_inner).push(Fault::item(place, why).fix(AGAIN));
+            self.faults
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(Fault::item(place, why).fix(AGAIN));
         }
     }
 }

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 
 /// Brings files back from the hosts: models, embeddings, logs.
 ///
-/// Reads host records and adds a pulled record for each file. Several hosts' files go to DIR/hK/…, those of a single host (--host K)
-/// to DIR. What is there already with the same size and time is skipped; a file has its name only when it is whole. A pattern is relative
-/// to the workspace; `*` stays within a folder, `**` does not, and a folder stands for all that is in it.
+/// Reads host records and adds a pulled record for each file. Several hosts' files go to DIR/hK/…,
+/// those of a single host (--host K) to DIR. What is there already with the same size and time is
+/// skipped; a file has its name only when it is whole. A pattern is relative to the workspace; `*`
+/// stays within a folder, `**` does not, and a folder stands for all that is in it.
 #[derive(Parser)]
 #[command(
     version,
@@ -28,10 +29,12 @@ pub struct Args {
     pub to: PathBuf,
 
     /// Hosts to copy from at once
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..), value_name = "N")]
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..),
+        value_name = "N")]
     pub jobs: u16,
 
-    /// Connections to each host for large files, 1 to 8 [default: as many as this machine has processors for, 4 at most]
+    /// Connections to each host for large files, 1 to 8 [default: as many as this machine has
+    /// processors for, 4 at most]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=8), value_name = "N")]
     pub streams: Option<u16>,
 

@@ -14,7 +14,8 @@ use transfer::parts::Parts;
 use transfer::{content, source, sums};
 use wire::files::{BLOCK, FILES_AT_ONCE, Fault, Give, Meta, Named, Read, Step, Sum, Told};
 
-/// So many files of a host are taken note of, wanted or not; more are a fault of the pattern, or of the host.
+/// So many files of a host are taken note of, wanted or not; more are a fault of the pattern, or of
+/// the host.
 const MOST_FILES: usize = 2_000_000;
 /// Questions that wait at the host, so that the link need not.
 const AHEAD: usize = 8;
@@ -34,22 +35,49 @@ pub struct Giver {
 
 impl Giver {
     /// Waits until the host is ready. `stop` becomes the number of a signal that ends it all.
-    pub fn begin(session: Session, stop: Arc<AtomicUsize>, workspace: &Path) -> Result<Giver, Broken> {
-        let (client, _) = HostClient::begin(session, stop, Step::Give(Give { base: workspace.into() }))?;
+    pub fn begin(
+        session: Session,
+        stop: Arc<AtomicUsize>,
+        workspace: &Path,
+    ) -> Result<Giver, Broken> {
+        let (client, _) = HostClient::begin(
+            session,
+            stop,
+            Step::Give(Give {
+                base: workspace.into(),
+            }),
+        )?;
         Ok(Giver { client })
     }
 
     /// The files and empty folders that are wanted and what the host says of them.
     pub fn list(&mut self, wanted: &Wanted) -> Result<Vec<(PathBuf, Meta)>, Broken> {
-        self.client.send(Step::Find { roots: wanted.roots.iter().map(|root| root.as_str().into()).collect() });
+        self.client.send(Step::Find {
+            roots: wanted
+                .roots
+                .iter()
+                .map(|root| root.as_str().into())
+                .collect(),
+        });
         let (mut chosen, mut told) = (Vec::new(), 0);
         loop {
-            let Told::Found { entries, last } = self.next()?.0 else { return Err(Broken::said("it told of no files")) };
+            let Told::Found { entries, last } = self.next()?.0 else {
+                return Err(Broken::said("it told of no files"));
+            };
             told += entries.len().max(1);
-            let found = entries.into_iter().map(|found| (PathBuf::from(found.path.0), found.meta));
-            chosen.extend(found.filter(|(path, meta)| (meta.is_file() || meta.is_folder()) && wanted.takes(path)));
+            let found = entries
+                .into_iter()
+                .map(|found| (PathBuf::from(found.path.0), found.meta));
+            chosen.extend(
+                found.filter(|(path, meta)| {
+                    (meta.is_file() || meta.is_folder()) && wanted.takes(path)
+                }),
+            );
             if told > MOST_FILES {
-                return Err(Broken::said(format!("it tells of more than {MOST_FILES} files: write a pattern that names fewer folders")));
+                return Err(Broken::said(format!(
+                    "it tells of more than {MOST_FILES} files: write a pattern that names fewer \
+                     folders"
+                )));
             }
             if last {
                 break;
@@ -65,7 +93,11 @@ impl Giver {
     }
 
     /// Brings files of at most [`BLOCK`] bytes, many in one message.
-    pub fn small<'i>(&mut self, items: &[&'i Item], came: &mut dyn FnMut(&'i Item, Came)) -> Result<(), Broken> {
+    pub fn small<'i>(
+        &mut self,
+        items: &[&'i Item],
+        came: &mut dyn FnMut(&'i Item, Came),
+    ) -> Result<(), Broken> {
         let mut questions = items.chunks(FILES_AT_ONCE).zip(0u32..);
         let mut expected: VecDeque<(u32, &Item)> = VecDeque::new();
         loop {
@@ -74,7 +106,9 @@ impl Giver {
             {
                 let ids = (0u32..).map(|at| chunk * FILES_AT_ONCE as u32 + at);
                 let named: Vec<(u32, &Item)> = ids.zip(some.iter().copied()).collect();
-                self.client.send(Step::ReadSmall { files: named.iter().map(|(id, item)| name(*id, item)).collect() });
+                self.client.send(Step::ReadSmall {
+                    files: named.iter().map(|(id, item)| name(*id, item)).collect(),
+                });
                 expected.extend(named);
             }
             if expected.is_empty() {
@@ -82,16 +116,24 @@ impl Giver {
             }
             match self.next()? {
                 (Told::Batch { files, content }, body) => {
-                    let content = content::unpack(&content, body).map_err(|fault| Broken::said(fault.to_string()))?;
+                    let content = content::unpack(&content, body)
+                        .map_err(|fault| Broken::said(fault.to_string()))?;
                     let mut rest = content.as_slice();
                     for read in files {
                         let next = expected.pop_front().filter(|(id, _)| *id == read.id);
-                        let taken = usize::try_from(read.bytes).ok().and_then(|bytes| rest.split_at_checked(bytes));
+                        let taken = usize::try_from(read.bytes)
+                            .ok()
+                            .and_then(|bytes| rest.split_at_checked(bytes));
                         let (Some((_, item)), Some((bytes, behind))) = (next, taken) else {
                             return Err(Broken::said("it sent another file than was asked for"));
                         };
                         rest = behind;
-                        came(item, whole(item, &read).and_then(|()| local::write_small(item, bytes)).map(|()| read.bytes));
+                        came(
+                            item,
+                            whole(item, &read)
+                                .and_then(|()| local::write_small(item, bytes))
+                                .map(|()| read.bytes),
+                        );
                     }
                 }
                 (other, _) => return Err(Broken::strange(&other)),
@@ -100,7 +142,11 @@ impl Giver {
     }
 
     /// Brings files that are not worth resuming, one behind the other without waiting for any.
-    pub fn middle<'i>(&mut self, items: &[&'i Item], came: &mut dyn FnMut(&'i Item, Came)) -> Result<(), Broken> {
+    pub fn middle<'i>(
+        &mut self,
+        items: &[&'i Item],
+        came: &mut dyn FnMut(&'i Item, Came),
+    ) -> Result<(), Broken> {
         let mut asked = 0;
         for (at, item) in items.iter().enumerate() {
             while asked < items.len() && asked < at + AHEAD {
@@ -108,8 +154,14 @@ impl Giver {
                 asked += 1;
             }
             let mut opened = local::begin(item, Parts::default());
-            let (read, written) = self.receive(number(at), (0, item.there.bytes), opened.as_mut().map_err(|why| why.clone()))?;
-            let result = whole(item, &read).and(written).and_then(|()| local::finish(item, &mut opened?));
+            let (read, written) = self.receive(
+                number(at),
+                (0, item.there.bytes),
+                opened.as_mut().map_err(|why| why.clone()),
+            )?;
+            let result = whole(item, &read)
+                .and(written)
+                .and_then(|()| local::finish(item, &mut opened?));
             if result.is_err() {
                 local::discard(item);
             }
@@ -156,7 +208,14 @@ impl Giver {
                     Err(why) => Ok(Err(why)),
                 };
                 let (length, written) = lanes.round(self, (at, end), &bring);
-                (length, written.into_iter().collect::<Result<Vec<_>, Broken>>()?.into_iter().collect())
+                (
+                    length,
+                    written
+                        .into_iter()
+                        .collect::<Result<Vec<_>, Broken>>()?
+                        .into_iter()
+                        .collect(),
+                )
             } else {
                 let length = AT_ONCE.min(end - at);
                 (length, self.part(item, (at, length), partial)?)
@@ -176,26 +235,48 @@ impl Giver {
             None => return Ok(Parts::default()),
         };
         let bytes = item.there.bytes;
-        self.client.send(Step::Sum { file: name(0, item), bytes, parts: parts.list().to_vec() });
-        let ours = self.client.beating(|| sums::of(&file, &parts, bytes))?.unwrap_or_default();
+        self.client.send(Step::Sum {
+            file: name(0, item),
+            bytes,
+            parts: parts.list().to_vec(),
+        });
+        let ours = self
+            .client
+            .beating(|| sums::of(&file, &parts, bytes))?
+            .unwrap_or_default();
         match self.next()? {
-            (Told::Sums { id: 0 }, body) => Ok(sums::same(&parts, bytes, &ours, &Sum::list(&body).unwrap_or_default())),
+            (Told::Sums { id: 0 }, body) => Ok(sums::same(
+                &parts,
+                bytes,
+                &ours,
+                &Sum::list(&body).unwrap_or_default(),
+            )),
             (other, _) => Err(Broken::strange(&other)),
         }
     }
 
     fn ask(&mut self, id: u32, item: &Item, (at, length): (u64, u64)) {
-        self.client.send(Step::Read { file: name(id, item), at, length });
+        self.client.send(Step::Read {
+            file: name(id, item),
+            at,
+            length,
+        });
     }
 
     /// Brings a part of a file; the inner error is the file's.
-    fn part(&mut self, item: &Item, range: (u64, u64), partial: &mut Partial) -> Result<Result<(), String>, Broken> {
+    fn part(
+        &mut self,
+        item: &Item,
+        range: (u64, u64),
+        partial: &mut Partial,
+    ) -> Result<Result<(), String>, Broken> {
         self.ask(0, item, range);
         let (read, written) = self.receive(0, range, Ok(partial))?;
         Ok(same(item, &read).and(written))
     }
 
-    /// Takes a part of a file that was asked for. What cannot be written here is taken too, so that the conversation goes on.
+    /// Takes a part of a file that was asked for. What cannot be written here is taken too, so that
+    /// the conversation goes on.
     fn receive(
         &mut self,
         id: u32,
@@ -205,8 +286,13 @@ impl Giver {
         let (mut next, end) = (at, at + length);
         loop {
             match self.next()? {
-                (Told::Block(block), body) if block.id == id && block.at == next && u64::from(block.content.length) <= end - next => {
-                    let content = content::unpack(&block.content, body).map_err(|fault| Broken::said(fault.to_string()))?;
+                (Told::Block(block), body)
+                    if block.id == id
+                        && block.at == next
+                        && u64::from(block.content.length) <= end - next =>
+                {
+                    let content = content::unpack(&block.content, body)
+                        .map_err(|fault| Broken::said(fault.to_string()))?;
                     next += content.len() as u64;
                     if let Ok(writer) = &mut partial
                         && let Err(fault) = writer.write(block.at, &content)
@@ -216,8 +302,18 @@ impl Giver {
                 }
                 (Told::Read(read), _) if read.id == id && read.bytes == next - at => {
                     let written = partial.map(drop);
-                    let short = if next < end && read.fault.is_none() { Some(Fault::NotWhole) } else { None };
-                    return Ok((Read { fault: read.fault.clone().or(short), ..read }, written));
+                    let short = if next < end && read.fault.is_none() {
+                        Some(Fault::NotWhole)
+                    } else {
+                        None
+                    };
+                    return Ok((
+                        Read {
+                            fault: read.fault.clone().or(short),
+                            ..read
+                        },
+                        written,
+                    ));
                 }
                 (other, _) => return Err(Broken::strange(&other)),
             }
@@ -235,7 +331,10 @@ fn number(at: usize) -> u32 {
 }
 
 fn name(id: u32, item: &Item) -> Named {
-    Named { id, path: item.src.as_path().into() }
+    Named {
+        id,
+        path: item.src.as_path().into(),
+    }
 }
 
 /// Whether what was read is the file that was listed.
@@ -250,7 +349,11 @@ fn same(item: &Item, read: &Read) -> Result<(), String> {
 
 fn whole(item: &Item, read: &Read) -> Result<(), String> {
     same(item, read)?;
-    if read.bytes == item.there.bytes { Ok(()) } else { Err(CHANGED.to_owned()) }
+    if read.bytes == item.there.bytes {
+        Ok(())
+    } else {
+        Err(CHANGED.to_owned())
+    }
 }
 
 /// Whether a file comes with many in one message.

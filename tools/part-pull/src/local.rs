@@ -1,4 +1,5 @@
-//! Files here: written under a name of our own beside the one they will have, and renamed when they are whole.
+//! Files here: written under a name of our own beside the one they will have, and renamed when they
+//! are whole.
 
 use crate::giver;
 use crate::plan::Item;
@@ -17,7 +18,8 @@ use wire::files::Fault;
 pub const LARGE: u64 = 16 << 20;
 const CRC64: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
 
-/// A folder into which nobody else brings files: two that write the same file under the same name would give it that name half done.
+/// A folder into which nobody else brings files: two that write the same file under the same name
+/// would give it that name half done.
 pub struct Claim {
     path: PathBuf,
     /// None on a file system that has no locks.
@@ -33,8 +35,12 @@ pub fn claim(folder: &Path) -> io::Result<Option<Claim>> {
         Ok(lock) => {
             // the one that had it takes its file away
             let mine = lock.metadata()?;
-            let same = fs::metadata(&path).is_ok_and(|now| (now.dev(), now.ino()) == (mine.dev(), mine.ino()));
-            Ok(same.then_some(Claim { path, _lock: Some(lock) }))
+            let same = fs::metadata(&path)
+                .is_ok_and(|now| (now.dev(), now.ino()) == (mine.dev(), mine.ino()));
+            Ok(same.then_some(Claim {
+                path,
+                _lock: Some(lock),
+            }))
         }
         Err((_, nix::errno::Errno::EWOULDBLOCK)) => Ok(None),
         Err(_) => Ok(Some(Claim { path, _lock: None })),
@@ -47,7 +53,8 @@ impl Drop for Claim {
     }
 }
 
-/// What new files may not allow, of this process. Asked once, before there are threads: it is read by setting it.
+/// What new files may not allow, of this process. Asked once, before there are threads: it is read
+/// by setting it.
 pub fn umask() -> u32 {
     static UMASK: OnceLock<u32> = OnceLock::new();
     *UMASK.get_or_init(|| {
@@ -61,7 +68,8 @@ pub fn umask() -> u32 {
 fn path(item: &Item) -> PathBuf {
     let version = format!("{} {:?}", item.there.bytes, item.there.mtime);
     let name = [item.dst.as_os_str().as_bytes(), version.as_bytes()].concat();
-    item.dst.with_file_name(format!(".part-pull.{:016x}", CRC64.checksum(&name)))
+    item.dst
+        .with_file_name(format!(".part-pull.{:016x}", CRC64.checksum(&name)))
 }
 
 fn notes(item: &Item) -> PathBuf {
@@ -72,7 +80,11 @@ fn notes(item: &Item) -> PathBuf {
 pub fn kept(item: &Item) -> Option<(Parts, File)> {
     let path = path(item);
     let parts = partial::kept(&path, &notes(item), item.there.bytes);
-    if parts.list().is_empty() { None } else { Some((parts, giver::open(&path)?)) }
+    if parts.list().is_empty() {
+        None
+    } else {
+        Some((parts, giver::open(&path)?))
+    }
 }
 
 /// Begins to write a file, or goes on behind what is kept of it.
@@ -94,13 +106,18 @@ fn make_folder(item: &Item) -> io::Result<()> {
 }
 
 fn finish_of(item: &Item) -> Finish {
-    Finish { mode: item.there.mode & 0o777 & !umask(), mtime: Some(item.there.mtime), fsync: false }
+    Finish {
+        mode: item.there.mode & 0o777 & !umask(),
+        mtime: Some(item.there.mtime),
+        fsync: false,
+    }
 }
 
 /// Writes a small file whole.
 pub fn write_small(item: &Item, content: &[u8]) -> Result<(), String> {
     make_folder(item).map_err(|error| error.to_string())?;
-    partial::write_small(&path(item), &item.dst, content, finish_of(item)).map_err(|fault| here(&fault))
+    partial::write_small(&path(item), &item.dst, content, finish_of(item))
+        .map_err(|fault| here(&fault))
 }
 
 /// Makes an empty folder.
@@ -110,7 +127,9 @@ pub fn make_empty(item: &Item) -> Result<(), String> {
 
 /// Gives it its mode, its time and its name.
 pub fn finish(item: &Item, partial: &mut Partial) -> Result<(), String> {
-    partial.finish(&item.dst, finish_of(item)).map_err(|fault| here(&fault))
+    partial
+        .finish(&item.dst, finish_of(item))
+        .map_err(|fault| here(&fault))
 }
 
 /// Takes away what was begun.

@@ -19,9 +19,20 @@ fn main() -> ExitCode {
         let stream = Stream::from_stdin(args.connect.partial)?;
         args.connect.say_partial("part-pull");
         let hosts = args.connect.choose(stream.some("ipconf-check")?)?;
-        let of_graph = stream.one::<Graph>()?.map(|graph| PathBuf::from(graph.workspace));
-        let missing = || Fault::usage("--workspace", "is missing, and no graph record came in that has it");
-        let workspace = args.workspace.clone().or(of_graph).ok_or_else(|| missing().fix("give the folder of the job on the hosts"))?;
+        let of_graph = stream
+            .one::<Graph>()?
+            .map(|graph| PathBuf::from(graph.workspace));
+        let missing = || {
+            Fault::usage(
+                "--workspace",
+                "is missing, and no graph record came in that has it",
+            )
+        };
+        let workspace = args
+            .workspace
+            .clone()
+            .or(of_graph)
+            .ok_or_else(|| missing().fix("give the folder of the job on the hosts"))?;
         let wanted = plan::wanted(&args.patterns)?;
         act::run(&args, &stream, &hosts, &workspace, &wanted)
     })

@@ -19,7 +19,8 @@ pub struct Wanted {
     dots: Vec<Dots>,
 }
 
-/// Which names that begin with a dot may come: a host chooses what a wildcard meets, and `--to .` must not bring a `.git/hooks`.
+/// Which names that begin with a dot may come: a host chooses what a wildcard meets, and `--to .`
+/// must not bring a `.git/hooks`.
 #[derive(Clone, Debug)]
 enum Dots {
     /// All: the path is written out, and a folder stands for all that is in it.
@@ -42,7 +43,11 @@ pub struct Item {
 impl Item {
     /// What comes of it.
     pub fn bytes(&self) -> u64 {
-        if self.there.is_folder() { 0 } else { self.there.bytes }
+        if self.there.is_folder() {
+            0
+        } else {
+            self.there.bytes
+        }
     }
 }
 
@@ -57,7 +62,10 @@ pub fn wanted(patterns: &[String]) -> Result<Wanted, Report> {
     for pattern in patterns {
         let clean = pattern.trim_start_matches("./").trim_end_matches('/');
         if !is_below(Path::new(clean)) || clean.is_empty() {
-            let fault = Fault::usage("pattern", format!("{pattern} is not a path below the workspace"));
+            let fault = Fault::usage(
+                "pattern",
+                format!("{pattern} is not a path below the workspace"),
+            );
             report.push(fault.fix("write it relative to the workspace, without .."));
             continue;
         }
@@ -79,19 +87,30 @@ pub fn wanted(patterns: &[String]) -> Result<Wanted, Report> {
     report.check()?;
     roots.sort();
     roots.dedup();
-    let globs = globs.build().map_err(|error| Fault::usage("pattern", error.to_string()).fix(QUOTE))?;
-    Ok(Wanted { roots, patterns: patterns.to_vec(), globs, dots })
+    let globs = globs
+        .build()
+        .map_err(|error| Fault::usage("pattern", error.to_string()).fix(QUOTE))?;
+    Ok(Wanted {
+        roots,
+        patterns: patterns.to_vec(),
+        globs,
+        dots,
+    })
 }
 
 const WILDCARDS: [char; 5] = ['*', '?', '[', '{', '\\'];
 
-/// Words that begin with a dot, wherever they stand in the pattern, alternatives in braces among them.
+/// Words that begin with a dot, wherever they stand in the pattern, alternatives in braces among
+/// them.
 fn dots(pattern: &str) -> Dots {
     if !pattern.contains(WILDCARDS) {
         return Dots::All;
     }
-    let words = pattern.split(['/', '{', ',', '}']).filter(|word| word.starts_with('.'));
-    let globs = words.filter_map(|word| GlobBuilder::new(word).literal_separator(true).build().ok());
+    let words = pattern
+        .split(['/', '{', ',', '}'])
+        .filter(|word| word.starts_with('.'));
+    let globs =
+        words.filter_map(|word| GlobBuilder::new(word).literal_separator(true).build().ok());
     let mut written = GlobSetBuilder::new();
     for glob in globs {
         written.add(glob);
@@ -105,25 +124,35 @@ impl Dots {
             Dots::All => true,
             Dots::Written(globs) => globs.is_match(Path::new(name)),
         };
-        path.iter().all(|name| !name.as_bytes().starts_with(b".") || written(name))
+        path.iter()
+            .all(|name| !name.as_bytes().starts_with(b".") || written(name))
     }
 }
 
 /// The folder in front of the first component that has a wildcard.
 fn root(pattern: &str) -> String {
-    let plain = pattern.split('/').take_while(|part| !part.contains(WILDCARDS));
+    let plain = pattern
+        .split('/')
+        .take_while(|part| !part.contains(WILDCARDS));
     plain.fold(".".to_owned(), |path, part| format!("{path}/{part}"))
 }
 
 fn is_below(path: &Path) -> bool {
-    path.components().all(|part| matches!(part, Component::Normal(_)))
+    path.components()
+        .all(|part| matches!(part, Component::Normal(_)))
 }
 
 impl Wanted {
     /// Whether a file or an empty folder of a host is wanted. A host cannot name what lies outside.
     pub fn takes(&self, path: &Path) -> bool {
-        let named = |path: &Path| self.globs.matches(path).into_iter().any(|glob| self.dots[glob].allow(path));
-        path.strip_prefix(".").is_ok_and(|path| path.file_name().is_some() && is_below(path) && named(path))
+        let named = |path: &Path| {
+            self.globs
+                .matches(path)
+                .into_iter()
+                .any(|glob| self.dots[glob].allow(path))
+        };
+        path.strip_prefix(".")
+            .is_ok_and(|path| path.file_name().is_some() && is_below(path) && named(path))
     }
 }
 
@@ -143,7 +172,9 @@ mod tests {
 
     /// The paths of a list, each ended by NUL, that are wanted; in order.
     fn choose(wanted: &Wanted, list: &[u8]) -> Vec<PathBuf> {
-        let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+        let names = list
+            .split(|byte| *byte == 0)
+            .filter(|name| !name.is_empty());
         let paths = names.map(|name| PathBuf::from(std::ffi::OsStr::from_bytes(name)));
         let mut chosen: Vec<PathBuf> = paths.filter(|path| wanted.takes(path)).collect();
         chosen.sort();
@@ -155,16 +186,38 @@ mod tests {
         let list = b"./logs/a.log\0./logs/deep/b.log\0./model.pt\0./emb/0/x\0./../etc/passwd\0/etc/passwd\0./emb/\xff\0";
         let table: [(&[&str], &[&str], &[&str]); 6] = [
             (&["logs/*.log"], &["./logs"], &["./logs/a.log"]),
-            (&["**/*.log"], &["."], &["./logs/a.log", "./logs/deep/b.log"]),
-            (&["./logs/"], &["./logs"], &["./logs/a.log", "./logs/deep/b.log"]),
+            (
+                &["**/*.log"],
+                &["."],
+                &["./logs/a.log", "./logs/deep/b.log"],
+            ),
+            (
+                &["./logs/"],
+                &["./logs"],
+                &["./logs/a.log", "./logs/deep/b.log"],
+            ),
             (&["model.pt", "model.pt"], &["./model.pt"], &["./model.pt"]),
-            (&["*"], &["."], &["./emb/0/x", "./emb/\u{fffd}", "./logs/a.log", "./logs/deep/b.log", "./model.pt"]),
+            (
+                &["*"],
+                &["."],
+                &[
+                    "./emb/0/x",
+                    "./emb/\u{fffd}",
+                    "./logs/a.log",
+                    "./logs/deep/b.log",
+                    "./model.pt",
+                ],
+            ),
             (&["nothing"], &["./nothing"], &[]),
         ];
         for (patterns, roots, expected) in table {
-            let patterns: Vec<String> = patterns.iter().map(|&pattern| pattern.to_owned()).collect();
+            let patterns: Vec<String> =
+                patterns.iter().map(|&pattern| pattern.to_owned()).collect();
             let wanted = wanted(&patterns).unwrap();
-            let chosen: Vec<_> = choose(&wanted, list).iter().map(|path| path.to_string_lossy().into_owned()).collect();
+            let chosen: Vec<_> = choose(&wanted, list)
+                .iter()
+                .map(|path| path.to_string_lossy().into_owned())
+                .collect();
             assert_eq!(wanted.roots, roots, "{patterns:?}");
             assert_eq!(chosen, expected, "{patterns:?}");
         }
@@ -183,11 +236,23 @@ mod tests {
             (&[".git"], &["./.git/hooks/post-checkout"]),
             // a folder that is written out stands for all that is in it
             (&["a"], &["./a/.git/config", "./a/b"]),
-            (&["*", "run"], &["./a/b", "./run/.hydra/.secret", "./run/.hydra/x.yaml"]),
+            (
+                &["*", "run"],
+                &["./a/b", "./run/.hydra/.secret", "./run/.hydra/x.yaml"],
+            ),
         ];
         for (patterns, expected) in table {
-            let wanted = wanted(&patterns.iter().map(|&pattern| pattern.to_owned()).collect::<Vec<_>>()).unwrap();
-            let chosen: Vec<_> = choose(&wanted, list).iter().map(|path| path.display().to_string()).collect();
+            let wanted = wanted(
+                &patterns
+                    .iter()
+                    .map(|&pattern| pattern.to_owned())
+                    .collect::<Vec<_>>(),
+            )
+            .unwrap();
+            let chosen: Vec<_> = choose(&wanted, list)
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect();
             assert_eq!(chosen, expected, "{patterns:?}");
         }
         for bad in ["../x", "/etc/passwd", "", "a[", "./"] {

@@ -42,14 +42,26 @@ struct Way<'a> {
 impl Way<'_> {
     fn receive(&self, host: &Host) -> Receive {
         let (dry, fsync) = (self.args.dry_run, self.args.fsync);
-        Receive { base: self.base.into(), run: self.run.clone(), host: host.id, dry, fsync, lane: false }
+        Receive {
+            base: self.base.into(),
+            run: self.run.clone(),
+            host: host.id,
+            dry,
+            fsync,
+            lane: false,
+        }
     }
 
     /// One more connection to a host that receives already.
     fn lane(&self, host: &Host) -> Option<HostClient> {
         let session = self.remote.open_agent(host).ok()?;
-        let receive = Receive { lane: true, ..self.receive(host) };
-        HostClient::begin(session, self.stop.clone(), Step::Receive(receive)).ok().map(|(client, _)| client)
+        let receive = Receive {
+            lane: true,
+            ..self.receive(host)
+        };
+        HostClient::begin(session, self.stop.clone(), Step::Receive(receive))
+            .ok()
+            .map(|(client, _)| client)
     }
 }
 
@@ -79,26 +91,50 @@ struct State {
     refused: BTreeMap<u32, String>,
 }
 
-/// Copies to these hosts what is not there yet, of the deliveries to all: the records of some hosts only are a set with holes.
-pub fn run(args: &Args, stream: &Stream, hosts: &[Host], deliveries: &[Delivery], base: &Path) -> Result<Exit, Report> {
+/// Copies to these hosts what is not there yet, of the deliveries to all: the records of some hosts
+/// only are a set with holes.
+pub fn run(
+    args: &Args,
+    stream: &Stream,
+    hosts: &[Host],
+    deliveries: &[Delivery],
+    base: &Path,
+) -> Result<Exit, Report> {
     let remote = Remote::new(args.connect.options(), Kind::Ssh { bulk: true })?;
-    let stop = common::signal::stop()
-        .map_err(|error| Fault::unreachable("signals", error.to_string()).fix("let this user have more processes: ulimit -u"))?;
+    let stop = common::signal::stop().map_err(|error| {
+        Fault::unreachable("signals", error.to_string())
+            .fix("let this user have more processes: ulimit -u")
+    })?;
     let mut report = Report::default();
-    let run =
-        remote::random_token().map_err(|error| Fault::unreachable("/dev/urandom", error.to_string()).fix("this machine needs one"))?;
-    let way = Way { args, remote, stop, base, run };
+    let run = remote::random_token().map_err(|error| {
+        Fault::unreachable("/dev/urandom", error.to_string()).fix("this machine needs one")
+    })?;
+    let way = Way {
+        args,
+        remote,
+        stop,
+        base,
+        run,
+    };
     let tasks = open(&way, hosts, deliveries, &mut report)?;
     let at_once = hosts.len().min(usize::from(args.jobs));
     let pool = remote::threads(at_once)?;
-    let options =
-        Options { verify: args.verify, compress: args.compress.wish(), streams: lanes::wanted(args.streams, at_once, way.remote.is_ssh()) };
+    let options = Options {
+        verify: args.verify,
+        compress: args.compress.wish(),
+        streams: lanes::wanted(args.streams, at_once, way.remote.is_ssh()),
+    };
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| keep_alive(&tasks, &over));
         report.extend(pool.install(|| carry_out(&way, stream, &tasks, options, deliveries)));
         over.store(true, Ordering::Relaxed);
-        pool.install(|| tasks.par_iter().filter_map(|task| task.lock().target.take()).for_each(|target| target.client.end()));
+        pool.install(|| {
+            tasks
+                .par_iter()
+                .filter_map(|task| task.lock().target.take())
+                .for_each(|target| target.client.end())
+        });
     });
     match i32::try_from(way.stop.load(Ordering::Relaxed)).unwrap_or_default() {
         0 => {
@@ -107,7 +143,8 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], deliveries: &[Delivery]
         }
         signal => {
             eprintln!(
-                "part-push: interrupted by SIG{}\n  fix: run it again: what is there already is skipped",
+                "part-push: interrupted by SIG{}\n  fix: run it again: what is there already is \
+                 skipped",
                 common::signal::name(signal)
             );
             Ok(Exit::Signal(signal))
@@ -115,9 +152,18 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], deliveries: &[Delivery]
     }
 }
 
-fn open<'a>(way: &Way<'_>, hosts: &'a [Host], deliveries: &'a [Delivery], report: &mut Report) -> Result<Vec<Task<'a>>, Report> {
+fn open<'a>(
+    way: &Way<'_>,
+    hosts: &'a [Host],
+    deliveries: &'a [Delivery],
+    report: &mut Report,
+) -> Result<Vec<Task<'a>>, Report> {
     let opened = way.remote.open_agents(hosts);
-    let faults: Vec<_> = hosts.iter().zip(&opened).filter_map(|(host, opened)| Some((host, opened.as_ref().err()?))).collect();
+    let faults: Vec<_> = hosts
+        .iter()
+        .zip(&opened)
+        .filter_map(|(host, opened)| Some((host, opened.as_ref().err()?)))
+        .collect();
     report.extend(remote::report(faults, way.args.connect.host_key));
     let mut by_host: HashMap<u32, Vec<&Delivery>> = HashMap::new();
     for delivery in deliveries {
@@ -129,26 +175,40 @@ fn open<'a>(way: &Way<'_>, hosts: &'a [Host], deliveries: &'a [Delivery], report
             Ok(session) => Target::begin(session, way.stop.clone(), way.receive(host)),
             Err(fault) => Err(Broken::lost(fault.problem)),
         };
-        let (target, broken) = target.map_or_else(|broken| (None, Some(broken)), |target| (Some(target), None));
-        (host, State { target, broken, reported, ..State::default() })
+        let (target, broken) =
+            target.map_or_else(|broken| (None, Some(broken)), |target| (Some(target), None));
+        (
+            host,
+            State {
+                target,
+                broken,
+                reported,
+                ..State::default()
+            },
+        )
     };
     // all at once: hosts that share a folder wait for another push together
     let pairs: Vec<_> = hosts.iter().zip(opened).collect();
-    let begun: Vec<_> = remote::threads(hosts.len().min(BEGUN_AT_ONCE))?.install(|| pairs.into_par_iter().map(begin).collect());
+    let begun: Vec<_> = remote::threads(hosts.len().min(BEGUN_AT_ONCE))?
+        .install(|| pairs.into_par_iter().map(begin).collect());
     let task = |(host, state): (&'a Host, State)| {
         let deliveries = by_host.remove(&host.id).unwrap_or_default();
         let refused = plan::twice(&deliveries);
-        Task { host, deliveries, state: Mutex::new(State { refused, ..state }) }
+        Task {
+            host,
+            deliveries,
+            state: Mutex::new(State { refused, ..state }),
+        }
     };
     Ok(begun.into_iter().map(task).collect())
 }
 
 fn fault(host: &Host, broken: &Broken) -> Fault {
     match broken.lost {
-        true => Fault::unreachable(host.place(), broken.why.clone()).fix("run it again: what is there already is skipped"),
-        false => {
-            Fault::item(host.place(), broken.why.clone()).fix("correct the workspace there, its room or its permissions, then run it again")
-        }
+        true => Fault::unreachable(host.place(), broken.why.clone())
+            .fix("run it again: what is there already is skipped"),
+        false => Fault::item(host.place(), broken.why.clone())
+            .fix("correct the workspace there, its room or its permissions, then run it again"),
     }
 }
 
@@ -172,12 +232,20 @@ fn keep_alive(tasks: &[Task<'_>], over: &AtomicBool) {
     }
 }
 
-fn carry_out(way: &Way<'_>, stream: &Stream, tasks: &[Task<'_>], options: Options, deliveries: &[Delivery]) -> Report {
+fn carry_out(
+    way: &Way<'_>,
+    stream: &Stream,
+    tasks: &[Task<'_>],
+    options: Options,
+    deliveries: &[Delivery],
+) -> Report {
     let args = way.args;
     if !args.dry_run && tasks.len() > 1 {
         share(tasks);
     }
-    tasks.par_iter().for_each(|task| task.look(options, args.dry_run));
+    tasks
+        .par_iter()
+        .for_each(|task| task.look(options, args.dry_run));
     let full = no_room(tasks);
     if args.dry_run {
         tell_plan(tasks);
@@ -187,20 +255,34 @@ fn carry_out(way: &Way<'_>, stream: &Stream, tasks: &[Task<'_>], options: Option
     if !args.connect.format.human() {
         out.pass_but(stream, Pushed::TYPE);
     }
-    let lacking = || tasks.iter().flat_map(|task| task.lacking().into_iter().map(|delivery| (task.host, delivery)));
+    let lacking = || {
+        tasks.iter().flat_map(|task| {
+            task.lacking()
+                .into_iter()
+                .map(|delivery| (task.host, delivery))
+        })
+    };
     let board = Board {
         out: Mutex::new(out),
         human: args.connect.format.human(),
         of: u32::try_from(deliveries.len()).unwrap_or(u32::MAX),
-        show: Show::new(args.progress, tasks.iter().map(|task| task.host), lacking().map(|(host, delivery)| (host.id, delivery.bytes))),
+        show: Show::new(
+            args.progress,
+            tasks.iter().map(|task| task.host),
+            lacking().map(|(host, delivery)| (host.id, delivery.bytes)),
+        ),
         failed: Mutex::default(),
     };
     if full.is_empty() {
         if args.relay {
             hand_on(tasks, way);
         }
-        tasks.par_iter().for_each(|task| task.push(options, way, &board));
-        tasks.par_iter().for_each(|task| task.check_shared(options, &board));
+        tasks
+            .par_iter()
+            .for_each(|task| task.push(options, way, &board));
+        tasks
+            .par_iter()
+            .for_each(|task| task.check_shared(options, &board));
     } else {
         // a disk that fills up in the middle helps nobody
         let nothing_sent = Broken::said("nothing was sent: a host has no space left");
@@ -213,56 +295,95 @@ fn carry_out(way: &Way<'_>, stream: &Stream, tasks: &[Task<'_>], options: Option
         }
     }
     board.show.end();
-    let failed = board.failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let failed = board
+        .failed
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
     Report([full, failed, broken(tasks)].concat())
 }
 
 fn broken(tasks: &[Task<'_>]) -> Vec<Fault> {
     let fault = |task: &Task<'_>| {
         let state = task.lock();
-        state.broken.as_ref().filter(|_| !state.reported && !state.complete).map(|broken| fault(task.host, broken))
+        state
+            .broken
+            .as_ref()
+            .filter(|_| !state.reported && !state.complete)
+            .map(|broken| fault(task.host, broken))
     };
     tasks.iter().filter_map(fault).collect()
 }
 
 /// Finds out which hosts see the same folder, so that a file for all of them is sent once.
 fn share(tasks: &[Task<'_>]) {
-    let peers = |task: &Task<'_>| task.on_target(Target::peers).map(|peers| (task.host.id, peers));
+    let peers = |task: &Task<'_>| {
+        task.on_target(Target::peers)
+            .map(|peers| (task.host.id, peers))
+    };
     let seen: BTreeMap<u32, Vec<u32>> = tasks.par_iter().filter_map(peers).collect();
     let leaders = plan::leaders(&seen);
     let mut taken: HashMap<(u32, &Path), (u32, u32)> = HashMap::new();
     for task in tasks {
-        let Some(leader) = leaders.get(&task.host.id) else { continue };
+        let Some(leader) = leaders.get(&task.host.id) else {
+            continue;
+        };
         let mut state = task.lock();
         state.leader = Some(*leader);
         for delivery in &task.deliveries {
-            let (file, host) = *taken.entry((*leader, &delivery.dst)).or_insert((delivery.file, delivery.host));
+            let (file, host) = *taken
+                .entry((*leader, &delivery.dst))
+                .or_insert((delivery.file, delivery.host));
             if host != delivery.host && file == delivery.file {
                 state.shared.insert(delivery.id);
             } else if host != delivery.host {
-                state.refused.insert(delivery.id, format!("host {host} shares the folder and gets another file there"));
+                state.refused.insert(
+                    delivery.id,
+                    format!("host {host} shares the folder and gets another file there"),
+                );
             }
         }
     }
 }
 
-/// Lets the hosts hand on to one another what is large and goes to several. What does not arrive so is sent as if it had never been tried.
+/// Lets the hosts hand on to one another what is large and goes to several. What does not arrive so
+/// is sent as if it had never been tried.
 fn hand_on(tasks: &[Task<'_>], way: &Way<'_>) {
     let mut chains: BTreeMap<u32, Vec<(&Task<'_>, relay::Link<'_>)>> = BTreeMap::new();
     for task in tasks {
-        for delivery in task.lacking().into_iter().filter(|delivery| delivery.bytes >= HANDED_ON) {
+        for delivery in task
+            .lacking()
+            .into_iter()
+            .filter(|delivery| delivery.bytes >= HANDED_ON)
+        {
             let state = task.lock();
-            let Some(target) = state.target.as_ref().filter(|target| target.partial_bytes(delivery) == 0) else { continue };
-            let Some(agent) = target.ready.agent.clone() else { continue };
-            let link = relay::Link { host: task.host, delivery, receive: way.receive(task.host), agent };
+            let Some(target) = state
+                .target
+                .as_ref()
+                .filter(|target| target.partial_bytes(delivery) == 0)
+            else {
+                continue;
+            };
+            let Some(agent) = target.ready.agent.clone() else {
+                continue;
+            };
+            let link = relay::Link {
+                host: task.host,
+                delivery,
+                receive: way.receive(task.host),
+                agent,
+            };
             chains.entry(delivery.file).or_default().push((task, link));
         }
     }
     for chain in chains.into_values().filter(|chain| chain.len() > 1) {
         let (tasks, links): (Vec<&Task<'_>>, Vec<relay::Link<'_>>) = chain.into_iter().unzip();
         let delivery = links[0].delivery;
-        let Source::File(path) = &delivery.source else { continue };
-        let Ok(source) = feed::open(path, delivery) else { continue };
+        let Source::File(path) = &delivery.source else {
+            continue;
+        };
+        let Ok(source) = feed::open(path, delivery) else {
+            continue;
+        };
         let hops = relay::hops(&links[1..], &way.args.connect.options());
         tasks[0].on_target(|target| target.hand(hops, &source, delivery));
         tasks.par_iter().zip(&links).for_each(|(task, link)| {
@@ -278,18 +399,33 @@ fn no_room(tasks: &[Task<'_>]) -> Vec<Fault> {
     for task in tasks {
         let lacking = task.lacking();
         let state = task.lock();
-        let Some(target) = &state.target else { continue };
-        let bytes: u64 = lacking.iter().map(|delivery| delivery.bytes - target.partial_bytes(delivery)).sum();
+        let Some(target) = &state.target else {
+            continue;
+        };
+        let bytes: u64 = lacking
+            .iter()
+            .map(|delivery| delivery.bytes - target.partial_bytes(delivery))
+            .sum();
         drop(state);
         *needed.entry(leader(task)).or_default() += bytes;
     }
     let fault = |task: &Task<'_>| {
-        let needed = needed.get(&task.host.id).copied().filter(|needed| *needed > 0)?;
+        let needed = needed
+            .get(&task.host.id)
+            .copied()
+            .filter(|needed| *needed > 0)?;
         let free = task.lock().target.as_ref()?.ready.free_bytes?;
         (needed + ROOM_TO_SPARE > free).then(|| {
-            let problem = format!("no space left: {} are to be sent, {} are free", term::bytes(needed), term::bytes(free));
-            Fault::item(task.host.place(), problem)
-                .fix("make room there, or choose a workspace on a larger disk; nothing was sent to any host")
+            let problem = format!(
+                "no space left: {} are to be sent, {} are \
+                free",
+                term::bytes(needed),
+                term::bytes(free)
+            );
+            Fault::item(task.host.place(), problem).fix(
+                "make room there, or choose a workspace on a larger disk; nothing was sent \
+                    to any host",
+            )
         })
     };
     tasks.iter().filter_map(fault).collect()
@@ -306,12 +442,28 @@ fn tell_plan(tasks: &[Task<'_>]) {
                 Source::Folder => "(an empty folder)".to_owned(),
                 Source::There => "(not there)".to_owned(),
             };
-            let (place, dst, bytes) = (task.host.place(), delivery.dst.display(), term::bytes(delivery.bytes));
-            out.write(format!("{}\n", term::plain(&format!("{place}: {source} -> {dst} ({bytes})"))).as_bytes());
+            let (place, dst, bytes) = (
+                task.host.place(),
+                delivery.dst.display(),
+                term::bytes(delivery.bytes),
+            );
+            out.write(
+                format!(
+                    "{}\n",
+                    term::plain(&format!("{place}: {source} -> {dst} ({bytes})"))
+                )
+                .as_bytes(),
+            );
         }
         let bytes = term::bytes(send.iter().map(|delivery| delivery.bytes).sum());
         let files = term::count(send.len() as u64, "file");
-        out.write(format!("{}: {files} to send, {bytes}; {skipped} there already\n", task.host.place()).as_bytes());
+        out.write(
+            format!(
+                "{}: {files} to send, {bytes}; {skipped} there already\n",
+                task.host.place()
+            )
+            .as_bytes(),
+        );
     }
 }
 
@@ -338,8 +490,16 @@ impl<'a> Task<'a> {
         if state.target.is_none() {
             return Vec::new();
         }
-        let lacks = |id: &u32| !state.skipped.contains(id) && !state.shared.contains(id) && !state.refused.contains_key(id);
-        self.deliveries.iter().filter(|delivery| lacks(&delivery.id)).copied().collect()
+        let lacks = |id: &u32| {
+            !state.skipped.contains(id)
+                && !state.shared.contains(id)
+                && !state.refused.contains_key(id)
+        };
+        self.deliveries
+            .iter()
+            .filter(|delivery| lacks(&delivery.id))
+            .copied()
+            .collect()
     }
 
     fn look(&self, options: Options, dry: bool) {
@@ -347,22 +507,41 @@ impl<'a> Task<'a> {
             return;
         }
         let look = |target: &mut Target| {
-            // nobody puts there what we have not sent, and 10,000 names cost a host a tenth of a second
-            let needless = |delivery: &Delivery| target.ready.empty && delivery.source != Source::There;
-            let asked: Vec<&Delivery> = self.deliveries.iter().filter(|delivery| !needless(delivery)).copied().collect();
+            // nobody puts there what we have not sent, and 10,000 names cost a host a tenth of a
+            // second
+            let needless =
+                |delivery: &Delivery| target.ready.empty && delivery.source != Source::There;
+            let asked: Vec<&Delivery> = self
+                .deliveries
+                .iter()
+                .filter(|delivery| !needless(delivery))
+                .copied()
+                .collect();
             // a dry run reads nothing but metadata
             let same = target.look(&asked, if dry { None } else { Some(options.verify) })?;
-            Ok(asked.iter().zip(same).filter(|(_, same)| *same).map(|(delivery, _)| delivery.id).collect())
+            Ok(asked
+                .iter()
+                .zip(same)
+                .filter(|(_, same)| *same)
+                .map(|(delivery, _)| delivery.id)
+                .collect())
         };
-        let Some(skipped) = self.on_target(look) else { return };
+        let Some(skipped) = self.on_target(look) else {
+            return;
+        };
         let mut state = self.lock();
         state.skipped = skipped;
-        let State { skipped, shared, .. } = &mut *state;
+        let State {
+            skipped, shared, ..
+        } = &mut *state;
         shared.retain(|id| !skipped.contains(id));
         drop(state);
         if !dry {
             let lacking = self.lacking();
-            let alone: Vec<&Delivery> = lacking.into_iter().filter(|delivery| !plan::is_small(delivery)).collect();
+            let alone: Vec<&Delivery> = lacking
+                .into_iter()
+                .filter(|delivery| !plan::is_small(delivery))
+                .collect();
             self.on_target(|target| target.claim(&alone));
         }
     }
@@ -375,51 +554,111 @@ impl<'a> Task<'a> {
         let to_send: BTreeSet<u32> = lacking.iter().map(|delivery| delivery.id).collect();
         let (skipped, refused, shared) = {
             let state = self.lock();
-            (state.skipped.clone(), state.refused.clone(), state.shared.clone())
+            (
+                state.skipped.clone(),
+                state.refused.clone(),
+                state.shared.clone(),
+            )
         };
         for delivery in &self.deliveries {
             if skipped.contains(&delivery.id) || refused.contains_key(&delivery.id) {
                 let error = refused.get(&delivery.id).cloned();
-                board.tell(self.host, delivery, error.is_none(), Outcome { error, sent_bytes: 0, elapsed: Duration::ZERO });
+                board.tell(
+                    self.host,
+                    delivery,
+                    error.is_none(),
+                    Outcome {
+                        error,
+                        sent_bytes: 0,
+                        elapsed: Duration::ZERO,
+                    },
+                );
             }
         }
-        let told = Told { host: self.host, board, done: Mutex::new(BTreeSet::new()) };
+        let told = Told {
+            host: self.host,
+            board,
+            done: Mutex::new(BTreeSet::new()),
+        };
         if !to_send.is_empty() {
-            self.on_target(|target| push::push(target, &lacking, options, &|| way.lane(self.host), &told));
+            self.on_target(|target| {
+                push::push(target, &lacking, options, &|| way.lane(self.host), &told)
+            });
         }
-        let mut done = told.done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut done = told
+            .done
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
         let waits_for_others = !shared.is_empty();
         done.extend(skipped.into_iter().chain(refused.into_keys()).chain(shared));
-        self.lock().complete = was_there && !waits_for_others && done.len() == self.deliveries.len();
+        self.lock().complete =
+            was_there && !waits_for_others && done.len() == self.deliveries.len();
         self.give_up(&done, board);
         let state = self.lock();
         let waits = done.len() < self.deliveries.len();
-        board.show.host(self.host, begun.elapsed(), state.broken.is_some() || waits);
+        board
+            .show
+            .host(self.host, begun.elapsed(), state.broken.is_some() || waits);
     }
 
     /// A record for each delivery that has none, and why.
     fn give_up(&self, done: &BTreeSet<u32>, board: &Board) {
         let state = self.lock();
         let Some(broken) = &state.broken else { return };
-        for delivery in self.deliveries.iter().filter(|delivery| !done.contains(&delivery.id)) {
+        for delivery in self
+            .deliveries
+            .iter()
+            .filter(|delivery| !done.contains(&delivery.id))
+        {
             let error = Some(broken.why.clone());
-            board.record(delivery, false, &Outcome { error, sent_bytes: 0, elapsed: Duration::ZERO });
+            board.record(
+                delivery,
+                false,
+                &Outcome {
+                    error,
+                    sent_bytes: 0,
+                    elapsed: Duration::ZERO,
+                },
+            );
         }
     }
 
     /// Whether what another host has put on shared storage is there for this one too.
     fn check_shared(&self, options: Options, board: &Board) {
         let shared = self.lock().shared.clone();
-        let files: Vec<&Delivery> = self.deliveries.iter().filter(|delivery| shared.contains(&delivery.id)).copied().collect();
+        let files: Vec<&Delivery> = self
+            .deliveries
+            .iter()
+            .filter(|delivery| shared.contains(&delivery.id))
+            .copied()
+            .collect();
         if files.is_empty() {
             return;
         }
-        let there = self.on_target(|target| target.look(&files, Some(options.verify))).unwrap_or_else(|| vec![false; files.len()]);
+        let there = self
+            .on_target(|target| target.look(&files, Some(options.verify)))
+            .unwrap_or_else(|| vec![false; files.len()]);
         let broken = self.lock().broken.clone();
         for (delivery, there) in files.into_iter().zip(there) {
-            let why = || broken.as_ref().map_or("the host that shares its folder did not get it", |broken| &broken.why).to_owned();
+            let why = || {
+                broken
+                    .as_ref()
+                    .map_or("the host that shares its folder did not get it", |broken| {
+                        &broken.why
+                    })
+                    .to_owned()
+            };
             let error = (!there).then(why);
-            board.tell(self.host, delivery, true, Outcome { error, sent_bytes: 0, elapsed: Duration::ZERO });
+            board.tell(
+                self.host,
+                delivery,
+                true,
+                Outcome {
+                    error,
+                    sent_bytes: 0,
+                    elapsed: Duration::ZERO,
+                },
+            );
         }
         let mut state = self.lock();
         state.complete = state.broken.is_none();
@@ -452,7 +691,10 @@ impl Board {
             elapsed_ms: millis(outcome.elapsed),
             error: outcome.error.clone(),
         });
-        self.out.lock().unwrap_or_else(PoisonError::into_inner).write(&line);
+        self.out
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .write(&line);
     }
 
     fn tell(&self, host: &Host, delivery: &Delivery, skipped: bool, outcome: Outcome) {
@@ -462,7 +704,10 @@ impl Board {
         }
         if let Some(why) = outcome.error {
             let place = format!("{}: {}", host.place(), delivery.dst.display());
-            self.failed.lock().unwrap_or_else(PoisonError::into_inner).push(Fault::item(place, why));
+            self.failed
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(Fault::item(place, why));
         }
     }
 }
@@ -480,7 +725,10 @@ impl Watch for Told<'_> {
     }
 
     fn done(&self, delivery: &Delivery, outcome: Outcome) {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner).insert(delivery.id);
+        self.done
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(delivery.id);
         self.board.tell(self.host, delivery, false, outcome);
     }
 }

@@ -5,8 +5,9 @@ use common::cli::Connect;
 
 /// Copies files to their hosts; each is there whole or not at all.
 ///
-/// Reads host and file records and adds a pushed record for each delivery. What is there already with the same size and time is
-/// skipped. Bulk data goes through the ssh program, whose cipher costs a fifth of libssh2's.
+/// Reads host and file records and adds a pushed record for each delivery. What is there already
+/// with the same size and time is skipped. Bulk data goes through the ssh program, whose cipher
+/// costs a fifth of libssh2's.
 #[derive(Parser)]
 #[command(
     version,
@@ -26,28 +27,34 @@ pub struct Args {
     #[arg(long)]
     pub fsync: bool,
 
-    /// Let the hosts hand on large files that go to all of them; they must be able to log in to one another
+    /// Let the hosts hand on large files that go to all of them; they must be able to log in to one
+    /// another
     #[arg(long)]
     pub relay: bool,
 
     /// Hosts to copy to at once
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..), value_name = "N")]
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..),
+        value_name = "N")]
     pub jobs: u16,
 
-    /// Connections to each host for large files, 1 to 8 [default: as many as this machine has processors for, 4 at most]
+    /// Connections to each host for large files, 1 to 8 [default: as many as this machine has
+    /// processors for, 4 at most]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=8), value_name = "N")]
     pub streams: Option<u16>,
 
     /// Compress on the way with zstd [auto: where the data shrinks and the link is slow]
-    #[arg(long, value_enum, default_value_t = When::Auto, value_name = "auto|always|never", hide_possible_values = true)]
+    #[arg(long, value_enum, default_value_t = When::Auto, value_name = "auto|always|never",
+        hide_possible_values = true)]
     pub compress: When,
 
     /// Send nothing; say what would be sent
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Progress on stderr [auto: bars on a terminal, else a line now and then, and a line a host at its end]
-    #[arg(long, value_enum, default_value_t = When::Auto, value_name = "auto|always|never", hide_possible_values = true)]
+    /// Progress on stderr [auto: bars on a terminal, else a line now and then, and a line a host at
+    /// its end]
+    #[arg(long, value_enum, default_value_t = When::Auto, value_name = "auto|always|never",
+        hide_possible_values = true)]
     pub progress: When,
 
     // last: its heading would stand over all that follows

@@ -1,4 +1,5 @@
-//! What goes over the wire: small files, many in one message, read and compressed while others are sent; and sources that change.
+//! What goes over the wire: small files, many in one message, read and compressed while others are
+//! sent; and sources that change.
 
 use crate::plan::{Delivery, Source};
 use std::fs::{File, Metadata};
@@ -28,7 +29,13 @@ pub struct Message {
 
 /// Which delivery it is, what it becomes and where.
 pub fn small(file: &Delivery) -> Small {
-    Small { id: file.id, dst: file.dst.as_path().into(), bytes: file.bytes, mode: file.mode, mtime: file.mtime }
+    Small {
+        id: file.id,
+        dst: file.dst.as_path().into(),
+        bytes: file.bytes,
+        mode: file.mode,
+        mtime: file.mtime,
+    }
 }
 
 /// Makes the messages for files of at most [`BLOCK`] bytes, compressed or not.
@@ -40,7 +47,12 @@ pub fn batches(files: &[&Delivery], packed: bool, sink: Sink<'_>) -> Result<(), 
             bytes += file.bytes;
             bytes <= BLOCK
         };
-        let count = rest.iter().take(FILES_AT_ONCE).take_while(fits).count().max(1);
+        let count = rest
+            .iter()
+            .take(FILES_AT_ONCE)
+            .take_while(fits)
+            .count()
+            .max(1);
         let (now, later) = rest.split_at(count);
         rest = later;
         sink(batch(now, packed))?;
@@ -62,7 +74,15 @@ fn batch(files: &[&Delivery], packed: bool) -> Message {
     }
     let raw = all.len() as u64;
     let (content, body) = content::pack(all, packed);
-    Message { step: Step::Batch(Batch { files: whole, content }), body, raw, failed }
+    Message {
+        step: Step::Batch(Batch {
+            files: whole,
+            content,
+        }),
+        body,
+        raw,
+        failed,
+    }
 }
 
 /// Exactly the bytes that the record promises.
@@ -78,7 +98,8 @@ fn read(file: &Delivery, all: &mut Vec<u8>) -> Result<(), String> {
     let opened = open(path, file)?;
     let begin = all.len();
     all.resize(begin + usize::try_from(file.bytes).unwrap_or(0), 0);
-    let count = source::read_at(&opened, 0, &mut all[begin..]).map_err(|error| format!("{}: {error}", path.display()))?;
+    let count = source::read_at(&opened, 0, &mut all[begin..])
+        .map_err(|error| format!("{}: {error}", path.display()))?;
     let short = || format!("{}: it became shorter while it was read", path.display());
     match compared(path, opened.metadata(), file) {
         Some(why) => Err(why),
@@ -92,7 +113,9 @@ pub fn open(path: &Path, file: &Delivery) -> Result<File, String> {
     let failed = |error: io::Error| format!("{}: {error}", path.display());
     let source = File::open(path).map_err(failed)?;
     let meta = source.metadata().map_err(failed)?;
-    differs(&meta, file).then(|| format!("{} changed since it was looked at", path.display())).map_or(Ok(source), Err)
+    differs(&meta, file)
+        .then(|| format!("{} changed since it was looked at", path.display()))
+        .map_or(Ok(source), Err)
 }
 
 /// What is wrong with a source that was read, if it is not what it was before.
@@ -103,12 +126,17 @@ pub fn changed(path: &Path, file: &Delivery) -> Option<String> {
 fn compared(path: &Path, now: io::Result<Metadata>, file: &Delivery) -> Option<String> {
     match now {
         Err(error) => Some(format!("{}: {error}", path.display())),
-        Ok(meta) => differs(&meta, file).then(|| format!("{} changed while it was read", path.display())),
+        Ok(meta) => {
+            differs(&meta, file).then(|| format!("{} changed while it was read", path.display()))
+        }
     }
 }
 
 fn differs(meta: &Metadata, file: &Delivery) -> bool {
-    meta.len() != file.bytes || file.mtime.is_some_and(|(s, ns)| s != meta.mtime() || i64::from(ns) != meta.mtime_nsec())
+    meta.len() != file.bytes
+        || file
+            .mtime
+            .is_some_and(|(s, ns)| s != meta.mtime() || i64::from(ns) != meta.mtime_nsec())
 }
 
 #[cfg(test)]
@@ -125,7 +153,12 @@ mod tests {
             ..Delivery::sample()
         };
         let long = "x".repeat(BLOCK as usize - 3);
-        let missing = Delivery { id: 2, bytes: 1000, source: Source::File("/no/such/file".into()), ..Delivery::sample() };
+        let missing = Delivery {
+            id: 2,
+            bytes: 1000,
+            source: Source::File("/no/such/file".into()),
+            ..Delivery::sample()
+        };
         let files = [&file(0, ""), &file(1, &long), &missing, &file(3, "hello")];
         for packed in [false, true] {
             let mut made = Vec::new();
@@ -138,11 +171,19 @@ mod tests {
                 Step::Batch(batch) => batch.files.iter().map(|file| file.id).collect::<Vec<_>>(),
                 _ => Vec::new(),
             };
-            assert_eq!(made.iter().map(ids).collect::<Vec<_>>(), [vec![0, 1], vec![3]]);
+            assert_eq!(
+                made.iter().map(ids).collect::<Vec<_>>(),
+                [vec![0, 1], vec![3]]
+            );
             let failed: Vec<_> = made.iter().flat_map(|message| &message.failed).collect();
-            assert!(failed.len() == 1 && failed[0].0 == 2 && failed[0].1.contains("No such file"), "{failed:?}");
+            assert!(
+                failed.len() == 1 && failed[0].0 == 2 && failed[0].1.contains("No such file"),
+                "{failed:?}"
+            );
             let content = |message: Message| match message.step {
-                Step::Batch(Batch { content, .. }) => content::unpack(&content, message.body).unwrap(),
+                Step::Batch(Batch { content, .. }) => {
+                    content::unpack(&content, message.body).unwrap()
+                }
                 _ => Vec::new(),
             };
             let contents: Vec<Vec<u8>> = made.into_iter().map(content).collect();

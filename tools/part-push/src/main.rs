@@ -21,9 +21,17 @@ fn main() -> ExitCode {
         let stream = Stream::from_stdin(args.connect.partial)?;
         args.connect.say_partial("part-push");
         let hosts: Vec<Host> = stream.some("ipconf-check")?;
-        let workspace = stream.one::<Graph>()?.map(|graph| PathBuf::from(graph.workspace));
+        let workspace = stream
+            .one::<Graph>()?
+            .map(|graph| PathBuf::from(graph.workspace));
         let deliveries = plan::deliveries(&hosts, &stream.some("part-map")?, workspace.as_deref())?;
         let base = workspace.unwrap_or_else(|| plan::base(&deliveries));
-        act::run(&args, &stream, &args.connect.choose(hosts)?, &deliveries, &base)
+        act::run(
+            &args,
+            &stream,
+            &args.connect.choose(hosts)?,
+            &deliveries,
+            &base,
+        )
     })
 }

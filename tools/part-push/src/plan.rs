@@ -63,14 +63,27 @@ pub enum Job<D> {
     Large(D),
 }
 
-/// The deliveries to these hosts, in the order of hosts and files; all of them below the workspace, where it is known.
-pub fn deliveries(hosts: &[Host], files: &[FileCopy], workspace: Option<&Path>) -> Result<Vec<Delivery>, Report> {
+/// The deliveries to these hosts, in the order of hosts and files; all of them below the workspace,
+/// where it is known.
+pub fn deliveries(
+    hosts: &[Host],
+    files: &[FileCopy],
+    workspace: Option<&Path>,
+) -> Result<Vec<Delivery>, Report> {
     let mut report = Report::default();
     let mut deliveries = Vec::new();
     for host in hosts {
-        for file in files.iter().filter(|file| file.host.is_none_or(|id| id == host.id)) {
-            if let Some(delivery) = report.keep(delivery(host, file, workspace).map_err(Report::from)) {
-                deliveries.push(Delivery { id: u32::try_from(deliveries.len()).unwrap_or(u32::MAX), ..delivery });
+        for file in files
+            .iter()
+            .filter(|file| file.host.is_none_or(|id| id == host.id))
+        {
+            if let Some(delivery) =
+                report.keep(delivery(host, file, workspace).map_err(Report::from))
+            {
+                deliveries.push(Delivery {
+                    id: u32::try_from(deliveries.len()).unwrap_or(u32::MAX),
+                    ..delivery
+                });
             }
         }
     }
@@ -83,32 +96,71 @@ const ANEW: &str = "make the stream anew, with part-map";
 fn delivery(host: &Host, file: &FileCopy, workspace: Option<&Path>) -> Result<Delivery, Fault> {
     let place = || format!("file record {}", file.id);
     let dst: PathBuf = file.destination()?.components().collect();
-    let inside = dst.is_absolute() && dst.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    let inside = dst.is_absolute()
+        && dst
+            .components()
+            .all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
     if !inside || dst.file_name().is_none() || dst.as_os_str().as_bytes().contains(&0) {
-        return Err(Fault::data(place(), format!("dst {} is not an absolute path without ..", dst.display())).fix(ANEW));
+        return Err(Fault::data(
+            place(),
+            format!("dst {} is not an absolute path without ..", dst.display()),
+        )
+        .fix(ANEW));
     }
     if let Some(workspace) = workspace.filter(|workspace| !dst.starts_with(workspace)) {
-        return Err(Fault::data(place(), format!("dst {} is not below the workspace, {}", dst.display(), workspace.display())).fix(ANEW));
+        return Err(Fault::data(
+            place(),
+            format!(
+                "dst {} is not below the workspace, {}",
+                dst.display(),
+                workspace.display()
+            ),
+        )
+        .fix(ANEW));
     }
     let source = match (file.source()?, &file.content) {
         (None, None) if file.is_folder()? => Source::Folder,
         (None, None) => Source::There,
         (Some(path), None) => Source::File(path),
-        (None, Some(content)) if content.len() as u64 == file.bytes => Source::Content(content.clone()),
-        (None, Some(_)) => return Err(Fault::data(place(), "bytes is not the length of content").fix(ANEW)),
-        (Some(_), Some(_)) => return Err(Fault::data(place(), "has a src and a content, where one is enough").fix(ANEW)),
+        (None, Some(content)) if content.len() as u64 == file.bytes => {
+            Source::Content(content.clone())
+        }
+        (None, Some(_)) => {
+            return Err(Fault::data(place(), "bytes is not the length of content").fix(ANEW));
+        }
+        (Some(_), Some(_)) => {
+            return Err(
+                Fault::data(place(), "has a src and a content, where one is enough").fix(ANEW),
+            );
+        }
     };
-    let mtime = file.mtime_s.map(|seconds| (seconds, file.mtime_nsec.unwrap_or(0)));
-    Ok(Delivery { id: 0, host: host.id, file: file.id, source, dst, bytes: file.bytes, mtime, mode: file.mode & 0o7777 })
+    let mtime = file
+        .mtime_s
+        .map(|seconds| (seconds, file.mtime_nsec.unwrap_or(0)));
+    Ok(Delivery {
+        id: 0,
+        host: host.id,
+        file: file.id,
+        source,
+        dst,
+        bytes: file.bytes,
+        mtime,
+        mode: file.mode & 0o7777,
+    })
 }
 
 /// The folder that all of them lie below.
 pub fn base(deliveries: &[Delivery]) -> PathBuf {
-    let written = deliveries.iter().filter(|delivery| delivery.source != Source::There);
+    let written = deliveries
+        .iter()
+        .filter(|delivery| delivery.source != Source::There);
     let mut parents = written.filter_map(|delivery| delivery.dst.parent());
     let first = parents.next().map(Path::to_owned).unwrap_or_default();
     parents.fold(first, |base, parent| {
-        let common = base.components().zip(parent.components()).take_while(|(a, b)| a == b);
+        let common = base
+            .components()
+            .zip(parent.components())
+            .take_while(|(a, b)| a == b);
         common.map(|(part, _)| part).collect()
     })
 }
@@ -120,7 +172,10 @@ pub fn twice(deliveries: &[&Delivery]) -> BTreeMap<u32, String> {
     for delivery in deliveries {
         let first = *taken.entry(&delivery.dst).or_insert(delivery.file);
         if first != delivery.file {
-            refused.insert(delivery.id, format!("file record {first} goes to the same place"));
+            refused.insert(
+                delivery.id,
+                format!("file record {first} goes to the same place"),
+            );
         }
     }
     refused
@@ -128,11 +183,13 @@ pub fn twice(deliveries: &[&Delivery]) -> BTreeMap<u32, String> {
 
 /// Small files together, large ones alone.
 pub fn jobs<'a>(deliveries: &[&'a Delivery]) -> Vec<Job<&'a Delivery>> {
-    let (small, large): (Vec<&Delivery>, Vec<&Delivery>) = deliveries.iter().partition(|delivery| is_small(delivery));
+    let (small, large): (Vec<&Delivery>, Vec<&Delivery>) =
+        deliveries.iter().partition(|delivery| is_small(delivery));
     let mut jobs = Vec::new();
     let (mut batch, mut bytes) = (Vec::new(), 0);
     for delivery in small {
-        if !batch.is_empty() && (bytes + delivery.bytes > BATCH_BYTES || batch.len() == BATCH_FILES) {
+        if !batch.is_empty() && (bytes + delivery.bytes > BATCH_BYTES || batch.len() == BATCH_FILES)
+        {
             jobs.push(Job::Batch(std::mem::take(&mut batch)));
             bytes = 0;
         }
@@ -151,22 +208,33 @@ pub fn is_small(delivery: &Delivery) -> bool {
     delivery.bytes <= BLOCK
 }
 
-/// The name under which a host keeps what has arrived of a file: the same for the same file to the same place, and its first half
-/// for the same place.
+/// The name under which a host keeps what has arrived of a file: the same for the same file to the
+/// same place, and its first half for the same place.
 pub fn key(delivery: &Delivery) -> String {
     const CRC: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
     let (seconds, nanos) = delivery.mtime.unwrap_or_default();
     let version = format!("{} {seconds} {nanos}", delivery.bytes);
-    format!("{:016x}.{:016x}", CRC.checksum(delivery.dst.as_os_str().as_bytes()), CRC.checksum(version.as_bytes()))
+    format!(
+        "{:016x}.{:016x}",
+        CRC.checksum(delivery.dst.as_os_str().as_bytes()),
+        CRC.checksum(version.as_bytes())
+    )
 }
 
-/// Hosts that share a workspace, from the stages that each sees beside its own: each host's leader, the first of them.
+/// Hosts that share a workspace, from the stages that each sees beside its own: each host's leader,
+/// the first of them.
 pub fn leaders(seen: &BTreeMap<u32, Vec<u32>>) -> BTreeMap<u32, u32> {
     let mut leaders: BTreeMap<u32, u32> = seen.keys().map(|host| (*host, *host)).collect();
     for (host, others) in seen {
         for other in others {
-            let (Some(a), Some(b)) = (leaders.get(host).copied(), leaders.get(other).copied()) else { continue };
-            leaders.values_mut().filter(|leader| **leader == a || **leader == b).for_each(|leader| *leader = a.min(b));
+            let (Some(a), Some(b)) = (leaders.get(host).copied(), leaders.get(other).copied())
+            else {
+                continue;
+            };
+            leaders
+                .values_mut()
+                .filter(|leader| **leader == a || **leader == b)
+                .for_each(|leader| *leader = a.min(b));
         }
     }
     leaders
@@ -174,12 +242,19 @@ pub fn leaders(seen: &BTreeMap<u32, Vec<u32>>) -> BTreeMap<u32, u32> {
 
 /// Whether a file is there as it should be, as far as size and time show it.
 pub fn is_there(delivery: &Delivery, there: &Meta) -> bool {
-    let same_time = || delivery.mtime.is_none_or(|mtime| same_time(mtime, there.mtime));
+    let same_time = || {
+        delivery
+            .mtime
+            .is_none_or(|mtime| same_time(mtime, there.mtime))
+    };
     match delivery.source {
         Source::Folder => there.is_folder(),
         Source::There => there.is_file() && there.bytes > 0,
         Source::File(_) | Source::Content(_) => {
-            there.is_file() && there.bytes == delivery.bytes && there.mode & 0o7777 == delivery.mode && same_time()
+            there.is_file()
+                && there.bytes == delivery.bytes
+                && there.mode & 0o7777 == delivery.mode
+                && same_time()
         }
     }
 }
@@ -210,46 +285,133 @@ mod tests {
     }
 
     fn delivery(dst: &str) -> Delivery {
-        Delivery { dst: dst.into(), ..Delivery::sample() }
+        Delivery {
+            dst: dst.into(),
+            ..Delivery::sample()
+        }
     }
 
-    const THERE: Meta = Meta { bytes: 5, mode: 0o100_644, mtime: (100, 7), inode: 1, sum: None };
+    const THERE: Meta = Meta {
+        bytes: 5,
+        mode: 0o100_644,
+        mtime: (100, 7),
+        inode: 1,
+        sum: None,
+    };
 
     #[test]
     fn same_size_and_time_is_there_already() {
         let table = [
             (THERE, true),
-            (Meta { mtime: (100, 0), ..THERE }, true),
-            (Meta { mtime: (100, 8), ..THERE }, false),
-            (Meta { mtime: (100, 100), ..THERE }, false),
-            (Meta { mtime: (101, 7), ..THERE }, false),
+            (
+                Meta {
+                    mtime: (100, 0),
+                    ..THERE
+                },
+                true,
+            ),
+            (
+                Meta {
+                    mtime: (100, 8),
+                    ..THERE
+                },
+                false,
+            ),
+            (
+                Meta {
+                    mtime: (100, 100),
+                    ..THERE
+                },
+                false,
+            ),
+            (
+                Meta {
+                    mtime: (101, 7),
+                    ..THERE
+                },
+                false,
+            ),
             (Meta { bytes: 6, ..THERE }, false),
-            (Meta { mode: 0o100_755, ..THERE }, false),
-            (Meta { mode: 0o120_644, ..THERE }, false),
+            (
+                Meta {
+                    mode: 0o100_755,
+                    ..THERE
+                },
+                false,
+            ),
+            (
+                Meta {
+                    mode: 0o120_644,
+                    ..THERE
+                },
+                false,
+            ),
         ];
         for (there, expected) in table {
             assert_eq!(is_there(&delivery("/w/a"), &there), expected, "{there:?}");
         }
-        assert!(is_sure(&delivery("/w/a")) && !is_sure(&Delivery { mtime: None, ..delivery("/w/a") }));
+        assert!(
+            is_sure(&delivery("/w/a"))
+                && !is_sure(&Delivery {
+                    mtime: None,
+                    ..delivery("/w/a")
+                })
+        );
     }
 
     #[test]
     fn a_folder_and_a_file_that_must_be_there() {
-        let folder = Meta { bytes: 4096, mode: 0o40_700, ..THERE };
-        let (file, empty) = (Meta { bytes: 9, mode: 0o100_600, ..THERE }, Meta { bytes: 0, mode: 0o100_600, ..THERE });
-        for (source, expected) in [(Source::Folder, [true, false, false]), (Source::There, [false, true, false])] {
-            let delivery = Delivery { source, bytes: 0, mtime: None, ..delivery("/w/a") };
-            assert_eq!([folder, file, empty].map(|there| is_there(&delivery, &there)), expected);
+        let folder = Meta {
+            bytes: 4096,
+            mode: 0o40_700,
+            ..THERE
+        };
+        let (file, empty) = (
+            Meta {
+                bytes: 9,
+                mode: 0o100_600,
+                ..THERE
+            },
+            Meta {
+                bytes: 0,
+                mode: 0o100_600,
+                ..THERE
+            },
+        );
+        for (source, expected) in [
+            (Source::Folder, [true, false, false]),
+            (Source::There, [false, true, false]),
+        ] {
+            let delivery = Delivery {
+                source,
+                bytes: 0,
+                mtime: None,
+                ..delivery("/w/a")
+            };
+            assert_eq!(
+                [folder, file, empty].map(|there| is_there(&delivery, &there)),
+                expected
+            );
         }
-        let record = |dst: &str| FileCopy { dst: Some(dst.into()), ..FileCopy::default() };
-        let source = |dst: &str| super::delivery(&Host::default(), &record(dst), None).map(|delivery| (delivery.dst, delivery.source));
+        let record = |dst: &str| FileCopy {
+            dst: Some(dst.into()),
+            ..FileCopy::default()
+        };
+        let source = |dst: &str| {
+            super::delivery(&Host::default(), &record(dst), None)
+                .map(|delivery| (delivery.dst, delivery.source))
+        };
         assert!(matches!(source("/w/a/"), Ok((dst, Source::Folder)) if dst.as_os_str() == "/w/a"));
         assert!(matches!(source("/w/a"), Ok((_, Source::There))));
     }
 
     #[test]
     fn small_files_travel_together() {
-        let file = |id, bytes| Delivery { id, bytes, ..delivery("/w/a") };
+        let file = |id, bytes| Delivery {
+            id,
+            bytes,
+            ..delivery("/w/a")
+        };
         let files = [file(0, 1), file(1, BLOCK + 1), file(2, BLOCK), file(3, 0)];
         let ids = |jobs: Vec<Job<&Delivery>>| -> Vec<Job<Vec<u32>>> {
             let id = |delivery: &Delivery| delivery.id;
@@ -260,34 +422,67 @@ mod tests {
             ids.collect()
         };
         let all: Vec<&Delivery> = files.iter().collect();
-        assert_eq!(ids(jobs(&all)), [Job::Batch(vec![vec![0, 2, 3]]), Job::Large(vec![1])]);
+        assert_eq!(
+            ids(jobs(&all)),
+            [Job::Batch(vec![vec![0, 2, 3]]), Job::Large(vec![1])]
+        );
         let many: Vec<Delivery> = (0..130).map(|id| file(id, BLOCK)).collect();
         assert_eq!(jobs(&many.iter().collect::<Vec<_>>()).len(), 3);
     }
 
     #[test]
     fn what_arrived_is_known_by_place_and_version() {
-        let (a, b) = (delivery("/w/a"), Delivery { bytes: 6, ..delivery("/w/a") });
-        assert!(key(&a) == key(&delivery("/w/a")) && key(&a) != key(&b) && key(&a)[..17] == key(&b)[..17]);
+        let (a, b) = (
+            delivery("/w/a"),
+            Delivery {
+                bytes: 6,
+                ..delivery("/w/a")
+            },
+        );
+        assert!(
+            key(&a) == key(&delivery("/w/a"))
+                && key(&a) != key(&b)
+                && key(&a)[..17] == key(&b)[..17]
+        );
         assert_ne!(key(&a)[..17], key(&delivery("/w/b"))[..17]);
     }
 
     #[test]
     fn hosts_that_see_one_another_share_a_workspace() {
-        let seen = [(0, vec![0]), (1, vec![1, 2]), (2, vec![2]), (3, vec![2, 3]), (4, vec![4, 9])];
-        assert_eq!(leaders(&BTreeMap::from(seen)), BTreeMap::from([(0, 0), (1, 1), (2, 1), (3, 1), (4, 4)]));
+        let seen = [
+            (0, vec![0]),
+            (1, vec![1, 2]),
+            (2, vec![2]),
+            (3, vec![2, 3]),
+            (4, vec![4, 9]),
+        ];
+        assert_eq!(
+            leaders(&BTreeMap::from(seen)),
+            BTreeMap::from([(0, 0), (1, 1), (2, 1), (3, 1), (4, 4)])
+        );
     }
 
     #[test]
     fn two_files_in_one_place_are_one_too_many() {
-        let file = |id, dst: &str| Delivery { id, file: id, ..delivery(dst) };
+        let file = |id, dst: &str| Delivery {
+            id,
+            file: id,
+            ..delivery(dst)
+        };
         let (a, b, c) = (file(0, "/w/a"), file(1, "/w/b"), file(2, "/w/a"));
-        assert_eq!(twice(&[&a, &b, &c]), BTreeMap::from([(2, "file record 0 goes to the same place".to_owned())]));
+        assert_eq!(
+            twice(&[&a, &b, &c]),
+            BTreeMap::from([(2, "file record 0 goes to the same place".to_owned())])
+        );
     }
 
     #[test]
     fn the_folder_above_all() {
-        let (a, b, c) = (delivery("/w/job/a"), delivery("/w/job/data/part0/b"), delivery("/w/jobs/c"));
+        let (a, b, c) = (
+            delivery("/w/job/a"),
+            delivery("/w/job/data/part0/b"),
+            delivery("/w/jobs/c"),
+        );
         assert_eq!(base(&[a.clone(), b.clone()]), PathBuf::from("/w/job"));
         assert_eq!(base(&[a, c]), PathBuf::from("/w"));
         assert_eq!(base(&[b]), PathBuf::from("/w/job/data/part0"));
@@ -296,14 +491,32 @@ mod tests {
     #[test]
     fn a_destination_stays_where_it_was_planned() {
         let host = Host::default();
-        let file =
-            |dst: &str| FileCopy { dst: Some(dst.into()), content: Some("hello".into()), bytes: 5, mode: 0o644, ..FileCopy::default() };
+        let file = |dst: &str| FileCopy {
+            dst: Some(dst.into()),
+            content: Some("hello".into()),
+            bytes: 5,
+            mode: 0o644,
+            ..FileCopy::default()
+        };
         let workspace = Some(Path::new("/w"));
         assert!(super::delivery(&host, &file("/w/a"), workspace).is_ok());
         for dst in ["a", "/w/../a", "/", "", "/w/\0", "/ws/a", "/etc/passwd"] {
-            assert!(super::delivery(&host, &file(dst), workspace).is_err(), "{dst:?}");
+            assert!(
+                super::delivery(&host, &file(dst), workspace).is_err(),
+                "{dst:?}"
+            );
         }
         assert!(super::delivery(&host, &file("/etc/passwd"), None).is_ok());
-        assert!(super::delivery(&host, &FileCopy { bytes: 4, ..file("/w/a") }, workspace).is_err());
+        assert!(
+            super::delivery(
+                &host,
+                &FileCopy {
+                    bytes: 4,
+                    ..file("/w/a")
+                },
+                workspace
+            )
+            .is_err()
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Sends to one host what it lacks: the next file is on its way before the host has said a word about the last one.
+//! Sends to one host what it lacks: the next file is on its way before the host has said a word
+//! about the last one.
 
 use crate::feed::{self, Gone, Message, Sink, small};
 use crate::plan::{self, Delivery, Job, Source, key};
@@ -118,7 +119,8 @@ struct Mark {
 
 impl<'d> Push<'_, 'd> {
     fn all(&mut self, deliveries: &[&'d Delivery]) -> Result<(), Broken> {
-        let (files, others): (Vec<&Delivery>, Vec<&Delivery>) = deliveries.iter().partition(|delivery| delivery.has_bytes());
+        let (files, others): (Vec<&Delivery>, Vec<&Delivery>) =
+            deliveries.iter().partition(|delivery| delivery.has_bytes());
         self.without_bytes(&others);
         for job in plan::jobs(&files) {
             match job {
@@ -135,14 +137,30 @@ impl<'d> Push<'_, 'd> {
         for delivery in others {
             self.begin(delivery, 0);
             match delivery.source {
-                Source::Folder => self.target.client.send(Step::Folder { id: delivery.id, dst: delivery.dst.as_path().into() }),
-                _ => self.done(delivery.id, Some("it should be there already, and is not; there is nothing here to send".to_owned())),
+                Source::Folder => self.target.client.send(Step::Folder {
+                    id: delivery.id,
+                    dst: delivery.dst.as_path().into(),
+                }),
+                _ => self.done(
+                    delivery.id,
+                    Some(
+                        "it should be there already, and is not; there is nothing here to send"
+                            .to_owned(),
+                    ),
+                ),
             }
         }
     }
 
     fn begin(&mut self, delivery: &'d Delivery, sent: u64) {
-        self.under_way.insert(delivery.id, UnderWay { delivery, begun: Instant::now(), sent });
+        self.under_way.insert(
+            delivery.id,
+            UnderWay {
+                delivery,
+                begun: Instant::now(),
+                sent,
+            },
+        );
     }
 
     /// Small files, many in a message.
@@ -150,27 +168,37 @@ impl<'d> Push<'_, 'd> {
         let begun = Instant::now();
         let raw = files.iter().map(|file| file.bytes).sum::<u64>();
         let largest = files.iter().max_by_key(|file| file.bytes);
-        let sample = largest.filter(|_| raw > PROBE || self.options.compress.is_some()).and_then(|file| sample(file));
+        let sample = largest
+            .filter(|_| raw > PROBE || self.options.compress.is_some())
+            .and_then(|file| sample(file));
         let packed = sample.is_some_and(|sample| self.pays(&sample));
-        files.iter().for_each(|file| self.begin(file, if packed { 0 } else { file.bytes }));
+        files
+            .iter()
+            .for_each(|file| self.begin(file, if packed { 0 } else { file.bytes }));
         let mut failed = Vec::new();
         let mut shares = BTreeMap::new();
         let watch = self.watch;
-        let wire = stream(&mut self.target.client, |sink| feed::batches(files, packed, sink), &mut |message| {
-            failed.extend(std::mem::take(&mut message.failed));
-            watch.moved(message.raw);
-            if let (Step::Batch(batch), true) = (&message.step, packed) {
-                // of what was compressed each has its share
-                let share = |bytes: u64| message.body.len() as u64 * bytes / message.raw.max(1);
-                shares.extend(batch.files.iter().map(|file| (file.id, share(file.bytes))));
-            }
-        })?;
+        let wire = stream(
+            &mut self.target.client,
+            |sink| feed::batches(files, packed, sink),
+            &mut |message| {
+                failed.extend(std::mem::take(&mut message.failed));
+                watch.moved(message.raw);
+                if let (Step::Batch(batch), true) = (&message.step, packed) {
+                    // of what was compressed each has its share
+                    let share = |bytes: u64| message.body.len() as u64 * bytes / message.raw.max(1);
+                    shares.extend(batch.files.iter().map(|file| (file.id, share(file.bytes))));
+                }
+            },
+        )?;
         for (id, share) in shares {
             if let Some(file) = self.under_way.get_mut(&id) {
                 file.sent = share;
             }
         }
-        failed.into_iter().for_each(|(id, why)| self.done(id, Some(why)));
+        failed
+            .into_iter()
+            .for_each(|(id, why)| self.done(id, Some(why)));
         self.mark(wire, raw, begun, !packed);
         Ok(())
     }
@@ -178,7 +206,9 @@ impl<'d> Push<'_, 'd> {
     fn large(&mut self, file: &'d Delivery) -> Result<(), Broken> {
         let relayed = self.target.relayed.get(&file.id).copied().unwrap_or(0);
         self.begin(file, relayed);
-        let Source::File(path) = &file.source else { return self.large_content(file) };
+        let Source::File(path) = &file.source else {
+            return self.large_content(file);
+        };
         let source = match feed::open(path, file) {
             Ok(source) => source,
             Err(why) => {
@@ -212,12 +242,25 @@ impl<'d> Push<'_, 'd> {
 
     /// A file that is made, and larger than a message.
     fn large_content(&mut self, file: &'d Delivery) -> Result<(), Broken> {
-        let Source::Content(text) = &file.source else { return Ok(()) };
+        let Source::Content(text) = &file.source else {
+            return Ok(());
+        };
         self.send_begin(file, &Parts::default());
         let mut at = 0;
-        for piece in text.as_bytes().chunks(usize::try_from(BLOCK).unwrap_or(usize::MAX)) {
-            let (content, body) = content::pack(piece.to_vec(), self.options.compress == Some(true));
-            self.target.client.send_with(Step::Block(Block { id: file.id, at, content }), &body);
+        for piece in text
+            .as_bytes()
+            .chunks(usize::try_from(BLOCK).unwrap_or(usize::MAX))
+        {
+            let (content, body) =
+                content::pack(piece.to_vec(), self.options.compress == Some(true));
+            self.target.client.send_with(
+                Step::Block(Block {
+                    id: file.id,
+                    at,
+                    content,
+                }),
+                &body,
+            );
             self.target.client.drain(AHEAD, &|_| ())?;
             self.sent(file.id, body.len() as u64);
             at += piece.len() as u64;
@@ -228,7 +271,13 @@ impl<'d> Push<'_, 'd> {
     }
 
     fn send_begin(&mut self, file: &Delivery, keep: &Parts) {
-        let begin = Begin { file: small(file), key: key(file), keep: keep.list().to_vec(), scattered: false, next: Vec::new() };
+        let begin = Begin {
+            file: small(file),
+            key: key(file),
+            keep: keep.list().to_vec(),
+            scattered: false,
+            next: Vec::new(),
+        };
         self.target.client.send(Step::Begin(begin));
     }
 
@@ -238,8 +287,15 @@ impl<'d> Push<'_, 'd> {
         }
     }
 
-    /// Sends a part of a file, in segments between which it is asked anew how; what was wrong with the file.
-    fn span(&mut self, file: &'d Delivery, source: &File, begin: u64, end: u64) -> Result<Option<String>, Broken> {
+    /// Sends a part of a file, in segments between which it is asked anew how; what was wrong with
+    /// the file.
+    fn span(
+        &mut self,
+        file: &'d Delivery,
+        source: &File,
+        begin: u64,
+        end: u64,
+    ) -> Result<Option<String>, Broken> {
         let (mut at, mut segment) = (begin, SEGMENT);
         while at < end && self.under_way.contains_key(&file.id) {
             let measured = !self.is_auto() || self.rate.is_some();
@@ -267,7 +323,12 @@ impl<'d> Push<'_, 'd> {
                 true => self.packed(file, source, at, length)?,
                 false => {
                     let watch = self.watch;
-                    let wrong = send_blocks(&mut self.target.client, source, (file.id, at, length), &|bytes| watch.moved(bytes))?;
+                    let wrong = send_blocks(
+                        &mut self.target.client,
+                        source,
+                        (file.id, at, length),
+                        &|bytes| watch.moved(bytes),
+                    )?;
                     (length, wrong)
                 }
             };
@@ -286,7 +347,13 @@ impl<'d> Push<'_, 'd> {
     }
 
     /// The same, compressed: the bytes on the wire.
-    fn packed(&mut self, file: &Delivery, source: &File, at: u64, length: u64) -> Result<(u64, Option<String>), Broken> {
+    fn packed(
+        &mut self,
+        file: &Delivery,
+        source: &File,
+        at: u64,
+        length: u64,
+    ) -> Result<(u64, Option<String>), Broken> {
         let mut wrong = None;
         let watch = self.watch;
         let make = |sink: Sink<'_>| pack_blocks(source, (file.id, at, length), sink);
@@ -298,9 +365,15 @@ impl<'d> Push<'_, 'd> {
     }
 
     /// Sends the next of a large file over all connections: how much, and what was wrong with it.
-    fn parallel(&mut self, file: &'d Delivery, source: &File, at: u64, end: u64) -> Result<(u64, Option<String>), Broken> {
-        // nothing else is told meanwhile; and the other connections may be quicker than this one, on which the host may yet have to
-        // begin the file
+    fn parallel(
+        &mut self,
+        file: &'d Delivery,
+        source: &File,
+        at: u64,
+        end: u64,
+    ) -> Result<(u64, Option<String>), Broken> {
+        // nothing else is told meanwhile; and the other connections may be quicker than this one,
+        // on which the host may yet have to begin the file
         self.target.client.send(Step::Scatter { id: file.id });
         self.mark(0, 0, Instant::now(), false);
         self.wait(|push| push.marks.is_empty() && push.under_way.keys().all(|id| *id == file.id))?;
@@ -309,7 +382,9 @@ impl<'d> Push<'_, 'd> {
         }
         let begun = Instant::now();
         let watch = self.watch;
-        let send = |client: &mut HostClient, range| send_range(client, source, file, range, &|bytes| watch.moved(bytes));
+        let send = |client: &mut HostClient, range| {
+            send_range(client, source, file, range, &|bytes| watch.moved(bytes))
+        };
         let (length, sent) = self.lanes.round(&mut self.target.client, (at, end), &send);
         let mut wrong = None;
         for sent in sent {
@@ -329,7 +404,8 @@ impl<'d> Push<'_, 'd> {
         match (self.options.compress, self.rate) {
             (Some(wish), _) => wish,
             (None, Some(rate)) if !self.too_slow && rate < FAST_LINK => {
-                source::read_at(source, at, &mut sample).is_ok_and(|count| self.pays(&sample[..count]))
+                source::read_at(source, at, &mut sample)
+                    .is_ok_and(|count| self.pays(&sample[..count]))
             }
             _ => false,
         }
@@ -351,7 +427,13 @@ impl<'d> Push<'_, 'd> {
     /// Asks for a sign when all before it has arrived.
     fn mark(&mut self, bytes: u64, raw: u64, begun: Instant, plain: bool) {
         let number = self.target.client.sync();
-        self.marks.push_back(Mark { number, bytes, raw, begun, plain });
+        self.marks.push_back(Mark {
+            number,
+            bytes,
+            raw,
+            begun,
+            plain,
+        });
     }
 
     /// Takes what the host has told.
@@ -359,9 +441,14 @@ impl<'d> Push<'_, 'd> {
         while let Some((told, _)) = self.target.client.take_event() {
             match told {
                 Told::Landed { done, failed } => {
-                    for (id, fault) in done.into_iter().map(|id| (id, None)).chain(failed.into_iter().map(|(id, fault)| (id, Some(fault))))
+                    for (id, fault) in done
+                        .into_iter()
+                        .map(|id| (id, None))
+                        .chain(failed.into_iter().map(|(id, fault)| (id, Some(fault))))
                     {
-                        let Some(file) = self.under_way.get(&id) else { continue };
+                        let Some(file) = self.under_way.get(&id) else {
+                            continue;
+                        };
                         let error = fault.map(|fault| why(file.delivery, &fault));
                         self.done(id, error);
                     }
@@ -378,12 +465,17 @@ impl<'d> Push<'_, 'd> {
 
     fn passed(&mut self, mark: &Mark) {
         let now = Instant::now();
-        let took = now.saturating_duration_since(mark.begun.max(self.heard_mark)).as_secs_f64().max(1e-6);
+        let took = now
+            .saturating_duration_since(mark.begun.max(self.heard_mark))
+            .as_secs_f64()
+            .max(1e-6);
         self.heard_mark = now;
         if mark.plain && mark.bytes >= PROBE {
             self.rate = Some(mark.bytes as f64 / took);
         } else if !mark.plain && mark.raw >= PROBE {
-            self.too_slow |= self.rate.is_some_and(|rate| (mark.raw as f64 / took) < rate);
+            self.too_slow |= self
+                .rate
+                .is_some_and(|rate| (mark.raw as f64 / took) < rate);
         }
     }
 
@@ -399,8 +491,20 @@ impl<'d> Push<'_, 'd> {
     }
 
     fn done(&mut self, id: u32, error: Option<String>) {
-        if let Some(UnderWay { delivery, begun, sent }) = self.under_way.remove(&id) {
-            self.watch.done(delivery, Outcome { error, sent_bytes: sent, elapsed: begun.elapsed() });
+        if let Some(UnderWay {
+            delivery,
+            begun,
+            sent,
+        }) = self.under_way.remove(&id)
+        {
+            self.watch.done(
+                delivery,
+                Outcome {
+                    error,
+                    sent_bytes: sent,
+                    elapsed: begun.elapsed(),
+                },
+            );
         }
     }
 }
@@ -428,15 +532,16 @@ fn sample(file: &Delivery) -> Option<Vec<u8>> {
     }
 }
 
-/// Whether a sample that shrank from `raw` to `small` in that time makes it quicker over a link of so many bytes a second.
+/// Whether a sample that shrank from `raw` to `small` in that time makes it quicker over a link of
+/// so many bytes a second.
 fn worth(raw: usize, small: usize, took: Duration, link: f64) -> bool {
     let plain = raw as f64 / link;
     let packed = (small as f64 / link).max(took.as_secs_f64());
     packed < plain * WORTH
 }
 
-/// Sends what is made in a thread of its own, so that reading and compressing do not wait for the link nor the link for them; the bytes on
-/// the wire. `look` sees each message first.
+/// Sends what is made in a thread of its own, so that reading and compressing do not wait for the
+/// link nor the link for them; the bytes on the wire. `look` sees each message first.
 fn stream(
     client: &mut HostClient,
     make: impl FnOnce(Sink<'_>) -> Result<(), Gone> + Send,
@@ -459,12 +564,17 @@ fn stream(
             }
         }
         let made = maker.join().ok().and_then(Result::ok);
-        made.map(|()| wire).ok_or_else(|| Broken::said("what is sent could not be made"))
+        made.map(|()| wire)
+            .ok_or_else(|| Broken::said("what is sent could not be made"))
     })
 }
 
 /// Makes compressed blocks of a part of a file.
-fn pack_blocks(source: &File, (id, at, length): (u32, u64, u64), sink: Sink<'_>) -> Result<(), Gone> {
+fn pack_blocks(
+    source: &File,
+    (id, at, length): (u32, u64, u64),
+    sink: Sink<'_>,
+) -> Result<(), Gone> {
     let mut done = 0;
     while done < length {
         let mut raw = vec![0; usize::try_from(BLOCK.min(length - done)).unwrap_or(0)];
@@ -478,7 +588,16 @@ fn pack_blocks(source: &File, (id, at, length): (u32, u64, u64), sink: Sink<'_>)
         let (content, body) = content::pack(raw, true);
         let failed: Vec<_> = wrong.into_iter().map(|why| (id, why)).collect();
         let over = !failed.is_empty();
-        sink(Message { step: Step::Block(Block { id, at: at + done, content }), body, raw: bytes, failed })?;
+        sink(Message {
+            step: Step::Block(Block {
+                id,
+                at: at + done,
+                content,
+            }),
+            body,
+            raw: bytes,
+            failed,
+        })?;
         if over {
             return Ok(());
         }
@@ -499,14 +618,22 @@ pub fn send_blocks(
     let mut buffer = vec![0; usize::try_from(BLOCK.min(length)).unwrap_or(0)];
     let mut done = 0;
     while done < length && !has_failed(client, id) {
-        let room = buffer.len().min(usize::try_from(length - done).unwrap_or(usize::MAX));
+        let room = buffer
+            .len()
+            .min(usize::try_from(length - done).unwrap_or(usize::MAX));
         match source::read_at(source, at + done, &mut buffer[..room]) {
             Ok(count) if count == room => {}
             Ok(_) => return Ok(Some(SHORTER.to_owned())),
             Err(error) => return Ok(Some(error.to_string())),
         }
-        let again = source.try_clone().map_err(|error| Broken::said(error.to_string()))?;
-        let block = Block { id, at: at + done, content: content::plain(&buffer[..room]) };
+        let again = source
+            .try_clone()
+            .map_err(|error| Broken::said(error.to_string()))?;
+        let block = Block {
+            id,
+            at: at + done,
+            content: content::plain(&buffer[..room]),
+        };
         client.send_file(Step::Block(block), again, at + done, room);
         done += room as u64;
         client.drain(AHEAD, moved)?;
@@ -514,14 +641,18 @@ pub fn send_blocks(
             return Ok(Some(wrong));
         }
     }
-    // to its end, so that a fault of the source is this file's; the pipe and ssh hold enough to keep the link busy
+    // to its end, so that a fault of the source is this file's; the pipe and ssh hold enough to
+    // keep the link busy
     client.drain(0, moved)?;
     Ok(client.source_fault())
 }
 
 /// Whether the host has said already that a file cannot be there.
 fn has_failed(client: &HostClient, id: u32) -> bool {
-    client.events().any(|told| matches!(told, Told::Landed { failed, .. } if failed.iter().any(|(failed, _)| *failed == id)))
+    client.events().any(|told| {
+        matches!(told, Told::Landed { failed,
+        .. } if failed.iter().any(|(failed, _)| *failed == id))
+    })
 }
 
 /// Sends one range, and waits until the host has it; what was wrong with the file.
@@ -533,7 +664,13 @@ fn send_range(
     moved: &dyn Fn(u64),
 ) -> Result<Option<String>, Broken> {
     if client.is_lane {
-        let begin = Begin { file: small(file), key: key(file), keep: Vec::new(), scattered: true, next: Vec::new() };
+        let begin = Begin {
+            file: small(file),
+            key: key(file),
+            keep: Vec::new(),
+            scattered: true,
+            next: Vec::new(),
+        };
         client.send(Step::Begin(begin));
     }
     let mut wrong = send_blocks(client, source, (file.id, offset, length), moved)?;
@@ -567,7 +704,11 @@ mod tests {
             (1_000_000, 10, 1, 12e6, true),
         ];
         for (raw, small, ms, link, expected) in table {
-            assert_eq!(worth(raw, small, Duration::from_millis(ms), link), expected, "{raw} {small} {ms} {link}");
+            assert_eq!(
+                worth(raw, small, Duration::from_millis(ms), link),
+                expected,
+                "{raw} {small} {ms} {link}"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What people see on stderr: a bar a host and one for all on a terminal, a line now and then elsewhere, a line a host at its end.
+//! What people see on stderr: a bar a host and one for all on a terminal, a line now and then
+//! elsewhere, a line a host at its end.
 
 use crate::args::When;
 use common::record::Host;
@@ -34,22 +35,52 @@ struct Count {
 
 impl Show {
     /// For these hosts, and what is to be sent: host and bytes.
-    pub fn new<'a>(progress: When, hosts: impl Iterator<Item = &'a Host>, send: impl Iterator<Item = (u32, u64)>) -> Show {
+    pub fn new<'a>(
+        progress: When,
+        hosts: impl Iterator<Item = &'a Host>,
+        send: impl Iterator<Item = (u32, u64)>,
+    ) -> Show {
         let mut sizes: BTreeMap<u32, u64> = BTreeMap::new();
         send.for_each(|(host, bytes)| *sizes.entry(host).or_default() += bytes);
-        let terminal = progress == When::Always || (progress == When::Auto && std::io::stderr().is_terminal());
-        let target = if terminal { ProgressDrawTarget::stderr_with_hz(5) } else { ProgressDrawTarget::hidden() };
+        let terminal =
+            progress == When::Always || (progress == When::Auto && std::io::stderr().is_terminal());
+        let target = if terminal {
+            ProgressDrawTarget::stderr_with_hz(5)
+        } else {
+            ProgressDrawTarget::hidden()
+        };
         let bars = MultiProgress::with_draw_target(target);
         let few = sizes.len() <= BARS;
         let bar = |host: &Host| {
             let size = sizes.get(&host.id).copied().unwrap_or(0);
-            let bar = if few && size > 0 { bars.add(ProgressBar::new(size)) } else { ProgressBar::hidden() };
-            (host.id, (bar.with_style(style("")).with_prefix(host.place()), Mutex::default()))
+            let bar = if few && size > 0 {
+                bars.add(ProgressBar::new(size))
+            } else {
+                ProgressBar::hidden()
+            };
+            (
+                host.id,
+                (
+                    bar.with_style(style("")).with_prefix(host.place()),
+                    Mutex::default(),
+                ),
+            )
         };
         let hosts = hosts.map(bar).collect();
-        let total = bars.add(ProgressBar::new(sizes.values().sum())).with_style(style("  {eta} left")).with_prefix("all");
+        let total = bars
+            .add(ProgressBar::new(sizes.values().sum()))
+            .with_style(style("  {eta} left"))
+            .with_prefix("all");
         let lines = !terminal && progress == When::Auto;
-        Show { silent: progress == When::Never, lines, bars, total, hosts, begun: Instant::now(), last_line: Mutex::new(Instant::now()) }
+        Show {
+            silent: progress == When::Never,
+            lines,
+            bars,
+            total,
+            hosts,
+            begun: Instant::now(),
+            last_line: Mutex::new(Instant::now()),
+        }
     }
 
     /// So many bytes more went to a host, or need not go.
@@ -65,13 +96,19 @@ impl Show {
             let took = self.begun.elapsed();
             let left = took.mul_f64(all.saturating_sub(done) as f64 / done.max(1) as f64);
             let (rate, left) = (term::rate(done, took), term::seconds(left));
-            eprintln!("part-push: {} of {}, {rate}, {left} left", term::bytes(done), term::bytes(all));
+            eprintln!(
+                "part-push: {} of {}, {rate}, {left} left",
+                term::bytes(done),
+                term::bytes(all)
+            );
         }
     }
 
     /// A file is there, or was there already.
     pub fn file(&self, host: &Host, bytes: u64, skipped: bool) {
-        let Some((_, count)) = self.hosts.get(&host.id) else { return };
+        let Some((_, count)) = self.hosts.get(&host.id) else {
+            return;
+        };
         let mut count = lock(count);
         match skipped {
             true => count.skipped += 1,
@@ -84,19 +121,33 @@ impl Show {
 
     /// A host is done.
     pub fn host(&self, host: &Host, took: Duration, trouble: bool) {
-        let Some((bar, count)) = self.hosts.get(&host.id) else { return };
+        let Some((bar, count)) = self.hosts.get(&host.id) else {
+            return;
+        };
         bar.finish_and_clear();
         if self.silent {
             return;
         }
-        let Count { files, bytes, skipped } = *lock(count);
+        let Count {
+            files,
+            bytes,
+            skipped,
+        } = *lock(count);
         let rate = match bytes > 1_000_000 && !took.is_zero() {
             true => format!(", {}", term::rate(bytes, took)),
             false => String::new(),
         };
-        let trouble = if trouble { "; not all of it arrived" } else { "" };
+        let trouble = if trouble {
+            "; not all of it arrived"
+        } else {
+            ""
+        };
         let (place, files, bytes) = (host.place(), term::count(files, "file"), term::bytes(bytes));
-        self.bars.suspend(|| eprintln!("part-push: {place}: {files}, {bytes}; {skipped} there already{rate}{trouble}"));
+        self.bars.suspend(|| {
+            eprintln!(
+                "part-push: {place}: {files}, {bytes}; {skipped} there already{rate}{trouble}"
+            )
+        });
     }
 
     /// All is done.
@@ -106,8 +157,9 @@ impl Show {
 }
 
 fn style(behind: &str) -> ProgressStyle {
-    let style =
-        ProgressStyle::with_template(&format!("{{prefix:>24}} {{bar:20}} {{bytes:>10}} of {{total_bytes:10}} {{bytes_per_sec}}{behind}"));
+    let style = ProgressStyle::with_template(&format!(
+        "{{prefix:>24}} {{bar:20}} {{bytes:>10}} of {{total_bytes:10}} {{bytes_per_sec}}{behind}"
+    ));
     style.unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 

@@ -31,9 +31,18 @@ pub struct Target {
 
 impl Target {
     /// Waits until the host is ready.
-    pub fn begin(session: Session, stop: Arc<AtomicUsize>, receive: Receive) -> Result<Target, Broken> {
+    pub fn begin(
+        session: Session,
+        stop: Arc<AtomicUsize>,
+        receive: Receive,
+    ) -> Result<Target, Broken> {
         let (client, ready) = HostClient::begin(session, stop, Step::Receive(receive))?;
-        Ok(Target { client, ready, partials: BTreeMap::new(), relayed: BTreeMap::new() })
+        Ok(Target {
+            client,
+            ready,
+            partials: BTreeMap::new(),
+            relayed: BTreeMap::new(),
+        })
     }
 
     /// The hosts of this push whose stage is seen from this one.
@@ -45,13 +54,24 @@ impl Target {
         }
     }
 
-    /// Which of the deliveries are there already, whole. By their sums: of all, or of those whose size and time are not enough to
-    /// believe it; without `verify` of none.
-    pub fn look(&mut self, deliveries: &[&Delivery], verify: Option<bool>) -> Result<Vec<bool>, Broken> {
+    /// Which of the deliveries are there already, whole. By their sums: of all, or of those whose
+    /// size and time are not enough to believe it; without `verify` of none.
+    pub fn look(
+        &mut self,
+        deliveries: &[&Delivery],
+        verify: Option<bool>,
+    ) -> Result<Vec<bool>, Broken> {
         let there = self.ask(deliveries, false)?;
-        let mut same: Vec<bool> =
-            deliveries.iter().zip(&there).map(|(file, there)| there.is_some_and(|there| is_there(file, &there))).collect();
-        let unsure = |at: &usize| same[*at] && ((verify == Some(true) && deliveries[*at].has_bytes()) || !is_sure(deliveries[*at]));
+        let mut same: Vec<bool> = deliveries
+            .iter()
+            .zip(&there)
+            .map(|(file, there)| there.is_some_and(|there| is_there(file, &there)))
+            .collect();
+        let unsure = |at: &usize| {
+            same[*at]
+                && ((verify == Some(true) && deliveries[*at].has_bytes())
+                    || !is_sure(deliveries[*at]))
+        };
         let check: Vec<usize> = (0..deliveries.len()).filter(unsure).collect();
         if verify.is_none() {
             // what cannot be shown to be the same is sent
@@ -60,7 +80,12 @@ impl Target {
         }
         let chosen: Vec<&Delivery> = check.iter().map(|at| deliveries[*at]).collect();
         let there = self.ask(&chosen, true)?;
-        let ours: Vec<Option<Sum>> = self.client.beating(|| chosen.iter().map(|delivery| sum(&delivery.source)).collect())?;
+        let ours: Vec<Option<Sum>> = self.client.beating(|| {
+            chosen
+                .iter()
+                .map(|delivery| sum(&delivery.source))
+                .collect()
+        })?;
         for ((at, there), ours) in check.into_iter().zip(there).zip(ours) {
             same[at] = ours.is_some() && there.and_then(|there| there.sum) == ours;
         }
@@ -70,12 +95,19 @@ impl Target {
     fn ask(&mut self, deliveries: &[&Delivery], sums: bool) -> Result<Vec<Option<Meta>>, Broken> {
         let mut there = Vec::new();
         for some in deliveries.chunks(NAMES_AT_ONCE) {
-            let names: Vec<u8> = some.iter().flat_map(|file| [file.dst.as_os_str().as_bytes(), b"\0"].concat()).collect();
+            let names: Vec<u8> = some
+                .iter()
+                .flat_map(|file| [file.dst.as_os_str().as_bytes(), b"\0"].concat())
+                .collect();
             self.client.send_with(Step::Look { sums }, &names);
         }
         while there.len() < deliveries.len() {
             match self.client.next_event()?.0 {
-                Told::There { entries } if !entries.is_empty() && there.len() + entries.len() <= deliveries.len() => there.extend(entries),
+                Told::There { entries }
+                    if !entries.is_empty() && there.len() + entries.len() <= deliveries.len() =>
+                {
+                    there.extend(entries)
+                }
                 other => return Err(Broken::strange(&other)),
             }
         }
@@ -85,14 +117,22 @@ impl Target {
     /// Takes what an earlier push has left of these on the host.
     pub fn claim(&mut self, deliveries: &[&Delivery]) -> Result<(), Broken> {
         for delivery in deliveries {
-            self.client.send(Step::Claim { key: key(delivery), bytes: delivery.bytes });
+            self.client.send(Step::Claim {
+                key: key(delivery),
+                bytes: delivery.bytes,
+            });
         }
         for delivery in deliveries {
             match self.client.next_event()? {
                 (Told::Partial { key: told, parts }, body) if told == key(delivery) => {
                     let parts = Parts::of(&parts);
                     let sums = Sum::list(&body).unwrap_or_default();
-                    if !parts.list().is_empty() && parts.missing(delivery.bytes).iter().all(|(_, end)| *end <= delivery.bytes) {
+                    if !parts.list().is_empty()
+                        && parts
+                            .missing(delivery.bytes)
+                            .iter()
+                            .all(|(_, end)| *end <= delivery.bytes)
+                    {
                         self.partials.insert(told, (parts, sums));
                     }
                 }
@@ -104,22 +144,48 @@ impl Target {
 
     /// What is there of a file, in bytes.
     pub fn partial_bytes(&self, delivery: &Delivery) -> u64 {
-        self.partials.get(&key(delivery)).map_or(0, |(parts, _)| parts.bytes().min(delivery.bytes))
+        self.partials
+            .get(&key(delivery))
+            .map_or(0, |(parts, _)| parts.bytes().min(delivery.bytes))
     }
 
     /// What is there of a file and is what the file here has there too.
     pub fn resume(&mut self, delivery: &Delivery, source: &File) -> Result<Parts, Broken> {
-        let Some((parts, theirs)) = self.partials.get(&key(delivery)) else { return Ok(Parts::default()) };
+        let Some((parts, theirs)) = self.partials.get(&key(delivery)) else {
+            return Ok(Parts::default());
+        };
         let (parts, theirs) = (parts.whole_grains(delivery.bytes), theirs.clone());
-        let ours = self.client.beating(|| sums::of(source, &parts, delivery.bytes))?;
-        Ok(ours.map_or_else(|_| Parts::default(), |ours| sums::same(&parts, delivery.bytes, &ours, &theirs)))
+        let ours = self
+            .client
+            .beating(|| sums::of(source, &parts, delivery.bytes))?;
+        Ok(ours.map_or_else(
+            |_| Parts::default(),
+            |ours| sums::same(&parts, delivery.bytes, &ours, &theirs),
+        ))
     }
 
-    /// Sends a file that the host keeps and hands on to others. Whether it arrived is seen by [`Target::claim`].
-    pub fn hand(&mut self, next: Vec<Hop>, source: &File, delivery: &Delivery) -> Result<(), Broken> {
-        let begin = Begin { file: small(delivery), key: key(delivery), keep: Vec::new(), scattered: false, next };
+    /// Sends a file that the host keeps and hands on to others. Whether it arrived is seen by
+    /// [`Target::claim`].
+    pub fn hand(
+        &mut self,
+        next: Vec<Hop>,
+        source: &File,
+        delivery: &Delivery,
+    ) -> Result<(), Broken> {
+        let begin = Begin {
+            file: small(delivery),
+            key: key(delivery),
+            keep: Vec::new(),
+            scattered: false,
+            next,
+        };
         self.client.send(Step::Begin(begin));
-        push::send_blocks(&mut self.client, source, (delivery.id, 0, delivery.bytes), &|_| ())?;
+        push::send_blocks(
+            &mut self.client,
+            source,
+            (delivery.id, 0, delivery.bytes),
+            &|_| (),
+        )?;
         self.relayed.insert(delivery.id, delivery.bytes);
         self.client.send(Step::Close { id: delivery.id });
         let number = self.client.sync();

@@ -1,4 +1,5 @@
-//! Questions to the agents of a job before it starts: all are asked at once, and no host may be lost meanwhile.
+//! Questions to the agents of a job before it starts: all are asked at once, and no host may be
+//! lost meanwhile.
 
 use crate::preflight::named;
 use crate::run::hosts::{ConnectedHosts, RunEvent};
@@ -13,7 +14,8 @@ use wire::keep::Refusal;
 /// An agent answers at once; a host that takes longer hangs.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// What a host keeps of a job that was left.
-pub const SEE_FOLDER: &str = "look into ~/.local/state/dgl-tools there: it has a folder a job, with what happened and the logs";
+pub const SEE_FOLDER: &str = "look into ~/.local/state/dgl-tools there: it has a folder a job, \
+    with what happened and the logs";
 
 /// What hosts have answered, and what else they said that is for somebody else.
 pub struct Answers<T> {
@@ -23,8 +25,13 @@ pub struct Answers<T> {
     pub early: Vec<RunEvent>,
 }
 
-/// Waits for one answer of each of these hosts, by their positions. Refusals of all are collected before they are told.
-pub fn wait_for<T>(hosts: &ConnectedHosts<'_>, asked: &[usize], answer: impl Fn(&Event) -> Option<T>) -> Result<Answers<T>, Stopped> {
+/// Waits for one answer of each of these hosts, by their positions. Refusals of all are collected
+/// before they are told.
+pub fn wait_for<T>(
+    hosts: &ConnectedHosts<'_>,
+    asked: &[usize],
+    answer: impl Fn(&Event) -> Option<T>,
+) -> Result<Answers<T>, Stopped> {
     let until = Instant::now() + ANSWER_LIMIT;
     let mut answers: Vec<Option<T>> = asked.iter().map(|_| None).collect();
     let (mut early, mut faults, mut in_use) = (Vec::new(), Report::default(), Report::default());
@@ -50,14 +57,23 @@ pub fn wait_for<T>(hosts: &ConnectedHosts<'_>, asked: &[usize], answer: impl Fn(
             },
             None if Instant::now() < until => {}
             None => {
-                let late = answers.iter().position(Option::is_none).map_or(0, |position| asked[position]);
-                faults.push(fault(host(late), format!("no answer within {} s", ANSWER_LIMIT.as_secs())));
+                let late = answers
+                    .iter()
+                    .position(Option::is_none)
+                    .map_or(0, |position| asked[position]);
+                faults.push(fault(
+                    host(late),
+                    format!("no answer within {} s", ANSWER_LIMIT.as_secs()),
+                ));
             }
         }
     }
     in_use.check().map_err(Stopped::Preflight)?;
     faults.check().map_err(Stopped::Hosts)?;
-    Ok(Answers { answers: answers.into_iter().flatten().collect(), early })
+    Ok(Answers {
+        answers: answers.into_iter().flatten().collect(),
+        early,
+    })
 }
 
 fn fault(host: &Host, problem: String) -> Fault {
@@ -67,7 +83,11 @@ fn fault(host: &Host, problem: String) -> Fault {
 fn refusal(why: &Refusal) -> String {
     match why {
         Refusal::NameInUse { job } => format!("a job named {job} runs there"),
-        Refusal::Folder { path, error } => format!("the job's folder cannot be made or written: {path}: {error}"),
-        Refusal::Leader { error } => format!("the agent that keeps the job on the first host cannot be reached: {error}"),
+        Refusal::Folder { path, error } => {
+            format!("the job's folder cannot be made or written: {path}: {error}")
+        }
+        Refusal::Leader { error } => {
+            format!("the agent that keeps the job on the first host cannot be reached: {error}")
+        }
     }
 }

@@ -34,25 +34,48 @@ pub fn attach(args: &Args, stream: &Stream, hosts: &[Host], name: &str) -> Resul
     let (found, report) = find(&remote, args, hosts, name)?;
     if found.is_empty() {
         report.check()?;
-        let fault = Fault::item("--attach", format!("no host has a detached job named {name}"));
-        return Err(fault.fix("dgl-reap --list shows the jobs that run").report());
+        let fault = Fault::item(
+            "--attach",
+            format!("no host has a detached job named {name}"),
+        );
+        return Err(fault
+            .fix("dgl-reap --list shows the jobs that run")
+            .report());
     }
     report.print("dgl-spawn");
     let (mut processes, mut sessions) = (Vec::new(), Vec::new());
-    for FoundJob { host, session, processes: own } in found {
+    for FoundJob {
+        host,
+        session,
+        processes: own,
+    } in found
+    {
         let members = (processes.len()..).take(own.len()).collect();
         processes.extend(own);
         sessions.push((host, members, session));
     }
     let mut sink = open_sink(args, stream, hosts, &processes)?;
     let signals = Signals::watch().map_err(|error| own_fault(&error))?;
-    let mut connected = ConnectedHosts::new(sessions, args.host_timeout).map_err(|error| own_fault(&error))?;
+    let mut connected =
+        ConnectedHosts::new(sessions, args.host_timeout).map_err(|error| own_fault(&error))?;
     signals.go_to_inbox(connected.inbox());
     connected.send_all(&Request::Start(Start::default()));
     let plan = plan::Job::followed(name, args.grace, args.host_timeout);
-    let ended = EventLoop::begin(Mode::Following, &plan, (&processes, 0), &mut connected, Vec::new(), &mut sink).run();
+    let ended = EventLoop::begin(
+        Mode::Following,
+        &plan,
+        (&processes, 0),
+        &mut connected,
+        Vec::new(),
+        &mut sink,
+    )
+    .run();
     let exit = conclude(hosts, &plan, &Outcome::of(ended), begun, sink, &signals);
-    Ok(if report.0.is_empty() { exit } else { exit.worst(report.exit()) })
+    Ok(if report.0.is_empty() {
+        exit
+    } else {
+        exit.worst(report.exit())
+    })
 }
 
 /// A host of a job that was left, and what it told of its processes.
@@ -64,13 +87,30 @@ struct FoundJob<'a> {
 }
 
 /// Looks for the job on all hosts; what cannot be asked is reported beside it.
-fn find<'a>(remote: &Remote, args: &Args, hosts: &'a [Host], name: &str) -> Result<(Vec<FoundJob<'a>>, Report), Report> {
+fn find<'a>(
+    remote: &Remote,
+    args: &Args,
+    hosts: &'a [Host],
+    name: &str,
+) -> Result<(Vec<FoundJob<'a>>, Report), Report> {
     let opened = remote.open_agents(hosts);
-    let refused = hosts.iter().zip(&opened).filter_map(|(host, opened)| Some((host, opened.as_ref().err()?)));
+    let refused = hosts
+        .iter()
+        .zip(&opened)
+        .filter_map(|(host, opened)| Some((host, opened.as_ref().err()?)));
     let mut report = remote::report(refused, args.connect.host_key);
-    let sessions: Vec<_> = hosts.iter().zip(opened).filter_map(|(host, opened)| Some((host, opened.ok()?))).collect();
+    let sessions: Vec<_> = hosts
+        .iter()
+        .zip(opened)
+        .filter_map(|(host, opened)| Some((host, opened.ok()?)))
+        .collect();
     let pool = remote::threads(sessions.len().min(AT_ONCE))?;
-    let read: Vec<_> = pool.install(|| sessions.into_par_iter().map(|(host, session)| records(host, session, name)).collect());
+    let read: Vec<_> = pool.install(|| {
+        sessions
+            .into_par_iter()
+            .map(|(host, session)| records(host, session, name))
+            .collect()
+    });
     let mut found = Vec::new();
     for one in read {
         match one {
@@ -82,23 +122,46 @@ fn find<'a>(remote: &Remote, args: &Args, hosts: &'a [Host], name: &str) -> Resu
 }
 
 /// The records that a host has of the job; `None` where there is no such job.
-fn records<'a>(host: &'a Host, mut session: Session, name: &str) -> Result<Option<FoundJob<'a>>, Fault> {
+fn records<'a>(
+    host: &'a Host,
+    mut session: Session,
+    name: &str,
+) -> Result<Option<FoundJob<'a>>, Fault> {
     let fault = |problem: String| Fault::unreachable(host.place(), problem).fix(SEE_FOLDER);
-    session.send(&Request::Follow(Follow { job: name.to_owned(), address: host.ip.0, records: true }));
+    session.send(&Request::Follow(Follow {
+        job: name.to_owned(),
+        address: host.ip.0,
+        records: true,
+    }));
     let mut processes: Vec<Process> = Vec::new();
     let until = Instant::now() + ANSWER_LIMIT;
     while Instant::now() < until && processes.len() <= MAX_PROCESSES {
         for heard in session.step(None, until.saturating_duration_since(Instant::now())) {
             match heard {
                 Heard::Event(Event::Record(record), _) => {
-                    let process: Process = serde_json::from_str(&record.record)
-                        .map_err(|error| fault(format!("its record of a {} is broken: {error}", Process::TYPE)))?;
+                    let process: Process =
+                        serde_json::from_str(&record.record).map_err(|error| {
+                            fault(format!(
+                                "its record of a {} is broken: {error}",
+                                Process::TYPE
+                            ))
+                        })?;
                     if process.host != host.id {
-                        return Err(fault(format!("its record of a {} is of host {}", Process::TYPE, process.host)));
+                        return Err(fault(format!(
+                            "its record of a {} is of host {}",
+                            Process::TYPE,
+                            process.host
+                        )));
                     }
                     processes.push(process);
                 }
-                Heard::Event(Event::Ready, _) => return Ok(Some(FoundJob { host, session, processes })),
+                Heard::Event(Event::Ready, _) => {
+                    return Ok(Some(FoundJob {
+                        host,
+                        session,
+                        processes,
+                    }));
+                }
                 Heard::Event(Event::NoJob, _) => return Ok(None),
                 Heard::Event(Event::Failed(failure), _) => return Err(fault(failure.problem)),
                 Heard::Event(..) => {}
@@ -106,5 +169,8 @@ fn records<'a>(host: &'a Host, mut session: Session, name: &str) -> Result<Optio
             }
         }
     }
-    Err(fault(format!("it did not tell of the job within {} s", ANSWER_LIMIT.as_secs())))
+    Err(fault(format!(
+        "it did not tell of the job within {} s",
+        ANSWER_LIMIT.as_secs()
+    )))
 }

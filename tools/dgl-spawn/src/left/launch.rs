@@ -1,5 +1,5 @@
-//! Leaves a job to its hosts: on each an agent becomes its keeper, the first host's leads and the others join it. Each learns the
-//! others' keys over our own logins.
+//! Leaves a job to its hosts: on each an agent becomes its keeper, the first host's leads and the
+//! others join it. Each learns the others' keys over our own logins.
 
 use super::answers::{Answers, wait_for};
 use crate::plan;
@@ -11,10 +11,16 @@ use wire::keep::{Guest, Join, Prepare, Prepared, Record};
 use wire::supervise::{End, Start};
 use wire::{Event, Request, servers};
 
-/// What is kept of a process on its host, as a line: who it is, not what it was given, which may be a secret.
+/// What is kept of a process on its host, as a line: who it is, not what it was given, which may be
+/// a secret.
 fn record(process: &Process) -> Record {
     let known = Process {
-        env: process.env.iter().filter(|(name, _)| name.starts_with("DGL_")).map(|(name, value)| (name.clone(), value.clone())).collect(),
+        env: process
+            .env
+            .iter()
+            .filter(|(name, _)| name.starts_with("DGL_"))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect(),
         env_b64: Default::default(),
         setup: None,
         argv: Some(Vec::new()),
@@ -22,47 +28,93 @@ fn record(process: &Process) -> Record {
         shell: None,
         ..process.clone()
     };
-    Record { record: String::from_utf8_lossy(&common::jsonl::line(&known)).trim_end().to_owned() }
+    Record {
+        record: String::from_utf8_lossy(&common::jsonl::line(&known))
+            .trim_end()
+            .to_owned(),
+    }
 }
 
-/// Leaves the job to its hosts, which were told of it and have answered that; what has happened already when all have it. Whatever fails, nothing is left.
+/// Leaves the job to its hosts, which were told of it and have answered that; what has happened
+/// already when all have it. Whatever fails, nothing is left.
 pub fn launch(
     hosts: &ConnectedHosts<'_>,
     plan: &plan::Job,
     processes: &[Process],
     start: impl Fn(&Host) -> Start,
 ) -> Result<Vec<RunEvent>, Stopped> {
-    let launched = prepare(hosts, plan, processes).and_then(|prepared| start_all(hosts, &prepared, start));
+    let launched =
+        prepare(hosts, plan, processes).and_then(|prepared| start_all(hosts, &prepared, start));
     if launched.is_err() {
-        hosts.send_all(&Request::End(End { grace_ms: millis(plan.grace), stacks: false }));
+        hosts.send_all(&Request::End(End {
+            grace_ms: millis(plan.grace),
+            stacks: false,
+        }));
     }
     launched
 }
 
-fn prepare(hosts: &ConnectedHosts<'_>, plan: &plan::Job, processes: &[Process]) -> Result<Vec<Prepared>, Stopped> {
+fn prepare(
+    hosts: &ConnectedHosts<'_>,
+    plan: &plan::Job,
+    processes: &[Process],
+) -> Result<Vec<Prepared>, Stopped> {
     for (at, session) in hosts.sessions.iter().enumerate() {
         for member in &session.members {
             session.send(Request::Record(record(&processes[*member])));
         }
-        let serves = session.members.iter().map(|member| &processes[*member]).find(|process| is_staying_server(process)).map(data);
-        let limits = if at == 0 { plan.limits.clone() } else { Vec::new() };
-        session.send(Request::Prepare(Box::new(Prepare { leads: at == 0, limits, serves })));
+        let serves = session
+            .members
+            .iter()
+            .map(|member| &processes[*member])
+            .find(|process| is_staying_server(process))
+            .map(data);
+        let limits = if at == 0 {
+            plan.limits.clone()
+        } else {
+            Vec::new()
+        };
+        session.send(Request::Prepare(Box::new(Prepare {
+            leads: at == 0,
+            limits,
+            serves,
+        })));
     }
     let all: Vec<usize> = (0..hosts.sessions.len()).collect();
-    let prepared = wait_for(hosts, &all, |event| if let Event::Prepared(prepared) = event { Some(prepared.clone()) } else { None })?;
+    let prepared = wait_for(hosts, &all, |event| {
+        if let Event::Prepared(prepared) = event {
+            Some(prepared.clone())
+        } else {
+            None
+        }
+    })?;
     Ok(prepared.answers)
 }
 
 /// The first host must know whom to let in before anyone comes.
-fn start_all(hosts: &ConnectedHosts<'_>, prepared: &[Prepared], start: impl Fn(&Host) -> Start) -> Result<Vec<RunEvent>, Stopped> {
+fn start_all(
+    hosts: &ConnectedHosts<'_>,
+    prepared: &[Prepared],
+    start: impl Fn(&Host) -> Start,
+) -> Result<Vec<RunEvent>, Stopped> {
     let is_kept = |event: &Event| matches!(event, Event::Kept(_)).then_some(());
-    let ([first, others @ ..], [leader, guests @ ..]) = (&hosts.sessions[..], prepared) else { return Ok(Vec::new()) };
+    let ([first, others @ ..], [leader, guests @ ..]) = (&hosts.sessions[..], prepared) else {
+        return Ok(Vec::new());
+    };
     for (session, guest) in others.iter().zip(guests) {
-        first.send(Request::Guest(Guest { host: session.host.id, key: guest.key.clone() }));
+        first.send(Request::Guest(Guest {
+            host: session.host.id,
+            key: guest.key.clone(),
+        }));
     }
     first.send(Request::Start(start(first.host)));
     let Answers { mut early, .. } = wait_for(hosts, &[0], is_kept)?;
-    let join = Join { host: first.host.id, address: first.host.ip.0, port: leader.port.unwrap_or_default(), key: leader.key.clone() };
+    let join = Join {
+        host: first.host.id,
+        address: first.host.ip.0,
+        port: leader.port.unwrap_or_default(),
+        key: leader.key.clone(),
+    };
     for session in others {
         session.send(Request::Join(join.clone()));
         session.send(Request::Start(start(session.host)));

@@ -1,5 +1,5 @@
-//! Graph servers that stay, as the launcher of their trainers sees them: whether they are there on all hosts, and are those that the
-//! trainers need.
+//! Graph servers that stay, as the launcher of their trainers sees them: whether they are there on
+//! all hosts, and are those that the trainers need.
 
 use super::answers::{ANSWER_LIMIT, SEE_FOLDER};
 use super::launch::data;
@@ -26,35 +26,69 @@ pub enum Found {
 
 /// The servers as one of the hosts knows them.
 pub fn servers_of(name: &str, host: &Host) -> Servers {
-    Servers { name: name.to_owned(), address: host.ip.0 }
+    Servers {
+        name: name.to_owned(),
+        address: host.ip.0,
+    }
 }
 
 /// Asks all hosts. Servers that were started for something else are a fault.
-pub fn find(talk: &mut Conversation<'_, '_>, all: &[Host], processes: &[Process], name: &str) -> Result<Found, Stopped> {
+pub fn find(
+    talk: &mut Conversation<'_, '_>,
+    all: &[Host],
+    processes: &[Process],
+    name: &str,
+) -> Result<Found, Stopped> {
     for at in talk.all() {
         let session = &talk.hosts.sessions[at];
         if let Some(process) = session.members.first().map(|member| &processes[*member]) {
-            talk.ask(at, Request::FindServers(Box::new(Find { servers: servers_of(name, session.host), data: data(process) })));
+            talk.ask(
+                at,
+                Request::FindServers(Box::new(Find {
+                    servers: servers_of(name, session.host),
+                    data: data(process),
+                })),
+            );
         }
     }
-    let states = answers(talk, |event| if let Event::Servers(state) = event { Some(state) } else { None })?;
-    let told: Vec<(&Host, State)> = states.into_iter().map(|(at, state)| (talk.hosts.sessions[at].host, state)).collect();
+    let states = answers(talk, |event| {
+        if let Event::Servers(state) = event {
+            Some(state)
+        } else {
+            None
+        }
+    })?;
+    let told: Vec<(&Host, State)> = states
+        .into_iter()
+        .map(|(at, state)| (talk.hosts.sessions[at].host, state))
+        .collect();
     differences(&told).check().map_err(Stopped::Preflight)?;
     Ok(judge(&told, all))
 }
 
 /// What the hosts answer to what they were asked; none may fail or be lost.
-fn answers<T>(talk: &mut Conversation<'_, '_>, answer: impl Fn(Event) -> Option<T>) -> Result<Vec<(usize, T)>, Stopped> {
+fn answers<T>(
+    talk: &mut Conversation<'_, '_>,
+    answer: impl Fn(Event) -> Option<T>,
+) -> Result<Vec<(usize, T)>, Stopped> {
     let (mut answers, mut faults) = (Vec::new(), Vec::new());
     let late = talk.listen(ANSWER_LIMIT, |at, said| match said {
         Said::Event(event, _) => answers.extend(answer(event).map(|answer| (at, answer))),
         Said::Failed(failure) => faults.push((at, failure.problem)),
         Said::Lost(why) => faults.push((at, why)),
     })?;
-    faults.extend(late.into_iter().map(|at| (at, format!("no answer within {} s", ANSWER_LIMIT.as_secs()))));
-    let fault = |(at, problem): (usize, String)| Fault::unreachable(talk.hosts.sessions[at].host.place(), problem).fix(SEE_FOLDER);
+    faults.extend(
+        late.into_iter()
+            .map(|at| (at, format!("no answer within {} s", ANSWER_LIMIT.as_secs()))),
+    );
+    let fault = |(at, problem): (usize, String)| {
+        Fault::unreachable(talk.hosts.sessions[at].host.place(), problem).fix(SEE_FOLDER)
+    };
     let mut report = Report::default();
-    faults.into_iter().map(fault).for_each(|fault| report.push(fault));
+    faults
+        .into_iter()
+        .map(fault)
+        .for_each(|fault| report.push(fault));
     report.check().map_err(Stopped::Hosts)?;
     answers.sort_by_key(|(at, _)| *at);
     Ok(answers)
@@ -62,14 +96,25 @@ fn answers<T>(talk: &mut Conversation<'_, '_>, answer: impl Fn(Event) -> Option<
 
 /// All hosts must have them, or they are of no use.
 fn judge(told: &[(&Host, State)], all: &[Host]) -> Found {
-    let dead = told.iter().find_map(|(host, state)| if let Life::Dead(ending) = &state.life { Some((host, ending)) } else { None });
+    let dead = told.iter().find_map(|(host, state)| {
+        if let Life::Dead(ending) = &state.life {
+            Some((host, ending))
+        } else {
+            None
+        }
+    });
     if let Some((host, ending)) = dead {
-        return Found::Missing(format!("they have ended: {}", end_label(host, ending.as_ref(), all)));
+        return Found::Missing(format!(
+            "they have ended: {}",
+            end_label(host, ending.as_ref(), all)
+        ));
     }
     let missing = told.iter().find(|(_, state)| state.life == Life::None);
     let starts = told.iter().any(|(_, state)| state.life == Life::Starting);
     match missing {
-        Some(_) if told.iter().all(|(_, state)| state.life == Life::None) => Found::Missing("there are none on these hosts".to_owned()),
+        Some(_) if told.iter().all(|(_, state)| state.life == Life::None) => {
+            Found::Missing("there are none on these hosts".to_owned())
+        }
         Some((host, _)) if !starts => Found::Missing(format!("{} has none", host.place())),
         _ if starts => Found::Starting,
         _ => Found::Ready,
@@ -78,14 +123,26 @@ fn judge(told: &[(&Host, State)], all: &[Host]) -> Found {
 
 /// Why they have ended, as a host knows it.
 fn end_label(host: &Host, ending: Option<&Ending>, all: &[Host]) -> String {
-    let place = |id: u32| all.iter().find(|host| host.id == id).map_or_else(|| format!("host {id}"), Host::place);
-    let Some(ending) = ending else { return format!("{}: nobody keeps them there any more", host.place()) };
+    let place = |id: u32| {
+        all.iter()
+            .find(|host| host.id == id)
+            .map_or_else(|| format!("host {id}"), Host::place)
+    };
+    let Some(ending) = ending else {
+        return format!("{}: nobody keeps them there any more", host.place());
+    };
     match (&ending.cause, &ending.failure) {
         (Some(Cause::Process), Some(failure)) => match &failure.reason {
             Reason::Ended(exit) => match exit.status {
                 _ if exit.reaped => format!("{}: dgl-reap has ended one", place(failure.host)),
-                ExitStatus::Signal(number) => format!("{}: one was ended by SIG{}", place(failure.host), common::signal::name(number)),
-                ExitStatus::Code(code) => format!("{}: one exited with status {code}", place(failure.host)),
+                ExitStatus::Signal(number) => format!(
+                    "{}: one was ended by SIG{}",
+                    place(failure.host),
+                    common::signal::name(number)
+                ),
+                ExitStatus::Code(code) => {
+                    format!("{}: one exited with status {code}", place(failure.host))
+                }
             },
             _ => format!("{}: one has failed", place(failure.host)),
         },
@@ -99,7 +156,10 @@ fn end_label(host: &Host, ending: Option<&Ending>, all: &[Host]) -> String {
 fn differences(told: &[(&Host, State)]) -> Report {
     let mut report = Report::default();
     let mut said: Vec<(String, Vec<&Host>)> = Vec::new();
-    for (host, difference) in told.iter().flat_map(|(host, state)| state.differences.iter().map(move |one| (*host, one))) {
+    for (host, difference) in told
+        .iter()
+        .flat_map(|(host, state)| state.differences.iter().map(move |one| (*host, one)))
+    {
         let label = difference_label(difference);
         match said.iter_mut().find(|(one, _)| *one == label) {
             Some((_, hosts)) => hosts.push(host),
@@ -107,7 +167,8 @@ fn differences(told: &[(&Host, State)]) -> Report {
         }
     }
     for (label, hosts) in said {
-        let fix = "give dgl-env the same numbers and files, or end the servers with dgl-reap --server-name NAME and start them anew";
+        let fix = "give dgl-env the same numbers and files, or end the servers with dgl-reap \
+            --server-name NAME and start them anew";
         report.push(Fault::unreachable(places(&hosts), label).fix(fix));
     }
     report
@@ -117,7 +178,10 @@ fn differences(told: &[(&Host, State)]) -> Report {
 fn places(hosts: &[&Host]) -> String {
     match hosts {
         [host] => host.place(),
-        hosts => format!("hosts {}", ranges(&hosts.iter().map(|host| host.id).collect::<Vec<_>>())),
+        hosts => format!(
+            "hosts {}",
+            ranges(&hosts.iter().map(|host| host.id).collect::<Vec<_>>())
+        ),
     }
 }
 
@@ -125,36 +189,68 @@ fn difference_label(Difference { key, theirs, ours }: &Difference) -> String {
     let or_none = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
     let (theirs, ours) = (or_none(theirs), or_none(ours));
     match key {
-        DataKey::Clients => format!("its graph servers wait for {theirs} trainers and samplers, and this job has {ours}"),
-        DataKey::Servers => format!("it has {theirs} of the graph servers, and this job wants {ours} a host"),
-        DataKey::Samplers => format!("its graph servers were started for {theirs} samplers a trainer, and this job has {ours}"),
-        DataKey::IpConfig => "its ip_config is not the one that its graph servers were started with".to_owned(),
-        DataKey::PartConfig => "its partition config is not the one that its graph servers have loaded".to_owned(),
+        DataKey::Clients => format!(
+            "its graph servers wait for {theirs} trainers and samplers, and this job has {ours}"
+        ),
+        DataKey::Servers => {
+            format!("it has {theirs} of the graph servers, and this job wants {ours} a host")
+        }
+        DataKey::Samplers => format!(
+            "its graph servers were started for {theirs} samplers a trainer, and this job has \
+             {ours}"
+        ),
+        DataKey::IpConfig => {
+            "its ip_config is not the one that its graph servers were started with".to_owned()
+        }
+        DataKey::PartConfig => {
+            "its partition config is not the one that its graph servers have loaded".to_owned()
+        }
     }
 }
 
-/// Whether the graph servers may be started from here; otherwise another launcher does it just now. It holds as long as the sessions.
+/// Whether the graph servers may be started from here; otherwise another launcher does it just now.
+/// It holds as long as the sessions.
 pub fn claim_start(talk: &mut Conversation<'_, '_>, name: &str) -> Result<bool, Stopped> {
     ask_first(talk, name, Request::ClaimServers)?;
-    let claimed = answers(talk, |event| if let Event::StartClaimed(claimed) = event { Some(claimed.ours) } else { None })?;
+    let claimed = answers(talk, |event| {
+        if let Event::StartClaimed(claimed) = event {
+            Some(claimed.ours)
+        } else {
+            None
+        }
+    })?;
     Ok(matches!(claimed[..], [(_, true)]))
 }
 
 /// A number and a port for a group of trainers; the first host gives them out.
 pub fn take_group(talk: &mut Conversation<'_, '_>, name: &str) -> Result<Group, Stopped> {
     ask_first(talk, name, Request::TakeGroup)?;
-    let groups = answers(talk, |event| if let Event::Group(group) = event { Some(group) } else { None })?;
+    let groups = answers(talk, |event| {
+        if let Event::Group(group) = event {
+            Some(group)
+        } else {
+            None
+        }
+    })?;
     groups.first().map(|(_, group)| *group).ok_or_else(no_host)
 }
 
-fn ask_first(talk: &mut Conversation<'_, '_>, name: &str, request: fn(Servers) -> Request) -> Result<(), Stopped> {
+fn ask_first(
+    talk: &mut Conversation<'_, '_>,
+    name: &str,
+    request: fn(Servers) -> Request,
+) -> Result<(), Stopped> {
     let first = talk.hosts.sessions.first().ok_or_else(no_host)?.host;
     talk.ask(0, request(servers_of(name, first)));
     Ok(())
 }
 
 fn no_host() -> Stopped {
-    Stopped::Hosts(Fault::unreachable("graph servers", "no host has trainers").fix("give dgl-env trainers to plan").report())
+    Stopped::Hosts(
+        Fault::unreachable("graph servers", "no host has trainers")
+            .fix("give dgl-env trainers to plan")
+            .report(),
+    )
 }
 
 #[cfg(test)]
@@ -163,28 +259,60 @@ mod tests {
     use wire::keep::Failure;
 
     fn hosts(count: u32) -> Vec<Host> {
-        let text = |id: u32| format!(r#"{{"id":{id},"of":{count},"ip":"10.0.0.{}","port":30050}}"#, id + 1);
-        (0..count).map(|id| serde_json::from_str(&text(id)).unwrap()).collect()
+        let text = |id: u32| {
+            format!(
+                r#"{{"id":{id},"of":{count},"ip":"10.0.0.{}","port":30050}}"#,
+                id + 1
+            )
+        };
+        (0..count)
+            .map(|id| serde_json::from_str(&text(id)).unwrap())
+            .collect()
     }
 
     fn state(life: Life) -> State {
-        State { life, differences: Vec::new() }
+        State {
+            life,
+            differences: Vec::new(),
+        }
     }
 
     #[test]
     fn all_hosts_must_have_them() {
-        let killed = Failure { host: 0, index: Some(0), reason: Reason::Ended(ExitStatus::Signal(9).into()) };
-        let ending = Ending { cause: Some(Cause::Process), failure: Some(killed) };
+        let killed = Failure {
+            host: 0,
+            index: Some(0),
+            reason: Reason::Ended(ExitStatus::Signal(9).into()),
+        };
+        let ending = Ending {
+            cause: Some(Cause::Process),
+            failure: Some(killed),
+        };
         let missing = |text: &str| Found::Missing(text.to_owned());
         let table = [
             ([Life::Alive, Life::Alive], Found::Ready),
             ([Life::Alive, Life::Starting], Found::Starting),
             ([Life::None, Life::Starting], Found::Starting),
-            ([Life::None, Life::None], missing("there are none on these hosts")),
-            ([Life::Alive, Life::None], missing("host 1 (10.0.0.2) has none")),
-            ([Life::Alive, Life::Dead(None)], missing("they have ended: host 1 (10.0.0.2): nobody keeps them there any more")),
-            ([Life::Alive, Life::Dead(Some(ending))], missing("they have ended: host 0 (10.0.0.1): one was ended by SIGKILL")),
-            ([Life::Dead(Some(Ending::default())), Life::None], missing("they have ended: by order")),
+            (
+                [Life::None, Life::None],
+                missing("there are none on these hosts"),
+            ),
+            (
+                [Life::Alive, Life::None],
+                missing("host 1 (10.0.0.2) has none"),
+            ),
+            (
+                [Life::Alive, Life::Dead(None)],
+                missing("they have ended: host 1 (10.0.0.2): nobody keeps them there any more"),
+            ),
+            (
+                [Life::Alive, Life::Dead(Some(ending))],
+                missing("they have ended: host 0 (10.0.0.1): one was ended by SIGKILL"),
+            ),
+            (
+                [Life::Dead(Some(Ending::default())), Life::None],
+                missing("they have ended: by order"),
+            ),
         ];
         let hosts = hosts(2);
         for (lives, expected) in table {
@@ -196,13 +324,39 @@ mod tests {
     #[test]
     fn the_same_difference_is_told_once() {
         let hosts = hosts(3);
-        let clients = Difference { key: DataKey::Clients, theirs: Some("4".to_owned()), ours: Some("8".to_owned()) };
-        let config = Difference { key: DataKey::PartConfig, theirs: None, ours: None };
-        let mut told: Vec<(&Host, State)> =
-            hosts.iter().map(|host| (host, State { life: Life::Alive, differences: vec![clients.clone()] })).collect();
+        let clients = Difference {
+            key: DataKey::Clients,
+            theirs: Some("4".to_owned()),
+            ours: Some("8".to_owned()),
+        };
+        let config = Difference {
+            key: DataKey::PartConfig,
+            theirs: None,
+            ours: None,
+        };
+        let mut told: Vec<(&Host, State)> = hosts
+            .iter()
+            .map(|host| {
+                (
+                    host,
+                    State {
+                        life: Life::Alive,
+                        differences: vec![clients.clone()],
+                    },
+                )
+            })
+            .collect();
         told[2].1.differences.push(config);
         let lines = differences(&told).lines("dgl-spawn").join("\n");
-        assert!(lines.contains("hosts 0-2: its graph servers wait for 4 trainers and samplers, and this job has 8"), "{lines}");
-        assert!(lines.contains("host 2 (10.0.0.3): its partition config is not the one"), "{lines}");
+        assert!(
+            lines.contains(
+                "hosts 0-2: its graph servers wait for 4 trainers and samplers, and this job has 8"
+            ),
+            "{lines}"
+        );
+        assert!(
+            lines.contains("host 2 (10.0.0.3): its partition config is not the one"),
+            "{lines}"
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! From the pieces that a process writes to lines. A line goes on as soon as it is whole; what has no end yet goes on a moment later,
-//! so that a progress bar is seen and what a program writes in two calls stays one line.
+//! From the pieces that a process writes to lines. A line goes on as soon as it is whole; what has
+//! no end yet goes on a moment later, so that a progress bar is seen and what a program writes in
+//! two calls stays one line.
 
 use std::time::{Duration, Instant};
 
@@ -82,7 +83,10 @@ mod tests {
     use super::*;
 
     fn taken(pieces: &str, whole: &str) -> Taken {
-        Taken { pieces: pieces.into(), whole: whole.into() }
+        Taken {
+            pieces: pieces.into(),
+            whole: whole.into(),
+        }
     }
 
     #[test]
@@ -90,7 +94,11 @@ mod tests {
         let now = Instant::now();
         let mut buffer = LineBuffer::default();
         assert_eq!(buffer.push(b"print", now), Taken::default());
-        assert_eq!(buffer.push(b"\n", now), taken("print\n", "print\n"), "two calls of Python's are one line");
+        assert_eq!(
+            buffer.push(b"\n", now),
+            taken("print\n", "print\n"),
+            "two calls of Python's are one line"
+        );
         assert_eq!(buffer.push(b"a\nb\n 1%", now), taken("a\nb\n", "a\nb\n"));
         assert_eq!(buffer.take_due(now), b"");
         assert_eq!(buffer.take_due(now + HOLD), b" 1%");
@@ -98,7 +106,10 @@ mod tests {
         assert_eq!(buffer.push(b"\r 2%", now + HOLD), Taken::default());
         assert_eq!(buffer.due_at(), Some(now + HOLD * 2));
         assert_eq!(buffer.take_due(now + HOLD * 2), b"\r 2%");
-        assert_eq!(buffer.push(b"\r done\nrest", now), taken("\r done\n", " 1%\r 2%\r done\n"));
+        assert_eq!(
+            buffer.push(b"\r done\nrest", now),
+            taken("\r done\n", " 1%\r 2%\r done\n")
+        );
         assert_eq!(buffer.finish(), taken("rest\n", "rest\n"));
         assert_eq!(buffer.finish(), Taken::default());
     }

@@ -1,4 +1,5 @@
-//! What people and programs see of a job: records or tagged lines on stdout, a file a process, and one line of status on a terminal.
+//! What people and programs see of a job: records or tagged lines on stdout, a file a process, and
+//! one line of status on a terminal.
 
 pub mod lines;
 pub mod queue;

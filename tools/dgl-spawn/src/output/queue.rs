@@ -1,4 +1,5 @@
-//! What waits for stdout. Bounded: to a reader that is too slow the oldest whole lines are dropped and counted, records never are.
+//! What waits for stdout. Bounded: to a reader that is too slow the oldest whole lines are dropped
+//! and counted, records never are.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -105,7 +106,10 @@ impl Queue {
             if state.over {
                 return None;
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
         Some(state.next(bytes))
     }
@@ -117,7 +121,8 @@ impl State {
         match (self.items.back_mut(), item) {
             // what came in the same breath is one item
             (Some(Err(last)), Err(new))
-                if (last.at, last.stderr, last.time_ms, last.while_ending) == (new.at, new.stderr, new.time_ms, new.while_ending)
+                if (last.at, last.stderr, last.time_ms, last.while_ending)
+                    == (new.at, new.stderr, new.time_ms, new.while_ending)
                     && last.text.ends_with(b"\n")
                     && last.text.len() < 1 << 14 =>
             {
@@ -127,11 +132,15 @@ impl State {
             (_, item) => self.items.push_back(item),
         }
         while self.bytes > MOST_BYTES {
-            let Some(oldest) = self.items.pop_front() else { break };
+            let Some(oldest) = self.items.pop_front() else {
+                break;
+            };
             self.bytes -= size(&oldest);
             match oldest {
                 Ok(bytes) => self.kept.push(bytes),
-                Err(lines) => self.dropped += lines.text.iter().filter(|byte| **byte == b'\n').count() as u64,
+                Err(lines) => {
+                    self.dropped += lines.text.iter().filter(|byte| **byte == b'\n').count() as u64
+                }
             }
         }
     }
@@ -146,7 +155,9 @@ impl State {
         };
         let mut taken = 0;
         while taken < bytes {
-            let Some(item) = self.items.pop_front() else { break };
+            let Some(item) = self.items.pop_front() else {
+                break;
+            };
             taken += size(&item);
             self.bytes -= size(&item);
             next.items.push(item);
@@ -168,7 +179,12 @@ mod tests {
     use super::*;
 
     fn lines(at: usize, time_ms: u64, text: &str) -> Lines {
-        Lines { at, time_ms, text: text.into(), ..Lines::default() }
+        Lines {
+            at,
+            time_ms,
+            text: text.into(),
+            ..Lines::default()
+        }
     }
 
     #[test]
@@ -188,10 +204,22 @@ mod tests {
     #[test]
     fn what_comes_at_once_is_one_item() {
         let queue = Queue::default();
-        for (at, time_ms, text) in [(0, 1, "a\n"), (0, 1, "b\n"), (1, 1, "c\n"), (1, 2, "d"), (1, 2, "e\n")] {
+        for (at, time_ms, text) in [
+            (0, 1, "a\n"),
+            (0, 1, "b\n"),
+            (1, 1, "c\n"),
+            (1, 2, "d"),
+            (1, 2, "e\n"),
+        ] {
             queue.push(lines(at, time_ms, text));
         }
-        let text: Vec<_> = queue.next(usize::MAX).unwrap().items.into_iter().map(|item| item.err().unwrap().text).collect();
+        let text: Vec<_> = queue
+            .next(usize::MAX)
+            .unwrap()
+            .items
+            .into_iter()
+            .map(|item| item.err().unwrap().text)
+            .collect();
         assert_eq!(text, [&b"a\nb\n"[..], b"c\n", b"d", b"e\n"]);
         queue.close();
         assert!(queue.next(1).is_none());

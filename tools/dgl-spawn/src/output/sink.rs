@@ -1,4 +1,5 @@
-//! What comes out: records or tagged lines on stdout, a file a process. Whoever reads stdout may be slow; the job does not wait for it.
+//! What comes out: records or tagged lines on stdout, a file a process. Whoever reads stdout may be
+//! slow; the job does not wait for it.
 
 use crate::output::queue::{Lines, Queue};
 use crate::plan::log_name;
@@ -39,28 +40,64 @@ pub struct OutputSink {
 
 impl OutputSink {
     /// Opens the log files and stdout.
-    pub fn new(human: bool, log_dir: Option<&Path>, processes: &[Process], names: &[String]) -> io::Result<OutputSink> {
+    pub fn new(
+        human: bool,
+        log_dir: Option<&Path>,
+        processes: &[Process],
+        names: &[String],
+    ) -> io::Result<OutputSink> {
         let mut logs = Vec::new();
         if let Some(folder) = log_dir {
             std::fs::create_dir_all(folder)?;
         }
         for process in processes {
             let name = log_name(process);
-            let log = |folder: &Path| OpenOptions::new().create(true).write(true).truncate(true).open(folder.join(&name));
-            logs.push(log_dir.map(log).transpose()?.map(|file| (name, BufWriter::new(file))));
+            let log = |folder: &Path| {
+                OpenOptions::new()
+                    .create(true)
+                    .write(true)
+                    .truncate(true)
+                    .open(folder.join(&name))
+            };
+            logs.push(
+                log_dir
+                    .map(log)
+                    .transpose()?
+                    .map(|file| (name, BufWriter::new(file))),
+            );
         }
-        let tags =
-            processes.iter().zip(names).map(|(process, name)| format!("[{name} {} {}]", process.role.name(), process.rank)).collect();
+        let tags = processes
+            .iter()
+            .zip(names)
+            .map(|(process, name)| format!("[{name} {} {}]", process.role.name(), process.rank))
+            .collect();
         let ids = processes.iter().map(|process| process.id).collect();
         let terminal = human && io::stdout().is_terminal();
-        let status = terminal && io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
-        let style = Style { human, colours: human && term::colours(), terminal, tags, ids };
+        let status = terminal
+            && io::stderr().is_terminal()
+            && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
+        let style = Style {
+            human,
+            colours: human && term::colours(),
+            terminal,
+            tags,
+            ids,
+        };
         let queue = Arc::new(Queue::default());
-        let writer = std::thread::Builder::new().name("stdout".to_owned()).spawn({
-            let queue = Arc::clone(&queue);
-            move || write_all(&queue, &style)
-        })?;
-        Ok(OutputSink { human, status, logs, has_lost: is_closed(), queue, writer: Some(writer) })
+        let writer = std::thread::Builder::new()
+            .name("stdout".to_owned())
+            .spawn({
+                let queue = Arc::clone(&queue);
+                move || write_all(&queue, &style)
+            })?;
+        Ok(OutputSink {
+            human,
+            status,
+            logs,
+            has_lost: is_closed(),
+            queue,
+            writer: Some(writer),
+        })
     }
 
     /// Bytes that go out as they are.
@@ -129,11 +166,14 @@ impl OutputSink {
         }
     }
 
-    /// Waits until all is written, or nobody wants to wait any longer; whether nothing that could be written was lost.
+    /// Waits until all is written, or nobody wants to wait any longer; whether nothing that could
+    /// be written was lost.
     pub fn finish(mut self, enough: impl Fn() -> bool) -> bool {
         self.flush();
         self.queue.close();
-        let Some(writer) = self.writer.take() else { return !self.has_lost };
+        let Some(writer) = self.writer.take() else {
+            return !self.has_lost;
+        };
         while !writer.is_finished() {
             if enough() {
                 return !self.has_lost;
@@ -144,11 +184,16 @@ impl OutputSink {
     }
 }
 
-/// Whether stdout was closed before this program began: std then has opened /dev/null there, for reading too, which nobody else does.
+/// Whether stdout was closed before this program began: std then has opened /dev/null there, for
+/// reading too, which nobody else does.
 fn is_closed() -> bool {
-    let is_null = std::fs::read_link("/proc/self/fd/1").is_ok_and(|target| target == Path::new("/dev/null"));
+    let is_null =
+        std::fs::read_link("/proc/self/fd/1").is_ok_and(|target| target == Path::new("/dev/null"));
     let info = std::fs::read_to_string("/proc/self/fdinfo/1").unwrap_or_default();
-    let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+    let flags = info
+        .lines()
+        .find_map(|line| line.strip_prefix("flags:"))
+        .and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
     let is_closed = is_null && flags.is_some_and(|flags| flags & ACCESS_MODE == READ_AND_WRITE);
     if is_closed {
         eprintln!("dgl-spawn: stdout: it is closed; the work goes on without it");
@@ -156,12 +201,20 @@ fn is_closed() -> bool {
     is_closed
 }
 
-/// A line of a process as a terminal shows it behind something else: what would overwrite that, or do anything but colour the line, is
-/// left out, so a progress bar shows its last state; a colour that it began ends with it.
+/// A line of a process as a terminal shows it behind something else: what would overwrite that, or
+/// do anything but colour the line, is left out, so a progress bar shows its last state; a colour
+/// that it began ends with it.
 pub fn on_terminal(text: &[u8]) -> Vec<u8> {
-    let shown = text.rsplit(|byte| *byte == b'\r').find(|part| !part.is_empty()).unwrap_or_default();
+    let shown = text
+        .rsplit(|byte| *byte == b'\r')
+        .find(|part| !part.is_empty())
+        .unwrap_or_default();
     let shown = term::coloured(shown);
-    let end: &[u8] = if shown.contains(&0x1b) { b"\x1b[0m" } else { b"" };
+    let end: &[u8] = if shown.contains(&0x1b) {
+        b"\x1b[0m"
+    } else {
+        b""
+    };
     [shown.as_slice(), end].concat()
 }
 
@@ -183,7 +236,9 @@ struct Unfinished {
 
 impl Style {
     fn show(&self, lines: &Lines, unfinished: &mut Option<Unfinished>, out: &mut Vec<u8>) {
-        let open = unfinished.take().filter(|open| (open.at, open.stderr) == (lines.at, lines.stderr));
+        let open = unfinished
+            .take()
+            .filter(|open| (open.at, open.stderr) == (lines.at, lines.stderr));
         let mut before = match open {
             Some(open) if lines.continues => {
                 out.extend_from_slice(LINE_ABOVE);
@@ -191,7 +246,11 @@ impl Style {
             }
             _ => Vec::new(),
         };
-        for (nth, line) in lines.text.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        for (nth, line) in lines
+            .text
+            .split_inclusive(|byte| *byte == b'\n')
+            .enumerate()
+        {
             let whole = line.strip_suffix(b"\n");
             let (text, partial) = (whole.unwrap_or(line), whole.is_none());
             if !self.human {
@@ -206,12 +265,17 @@ impl Style {
             let text = std::mem::take(&mut before);
             self.tagged(lines, &text, partial, out);
             if partial && self.terminal {
-                *unfinished = Some(Unfinished { at: lines.at, stderr: lines.stderr, text });
+                *unfinished = Some(Unfinished {
+                    at: lines.at,
+                    stderr: lines.stderr,
+                    text,
+                });
             }
         }
     }
 
-    /// A line for people. One that may be replaced is cut at the terminal's edge, so that it is one line there.
+    /// A line for people. One that may be replaced is cut at the terminal's edge, so that it is one
+    /// line there.
     fn tagged(&self, lines: &Lines, text: &[u8], partial: bool, out: &mut Vec<u8>) {
         let cut = partial && self.terminal;
         if cut {
@@ -249,8 +313,14 @@ impl Style {
 
     fn dropped(&self, lines: u64) -> Vec<u8> {
         match self.human {
-            true => format!("dgl-spawn: {lines} lines are missing here, because they came too fast\n").into_bytes(),
-            false => jsonl::line(&Dropped { lines, time_ms: term::now_ms() }),
+            true => {
+                format!("dgl-spawn: {lines} lines are missing here, because they came too fast\n")
+                    .into_bytes()
+            }
+            false => jsonl::line(&Dropped {
+                lines,
+                time_ms: term::now_ms(),
+            }),
         }
     }
 }
@@ -261,11 +331,17 @@ fn write_all(queue: &Queue, style: &Style) -> bool {
     let mut status = String::new();
     let mut unfinished = None;
     while let Some(next) = queue.next(BATCH_BYTES) {
-        let mut batch = if status.is_empty() { Vec::new() } else { CLEAR.to_vec() };
+        let mut batch = if status.is_empty() {
+            Vec::new()
+        } else {
+            CLEAR.to_vec()
+        };
         if !next.kept.is_empty() || next.dropped > 0 {
             unfinished = None;
         }
-        next.kept.iter().for_each(|bytes| batch.extend_from_slice(bytes));
+        next.kept
+            .iter()
+            .for_each(|bytes| batch.extend_from_slice(bytes));
         if next.dropped > 0 {
             batch.extend(style.dropped(next.dropped));
         }
@@ -280,7 +356,9 @@ fn write_all(queue: &Queue, style: &Style) -> bool {
         }
         status = next.status;
         if !status.is_empty() {
-            [NO_WRAP, status.as_bytes(), WRAP].iter().for_each(|bytes| batch.extend_from_slice(bytes));
+            [NO_WRAP, status.as_bytes(), WRAP]
+                .iter()
+                .for_each(|bytes| batch.extend_from_slice(bytes));
         }
         out.write(&batch);
     }
@@ -293,10 +371,21 @@ mod tests {
 
     #[test]
     fn lines_look_well() {
-        let style = |human, terminal| Style { human, colours: false, terminal, tags: vec!["[h1 trainer 0]".into()], ids: vec![7] };
+        let style = |human, terminal| Style {
+            human,
+            colours: false,
+            terminal,
+            tags: vec!["[h1 trainer 0]".into()],
+            ids: vec![7],
+        };
         let shown = |style: Style, text: &[u8]| {
             let mut out = Vec::new();
-            let lines = Lines { stderr: true, time_ms: 5, text: text.to_vec(), ..Lines::default() };
+            let lines = Lines {
+                stderr: true,
+                time_ms: 5,
+                text: text.to_vec(),
+                ..Lines::default()
+            };
             style.show(&lines, &mut None, &mut out);
             String::from_utf8(out).unwrap()
         };
@@ -305,7 +394,11 @@ mod tests {
             (true, b"a piece", "\x1b[?7l[h1 trainer 0] a piece\x1b[?7h\n"),
             (false, b"a piece", "[h1 trainer 0] a piece\n"),
             (true, b" 1%\r 50%\r100%\r\n", "[h1 trainer 0] 100%\n"),
-            (true, b"\x1b[31mred\n", "[h1 trainer 0] \x1b[31mred\x1b[0m\n"),
+            (
+                true,
+                b"\x1b[31mred\n",
+                "[h1 trainer 0] \x1b[31mred\x1b[0m\n",
+            ),
             (false, b"\x1b[31mred\r\n", "[h1 trainer 0] \x1b[31mred\r\n"),
         ];
         for (terminal, text, wanted) in table {
@@ -319,13 +412,28 @@ mod tests {
     }
     #[test]
     fn a_line_that_has_no_end_yet_is_replaced_on_a_terminal() {
-        let style = Style { human: true, colours: false, terminal: true, tags: vec!["[a]".into(), "[b]".into()], ids: vec![1, 2] };
+        let style = Style {
+            human: true,
+            colours: false,
+            terminal: true,
+            tags: vec!["[a]".into(), "[b]".into()],
+            ids: vec![1, 2],
+        };
         let mut unfinished = None;
         let mut shown = |at: usize, continues: bool, text: &str| {
             let mut out = Vec::new();
-            let lines = Lines { at, continues, text: text.into(), ..Lines::default() };
+            let lines = Lines {
+                at,
+                continues,
+                text: text.into(),
+                ..Lines::default()
+            };
             style.show(&lines, &mut unfinished, &mut out);
-            String::from_utf8(out).unwrap().replace("\x1b[1A\r\x1b[K", "^").replace("\x1b[?7l", "").replace("\x1b[?7h", "")
+            String::from_utf8(out)
+                .unwrap()
+                .replace("\x1b[1A\r\x1b[K", "^")
+                .replace("\x1b[?7l", "")
+                .replace("\x1b[?7h", "")
         };
         assert_eq!(shown(0, false, " 1%"), "[a]  1%\n");
         assert_eq!(shown(0, true, "\r 2%"), "^[a]  2%\n");
@@ -333,7 +441,11 @@ mod tests {
         assert_eq!(shown(0, false, "x"), "[a] x\n");
         assert_eq!(shown(1, false, "other\n"), "[b] other\n");
         assert_eq!(shown(0, true, "\n"), "", "it is above already");
-        let ending = Lines { text: b"bye\n".to_vec(), while_ending: true, ..Lines::default() };
+        let ending = Lines {
+            text: b"bye\n".to_vec(),
+            while_ending: true,
+            ..Lines::default()
+        };
         let mut out = Vec::new();
         style.show(&ending, &mut None, &mut out);
         assert_eq!(out, b"[a, ending] bye\n");

@@ -1,9 +1,10 @@
 //! Claims the job's name, ports and shared memory on all of its hosts, or on none.
 //!
-//! First all hosts are asked at once. Where a job that has all of its hosts is in the way, that is the answer. Where another
-//! launcher is on its way too, both give back what they have and ask one host after the other, in the order of their addresses,
-//! each waiting where the other was first. Whoever waits has only hosts in front of the one that it waits for, so they never wait for
-//! each other, and the one that is ahead starts.
+//! First all hosts are asked at once. Where a job that has all of its hosts is in the way, that is
+//! the answer. Where another launcher is on its way too, both give back what they have and ask one
+//! host after the other, in the order of their addresses, each waiting where the other was first.
+//! Whoever waits has only hosts in front of the one that it waits for, so they never wait for each
+//! other, and the one that is ahead starts.
 
 use super::conversation::{Conversation, Said};
 use super::diagnosis::Diagnosis;
@@ -26,19 +27,35 @@ pub struct Conflict {
     pub taken: Taken,
 }
 
-/// Claims everything; what is in the way, and then nothing is claimed. What else goes wrong is a fault.
-pub fn take(talk: &mut Conversation<'_, '_>, claims: &[Claim], diagnosis: &mut Diagnosis<'_>) -> Result<Vec<Conflict>, Stopped> {
+/// Claims everything; what is in the way, and then nothing is claimed. What else goes wrong is a
+/// fault.
+pub fn take(
+    talk: &mut Conversation<'_, '_>,
+    claims: &[Claim],
+    diagnosis: &mut Diagnosis<'_>,
+) -> Result<Vec<Conflict>, Stopped> {
     let all: Vec<usize> = talk.all().collect();
     let conflicts = claim(talk, &all, claims, diagnosis)?;
     if conflicts.is_empty() || !diagnosis.is_clean() {
         return Ok(Vec::new());
     }
     release(talk)?;
-    let decided: Vec<Conflict> = conflicts.into_iter().filter(|conflict| conflict.taken.by.confirmed).collect();
-    if decided.is_empty() { take_in_order(talk, claims, diagnosis) } else { Ok(decided) }
+    let decided: Vec<Conflict> = conflicts
+        .into_iter()
+        .filter(|conflict| conflict.taken.by.confirmed)
+        .collect();
+    if decided.is_empty() {
+        take_in_order(talk, claims, diagnosis)
+    } else {
+        Ok(decided)
+    }
 }
 
-fn take_in_order(talk: &mut Conversation<'_, '_>, claims: &[Claim], diagnosis: &mut Diagnosis<'_>) -> Result<Vec<Conflict>, Stopped> {
+fn take_in_order(
+    talk: &mut Conversation<'_, '_>,
+    claims: &[Claim],
+    diagnosis: &mut Diagnosis<'_>,
+) -> Result<Vec<Conflict>, Stopped> {
     let mut order: Vec<usize> = talk.all().collect();
     order.sort_by_key(|at| (talk.hosts.sessions[*at].host.ip.0, *at));
     let until = Instant::now() + WAIT_LIMIT;
@@ -48,7 +65,9 @@ fn take_in_order(talk: &mut Conversation<'_, '_>, claims: &[Claim], diagnosis: &
             if conflicts.is_empty() {
                 break;
             }
-            if conflicts.iter().any(|conflict| conflict.taken.by.confirmed) || Instant::now() >= until {
+            if conflicts.iter().any(|conflict| conflict.taken.by.confirmed)
+                || Instant::now() >= until
+            {
                 release(talk)?;
                 return Ok(conflicts);
             }
@@ -67,13 +86,16 @@ fn claim(
     claims: &[Claim],
     diagnosis: &mut Diagnosis<'_>,
 ) -> Result<Vec<Conflict>, Stopped> {
-    hosts.iter().for_each(|at| talk.ask(*at, Request::Claim(claims[*at].clone())));
+    hosts
+        .iter()
+        .for_each(|at| talk.ask(*at, Request::Claim(claims[*at].clone())));
     let mut conflicts = Vec::new();
     let late = talk.listen(ANSWER_LIMIT, |at, said| match said {
         Said::Event(Event::Taken(taken), _) => conflicts.push(Conflict { at, taken }),
         other => diagnosis.said(at, other),
     })?;
-    late.into_iter().for_each(|at| diagnosis.late(at, ANSWER_LIMIT));
+    late.into_iter()
+        .for_each(|at| diagnosis.late(at, ANSWER_LIMIT));
     Ok(conflicts)
 }
 

@@ -26,8 +26,16 @@ pub struct Conversation<'a, 'h> {
 impl<'a, 'h> Conversation<'a, 'h> {
     /// With hosts that were told what the job is, and have not answered that yet.
     pub fn with(hosts: &'a ConnectedHosts<'h>) -> Conversation<'a, 'h> {
-        let unanswered = hosts.sessions.iter().map(|session| 1 + session.members.len()).collect();
-        Conversation { hosts, unanswered, lost: vec![false; hosts.sessions.len()] }
+        let unanswered = hosts
+            .sessions
+            .iter()
+            .map(|session| 1 + session.members.len())
+            .collect();
+        Conversation {
+            hosts,
+            unanswered,
+            lost: vec![false; hosts.sessions.len()],
+        }
     }
 
     /// The positions of the hosts.
@@ -49,7 +57,11 @@ impl<'a, 'h> Conversation<'a, 'h> {
     }
 
     /// Listens until all have answered, at most so long; those that have not.
-    pub fn listen(&mut self, limit: Duration, mut said: impl FnMut(usize, Said)) -> Result<Vec<usize>, Stopped> {
+    pub fn listen(
+        &mut self,
+        limit: Duration,
+        mut said: impl FnMut(usize, Said),
+    ) -> Result<Vec<usize>, Stopped> {
         let until = Instant::now() + limit;
         while self.unanswered.iter().any(|count| *count > 0) {
             let left = until.saturating_duration_since(Instant::now());
@@ -74,7 +86,9 @@ impl<'a, 'h> Conversation<'a, 'h> {
                 Some(RunEvent::Host(at, Heard::Lost(why))) => {
                     self.lost[at] = true;
                     self.unanswered[at] = 0;
-                    return Err(Stopped::Preflight(super::lost(self.hosts.sessions[at].host, why).report()));
+                    return Err(Stopped::Preflight(
+                        super::lost(self.hosts.sessions[at].host, why).report(),
+                    ));
                 }
                 Some(_) => {}
                 None if left.is_zero() => return Ok(()),
@@ -85,7 +99,9 @@ impl<'a, 'h> Conversation<'a, 'h> {
 
     fn heard(&mut self, at: usize, heard: Heard, said: &mut impl FnMut(usize, Said)) {
         match heard {
-            Heard::Event(Event::Done, _) => self.unanswered[at] = self.unanswered[at].saturating_sub(1),
+            Heard::Event(Event::Done, _) => {
+                self.unanswered[at] = self.unanswered[at].saturating_sub(1)
+            }
             Heard::Event(Event::Failed(failure), _) => {
                 self.unanswered[at] = self.unanswered[at].saturating_sub(1);
                 said(at, Said::Failed(failure));

@@ -16,10 +16,14 @@ use wire::preflight::{Claimant, Claimed, Finding, Owner, SharedFiles, Unreachabl
 const COPY_ANEW: &str = "copy it anew, to all hosts, with part-map and part-push";
 const COPY_THERE: &str = "copy the job there with part-map and part-push, or correct --workspace";
 const OTHER_PORT: &str = "choose another port in ip_config.txt, or --master-port in dgl-env";
-const OPEN_PORTS: &str = "open to one another between the hosts the ports of ip_config.txt and all of net.ipv4.ip_local_port_range: \
-                          DGL's servers connect back to such ports of their clients, and without them the job hangs";
-const PRIVATE_SHM: &str = "be root there, or allow namespaces to users: sysctl kernel.unprivileged_userns_clone=1 (Debian), \
-                           kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), docker run --cap-add SYS_ADMIN";
+const OPEN_PORTS: &str = "open to one another between the hosts the ports of ip_config.txt and \
+    all of net.ipv4.ip_local_port_range: \
+                          DGL's servers connect back to such ports of their clients, and without \
+                          them the job hangs";
+const PRIVATE_SHM: &str = "be root there, or allow namespaces to users: sysctl \
+    kernel.unprivileged_userns_clone=1 (Debian), \
+                           kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), docker run \
+                           --cap-add SYS_ADMIN";
 /// What is shown of a text that a host has sent.
 const SHOWN: usize = 300;
 
@@ -62,9 +66,22 @@ pub struct Diagnosis<'a> {
 
 impl<'a> Diagnosis<'a> {
     /// Of these hosts, about which nothing is known yet.
-    pub fn new(busy: Vec<&'a Host>, hosts: &'a [Host], graph: Option<&'a Graph>, job: &'a str) -> Diagnosis<'a> {
+    pub fn new(
+        busy: Vec<&'a Host>,
+        hosts: &'a [Host],
+        graph: Option<&'a Graph>,
+        job: &'a str,
+    ) -> Diagnosis<'a> {
         let seen = busy.iter().map(|_| Seen::default()).collect();
-        Diagnosis { busy, hosts, graph, job, seen, problems: Vec::new(), unreached: Vec::new() }
+        Diagnosis {
+            busy,
+            hosts,
+            graph,
+            job,
+            seen,
+            problems: Vec::new(),
+            unreached: Vec::new(),
+        }
     }
 
     /// Whether nothing is wrong so far.
@@ -91,11 +108,21 @@ impl<'a> Diagnosis<'a> {
     /// A host has not answered in this time.
     pub fn late(&mut self, at: usize, limit: Duration) {
         let problem = format!("looking at it took more than {} s", limit.as_secs());
-        self.push(at, problem, Some("is a file system hanging there? --no-preflight skips the look"), false);
+        self.push(
+            at,
+            problem,
+            Some("is a file system hanging there? --no-preflight skips the look"),
+            false,
+        );
     }
 
     fn push(&mut self, at: usize, problem: impl Into<String>, fix: Option<&str>, passes: bool) {
-        let problem = HostProblem { at, problem: problem.into(), fix: fix.map(str::to_owned), passes };
+        let problem = HostProblem {
+            at,
+            problem: problem.into(),
+            fix: fix.map(str::to_owned),
+            passes,
+        };
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }
@@ -103,33 +130,78 @@ impl<'a> Diagnosis<'a> {
 
     fn found(&mut self, at: usize, finding: Finding, body: &[u8]) {
         match finding {
-            Finding::NoFolder { path } => self.push(at, format!("no such folder: {}", shown(&path)), Some(COPY_THERE), false),
-            Finding::NoFile { path } => self.push(at, format!("no such file: {}", shown(&path)), Some(COPY_THERE), false),
+            Finding::NoFolder { path } => self.push(
+                at,
+                format!("no such folder: {}", shown(&path)),
+                Some(COPY_THERE),
+                false,
+            ),
+            Finding::NoFile { path } => self.push(
+                at,
+                format!("no such file: {}", shown(&path)),
+                Some(COPY_THERE),
+                false,
+            ),
             Finding::Unreadable { path } => {
-                self.push(at, format!("cannot be read: {}", shown(&path)), Some("let this user read it there"), false);
+                self.push(
+                    at,
+                    format!("cannot be read: {}", shown(&path)),
+                    Some("let this user read it there"),
+                    false,
+                );
             }
             Finding::IpConfig => self.ip_config(at, body),
-            Finding::PartitionConfig { hash, num_parts, graph_name } => self.partition_config(at, hash, num_parts, graph_name),
+            Finding::PartitionConfig {
+                hash,
+                num_parts,
+                graph_name,
+            } => self.partition_config(at, hash, num_parts, graph_name),
             Finding::NoPartition { config, part } => {
-                let problem = format!("{} has no part-{part}, which is this host's", shown(&config));
+                let problem = format!(
+                    "{} has no part-{part}, which is this host's",
+                    shown(&config)
+                );
                 self.push(at, problem, Some(COPY_ANEW), false);
             }
             Finding::NoGraph { config, part } => {
-                self.push(at, format!("{} names no graph for part-{part}", shown(&config)), Some(COPY_ANEW), false);
+                self.push(
+                    at,
+                    format!("{} names no graph for part-{part}", shown(&config)),
+                    Some(COPY_ANEW),
+                    false,
+                );
             }
             Finding::Elsewhere { path } => self.seen[at].elsewhere.push(shown(&path)),
-            Finding::SmallSharedMemory { need_bytes, free_bytes } => {
+            Finding::SmallSharedMemory {
+                need_bytes,
+                free_bytes,
+            } => {
                 let (need, room) = (need_bytes >> 20, free_bytes >> 20);
-                let problem = format!("its part of the graph has {need} MiB, and /dev/shm only {room} MiB of room");
-                let fix = "make it larger: mount -o remount,size=… /dev/shm, or docker run --shm-size; or more partitions and hosts";
+                let problem = format!(
+                    "its part of the graph has {need} MiB, and /dev/shm only {room} MiB of room"
+                );
+                let fix = "make it larger: mount -o remount,size=… /dev/shm, or docker run \
+                    --shm-size; or more partitions and hosts";
                 self.push(at, problem, Some(fix), false);
             }
             Finding::NoPrivateSharedMemory { error } => {
-                self.push(at, format!("no /dev/shm of its own can be made: {}", term::plain(&error)), Some(PRIVATE_SHM), false);
+                self.push(
+                    at,
+                    format!(
+                        "no /dev/shm of its own can be made: {}",
+                        term::plain(&error)
+                    ),
+                    Some(PRIVATE_SHM),
+                    false,
+                );
             }
             Finding::FewOpenFiles { limit, need } => {
-                let problem = format!("a process may have {limit} open files, and a server needs about {need} for the clients of this job");
-                let fix = "raise the hard limit there: LimitNOFILE= of its sshd, or /etc/security/limits.conf";
+                let problem = format!(
+                    "a process may have {limit} open files, and a server needs about {need} for \
+                     the clients of this job"
+                );
+                let fix = "raise the hard limit there: LimitNOFILE= of its sshd, or \
+                    /etc/security/limits.conf";
                 self.push(at, problem, Some(fix), false);
             }
             Finding::NameInUse => {
@@ -137,20 +209,45 @@ impl<'a> Diagnosis<'a> {
                 self.push(at, problem, fix.as_deref(), true);
             }
             Finding::Abandoned { job, pids } => self.abandoned(at, &job, &pids),
-            Finding::SharedMemory { state, files, total_bytes } => self.shared_memory(at, state, files, total_bytes),
+            Finding::SharedMemory {
+                state,
+                files,
+                total_bytes,
+            } => self.shared_memory(at, state, files, total_bytes),
             Finding::NoCommand { word } => {
-                let fix = "install it there, give its whole path, or set PATH with --env or --setup in dgl-env";
-                self.push(at, format!("no such command: {}", shown(&word)), Some(fix), false);
+                let fix = "install it there, give its whole path, or set PATH with --env or \
+                    --setup in dgl-env";
+                self.push(
+                    at,
+                    format!("no such command: {}", shown(&word)),
+                    Some(fix),
+                    false,
+                );
             }
             Finding::NoPython { said } => {
-                let fix = "try it in a shell on that host; --env and --setup of dgl-env are in force";
-                self.push(at, format!("its Python does not run: {}", plain(&said)), Some(fix), false);
+                let fix =
+                    "try it in a shell on that host; --env and --setup of dgl-env are in force";
+                self.push(
+                    at,
+                    format!("its Python does not run: {}", plain(&said)),
+                    Some(fix),
+                    false,
+                );
             }
-            Finding::Python { executable, version, missing, dgl } => {
+            Finding::Python {
+                executable,
+                version,
+                missing,
+                dgl,
+            } => {
                 for module in missing {
                     let (module, python) = (plain(&module), plain(&executable));
-                    let problem = format!("no module named {module} for {python} (Python {})", plain(&version));
-                    let fix = "name the Python that has it, by its path, by host-probe --conda or --venv, or by --setup in dgl-env";
+                    let problem = format!(
+                        "no module named {module} for {python} (Python {})",
+                        plain(&version)
+                    );
+                    let fix = "name the Python that has it, by its path, by host-probe --conda or \
+                        --venv, or by --setup in dgl-env";
                     self.push(at, problem, Some(fix), false);
                 }
                 self.seen[at].dgl = self.seen[at].dgl.take().or(dgl);
@@ -165,8 +262,13 @@ impl<'a> Diagnosis<'a> {
         match finding {
             Finding::PortTaken { port, by } => {
                 let fix = match own_job(&by) {
-                    Some(job) => format!("end that job: ipconf-check ip_config.txt | dgl-reap --job {job}; or {OTHER_PORT}"),
-                    None if by.pid.is_none() => format!("its user can tell what it is; or {OTHER_PORT}"),
+                    Some(job) => format!(
+                        "end that job: ipconf-check ip_config.txt | dgl-reap --job {job}; or \
+                         {OTHER_PORT}"
+                    ),
+                    None if by.pid.is_none() => {
+                        format!("its user can tell what it is; or {OTHER_PORT}")
+                    }
                     None => format!("end that process, or {OTHER_PORT}"),
                 };
                 let problem = format!("port {port} is taken by {}", owner(&by));
@@ -174,11 +276,21 @@ impl<'a> Diagnosis<'a> {
             }
             Finding::PortLingers { port, blocks } => self.seen[at].lingers.push((port, blocks)),
             Finding::PortUnusable { port, error } => {
-                self.push(at, format!("port {port} cannot be bound: {}", plain(&error)), Some(OTHER_PORT), false);
+                self.push(
+                    at,
+                    format!("port {port} cannot be bound: {}", plain(&error)),
+                    Some(OTHER_PORT),
+                    false,
+                );
             }
             Finding::ForeignAddress { address } => {
                 let fix = "write the address that the host has into ip_config.txt";
-                self.push(at, format!("{address} is no address of this host"), Some(fix), false);
+                self.push(
+                    at,
+                    format!("{address} is no address of this host"),
+                    Some(fix),
+                    false,
+                );
             }
             _ => {}
         }
@@ -189,98 +301,187 @@ impl<'a> Diagnosis<'a> {
         let text = String::from_utf8_lossy(text);
         let read = |line: &str| -> Option<(String, u16)> {
             let mut words = line.split_whitespace();
-            Some((words.next()?.to_owned(), words.next().map_or(Some(30050), |word| word.parse().ok())?))
+            Some((
+                words.next()?.to_owned(),
+                words.next().map_or(Some(30050), |word| word.parse().ok())?,
+            ))
         };
         let there = text.lines().map(read);
-        let wanted = self.hosts.iter().map(|host| Some((host.ip.to_string(), host.port)));
+        let wanted = self
+            .hosts
+            .iter()
+            .map(|host| Some((host.ip.to_string(), host.port)));
         if self.hosts.len() == self.busy[at].of as usize && !there.eq(wanted) {
-            self.push(at, "the ip_config there is not that of the records", Some(COPY_ANEW), false);
+            self.push(
+                at,
+                "the ip_config there is not that of the records",
+                Some(COPY_ANEW),
+                false,
+            );
         }
     }
 
-    fn partition_config(&mut self, at: usize, hash: String, num_parts: Option<u64>, graph_name: Option<String>) {
+    fn partition_config(
+        &mut self,
+        at: usize,
+        hash: String,
+        num_parts: Option<u64>,
+        graph_name: Option<String>,
+    ) {
         self.seen[at].config = Some(hash);
         let hosts = self.busy[at].of;
         match num_parts {
-            None => self.push(at, "the partition config there is none: it has no num_parts", Some(COPY_ANEW), false),
+            None => self.push(
+                at,
+                "the partition config there is none: it has no num_parts",
+                Some(COPY_ANEW),
+                false,
+            ),
             Some(parts) if parts != u64::from(hosts) => {
                 let hosts = term::count(hosts.into(), "host");
-                let problem = format!("the partition config there has {parts} partitions, and the job {hosts}");
-                let fix = "DGL needs as many hosts as partitions: partition again, or correct ip_config.txt";
+                let problem = format!(
+                    "the partition config there has {parts} partitions, and the job {hosts}"
+                );
+                let fix = "DGL needs as many hosts as partitions: partition again, or correct \
+                    ip_config.txt";
                 self.push(at, problem, Some(fix), false);
             }
             Some(_) => {}
         }
         let name = graph_name.map(|name| plain(&name)).unwrap_or_default();
         if let Some(graph) = self.graph.filter(|graph| graph.graph_name != name) {
-            let problem = format!("the partition config there is of graph {name:?}, not {:?}", graph.graph_name);
+            let problem = format!(
+                "the partition config there is of graph {name:?}, not {:?}",
+                graph.graph_name
+            );
             self.push(at, problem, Some(COPY_ANEW), false);
         }
     }
 
     fn abandoned(&mut self, at: usize, job: &str, pids: &[u32]) {
         let job = plain(job);
-        let pids = pids.iter().take(20).map(u32::to_string).collect::<Vec<_>>().join(" ");
-        let fix = checked_name(&job).map(|job| format!("end it: ipconf-check ip_config.txt | dgl-reap --job {job}"));
-        self.push(at, format!("job {job} was left there without a launcher: process {pids}"), fix.as_deref(), false);
+        let pids = pids
+            .iter()
+            .take(20)
+            .map(u32::to_string)
+            .collect::<Vec<_>>()
+            .join(" ");
+        let fix = checked_name(&job)
+            .map(|job| format!("end it: ipconf-check ip_config.txt | dgl-reap --job {job}"));
+        self.push(
+            at,
+            format!("job {job} was left there without a launcher: process {pids}"),
+            fix.as_deref(),
+            false,
+        );
     }
 
     fn shared_memory(&mut self, at: usize, state: SharedFiles, files: u64, bytes: u64) {
         let what = format!("{}, {}", term::count(files, "file"), term::bytes(bytes));
         match state {
             SharedFiles::Used(by) => {
-                let problem = format!("another job of DGL runs there: {what} in /dev/shm, mapped by {}", owner(&by));
-                let fix = "jobs of DGL on one host overwrite each other's features without a word: wait for its end, or say --private-shm";
+                let problem = format!(
+                    "another job of DGL runs there: {what} in /dev/shm, mapped by {}",
+                    owner(&by)
+                );
+                let fix = "jobs of DGL on one host overwrite each other's features without a \
+                    word: wait for its end, or say --private-shm";
                 self.push(at, problem, Some(fix), by.job.is_some());
             }
             SharedFiles::Stale(file) => {
-                let problem = format!("a job of DGL has left {what} in /dev/shm, such as {}", shown(&file));
-                self.push(at, problem, Some("remove it: ipconf-check ip_config.txt | dgl-reap --stale-shm"), false);
+                let problem = format!(
+                    "a job of DGL has left {what} in /dev/shm, such as {}",
+                    shown(&file)
+                );
+                self.push(
+                    at,
+                    problem,
+                    Some("remove it: ipconf-check ip_config.txt | dgl-reap --stale-shm"),
+                    false,
+                );
             }
             SharedFiles::Foreign(user) => {
                 let user = plain(&user);
-                let problem = format!("/dev/shm has {what} of a job of DGL of user {user}, and only that user can see whether it runs");
-                self.push(at, problem, Some("say --private-shm, or ask the user for dgl-reap --stale-shm"), false);
+                let problem = format!(
+                    "/dev/shm has {what} of a job of DGL of user {user}, and only that user can \
+                     see whether it runs"
+                );
+                self.push(
+                    at,
+                    problem,
+                    Some("say --private-shm, or ask the user for dgl-reap --stale-shm"),
+                    false,
+                );
             }
         }
     }
 
     /// The hosts that listen, in their order: where each is to connect to.
     pub fn targets(&self) -> Vec<(usize, Vec<SocketAddrV4>)> {
-        let listeners: Vec<usize> = (0..self.seen.len()).filter(|at| self.seen[*at].listens.is_some()).collect();
+        let listeners: Vec<usize> = (0..self.seen.len())
+            .filter(|at| self.seen[*at].listens.is_some())
+            .collect();
         let of_host = |at: usize| {
             let (port, ephemeral) = self.seen[at].listens.unwrap_or_default();
             let ports = port.into_iter().chain([ephemeral]);
             ports.map(move |port| SocketAddrV4::new(self.busy[at].ip.0, port))
         };
-        let to = |rank: usize| reachability::peers(listeners.len(), rank).flat_map(|peer| of_host(listeners[peer])).collect();
-        listeners.iter().enumerate().map(|(rank, at)| (*at, to(rank))).collect()
+        let to = |rank: usize| {
+            reachability::peers(listeners.len(), rank)
+                .flat_map(|peer| of_host(listeners[peer]))
+                .collect()
+        };
+        listeners
+            .iter()
+            .enumerate()
+            .map(|(rank, at)| (*at, to(rank)))
+            .collect()
     }
 
     fn unreached(&mut self, at: usize, target: SocketAddrV4, why: Unreachable) {
         // hosts may share an address, when several are rehearsed on one machine
         let is_it = |to: &usize| {
             let (port, ephemeral) = self.seen[*to].listens.unwrap_or_default();
-            self.busy[*to].ip.0 == *target.ip() && (port == Some(target.port()) || ephemeral == target.port())
+            self.busy[*to].ip.0 == *target.ip()
+                && (port == Some(target.port()) || ephemeral == target.port())
         };
-        let Some(to) = (0..self.seen.len()).find(is_it) else { return };
-        let ephemeral = self.seen[to].listens.is_some_and(|(_, ephemeral)| ephemeral == target.port());
+        let Some(to) = (0..self.seen.len()).find(is_it) else {
+            return;
+        };
+        let ephemeral = self.seen[to]
+            .listens
+            .is_some_and(|(_, ephemeral)| ephemeral == target.port());
         let why = match why {
             Unreachable::TimedOut => "Connection timed out".to_owned(),
             Unreachable::Refused => "Connection refused".to_owned(),
             Unreachable::Other(error) => plain(&error),
         };
-        self.unreached.push(Unreached { from: at, to, port: target.port(), ephemeral, why });
+        self.unreached.push(Unreached {
+            from: at,
+            to,
+            port: target.port(),
+            ephemeral,
+            why,
+        });
     }
 
-    /// Ports that are still held by connections of a job that has ended, on the hosts where that is in the way: always where nobody can
-    /// listen, and otherwise where the job's own Python has DGL 0.5, which does not set SO_REUSEADDR.
+    /// Ports that are still held by connections of a job that has ended, on the hosts where that is
+    /// in the way: always where nobody can listen, and otherwise where the job's own Python has DGL
+    /// 0.5, which does not set SO_REUSEADDR.
     pub fn take_lingering(&mut self) -> Vec<(usize, u16)> {
         let mut lingering = Vec::new();
         for (at, seen) in self.seen.iter_mut().enumerate() {
-            let old_dgl = seen.dgl.as_deref().and_then(python::version).is_some_and(|version| version < (0, 6, 0));
+            let old_dgl = seen
+                .dgl
+                .as_deref()
+                .and_then(python::version)
+                .is_some_and(|version| version < (0, 6, 0));
             let ports = std::mem::take(&mut seen.lingers).into_iter();
-            lingering.extend(ports.filter(|(_, blocks)| *blocks || old_dgl).map(|(port, _)| (at, port)));
+            lingering.extend(
+                ports
+                    .filter(|(_, blocks)| *blocks || old_dgl)
+                    .map(|(port, _)| (at, port)),
+            );
         }
         lingering
     }
@@ -288,24 +489,37 @@ impl<'a> Diagnosis<'a> {
     /// These have not been let go.
     pub fn still_linger(&mut self, lingering: &[(usize, u16)]) {
         for (at, port) in lingering {
-            let problem = format!("the port {port} is still held by connections of a job that has ended");
-            self.push(*at, problem, Some("wait a minute, or choose another port in ip_config.txt"), false);
+            let problem =
+                format!("the port {port} is still held by connections of a job that has ended");
+            self.push(
+                *at,
+                problem,
+                Some("wait a minute, or choose another port in ip_config.txt"),
+                false,
+            );
         }
     }
 
     /// Another job has what this one wants to claim.
     pub fn conflicts(&mut self, conflicts: &[Conflict]) {
-        let mut by_host: BTreeMap<(usize, Option<&str>, Option<&str>), (Vec<Claimed>, &Claimant)> = BTreeMap::new();
+        let mut by_host: BTreeMap<(usize, Option<&str>, Option<&str>), (Vec<Claimed>, &Claimant)> =
+            BTreeMap::new();
         for conflict in conflicts {
             let by = &conflict.taken.by;
             let key = (conflict.at, by.job.as_deref(), by.user.as_deref());
-            by_host.entry(key).or_insert((Vec::new(), by)).0.push(conflict.taken.what);
+            by_host
+                .entry(key)
+                .or_insert((Vec::new(), by))
+                .0
+                .push(conflict.taken.what);
         }
         let is_alone = by_host.len() == 1;
         for ((at, ..), (what, by)) in by_host {
             if what.contains(&Claimed::Name) {
                 let Fault { problem, fix, .. } = super::named(self.busy[at], self.job);
-                let problem = by.user.as_deref().map_or(problem.clone(), |user| format!("{problem}, of user {}", plain(user)));
+                let problem = by.user.as_deref().map_or(problem.clone(), |user| {
+                    format!("{problem}, of user {}", plain(user))
+                });
                 self.push(at, problem, fix.as_deref(), true);
                 continue;
             }
@@ -327,14 +541,17 @@ impl<'a> Diagnosis<'a> {
         self.problems.sort_by_key(|problem| problem.at);
         let mut grouped: Vec<(Vec<usize>, HostProblem)> = Vec::new();
         for problem in std::mem::take(&mut self.problems) {
-            let same = |other: &HostProblem| other.problem == problem.problem && other.fix == problem.fix;
+            let same =
+                |other: &HostProblem| other.problem == problem.problem && other.fix == problem.fix;
             match grouped.iter_mut().find(|(_, other)| same(other)) {
                 Some((all, _)) => all.push(problem.at),
                 None => grouped.push((vec![problem.at], problem)),
             }
         }
-        let fault =
-            |(all, HostProblem { problem, fix, .. }): (Vec<usize>, _)| Fault { fix, ..Fault::unreachable(self.place(&all), problem) };
+        let fault = |(all, HostProblem { problem, fix, .. }): (Vec<usize>, _)| Fault {
+            fix,
+            ..Fault::unreachable(self.place(&all), problem)
+        };
         Report(grouped.into_iter().map(fault).collect())
     }
 
@@ -342,18 +559,25 @@ impl<'a> Diagnosis<'a> {
     pub fn place(&self, all: &[usize]) -> String {
         match all {
             [one] => self.busy[*one].place(),
-            _ => format!("hosts {}", reachability::ranges(&all.iter().map(|at| self.busy[*at].id).collect::<Vec<_>>())),
+            _ => format!(
+                "hosts {}",
+                reachability::ranges(&all.iter().map(|at| self.busy[*at].id).collect::<Vec<_>>())
+            ),
         }
     }
 
     fn files_elsewhere(&mut self) {
         for at in 0..self.seen.len() {
-            let dgl = self.seen[at].dgl.as_deref().or(self.busy[at].facts.dgl.as_deref());
+            let dgl = self.seen[at]
+                .dgl
+                .as_deref()
+                .or(self.busy[at].facts.dgl.as_deref());
             if dgl.is_some_and(|version| version.starts_with("0.5")) {
                 continue;
             }
             for file in std::mem::take(&mut self.seen[at].elsewhere) {
-                let fix = "DGL looks for it from the folder of the partition config, as part-map writes it: \
+                let fix = "DGL looks for it from the folder of the partition config, as part-map \
+                    writes it: \
                            copy it anew with part-map and part-push";
                 self.push(at, format!("no such file: {file}"), Some(fix), false);
             }
@@ -362,13 +586,27 @@ impl<'a> Diagnosis<'a> {
 
     fn configs_differ(&mut self) {
         let all = self.seen.iter().enumerate();
-        let sums: Vec<(usize, &String)> = all.filter_map(|(at, seen)| Some((at, seen.config.as_ref()?))).collect();
+        let sums: Vec<(usize, &String)> = all
+            .filter_map(|(at, seen)| Some((at, seen.config.as_ref()?)))
+            .collect();
         let count = |sum: &String| sums.iter().filter(|(_, other)| *other == sum).count();
         // the one that most hosts have, or of several the first host's
-        let Some(usual) = sums.iter().rev().map(|(_, sum)| *sum).max_by_key(|sum| count(sum)) else { return };
-        let odd: Vec<usize> = sums.iter().filter(|(_, sum)| *sum != usual).map(|(at, _)| *at).collect();
+        let Some(usual) = sums
+            .iter()
+            .rev()
+            .map(|(_, sum)| *sum)
+            .max_by_key(|sum| count(sum))
+        else {
+            return;
+        };
+        let odd: Vec<usize> = sums
+            .iter()
+            .filter(|(_, sum)| *sum != usual)
+            .map(|(at, _)| *at)
+            .collect();
         let problem = "the partition config there is another than on the other hosts";
-        odd.into_iter().for_each(|at| self.push(at, problem, Some(COPY_ANEW), false));
+        odd.into_iter()
+            .for_each(|at| self.push(at, problem, Some(COPY_ANEW), false));
     }
 
     fn walls(&mut self) {
@@ -398,44 +636,97 @@ fn taken(what: &[Claimed], by: &Claimant, is_alone: bool) -> (String, String) {
             Claimed::Name => {}
         }
     }
-    let job = by.job.as_deref().map_or_else(|| "a job that does not answer".to_owned(), |job| format!("job {}", plain(job)));
-    let user = by.user.as_deref().map_or(String::new(), |user| format!(" of user {}", plain(user)));
+    let job = by.job.as_deref().map_or_else(
+        || "a job that does not answer".to_owned(),
+        |job| format!("job {}", plain(job)),
+    );
+    let user = by
+        .user
+        .as_deref()
+        .map_or(String::new(), |user| format!(" of user {}", plain(user)));
     // what differs from host to host would make a line for each
     let process = match (by.pid, is_alone) {
-        (Some(pid), true) => format!(" (process {pid}, for {})", term::seconds(Duration::from_millis(by.age_ms))),
+        (Some(pid), true) => format!(
+            " (process {pid}, for {})",
+            term::seconds(Duration::from_millis(by.age_ms))
+        ),
         _ => String::new(),
     };
-    let end = match by.job.as_deref().filter(|_| by.user.is_none()).and_then(checked_name) {
-        Some(job) => format!("wait for its end with --wait 1h, or end it: ipconf-check ip_config.txt | dgl-reap --job {job}"),
+    let end = match by
+        .job
+        .as_deref()
+        .filter(|_| by.user.is_none())
+        .and_then(checked_name)
+    {
+        Some(job) => format!(
+            "wait for its end with --wait 1h, or end it: ipconf-check ip_config.txt | dgl-reap \
+             --job {job}"
+        ),
         None => "wait for its end with --wait 1h".to_owned(),
     };
     if ports.is_empty() {
-        let fix = format!("jobs of DGL on one host overwrite each other's features without a word: {end}; or say --private-shm");
-        return (format!("another job of DGL runs there: {job}{user}{process}"), fix);
+        let fix = format!(
+            "jobs of DGL on one host overwrite each other's features without a word: {end}; or \
+             say --private-shm"
+        );
+        return (
+            format!("another job of DGL runs there: {job}{user}{process}"),
+            fix,
+        );
     }
-    let (noun, verb) = if ports.len() == 1 { ("port", "is") } else { ("ports", "are") };
+    let (noun, verb) = if ports.len() == 1 {
+        ("port", "is")
+    } else {
+        ("ports", "are")
+    };
     let memory = if memory { ", and /dev/shm," } else { "" };
-    let problem = format!("{noun} {}{memory} {verb} taken by {job}{user}{process}", reachability::ranges(&ports));
+    let problem = format!(
+        "{noun} {}{memory} {verb} taken by {job}{user}{process}",
+        reachability::ranges(&ports)
+    );
     (problem, format!("{end}; or {OTHER_PORT}"))
 }
 
-/// A process in words: `process 12 (python3 train.py) of job a`, with its user where that is not this one.
+/// A process in words: `process 12 (python3 train.py) of job a`, with its user where that is not
+/// this one.
 fn owner(by: &Owner) -> String {
-    let command = by.command.as_deref().map_or(String::new(), |command| format!(" ({})", plain(command)));
-    let process = by.pid.map_or_else(|| "a process".to_owned(), |pid| format!("process {pid}{command}"));
-    let job = by.job.as_deref().map_or(String::new(), |job| format!(" of job {}", plain(job)));
-    let user = by.user.as_deref().map_or(String::new(), |user| format!(" of user {}", plain(user)));
-    let unseen = if by.pid.is_none() && user.is_empty() { " that cannot be seen there, perhaps in a container" } else { "" };
+    let command = by
+        .command
+        .as_deref()
+        .map_or(String::new(), |command| format!(" ({})", plain(command)));
+    let process = by.pid.map_or_else(
+        || "a process".to_owned(),
+        |pid| format!("process {pid}{command}"),
+    );
+    let job = by
+        .job
+        .as_deref()
+        .map_or(String::new(), |job| format!(" of job {}", plain(job)));
+    let user = by
+        .user
+        .as_deref()
+        .map_or(String::new(), |user| format!(" of user {}", plain(user)));
+    let unseen = if by.pid.is_none() && user.is_empty() {
+        " that cannot be seen there, perhaps in a container"
+    } else {
+        ""
+    };
     format!("{process}{job}{user}{unseen}")
 }
 
 /// A job of this user that has it, whose name can stand in a command to be pasted.
 fn own_job(by: &Owner) -> Option<&str> {
-    by.job.as_deref().filter(|_| by.user.is_none()).and_then(checked_name)
+    by.job
+        .as_deref()
+        .filter(|_| by.user.is_none())
+        .and_then(checked_name)
 }
 
 fn checked_name(job: &str) -> Option<&str> {
-    let is_checked = (1..=64).contains(&job.len()) && job.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
+    let is_checked = (1..=64).contains(&job.len())
+        && job
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
     Some(job).filter(|job| is_checked && !job.starts_with('-'))
 }
 
@@ -445,7 +736,12 @@ fn shown(text: &wire::Text) -> String {
 
 /// A text of a host on one line of a terminal.
 fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(SHOWN).collect::<String>().trim_end().to_owned()
+    text.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(SHOWN)
+        .collect::<String>()
+        .trim_end()
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -456,12 +752,27 @@ mod tests {
 
     fn hosts(count: u32) -> Vec<Host> {
         let ip = |id: u32| common::record::IpAddr(std::net::Ipv4Addr::new(10, 0, 0, id as u8 + 1));
-        (0..count).map(|id| Host { id, of: count, ip: ip(id), port: 30050, ..Host::default() }).collect()
+        (0..count)
+            .map(|id| Host {
+                id,
+                of: count,
+                ip: ip(id),
+                port: 30050,
+                ..Host::default()
+            })
+            .collect()
     }
 
     fn graph() -> Graph {
         let text = |text: &str| text.to_owned();
-        Graph { graph_name: text("g"), num_parts: 3, files: 0, workspace: text("/w"), part_config: text("g.json"), ip_config: text("ip") }
+        Graph {
+            graph_name: text("g"),
+            num_parts: 3,
+            files: 0,
+            workspace: text("/w"),
+            part_config: text("g.json"),
+            ip_config: text("ip"),
+        }
     }
 
     fn find(diagnosis: &mut Diagnosis<'_>, at: usize, found: &str, rest: Value, body: &[u8]) {
@@ -473,21 +784,65 @@ mod tests {
 
     fn told(diagnosis: Diagnosis<'_>) -> Vec<String> {
         let report = diagnosis.report();
-        assert!(report.0.iter().all(|fault| fault.fix.is_some()), "{report:?}");
-        report.0.iter().map(|fault| format!("{}: {}", fault.place, fault.problem)).collect()
+        assert!(
+            report.0.iter().all(|fault| fault.fix.is_some()),
+            "{report:?}"
+        );
+        report
+            .0
+            .iter()
+            .map(|fault| format!("{}: {}", fault.place, fault.problem))
+            .collect()
     }
 
     #[test]
     fn what_was_found_is_judged() {
-        let config = |parts: Value, name: &str| json!({"hash": "1", "num_parts": parts, "graph_name": name});
+        let config =
+            |parts: Value, name: &str| json!({"hash": "1", "num_parts": parts, "graph_name": name});
         let table = [
-            (0, "ip_config", json!({}), "10.0.0.1\n10.0.0.2 30050\n10.0.0.3\n", None),
-            (0, "ip_config", json!({}), "10.0.0.1\n10.0.0.2\n", Some("the ip_config there is not that of the records")),
+            (
+                0,
+                "ip_config",
+                json!({}),
+                "10.0.0.1\n10.0.0.2 30050\n10.0.0.3\n",
+                None,
+            ),
+            (
+                0,
+                "ip_config",
+                json!({}),
+                "10.0.0.1\n10.0.0.2\n",
+                Some("the ip_config there is not that of the records"),
+            ),
             (1, "partition_config", config(json!(3), "g"), "", None),
-            (1, "partition_config", config(json!(2), "g"), "", Some("the partition config there has 2 partitions, and the job 3 hosts")),
-            (1, "partition_config", config(Value::Null, "g"), "", Some("the partition config there is none: it has no num_parts")),
-            (1, "partition_config", config(json!(3), "h"), "", Some("the partition config there is of graph \"h\", not \"g\"")),
-            (2, "elsewhere", json!({"path": "/w/d/part2/graph.dgl"}), "", Some("no such file: /w/d/part2/graph.dgl")),
+            (
+                1,
+                "partition_config",
+                config(json!(2), "g"),
+                "",
+                Some("the partition config there has 2 partitions, and the job 3 hosts"),
+            ),
+            (
+                1,
+                "partition_config",
+                config(Value::Null, "g"),
+                "",
+                Some("the partition config there is none: it has no num_parts"),
+            ),
+            (
+                1,
+                "partition_config",
+                config(json!(3), "h"),
+                "",
+                Some("the partition config there is of graph \"h\", not \"g\""),
+            ),
+            (
+                2,
+                "elsewhere",
+                json!({"path": "/w/d/part2/graph.dgl"}),
+                "",
+                Some("no such file: /w/d/part2/graph.dgl"),
+            ),
             (
                 2,
                 "port_taken",
@@ -495,8 +850,20 @@ mod tests {
                 "",
                 Some("port 30050 is taken by process 7 (x y) of job a"),
             ),
-            (2, "port_taken", json!({"port": 1, "by": {"user": "bob"}}), "", Some("port 1 is taken by a process of user bob")),
-            (2, "port_taken", json!({"port": 1, "by": {"pid": 7}}), "", Some("port 1 is taken by process 7")),
+            (
+                2,
+                "port_taken",
+                json!({"port": 1, "by": {"user": "bob"}}),
+                "",
+                Some("port 1 is taken by a process of user bob"),
+            ),
+            (
+                2,
+                "port_taken",
+                json!({"port": 1, "by": {"pid": 7}}),
+                "",
+                Some("port 1 is taken by process 7"),
+            ),
             (
                 2,
                 "shared_memory",
@@ -504,14 +871,30 @@ mod tests {
                 "",
                 Some("a job of DGL has left 2 files, 8.2 kB in /dev/shm, such as /dev/shm/x"),
             ),
-            (0, "no_python", json!({"said": "a\u{1b}[2Jb"}), "", Some("its Python does not run: a [2Jb")),
-            (0, "abandoned", json!({"job": "a", "pids": [1, 2]}), "", Some("job a was left there without a launcher: process 1 2")),
+            (
+                0,
+                "no_python",
+                json!({"said": "a\u{1b}[2Jb"}),
+                "",
+                Some("its Python does not run: a [2Jb"),
+            ),
+            (
+                0,
+                "abandoned",
+                json!({"job": "a", "pids": [1, 2]}),
+                "",
+                Some("job a was left there without a launcher: process 1 2"),
+            ),
         ];
         let (hosts, graph) = (hosts(3), graph());
         for (at, found, rest, body, wanted) in table {
-            let mut diagnosis = Diagnosis::new(hosts.iter().collect(), &hosts, Some(&graph), "mine");
+            let mut diagnosis =
+                Diagnosis::new(hosts.iter().collect(), &hosts, Some(&graph), "mine");
             find(&mut diagnosis, at, found, rest.clone(), body.as_bytes());
-            let wanted: Vec<String> = wanted.into_iter().map(|text| format!("{}: {text}", hosts[at].place())).collect();
+            let wanted: Vec<String> = wanted
+                .into_iter()
+                .map(|text| format!("{}: {text}", hosts[at].place()))
+                .collect();
             assert_eq!(told(diagnosis), wanted, "{found} {rest}");
         }
     }
@@ -523,25 +906,59 @@ mod tests {
         // the job's own Python has a DGL that looks from the working directory
         let python = json!({"executable": "/p", "version": "3.8.1", "missing": [], "dgl": "0.5.3"});
         find(&mut diagnosis, 2, "python", python, b"");
-        find(&mut diagnosis, 2, "elsewhere", json!({"path": "/w/d/part2/graph.dgl"}), b"");
+        find(
+            &mut diagnosis,
+            2,
+            "elsewhere",
+            json!({"path": "/w/d/part2/graph.dgl"}),
+            b"",
+        );
         for (at, hash) in [(0, "1"), (1, "2"), (2, "1")] {
-            find(&mut diagnosis, at, "partition_config", json!({"hash": hash, "num_parts": 3, "graph_name": "g"}), b"");
+            find(
+                &mut diagnosis,
+                at,
+                "partition_config",
+                json!({"hash": hash, "num_parts": 3, "graph_name": "g"}),
+                b"",
+            );
             find(&mut diagnosis, at, "no_folder", json!({"path": "/w"}), b"");
             find(&mut diagnosis, at, "no_folder", json!({"path": "/w"}), b"");
         }
-        let odd = "host 1 (10.0.0.2): the partition config there is another than on the other hosts";
+        let odd =
+            "host 1 (10.0.0.2): the partition config there is another than on the other hosts";
         assert_eq!(told(diagnosis), ["hosts 0-2: no such folder: /w", odd]);
     }
 
     #[test]
     fn ports_in_time_wait_count_where_they_are_in_the_way() {
         let hosts = hosts(2);
-        for (dgl, blocks, counts) in [("0.5.3", false, true), ("1.0.4", false, false), ("1.0.4", true, true), ("unknown", false, false)] {
+        for (dgl, blocks, counts) in [
+            ("0.5.3", false, true),
+            ("1.0.4", false, false),
+            ("1.0.4", true, true),
+            ("unknown", false, false),
+        ] {
             let mut diagnosis = Diagnosis::new(hosts.iter().collect(), &hosts, None, "mine");
-            find(&mut diagnosis, 1, "port_lingers", json!({"port": 30050, "blocks": blocks}), b"");
-            find(&mut diagnosis, 1, "python", json!({"executable": "/p", "version": "3", "missing": [], "dgl": dgl}), b"");
+            find(
+                &mut diagnosis,
+                1,
+                "port_lingers",
+                json!({"port": 30050, "blocks": blocks}),
+                b"",
+            );
+            find(
+                &mut diagnosis,
+                1,
+                "python",
+                json!({"executable": "/p", "version": "3", "missing": [], "dgl": dgl}),
+                b"",
+            );
             let lingering = diagnosis.take_lingering();
-            assert_eq!(lingering, if counts { vec![(1, 30050)] } else { Vec::new() }, "{dgl} {blocks}");
+            assert_eq!(
+                lingering,
+                if counts { vec![(1, 30050)] } else { Vec::new() },
+                "{dgl} {blocks}"
+            );
         }
     }
 
@@ -549,14 +966,39 @@ mod tests {
     fn hosts_that_listen_connect_and_walls_are_told() {
         let hosts = hosts(3);
         let mut diagnosis = Diagnosis::new(hosts.iter().collect(), &hosts, None, "mine");
-        find(&mut diagnosis, 0, "listens", json!({"port": 30050, "ephemeral": 40000}), b"");
-        find(&mut diagnosis, 2, "listens", json!({"ephemeral": 41000}), b"");
+        find(
+            &mut diagnosis,
+            0,
+            "listens",
+            json!({"port": 30050, "ephemeral": 40000}),
+            b"",
+        );
+        find(
+            &mut diagnosis,
+            2,
+            "listens",
+            json!({"ephemeral": 41000}),
+            b"",
+        );
         let address = |text: &str| text.parse::<SocketAddrV4>().unwrap();
-        let wanted = [(0, vec![address("10.0.0.3:41000")]), (2, vec![address("10.0.0.1:30050"), address("10.0.0.1:40000")])];
+        let wanted = [
+            (0, vec![address("10.0.0.3:41000")]),
+            (
+                2,
+                vec![address("10.0.0.1:30050"), address("10.0.0.1:40000")],
+            ),
+        ];
         assert_eq!(diagnosis.targets(), wanted);
-        find(&mut diagnosis, 2, "unreached", json!({"target": "10.0.0.1:40000", "why": "timed_out"}), b"");
+        find(
+            &mut diagnosis,
+            2,
+            "unreached",
+            json!({"target": "10.0.0.1:40000", "why": "timed_out"}),
+            b"",
+        );
         diagnosis.said(1, Said::Lost("gone".to_owned()));
-        let wall = "host 0 (10.0.0.1): cannot be reached on an ephemeral port from host 2 (10.0.0.3): Connection timed out";
+        let wall = "host 0 (10.0.0.1): cannot be reached on an ephemeral port from host 2 \
+            (10.0.0.3): Connection timed out";
         assert_eq!(told(diagnosis), [wall, "host 1 (10.0.0.2): gone"]);
     }
 
@@ -564,26 +1006,46 @@ mod tests {
     fn a_job_in_the_way_is_named_once_for_all_hosts() {
         let hosts = hosts(3);
         let conflict = |at: usize, what: Value, user: Value| {
-            let by = json!({"job": "a", "user": user, "pid": 100 + at, "age_ms": 12000, "confirmed": true});
+            let by = json!({"job": "a", "user": user, "pid": 100 + at, "age_ms": 12000,
+                "confirmed": true});
             let taken: Taken = serde_json::from_value(json!({"what": what, "by": by})).unwrap();
             Conflict { at, taken }
         };
         let port = |port: u16| json!({"port": port});
         let table = [
             (
-                vec![conflict(0, port(30050), Value::Null), conflict(0, port(30051), Value::Null), conflict(2, port(30050), Value::Null)],
-                vec!["host 0 (10.0.0.1): ports 30050-30051 are taken by job a", "host 2 (10.0.0.3): port 30050 is taken by job a"],
+                vec![
+                    conflict(0, port(30050), Value::Null),
+                    conflict(0, port(30051), Value::Null),
+                    conflict(2, port(30050), Value::Null),
+                ],
+                vec![
+                    "host 0 (10.0.0.1): ports 30050-30051 are taken by job a",
+                    "host 2 (10.0.0.3): port 30050 is taken by job a",
+                ],
             ),
             (
-                vec![conflict(1, port(30050), json!("bob")), conflict(1, json!("shared_memory"), json!("bob"))],
-                vec!["host 1 (10.0.0.2): port 30050, and /dev/shm, is taken by job a of user bob (process 101, for 12.0 s)"],
+                vec![
+                    conflict(1, port(30050), json!("bob")),
+                    conflict(1, json!("shared_memory"), json!("bob")),
+                ],
+                vec![
+                    "host 1 (10.0.0.2): port 30050, and /dev/shm, is taken by job a of user bob \
+                     (process 101, for 12.0 s)",
+                ],
             ),
             (
-                vec![conflict(0, json!("shared_memory"), Value::Null), conflict(1, json!("shared_memory"), Value::Null)],
+                vec![
+                    conflict(0, json!("shared_memory"), Value::Null),
+                    conflict(1, json!("shared_memory"), Value::Null),
+                ],
                 vec!["hosts 0-1: another job of DGL runs there: job a"],
             ),
             (
-                vec![conflict(0, json!("name"), Value::Null), conflict(0, port(1), Value::Null)],
+                vec![
+                    conflict(0, json!("name"), Value::Null),
+                    conflict(0, port(1), Value::Null),
+                ],
                 vec!["host 0 (10.0.0.1): a job named mine runs there"],
             ),
         ];

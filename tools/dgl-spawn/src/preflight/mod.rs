@@ -1,8 +1,8 @@
-//! Before the start: the job claims what it needs on its hosts, and all hosts look whether it can start. All that is wrong comes in one
-//! report, and then nothing is started.
+//! Before the start: the job claims what it needs on its hosts, and all hosts look whether it can
+//! start. All that is wrong comes in one report, and then nothing is started.
 //!
-//! [`request`] says what a host is asked, [`claims`] who of several launchers may start, [`diagnosis`] what the answers mean,
-//! [`reachability`] which host tries to reach which.
+//! [`request`] says what a host is asked, [`claims`] who of several launchers may start,
+//! [`diagnosis`] what the answers mean, [`reachability`] which host tries to reach which.
 
 mod claims;
 pub mod conversation;
@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 use wire::preflight::{Check, Claim, Finding, Port};
 use wire::{Event, Request};
 
-/// Looking at a host takes well under a second; a file system that hangs must not hold the job up for ever.
+/// Looking at a host takes well under a second; a file system that hangs must not hold the job up
+/// for ever.
 const LOOK_LIMIT: Duration = Duration::from_secs(60);
 /// TIME_WAIT lasts 60 s.
 const LINGER_LIMIT: Duration = Duration::from_secs(62);
@@ -48,17 +49,23 @@ pub struct Subject<'a> {
     pub wait: Option<Duration>,
 }
 
-/// How to end a job that a host has named. People paste it, so it holds only what can be a job's name.
+/// How to end a job that a host has named. People paste it, so it holds only what can be a job's
+/// name.
 fn end_of(job: &str) -> String {
     match common::cli::job_name(job) {
         Ok(job) => format!("ipconf-check ip_config.txt | dgl-reap --job {job}"),
-        Err(_) => "its name is none that dgl-spawn gives; look with ipconf-check ip_config.txt | dgl-reap --list".to_owned(),
+        Err(_) => "its name is none that dgl-spawn gives; look with ipconf-check ip_config.txt | \
+            dgl-reap --list"
+            .to_owned(),
     }
 }
 
 /// One name, one job: two of them could not be told apart.
 pub fn named(host: &Host, name: &str) -> Fault {
-    let fix = format!("give this one another --job, or end that one: {}", end_of(name));
+    let fix = format!(
+        "give this one another --job, or end that one: {}",
+        end_of(name)
+    );
     Fault::unreachable(host.place(), format!("a job named {name} runs there")).fix(fix)
 }
 
@@ -67,9 +74,13 @@ fn lost(host: &Host, why: String) -> Fault {
     Fault::unreachable(host.place(), why).fix("look whether the host is up, and run it again")
 }
 
-/// Claims what the job needs, and looks whether it can start. When this has returned well, all of its hosts are its own until
-/// their agents end. `say` tells people what is waited for.
-pub fn prepare(talk: &mut Conversation<'_, '_>, subject: &Subject<'_>, say: &mut dyn FnMut(&str)) -> Result<(), Stopped> {
+/// Claims what the job needs, and looks whether it can start. When this has returned well, all of
+/// its hosts are its own until their agents end. `say` tells people what is waited for.
+pub fn prepare(
+    talk: &mut Conversation<'_, '_>,
+    subject: &Subject<'_>,
+    say: &mut dyn FnMut(&str),
+) -> Result<(), Stopped> {
     let plans = plans(talk.hosts, subject)?;
     let until = subject.wait.map(|wait| Instant::now() + wait);
     let mut waits = false;
@@ -88,7 +99,12 @@ pub fn prepare(talk: &mut Conversation<'_, '_>, subject: &Subject<'_>, say: &mut
         if !std::mem::replace(&mut waits, true)
             && let (Some(fault), Some(wait)) = (report.0.first(), subject.wait)
         {
-            say(&format!("dgl-spawn: waiting for {} at most: {}: {}", term::seconds(wait), fault.place, fault.problem));
+            say(&format!(
+                "dgl-spawn: waiting for {} at most: {}: {}",
+                term::seconds(wait),
+                fault.place,
+                fault.problem
+            ));
         }
         talk.pause(TURN_PAUSE)?;
     }
@@ -106,11 +122,19 @@ struct HostPlan {
 
 fn plans(hosts: &ConnectedHosts<'_>, subject: &Subject<'_>) -> Result<Vec<HostPlan>, Stopped> {
     let plan = |session: &crate::run::hosts::HostSession<'_>| {
-        let own: Vec<&Process> = session.members.iter().map(|at| &subject.processes[*at]).collect();
+        let own: Vec<&Process> = session
+            .members
+            .iter()
+            .map(|at| &subject.processes[*at])
+            .collect();
         let checks = match subject.looks {
             true => request::checks(session.host, &own, subject.private_shm)?,
-            // two jobs of one name could not be told apart, and what cannot be had is no surprise for the start
-            false => [Check::Jobs].into_iter().chain(subject.private_shm.then_some(Check::PrivateSharedMemory)).collect(),
+            // two jobs of one name could not be told apart, and what cannot be had is no surprise
+            // for the start
+            false => [Check::Jobs]
+                .into_iter()
+                .chain(subject.private_shm.then_some(Check::PrivateSharedMemory))
+                .collect(),
         };
         Ok(HostPlan {
             claim: request::claim(session.host, &own, subject.private_shm),
@@ -131,7 +155,12 @@ fn attempt<'a, 'h: 'a>(
     subject: &Subject<'a>,
     say: &mut dyn FnMut(&str),
 ) -> Result<Diagnosis<'a>, Stopped> {
-    let busy = talk.hosts.sessions.iter().map(|session| session.host).collect();
+    let busy = talk
+        .hosts
+        .sessions
+        .iter()
+        .map(|session| session.host)
+        .collect();
     let mut diagnosis = Diagnosis::new(busy, subject.hosts, subject.graph, subject.job);
     let claims: Vec<Claim> = plans.iter().map(|plan| plan.claim.clone()).collect();
     let conflicts = claims::take(talk, &claims, &mut diagnosis)?;
@@ -140,12 +169,20 @@ fn attempt<'a, 'h: 'a>(
         return Ok(diagnosis);
     }
     for (at, plan) in plans.iter().enumerate() {
-        plan.checks.iter().for_each(|check| talk.ask(at, Request::Preflight(check.clone())));
+        plan.checks
+            .iter()
+            .for_each(|check| talk.ask(at, Request::Preflight(check.clone())));
     }
     if !subject.looks {
         // what is left of other jobs does not count then
-        let counts = |found: &Finding| matches!(found, Finding::NameInUse | Finding::NoPrivateSharedMemory { .. });
-        let is_other = |said: &Said| matches!(said, Said::Event(Event::Preflight(found), _) if !counts(found));
+        let counts = |found: &Finding| {
+            matches!(
+                found,
+                Finding::NameInUse | Finding::NoPrivateSharedMemory { .. }
+            )
+        };
+        let is_other =
+            |said: &Said| matches!(said, Said::Event(Event::Preflight(found), _) if !counts(found));
         talk.listen(LOOK_LIMIT, |at, said| {
             if !is_other(&said) {
                 diagnosis.said(at, said);
@@ -162,7 +199,10 @@ fn attempt<'a, 'h: 'a>(
 }
 
 /// Takes the answers; whether some did not come.
-fn look_is_late(talk: &mut Conversation<'_, '_>, diagnosis: &mut Diagnosis<'_>) -> Result<bool, Stopped> {
+fn look_is_late(
+    talk: &mut Conversation<'_, '_>,
+    diagnosis: &mut Diagnosis<'_>,
+) -> Result<bool, Stopped> {
     let late = talk.listen(LOOK_LIMIT, |at, said| diagnosis.said(at, said))?;
     late.iter().for_each(|at| diagnosis.late(*at, LOOK_LIMIT));
     Ok(!late.is_empty())
@@ -178,17 +218,34 @@ fn wait_for_lingering(
     let mut lingering = diagnosis.take_lingering();
     let until = Instant::now() + LINGER_LIMIT;
     let mut said = false;
-    // what a plain process will do with its port is not known, and nothing is waited for where the job cannot start anyway
-    while !lingering.is_empty() && diagnosis.is_clean() && Instant::now() < until && lingering.iter().all(|(at, _)| plans[*at].of_dgl) {
+    // what a plain process will do with its port is not known, and nothing is waited for where the
+    // job cannot start anyway
+    while !lingering.is_empty()
+        && diagnosis.is_clean()
+        && Instant::now() < until
+        && lingering.iter().all(|(at, _)| plans[*at].of_dgl)
+    {
         if !std::mem::replace(&mut said, true) {
             let mut all: Vec<usize> = lingering.iter().map(|(at, _)| *at).collect();
             all.dedup();
             let (place, port) = (diagnosis.place(&all), lingering[0].1);
-            say(&format!("dgl-spawn: {place}: waiting up to a minute: port {port} is still held by connections of a job that has ended"));
+            say(&format!(
+                "dgl-spawn: {place}: waiting up to a minute: port {port} is still held by \
+                 connections of a job that has ended"
+            ));
         }
         talk.pause(LINGER_PAUSE)?;
-        for (at, plan) in plans.iter().enumerate().filter(|(at, _)| lingering.iter().any(|(other, _)| other == at)) {
-            talk.ask(at, Request::Preflight(Check::Ports { ports: plan.ports.clone() }));
+        for (at, plan) in plans
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| lingering.iter().any(|(other, _)| other == at))
+        {
+            talk.ask(
+                at,
+                Request::Preflight(Check::Ports {
+                    ports: plan.ports.clone(),
+                }),
+            );
         }
         if look_is_late(talk, diagnosis)? {
             return Ok(());
@@ -200,9 +257,15 @@ fn wait_for_lingering(
 }
 
 /// Every host listens, then all connect, then nobody listens any more.
-fn try_to_reach(talk: &mut Conversation<'_, '_>, plans: &[HostPlan], diagnosis: &mut Diagnosis<'_>) -> Result<(), Stopped> {
+fn try_to_reach(
+    talk: &mut Conversation<'_, '_>,
+    plans: &[HostPlan],
+    diagnosis: &mut Diagnosis<'_>,
+) -> Result<(), Stopped> {
     for (at, plan) in plans.iter().enumerate() {
-        plan.listen.iter().for_each(|listen| talk.ask(at, Request::Preflight(listen.clone())));
+        plan.listen
+            .iter()
+            .for_each(|listen| talk.ask(at, Request::Preflight(listen.clone())));
     }
     // one that cannot listen on its own address has told so with its ports
     let late = talk.listen(LOOK_LIMIT, |at, said| {

@@ -3,8 +3,9 @@
 /// Up to this many hosts each tries to reach all others: 32 x 31 x 2 connections take milliseconds.
 const ALL_PAIRS: usize = 32;
 
-/// The hosts that host `at` of `count` tries to reach. Of many, those 1, 2, 4, 8 … places on, and the first: a firewall is a matter of
-/// a host or a rack, and each host is tried from as many places as it tries.
+/// The hosts that host `at` of `count` tries to reach. Of many, those 1, 2, 4, 8 … places on, and
+/// the first: a firewall is a matter of a host or a rack, and each host is tried from as many
+/// places as it tries.
 pub fn peers(count: usize, at: usize) -> impl Iterator<Item = usize> {
     (0..count).filter(move |peer| {
         let steps = (peer + count - at) % count;
@@ -47,7 +48,14 @@ pub struct Wall {
 /// As few walls as explain all: again and again the host with the most of what is left.
 pub fn walls(mut pairs: Vec<Unreached>) -> Vec<Wall> {
     let mut walls = Vec::new();
-    let key = |pair: &Unreached, inward: bool| (if inward { pair.to } else { pair.from }, inward, pair.ephemeral, pair.why.clone());
+    let key = |pair: &Unreached, inward: bool| {
+        (
+            if inward { pair.to } else { pair.from },
+            inward,
+            pair.ephemeral,
+            pair.why.clone(),
+        )
+    };
     while !pairs.is_empty() {
         let mut counts = std::collections::BTreeMap::new();
         for pair in &pairs {
@@ -56,14 +64,29 @@ pub fn walls(mut pairs: Vec<Unreached>) -> Vec<Wall> {
             }
         }
         // of equals the first host, and rather one that is not reached
-        let Some((most, _)) = counts.into_iter().rev().max_by_key(|((at, inward, ..), count)| (*count, *inward, std::cmp::Reverse(*at)))
+        let Some((most, _)) = counts
+            .into_iter()
+            .rev()
+            .max_by_key(|((at, inward, ..), count)| (*count, *inward, std::cmp::Reverse(*at)))
         else {
             break;
         };
-        let (own, rest): (Vec<_>, Vec<_>) = pairs.into_iter().partition(|pair| key(pair, most.1) == most);
+        let (own, rest): (Vec<_>, Vec<_>) = pairs
+            .into_iter()
+            .partition(|pair| key(pair, most.1) == most);
         pairs = rest;
-        let others = own.iter().map(|pair| if most.1 { pair.from } else { pair.to }).collect();
-        walls.push(Wall { at: most.0, inward: most.1, others, port: own[0].port, ephemeral: most.2, why: most.3 });
+        let others = own
+            .iter()
+            .map(|pair| if most.1 { pair.from } else { pair.to })
+            .collect();
+        walls.push(Wall {
+            at: most.0,
+            inward: most.1,
+            others,
+            port: own[0].port,
+            ephemeral: most.2,
+            why: most.3,
+        });
     }
     walls
 }
@@ -79,7 +102,13 @@ pub fn ranges(ids: &[u32]) -> String {
             _ => runs.push((id, id)),
         }
     }
-    let run = |(first, last): &(u32, u32)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    let run = |(first, last): &(u32, u32)| {
+        if first == last {
+            first.to_string()
+        } else {
+            format!("{first}-{last}")
+        }
+    };
     runs.iter().map(run).collect::<Vec<_>>().join(", ")
 }
 
@@ -91,28 +120,54 @@ mod tests {
     fn every_host_is_tried() {
         assert_eq!(peers(4, 1).collect::<Vec<_>>(), [0, 2, 3]);
         assert_eq!(peers(1, 0).count(), 0);
-        assert_eq!(peers(100, 98).collect::<Vec<_>>(), [0, 2, 6, 14, 30, 62, 99]);
+        assert_eq!(
+            peers(100, 98).collect::<Vec<_>>(),
+            [0, 2, 6, 14, 30, 62, 99]
+        );
         for count in [2, 33, 257] {
             let mut tried = vec![0; count];
             (0..count).for_each(|at| peers(count, at).for_each(|peer| tried[peer] += 1));
-            assert!(tried.iter().all(|tries| *tries > 0 && *tries < count), "{count}: {tried:?}");
+            assert!(
+                tried.iter().all(|tries| *tries > 0 && *tries < count),
+                "{count}: {tried:?}"
+            );
         }
     }
 
     #[test]
     fn few_walls_explain_all() {
-        let pair = |from, to, ephemeral| Unreached { from, to, port: 30050, ephemeral, why: "timed out".into() };
+        let pair = |from, to, ephemeral| Unreached {
+            from,
+            to,
+            port: 30050,
+            ephemeral,
+            why: "timed out".into(),
+        };
         let shown = |pairs: Vec<Unreached>| -> Vec<(usize, bool, Vec<usize>, bool)> {
-            walls(pairs).into_iter().map(|wall| (wall.at, wall.inward, wall.others, wall.ephemeral)).collect()
+            walls(pairs)
+                .into_iter()
+                .map(|wall| (wall.at, wall.inward, wall.others, wall.ephemeral))
+                .collect()
         };
         // host 2 lets nobody in to its ephemeral ports
         let closed = vec![pair(0, 2, true), pair(1, 2, true), pair(3, 2, true)];
         assert_eq!(shown(closed), [(2, true, vec![0, 1, 3], true)]);
         // host 1 gets nowhere
-        let locked = vec![pair(1, 0, false), pair(1, 2, false), pair(1, 0, true), pair(1, 2, true)];
-        assert_eq!(shown(locked), [(1, false, vec![0, 2], false), (1, false, vec![0, 2], true)]);
+        let locked = vec![
+            pair(1, 0, false),
+            pair(1, 2, false),
+            pair(1, 0, true),
+            pair(1, 2, true),
+        ];
+        assert_eq!(
+            shown(locked),
+            [(1, false, vec![0, 2], false), (1, false, vec![0, 2], true)]
+        );
         // neither of two reaches the other
-        assert_eq!(shown(vec![pair(0, 1, false), pair(1, 0, false)]), [(0, true, vec![1], false), (1, true, vec![0], false)]);
+        assert_eq!(
+            shown(vec![pair(0, 1, false), pair(1, 0, false)]),
+            [(0, true, vec![1], false), (1, true, vec![0], false)]
+        );
         assert_eq!(shown(Vec::new()), []);
     }
 

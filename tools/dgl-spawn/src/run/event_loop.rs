@@ -1,8 +1,9 @@
-//! The life of a job: one loop in which all that happens on all hosts comes together. What is to be done then is the state machine's
-//! to say (the crate job). What a host says is believed for its own processes only, and each thing once.
+//! The life of a job: one loop in which all that happens on all hosts comes together. What is to be
+//! done then is the state machine's to say (the crate job). What a host says is believed for its
+//! own processes only, and each thing once.
 //!
-//! A job that is left is followed by the same loop: then its hosts tell what happened to it, and when, and the keeper of its first
-//! host decides.
+//! A job that is left is followed by the same loop: then its hosts tell what happened to it, and
+//! when, and the keeper of its first host decides.
 
 use super::hosts::{ConnectedHosts, RunEvent};
 use crate::outcome::{exit, first_failure, member, status_fields};
@@ -41,7 +42,8 @@ struct ProcessState {
     started: Option<u64>,
     listens: bool,
     exited: bool,
-    /// It exited before the end of the job had begun: what of its output comes later is no word of one that is ended.
+    /// It exited before the end of the job had begun: what of its output comes later is no word of
+    /// one that is ended.
     exited_before_end: bool,
     /// Its streams: what they have written and not ended, and whether they are at their end.
     lines: [LineBuffer; 2],
@@ -127,7 +129,10 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         let begun = Instant::now();
         let mut host_of = vec![0; processes.len()];
         for (at, session) in hosts.sessions.iter().enumerate() {
-            session.members.iter().for_each(|member| host_of[*member] = at);
+            session
+                .members
+                .iter()
+                .for_each(|member| host_of[*member] = at);
         }
         EventLoop {
             mode,
@@ -157,7 +162,11 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         let mut shown = Instant::now();
         while self.host_states.contains(&HostState::Up) && !self.is_left() {
             let now = Instant::now();
-            if self.ending.as_ref().is_some_and(|ending| now >= ending.give_up_at) {
+            if self
+                .ending
+                .as_ref()
+                .is_some_and(|ending| now >= ending.give_up_at)
+            {
                 break;
             }
             if now >= shown {
@@ -191,8 +200,17 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         }
         // nothing more is at hand
         self.sink.flush();
-        let due = self.waiting.iter().filter_map(|(at, stream)| self.states[*at].lines[*stream].due_at()).min();
-        let wait = due.map_or(TICK, |due| TICK.min(due.max(self.pieces_at).saturating_duration_since(Instant::now())));
+        let due = self
+            .waiting
+            .iter()
+            .filter_map(|(at, stream)| self.states[*at].lines[*stream].due_at())
+            .min();
+        let wait = due.map_or(TICK, |due| {
+            TICK.min(
+                due.max(self.pieces_at)
+                    .saturating_duration_since(Instant::now()),
+            )
+        });
         self.hosts.next_event(wait)
     }
 
@@ -216,9 +234,17 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     }
 
     /// What the agent of a host says.
-    fn heard(&mut self, at: usize, event: Event, body: Vec<u8>) -> Result<Option<Action>, Unbelievable> {
+    fn heard(
+        &mut self,
+        at: usize,
+        event: Event,
+        body: Vec<u8>,
+    ) -> Result<Option<Action>, Unbelievable> {
         let is_followed = self.mode != Mode::Deciding;
-        let is_present = matches!(event, Event::Output(_) | Event::Failed(_) | Event::Alive | Event::Done);
+        let is_present = matches!(
+            event,
+            Event::Output(_) | Event::Failed(_) | Event::Alive | Event::Done
+        );
         match event {
             Event::Past(past) if is_followed && self.past_ms.is_none() => {
                 self.past_ms = Some(past.time_ms);
@@ -230,22 +256,36 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             Event::Kept(_) if is_followed => {}
             Event::KeeperGone if is_followed => self.keeper_gone(at),
             // what happens to a job that is followed was written down before it is told
-            other if is_followed && self.past_ms.is_none() && !is_present => return Err(Unbelievable::out_of_phase(&other)),
+            other if is_followed && self.past_ms.is_none() && !is_present => {
+                return Err(Unbelievable::out_of_phase(&other));
+            }
             Event::Ending(ending) if is_followed => self.apply_ending(at, ending)?,
             Event::ServersEnded => {
                 self.servers_ended = self.job.ending();
-                return Ok(self.job.lost(self.hosts.sessions[at].host.id, Loss::ServersEnded));
+                return Ok(self
+                    .job
+                    .lost(self.hosts.sessions[at].host.id, Loss::ServersEnded));
             }
-            Event::Started(supervise::Started { index, pid }) => self.started(self.own(at, index)?, pid)?,
-            Event::Listening(supervise::Listening { index }) => self.listening(self.own(at, index)?)?,
-            Event::Output(supervise::Output { index, stream }) => self.output(self.own(at, index)?, stream, &body)?,
-            Event::Drained(supervise::Drained { index, stream }) => self.drained(self.own(at, index)?, stream)?,
+            Event::Started(supervise::Started { index, pid }) => {
+                self.started(self.own(at, index)?, pid)?
+            }
+            Event::Listening(supervise::Listening { index }) => {
+                self.listening(self.own(at, index)?)?
+            }
+            Event::Output(supervise::Output { index, stream }) => {
+                self.output(self.own(at, index)?, stream, &body)?
+            }
+            Event::Drained(supervise::Drained { index, stream }) => {
+                self.drained(self.own(at, index)?, stream)?
+            }
             Event::Exited(exited) => {
                 let member = self.own(at, exited.index)?;
                 return self.exited(member, &exited);
             }
             Event::Over(supervise::Over { survivors }) => return Ok(self.over(at, survivors)),
-            Event::Failed(failure) if self.mode == Mode::Following => self.no_longer_told(at, failure.problem),
+            Event::Failed(failure) if self.mode == Mode::Following => {
+                self.no_longer_told(at, failure.problem)
+            }
             Event::Failed(failure) => {
                 self.hosts.sessions[at].close();
                 return Ok(self.lost(at, failure.problem));
@@ -263,25 +303,40 @@ impl<'a, 'h> EventLoop<'a, 'h> {
 
     /// Whether what a host tells now happened after the end of the job had begun.
     fn is_ending(&self, host: usize) -> bool {
-        if self.mode == Mode::Deciding { self.job.ending() } else { self.end_was_told[host] }
+        if self.mode == Mode::Deciding {
+            self.job.ending()
+        } else {
+            self.end_was_told[host]
+        }
     }
 
     /// Why a job that is left ends, as the keeper of its first host has decided.
     fn apply_ending(&mut self, at: usize, ending: keep::Ending) -> Result<(), Unbelievable> {
         let failure = ending.failure.map(|failure| {
             // of hosts that are not followed nothing is known
-            let session = self.hosts.sessions.iter().find(|session| session.host.id == failure.host);
+            let session = self
+                .hosts
+                .sessions
+                .iter()
+                .find(|session| session.host.id == failure.host);
             let member = match (session, failure.index) {
                 (Some(session), Some(index)) => {
                     let index = usize::try_from(index).ok();
                     let member = index.and_then(|index| session.members.get(index));
-                    Some(*member.ok_or_else(|| Unbelievable("a process failed that is none of the job".to_owned()))?)
+                    Some(*member.ok_or_else(|| {
+                        Unbelievable("a process failed that is none of the job".to_owned())
+                    })?)
                 }
                 _ => None,
             };
-            Ok(Failure { host: failure.host, member, reason: failure.reason })
+            Ok(Failure {
+                host: failure.host,
+                member,
+                reason: failure.reason,
+            })
         });
-        self.job.apply_remote_cause(ending.cause, failure.transpose()?);
+        self.job
+            .apply_remote_cause(ending.cause, failure.transpose()?);
         self.end_was_told[at] = true;
         Ok(())
     }
@@ -290,8 +345,10 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         self.host_states[at] = HostState::Over;
         self.finish_lines(at);
         let problem = "nobody keeps the job there any more, and nobody knows how it ended there";
-        let fix = "was the host started anew, or the agent that kept the job killed? The host has ended what it had of the job";
-        self.left.push(Fault::unreachable(self.hosts.sessions[at].host.place(), problem).fix(fix));
+        let fix = "was the host started anew, or the agent that kept the job killed? The host has \
+            ended what it had of the job";
+        self.left
+            .push(Fault::unreachable(self.hosts.sessions[at].host.place(), problem).fix(fix));
     }
 
     /// The job goes on there perhaps.
@@ -299,16 +356,24 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         self.host_states[at] = HostState::Over;
         self.finish_lines(at);
         if !self.end_was_told[at] {
-            let fix = format!("the job may go on: go back to it with --attach {}", self.plan.name);
-            self.left.push(Fault::unreachable(self.hosts.sessions[at].host.place(), problem).fix(fix));
+            let fix = format!(
+                "the job may go on: go back to it with --attach {}",
+                self.plan.name
+            );
+            self.left
+                .push(Fault::unreachable(self.hosts.sessions[at].host.place(), problem).fix(fix));
         }
     }
 
     /// The position of a host's own process.
     fn own(&self, at: usize, index: u32) -> Result<usize, Unbelievable> {
         let members = &self.hosts.sessions[at].members;
-        let member = usize::try_from(index).ok().and_then(|index| members.get(index));
-        member.copied().ok_or_else(|| Unbelievable(format!("it has no process {index}")))
+        let member = usize::try_from(index)
+            .ok()
+            .and_then(|index| members.get(index));
+        member
+            .copied()
+            .ok_or_else(|| Unbelievable(format!("it has no process {index}")))
     }
 
     fn started(&mut self, at: usize, pid: u32) -> Result<(), Unbelievable> {
@@ -316,22 +381,56 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         if self.states[at].started.replace(time_ms).is_some() || self.states[at].exited {
             return Err(Unbelievable("a process started twice".to_owned()));
         }
-        let Process { id, host, role, rank, .. } = self.processes[at];
-        self.sink.record(&Started { id, host, role, rank, pid, time_ms });
+        let Process {
+            id,
+            host,
+            role,
+            rank,
+            ..
+        } = self.processes[at];
+        self.sink.record(&Started {
+            id,
+            host,
+            role,
+            rank,
+            pid,
+            time_ms,
+        });
         Ok(())
     }
 
     fn listening(&mut self, at: usize) -> Result<(), Unbelievable> {
-        let Process { id, host, role, rank, port, .. } = self.processes[at];
-        let Some(port) = port.filter(|_| !std::mem::replace(&mut self.states[at].listens, true)) else {
-            return Err(Unbelievable("a process listens that has no port, or twice".to_owned()));
+        let Process {
+            id,
+            host,
+            role,
+            rank,
+            port,
+            ..
+        } = self.processes[at];
+        let Some(port) = port.filter(|_| !std::mem::replace(&mut self.states[at].listens, true))
+        else {
+            return Err(Unbelievable(
+                "a process listens that has no port, or twice".to_owned(),
+            ));
         };
         self.job.listening(at);
-        self.sink.record(&Listening { id, host, role, rank, port, time_ms: self.time_ms() });
+        self.sink.record(&Listening {
+            id,
+            host,
+            role,
+            rank,
+            port,
+            time_ms: self.time_ms(),
+        });
         Ok(())
     }
 
-    fn exited(&mut self, at: usize, exited: &supervise::Exited) -> Result<Option<Action>, Unbelievable> {
+    fn exited(
+        &mut self,
+        at: usize,
+        exited: &supervise::Exited,
+    ) -> Result<Option<Action>, Unbelievable> {
         if std::mem::replace(&mut self.states[at].exited, true) {
             return Err(Unbelievable("a process ended twice".to_owned()));
         }
@@ -342,7 +441,13 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             Status::Signal(number) => ExitStatus::Signal(i32::from(number)),
         };
         let (code, signal) = status_fields(status);
-        let Process { id, host, role, rank, .. } = self.processes[at];
+        let Process {
+            id,
+            host,
+            role,
+            rank,
+            ..
+        } = self.processes[at];
         self.sink.record(&Exited {
             id,
             host,
@@ -350,13 +455,23 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             rank,
             code,
             signal,
-            elapsed_ms: self.states[at].started.map_or(0, |started| self.time_ms().saturating_sub(started)),
+            elapsed_ms: self.states[at]
+                .started
+                .map_or(0, |started| self.time_ms().saturating_sub(started)),
             cpu_s: Some(exited.cpu_s).filter(|seconds| seconds.is_finite() && *seconds >= 0.0),
             max_rss_bytes: Some(exited.max_rss_bytes),
             oom: exited.oom,
             while_ending,
         });
-        Ok(self.job.exited(at, job::Exit { status, reaped: false, out_of_memory: exited.oom }, Instant::now()))
+        Ok(self.job.exited(
+            at,
+            job::Exit {
+                status,
+                reaped: false,
+                out_of_memory: exited.oom,
+            },
+            Instant::now(),
+        ))
     }
 
     /// All has ended on a host.
@@ -366,11 +481,15 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         let host = self.hosts.sessions[at].host;
         if survivors > 0 {
             let problem = format!("{survivors} of the job's processes could not be ended");
-            self.left.push(Fault::item(host.place(), problem).fix("look with dgl-reap --list"));
+            self.left
+                .push(Fault::item(host.place(), problem).fix("look with dgl-reap --list"));
         }
         match self.job.ending() || self.mode != Mode::Deciding {
             true => None,
-            false => self.job.lost(host.id, "the job was ended there by someone else".to_owned()),
+            false => self.job.lost(
+                host.id,
+                "the job was ended there by someone else".to_owned(),
+            ),
         }
     }
 
@@ -381,8 +500,11 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         let host = self.hosts.sessions[at].host;
         if self.mode == Mode::Following {
             self.left.push(
-                Fault::unreachable(host.place(), format!("lost, and perhaps the job goes on there: {why}"))
-                    .fix("go back to it later with --attach"),
+                Fault::unreachable(
+                    host.place(),
+                    format!("lost, and perhaps the job goes on there: {why}"),
+                )
+                .fix("go back to it later with --attach"),
             );
         } else if self.job.ending() {
             self.left.push(
@@ -395,7 +517,9 @@ impl<'a, 'h> EventLoop<'a, 'h> {
 
     fn output(&mut self, at: usize, stream: Stream, piece: &[u8]) -> Result<(), Unbelievable> {
         if self.states[at].drained[stream as usize] {
-            return Err(Unbelievable("a process writes to a stream that is at its end".to_owned()));
+            return Err(Unbelievable(
+                "a process writes to a stream that is at its end".to_owned(),
+            ));
         }
         let state = &mut self.states[at].lines[stream as usize];
         let continues = state.was_shown();
@@ -435,7 +559,8 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             self.sink.log_lines(self.first + at, &taken.whole);
         }
         if !taken.pieces.is_empty() {
-            let while_ending = self.is_ending(self.host_of[at]) && !self.states[at].exited_before_end;
+            let while_ending =
+                self.is_ending(self.host_of[at]) && !self.states[at].exited_before_end;
             self.sink.output(Lines {
                 at: self.first + at,
                 stderr: stream == 1,
@@ -458,7 +583,15 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             let continues = state.was_shown();
             let pieces = state.take_due(now);
             if !pieces.is_empty() {
-                self.show(at, stream, Taken { pieces, whole: Vec::new() }, continues);
+                self.show(
+                    at,
+                    stream,
+                    Taken {
+                        pieces,
+                        whole: Vec::new(),
+                    },
+                    continues,
+                );
             }
         }
     }
@@ -468,42 +601,81 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         let grace = self.plan.grace;
         let grace_ms = common::term::millis(grace);
         let (request, stacks) = match action {
-            Action::End => (Request::End(End { grace_ms, stacks: false }), Duration::ZERO),
-            Action::EndWithStacks => (Request::End(End { grace_ms, stacks: true }), STACKS),
+            Action::End => (
+                Request::End(End {
+                    grace_ms,
+                    stacks: false,
+                }),
+                Duration::ZERO,
+            ),
+            Action::EndWithStacks => (
+                Request::End(End {
+                    grace_ms,
+                    stacks: true,
+                }),
+                STACKS,
+            ),
             Action::Kill => (Request::Kill, Duration::ZERO),
         };
         self.hosts.send_all(&request);
         let now = Instant::now();
         match &mut self.ending {
-            Some(ending) if action == Action::Kill => (ending.kill_at, ending.notice_at) = (now, None),
+            Some(ending) if action == Action::Kill => {
+                (ending.kill_at, ending.notice_at) = (now, None)
+            }
             Some(_) => {}
             None => {
                 let kill_at = now + stacks + grace;
-                self.ending = Some(Ending { kill_at, give_up_at: kill_at + END_LIMIT, notice_at: Some(now + NOTICE_AFTER) });
+                self.ending = Some(Ending {
+                    kill_at,
+                    give_up_at: kill_at + END_LIMIT,
+                    notice_at: Some(now + NOTICE_AFTER),
+                });
             }
         }
     }
 
     /// Who waits for the end of a job wants to know what comes next.
     fn notice_long_end(&mut self, now: Instant) {
-        let Some(ending) = &mut self.ending else { return };
+        let Some(ending) = &mut self.ending else {
+            return;
+        };
         let left = ending.kill_at.saturating_duration_since(now);
         if ending.notice_at.is_some_and(|at| now >= at) {
             ending.notice_at = None;
             if left > Duration::ZERO {
-                self.sink.say(&format!("dgl-spawn: job {} is ending: {}", self.plan.name, status::kill_notice(left)));
+                self.sink.say(&format!(
+                    "dgl-spawn: job {} is ending: {}",
+                    self.plan.name,
+                    status::kill_notice(left)
+                ));
             }
         }
     }
 
     fn status(&self) -> String {
-        let up = self.host_states.iter().filter(|state| **state == HostState::Up).count();
-        let left = self.ending.as_ref().map(|ending| ending.kill_at.saturating_duration_since(Instant::now()));
+        let up = self
+            .host_states
+            .iter()
+            .filter(|state| **state == HostState::Up)
+            .count();
+        let left = self
+            .ending
+            .as_ref()
+            .map(|ending| ending.kill_at.saturating_duration_since(Instant::now()));
         let phase = match (self.job.ending(), left) {
             (false, _) => Phase::Running,
-            (true, left) => Phase::Ending { kill_in: left.filter(|left| !left.is_zero()) },
+            (true, left) => Phase::Ending {
+                kill_in: left.filter(|left| !left.is_zero()),
+            },
         };
-        status::line(&self.plan.name, (up, self.host_states.len()), self.job.progress(), self.age(), phase)
+        status::line(
+            &self.plan.name,
+            (up, self.host_states.len()),
+            self.job.progress(),
+            self.age(),
+            phase,
+        )
     }
 
     fn age(&self) -> Duration {
@@ -514,19 +686,46 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         let (is_left, age) = (self.is_left(), self.age());
         for (session, state) in self.hosts.sessions.iter().zip(&self.host_states) {
             if *state == HostState::Up && !is_left {
-                let fix = format!("look with dgl-reap --list, end them with dgl-reap --job {}", self.plan.name);
+                let fix = format!(
+                    "look with dgl-reap --list, end them with dgl-reap --job {}",
+                    self.plan.name
+                );
                 let problem = "it did not say that the job's processes have ended";
-                self.left.push(Fault::unreachable(session.host.place(), problem).fix(fix));
+                self.left
+                    .push(Fault::unreachable(session.host.place(), problem).fix(fix));
             }
         }
         self.sink.status("");
-        let last_lines: Vec<LastLines> = self.states.into_iter().map(|state| state.last_lines).collect();
-        let failure = self.job.failure().map(|failure| first_failure(failure, self.processes, &last_lines));
-        let exit = self.job.detach_signal().map_or_else(|| exit(&self.job), Exit::Signal);
-        let exit = if self.left.0.is_empty() { exit } else { exit.worst(self.left.exit()) };
-        let goes_on = self.mode != Mode::Deciding && !self.job.ending() && exit != Exit::Unreachable;
+        let last_lines: Vec<LastLines> = self
+            .states
+            .into_iter()
+            .map(|state| state.last_lines)
+            .collect();
+        let failure = self
+            .job
+            .failure()
+            .map(|failure| first_failure(failure, self.processes, &last_lines));
+        let exit = self
+            .job
+            .detach_signal()
+            .map_or_else(|| exit(&self.job), Exit::Signal);
+        let exit = if self.left.0.is_empty() {
+            exit
+        } else {
+            exit.worst(self.left.exit())
+        };
+        let goes_on =
+            self.mode != Mode::Deciding && !self.job.ending() && exit != Exit::Unreachable;
         let (cause, servers_ended) = (self.job.cause().cloned(), self.servers_ended);
-        Ended { exit, cause, failure, report: self.left, age, goes_on, servers_ended }
+        Ended {
+            exit,
+            cause,
+            failure,
+            report: self.left,
+            age,
+            goes_on,
+            servers_ended,
+        }
     }
 }
 
@@ -535,6 +734,11 @@ struct Unbelievable(String);
 
 impl Unbelievable {
     fn out_of_phase(event: &Event) -> Unbelievable {
-        Unbelievable(format!("{event:?} while a job runs").chars().take(100).collect())
+        Unbelievable(
+            format!("{event:?} while a job runs")
+                .chars()
+                .take(100)
+                .collect(),
+        )
     }
 }

@@ -1,7 +1,9 @@
-//! The hosts of a job while the launcher talks to them: a thread each, and what comes from all of them in one inbox.
+//! The hosts of a job while the launcher talks to them: a thread each, and what comes from all of
+//! them in one inbox.
 //!
-//! The inbox is bounded for each host, and the hosts take turns: one that talks without end waits for itself, and neither fills
-//! memory nor keeps a signal, a deadline or another host from being heard.
+//! The inbox is bounded for each host, and the hosts take turns: one that talks without end waits
+//! for itself, and neither fills memory nor keeps a signal, a deadline or another host from being
+//! heard.
 
 use common::record::Host;
 use common::remote::{Heard, Session, Waker};
@@ -12,7 +14,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
 
-/// How often a host hears that the launcher lives; oftener where six times would not fit into --host-timeout.
+/// How often a host hears that the launcher lives; oftener where six times would not fit into
+/// --host-timeout.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// What of one host may wait to be dealt with: then nothing more is read of it.
 const MAX_WAITING_EVENTS: usize = 1024;
@@ -31,11 +34,13 @@ pub enum RunEvent {
     StatusAsked,
 }
 
-/// A host as the job sees it: its record, which of the job's processes are its own, and the way to its agent.
+/// A host as the job sees it: its record, which of the job's processes are its own, and the way to
+/// its agent.
 pub struct HostSession<'a> {
     /// Its record.
     pub host: &'a Host,
-    /// Positions of its processes among the job's, in the order of the indices by which the agent names them.
+    /// Positions of its processes among the job's, in the order of the indices by which the agent
+    /// names them.
     pub members: Vec<usize>,
     commands: Option<Sender<Request>>,
     waker: Arc<Waker>,
@@ -45,7 +50,10 @@ impl HostSession<'_> {
     /// Sends its agent a request.
     pub fn send(&self, request: Request) {
         // a thread that has ended has told why
-        let sent = self.commands.as_ref().is_some_and(|commands| commands.send(request).is_ok());
+        let sent = self
+            .commands
+            .as_ref()
+            .is_some_and(|commands| commands.send(request).is_ok());
         if sent {
             self.waker.wake();
         }
@@ -72,25 +80,45 @@ pub struct ConnectedHosts<'a> {
 }
 
 impl<'a> ConnectedHosts<'a> {
-    /// Takes the sessions, each with its host and the positions of that host's processes. A host that is silent for longer than
-    /// `patience` once the job was started is lost.
-    pub fn new(hosts: Vec<(&'a Host, Vec<usize>, Session)>, patience: Duration) -> io::Result<ConnectedHosts<'a>> {
+    /// Takes the sessions, each with its host and the positions of that host's processes. A host
+    /// that is silent for longer than `patience` once the job was started is lost.
+    pub fn new(
+        hosts: Vec<(&'a Host, Vec<usize>, Session)>,
+        patience: Duration,
+    ) -> io::Result<ConnectedHosts<'a>> {
         let inbox = Arc::new(Inbox::new(hosts.len()));
         let mut sessions = Vec::new();
         for (at, (host, members, session)) in hosts.into_iter().enumerate() {
             let (commands, receiver) = channel();
             let waker = Arc::new(Waker::new()?);
-            let talk = Talk { at, session, patience, waker: Arc::clone(&waker), inbox: Arc::clone(&inbox), beaten: None, started: None };
+            let talk = Talk {
+                at,
+                session,
+                patience,
+                waker: Arc::clone(&waker),
+                inbox: Arc::clone(&inbox),
+                beaten: None,
+                started: None,
+            };
             // a thread that mostly waits needs little stack, and there may be thousands
-            std::thread::Builder::new().stack_size(256 << 10).spawn(move || talk.run(&receiver))?;
-            sessions.push(HostSession { host, members, commands: Some(commands), waker });
+            std::thread::Builder::new()
+                .stack_size(256 << 10)
+                .spawn(move || talk.run(&receiver))?;
+            sessions.push(HostSession {
+                host,
+                members,
+                commands: Some(commands),
+                waker,
+            });
         }
         Ok(ConnectedHosts { sessions, inbox })
     }
 
     /// Sends all agents the same request.
     pub fn send_all(&self, request: &Request) {
-        self.sessions.iter().for_each(|session| session.send(request.clone()));
+        self.sessions
+            .iter()
+            .for_each(|session| session.send(request.clone()));
     }
 
     /// What happens next, signals first; `None` if nothing does within the limit.
@@ -136,8 +164,17 @@ impl Waiting {
 impl Inbox {
     fn new(hosts: usize) -> Inbox {
         let hosts = (0..hosts).map(|_| Waiting::default()).collect();
-        let state = State { signals: VecDeque::new(), hosts, turn: 0, closed: false };
-        Inbox { state: Mutex::new(state), arrived: Condvar::new(), room: Condvar::new() }
+        let state = State {
+            signals: VecDeque::new(),
+            hosts,
+            turn: 0,
+            closed: false,
+        };
+        Inbox {
+            state: Mutex::new(state),
+            arrived: Condvar::new(),
+            room: Condvar::new(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -164,19 +201,25 @@ impl Inbox {
     /// Waits a moment for room for one more event of a host; whether there is.
     fn wait_for_room(&self, at: usize) -> bool {
         let is_full = |state: &mut State| state.hosts[at].is_full() && !state.closed;
-        let waited = self.room.wait_timeout_while(self.lock(), ROOM_PAUSE, is_full);
+        let waited = self
+            .room
+            .wait_timeout_while(self.lock(), ROOM_PAUSE, is_full);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         !state.hosts[at].is_full()
     }
 
     fn next(&self, limit: Duration) -> Option<RunEvent> {
-        let waited = self.arrived.wait_timeout_while(self.lock(), limit, |state| state.is_empty());
+        let waited = self
+            .arrived
+            .wait_timeout_while(self.lock(), limit, |state| state.is_empty());
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if let Some(signal) = state.signals.pop_front() {
             return Some(signal);
         }
         let count = state.hosts.len();
-        let at = (0..count).map(|offset| (state.turn + offset) % count).find(|at| !state.hosts[*at].events.is_empty())?;
+        let at = (0..count)
+            .map(|offset| (state.turn + offset) % count)
+            .find(|at| !state.hosts[*at].events.is_empty())?;
         state.turn = (at + 1) % count;
         let was_full = state.hosts[at].is_full();
         let (heard, bytes) = state.hosts[at].events.pop_front()?;
@@ -212,21 +255,26 @@ struct Talk {
     patience: Duration,
     waker: Arc<Waker>,
     inbox: Arc<Inbox>,
-    /// When the last heartbeat was sent. From the first command on the host may hold something for us: a claim, then a job.
+    /// When the last heartbeat was sent. From the first command on the host may hold something for
+    /// us: a claim, then a job.
     beaten: Option<Instant>,
     /// When the job was started. Before that a host may take its time for an answer.
     started: Option<Instant>,
 }
 
 impl Talk {
-    /// Talks until the host is lost or nobody is interested any more; then the end of its stdin ends the agent.
+    /// Talks until the host is lost or nobody is interested any more; then the end of its stdin
+    /// ends the agent.
     fn run(mut self, commands: &Receiver<Request>) {
         loop {
             if !self.send_commands(commands) {
                 return;
             }
             if self.is_silent() {
-                let why = format!("nothing was heard of it for {} s", self.patience.as_secs_f32());
+                let why = format!(
+                    "nothing was heard of it for {} s",
+                    self.patience.as_secs_f32()
+                );
                 return self.inbox.push(self.at, Heard::Lost(why), 0);
             }
             if !self.inbox.wait_for_room(self.at) {
@@ -276,11 +324,14 @@ impl Talk {
 
     fn until_heartbeat(&self) -> Duration {
         let pace = HEARTBEAT.min(self.patience / 6);
-        self.beaten.map_or(Duration::from_secs(60), |last| pace.saturating_sub(last.elapsed()))
+        self.beaten.map_or(Duration::from_secs(60), |last| {
+            pace.saturating_sub(last.elapsed())
+        })
     }
 
     fn is_silent(&self) -> bool {
-        self.started.is_some_and(|start| self.session.last_heard().max(start).elapsed() >= self.patience)
+        self.started
+            .is_some_and(|start| self.session.last_heard().max(start).elapsed() >= self.patience)
     }
 }
 
@@ -303,7 +354,9 @@ mod tests {
     #[test]
     fn signals_come_first_and_hosts_take_turns() {
         let inbox = Inbox::new(3);
-        ["a", "b", "c"].iter().for_each(|why| inbox.push(1, lost(why), 1));
+        ["a", "b", "c"]
+            .iter()
+            .for_each(|why| inbox.push(1, lost(why), 1));
         inbox.push(2, lost("x"), 1);
         assert!(inbox.signal(RunEvent::Signal(2)));
         let got: Vec<String> = (0..5).map(|_| heard(inbox.next(Duration::ZERO))).collect();
@@ -318,7 +371,10 @@ mod tests {
         let inbox = Inbox::new(2);
         (0..2).for_each(|_| inbox.push(0, lost(""), MAX_WAITING_BYTES / 2));
         assert!(!inbox.wait_for_room(0) && inbox.wait_for_room(1));
-        assert!(matches!(inbox.next(Duration::ZERO), Some(RunEvent::Host(0, _))));
+        assert!(matches!(
+            inbox.next(Duration::ZERO),
+            Some(RunEvent::Host(0, _))
+        ));
         assert!(inbox.wait_for_room(0));
         (0..MAX_WAITING_EVENTS).for_each(|_| inbox.push(1, lost(""), 0));
         assert!(!inbox.wait_for_room(1));

@@ -1,4 +1,5 @@
-//! Connects to the hosts of a job, looks whether it can start, starts it and lives through it; where it failed, perhaps again.
+//! Connects to the hosts of a job, looks whether it can start, starts it and lives through it;
+//! where it failed, perhaps again.
 
 use super::event_loop::EventLoop;
 use super::hosts::{ConnectedHosts, RunEvent};
@@ -32,7 +33,13 @@ const RESTART_AFTER: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Starts, watches, ends; the exit status is that of the first failure.
-pub fn run(args: &Args, stream: &Stream, hosts: &[Host], parts: &Parts, mut plan: plan::Job) -> Result<Exit, Report> {
+pub fn run(
+    args: &Args,
+    stream: &Stream,
+    hosts: &[Host],
+    parts: &Parts,
+    mut plan: plan::Job,
+) -> Result<Exit, Report> {
     let begun = Instant::now();
     let mut sink = open_sink(args, stream, hosts, &parts.all)?;
     let launcher = Launcher {
@@ -46,27 +53,56 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host], parts: &Parts, mut plan
     let mut tries = 0;
     let outcome = loop {
         let outcome = launcher.one_try(&plan, parts, &mut sink);
-        let failed = matches!(outcome.cause, Some(Cause::Process | Cause::Host | Cause::Time(Limit::Start(_))));
-        // a first try that started nothing has found what is wrong; a later one may only have come too early
-        let again = (failed && outcome.started) || (tries > 0 && !matches!(outcome.cause, Some(Cause::Signal(_))) && !outcome.started);
+        let failed = matches!(
+            outcome.cause,
+            Some(Cause::Process | Cause::Host | Cause::Time(Limit::Start(_)))
+        );
+        // a first try that started nothing has found what is wrong; a later one may only have come
+        // too early
+        let again = (failed && outcome.started)
+            || (tries > 0 && !matches!(outcome.cause, Some(Cause::Signal(_))) && !outcome.started);
         if tries == args.restart || !again {
             break outcome;
         }
         tries += 1;
         explain(hosts, &plan, &outcome, begun, &sink);
         // a host that was lost needs its time to find out that it is
-        let pause = if outcome.cause == Some(Cause::Host) { plan.host_timeout + plan.grace } else { RESTART_AFTER };
-        sink.say(&format!("dgl-spawn: job {} starts again in {} ({tries} of {})", plan.name, term::seconds(pause), args.restart));
+        let pause = if outcome.cause == Some(Cause::Host) {
+            plan.host_timeout + plan.grace
+        } else {
+            RESTART_AFTER
+        };
+        sink.say(&format!(
+            "dgl-spawn: job {} starts again in {} ({tries} of {})",
+            plan.name,
+            term::seconds(pause),
+            args.restart
+        ));
         if let Some(number) = launcher.signals.within(pause) {
-            break Outcome { exit: Exit::Signal(number), cause: Some(Cause::Signal(number)), word: Some("signal"), ..outcome };
+            break Outcome {
+                exit: Exit::Signal(number),
+                cause: Some(Cause::Signal(number)),
+                word: Some("signal"),
+                ..outcome
+            };
         }
         plan.token = plan::token()?;
     };
     if parts.servers.is_some() && matches!(outcome.cause, Some(Cause::Process | Cause::Time(_))) {
         // without it clients never get through to them, or the servers end
-        sink.say("dgl-spawn: servers that stay need net_type='tensorpipe' in the script's dgl.distributed.initialize (DGL 0.9 to 1.1)");
+        sink.say(
+            "dgl-spawn: servers that stay need net_type='tensorpipe' in the script's \
+            dgl.distributed.initialize (DGL 0.9 to 1.1)",
+        );
     }
-    Ok(conclude(hosts, &plan, &outcome, begun, sink, &launcher.signals))
+    Ok(conclude(
+        hosts,
+        &plan,
+        &outcome,
+        begun,
+        sink,
+        &launcher.signals,
+    ))
 }
 
 /// What starts jobs.
@@ -97,7 +133,10 @@ impl<'a> Launcher<'a> {
         let processes = parts.staying();
         let launched = self.connect(plan, processes).and_then(|hosts| {
             self.look(&mut Conversation::with(&hosts), plan, processes, sink)?;
-            let early = launch(&hosts, plan, processes, |_| Start { stays: true, ..Start::default() })?;
+            let early = launch(&hosts, plan, processes, |_| Start {
+                stays: true,
+                ..Start::default()
+            })?;
             Ok((hosts, early))
         });
         match launched {
@@ -106,8 +145,14 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Connects to the hosts, looks at them, and starts all but graph servers that stay: those are there first.
-    fn start(&self, plan: &plan::Job, parts: &Parts, sink: &mut OutputSink) -> Result<Started<'a>, Stopped> {
+    /// Connects to the hosts, looks at them, and starts all but graph servers that stay: those are
+    /// there first.
+    fn start(
+        &self,
+        plan: &plan::Job,
+        parts: &Parts,
+        sink: &mut OutputSink,
+    ) -> Result<Started<'a>, Stopped> {
         match parts.servers.as_deref() {
             Some(name) => self.start_with_servers(plan, parts, name, sink),
             None => {
@@ -118,8 +163,15 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// The same of a job that uses graph servers that stay. They may have to be started, or waited for.
-    fn start_with_servers(&self, plan: &plan::Job, parts: &Parts, name: &str, sink: &mut OutputSink) -> Result<Started<'a>, Stopped> {
+    /// The same of a job that uses graph servers that stay. They may have to be started, or waited
+    /// for.
+    fn start_with_servers(
+        &self,
+        plan: &plan::Job,
+        parts: &Parts,
+        name: &str,
+        sink: &mut OutputSink,
+    ) -> Result<Started<'a>, Stopped> {
         let processes = parts.others();
         let mut waits = false;
         loop {
@@ -131,15 +183,31 @@ impl<'a> Launcher<'a> {
                     self.look(&mut talk, plan, processes, sink)?;
                     let group = servers::take_group(&mut talk, name)?;
                     let started = self.start_on(hosts, plan, processes, Some((name, group)))?;
-                    sink.say(&format!("dgl-spawn: group {} of graph servers {name}", group.number));
+                    sink.say(&format!(
+                        "dgl-spawn: group {} of graph servers {name}",
+                        group.number
+                    ));
                     return Ok(started);
                 }
-                Found::Missing(why) if parts.staying().is_empty() => return Err(no_servers(name, why)),
+                Found::Missing(why) if parts.staying().is_empty() => {
+                    return Err(no_servers(name, why));
+                }
                 Found::Missing(why) if servers::claim_start(&mut talk, name)? => {
                     sink.say(&format!("dgl-spawn: starting graph servers {name}: {why}"));
-                    let limits = plan.limits.iter().copied().filter(|limit| matches!(limit, Limit::Start(_))).collect();
+                    let limits = plan
+                        .limits
+                        .iter()
+                        .copied()
+                        .filter(|limit| matches!(limit, Limit::Start(_)))
+                        .collect();
                     let token = plan::token().map_err(Stopped::Hosts)?;
-                    let plan = plan::Job { name: name.to_owned(), token, limits, detach: true, ..*plan };
+                    let plan = plan::Job {
+                        name: name.to_owned(),
+                        token,
+                        limits,
+                        detach: true,
+                        ..*plan
+                    };
                     let outcome = self.leave_servers(&plan, parts, sink);
                     if outcome.exit != Exit::Done {
                         return Err(Stopped::Servers(Box::new(outcome)));
@@ -147,7 +215,9 @@ impl<'a> Launcher<'a> {
                 }
                 Found::Starting | Found::Missing(_) => {
                     if !std::mem::replace(&mut waits, true) {
-                        sink.say(&format!("dgl-spawn: waiting for graph servers {name}, which start just now"));
+                        sink.say(&format!(
+                            "dgl-spawn: waiting for graph servers {name}, which start just now"
+                        ));
                     }
                     if let Some(number) = self.signals.within(LOOK_AGAIN) {
                         return Err(Stopped::Signal(number));
@@ -158,7 +228,13 @@ impl<'a> Launcher<'a> {
     }
 
     /// Claims what the job needs, and looks whether it can start.
-    fn look(&self, talk: &mut Conversation<'_, '_>, plan: &plan::Job, processes: &[Process], sink: &OutputSink) -> Result<(), Stopped> {
+    fn look(
+        &self,
+        talk: &mut Conversation<'_, '_>,
+        plan: &plan::Job,
+        processes: &[Process],
+        sink: &OutputSink,
+    ) -> Result<(), Stopped> {
         let subject = Subject {
             job: &plan.name,
             hosts: self.hosts,
@@ -188,61 +264,119 @@ impl<'a> Launcher<'a> {
         let mut early = Vec::new();
         match plan.detach {
             true => early = launch(&hosts, plan, processes, start)?,
-            false => hosts.sessions.iter().for_each(|session| session.send(Request::Start(start(session.host)))),
+            false => hosts
+                .sessions
+                .iter()
+                .for_each(|session| session.send(Request::Start(start(session.host)))),
         }
         Ok((hosts, early))
     }
 
     /// Connects to the hosts that have processes, and tells each what the job is.
-    fn connect(&self, plan: &plan::Job, processes: &[Process]) -> Result<ConnectedHosts<'a>, Stopped> {
+    fn connect(
+        &self,
+        plan: &plan::Job,
+        processes: &[Process],
+    ) -> Result<ConnectedHosts<'a>, Stopped> {
         let mut members: HashMap<u32, Vec<usize>> = HashMap::new();
         for (at, process) in processes.iter().enumerate() {
             members.entry(process.host).or_default().push(at);
         }
-        let busy: Vec<Host> = self.hosts.iter().filter(|host| members.contains_key(&host.id)).cloned().collect();
+        let busy: Vec<Host> = self
+            .hosts
+            .iter()
+            .filter(|host| members.contains_key(&host.id))
+            .cloned()
+            .collect();
         let opened = self.remote.open_agents(&busy);
-        let faults: Vec<_> = busy.iter().zip(&opened).filter_map(|(host, result)| Some((host, result.as_ref().err()?))).collect();
+        let faults: Vec<_> = busy
+            .iter()
+            .zip(&opened)
+            .filter_map(|(host, result)| Some((host, result.as_ref().err()?)))
+            .collect();
         if !faults.is_empty() {
-            return Err(Stopped::Hosts(remote::report(faults, self.args.connect.host_key)));
+            return Err(Stopped::Hosts(remote::report(
+                faults,
+                self.args.connect.host_key,
+            )));
         }
         let mut sessions = Vec::new();
-        for (host, mut session) in self.hosts.iter().filter(|host| members.contains_key(&host.id)).zip(opened.into_iter().flatten()) {
+        for (host, mut session) in self
+            .hosts
+            .iter()
+            .filter(|host| members.contains_key(&host.id))
+            .zip(opened.into_iter().flatten())
+        {
             let own = members[&host.id].clone();
             if plan.detach {
                 session.send(&Request::Keep);
             }
             session.send(&Request::Job(spec::job(plan, host, busy.len())));
             for (index, at) in (0..).zip(&own) {
-                let process = spec::process(index, &processes[*at]).map_err(|fault| Stopped::Preflight(fault.report()))?;
+                let process = spec::process(index, &processes[*at])
+                    .map_err(|fault| Stopped::Preflight(fault.report()))?;
                 session.send(&Request::Process(process));
             }
             sessions.push((host, own, session));
         }
-        let hosts = ConnectedHosts::new(sessions, plan.host_timeout).map_err(|error| Stopped::Hosts(own_fault(&error)))?;
+        let hosts = ConnectedHosts::new(sessions, plan.host_timeout)
+            .map_err(|error| Stopped::Hosts(own_fault(&error)))?;
         self.signals.go_to_inbox(hosts.inbox());
         Ok(hosts)
     }
 }
 
 /// Lives through a job that was started, or follows one that is left until it is up.
-fn live(plan: &plan::Job, (processes, first): (&[Process], usize), (mut hosts, early): Started<'_>, sink: &mut OutputSink) -> Outcome {
+fn live(
+    plan: &plan::Job,
+    (processes, first): (&[Process], usize),
+    (mut hosts, early): Started<'_>,
+    sink: &mut OutputSink,
+) -> Outcome {
     let (count, busy) = (processes.len() as u64, hosts.sessions.len() as u64);
-    sink.say(&format!("dgl-spawn: job {}: {} on {}", plan.name, term::count(count, "process"), term::count(busy, "host")));
-    let mode = if plan.detach { Mode::Detaching } else { Mode::Deciding };
+    sink.say(&format!(
+        "dgl-spawn: job {}: {} on {}",
+        plan.name,
+        term::count(count, "process"),
+        term::count(busy, "host")
+    ));
+    let mode = if plan.detach {
+        Mode::Detaching
+    } else {
+        Mode::Deciding
+    };
     Outcome::of(EventLoop::begin(mode, plan, (processes, first), &mut hosts, early, sink).run())
 }
 
 fn no_servers(name: &str, why: String) -> Stopped {
     let fault = Fault::unreachable(format!("graph servers {name}"), why);
-    let fix = format!("start them: … | dgl-env --role server --keep-alive --server-name {name} … | dgl-spawn --detach");
+    let fix = format!(
+        "start them: … | dgl-env --role server --keep-alive --server-name {name} … | dgl-spawn \
+         --detach"
+    );
     Stopped::Preflight(fault.fix(fix).report())
 }
 
 /// Opens stdout and the log files, and passes on what came in.
-pub fn open_sink(args: &Args, stream: &Stream, hosts: &[Host], processes: &[Process]) -> Result<OutputSink, Report> {
-    let names: Vec<String> = processes.iter().map(|process| name_of(hosts, process)).collect();
-    let sink = OutputSink::new(args.connect.format.human(), args.log_dir.as_deref(), processes, &names);
-    let sink = sink.map_err(|error| Fault::unreachable("--log-dir", error.to_string()).fix("name a folder that can be written"))?;
+pub fn open_sink(
+    args: &Args,
+    stream: &Stream,
+    hosts: &[Host],
+    processes: &[Process],
+) -> Result<OutputSink, Report> {
+    let names: Vec<String> = processes
+        .iter()
+        .map(|process| name_of(hosts, process))
+        .collect();
+    let sink = OutputSink::new(
+        args.connect.format.human(),
+        args.log_dir.as_deref(),
+        processes,
+        &names,
+    );
+    let sink = sink.map_err(|error| {
+        Fault::unreachable("--log-dir", error.to_string()).fix("name a folder that can be written")
+    })?;
     sink.pass(stream.bytes_but(""));
     Ok(sink)
 }
@@ -250,10 +384,15 @@ pub fn open_sink(args: &Args, stream: &Stream, hosts: &[Host], processes: &[Proc
 /// How a process's host is called in front of its lines.
 fn name_of(hosts: &[Host], process: &Process) -> String {
     let host = hosts.iter().find(|host| host.id == process.host);
-    host.map_or_else(|| process.host.to_string(), |host| host.name.clone().unwrap_or_else(|| host.ip.to_string()))
+    host.map_or_else(
+        || process.host.to_string(),
+        |host| host.name.clone().unwrap_or_else(|| host.ip.to_string()),
+    )
 }
 
 /// This machine has not enough of something.
 pub fn own_fault(error: &std::io::Error) -> Report {
-    Fault::unreachable("this machine", error.to_string()).fix("let this user have more processes and files: ulimit -u, ulimit -n").report()
+    Fault::unreachable("this machine", error.to_string())
+        .fix("let this user have more processes and files: ulimit -u, ulimit -n")
+        .report()
 }

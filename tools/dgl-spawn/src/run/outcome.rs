@@ -44,9 +44,27 @@ pub enum Stopped {
 impl Outcome {
     /// Of a job that was lived through to its end.
     pub fn of(ended: Ended) -> Outcome {
-        let Ended { exit, cause, failure, report, age, goes_on, servers_ended } = ended;
+        let Ended {
+            exit,
+            cause,
+            failure,
+            report,
+            age,
+            goes_on,
+            servers_ended,
+        } = ended;
         let word = cause.as_ref().map(cause_word);
-        Outcome { exit, cause, word, failure, report, started: true, goes_on, age, unserved: servers_ended }
+        Outcome {
+            exit,
+            cause,
+            word,
+            failure,
+            report,
+            started: true,
+            goes_on,
+            age,
+            unserved: servers_ended,
+        }
     }
 }
 
@@ -65,7 +83,12 @@ impl Stopped {
     pub fn outcome(self) -> Outcome {
         let (exit, cause, word, report) = match self {
             Stopped::Servers(outcome) => return *outcome,
-            Stopped::Signal(number) => (Exit::Signal(number), Some(Cause::Signal(number)), "signal", Report::default()),
+            Stopped::Signal(number) => (
+                Exit::Signal(number),
+                Some(Cause::Signal(number)),
+                "signal",
+                Report::default(),
+            ),
             Stopped::Hosts(report) => (report.exit(), Some(Cause::Host), "host", report),
             Stopped::Preflight(report) => (report.exit(), None, "preflight", report),
         };
@@ -84,7 +107,14 @@ impl Stopped {
 }
 
 /// Tells how it ended, to programs and to people; the exit status that says it.
-pub fn conclude(hosts: &[Host], plan: &plan::Job, outcome: &Outcome, begun: Instant, sink: OutputSink, signals: &Signals) -> Exit {
+pub fn conclude(
+    hosts: &[Host],
+    plan: &plan::Job,
+    outcome: &Outcome,
+    begun: Instant,
+    sink: OutputSink,
+    signals: &Signals,
+) -> Exit {
     let mut exit = outcome.exit;
     if sink.has_lost_something() {
         exit = exit.worst(Exit::Unreachable);
@@ -105,22 +135,41 @@ pub fn conclude(hosts: &[Host], plan: &plan::Job, outcome: &Outcome, begun: Inst
 }
 
 /// Why it ended, as people want to know it.
-pub fn explain(hosts: &[Host], plan: &plan::Job, outcome: &Outcome, begun: Instant, sink: &OutputSink) {
+pub fn explain(
+    hosts: &[Host],
+    plan: &plan::Job,
+    outcome: &Outcome,
+    begun: Instant,
+    sink: &OutputSink,
+) {
     let say = |text: String| sink.say(&format!("dgl-spawn: {}", term::plain(&text)));
-    outcome.report.lines("dgl-spawn").iter().for_each(|line| sink.say(line));
+    outcome
+        .report
+        .lines("dgl-spawn")
+        .iter()
+        .for_each(|line| sink.say(line));
     if !outcome.started {
         return say("nothing was started".to_owned());
     }
     if outcome.goes_on {
         let name = &plan.name;
-        return say(format!("job {name} goes on; back to it: … | dgl-spawn --attach {name}; to end it: … | dgl-reap --job {name}"));
+        return say(format!(
+            "job {name} goes on; back to it: … | dgl-spawn --attach {name}; to end it: … | \
+             dgl-reap --job {name}"
+        ));
     }
     if outcome.unserved {
-        say("the graph servers that it used have ended: … | dgl-spawn --attach NAME tells why".to_owned());
+        say(
+            "the graph servers that it used have ended: … | dgl-spawn --attach NAME tells why"
+                .to_owned(),
+        );
     }
     match (&outcome.failure, &outcome.cause) {
         (Some(failure), cause) => {
-            let host = hosts.iter().find(|host| host.id == failure.host).map_or_else(|| format!("host {}", failure.host), Host::place);
+            let host = hosts
+                .iter()
+                .find(|host| host.id == failure.host)
+                .map_or_else(|| format!("host {}", failure.host), Host::place);
             let who = match (failure.role, failure.rank) {
                 (Some(role), Some(rank)) => format!("{host}: {} {rank}", role.name()),
                 _ => host,
@@ -128,21 +177,47 @@ pub fn explain(hosts: &[Host], plan: &plan::Job, outcome: &Outcome, begun: Insta
             let what = match (&failure.error, failure.code, &failure.signal) {
                 (Some(error), ..) if *cause == Some(Cause::Host) => format!("lost: {error}"),
                 (Some(error), ..) => error.clone(),
-                (_, _, Some(signal)) if failure.oom => format!("ended by SIG{signal}: the kernel killed it because memory ran out"),
-                (_, _, Some(signal)) if failure.reaped => format!("ended by a signal of dgl-reap, SIG{signal}"),
+                (_, _, Some(signal)) if failure.oom => {
+                    format!("ended by SIG{signal}: the kernel killed it because memory ran out")
+                }
+                (_, _, Some(signal)) if failure.reaped => {
+                    format!("ended by a signal of dgl-reap, SIG{signal}")
+                }
                 (_, _, Some(signal)) => format!("ended by SIG{signal}"),
                 (_, code, _) => format!("exited with status {}", code.unwrap_or(1)),
             };
-            let last = if failure.last_lines.is_empty() { "; it wrote nothing" } else { "; its last lines:" };
-            say(format!("{who} {what}{}", if failure.role.is_some() { last } else { "" }));
+            let last = if failure.last_lines.is_empty() {
+                "; it wrote nothing"
+            } else {
+                "; its last lines:"
+            };
+            say(format!(
+                "{who} {what}{}",
+                if failure.role.is_some() { last } else { "" }
+            ));
             for line in &failure.last_lines {
-                sink.say(&format!("    {}", String::from_utf8_lossy(&on_terminal(line.as_bytes()))));
+                sink.say(&format!(
+                    "    {}",
+                    String::from_utf8_lossy(&on_terminal(line.as_bytes()))
+                ));
             }
         }
-        (None, Some(Cause::Signal(number))) => say(format!("job {} was ended by SIG{}", plan.name, common::signal::name(*number))),
+        (None, Some(Cause::Signal(number))) => say(format!(
+            "job {} was ended by SIG{}",
+            plan.name,
+            common::signal::name(*number)
+        )),
         (None, Some(Cause::Time(Limit::Start(limit) | Limit::Job(limit)))) => {
-            say(format!("job {} was ended: it took longer than {}", plan.name, term::seconds(*limit)));
+            say(format!(
+                "job {} was ended: it took longer than {}",
+                plan.name,
+                term::seconds(*limit)
+            ));
         }
-        _ => say(format!("job {} ended well after {}", plan.name, term::seconds(begun.elapsed().max(outcome.age)))),
+        _ => say(format!(
+            "job {} ended well after {}",
+            plan.name,
+            term::seconds(begun.elapsed().max(outcome.age))
+        )),
     }
 }

@@ -18,17 +18,32 @@ impl Signals {
     pub fn watch() -> io::Result<Signals> {
         let listener: Arc<Mutex<Option<Listener>>> = Arc::default();
         let own = Arc::clone(&listener);
-        let mut signals = signal_hook::iterator::Signals::new(common::signal::ending()?.into_iter().chain([SIGUSR1]))?;
-        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-            for number in signals.forever() {
-                let event = || if number == SIGUSR1 { RunEvent::StatusAsked } else { RunEvent::Signal(number) };
-                let is_told = || own.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(|tell| tell(event()));
-                // between two tries for a moment nobody listens
-                while !is_told() {
-                    std::thread::sleep(Duration::from_millis(10));
+        let mut signals = signal_hook::iterator::Signals::new(
+            common::signal::ending()?.into_iter().chain([SIGUSR1]),
+        )?;
+        std::thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(move || {
+                for number in signals.forever() {
+                    let event = || {
+                        if number == SIGUSR1 {
+                            RunEvent::StatusAsked
+                        } else {
+                            RunEvent::Signal(number)
+                        }
+                    };
+                    let is_told = || {
+                        own.lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .as_ref()
+                            .is_some_and(|tell| tell(event()))
+                    };
+                    // between two tries for a moment nobody listens
+                    while !is_told() {
+                        std::thread::sleep(Duration::from_millis(10));
+                    }
                 }
-            }
-        })?;
+            })?;
         Ok(Signals(listener))
     }
 

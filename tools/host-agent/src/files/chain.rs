@@ -1,4 +1,5 @@
-//! Hands a file on to the next host, whose agent hands it on in turn. Nothing depends on it: what does not arrive so is sent directly.
+//! Hands a file on to the next host, whose agent hands it on in turn. Nothing depends on it: what
+//! does not arrive so is sent directly.
 
 use std::io::Write;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -20,19 +21,34 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Begins the file on the first of these hosts; `None` where there is none or it cannot be reached.
+    /// Begins the file on the first of these hosts; `None` where there is none or it cannot be
+    /// reached.
     pub fn begin(next: &[Hop]) -> Option<Chain> {
         let (hop, rest) = next.split_first()?;
         let (program, args) = hop.words.split_first()?;
         let mut command = Command::new(program);
-        command.args(args).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         let mut child = command.spawn().ok()?;
         let stdin = child.stdin.take();
         if let Some(stdin) = &stdin {
             crate::requests::widen(stdin);
         }
-        let mut chain = Chain { id: hop.file.id, child, stdin };
-        let begin = Begin { file: hop.file.clone(), key: hop.key.clone(), keep: Vec::new(), scattered: false, next: rest.to_vec() };
+        let mut chain = Chain {
+            id: hop.file.id,
+            child,
+            stdin,
+        };
+        let begin = Begin {
+            file: hop.file.clone(),
+            key: hop.key.clone(),
+            keep: Vec::new(),
+            scattered: false,
+            next: rest.to_vec(),
+        };
         chain.step(Step::Receive(hop.receive.clone()), &[]);
         chain.step(Step::Begin(begin), &[]);
         Some(chain)
@@ -40,12 +56,22 @@ impl Chain {
 
     /// A part, as it came.
     pub fn block(&mut self, block: &Block, body: &[u8]) {
-        self.step(Step::Block(Block { id: self.id, ..*block }), body);
+        self.step(
+            Step::Block(Block {
+                id: self.id,
+                ..*block
+            }),
+            body,
+        );
     }
 
     fn step(&mut self, step: Step, body: &[u8]) {
         let message = codec::encode(&Request::File(step), body);
-        if self.stdin.as_mut().is_some_and(|stdin| stdin.write_all(&message).is_err()) {
+        if self
+            .stdin
+            .as_mut()
+            .is_some_and(|stdin| stdin.write_all(&message).is_err())
+        {
             self.stdin = None;
         }
     }

@@ -1,7 +1,9 @@
-//! What receives files is a process of its own, so that what it leaves is put away however it ends: killed by hand, or for memory.
+//! What receives files is a process of its own, so that what it leaves is put away however it ends:
+//! killed by hand, or for memory.
 //!
-//! It is this program again, with the same stdin and stdout and with `PART_PUSH=RUN.ID.` in its environment, by which it can be found.
-//! What this process has read already goes to it in its environment.
+//! It is this program again, with the same stdin and stdout and with `PART_PUSH=RUN.ID.` in its
+//! environment, by which it can be found. What this process has read already goes to it in its
+//! environment.
 
 use super::stage::Stage;
 use super::{OVER_LOST, Teller};
@@ -26,11 +28,17 @@ pub fn run(receive: &Receive, requests: &Requests, told: &Teller) -> ExitCode {
         Ok(status) => match (status.signal(), status.code()) {
             (Some(signal), _) => {
                 Stage::abandoned(receive.base.path(), &receive.run, receive.host).leave();
-                let name = nix::sys::signal::Signal::try_from(signal).map_or_else(|_| signal.to_string(), |name| name.to_string());
-                told.event(&Event::Failed(Failure::new(format!("what receives there was ended by {name}"))));
+                let name = nix::sys::signal::Signal::try_from(signal)
+                    .map_or_else(|_| signal.to_string(), |name| name.to_string());
+                told.event(&Event::Failed(Failure::new(format!(
+                    "what receives there was ended by {name}"
+                ))));
                 ExitCode::FAILURE
             }
-            (None, code) => ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(OVER_LOST)),
+            (None, code) => ExitCode::from(
+                code.and_then(|code| u8::try_from(code).ok())
+                    .unwrap_or(OVER_LOST),
+            ),
         },
         Err(error) => {
             told.event(&Event::Failed(Failure::new(format!("host-agent: {error}"))));
@@ -42,7 +50,9 @@ pub fn run(receive: &Receive, requests: &Requests, told: &Teller) -> ExitCode {
 fn start(receive: &Receive, requests: &Requests) -> io::Result<ExitStatus> {
     let first = codec::encode(&Request::File(Step::Receive(receive.clone())), &[]);
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("host-agent").env(MARK, format!("{}.{}.", receive.run, receive.host));
+    command
+        .arg0("host-agent")
+        .env(MARK, format!("{}.{}.", receive.run, receive.host));
     command.env(REST, requests.with_rest(&first));
     command.status()
 }

@@ -12,16 +12,24 @@ const AT_ONCE: usize = 500;
 
 /// Tells of each name, in their order.
 pub fn look(names: &[u8], with_sums: bool, told: &Teller) {
-    let names: Vec<&[u8]> = names.split(|byte| *byte == 0).filter(|name| !name.is_empty()).collect();
+    let names: Vec<&[u8]> = names
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty())
+        .collect();
     // sums take their time: each goes out when it is known
     for some in names.chunks(if with_sums { 1 } else { AT_ONCE }) {
-        let entries = some.iter().map(|name| meta(Path::new(OsStr::from_bytes(name)), with_sums)).collect();
+        let entries = some
+            .iter()
+            .map(|name| meta(Path::new(OsStr::from_bytes(name)), with_sums))
+            .collect();
         told.tell(Told::There { entries });
     }
 }
 
 fn meta(path: &Path, with_sum: bool) -> Option<Meta> {
     let meta = source::meta(&std::fs::symlink_metadata(path).ok()?);
-    let sum = (with_sum && meta.is_file()).then(|| sums::of_whole(&source::open(path).ok()?).ok()).flatten();
+    let sum = (with_sum && meta.is_file())
+        .then(|| sums::of_whole(&source::open(path).ok()?).ok())
+        .flatten();
     Some(Meta { sum, ..meta })
 }

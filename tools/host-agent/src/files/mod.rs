@@ -1,7 +1,9 @@
-//! Files come to this host (`receive`) or are fetched from it (`send`): a conversation that lasts until its stdin ends.
+//! Files come to this host (`receive`) or are fetched from it (`send`): a conversation that lasts
+//! until its stdin ends.
 //!
-//! Whoever comes first of the two requests decides; after that every request is answered in its order, without any other waiting for
-//! it. A word goes out now and then whatever is done here, and where none comes in for a minute the tool is taken for gone.
+//! Whoever comes first of the two requests decides; after that every request is answered in its
+//! order, without any other waiting for it. A word goes out now and then whatever is done here, and
+//! where none comes in for a minute the tool is taken for gone.
 
 mod chain;
 mod guard;
@@ -32,9 +34,14 @@ pub fn serve(first: Step, mut requests: Requests, output: Output) -> ExitCode {
     let _ = signals.thread_block();
     let told = Teller(Mutex::new(output));
     let begun = match first {
-        Step::Receive(receive) if guard::is_needed(&receive) => return guard::run(&receive, &requests, &told),
-        Step::Receive(receive) => receive::Receiver::begin(receive, &told).map(|receiver| Box::new(receiver) as Box<dyn Serve>),
-        Step::Give(give) => send::Sender::begin(&give, &told).map(|sender| Box::new(sender) as Box<dyn Serve>),
+        Step::Receive(receive) if guard::is_needed(&receive) => {
+            return guard::run(&receive, &requests, &told);
+        }
+        Step::Receive(receive) => receive::Receiver::begin(receive, &told)
+            .map(|receiver| Box::new(receiver) as Box<dyn Serve>),
+        Step::Give(give) => {
+            send::Sender::begin(&give, &told).map(|sender| Box::new(sender) as Box<dyn Serve>)
+        }
         _ => Err(Failure::new("neither receive nor give came before it")),
     };
     match begun {
@@ -88,7 +95,9 @@ fn answer_all(serving: &mut dyn Serve, requests: &mut Requests, told: &Teller) -
             Ok(Next::Request(message)) => message,
             Ok(Next::End) => return 0,
             Ok(Next::Silence) => {
-                told.tell(Told::Silence { seconds: SILENCE.as_secs() });
+                told.tell(Told::Silence {
+                    seconds: SILENCE.as_secs(),
+                });
                 return OVER_LOST;
             }
             Err(malformed) => return fail(Failure::new(malformed), OVER_MALFORMED),
@@ -96,7 +105,9 @@ fn answer_all(serving: &mut dyn Serve, requests: &mut Requests, told: &Teller) -
         let done = match message.head {
             Request::Alive => Ok(()),
             Request::File(step) => serving.step(step, message.body, told),
-            _ => Err(Failure::new("a request that is not about files, in the middle of files")),
+            _ => Err(Failure::new(
+                "a request that is not about files, in the middle of files",
+            )),
         };
         if let Err(failure) = done {
             return fail(failure, 1);
@@ -116,14 +127,23 @@ impl Teller {
     }
 
     fn tell_with(&self, told: Told, body: &[u8]) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).event_with(&Event::File(told), body);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .event_with(&Event::File(told), body);
     }
 
     fn event(&self, event: &Event) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).event(event);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .event(event);
     }
 
     fn is_closed(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_closed()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_closed()
     }
 }

@@ -18,7 +18,10 @@ pub struct Place {
 impl Place {
     /// The folder must be there.
     pub fn new(base: &Path) -> io::Result<Place> {
-        Ok(Place { root: base.canonicalize()?, known: HashSet::new() })
+        Ok(Place {
+            root: base.canonicalize()?,
+            known: HashSet::new(),
+        })
     }
 
     /// Makes a folder, unless a link leads out of the place on the way.
@@ -29,8 +32,13 @@ impl Place {
         if folder.components().any(|part| part == Component::ParentDir) {
             return Err(Fault::LeadsOut(folder.into()));
         }
-        let there = folder.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("/"));
-        let real = there.canonicalize().map_err(|error| Fault::system(&error))?;
+        let there = folder
+            .ancestors()
+            .find(|above| above.is_dir())
+            .unwrap_or(Path::new("/"));
+        let real = there
+            .canonicalize()
+            .map_err(|error| Fault::system(&error))?;
         if !real.starts_with(&self.root) {
             return Err(Fault::LeadsOut(folder.into()));
         }

@@ -47,7 +47,9 @@ impl Receiver {
         let base = receive.base.path();
         let failed = |error: std::io::Error| Failure::new(format!("{}: {error}", base.display()));
         if !base.is_absolute() || !stage::is_word(&receive.run) {
-            return Err(Failure::new("base is an absolute path, and run a word of letters and digits"));
+            return Err(Failure::new(
+                "base is an absolute path, and run a word of letters and digits",
+            ));
         }
         // before it is made
         let empty = stage::is_empty(base).map_err(failed)?;
@@ -55,28 +57,58 @@ impl Receiver {
         let (stage, lane) = match (receive.dry, receive.lane) {
             (true, _) => (None, None),
             (false, true) if stage::is_stage(&folder) => (None, stage::lane(&folder)),
-            (false, true) => return Err(Failure::new("the push that this connection belongs to is not at work there")),
+            (false, true) => {
+                return Err(Failure::new(
+                    "the push that this connection belongs to is not at work there",
+                ));
+            }
             (false, false) => (Some(Stage::enter(base, &receive.run, receive.host)?), None),
         };
-        let place = if stage.is_some() { Some(Place::new(base).map_err(failed)?) } else { None };
-        told.tell(Told::Ready { free_bytes: free_bytes(base), empty, agent: own_path() });
-        Ok(Receiver { fsync: receive.fsync, place, stage, folder, _lane: lane, files: BTreeMap::new() })
+        let place = if stage.is_some() {
+            Some(Place::new(base).map_err(failed)?)
+        } else {
+            None
+        };
+        told.tell(Told::Ready {
+            free_bytes: free_bytes(base),
+            empty,
+            agent: own_path(),
+        });
+        Ok(Receiver {
+            fsync: receive.fsync,
+            place,
+            stage,
+            folder,
+            _lane: lane,
+            files: BTreeMap::new(),
+        })
     }
 
     fn finish_of(&self, file: &Small) -> Finish {
-        Finish { mode: file.mode, mtime: file.mtime, fsync: self.fsync }
+        Finish {
+            mode: file.mode,
+            mtime: file.mtime,
+            fsync: self.fsync,
+        }
     }
 
     /// Makes the folder of a file.
     fn make_folder(&mut self, dst: &Path) -> Result<PathBuf, Fault> {
-        let folder = dst.parent().filter(|_| dst.is_absolute() && dst.file_name().is_some()).ok_or(Fault::OutOfOrder)?;
+        let folder = dst
+            .parent()
+            .filter(|_| dst.is_absolute() && dst.file_name().is_some())
+            .ok_or(Fault::OutOfOrder)?;
         self.place.as_mut().ok_or(Fault::OutOfOrder)?.make(folder)?;
         Ok(folder.to_owned())
     }
 
     fn sync<'a>(&self, folders: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), Fault> {
         let sync = |folder: &PathBuf| place::sync(folder).map_err(|error| Fault::system(&error));
-        if self.fsync { folders.into_iter().try_for_each(sync) } else { Ok(()) }
+        if self.fsync {
+            folders.into_iter().try_for_each(sync)
+        } else {
+            Ok(())
+        }
     }
 
     /// Small files; each one's fate is its own.
@@ -88,7 +120,9 @@ impl Receiver {
             Ok(content) => {
                 let mut rest = content.as_slice();
                 for file in &batch.files {
-                    let taken = usize::try_from(file.bytes).ok().and_then(|bytes| rest.split_at_checked(bytes));
+                    let taken = usize::try_from(file.bytes)
+                        .ok()
+                        .and_then(|bytes| rest.split_at_checked(bytes));
                     let written = taken.ok_or(Fault::NotWhole).and_then(|(content, behind)| {
                         rest = behind;
                         self.small(file, content)
@@ -115,7 +149,12 @@ impl Receiver {
     /// The folder it went to.
     fn small(&mut self, file: &Small, content: &[u8]) -> Result<PathBuf, Fault> {
         let folder = self.make_folder(file.dst.path())?;
-        partial::write_small(&self.folder.join("one"), file.dst.path(), content, self.finish_of(file))?;
+        partial::write_small(
+            &self.folder.join("one"),
+            file.dst.path(),
+            content,
+            self.finish_of(file),
+        )?;
         Ok(folder)
     }
 
@@ -132,12 +171,18 @@ impl Receiver {
         };
         let partial = opened.map_err(|error| Fault::system(&error))?;
         let chain = Chain::begin(&begin.next);
-        Ok(Fate::Coming(Box::new(Coming { begin, partial, chain })))
+        Ok(Fate::Coming(Box::new(Coming {
+            begin,
+            partial,
+            chain,
+        })))
     }
 
     /// Does something with a file that comes; where it fails that is told, once.
     fn on(&mut self, id: u32, told: &Teller, act: impl FnOnce(&mut Coming) -> Result<(), Fault>) {
-        let Some(Fate::Coming(coming)) = self.files.get_mut(&id) else { return };
+        let Some(Fate::Coming(coming)) = self.files.get_mut(&id) else {
+            return;
+        };
         if let Err(fault) = act(coming) {
             self.fail(id, fault, told);
         }
@@ -146,7 +191,10 @@ impl Receiver {
     fn fail(&mut self, id: u32, fault: Fault, told: &Teller) {
         // what came of it before is kept
         self.files.insert(id, Fate::Failed);
-        told.tell(Told::Landed { done: Vec::new(), failed: vec![(id, fault)] });
+        told.tell(Told::Landed {
+            done: Vec::new(),
+            failed: vec![(id, fault)],
+        });
     }
 
     fn block(&mut self, block: Block, body: Vec<u8>, told: &Teller) {
@@ -154,19 +202,25 @@ impl Receiver {
             if let Some(chain) = &mut coming.chain {
                 chain.block(&block, &body);
             }
-            coming.partial.write(block.at, &unpack(&block.content, body)?)
+            coming
+                .partial
+                .write(block.at, &unpack(&block.content, body)?)
         });
     }
 
     /// Gives a file its name.
     fn end(&mut self, id: u32, told: &Teller) {
-        let Some(Fate::Coming(mut coming)) = self.files.remove(&id) else { return };
+        let Some(Fate::Coming(mut coming)) = self.files.remove(&id) else {
+            return;
+        };
         let file = coming.begin.file.clone();
         if let Some(place) = &mut self.place {
             place.forget();
         }
         let landed = self.make_folder(file.dst.path()).and_then(|folder| {
-            coming.partial.finish(file.dst.path(), self.finish_of(&file))?;
+            coming
+                .partial
+                .finish(file.dst.path(), self.finish_of(&file))?;
             self.sync([&folder])
         });
         match landed {
@@ -174,34 +228,64 @@ impl Receiver {
                 if let Some(stage) = &self.stage {
                     stage.forget_kept(&coming.begin.key);
                 }
-                told.tell(Told::Landed { done: vec![id], failed: Vec::new() });
+                told.tell(Told::Landed {
+                    done: vec![id],
+                    failed: Vec::new(),
+                });
             }
             Err(fault) => {
                 coming.partial.discard();
-                told.tell(Told::Landed { done: Vec::new(), failed: vec![(id, fault)] });
+                told.tell(Told::Landed {
+                    done: Vec::new(),
+                    failed: vec![(id, fault)],
+                });
             }
         }
     }
 
     fn folder(&mut self, id: u32, dst: &Path, told: &Teller) {
-        let made = self.place.as_mut().ok_or(Fault::OutOfOrder).and_then(|place| {
-            place.forget();
-            place.make(dst)
-        });
+        let made = self
+            .place
+            .as_mut()
+            .ok_or(Fault::OutOfOrder)
+            .and_then(|place| {
+                place.forget();
+                place.make(dst)
+            });
         let failed = made.err().map(|fault| (id, fault));
-        told.tell(Told::Landed { done: if failed.is_none() { vec![id] } else { Vec::new() }, failed: failed.into_iter().collect() });
+        told.tell(Told::Landed {
+            done: if failed.is_none() {
+                vec![id]
+            } else {
+                Vec::new()
+            },
+            failed: failed.into_iter().collect(),
+        });
     }
 
     fn claim(&self, key: String, bytes: u64, told: &Teller) {
-        let parts = self.stage.as_ref().filter(|_| is_key(&key)).map_or_else(Parts::default, |stage| stage.claim(&key, bytes));
+        let parts = self
+            .stage
+            .as_ref()
+            .filter(|_| is_key(&key))
+            .map_or_else(Parts::default, |stage| stage.claim(&key, bytes));
         let (path, _) = stage::part(&self.folder, &key);
         let summed = source::open(&path).and_then(|file| sums::of(&file, &parts, bytes));
         match summed {
             Ok(sums) if !parts.list().is_empty() => {
                 let body: Vec<u8> = sums.iter().flat_map(|sum| sum.0).collect();
-                told.tell_with(Told::Partial { key, parts: parts.list().to_vec() }, &body);
+                told.tell_with(
+                    Told::Partial {
+                        key,
+                        parts: parts.list().to_vec(),
+                    },
+                    &body,
+                );
             }
-            _ => told.tell(Told::Partial { key, parts: Vec::new() }),
+            _ => told.tell(Told::Partial {
+                key,
+                parts: Vec::new(),
+            }),
         }
     }
 }
@@ -212,14 +296,21 @@ fn unpack(content: &Content, body: Vec<u8>) -> Result<Vec<u8>, Fault> {
 
 /// Two words of hexadecimal digits.
 fn is_key(key: &str) -> bool {
-    let is_number = |word: &str| word.len() == 16 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
-    key.split_once('.').is_some_and(|(place, version)| is_number(place) && is_number(version))
+    let is_number =
+        |word: &str| word.len() == 16 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    key.split_once('.')
+        .is_some_and(|(place, version)| is_number(place) && is_number(version))
 }
 
 /// Where this agent lies; another host that shares the home may have put an equal one in its place.
 fn own_path() -> Option<Text> {
-    let path = std::fs::read_link("/proc/self/exe").ok()?.into_os_string().into_vec();
-    let path = path.strip_suffix(b" (deleted)").map_or(path.clone(), <[u8]>::to_vec);
+    let path = std::fs::read_link("/proc/self/exe")
+        .ok()?
+        .into_os_string()
+        .into_vec();
+    let path = path
+        .strip_suffix(b" (deleted)")
+        .map_or(path.clone(), <[u8]>::to_vec);
     Some(Text::from(path))
 }
 
@@ -235,7 +326,9 @@ impl Serve for Receiver {
         match step {
             Step::Look { sums } => look::look(&body, sums, told),
             Step::Peers => {
-                told.tell(Told::Peers { hosts: self.stage.as_ref().map_or_else(Vec::new, Stage::peers) });
+                told.tell(Told::Peers {
+                    hosts: self.stage.as_ref().map_or_else(Vec::new, Stage::peers),
+                });
             }
             Step::Claim { key, bytes } => self.claim(key, bytes, told),
             Step::Folder { id, dst } => self.folder(id, dst.path(), told),
@@ -248,13 +341,20 @@ impl Serve for Receiver {
                 }
             }
             Step::Scatter { id } => {
-                self.on(id, told, |coming| coming.partial.scatter().map_err(|error| Fault::system(&error)));
+                self.on(id, told, |coming| {
+                    coming
+                        .partial
+                        .scatter()
+                        .map_err(|error| Fault::system(&error))
+                });
             }
             Step::Block(block) => self.block(block, body, told),
             Step::End { id } => self.end(id, told),
             Step::Close { id } => {
                 if let Some(Fate::Coming(coming)) = self.files.remove(&id)
-                    && let Coming { chain: Some(chain), .. } = *coming
+                    && let Coming {
+                        chain: Some(chain), ..
+                    } = *coming
                 {
                     chain.close();
                 }

@@ -22,10 +22,20 @@ impl Sender {
     pub fn begin(give: &Give, told: &Teller) -> Result<Sender, Failure> {
         let base = at_home(give.base.path());
         if !base.is_dir() {
-            return Err(Failure::new(format!("there is no folder {}", give.base.path().display())));
+            return Err(Failure::new(format!(
+                "there is no folder {}",
+                give.base.path().display()
+            )));
         }
-        told.tell(Told::Ready { free_bytes: None, empty: false, agent: None });
-        Ok(Sender { base, block: vec![0; usize::try_from(BLOCK).unwrap_or(usize::MAX)] })
+        told.tell(Told::Ready {
+            free_bytes: None,
+            empty: false,
+            agent: None,
+        });
+        Ok(Sender {
+            base,
+            block: vec![0; usize::try_from(BLOCK).unwrap_or(usize::MAX)],
+        })
     }
 
     fn path(&self, path: &Text) -> PathBuf {
@@ -34,29 +44,46 @@ impl Sender {
 
     /// Files and empty folders there and below; no link is followed, and part-push's own are none.
     fn find(&self, roots: &[Text], told: &Teller) {
-        let mut found = Finds { told, entries: Vec::new() };
+        let mut found = Finds {
+            told,
+            entries: Vec::new(),
+        };
         for root in roots {
             self.walk(root.path().to_owned(), &mut found);
         }
-        told.tell(Told::Found { entries: found.entries, last: true });
+        told.tell(Told::Found {
+            entries: found.entries,
+            last: true,
+        });
     }
 
     fn walk(&self, root: PathBuf, found: &mut Finds<'_>) {
         let mut waiting = vec![root];
         while let Some(path) = waiting.pop() {
-            let Ok(meta) = fs::symlink_metadata(self.base.join(&path)) else { continue };
+            let Ok(meta) = fs::symlink_metadata(self.base.join(&path)) else {
+                continue;
+            };
             if !meta.is_dir() {
                 if meta.is_file() {
                     found.add(path, &meta);
                 }
                 continue;
             }
-            let entries: Vec<_> = fs::read_dir(self.base.join(&path)).into_iter().flatten().flatten().collect();
+            let entries: Vec<_> = fs::read_dir(self.base.join(&path))
+                .into_iter()
+                .flatten()
+                .flatten()
+                .collect();
             if entries.is_empty() {
                 found.add(path, &meta);
                 continue;
             }
-            let others = entries.into_iter().filter(|entry| !entry.file_name().to_string_lossy().starts_with(".part-push."));
+            let others = entries.into_iter().filter(|entry| {
+                !entry
+                    .file_name()
+                    .to_string_lossy()
+                    .starts_with(".part-push.")
+            });
             waiting.extend(others.map(|entry| path.join(entry.file_name())));
         }
     }
@@ -90,15 +117,36 @@ impl Sender {
         match read {
             Ok((bytes, file)) => {
                 let meta = meta_now(&file, &path);
-                (Read { id: named.id, bytes: bytes as u64, meta, fault: None }, bytes)
+                (
+                    Read {
+                        id: named.id,
+                        bytes: bytes as u64,
+                        meta,
+                        fault: None,
+                    },
+                    bytes,
+                )
             }
-            Err(error) => (Read { id: named.id, bytes: 0, meta: None, fault: Some(fault(&error)) }, 0),
+            Err(error) => (
+                Read {
+                    id: named.id,
+                    bytes: 0,
+                    meta: None,
+                    fault: Some(fault(&error)),
+                },
+                0,
+            ),
         }
     }
 
     fn read(&mut self, named: &Named, at: u64, length: u64, told: &Teller) {
         let path = self.path(&named.path);
-        let mut read = Read { id: named.id, bytes: 0, meta: None, fault: None };
+        let mut read = Read {
+            id: named.id,
+            bytes: 0,
+            meta: None,
+            fault: None,
+        };
         match source::open(&path) {
             Err(error) => read.fault = Some(fault(&error)),
             Ok(file) => {
@@ -109,16 +157,33 @@ impl Sender {
         told.tell(Told::Read(read));
     }
 
-    fn blocks(&mut self, file: &File, id: u32, (at, length): (u64, u64), sent: &mut u64, told: &Teller) -> Option<Fault> {
+    fn blocks(
+        &mut self,
+        file: &File,
+        id: u32,
+        (at, length): (u64, u64),
+        sent: &mut u64,
+        told: &Teller,
+    ) -> Option<Fault> {
         while *sent < length && !told.is_closed() {
-            let room = self.block.len().min(usize::try_from(length - *sent).unwrap_or(usize::MAX));
+            let room = self
+                .block
+                .len()
+                .min(usize::try_from(length - *sent).unwrap_or(usize::MAX));
             let count = match source::read_at(file, at + *sent, &mut self.block[..room]) {
                 Ok(0) => return Some(Fault::NotWhole),
                 Ok(count) => count,
                 Err(error) => return Some(fault(&error)),
             };
             let bytes = &self.block[..count];
-            told.tell_with(Told::Block(Block { id, at: at + *sent, content: content::plain(bytes) }), bytes);
+            told.tell_with(
+                Told::Block(Block {
+                    id,
+                    at: at + *sent,
+                    content: content::plain(bytes),
+                }),
+                bytes,
+            );
             *sent += count as u64;
         }
         None
@@ -126,8 +191,13 @@ impl Sender {
 
     fn sum(&self, named: &Named, bytes: u64, parts: &[(u64, u64)], told: &Teller) {
         let parts = Parts::of(parts);
-        let summed = source::open(&self.path(&named.path)).and_then(|file| sums::of(&file, &parts, bytes));
-        let body: Vec<u8> = summed.unwrap_or_default().iter().flat_map(|sum| sum.0).collect();
+        let summed =
+            source::open(&self.path(&named.path)).and_then(|file| sums::of(&file, &parts, bytes));
+        let body: Vec<u8> = summed
+            .unwrap_or_default()
+            .iter()
+            .flat_map(|sum| sum.0)
+            .collect();
         told.tell_with(Told::Sums { id: named.id }, &body);
     }
 }
@@ -140,15 +210,27 @@ struct Finds<'a> {
 
 impl Finds<'_> {
     fn add(&mut self, path: PathBuf, meta: &fs::Metadata) {
-        self.entries.push(Found { path: path.into(), meta: source::meta(meta) });
+        self.entries.push(Found {
+            path: path.into(),
+            meta: source::meta(meta),
+        });
         if self.entries.len() >= FOUND_AT_ONCE {
-            self.told.tell(Told::Found { entries: std::mem::take(&mut self.entries), last: false });
+            self.told.tell(Told::Found {
+                entries: std::mem::take(&mut self.entries),
+                last: false,
+            });
         }
     }
 }
 
 fn send_batch(files: Vec<Read>, bytes: &[u8], told: &Teller) {
-    told.tell_with(Told::Batch { files, content: content::plain(bytes) }, bytes);
+    told.tell_with(
+        Told::Batch {
+            files,
+            content: content::plain(bytes),
+        },
+        bytes,
+    );
 }
 
 /// What was read, if it is still what has this name.

@@ -1,12 +1,15 @@
-//! A push at work in a folder: where its files lie while they are not whole, how others know that it is alive, what stays of it.
+//! A push at work in a folder: where its files lie while they are not whole, how others know that
+//! it is alive, what stays of it.
 //!
-//! All of it lies in that folder, on the same file system as what it becomes, and can be read by nobody else:
-//!   .part-push.RUN.ID   the stage of a push on this host; gone at its end, however that comes
-//!   .part-push.lock     a link that names the push that is at work; on shared storage its hosts go in together, others wait
-//!   .part-push.kept/    what arrived of large files before a push was interrupted
+//! All of it lies in that folder, on the same file system as what it becomes, and can be read by
+//! nobody else: .part-push.RUN.ID   the stage of a push on this host; gone at its end, however that
+//! comes .part-push.lock     a link that names the push that is at work; on shared storage its
+//! hosts go in together, others wait .part-push.kept/    what arrived of large files before a push
+//! was interrupted
 //!
-//! A stage belongs to whoever holds the lock on its file `owner`, and the kernel takes that away with the process. Only on network file
-//! systems, whose locks need not reach from host to host, time has to tell.
+//! A stage belongs to whoever holds the lock on its file `owner`, and the kernel takes that away
+//! with the process. Only on network file systems, whose locks need not reach from host to host,
+//! time has to tell.
 
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::stat::{UtimensatFlags, utimensat};
@@ -23,7 +26,8 @@ use wire::Failure;
 
 /// Another push is waited for so long.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// On a network file system a stage that was not touched for so long is nobody's; its owner does so every ten seconds.
+/// On a network file system a stage that was not touched for so long is nobody's; its owner does so
+/// every ten seconds.
 const UNTOUCHED: i64 = 120;
 /// Less than this of a file is sent again sooner than it is looked after.
 const WORTH_KEEPING: u64 = 1 << 20;
@@ -39,7 +43,8 @@ pub struct Stage {
     base: PathBuf,
     run: String,
     pub folder: PathBuf,
-    /// Held as long as the push is at work here; `None` for somebody else's, or where there are no locks.
+    /// Held as long as the push is at work here; `None` for somebody else's, or where there are no
+    /// locks.
     _owner: Option<Flock<File>>,
 }
 
@@ -62,7 +67,10 @@ impl Stage {
         while !stage.lock().map_err(failed)? {
             if Instant::now() > until {
                 stage.leave();
-                return Err(Failure::new(format!("another push is at work in {}", base.display())));
+                return Err(Failure::new(format!(
+                    "another push is at work in {}",
+                    base.display()
+                )));
             }
             std::thread::sleep(Duration::from_millis(250));
         }
@@ -77,19 +85,39 @@ impl Stage {
 
     /// That of a push whose process on this host has ended.
     pub fn abandoned(base: &Path, run: &str, host: u32) -> Stage {
-        Stage { base: base.to_owned(), run: run.to_owned(), folder: folder(base, run, host), _owner: None }
+        Stage {
+            base: base.to_owned(),
+            run: run.to_owned(),
+            folder: folder(base, run, host),
+            _owner: None,
+        }
     }
 
     /// It has its owner before it has its name.
     fn make(base: &Path, run: &str, host: u32) -> io::Result<Stage> {
         super::place::make_all(base)?;
-        let (folder, new) = (folder(base, run, host), base.join(format!("{PREFIX}new.{run}.{host}")));
+        let (folder, new) = (
+            folder(base, run, host),
+            base.join(format!("{PREFIX}new.{run}.{host}")),
+        );
         DirBuilder::new().mode(0o700).create(&new)?;
-        create(&new.join("owner"), &format!("{}\n{}\n", this_machine(), this_kernel()))?;
+        create(
+            &new.join("owner"),
+            &format!("{}\n{}\n", this_machine(), this_kernel()),
+        )?;
         create(&new.join("lanes"), "")?;
-        let owner = Flock::lock(File::open(new.join("owner"))?, FlockArg::LockExclusiveNonblock).ok();
+        let owner = Flock::lock(
+            File::open(new.join("owner"))?,
+            FlockArg::LockExclusiveNonblock,
+        )
+        .ok();
         fs::rename(&new, &folder)?;
-        Ok(Stage { base: base.to_owned(), run: run.to_owned(), folder, _owner: owner })
+        Ok(Stage {
+            base: base.to_owned(),
+            run: run.to_owned(),
+            folder,
+            _owner: owner,
+        })
     }
 
     /// Makes this push the one that is at work; `false` while another one is.
@@ -102,7 +130,9 @@ impl Stage {
             Err(error) if error.raw_os_error() == Some(nix::libc::EPERM) => return Ok(true),
             Err(error) => return Err(error),
         }
-        let Ok(holder) = fs::read_link(&lock) else { return Ok(false) };
+        let Ok(holder) = fs::read_link(&lock) else {
+            return Ok(false);
+        };
         if holder.as_os_str() == self.run.as_str() {
             return Ok(true);
         }
@@ -128,14 +158,22 @@ impl Stage {
 
     /// Whether any host of a push is.
     fn is_at_work(&self, run: &str) -> bool {
-        stages(&self.base).iter().any(|stage| belongs(stage, run) && !self.is_dead(stage))
+        stages(&self.base)
+            .iter()
+            .any(|stage| belongs(stage, run) && !self.is_dead(stage))
     }
 
     /// Whether the process that made a stage has ended.
     fn is_dead(&self, stage: &Path) -> bool {
         // one that has no name yet may have no owner yet either
-        let owner = if belongs(stage, "new") { None } else { File::open(stage.join("owner")).ok() };
-        let Some(owner) = owner else { return is_untouched(stage, &self.folder) };
+        let owner = if belongs(stage, "new") {
+            None
+        } else {
+            File::open(stage.join("owner")).ok()
+        };
+        let Some(owner) = owner else {
+            return is_untouched(stage, &self.folder);
+        };
         let locks = match Flock::lock(owner, FlockArg::LockExclusiveNonblock) {
             Ok(_) => true,
             Err((_, nix::errno::Errno::EWOULDBLOCK)) => return false,
@@ -160,7 +198,14 @@ impl Stage {
         let new = self.folder.join("peers");
         let _ = fs::create_dir(&new).and_then(|()| fs::remove_dir(&new));
         let own = format!("{PREFIX}{}.", self.run);
-        let number = |stage: &PathBuf| stage.file_name()?.to_str()?.strip_prefix(&own)?.parse().ok();
+        let number = |stage: &PathBuf| {
+            stage
+                .file_name()?
+                .to_str()?
+                .strip_prefix(&own)?
+                .parse()
+                .ok()
+        };
         stages(&self.base).iter().filter_map(number).collect()
     }
 
@@ -169,7 +214,8 @@ impl Stage {
         part(&self.folder, key)
     }
 
-    /// What an earlier push left of a file; renaming it makes sure that no other push goes on with it too.
+    /// What an earlier push left of a file; renaming it makes sure that no other push goes on with
+    /// it too.
     pub fn claim(&self, key: &str, bytes: u64) -> Parts {
         let (path, notes) = self.part(key);
         if !path.exists() {
@@ -184,7 +230,11 @@ impl Stage {
     /// What is kept for the place of a file that is there now.
     pub fn forget_kept(&self, key: &str) {
         let place = key.split('.').next().unwrap_or(key);
-        for entry in fs::read_dir(kept(&self.base)).into_iter().flatten().flatten() {
+        for entry in fs::read_dir(kept(&self.base))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
             if entry.file_name().to_string_lossy().split('.').next() == Some(place) {
                 let _ = fs::remove_file(entry.path());
             }
@@ -194,7 +244,13 @@ impl Stage {
     /// What shows other hosts that it is alive.
     pub fn sign(folder: &Path) {
         let now = TimeSpec::UTIME_NOW;
-        let _ = utimensat(nix::fcntl::AT_FDCWD, folder, &now, &now, UtimensatFlags::NoFollowSymlink);
+        let _ = utimensat(
+            nix::fcntl::AT_FDCWD,
+            folder,
+            &now,
+            &now,
+            UtimensatFlags::NoFollowSymlink,
+        );
     }
 
     /// Takes it away; what is worth going on with is kept.
@@ -202,24 +258,38 @@ impl Stage {
         salvage(&self.base, &self.folder);
         let _ = fs::remove_dir(kept(&self.base));
         let lock = self.base.join(".part-push.lock");
-        if !self.is_at_work(&self.run) && fs::read_link(&lock).is_ok_and(|holder| holder.as_os_str() == self.run.as_str()) {
+        if !self.is_at_work(&self.run)
+            && fs::read_link(&lock).is_ok_and(|holder| holder.as_os_str() == self.run.as_str())
+        {
             let _ = fs::remove_file(lock);
         }
     }
 }
 
 fn create(path: &Path, text: &str) -> io::Result<()> {
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(text.as_bytes())
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?
+        .write_all(text.as_bytes())
 }
 
 /// Where a file lies in a stage until it is whole, and the lines that say what is there of it.
 pub fn part(stage: &Path, key: &str) -> (PathBuf, PathBuf) {
-    (stage.join(format!("part.{key}")), stage.join(format!("good.{key}")))
+    (
+        stage.join(format!("part.{key}")),
+        stage.join(format!("good.{key}")),
+    )
 }
 
 /// Held by one more connection of a push as long as it may write.
 pub fn lane(stage: &Path) -> Option<Flock<File>> {
-    Flock::lock(File::open(stage.join("lanes")).ok()?, FlockArg::LockSharedNonblock).ok()
+    Flock::lock(
+        File::open(stage.join("lanes")).ok()?,
+        FlockArg::LockSharedNonblock,
+    )
+    .ok()
 }
 
 fn kept(base: &Path) -> PathBuf {
@@ -229,27 +299,44 @@ fn kept(base: &Path) -> PathBuf {
 /// The stages of all pushes in a folder.
 fn stages(base: &Path) -> Vec<PathBuf> {
     let is_stage = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix(PREFIX));
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .and_then(|name| name.strip_prefix(PREFIX));
         name.is_some_and(|name| name.contains('.')) && path.is_dir()
     };
-    fs::read_dir(base).into_iter().flatten().flatten().map(|entry| entry.path()).filter(is_stage).collect()
+    fs::read_dir(base)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(is_stage)
+        .collect()
 }
 
 fn belongs(stage: &Path, run: &str) -> bool {
-    stage.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&format!("{PREFIX}{run}.")))
+    stage.file_name().is_some_and(|name| {
+        name.to_string_lossy()
+            .starts_with(&format!("{PREFIX}{run}."))
+    })
 }
 
 /// Takes a stage away; what is worth going on with is kept.
 fn salvage(base: &Path, stage: &Path) {
     let until = Instant::now() + LANES_END;
     while let Ok(lanes) = File::open(stage.join("lanes"))
-        && let Err((_, nix::errno::Errno::EWOULDBLOCK)) = Flock::lock(lanes, FlockArg::LockExclusiveNonblock)
+        && let Err((_, nix::errno::Errno::EWOULDBLOCK)) =
+            Flock::lock(lanes, FlockArg::LockExclusiveNonblock)
         && Instant::now() < until
     {
         std::thread::sleep(Duration::from_millis(20));
     }
     for entry in fs::read_dir(stage).into_iter().flatten().flatten() {
-        if let Some(key) = entry.file_name().to_str().and_then(|name| name.strip_prefix("part.")) {
+        if let Some(key) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.strip_prefix("part."))
+        {
             keep(base, stage, key);
         }
     }
@@ -272,7 +359,10 @@ fn keep(base: &Path, stage: &Path, key: &str) {
 /// Removes what nobody came back for.
 fn expire(kept: &Path) {
     for entry in fs::read_dir(kept).into_iter().flatten().flatten() {
-        let age = entry.metadata().and_then(|meta| meta.modified()).map(|time| SystemTime::now().duration_since(time));
+        let age = entry
+            .metadata()
+            .and_then(|meta| meta.modified())
+            .map(|time| SystemTime::now().duration_since(time));
         if age.is_ok_and(|age| age.is_ok_and(|age| age > KEPT_FOR)) {
             let _ = fs::remove_file(entry.path());
         }
@@ -312,13 +402,18 @@ fn this_kernel() -> String {
 }
 
 fn read_line(path: &str) -> String {
-    fs::read_to_string(path).unwrap_or_default().trim_end().to_owned()
+    fs::read_to_string(path)
+        .unwrap_or_default()
+        .trim_end()
+        .to_owned()
 }
 
 /// Whether nothing is in a folder but what is ours.
 pub fn is_empty(base: &Path) -> io::Result<bool> {
     match fs::read_dir(base) {
-        Ok(mut entries) => Ok(entries.all(|entry| entry.is_ok_and(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)))),
+        Ok(mut entries) => Ok(entries.all(|entry| {
+            entry.is_ok_and(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX))
+        })),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
         Err(error) => Err(error),
     }
@@ -326,5 +421,9 @@ pub fn is_empty(base: &Path) -> io::Result<bool> {
 
 /// A file that another connection of this push writes.
 pub fn is_stage(folder: &Path) -> bool {
-    OpenOptions::new().read(true).custom_flags(nix::fcntl::OFlag::O_DIRECTORY.bits()).open(folder).is_ok()
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(nix::fcntl::OFlag::O_DIRECTORY.bits())
+        .open(folder)
+        .is_ok()
 }

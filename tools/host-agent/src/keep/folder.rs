@@ -1,5 +1,5 @@
-//! The folder of a job that was left, on each of its hosts: `~/.local/state/dgl-tools/JOB/ADDRESS`. The address is there because hosts
-//! may share their homes.
+//! The folder of a job that was left, on each of its hosts: `~/.local/state/dgl-tools/JOB/ADDRESS`.
+//! The address is there because hosts may share their homes.
 //!
 //!     token        what the job's processes carry in their environment
 //!     guard        the process id of the keeper
@@ -10,7 +10,8 @@
 //!     facts        of graph servers that stay: what their trainers must have in common with them (servers.rs)
 //!     groups/N     on their first host: a folder for each group that has used them
 //!
-//! Beside it, `ADDRESS.lock` is locked as long as the keeper lives. Only the user may look into the folder.
+//! Beside it, `ADDRESS.lock` is locked as long as the keeper lives. Only the user may look into the
+//! folder.
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -52,7 +53,10 @@ impl Folder {
 
     /// The name of the job.
     fn job(&self) -> String {
-        self.0.parent().and_then(Path::file_name).map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+        self.0
+            .parent()
+            .and_then(Path::file_name)
+            .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
     }
 
     fn beside(&self, suffix: &str) -> PathBuf {
@@ -68,15 +72,27 @@ impl Folder {
 
     /// Makes it anew, with those files in it, unless a keeper lives there.
     pub fn make(&self, files: &[(&str, &[u8])]) -> Result<KeeperLock, Refusal> {
-        let refusal = |error: io::Error| Refusal::Folder { path: self.0.display().to_string(), error: error.to_string() };
+        let refusal = |error: io::Error| Refusal::Folder {
+            path: self.0.display().to_string(),
+            error: error.to_string(),
+        };
         if let Some(parent) = self.0.parent() {
-            DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(refusal)?;
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(parent)
+                .map_err(refusal)?;
         }
-        let lock = self.lock().map_err(refusal)?.ok_or_else(|| Refusal::NameInUse { job: self.job() })?;
+        let lock = self
+            .lock()
+            .map_err(refusal)?
+            .ok_or_else(|| Refusal::NameInUse { job: self.job() })?;
         let new = self.beside(&format!(".new.{}", std::process::id()));
         let _ = fs::remove_dir_all(&new);
         let made = DirBuilder::new().mode(0o700).create(&new).and_then(|()| {
-            files.iter().try_for_each(|(name, content)| write_new(&new.join(name), content))?;
+            files
+                .iter()
+                .try_for_each(|(name, content)| write_new(&new.join(name), content))?;
             match fs::remove_dir_all(&self.0) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => fs::rename(&new, &self.0),
@@ -91,8 +107,17 @@ impl Folder {
     /// `None` where a keeper holds it.
     fn lock(&self) -> io::Result<Option<KeeperLock>> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(nix::libc::O_NOFOLLOW);
-        match Flock::lock(options.open(self.beside(".lock"))?, FlockArg::LockExclusiveNonblock) {
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(nix::libc::O_NOFOLLOW);
+        match Flock::lock(
+            options.open(self.beside(".lock"))?,
+            FlockArg::LockExclusiveNonblock,
+        ) {
             Ok(lock) => Ok(Some(KeeperLock(Some(lock)))),
             Err((_, Errno::EWOULDBLOCK)) => Ok(None),
             // a file system without locks
@@ -102,10 +127,16 @@ impl Folder {
 
     /// Opens a file of it to write behind what is there.
     pub fn append(&self, name: &str) -> io::Result<File> {
-        OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(nix::libc::O_NOFOLLOW).open(self.file(name))
+        OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .custom_flags(nix::libc::O_NOFOLLOW)
+            .open(self.file(name))
     }
 
-    /// A descriptor of the folder, and the socket's path by way of it: the path of a Unix socket may have 107 bytes only.
+    /// A descriptor of the folder, and the socket's path by way of it: the path of a Unix socket
+    /// may have 107 bytes only.
     pub fn socket(&self) -> io::Result<(OwnedFd, PathBuf)> {
         let folder = OwnedFd::from(File::open(&self.0)?);
         let path = PathBuf::from(format!("/proc/self/fd/{}/socket", folder.as_raw_fd()));
@@ -114,7 +145,12 @@ impl Folder {
 }
 
 fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(content)
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?
+        .write_all(content)
 }
 
 /// The folder of a job, for all hosts that share the home.
@@ -142,9 +178,16 @@ mod tests {
     #[test]
     fn a_name_that_leads_elsewhere_is_no_jobs() {
         let long = "x".repeat(201);
-        for (name, expected) in
-            [("try7", true), ("a.b_c-D", true), ("..", false), (".", false), ("", false), ("a/b", false), ("a b", false), (&*long, false)]
-        {
+        for (name, expected) in [
+            ("try7", true),
+            ("a.b_c-D", true),
+            ("..", false),
+            (".", false),
+            ("", false),
+            ("a/b", false),
+            ("a b", false),
+            (&*long, false),
+        ] {
             assert_eq!(is_name(name), expected, "{name}");
         }
     }
@@ -153,13 +196,29 @@ mod tests {
     fn one_keeper_at_a_time_has_a_folder() {
         let scratch = std::env::temp_dir().join(format!("dgl-tools-folder-{}", std::process::id()));
         let folder = Folder(scratch.join("deeper/10.0.0.1"));
-        let lock = folder.make(&[("token", b"one\n"), ("processes", b"")]).unwrap();
+        let lock = folder
+            .make(&[("token", b"one\n"), ("processes", b"")])
+            .unwrap();
         assert_eq!(fs::read(folder.file("token")).unwrap(), b"one\n");
-        for (path, mode) in [(folder.path().to_owned(), 0o700), (folder.file("token"), 0o600), (folder.beside(".lock"), 0o600)] {
-            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode, "{}", path.display());
+        for (path, mode) in [
+            (folder.path().to_owned(), 0o700),
+            (folder.file("token"), 0o600),
+            (folder.beside(".lock"), 0o600),
+        ] {
+            assert_eq!(
+                fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+                mode,
+                "{}",
+                path.display()
+            );
         }
         // of two that open the lock, also in one process, the first has it
-        assert_eq!(folder.make(&[]).unwrap_err(), Refusal::NameInUse { job: "deeper".to_owned() });
+        assert_eq!(
+            folder.make(&[]).unwrap_err(),
+            Refusal::NameInUse {
+                job: "deeper".to_owned()
+            }
+        );
         drop(lock);
         let _lock = folder.make(&[("token", b"two\n")]).unwrap();
         assert_eq!(fs::read(folder.file("token")).unwrap(), b"two\n");
@@ -169,9 +228,12 @@ mod tests {
 
     #[test]
     fn a_folder_that_cannot_be_made_says_why() {
-        let refused = Folder("/proc/self/nowhere/10.0.0.1".into()).make(&[]).unwrap_err();
+        let refused = Folder("/proc/self/nowhere/10.0.0.1".into())
+            .make(&[])
+            .unwrap_err();
         assert!(
-            matches!(&refused, Refusal::Folder { path, error } if path.starts_with("/proc/self/nowhere") && !error.is_empty()),
+            matches!(&refused, Refusal::Folder { path,
+                error } if path.starts_with("/proc/self/nowhere") && !error.is_empty()),
             "{refused:?}"
         );
     }

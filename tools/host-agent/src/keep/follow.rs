@@ -1,5 +1,6 @@
-//! Tells what a job that was left has done and does on this host, from what its keeper writes: the journal and the logs of its
-//! processes, from their beginnings on. When nobody listens any more it ends, and the job does not.
+//! Tells what a job that was left has done and does on this host, from what its keeper writes: the
+//! journal and the logs of its processes, from their beginnings on. When nobody listens any more it
+//! ends, and the job does not.
 
 use super::folder::{Folder, log_name};
 use super::journal::{JOURNAL, Tail};
@@ -36,9 +37,13 @@ pub fn launcher_is_gone() {
 
 /// Carries out the request: in a process of its own, whose command line says what it does.
 pub fn follow(wanted: &Follow) -> Result<Option<Event>, Failure> {
-    let fault = |error: io::Error| Failure::new(format!("the job there cannot be followed: {error}"));
-    let folder = Folder::of(&wanted.job, wanted.address).filter(|folder| folder.file("processes").exists());
-    let Some(folder) = folder else { return Ok(Some(Event::NoJob)) };
+    let fault =
+        |error: io::Error| Failure::new(format!("the job there cannot be followed: {error}"));
+    let folder =
+        Folder::of(&wanted.job, wanted.address).filter(|folder| folder.file("processes").exists());
+    let Some(folder) = folder else {
+        return Ok(Some(Event::NoJob));
+    };
     let mut command = Command::new("/proc/self/exe");
     // `ps` shows what runs, not the file of /proc by which it was found
     command.arg0("host-agent").arg("follow").arg(folder.path());
@@ -48,27 +53,43 @@ pub fn follow(wanted: &Follow) -> Result<Option<Event>, Failure> {
     let status = command.status().map_err(fault)?;
     match status.success() {
         true => Ok(None),
-        false => Err(Failure::new(format!("what followed the job there ended with status {}", shell_code(status)))),
+        false => Err(Failure::new(format!(
+            "what followed the job there ended with status {}",
+            shell_code(status)
+        ))),
     }
 }
 
 /// How a shell would say it.
 fn shell_code(status: std::process::ExitStatus) -> i32 {
-    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)
+    status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal))
+        .unwrap_or(1)
 }
 
-/// `host-agent follow FOLDER [records]`: tells it on stdout; orders come on stdin. Where the job's records are wanted, they come first,
-/// and the rest when the first request has come.
+/// `host-agent follow FOLDER [records]`: tells it on stdout; orders come on stdin. Where the job's
+/// records are wanted, they come first, and the rest when the first request has come.
 pub fn run(folder: &Path, records: bool) -> ExitCode {
     let folder = Folder::at(folder);
     if records {
         let text = std::fs::read_to_string(folder.file("processes")).unwrap_or_default();
-        let records = text.lines().map(|line| Event::Record(Record { record: line.to_owned() }));
-        if records.chain([Event::Ready]).try_for_each(|event| say(&event, &[])).is_err() {
+        let records = text.lines().map(|line| {
+            Event::Record(Record {
+                record: line.to_owned(),
+            })
+        });
+        if records
+            .chain([Event::Ready])
+            .try_for_each(|event| say(&event, &[]))
+            .is_err()
+        {
             return ExitCode::SUCCESS;
         }
     }
-    let Ok(stdin) = io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::FAILURE };
+    let Ok(stdin) = io::stdin().as_fd().try_clone_to_owned() else {
+        return ExitCode::FAILURE;
+    };
     let mut orders = MessageReader::shared(stdin);
     while records && !orders.has_ended() && !matches!(orders.next::<Request>(), Ok(Some(_))) {
         orders.read();
@@ -109,8 +130,14 @@ struct Teller {
 impl Teller {
     fn new(folder: &Folder, orders: Option<MessageReader>) -> Teller {
         let records = std::fs::read_to_string(folder.file("processes")).unwrap_or_default();
-        let log = |line: &str| serde_json::from_str(line).map(|LogOf { role, rank }| Tail::new(folder.file(&log_name(&role, rank)))).ok();
-        let keeper = orders::connect(folder).ok().filter(|keeper| keeper.set_nonblocking(true).is_ok());
+        let log = |line: &str| {
+            serde_json::from_str(line)
+                .map(|LogOf { role, rank }| Tail::new(folder.file(&log_name(&role, rank))))
+                .ok()
+        };
+        let keeper = orders::connect(folder)
+            .ok()
+            .filter(|keeper| keeper.set_nonblocking(true).is_ok());
         Teller {
             journal: Tail::new(folder.file(JOURNAL)),
             entries: Decoder::default(),
@@ -129,7 +156,8 @@ impl Teller {
 
     /// Tells what is new; whether there may be more. An error says that nobody listens.
     fn turn(&mut self) -> io::Result<bool> {
-        // what was written before the keeper's end, and before the journal's, is read after it was seen
+        // what was written before the keeper's end, and before the journal's, is read after it was
+        // seen
         let gone = self.keeper.is_none();
         let more = self.tell_journal()? | self.tell_logs()?;
         if (self.over.is_some() || gone) && !more {
@@ -148,7 +176,9 @@ impl Teller {
         self.entries.push(&block);
         while let Ok(Some(message)) = self.entries.next_message::<Event>() {
             match &message.head {
-                Event::Past(past) if matches!(*past.what, Event::Over(_)) => self.over = Some(message.head),
+                Event::Past(past) if matches!(*past.what, Event::Over(_)) => {
+                    self.over = Some(message.head)
+                }
                 event => say(event, &[])?,
             }
         }
@@ -161,7 +191,13 @@ impl Teller {
             let block = log.read();
             if !block.is_empty() {
                 more = true;
-                say(&Event::Output(Output { index, stream: Stream::Stdout }), &block)?;
+                say(
+                    &Event::Output(Output {
+                        index,
+                        stream: Stream::Stdout,
+                    }),
+                    &block,
+                )?;
             }
         }
         Ok(more)
@@ -170,9 +206,20 @@ impl Teller {
     /// Waits for orders or the keeper's end, and takes them; whether the launcher is there.
     fn wait(&mut self, pause: Duration) -> bool {
         let mut fds = Vec::new();
-        fds.extend(self.keeper.as_ref().map(|keeper| PollFd::new(keeper.as_fd(), PollFlags::POLLIN)));
-        fds.extend(self.orders.as_ref().map(|orders| PollFd::new(orders.as_fd(), PollFlags::POLLIN)));
-        let _ = poll(&mut fds, PollTimeout::try_from(pause.as_millis()).unwrap_or(PollTimeout::ZERO));
+        fds.extend(
+            self.keeper
+                .as_ref()
+                .map(|keeper| PollFd::new(keeper.as_fd(), PollFlags::POLLIN)),
+        );
+        fds.extend(
+            self.orders
+                .as_ref()
+                .map(|orders| PollFd::new(orders.as_fd(), PollFlags::POLLIN)),
+        );
+        let _ = poll(
+            &mut fds,
+            PollTimeout::try_from(pause.as_millis()).unwrap_or(PollTimeout::ZERO),
+        );
         // the last of them, where there are any
         let ordered = self.orders.is_some() && fds.last().and_then(PollFd::any).unwrap_or(false);
         drop(fds);
@@ -183,7 +230,8 @@ impl Teller {
             }
             !orders.has_ended()
         });
-        while let Some(Ok(Some(message))) = self.orders.as_mut().map(MessageReader::next::<Request>) {
+        while let Some(Ok(Some(message))) = self.orders.as_mut().map(MessageReader::next::<Request>)
+        {
             if is_order(&message.head)
                 && let Some(keeper) = &mut self.keeper
             {
@@ -195,9 +243,16 @@ impl Teller {
 
     fn look_for_keeper(&mut self) {
         let mut buffer = [0; 1024];
-        let gone = match self.keeper.as_mut().map(|keeper| io::Read::read(keeper, &mut buffer)) {
+        let gone = match self
+            .keeper
+            .as_mut()
+            .map(|keeper| io::Read::read(keeper, &mut buffer))
+        {
             Some(Ok(0)) => true,
-            Some(Err(error)) => !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
+            Some(Err(error)) => !matches!(
+                error.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+            ),
             _ => false,
         };
         if gone {

@@ -1,5 +1,6 @@
-//! The keepers of other hosts on their way to the leader. Whoever reaches the port may knock: how many do at once, and for how long,
-//! is bounded, and only keys that the launcher told are let in. When all are there, nobody listens any more.
+//! The keepers of other hosts on their way to the leader. Whoever reaches the port may knock: how
+//! many do at once, and for how long, is bounded, and only keys that the launcher told are let in.
+//! When all are there, nobody listens any more.
 
 use nix::poll::PollFlags;
 use std::collections::{BTreeMap, VecDeque};
@@ -9,7 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 use tls::{Guests, Identity, Link, PublicKey};
 
-/// So many may knock at once beside those that are awaited; of more the one that has knocked longest goes.
+/// So many may knock at once beside those that are awaited; of more the one that has knocked
+/// longest goes.
 const STRANGERS: usize = 256;
 /// A keeper proves its key at once.
 const KNOCK_LIMIT: Duration = Duration::from_secs(30);
@@ -39,7 +41,14 @@ impl Door {
     pub fn open(address: Ipv4Addr, identity: Identity) -> io::Result<Door> {
         let listener = TcpListener::bind(SocketAddr::from((address, 0)))?;
         listener.set_nonblocking(true)?;
-        Ok(Door { listener, awaited: BTreeMap::new(), identity, guests: None, knocking: VecDeque::new(), knocks: 0 })
+        Ok(Door {
+            listener,
+            awaited: BTreeMap::new(),
+            identity,
+            guests: None,
+            knocking: VecDeque::new(),
+            knocks: 0,
+        })
     }
 
     pub fn port(&self) -> io::Result<u16> {
@@ -58,8 +67,18 @@ impl Door {
     }
 
     /// What to wait for: the listener, and each that knocks with its number.
-    pub fn wait_for(&self) -> (BorrowedFd<'_>, impl Iterator<Item = (u64, BorrowedFd<'_>, PollFlags)>) {
-        (self.listener.as_fd(), self.knocking.iter().map(|(number, _, link)| (*number, link.as_fd(), link.wait_for())))
+    pub fn wait_for(
+        &self,
+    ) -> (
+        BorrowedFd<'_>,
+        impl Iterator<Item = (u64, BorrowedFd<'_>, PollFlags)>,
+    ) {
+        (
+            self.listener.as_fd(),
+            self.knocking
+                .iter()
+                .map(|(number, _, link)| (*number, link.as_fd(), link.wait_for())),
+        )
     }
 
     /// Takes those that have connected.
@@ -104,7 +123,8 @@ impl Door {
 
     /// Time went by.
     pub fn tick(&mut self, now: Instant) {
-        self.knocking.retain(|(_, since, _)| now < *since + KNOCK_LIMIT);
+        self.knocking
+            .retain(|(_, since, _)| now < *since + KNOCK_LIMIT);
     }
 }
 
@@ -138,20 +158,42 @@ mod tests {
         let (guest, stranger) = (Identity::new().unwrap(), Identity::new().unwrap());
         door.expect(7, guest.public_key());
         let address = (Ipv4Addr::LOCALHOST, door.port().unwrap());
-        let knock = |identity: &Identity| Link::connect(TcpStream::connect(address).unwrap(), identity, own.public_key()).unwrap();
+        let knock = |identity: &Identity| {
+            Link::connect(
+                TcpStream::connect(address).unwrap(),
+                identity,
+                own.public_key(),
+            )
+            .unwrap()
+        };
         // strangers that say nothing, and one with a key of its own
-        let silent: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let silent: Vec<TcpStream> = (0..100)
+            .map(|_| TcpStream::connect(address).unwrap())
+            .collect();
         let mut other = knock(&stranger);
         assert!(serve(&mut door, Some(&mut other), Duration::from_millis(300)).is_none());
         let mut link = knock(&guest);
         let arrived = serve(&mut door, Some(&mut link), Duration::from_secs(10)).unwrap();
-        assert_eq!((arrived.host, arrived.link.peer(), door.is_complete()), (7, Some(guest.public_key()), true));
-        assert!(serve(&mut door, Some(&mut knock(&guest)), Duration::from_millis(300)).is_none());
+        assert_eq!(
+            (arrived.host, arrived.link.peer(), door.is_complete()),
+            (7, Some(guest.public_key()), true)
+        );
+        assert!(
+            serve(
+                &mut door,
+                Some(&mut knock(&guest)),
+                Duration::from_millis(300)
+            )
+            .is_none()
+        );
         // who says nothing goes after a while
         door.tick(Instant::now() + KNOCK_LIMIT);
         for mut stream in silent {
-            stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-            assert!(!matches!(stream.read(&mut [0; 16]), Err(error) if error.kind() == io::ErrorKind::WouldBlock));
+            stream
+                .set_read_timeout(Some(Duration::from_secs(10)))
+                .unwrap();
+            assert!(!matches!(stream.read(&mut [0; 16]),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock));
         }
     }
 }

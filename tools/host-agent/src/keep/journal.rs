@@ -1,4 +1,5 @@
-//! What happened to a job on this host, as lines of JSON with the time of each, and reading it while it grows.
+//! What happened to a job on this host, as lines of JSON with the time of each, and reading it
+//! while it grows.
 
 use super::folder::Folder;
 use std::fs::File;
@@ -24,8 +25,13 @@ impl Journal {
 
     /// Writes down what happens now. Where the disk is full the job goes on all the same.
     pub fn note(&mut self, what: Event) {
-        let time_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis());
-        let past = Past { time_ms: u64::try_from(time_ms).unwrap_or(u64::MAX), what: Box::new(what) };
+        let time_ms = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |time| time.as_millis());
+        let past = Past {
+            time_ms: u64::try_from(time_ms).unwrap_or(u64::MAX),
+            what: Box::new(what),
+        };
         let _ = self.0.write_all(&codec::encode(&Event::Past(past), &[]));
     }
 }
@@ -48,7 +54,11 @@ impl Tail {
             self.file = File::open(&self.path).ok();
         }
         let mut block = vec![0; BLOCK];
-        let count = self.file.as_mut().and_then(|file| file.read(&mut block).ok()).unwrap_or(0);
+        let count = self
+            .file
+            .as_mut()
+            .and_then(|file| file.read(&mut block).ok())
+            .unwrap_or(0);
         block.truncate(count);
         block
     }
@@ -59,7 +69,10 @@ pub fn entries(folder: &Folder) -> Vec<Past> {
     let mut decoder = codec::Decoder::default();
     decoder.push(&std::fs::read(folder.file(JOURNAL)).unwrap_or_default());
     let next = || match decoder.next_message::<Event>() {
-        Ok(Some(codec::Message { head: Event::Past(past), .. })) => Some(past),
+        Ok(Some(codec::Message {
+            head: Event::Past(past),
+            ..
+        })) => Some(past),
         _ => None,
     };
     std::iter::from_fn(next).collect()

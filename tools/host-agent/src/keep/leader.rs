@@ -1,5 +1,6 @@
-//! What the keeper of the first host decides: when the job begins, and when and why it ends. It is the state machine that a launcher
-//! runs too, for processes on all hosts; what hosts tell goes in, what is to be done comes out. It opens nothing and asks no clock.
+//! What the keeper of the first host decides: when the job begins, and when and why it ends. It is
+//! the state machine that a launcher runs too, for processes on all hosts; what hosts tell goes in,
+//! what is to be done comes out. It opens nothing and asks no clock.
 
 use job::{Action, Exit, Job, Limit, Loss, Member, Mode, ONE_SIGNAL, Role};
 use std::collections::BTreeMap;
@@ -50,7 +51,16 @@ impl Leader {
     /// For a job of so many hosts.
     pub fn new(expected: usize, limits: Vec<Limit>, patience: Duration, now: Instant) -> Leader {
         let (hosts, stopped) = Default::default();
-        Leader { limits, patience, since: now, hosts, expected, job: None, ending: None, stopped }
+        Leader {
+            limits,
+            patience,
+            since: now,
+            hosts,
+            expected,
+            job: None,
+            ending: None,
+            stopped,
+        }
     }
 
     /// Hosts are waited for from now on.
@@ -62,9 +72,16 @@ impl Leader {
     pub fn member(&mut self, host: u32, role: Role, awaited: bool) -> Option<Decision> {
         let (members, joined) = self.hosts.entry(host).or_default();
         if *joined || members.len() >= MAX_PROCESSES {
-            return self.lost(host, Loss::Other("it told of processes that it does not have".to_owned()));
+            return self.lost(
+                host,
+                Loss::Other("it told of processes that it does not have".to_owned()),
+            );
         }
-        members.push(Member { host, role, awaited });
+        members.push(Member {
+            host,
+            role,
+            awaited,
+        });
         None
     }
 
@@ -74,7 +91,11 @@ impl Leader {
         if self.job.is_some() || self.ending.is_some() || self.joined_hosts() < self.expected {
             return None;
         }
-        let members: Vec<Member> = self.hosts.values().flat_map(|(members, _)| members.iter().copied()).collect();
+        let members: Vec<Member> = self
+            .hosts
+            .values()
+            .flat_map(|(members, _)| members.iter().copied())
+            .collect();
         self.job = Some(Job::new(Mode::Deciding, members, &self.limits, now));
         Some(Decision::Begin)
     }
@@ -116,8 +137,8 @@ impl Leader {
         }
     }
 
-    /// Somebody on a host wants the job to end with a signal; a second time it is to end at once. One signal that comes to the keepers
-    /// of all hosts is one.
+    /// Somebody on a host wants the job to end with a signal; a second time it is to end at once.
+    /// One signal that comes to the keepers of all hosts is one.
     pub fn stop(&mut self, host: u32, signal: i32, now: Instant) -> Option<Decision> {
         let first = *self.stopped.entry(host).or_insert(now);
         if self.ending.is_none() {
@@ -128,7 +149,11 @@ impl Leader {
 
     /// Somebody who follows the job wants it to end.
     pub fn end(&mut self, now: Instant) -> Option<Decision> {
-        if self.ending.is_some() { None } else { self.end_by_signal(SIGTERM, now) }
+        if self.ending.is_some() {
+            None
+        } else {
+            self.end_by_signal(SIGTERM, now)
+        }
     }
 
     /// Somebody who follows the job wants it to end at once.
@@ -142,7 +167,13 @@ impl Leader {
                 let action = job.signal(signal, now);
                 self.act(action)
             }
-            None => self.decide(false, Ending { cause: Some(job::Cause::Signal(signal)), failure: None }),
+            None => self.decide(
+                false,
+                Ending {
+                    cause: Some(job::Cause::Signal(signal)),
+                    failure: None,
+                },
+            ),
         }
     }
 
@@ -155,7 +186,10 @@ impl Leader {
             }
             None if now >= self.since + self.patience => {
                 let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-                let loss = Loss::NotJoined { joined: count(self.joined_hosts()), hosts: count(self.expected) };
+                let loss = Loss::NotJoined {
+                    joined: count(self.joined_hosts()),
+                    hosts: count(self.expected),
+                };
                 self.decide(false, Ending::lost(own, loss))
             }
             None => None,
@@ -182,23 +216,33 @@ impl Leader {
     }
 
     fn ending_of_job(&self) -> Ending {
-        let Some(job) = &self.job else { return Ending::default() };
+        let Some(job) = &self.job else {
+            return Ending::default();
+        };
         let failure = job.failure().map(|failure| Failure {
             host: failure.host,
             index: failure.member.and_then(|at| self.index(failure.host, at)),
             reason: failure.reason.clone(),
         });
-        Ending { cause: job.cause().cloned(), failure }
+        Ending {
+            cause: job.cause().cloned(),
+            failure,
+        }
     }
 
     /// Where the processes of a host begin among all.
     fn first(&self, host: u32) -> usize {
-        self.hosts.range(..host).map(|(_, (members, _))| members.len()).sum()
+        self.hosts
+            .range(..host)
+            .map(|(_, (members, _))| members.len())
+            .sum()
     }
 
     fn position(&self, host: u32, index: u32) -> Option<usize> {
         let (members, _) = self.hosts.get(&host)?;
-        let index = usize::try_from(index).ok().filter(|index| *index < members.len())?;
+        let index = usize::try_from(index)
+            .ok()
+            .filter(|index| *index < members.len())?;
         Some(self.first(host) + index)
     }
 
@@ -233,14 +277,24 @@ mod tests {
     }
 
     fn end(cause: Option<Cause>, failure: Option<Failure>) -> Option<Decision> {
-        Some(Decision::End { stacks: false, ending: Ending { cause, failure } })
+        Some(Decision::End {
+            stacks: false,
+            ending: Ending { cause, failure },
+        })
     }
 
     #[test]
     fn the_first_failure_ends_the_job_on_all_hosts() {
         let (mut leader, now) = begun(Vec::new());
-        let failure = Failure { host: 4, index: Some(1), reason: Reason::Ended(Signal(9).into()) };
-        assert_eq!(leader.exited(4, 1, Signal(9).into(), now), end(Some(Cause::Process), Some(failure)));
+        let failure = Failure {
+            host: 4,
+            index: Some(1),
+            reason: Reason::Ended(Signal(9).into()),
+        };
+        assert_eq!(
+            leader.exited(4, 1, Signal(9).into(), now),
+            end(Some(Cause::Process), Some(failure))
+        );
         assert_eq!(leader.exited(1, 1, Code(1).into(), now), None);
         assert_eq!(leader.lost(1, Loss::KeeperGone), None);
     }
@@ -258,9 +312,22 @@ mod tests {
     fn servers_must_listen_in_time() {
         let (mut leader, now) = begun(vec![Limit::Start(MINUTE)]);
         assert_eq!(leader.listening(1, 0), None);
-        let failure = Failure { host: 4, index: Some(0), reason: Reason::NotListening(MINUTE) };
-        let ending = Ending { cause: Some(Cause::Time(Limit::Start(MINUTE))), failure: Some(failure) };
-        assert_eq!(leader.tick(1, now + MINUTE), Some(Decision::End { stacks: true, ending }));
+        let failure = Failure {
+            host: 4,
+            index: Some(0),
+            reason: Reason::NotListening(MINUTE),
+        };
+        let ending = Ending {
+            cause: Some(Cause::Time(Limit::Start(MINUTE))),
+            failure: Some(failure),
+        };
+        assert_eq!(
+            leader.tick(1, now + MINUTE),
+            Some(Decision::End {
+                stacks: true,
+                ending
+            })
+        );
         assert_eq!(leader.tick(1, now + MINUTE * 2), None);
     }
 
@@ -268,7 +335,13 @@ mod tests {
     fn a_host_is_lost() {
         let (mut leader, _) = begun(Vec::new());
         let ending = Ending::lost(4, Loss::Silent(MINUTE));
-        assert_eq!(leader.lost(4, Loss::Silent(MINUTE)), Some(Decision::End { stacks: false, ending }));
+        assert_eq!(
+            leader.lost(4, Loss::Silent(MINUTE)),
+            Some(Decision::End {
+                stacks: false,
+                ending
+            })
+        );
     }
 
     #[test]
@@ -276,8 +349,20 @@ mod tests {
         let now = Instant::now();
         let mut leader = Leader::new(3, Vec::new(), MINUTE, now);
         assert_eq!((leader.joined(0, now), leader.tick(0, now)), (None, None));
-        let ending = Ending::lost(0, Loss::NotJoined { joined: 1, hosts: 3 });
-        assert_eq!(leader.tick(0, now + MINUTE), Some(Decision::End { stacks: false, ending }));
+        let ending = Ending::lost(
+            0,
+            Loss::NotJoined {
+                joined: 1,
+                hosts: 3,
+            },
+        );
+        assert_eq!(
+            leader.tick(0, now + MINUTE),
+            Some(Decision::End {
+                stacks: false,
+                ending
+            })
+        );
         assert_eq!(leader.joined(1, now), None);
         assert_eq!(leader.joined(2, now), None, "what has ended does not begin");
     }
@@ -286,16 +371,32 @@ mod tests {
     fn a_host_speaks_for_its_own_processes_alone() {
         type Tell = fn(&mut Leader, Instant) -> Option<Decision>;
         let table: [(&str, u32, Tell); 5] = [
-            ("a process too many", 4, |leader, now| leader.exited(4, 2, Code(0).into(), now)),
+            ("a process too many", 4, |leader, now| {
+                leader.exited(4, 2, Code(0).into(), now)
+            }),
             ("a server too many", 1, |leader, _| leader.listening(1, 7)),
-            ("no host of the job", 9, |leader, now| leader.exited(9, 0, Code(0).into(), now)),
-            ("a process told late", 1, |leader, _| leader.member(1, Role::Trainer, false)),
-            ("the largest number", 4, |leader, now| leader.exited(4, u32::MAX, Code(0).into(), now)),
+            ("no host of the job", 9, |leader, now| {
+                leader.exited(9, 0, Code(0).into(), now)
+            }),
+            ("a process told late", 1, |leader, _| {
+                leader.member(1, Role::Trainer, false)
+            }),
+            ("the largest number", 4, |leader, now| {
+                leader.exited(4, u32::MAX, Code(0).into(), now)
+            }),
         ];
         for (case, host, tell) in table {
             let (mut leader, now) = begun(Vec::new());
             let decision = tell(&mut leader, now);
-            let Some(Decision::End { ending: Ending { failure: Some(failure), .. }, .. }) = decision else {
+            let Some(Decision::End {
+                ending:
+                    Ending {
+                        failure: Some(failure),
+                        ..
+                    },
+                ..
+            }) = decision
+            else {
                 panic!("{case}: {decision:?}")
             };
             assert_eq!((failure.host, failure.index), (host, None), "{case}");

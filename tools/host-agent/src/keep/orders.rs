@@ -1,5 +1,6 @@
-//! The way to a keeper on its own host: a Unix socket in the job's folder, for its user alone. Orders come as requests: end, kill, and
-//! that dgl-reap signals the job's processes. Whoever is connected sees by the end of the connection that the keeper is gone.
+//! The way to a keeper on its own host: a Unix socket in the job's folder, for its user alone.
+//! Orders come as requests: end, kill, and that dgl-reap signals the job's processes. Whoever is
+//! connected sees by the end of the connection that the keeper is gone.
 
 use super::folder::{self, Folder};
 use super::pipes::MessageReader;
@@ -31,18 +32,28 @@ impl Orders {
         let (_folder, path) = folder.socket()?;
         let listener = UnixListener::bind(path)?;
         listener.set_nonblocking(true)?;
-        Ok(Orders { listener, connected: Vec::new(), count: 0 })
+        Ok(Orders {
+            listener,
+            connected: Vec::new(),
+            count: 0,
+        })
     }
 
     /// What to wait for: the listener, and each connection with its number.
     pub fn wait_for(&self) -> (BorrowedFd<'_>, impl Iterator<Item = (u64, BorrowedFd<'_>)>) {
-        (self.listener.as_fd(), self.connected.iter().map(|(number, reader, _)| (*number, reader.as_fd())))
+        (
+            self.listener.as_fd(),
+            self.connected
+                .iter()
+                .map(|(number, reader, _)| (*number, reader.as_fd())),
+        )
     }
 
     /// Takes those that have connected: the user's own, and not too many.
     pub fn accept(&mut self) {
         while let Ok((stream, _)) = self.listener.accept() {
-            let own = getsockopt(&stream, PeerCredentials).is_ok_and(|peer| peer.uid() == geteuid().as_raw());
+            let own = getsockopt(&stream, PeerCredentials)
+                .is_ok_and(|peer| peer.uid() == geteuid().as_raw());
             if !own || self.connected.len() >= AT_ONCE {
                 continue;
             }
@@ -59,7 +70,9 @@ impl Orders {
     /// What one of them wants. Each order is answered, by which the sender knows that it was taken.
     pub fn read(&mut self, number: u64) -> Vec<Request> {
         let mut requests = Vec::new();
-        let Some(at) = self.connected.iter().position(|(one, ..)| *one == number) else { return requests };
+        let Some(at) = self.connected.iter().position(|(one, ..)| *one == number) else {
+            return requests;
+        };
         let (_, reader, answers) = &mut self.connected[at];
         reader.read();
         let open = loop {
@@ -86,8 +99,8 @@ pub fn connect(folder: &Folder) -> io::Result<UnixStream> {
     UnixStream::connect(path)
 }
 
-/// Tells the keepers of a job on this host that dgl-reap signals its processes, and waits until they have heard it: from then on a
-/// process that a signal ends was ended by that.
+/// Tells the keepers of a job on this host that dgl-reap signals its processes, and waits until
+/// they have heard it: from then on a process that a signal ends was ended by that.
 pub fn announce_reap(job: &str) {
     let folders = folder::of_job(job).and_then(|folder| std::fs::read_dir(folder).ok());
     for entry in folders.into_iter().flatten().flatten() {

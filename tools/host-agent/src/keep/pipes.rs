@@ -10,7 +10,8 @@ use wire::codec::{Decoder, Malformed, Message};
 /// What is read at once.
 const READ_AT_ONCE: usize = 64 << 10;
 
-/// Has reads and writes of a descriptor return at once. Only for one that nobody else reads or writes.
+/// Has reads and writes of a descriptor return at once. Only for one that nobody else reads or
+/// writes.
 fn never_block(descriptor: BorrowedFd<'_>) -> io::Result<()> {
     let flags = OFlag::from_bits_truncate(fcntl(descriptor, FcntlArg::F_GETFL)?);
     fcntl(descriptor, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
@@ -31,9 +32,14 @@ impl MessageReader {
         Ok(MessageReader::shared(descriptor))
     }
 
-    /// From a descriptor that others have too, such as stdin: it is read only when poll(2) has found something.
+    /// From a descriptor that others have too, such as stdin: it is read only when poll(2) has
+    /// found something.
     pub fn shared(descriptor: OwnedFd) -> MessageReader {
-        MessageReader { descriptor, decoder: Decoder::default(), ended: false }
+        MessageReader {
+            descriptor,
+            decoder: Decoder::default(),
+            ended: false,
+        }
     }
 
     /// Reads once what is there.
@@ -64,7 +70,8 @@ impl AsFd for MessageReader {
     }
 }
 
-/// Messages on their way out. What cannot be written yet waits; once nobody reads any more, nothing does.
+/// Messages on their way out. What cannot be written yet waits; once nobody reads any more, nothing
+/// does.
 #[derive(Debug)]
 pub struct MessageWriter {
     descriptor: Option<OwnedFd>,
@@ -75,7 +82,11 @@ pub struct MessageWriter {
 impl MessageWriter {
     pub fn new(descriptor: OwnedFd) -> io::Result<MessageWriter> {
         never_block(descriptor.as_fd())?;
-        Ok(MessageWriter { descriptor: Some(descriptor), waiting: Vec::new(), written: 0 })
+        Ok(MessageWriter {
+            descriptor: Some(descriptor),
+            waiting: Vec::new(),
+            written: 0,
+        })
     }
 
     /// Puts bytes behind those that wait, and writes what can be written now.
@@ -118,6 +129,9 @@ impl MessageWriter {
 
     /// What to wait for, if anything is to be written.
     pub fn wants(&self) -> Option<BorrowedFd<'_>> {
-        self.descriptor.as_ref().filter(|_| self.has_waiting()).map(AsFd::as_fd)
+        self.descriptor
+            .as_ref()
+            .filter(|_| self.has_waiting())
+            .map(AsFd::as_fd)
     }
 }

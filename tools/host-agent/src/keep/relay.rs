@@ -1,5 +1,6 @@
-//! The process that was asked to keep a job: it starts the keeper, and carries the launcher's requests to it and its events back. When
-//! the job no longer needs the launcher, the keeper stops telling, and what happens is told from what it writes (follow.rs).
+//! The process that was asked to keep a job: it starts the keeper, and carries the launcher's
+//! requests to it and its events back. When the job no longer needs the launcher, the keeper stops
+//! telling, and what happens is told from what it writes (follow.rs).
 
 use super::folder::Folder;
 use super::follow;
@@ -13,9 +14,14 @@ use std::thread;
 use wire::codec::{self, Decoder, Message};
 use wire::{Event, Failure, Request};
 
-/// Carries what a launcher says to a new keeper; `rest` is what was read of stdin behind the request to keep.
+/// Carries what a launcher says to a new keeper; `rest` is what was read of stdin behind the
+/// request to keep.
 pub fn relay(rest: Vec<u8>) -> Result<ExitCode, Failure> {
-    let fault = |error: io::Error| Failure::new(format!("the agent that is to keep the job cannot be started: {error}"));
+    let fault = |error: io::Error| {
+        Failure::new(format!(
+            "the agent that is to keep the job cannot be started: {error}"
+        ))
+    };
     let keeper = start().map_err(fault)?;
     let requests = keeper.try_clone().map_err(fault)?;
     thread::spawn(move || carry_requests(&rest, requests));
@@ -24,18 +30,27 @@ pub fn relay(rest: Vec<u8>) -> Result<ExitCode, Failure> {
     Ok(kept.map_or(ExitCode::SUCCESS, |folder| follow::tell(&folder)))
 }
 
-/// Starts a keeper out of reach of whatever ends this process: in a session of its own, and not a descendant. Slurm takes for a step
-/// what descends from it.
+/// Starts a keeper out of reach of whatever ends this process: in a session of its own, and not a
+/// descendant. Slurm takes for a step what descends from it.
 fn start() -> io::Result<UnixStream> {
     let (ours, theirs) = UnixStream::pair()?;
     let stdin = OwnedFd::from(theirs.try_clone()?);
     let mut between = Command::new("/proc/self/exe");
-    between.arg("keep").stdin(stdin).stdout(OwnedFd::from(theirs)).stderr(Stdio::null());
+    between
+        .arg("keep")
+        .stdin(stdin)
+        .stdout(OwnedFd::from(theirs))
+        .stderr(Stdio::null());
     let status = between.status()?;
-    if status.success() { Ok(ours) } else { Err(io::Error::other(format!("{status}"))) }
+    if status.success() {
+        Ok(ours)
+    } else {
+        Err(io::Error::other(format!("{status}")))
+    }
 }
 
-/// `host-agent keep`: begins a session, starts the keeper in it and ends, so that the keeper is nobody's child.
+/// `host-agent keep`: begins a session, starts the keeper in it and ends, so that the keeper is
+/// nobody's child.
 pub fn begin_session() -> ExitCode {
     let _ = nix::unistd::setsid();
     match Command::new("/proc/self/exe").args(["keep", "on"]).spawn() {
@@ -45,7 +60,9 @@ pub fn begin_session() -> ExitCode {
 }
 
 fn carry_requests(rest: &[u8], mut keeper: UnixStream) {
-    let copied = keeper.write_all(rest).and_then(|()| io::copy(&mut io::stdin().lock(), &mut keeper));
+    let copied = keeper
+        .write_all(rest)
+        .and_then(|()| io::copy(&mut io::stdin().lock(), &mut keeper));
     // a launcher that is gone is gone for the keeper too
     let _ = keeper.shutdown(Shutdown::Write);
     if copied.is_ok() {
@@ -53,7 +70,8 @@ fn carry_requests(rest: &[u8], mut keeper: UnixStream) {
     }
 }
 
-/// Hands events on until the keeper stops telling; the job's folder, where it says that it keeps the job there.
+/// Hands events on until the keeper stops telling; the job's folder, where it says that it keeps
+/// the job there.
 fn carry_events(mut keeper: UnixStream) -> io::Result<Option<Folder>> {
     let (mut decoder, mut buffer) = (Decoder::default(), vec![0; 64 << 10]);
     let mut kept = None;
@@ -64,7 +82,9 @@ fn carry_events(mut keeper: UnixStream) -> io::Result<Option<Folder>> {
             return Ok(kept);
         }
         decoder.push(&buffer[..count]);
-        while let Some(Message { head, body }) = decoder.next_message::<Event>().map_err(io::Error::other)? {
+        while let Some(Message { head, body }) =
+            decoder.next_message::<Event>().map_err(io::Error::other)?
+        {
             if let Event::Kept(job) = &head {
                 kept = Some(Folder::at(&PathBuf::from(&job.folder.0)));
             }

@@ -1,5 +1,6 @@
-//! Graph servers that stay, as those see them who want to use them on this host. They are a job that was left; its folder has a file
-//! `facts` with what their trainers must have in common with them, and on the first host `groups`, a folder for each group of trainers.
+//! Graph servers that stay, as those see them who want to use them on this host. They are a job
+//! that was left; its folder has a file `facts` with what their trainers must have in common with
+//! them, and on the first host `groups`, a folder for each group of trainers.
 
 use super::folder::Folder;
 use super::journal;
@@ -35,14 +36,19 @@ const KEYS: [(DataKey, &str); 5] = [
 
 /// The facts as lines `KEY VALUE`; files stand there by their content.
 pub fn facts(data: &Data) -> io::Result<String> {
-    Ok(KEYS.iter().map(|(key, word)| format!("{word} {}\n", value(data, *key).unwrap_or_default())).collect())
+    Ok(KEYS
+        .iter()
+        .map(|(key, word)| format!("{word} {}\n", value(data, *key).unwrap_or_default()))
+        .collect())
 }
 
 /// `None` for a file that cannot be read.
 fn value(data: &Data, key: DataKey) -> Option<String> {
     let hash = |path: &OsStr| {
         let path = Path::new(&data.folder.0).join(path);
-        fs::read(path).ok().map(|content| blake3::hash(&content).to_hex().to_string())
+        fs::read(path)
+            .ok()
+            .map(|content| blake3::hash(&content).to_hex().to_string())
     };
     match key {
         DataKey::Clients => Some(data.clients.clone()),
@@ -56,16 +62,28 @@ fn value(data: &Data, key: DataKey) -> Option<String> {
 /// In what the facts of servers are not those of trainers with such data.
 fn differences(facts: &str, data: &Data) -> Vec<Difference> {
     let theirs = |word: &str| {
-        let value = facts.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(' '))?;
+        let value = facts
+            .lines()
+            .find_map(|line| line.strip_prefix(word)?.strip_prefix(' '))?;
         (!value.is_empty()).then(|| value.to_owned())
     };
-    let compared = KEYS.iter().map(|(key, word)| Difference { key: *key, theirs: theirs(word), ours: value(data, *key) });
-    compared.filter(|difference| difference.theirs != difference.ours).collect()
+    let compared = KEYS.iter().map(|(key, word)| Difference {
+        key: *key,
+        theirs: theirs(word),
+        ours: value(data, *key),
+    });
+    compared
+        .filter(|difference| difference.theirs != difference.ours)
+        .collect()
 }
 
 fn folder_of(servers: &Servers) -> Result<Folder, Failure> {
-    Folder::of(&servers.name, servers.address)
-        .ok_or_else(|| Failure::new("graph servers of that name have no folder there: HOME is not set, or it is no name of a job"))
+    Folder::of(&servers.name, servers.address).ok_or_else(|| {
+        Failure::new(
+            "graph servers of that name have no folder there: HOME is not \
+            set, or it is no name of a job",
+        )
+    })
 }
 
 /// Whether they are there for trainers with such data.
@@ -73,10 +91,19 @@ pub fn find(wanted: &Find) -> Result<Event, Failure> {
     let folder = folder_of(&wanted.servers)?;
     let facts = match fs::read_to_string(folder.file(FACTS)) {
         Ok(facts) => facts,
-        Err(_) => return Ok(Event::Servers(State { life: Life::None, differences: Vec::new() })),
+        Err(_) => {
+            return Ok(Event::Servers(State {
+                life: Life::None,
+                differences: Vec::new(),
+            }));
+        }
     };
     let life = life(&folder);
-    let differences = if matches!(life, Life::Dead(_)) { Vec::new() } else { differences(&facts, &wanted.data) };
+    let differences = if matches!(life, Life::Dead(_)) {
+        Vec::new()
+    } else {
+        differences(&facts, &wanted.data)
+    };
     Ok(Event::Servers(State { life, differences }))
 }
 
@@ -95,11 +122,16 @@ fn life(folder: &Folder) -> Life {
     }
     let records = fs::read_to_string(folder.file("processes")).unwrap_or_default();
     let awaited = records.lines().filter(|line| has_port(line)).count();
-    if listening >= awaited { Life::Alive } else { Life::Starting }
+    if listening >= awaited {
+        Life::Alive
+    } else {
+        Life::Starting
+    }
 }
 
 fn has_port(record: &str) -> bool {
-    serde_json::from_str::<serde_json::Value>(record).is_ok_and(|record| record.get("port").is_some())
+    serde_json::from_str::<serde_json::Value>(record)
+        .is_ok_and(|record| record.get("port").is_some())
 }
 
 /// Whether this launcher may start them. It holds as long as this agent lives; then others wait.
@@ -111,7 +143,8 @@ pub fn claim_start(servers: &Servers) -> Result<Event, Failure> {
     }
     let claim = folder.starting();
     drop_dead_claim(&claim);
-    let own = mark(std::process::id()).ok_or_else(|| Failure::new("/proc tells nothing of this process"))?;
+    let own = mark(std::process::id())
+        .ok_or_else(|| Failure::new("/proc tells nothing of this process"))?;
     let alive = matches!(life(&folder), Life::Alive | Life::Starting);
     let ours = !alive && symlink(own, &claim).is_ok();
     Ok(Event::StartClaimed(StartClaimed { ours }))
@@ -119,17 +152,26 @@ pub fn claim_start(servers: &Servers) -> Result<Event, Failure> {
 
 fn make_private(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
 }
 
 /// A process is known by its number and when it began.
 fn mark(pid: u32) -> Option<String> {
-    Some(format!("{pid}-{}", procfs::stat(pid.cast_signed())?.start_ticks))
+    Some(format!(
+        "{pid}-{}",
+        procfs::stat(pid.cast_signed())?.start_ticks
+    ))
 }
 
-/// Takes away the claim of an agent that is gone. Somebody else may do the same at this moment, and claim it anew: then it is put back.
+/// Takes away the claim of an agent that is gone. Somebody else may do the same at this moment, and
+/// claim it anew: then it is put back.
 fn drop_dead_claim(claim: &Path) {
-    let Ok(theirs) = fs::read_link(claim) else { return };
+    let Ok(theirs) = fs::read_link(claim) else {
+        return;
+    };
     if is_alive(&theirs) {
         return;
     }
@@ -145,18 +187,26 @@ fn drop_dead_claim(claim: &Path) {
 
 fn is_alive(claim: &Path) -> bool {
     let text = claim.to_string_lossy();
-    text.split_once('-').and_then(|(pid, _)| pid.parse().ok()).and_then(mark).is_some_and(|mark| mark == text)
+    text.split_once('-')
+        .and_then(|(pid, _)| pid.parse().ok())
+        .and_then(mark)
+        .is_some_and(|mark| mark == text)
 }
 
-/// A number that no other group has had, because whoever makes the folder has it; and a port for torch's rendezvous.
+/// A number that no other group has had, because whoever makes the folder has it; and a port for
+/// torch's rendezvous.
 pub fn take_group(servers: &Servers) -> Result<Event, Failure> {
     let folder = folder_of(servers)?;
     let groups = folder.file("groups");
     let fault = |error: io::Error| {
-        Failure::new(format!("no number can be had for this group of trainers: {} cannot be written: {error}", folder.path().display()))
+        Failure::new(format!(
+            "no number can be had for this group of trainers: {} cannot be written: {error}",
+            folder.path().display()
+        ))
     };
     make_private(&groups).map_err(fault)?;
-    let mut number = u32::try_from(fs::read_dir(&groups).map_err(fault)?.count()).unwrap_or(u32::MAX);
+    let mut number =
+        u32::try_from(fs::read_dir(&groups).map_err(fault)?.count()).unwrap_or(u32::MAX);
     while let Err(error) = fs::create_dir(groups.join(number.to_string())) {
         if error.kind() != io::ErrorKind::AlreadyExists {
             return Err(fault(error));
@@ -170,7 +220,9 @@ pub fn take_group(servers: &Servers) -> Result<Event, Failure> {
 /// A port on which nobody listens; the last that was tried, where there is none.
 fn free_port(group: u32, taken: &[u16]) -> u16 {
     let first = FIRST_PORT + group % PORT_STEP;
-    let mut ports = (first..=LAST_PORT).step_by(PORT_STEP as usize).filter_map(|port| u16::try_from(port).ok());
+    let mut ports = (first..=LAST_PORT)
+        .step_by(PORT_STEP as usize)
+        .filter_map(|port| u16::try_from(port).ok());
     let last = ports.clone().last().unwrap_or_default();
     ports.find(|port| !taken.contains(port)).unwrap_or(last)
 }
@@ -184,7 +236,9 @@ pub struct Watched {
 impl Watched {
     pub fn new(servers: &Servers) -> Option<Watched> {
         let folder = Folder::of(&servers.name, servers.address)?;
-        let keeper = orders::connect(&folder).ok().filter(|keeper| keeper.set_nonblocking(true).is_ok());
+        let keeper = orders::connect(&folder)
+            .ok()
+            .filter(|keeper| keeper.set_nonblocking(true).is_ok());
         Some(Watched { folder, keeper })
     }
 
@@ -201,10 +255,12 @@ impl Watched {
     }
 
     fn ending(&self) -> Option<Ending> {
-        journal::entries(&self.folder).into_iter().find_map(|past| match *past.what {
-            Event::Ending(ending) => Some(ending),
-            _ => None,
-        })
+        journal::entries(&self.folder)
+            .into_iter()
+            .find_map(|past| match *past.what {
+                Event::Ending(ending) => Some(ending),
+                _ => None,
+            })
     }
 }
 
@@ -226,10 +282,21 @@ mod tests {
             samplers: "0".to_owned(),
         };
         let text = facts(&data).unwrap();
-        assert!(text.starts_with("clients 4\nservers 1\nsamplers 0\nip_config ") && text.ends_with("\npart_config \n"), "{text}");
+        assert!(
+            text.starts_with("clients 4\nservers 1\nsamplers 0\nip_config ")
+                && text.ends_with("\npart_config \n"),
+            "{text}"
+        );
         assert_eq!(differences(&text, &data), []);
-        let other = Data { clients: "8".to_owned(), ..data.clone() };
-        let theirs = Difference { key: DataKey::Clients, theirs: Some("4".to_owned()), ours: Some("8".to_owned()) };
+        let other = Data {
+            clients: "8".to_owned(),
+            ..data.clone()
+        };
+        let theirs = Difference {
+            key: DataKey::Clients,
+            theirs: Some("4".to_owned()),
+            ours: Some("8".to_owned()),
+        };
         assert_eq!(differences(&text, &other), [theirs]);
         fs::write(scratch.join("ip.txt"), "10.0.0.2\n").unwrap();
         assert_eq!(differences(&text, &data).len(), 1);
@@ -238,7 +305,12 @@ mod tests {
 
     #[test]
     fn groups_that_begin_together_choose_different_ports() {
-        let table = [(0, &[][..], 29_500), (1, &[][..], 29_501), (100, &[], 29_500), (0, &[29_500, 29_600], 29_700)];
+        let table = [
+            (0, &[][..], 29_500),
+            (1, &[][..], 29_501),
+            (100, &[], 29_500),
+            (0, &[29_500, 29_600], 29_700),
+        ];
         for (group, taken, expected) in table {
             assert_eq!(free_port(group, taken), expected, "{group} {taken:?}");
         }

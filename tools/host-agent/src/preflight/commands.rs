@@ -23,7 +23,9 @@ pub fn check(process: &Process, question: Option<&PythonQuestion>) -> Vec<Findin
     if !folder(process).is_dir() {
         return Vec::new();
     }
-    let Some(first) = first_word(&process.command) else { return Vec::new() };
+    let Some(first) = first_word(&process.command) else {
+        return Vec::new();
+    };
     let own_words = matches!(process.command, Command::Words(_));
     if own_words && (process.setup.is_none() || question.is_none()) && !is_there(process, &first) {
         return vec![Finding::NoCommand { word: Text(first) }];
@@ -43,17 +45,27 @@ fn first_word(command: &Command) -> Option<OsString> {
 }
 
 /// In the environment and the folder of the process.
-fn ask(words: &[OsString], process: &Process, variables: &[(&str, &OsStr)]) -> io::Result<command::Answer> {
+fn ask(
+    words: &[OsString],
+    process: &Process,
+    variables: &[(&str, &OsStr)],
+) -> io::Result<command::Answer> {
     let (program, arguments) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let mut command = process::Command::new(program);
     command.args(arguments).envs(variables.iter().copied());
-    command.current_dir(folder(process)).envs(process.env.iter().map(|(name, value)| (name, value)));
+    command
+        .current_dir(folder(process))
+        .envs(process.env.iter().map(|(name, value)| (name, value)));
     command::ask(command, LIMIT, SAYS)
 }
 
 fn is_there(process: &Process, word: &OsStr) -> bool {
     if process.setup.is_none() {
-        let own = process.env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.0.clone());
+        let own = process
+            .env
+            .iter()
+            .find(|(name, _)| name == "PATH")
+            .map(|(_, path)| path.0.clone());
         let path = own.or_else(|| env::var_os("PATH")).unwrap_or_default();
         return is_in_path(word, &path, folder(process));
     }
@@ -62,7 +74,11 @@ fn is_there(process: &Process, word: &OsStr) -> bool {
         return true;
     }
     let text = [b"command -v -- ", &*shell::quoted(word)].concat();
-    let answer = ask(&shell::shell_words(&process.env, process.setup.as_deref(), &text), process, &[]);
+    let answer = ask(
+        &shell::shell_words(&process.env, process.setup.as_deref(), &text),
+        process,
+        &[],
+    );
     answer.is_ok_and(|answer| answer.status.is_some_and(|status| status.success()))
 }
 
@@ -79,12 +95,25 @@ fn ask_python(process: &Process, interpreter: &OsStr, question: &PythonQuestion)
     let words = match (&process.command, &process.setup) {
         (Command::Words(_), None) => vec![interpreter.to_owned(), "-c".into(), python::ASK.into()],
         _ => {
-            let text = [b"exec ", &*shell::quoted(interpreter), b" -c '", python::ASK.as_bytes(), b"'"].concat();
+            let text = [
+                b"exec ",
+                &*shell::quoted(interpreter),
+                b" -c '",
+                python::ASK.as_bytes(),
+                b"'",
+            ]
+            .concat();
             shell::shell_words(&process.env, process.setup.as_deref(), &text)
         }
     };
-    let script = question.script.as_ref().map_or(OsStr::new(""), |script| &script.0);
-    let variables = [(python::QUESTION_VARIABLE, OsStr::new(python::QUESTION)), (python::SCRIPT_VARIABLE, script)];
+    let script = question
+        .script
+        .as_ref()
+        .map_or(OsStr::new(""), |script| &script.0);
+    let variables = [
+        (python::QUESTION_VARIABLE, OsStr::new(python::QUESTION)),
+        (python::SCRIPT_VARIABLE, script),
+    ];
     let no_python = |said: String| vec![Finding::NoPython { said }];
     let answer = match ask(&words, process, &variables) {
         Ok(answer) => answer,
@@ -106,14 +135,21 @@ fn findings(facts: python::Facts, question: &PythonQuestion) -> Vec<Finding> {
         "torch" => found.torch.is_some(),
         _ => false,
     };
-    let missing = question.modules.iter().filter(|module| !has(module)).cloned().collect();
+    let missing = question
+        .modules
+        .iter()
+        .filter(|module| !has(module))
+        .cloned()
+        .collect();
     let python = Finding::Python {
         executable: found.executable.clone().unwrap_or_default(),
         version: found.version.clone().unwrap_or_default(),
         missing,
         dgl: found.dgl.clone(),
     };
-    let no_script = facts.missing_script.map(|path| Finding::NoFile { path: Text(path.into()) });
+    let no_script = facts.missing_script.map(|path| Finding::NoFile {
+        path: Text(path.into()),
+    });
     no_script.into_iter().chain([python]).collect()
 }
 
@@ -129,7 +165,10 @@ mod tests {
             command,
             setup: setup.map(str::to_owned),
             cwd: Some("/".into()),
-            env: env.iter().map(|(name, value)| ((*name).to_owned(), Text::from(*value))).collect(),
+            env: env
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), Text::from(*value)))
+                .collect(),
             port: None,
         }
     }
@@ -144,8 +183,14 @@ mod tests {
             (process(words("bin/sh"), None, &nowhere), true),
             (process(words("/bin"), None, &[]), false),
             (process(words("sh"), Some("PATH=/nowhere"), &[]), false),
-            (process(words("sh"), Some("PATH=/bin:/usr/bin"), &nowhere), true),
-            (process(Command::Shell("no such thing".to_owned()), None, &[]), true),
+            (
+                process(words("sh"), Some("PATH=/bin:/usr/bin"), &nowhere),
+                true,
+            ),
+            (
+                process(Command::Shell("no such thing".to_owned()), None, &[]),
+                true,
+            ),
         ];
         for (process, is_there) in table {
             assert_eq!(check(&process, None).is_empty(), is_there, "{process:?}");

@@ -13,7 +13,8 @@ pub fn check_folder(path: &Text) -> Option<Finding> {
     (!path.path().is_dir()).then(|| Finding::NoFolder { path: path.clone() })
 }
 
-/// Whether it is a file that can be read. Nothing is worth saying of what is in a folder that is not there.
+/// Whether it is a file that can be read. Nothing is worth saying of what is in a folder that is
+/// not there.
 pub fn check_file(folder: &Text, path: &Text) -> Option<Finding> {
     if !folder.path().is_dir() {
         return None;

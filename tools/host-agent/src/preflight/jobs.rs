@@ -10,7 +10,8 @@ use std::time::Duration;
 use wire::job::Job;
 use wire::preflight::Finding;
 
-/// A job that just ends, or one whose watch is a new process each second, looks abandoned for a moment.
+/// A job that just ends, or one whose watch is a new process each second, looks abandoned for a
+/// moment.
 const LOOKS: u32 = 3;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(300);
 
@@ -19,7 +20,9 @@ pub fn check(own: &Job) -> Vec<Finding> {
     let mut findings = Vec::new();
     for again in (0..LOOKS).rev() {
         findings = judge(&processes(), own, claim::is_alive);
-        let is_settled = !findings.iter().any(|finding| matches!(finding, Finding::Abandoned { .. }));
+        let is_settled = !findings
+            .iter()
+            .any(|finding| matches!(finding, Finding::Abandoned { .. }));
         if is_settled || again == 0 {
             break;
         }
@@ -30,7 +33,10 @@ pub fn check(own: &Job) -> Vec<Finding> {
 
 /// Whether processes of other jobs run here.
 pub fn others_run(own: &ToldJob) -> bool {
-    let token = own.identity().map(|job| job.token.clone()).unwrap_or_default();
+    let token = own
+        .identity()
+        .map(|job| job.token.clone())
+        .unwrap_or_default();
     processes().iter().any(|process| process.token != token)
 }
 
@@ -47,13 +53,18 @@ struct Marked {
 
 fn judge(processes: &[Marked], own: &Job, is_claimed: impl Fn(&str, &str) -> bool) -> Vec<Finding> {
     let mut jobs: BTreeMap<&str, Vec<&Marked>> = BTreeMap::new();
-    for process in processes.iter().filter(|process| process.token != own.token) {
+    for process in processes
+        .iter()
+        .filter(|process| process.token != own.token)
+    {
         jobs.entry(&process.token).or_default().push(process);
     }
     let mut findings = Vec::new();
     for (token, members) in jobs {
         let name = members.iter().find_map(|process| process.name.clone());
-        let watched = members.iter().any(|process| process.name.is_none() || process.below_agent);
+        let watched = members
+            .iter()
+            .any(|process| process.name.is_none() || process.below_agent);
         match name {
             Some(name) if watched || is_claimed(&name, token) => {
                 if name == own.name {
@@ -61,7 +72,10 @@ fn judge(processes: &[Marked], own: &Job, is_claimed: impl Fn(&str, &str) -> boo
                 }
             }
             name => {
-                let pids = members.iter().filter_map(|process| u32::try_from(process.pid).ok()).collect();
+                let pids = members
+                    .iter()
+                    .filter_map(|process| u32::try_from(process.pid).ok())
+                    .collect();
                 findings.extend(name.map(|job| Finding::Abandoned { job, pids }));
             }
         }
@@ -76,7 +90,12 @@ fn processes() -> Vec<Marked> {
         let environment = procfs::environment(pid)?;
         let token = token(&environment.text(TOKEN)?)?;
         procfs::status(pid).filter(|status| status.uid == me)?;
-        Some(Marked { pid, token, name: environment.text(JOB), below_agent: is_below_agent(pid) })
+        Some(Marked {
+            pid,
+            token,
+            name: environment.text(JOB),
+            below_agent: is_below_agent(pid),
+        })
     };
     procfs::pids().into_iter().filter_map(marked).collect()
 }
@@ -84,15 +103,20 @@ fn processes() -> Vec<Marked> {
 /// The token itself: the parts of a watch have a word and a dash in front of it.
 fn token(value: &str) -> Option<String> {
     let token = value.rsplit('-').next().unwrap_or(value);
-    (token.len() == 32 && token.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| token.to_owned())
+    (token.len() == 32 && token.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        .then(|| token.to_owned())
 }
 
 fn is_below_agent(pid: i32) -> bool {
     let mut seen = HashSet::new();
     let mut next = pid;
-    while let Some(stat) = procfs::stat(next).filter(|stat| stat.parent > 1 && seen.insert(stat.parent)) {
+    while let Some(stat) =
+        procfs::stat(next).filter(|stat| stat.parent > 1 && seen.insert(stat.parent))
+    {
         next = stat.parent;
-        if fs::read_to_string(format!("/proc/{next}/comm")).is_ok_and(|name| name.starts_with("host-agent")) {
+        if fs::read_to_string(format!("/proc/{next}/comm"))
+            .is_ok_and(|name| name.starts_with("host-agent"))
+        {
             return true;
         }
     }
@@ -120,16 +144,56 @@ mod tests {
             name: name.map(str::to_owned),
             below_agent,
         };
-        let left = |job: &str, pids: &[u32]| Finding::Abandoned { job: job.to_owned(), pids: pids.to_vec() };
+        let left = |job: &str, pids: &[u32]| Finding::Abandoned {
+            job: job.to_owned(),
+            pids: pids.to_vec(),
+        };
         let table = [
             ("nothing", vec![], vec![]),
-            ("this job", vec![process(9, "0", Some("mine"), false)], vec![]),
-            ("another, watched by a shell", vec![process(9, "1", Some("a"), false), process(8, "1", None, false)], vec![]),
-            ("another, below an agent", vec![process(9, "1", Some("a"), true), process(10, "1", Some("a"), false)], vec![]),
-            ("another, claimed", vec![process(9, "2", Some("a"), false)], vec![]),
-            ("one of this name", vec![process(9, "1", Some("mine"), true)], vec![Finding::NameInUse]),
-            ("a dead one", vec![process(9, "1", Some("a"), false), process(10, "1", Some("a"), false)], vec![left("a", &[9, 10])]),
-            ("what is left of a watch", vec![process(9, "1", None, false)], vec![]),
+            (
+                "this job",
+                vec![process(9, "0", Some("mine"), false)],
+                vec![],
+            ),
+            (
+                "another, watched by a shell",
+                vec![
+                    process(9, "1", Some("a"), false),
+                    process(8, "1", None, false),
+                ],
+                vec![],
+            ),
+            (
+                "another, below an agent",
+                vec![
+                    process(9, "1", Some("a"), true),
+                    process(10, "1", Some("a"), false),
+                ],
+                vec![],
+            ),
+            (
+                "another, claimed",
+                vec![process(9, "2", Some("a"), false)],
+                vec![],
+            ),
+            (
+                "one of this name",
+                vec![process(9, "1", Some("mine"), true)],
+                vec![Finding::NameInUse],
+            ),
+            (
+                "a dead one",
+                vec![
+                    process(9, "1", Some("a"), false),
+                    process(10, "1", Some("a"), false),
+                ],
+                vec![left("a", &[9, 10])],
+            ),
+            (
+                "what is left of a watch",
+                vec![process(9, "1", None, false)],
+                vec![],
+            ),
         ];
         for (what, processes, expected) in table {
             let found = judge(&processes, &own, |_, token| token.starts_with('2'));

@@ -18,9 +18,15 @@ const TRY_BYTES: usize = 1 << 10;
 pub fn check() -> Vec<Finding> {
     let mut groups: BTreeMap<(u32, Option<i32>), Vec<DglFile>> = BTreeMap::new();
     for file in shm::dgl_files() {
-        groups.entry((file.uid, file.mapped_by)).or_default().push(file);
+        groups
+            .entry((file.uid, file.mapped_by))
+            .or_default()
+            .push(file);
     }
-    groups.into_iter().map(|((uid, pid), files)| finding(uid, pid, &files)).collect()
+    groups
+        .into_iter()
+        .map(|((uid, pid), files)| finding(uid, pid, &files))
+        .collect()
 }
 
 /// Whether a job can have a /dev/shm of its own: a process of its own tries.
@@ -40,10 +46,21 @@ fn finding(uid: u32, pid: Option<i32>, files: &[DglFile]) -> Finding {
         (Some(pid), _) => SharedFiles::Used(people::owner(Some(pid), uid)),
         (None, Some(user)) => SharedFiles::Foreign(user),
         (None, None) => {
-            let name = files.first().map(|file| file.file.name.clone()).unwrap_or_default();
-            SharedFiles::Stale(Text(std::path::Path::new("/dev/shm").join(name).into_os_string()))
+            let name = files
+                .first()
+                .map(|file| file.file.name.clone())
+                .unwrap_or_default();
+            SharedFiles::Stale(Text(
+                std::path::Path::new("/dev/shm").join(name).into_os_string(),
+            ))
         }
     };
-    let total_bytes = files.iter().fold(0, |sum: u64, file| sum.saturating_add(file.bytes));
-    Finding::SharedMemory { state, files: files.len() as u64, total_bytes }
+    let total_bytes = files
+        .iter()
+        .fold(0, |sum: u64, file| sum.saturating_add(file.bytes));
+    Finding::SharedMemory {
+        state,
+        files: files.len() as u64,
+        total_bytes,
+    }
 }

@@ -1,5 +1,6 @@
-//! What is looked at before a job starts; a file each for what belongs together. Everything is answered with what was found,
-//! as a type: whether that is a fault, and what people are told, is the launcher's to decide.
+//! What is looked at before a job starts; a file each for what belongs together. Everything is
+//! answered with what was found, as a type: whether that is a fault, and what people are told, is
+//! the launcher's to decide.
 
 mod commands;
 mod files;
@@ -53,24 +54,44 @@ impl Preflight {
     }
 
     /// Looks at one thing; `tell` gets what is found, with the bytes that belong behind it.
-    pub fn look(&mut self, check: &Check, job: &ToldJob, tell: &mut dyn FnMut(Finding, &[u8])) -> Result<(), Failure> {
+    pub fn look(
+        &mut self,
+        check: &Check,
+        job: &ToldJob,
+        tell: &mut dyn FnMut(Finding, &[u8]),
+    ) -> Result<(), Failure> {
         let mut found = |finding: Finding| tell(finding, &[]);
         match check {
             Check::Folder { path } => files::check_folder(path).into_iter().for_each(found),
-            Check::File { folder, path } => files::check_file(folder, path).into_iter().for_each(found),
+            Check::File { folder, path } => {
+                files::check_file(folder, path).into_iter().for_each(found)
+            }
             Check::IpConfig { folder, path } => {
-                files::read_ip_config(folder, path).into_iter().for_each(|text| tell(Finding::IpConfig, &text));
+                files::read_ip_config(folder, path)
+                    .into_iter()
+                    .for_each(|text| tell(Finding::IpConfig, &text));
             }
-            Check::PartitionConfig { folder, path, part, private_shm } => {
-                partition::check(folder, path, *part, *private_shm).into_iter().for_each(found);
+            Check::PartitionConfig {
+                folder,
+                path,
+                part,
+                private_shm,
+            } => {
+                partition::check(folder, path, *part, *private_shm)
+                    .into_iter()
+                    .for_each(found);
             }
-            Check::OpenFiles { need } => limits::check_open_files(*need).into_iter().for_each(found),
+            Check::OpenFiles { need } => {
+                limits::check_open_files(*need).into_iter().for_each(found)
+            }
             Check::Ports { ports } => ports::check(ports).into_iter().for_each(found),
             Check::Jobs => jobs::check(job.identity()?).into_iter().for_each(found),
             Check::SharedMemory => memory::check().into_iter().for_each(found),
             Check::PrivateSharedMemory => memory::check_private().into_iter().for_each(found),
             Check::Command { process, python } => {
-                commands::check(job.process(*process)?, python.as_ref()).into_iter().for_each(found);
+                commands::check(job.process(*process)?, python.as_ref())
+                    .into_iter()
+                    .for_each(found);
             }
             Check::Listen { address, port } => {
                 // a job that was not started under a claim may be about to listen there

@@ -1,4 +1,5 @@
-//! The partition config, which may be very long: it is read as it comes, and only what matters is kept.
+//! The partition config, which may be very long: it is read as it comes, and only what matters is
+//! kept.
 
 use super::files;
 use crate::procfs;
@@ -18,25 +19,51 @@ const MOST_TEXT: usize = 64 << 10;
 /// The config, and that this host has what its servers load of it and room for it.
 pub fn check(folder: &Text, path: &Text, part: Option<u32>, private_shm: bool) -> Vec<Finding> {
     let file = folder.path().join(path.path());
-    let Ok(opened) = File::open(&file).and_then(|opened| if file.is_file() { Ok(opened) } else { Err(io::ErrorKind::NotFound.into()) })
-    else {
+    let Ok(opened) = File::open(&file).and_then(|opened| {
+        if file.is_file() {
+            Ok(opened)
+        } else {
+            Err(io::ErrorKind::NotFound.into())
+        }
+    }) else {
         return Vec::new();
     };
-    let mut reader = HashingReader { inner: BufReader::with_capacity(64 << 10, opened), hasher: blake3::Hasher::new() };
+    let mut reader = HashingReader {
+        inner: BufReader::with_capacity(64 << 10, opened),
+        hasher: blake3::Hasher::new(),
+    };
     let config = read(&mut reader, part);
     // also of one that cannot be read as JSON, so that hosts can be compared
     let _ = io::copy(&mut reader, &mut io::sink());
     let hash = reader.hasher.finalize().to_hex().to_string();
     let mut findings = Vec::new();
-    // a list of numbers stands in the config itself; DGL to 0.9 may name a file, from the working directory
-    for map in [&config.node_map, &config.edge_map].into_iter().flatten().filter(|map| map.ends_with(".npy")) {
+    // a list of numbers stands in the config itself; DGL to 0.9 may name a file, from the working
+    // directory
+    for map in [&config.node_map, &config.edge_map]
+        .into_iter()
+        .flatten()
+        .filter(|map| map.ends_with(".npy"))
+    {
         findings.extend(files::missing(&folder.path().join(map)));
     }
-    findings.push(Finding::PartitionConfig { hash, num_parts: config.num_parts, graph_name: config.graph_name });
+    findings.push(Finding::PartitionConfig {
+        hash,
+        num_parts: config.num_parts,
+        graph_name: config.graph_name,
+    });
     if let Some(part) = part {
         match config.part {
-            Some(files) => findings.extend(PartFiles::default().look(folder.path(), &file, part, &files, room(private_shm))),
-            None => findings.push(Finding::NoPartition { config: file.into(), part }),
+            Some(files) => findings.extend(PartFiles::default().look(
+                folder.path(),
+                &file,
+                part,
+                &files,
+                room(private_shm),
+            )),
+            None => findings.push(Finding::NoPartition {
+                config: file.into(),
+                part,
+            }),
         }
     }
     findings
@@ -63,19 +90,32 @@ struct PartFiles {
 }
 
 impl PartFiles {
-    fn look(mut self, workspace: &Path, config: &Path, part: u32, named: &NamedFiles, room: Option<u64>) -> Vec<Finding> {
+    fn look(
+        mut self,
+        workspace: &Path,
+        config: &Path,
+        part: u32,
+        named: &NamedFiles,
+        room: Option<u64>,
+    ) -> Vec<Finding> {
         let mut findings = Vec::new();
         let own = config.parent().unwrap_or(Path::new("."));
         for (key, value) in &named.0 {
             findings.extend(self.file(workspace, own, key, value));
         }
         if !self.has_graph {
-            let nothing_named = || Finding::NoGraph { config: config.into(), part };
+            let nothing_named = || Finding::NoGraph {
+                config: config.into(),
+                part,
+            };
             findings.push(self.no_graph.take().unwrap_or_else(nothing_named));
         }
         let need_bytes = self.other_bytes.saturating_add(self.graph_bytes);
         if let Some(free_bytes) = room.filter(|room| need_bytes > *room) {
-            findings.push(Finding::SmallSharedMemory { need_bytes, free_bytes });
+            findings.push(Finding::SmallSharedMemory {
+                need_bytes,
+                free_bytes,
+            });
         }
         findings
     }
@@ -117,13 +157,21 @@ struct Config {
 #[derive(Debug, Default, PartialEq)]
 struct NamedFiles(Vec<(String, String)>);
 
-const FILES: [&str; 4] = ["node_feats", "edge_feats", "part_graph", "part_graph_graphbolt"];
+const FILES: [&str; 4] = [
+    "node_feats",
+    "edge_feats",
+    "part_graph",
+    "part_graph_graphbolt",
+];
 
 /// Of one that is broken what stands before that.
 fn read(reader: &mut impl Read, part: Option<u32>) -> Config {
     let mut config = Config::default();
     let key = part.map(|part| format!("part-{part}"));
-    let visitor = ConfigVisitor { config: &mut config, part: key };
+    let visitor = ConfigVisitor {
+        config: &mut config,
+        part: key,
+    };
     let _ = serde_json::Deserializer::from_reader(reader).deserialize_map(visitor);
     config
 }
@@ -147,7 +195,9 @@ impl<'de> Visitor<'de> for ConfigVisitor<'_> {
                 "graph_name" => self.config.graph_name = map.next_value::<Scalar>()?.text,
                 "node_map" => self.config.node_map = map.next_value::<Scalar>()?.text,
                 "edge_map" => self.config.edge_map = map.next_value::<Scalar>()?.text,
-                key if Some(key) == self.part.as_deref() => self.config.part = Some(map.next_value()?),
+                key if Some(key) == self.part.as_deref() => {
+                    self.config.part = Some(map.next_value()?)
+                }
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
@@ -169,7 +219,11 @@ impl<'de> Deserialize<'de> for NamedFiles {
                 let mut files = NamedFiles::default();
                 while let Some(key) = map.next_key::<String>()? {
                     let value = map.next_value::<Scalar>()?.text;
-                    files.0.extend(value.filter(|_| FILES.contains(&key.as_str())).map(|value| (key, value)));
+                    files.0.extend(
+                        value
+                            .filter(|_| FILES.contains(&key.as_str()))
+                            .map(|value| (key, value)),
+                    );
                 }
                 Ok(files)
             }
@@ -196,10 +250,16 @@ impl<'de> Deserialize<'de> for Scalar {
             }
             fn visit_str<E>(self, text: &str) -> Result<Scalar, E> {
                 let kept = (text.len() <= MOST_TEXT).then(|| text.to_owned());
-                Ok(Scalar { text: kept, number: None })
+                Ok(Scalar {
+                    text: kept,
+                    number: None,
+                })
             }
             fn visit_u64<E>(self, number: u64) -> Result<Scalar, E> {
-                Ok(Scalar { text: None, number: Some(number) })
+                Ok(Scalar {
+                    text: None,
+                    number: Some(number),
+                })
             }
             fn visit_i64<E>(self, _: i64) -> Result<Scalar, E> {
                 Ok(Scalar::default())
@@ -249,10 +309,19 @@ mod tests {
             "part-0": {"node_feats": "a", "part_graph": "b", "num_nodes": 7, "other": "c"},
             "part-1": {"edge_feats": "d", "part_graph_graphbolt": null}}"#;
         let config = read(&mut text.as_bytes(), Some(0));
-        assert_eq!((config.num_parts, config.graph_name.as_deref()), (Some(2), Some("g")));
-        assert_eq!((config.node_map, config.edge_map.as_deref()), (None, Some("maps/edge.npy")));
+        assert_eq!(
+            (config.num_parts, config.graph_name.as_deref()),
+            (Some(2), Some("g"))
+        );
+        assert_eq!(
+            (config.node_map, config.edge_map.as_deref()),
+            (None, Some("maps/edge.npy"))
+        );
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        assert_eq!(config.part.unwrap().0, [pair("node_feats", "a"), pair("part_graph", "b")]);
+        assert_eq!(
+            config.part.unwrap().0,
+            [pair("node_feats", "a"), pair("part_graph", "b")]
+        );
         let other = read(&mut text.as_bytes(), Some(1)).part.unwrap().0;
         assert_eq!(other, [pair("edge_feats", "d")]);
         assert_eq!(read(&mut text.as_bytes(), Some(2)).part, None);
@@ -261,10 +330,25 @@ mod tests {
 
     #[test]
     fn what_is_no_config_has_nothing() {
-        for text in ["", "[]", "3", "{\"num_parts\": \"2\"}", "{\"num_parts\": -1}", "{\"num_parts\": [", "{\"part-0\": 3}"] {
-            assert_eq!(read(&mut text.as_bytes(), Some(0)), Config::default(), "{text}");
+        for text in [
+            "",
+            "[]",
+            "3",
+            "{\"num_parts\": \"2\"}",
+            "{\"num_parts\": -1}",
+            "{\"num_parts\": [",
+            "{\"part-0\": 3}",
+        ] {
+            assert_eq!(
+                read(&mut text.as_bytes(), Some(0)),
+                Config::default(),
+                "{text}"
+            );
         }
         // what stands before the place where it breaks
-        assert_eq!(read(&mut &b"{\"num_parts\": 2, x"[..], None).num_parts, Some(2));
+        assert_eq!(
+            read(&mut &b"{\"num_parts\": 2, x"[..], None).num_parts,
+            Some(2)
+        );
     }
 }

@@ -1,18 +1,21 @@
 //! Ports that the job will listen on.
 //!
-//! Nothing listens here. A port is bound for a moment as DGL and torch bind it, with SO_REUSEADDR, which is in nobody's way; that
-//! happens only under the claim of the job that looks.
+//! Nothing listens here. A port is bound for a moment as DGL and torch bind it, with SO_REUSEADDR,
+//! which is in nobody's way; that happens only under the claim of the job that looks.
 
 use crate::people;
 use crate::procfs::{self, TcpSocket};
 use nix::errno::Errno;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, setsockopt, socket, sockopt};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrIn, bind, setsockopt, socket, sockopt,
+};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 use wire::preflight::{Finding, Port};
 
-/// A process that is not found among all that are there may just have ended; then its port is free a moment later.
+/// A process that is not found among all that are there may just have ended; then its port is free
+/// a moment later.
 const LOOKS: u32 = 3;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
@@ -21,7 +24,9 @@ pub fn check(ports: &[Port]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     let mut sockets = procfs::tcp_sockets();
     for port in ports {
-        let Some(found) = look(*port, &mut sockets) else { continue };
+        let Some(found) = look(*port, &mut sockets) else {
+            continue;
+        };
         // one address, one fault
         if !findings.contains(&found) {
             findings.push(found);
@@ -33,7 +38,9 @@ pub fn check(ports: &[Port]) -> Vec<Finding> {
 fn look(port: Port, sockets: &mut Vec<TcpSocket>) -> Option<Finding> {
     for again in (0..LOOKS).rev() {
         match finding(port, sockets) {
-            Some(Finding::PortTaken { by, .. }) if by.pid.is_none() && by.user.is_none() && again > 0 => {
+            Some(Finding::PortTaken { by, .. })
+                if by.pid.is_none() && by.user.is_none() && again > 0 =>
+            {
                 std::thread::sleep(BETWEEN_LOOKS);
                 *sockets = procfs::tcp_sockets();
             }
@@ -50,17 +57,33 @@ fn finding(port: Port, sockets: &mut Vec<TcpSocket>) -> Option<Finding> {
     }
     match bound(port.address.unwrap_or(Ipv4Addr::UNSPECIFIED), number) {
         Ok(_) => {
-            // a graph server of DGL 0.5 would not have it; torch, which listens on any address, sets SO_REUSEADDR in every version
-            let lingers = port.address.is_some() && on(port, sockets).any(|socket| socket.lingers());
-            lingers.then_some(Finding::PortLingers { port: number, blocks: false })
+            // a graph server of DGL 0.5 would not have it; torch, which listens on any address,
+            // sets SO_REUSEADDR in every version
+            let lingers =
+                port.address.is_some() && on(port, sockets).any(|socket| socket.lingers());
+            lingers.then_some(Finding::PortLingers {
+                port: number,
+                blocks: false,
+            })
         }
-        Err(Errno::EADDRNOTAVAIL) => port.address.map(|address| Finding::ForeignAddress { address }),
+        Err(Errno::EADDRNOTAVAIL) => port
+            .address
+            .map(|address| Finding::ForeignAddress { address }),
         Err(Errno::EADDRINUSE) => {
             *sockets = procfs::tcp_sockets();
             let holder = on(port, sockets).find(|socket| socket.listens() || socket.inode != 0);
-            Some(holder.map_or(Finding::PortLingers { port: number, blocks: true }, |socket| taken(number, &socket)))
+            Some(holder.map_or(
+                Finding::PortLingers {
+                    port: number,
+                    blocks: true,
+                },
+                |socket| taken(number, &socket),
+            ))
         }
-        Err(error) => Some(Finding::PortUnusable { port: number, error: error.desc().to_owned() }),
+        Err(error) => Some(Finding::PortUnusable {
+            port: number,
+            error: error.desc().to_owned(),
+        }),
     }
 }
 
@@ -77,20 +100,33 @@ fn on(port: Port, sockets: &[TcpSocket]) -> impl Iterator<Item = TcpSocket> {
 }
 
 fn taken(port: u16, socket: &TcpSocket) -> Finding {
-    Finding::PortTaken { port, by: people::owner(holder(socket.inode), socket.uid) }
+    Finding::PortTaken {
+        port,
+        by: people::owner(holder(socket.inode), socket.uid),
+    }
 }
 
 /// The process that holds a socket. Those of others are seen by root alone.
 fn holder(inode: u64) -> Option<i32> {
-    procfs::pids().into_iter().find(|pid| procfs::socket_inodes(*pid).contains(&inode))
+    procfs::pids()
+        .into_iter()
+        .find(|pid| procfs::socket_inodes(*pid).contains(&inode))
 }
 
 /// A socket that is bound as DGL's and torch's are; it does not listen.
 pub fn bound(address: Ipv4Addr, port: u16) -> nix::Result<OwnedFd> {
-    let bound = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    let bound = socket(
+        AddressFamily::Inet,
+        SockType::Stream,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )?;
     // what is in TIME_WAIT is in nobody's way then
     setsockopt(&bound, sockopt::ReuseAddr, &true)?;
-    bind(bound.as_raw_fd(), &SockaddrIn::from(SocketAddrV4::new(address, port)))?;
+    bind(
+        bound.as_raw_fd(),
+        &SockaddrIn::from(SocketAddrV4::new(address, port)),
+    )?;
     Ok(bound)
 }
 
@@ -103,18 +139,38 @@ mod tests {
     fn who_listens_is_told_and_a_free_port_is_not() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let number = listener.local_addr().unwrap().port();
-        let on = |address: [u8; 4]| Port { port: number, address: Some(address.into()) };
-        for port in [on([127, 0, 0, 1]), Port { port: number, address: None }] {
+        let on = |address: [u8; 4]| Port {
+            port: number,
+            address: Some(address.into()),
+        };
+        for port in [
+            on([127, 0, 0, 1]),
+            Port {
+                port: number,
+                address: None,
+            },
+        ] {
             let found = check(&[port, port]);
-            let [Finding::PortTaken { port, by }] = &found[..] else { panic!("{found:?}") };
-            assert_eq!((*port, by.pid, by.user.as_deref()), (number, Some(std::process::id()), None));
+            let [Finding::PortTaken { port, by }] = &found[..] else {
+                panic!("{found:?}")
+            };
+            assert_eq!(
+                (*port, by.pid, by.user.as_deref()),
+                (number, Some(std::process::id()), None)
+            );
             assert!(by.command.is_some());
         }
         assert_eq!(check(&[on([127, 0, 0, 2])]), []);
         drop(listener);
         assert_eq!(check(&[on([127, 0, 0, 1])]), []);
         let foreign = [192, 0, 2, 1].into();
-        let ports = [1, 2].map(|port| Port { port, address: Some(foreign) });
-        assert_eq!(check(&ports), [Finding::ForeignAddress { address: foreign }]);
+        let ports = [1, 2].map(|port| Port {
+            port,
+            address: Some(foreign),
+        });
+        assert_eq!(
+            check(&ports),
+            [Finding::ForeignAddress { address: foreign }]
+        );
     }
 }

@@ -1,12 +1,13 @@
-//! Whether hosts reach one another: each listens for a moment, and others connect. The kernel accepts; that is all that is asked.
+//! Whether hosts reach one another: each listens for a moment, and others connect. The kernel
+//! accepts; that is all that is asked.
 
 use super::ports::bound;
 use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, connect as connect_socket, getsockname, getsockopt, listen, setsockopt, socket,
-    sockopt,
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, connect as connect_socket, getsockname,
+    getsockopt, listen, setsockopt, socket, sockopt,
 };
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -14,7 +15,8 @@ use std::time::{Duration, Instant};
 use wire::Failure;
 use wire::preflight::{Finding, Unreachable};
 
-/// A connection between hosts takes milliseconds; a packet that is lost once is sent again after 1 s, and then after 2 s more.
+/// A connection between hosts takes milliseconds; a packet that is lost once is sent again after 1
+/// s, and then after 2 s more.
 const PATIENCE: Duration = Duration::from_millis(3500);
 /// Every other host may connect at once, and nobody accepts.
 const BACKLOG: i32 = 4096;
@@ -28,11 +30,15 @@ impl Listeners {
     pub fn listen(&mut self, address: Ipv4Addr, port: Option<u16>) -> Result<Finding, Failure> {
         self.stop();
         let own = port.and_then(|port| listener(address, port).ok());
-        let (ephemeral, number) = listener(address, 0).map_err(|error| Failure::new(format!("{address}: {}", error.desc())))?;
+        let (ephemeral, number) = listener(address, 0)
+            .map_err(|error| Failure::new(format!("{address}: {}", error.desc())))?;
         let port = own.as_ref().map(|(_, port)| *port);
         self.0.extend(own.map(|(socket, _)| socket));
         self.0.push(ephemeral);
-        Ok(Finding::Listens { port, ephemeral: number })
+        Ok(Finding::Listens {
+            port,
+            ephemeral: number,
+        })
     }
 
     /// Listens no longer.
@@ -53,7 +59,8 @@ fn listener(address: Ipv4Addr, port: u16) -> nix::Result<(OwnedFd, u16)> {
 pub fn connect(targets: &[SocketAddrV4]) -> Vec<Finding> {
     let mut unreached = Vec::new();
     let mut waiting: Vec<(OwnedFd, SocketAddrV4)> = Vec::new();
-    let mut tell = |target: SocketAddrV4, why: Unreachable| unreached.push(Finding::Unreached { target, why });
+    let mut tell =
+        |target: SocketAddrV4, why: Unreachable| unreached.push(Finding::Unreached { target, why });
     for target in targets {
         match begin(*target) {
             Ok(None) => {}
@@ -63,14 +70,22 @@ pub fn connect(targets: &[SocketAddrV4]) -> Vec<Finding> {
     }
     let until = Instant::now() + PATIENCE;
     while !waiting.is_empty() {
-        let mut fds: Vec<PollFd<'_>> = waiting.iter().map(|(socket, _)| PollFd::new(socket.as_fd(), PollFlags::POLLOUT)).collect();
-        let left = PollTimeout::try_from(until.saturating_duration_since(Instant::now())).unwrap_or(PollTimeout::ZERO);
+        let mut fds: Vec<PollFd<'_>> = waiting
+            .iter()
+            .map(|(socket, _)| PollFd::new(socket.as_fd(), PollFlags::POLLOUT))
+            .collect();
+        let left = PollTimeout::try_from(until.saturating_duration_since(Instant::now()))
+            .unwrap_or(PollTimeout::ZERO);
         match poll(&mut fds, left) {
             Ok(0) => break,
             Err(Errno::EINTR) | Ok(_) => {}
             Err(_) => break,
         }
-        let mut done = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect::<Vec<_>>().into_iter();
+        let mut done = fds
+            .iter()
+            .map(|fd| fd.any().unwrap_or(false))
+            .collect::<Vec<_>>()
+            .into_iter();
         for (socket, target) in waiting.extract_if(.., |_| done.next().unwrap_or(false)) {
             match getsockopt(&socket, sockopt::SocketError) {
                 Ok(0) => {}
@@ -79,7 +94,9 @@ pub fn connect(targets: &[SocketAddrV4]) -> Vec<Finding> {
             }
         }
     }
-    waiting.into_iter().for_each(|(_, target)| tell(target, Unreachable::TimedOut));
+    waiting
+        .into_iter()
+        .for_each(|(_, target)| tell(target, Unreachable::TimedOut));
     unreached
 }
 
@@ -88,7 +105,14 @@ fn begin(target: SocketAddrV4) -> nix::Result<Option<OwnedFd>> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let own = socket(AddressFamily::Inet, SockType::Stream, flags, None)?;
     // closed by a reset: no TIME_WAIT on a port that a server is about to bind
-    setsockopt(&own, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?;
+    setsockopt(
+        &own,
+        sockopt::Linger,
+        &libc::linger {
+            l_onoff: 1,
+            l_linger: 0,
+        },
+    )?;
     match connect_socket(own.as_raw_fd(), &SockaddrIn::from(target)) {
         Ok(()) => Ok(None),
         Err(Errno::EINPROGRESS) => Ok(Some(own)),
@@ -111,14 +135,31 @@ mod tests {
     #[test]
     fn who_listens_is_reached_and_who_has_stopped_is_not() {
         let mut listeners = Listeners::default();
-        let Finding::Listens { port: None, ephemeral } = listeners.listen(Ipv4Addr::LOCALHOST, None).unwrap() else { panic!() };
+        let Finding::Listens {
+            port: None,
+            ephemeral,
+        } = listeners.listen(Ipv4Addr::LOCALHOST, None).unwrap()
+        else {
+            panic!()
+        };
         let target = SocketAddrV4::new(Ipv4Addr::LOCALHOST, ephemeral);
         assert_eq!(connect(&[target, target]), []);
         listeners.stop();
-        assert_eq!(connect(&[target]), [Finding::Unreached { target, why: Unreachable::Refused }]);
+        assert_eq!(
+            connect(&[target]),
+            [Finding::Unreached {
+                target,
+                why: Unreachable::Refused
+            }]
+        );
         // the port can be had at once, and is then listened on
-        let again = listeners.listen(Ipv4Addr::LOCALHOST, Some(ephemeral)).unwrap();
-        assert!(matches!(again, Finding::Listens { port: Some(port), .. } if port == ephemeral), "{again:?}");
+        let again = listeners
+            .listen(Ipv4Addr::LOCALHOST, Some(ephemeral))
+            .unwrap();
+        assert!(
+            matches!(again, Finding::Listens { port: Some(port), .. } if port == ephemeral),
+            "{again:?}"
+        );
         assert_eq!(connect(&[target]), []);
         assert!(listeners.listen(Ipv4Addr::new(192, 0, 2, 1), None).is_err());
     }

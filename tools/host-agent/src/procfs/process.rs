@@ -10,7 +10,9 @@ const COMMAND_LINE_READ: u64 = 4 << 10;
 /// The processes that are there now.
 pub fn pids() -> Vec<i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
 }
 
 fn path(pid: i32, file: &str) -> PathBuf {
@@ -30,8 +32,8 @@ pub struct Stat {
     pub session: i32,
     /// Processor time of its own, of all its threads, in clock ticks.
     pub cpu_ticks: u64,
-    /// When it began, in clock ticks since the start of the machine. With the pid it is this process and no other, also behind an
-    /// exec.
+    /// When it began, in clock ticks since the start of the machine. With the pid it is this
+    /// process and no other, also behind an exec.
     pub start_ticks: u64,
 }
 
@@ -47,10 +49,14 @@ pub fn stat(pid: i32) -> Option<Stat> {
     parse_stat(&fs::read(path(pid, "stat")).ok()?)
 }
 
-/// `PID (NAME) STATE PPID …`. The name may hold anything, blanks and brackets too: what follows begins behind the last bracket.
+/// `PID (NAME) STATE PPID …`. The name may hold anything, blanks and brackets too: what follows
+/// begins behind the last bracket.
 fn parse_stat(text: &[u8]) -> Option<Stat> {
     let end_of_name = text.iter().rposition(|byte| *byte == b')')?;
-    let words: Vec<&str> = std::str::from_utf8(&text[end_of_name + 1..]).ok()?.split_ascii_whitespace().collect();
+    let words: Vec<&str> = std::str::from_utf8(&text[end_of_name + 1..])
+        .ok()?
+        .split_ascii_whitespace()
+        .collect();
     // proc(5) counts from the pid on: the state is its field 3
     let field = |number: usize| words.get(number - 3).copied();
     let number = |at: usize| field(at)?.parse::<u64>().ok();
@@ -68,7 +74,8 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
 /// Of /proc/PID/status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// The user who started it. A process that has taken another user's rights is still that user's.
+    /// The user who started it. A process that has taken another user's rights is still that
+    /// user's.
     pub uid: u32,
     /// Memory that it holds.
     pub rss_bytes: u64,
@@ -78,7 +85,9 @@ pub struct Status {
 
 /// Reads /proc/PID/status.
 pub fn status(pid: i32) -> Option<Status> {
-    parse_status(&String::from_utf8_lossy(&fs::read(path(pid, "status")).ok()?))
+    parse_status(&String::from_utf8_lossy(
+        &fs::read(path(pid, "status")).ok()?,
+    ))
 }
 
 fn parse_status(text: &str) -> Option<Status> {
@@ -87,8 +96,16 @@ fn parse_status(text: &str) -> Option<Status> {
         line.split_ascii_whitespace().next()
     };
     // a zombie holds none
-    let bytes = |key: &str| word(key).and_then(|kib| kib.parse::<u64>().ok()?.checked_mul(1024)).unwrap_or(0);
-    Some(Status { uid: word("Uid:")?.parse().ok()?, rss_bytes: bytes("VmRSS:"), shm_bytes: bytes("RssShmem:") })
+    let bytes = |key: &str| {
+        word(key)
+            .and_then(|kib| kib.parse::<u64>().ok()?.checked_mul(1024))
+            .unwrap_or(0)
+    };
+    Some(Status {
+        uid: word("Uid:")?.parse().ok()?,
+        rss_bytes: bytes("VmRSS:"),
+        shm_bytes: bytes("RssShmem:"),
+    })
 }
 
 /// The environment that a process was started with.
@@ -104,12 +121,15 @@ impl Environment {
 
     /// The value of a variable; of several of one name the first, which getenv(3) returns too.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
-        self.0.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+        self.0
+            .split(|byte| *byte == 0)
+            .find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
     }
 
     /// The same as text.
     pub fn text(&self, name: &str) -> Option<String> {
-        self.get(name).map(|value| String::from_utf8_lossy(value).into_owned())
+        self.get(name)
+            .map(|value| String::from_utf8_lossy(value).into_owned())
     }
 }
 
@@ -121,7 +141,11 @@ pub fn environment(pid: i32) -> Option<Environment> {
 /// The words of its command, with blanks between; the beginning of a long one.
 pub fn command_line(pid: i32) -> Option<String> {
     let mut bytes = Vec::new();
-    fs::File::open(path(pid, "cmdline")).ok()?.take(COMMAND_LINE_READ).read_to_end(&mut bytes).ok()?;
+    fs::File::open(path(pid, "cmdline"))
+        .ok()?
+        .take(COMMAND_LINE_READ)
+        .read_to_end(&mut bytes)
+        .ok()?;
     let words = String::from_utf8_lossy(&bytes).replace(['\0', '\n'], " ");
     Some(words.trim_end().to_owned())
 }
@@ -151,21 +175,40 @@ fn parse_maps<'a>(text: &'a [u8], prefix: &'a str) -> impl Iterator<Item = Mappe
         // of most lines that is all that is read
         let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
         path.strip_prefix(prefix.as_bytes())?;
-        let mut words = std::str::from_utf8(head).ok()?.split_ascii_whitespace().skip(3);
+        let mut words = std::str::from_utf8(head)
+            .ok()?
+            .split_ascii_whitespace()
+            .skip(3);
         let (major, minor) = words.next()?.split_once(':')?;
-        let device = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
-        Some(MappedFile { device, inode: words.next()?.parse().ok()?, path: path.to_owned() })
+        let device = (
+            u32::from_str_radix(major, 16).ok()?,
+            u32::from_str_radix(minor, 16).ok()?,
+        );
+        Some(MappedFile {
+            device,
+            inode: words.next()?.parse().ok()?,
+            path: path.to_owned(),
+        })
     })
 }
 
 /// The numbers of the sockets that a process holds.
 pub fn socket_inodes(pid: i32) -> Vec<u64> {
-    let descriptors = fs::read_dir(path(pid, "fd")).into_iter().flatten().flatten();
-    descriptors.filter_map(|entry| socket_inode(&fs::read_link(entry.path()).ok()?)).collect()
+    let descriptors = fs::read_dir(path(pid, "fd"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    descriptors
+        .filter_map(|entry| socket_inode(&fs::read_link(entry.path()).ok()?))
+        .collect()
 }
 
 fn socket_inode(link: &Path) -> Option<u64> {
-    link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    link.to_str()?
+        .strip_prefix("socket:[")?
+        .strip_suffix(']')?
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]
@@ -175,29 +218,69 @@ mod tests {
     #[test]
     fn a_stat_whatever_the_process_calls_itself() {
         let rest = "S 5 6 7 34816 1 4194304 1 0 0 0 11 22 0 0 20 0 1 0 777 1 2 3 4";
-        let expected = Stat { state: 'S', parent: 5, group: 6, session: 7, cpu_ticks: 33, start_ticks: 777 };
+        let expected = Stat {
+            state: 'S',
+            parent: 5,
+            group: 6,
+            session: 7,
+            cpu_ticks: 33,
+            start_ticks: 777,
+        };
         for name in ["python3", "a) Z 1 1 1 (b", "", " ", "x\ny", "\u{fffd}"] {
             let text = format!("42 ({name}) {rest}\n");
             assert_eq!(parse_stat(text.as_bytes()), Some(expected), "{text}");
         }
-        assert_eq!(parse_stat(b"42 (\xff\xfe) Z 5 6 7 0 0 0 0 0 0 0 1 2 0 0 0 0 0 0 3").map(|stat| stat.has_ended()), Some(true));
-        for text in ["", "42 (a", "42 (a) S", "42 (a) S 1 2 3", "42 (a) S x 6 7 0 0 0 0 0 0 0 1 2 0 0 0 0 0 0 3"] {
+        assert_eq!(
+            parse_stat(b"42 (\xff\xfe) Z 5 6 7 0 0 0 0 0 0 0 1 2 0 0 0 0 0 0 3")
+                .map(|stat| stat.has_ended()),
+            Some(true)
+        );
+        for text in [
+            "",
+            "42 (a",
+            "42 (a) S",
+            "42 (a) S 1 2 3",
+            "42 (a) S x 6 7 0 0 0 0 0 0 0 1 2 0 0 0 0 0 0 3",
+        ] {
             assert_eq!(parse_stat(text.as_bytes()), None, "{text}");
         }
     }
 
     #[test]
     fn a_status_has_the_user_and_the_memory() {
-        let text = "Name:\tUid: 7\nUid:\t1000\t0\t0\t0\nVmRSS:\t     100 kB\nRssShmem:\t      4 kB\n";
-        assert_eq!(parse_status(text), Some(Status { uid: 1000, rss_bytes: 102_400, shm_bytes: 4096 }));
-        assert_eq!(parse_status("Uid:\t0 0 0 0\n"), Some(Status { uid: 0, rss_bytes: 0, shm_bytes: 0 }));
+        let text =
+            "Name:\tUid: 7\nUid:\t1000\t0\t0\t0\nVmRSS:\t     100 kB\nRssShmem:\t      4 kB\n";
+        assert_eq!(
+            parse_status(text),
+            Some(Status {
+                uid: 1000,
+                rss_bytes: 102_400,
+                shm_bytes: 4096
+            })
+        );
+        assert_eq!(
+            parse_status("Uid:\t0 0 0 0\n"),
+            Some(Status {
+                uid: 0,
+                rss_bytes: 0,
+                shm_bytes: 0
+            })
+        );
         assert_eq!(parse_status("VmRSS: 1 kB\n"), None);
     }
 
     #[test]
     fn variables_are_known_by_their_whole_names() {
-        let environment = Environment::new(b"XTOKEN=no\0TOKEN=yes\0TOKEN=later\0EMPTY=\0TOKENS\0=x\0LAST=\xff".to_vec());
-        let table = [("TOKEN", Some("yes")), ("EMPTY", Some("")), ("TOKENS", None), ("OKEN", None), ("LAST", Some("\u{fffd}"))];
+        let environment = Environment::new(
+            b"XTOKEN=no\0TOKEN=yes\0TOKEN=later\0EMPTY=\0TOKENS\0=x\0LAST=\xff".to_vec(),
+        );
+        let table = [
+            ("TOKEN", Some("yes")),
+            ("EMPTY", Some("")),
+            ("TOKENS", None),
+            ("OKEN", None),
+            ("LAST", Some("\u{fffd}")),
+        ];
         for (name, value) in table {
             assert_eq!(environment.text(name).as_deref(), value, "{name}");
         }
@@ -206,17 +289,32 @@ mod tests {
 
     #[test]
     fn mapped_files_by_device_and_number() {
-        let text = b"7f00-7f01 rw-s 00000000 00:1a 42                         /dev/shm/a b (deleted)\n\
+        let text = b"7f00-7f01 rw-s 00000000 00:1a 42                         /dev/shm/a b \
+            (deleted)\n\
             7f01-7f02 r-xp 00000000 fd:01 9    /usr/lib/dev/shm/libc.so\n\
             7f02-7f03 rw-s 00000000 0:1a 43 /dev/shm/folder/c\n\
-            7f03-7f04 rw-p 00000000 00:00 0\n7ffc-7ffd rw-p 00000000 00:00 0 [stack]\nbroken /dev/shm/x\n";
-        let found: Vec<_> = parse_maps(text, "/dev/shm/").map(|file| (file.device, file.inode, file.path)).collect();
-        assert_eq!(found, [((0, 26), 42, b"/dev/shm/a b".to_vec()), ((0, 26), 43, b"/dev/shm/folder/c".to_vec())]);
+            7f03-7f04 rw-p 00000000 00:00 0\n7ffc-7ffd rw-p 00000000 00:00 0 [stack]\nbroken \
+            /dev/shm/x\n";
+        let found: Vec<_> = parse_maps(text, "/dev/shm/")
+            .map(|file| (file.device, file.inode, file.path))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ((0, 26), 42, b"/dev/shm/a b".to_vec()),
+                ((0, 26), 43, b"/dev/shm/folder/c".to_vec())
+            ]
+        );
     }
 
     #[test]
     fn sockets_among_descriptors() {
-        for (link, inode) in [("socket:[123]", Some(123)), ("pipe:[123]", None), ("/socket:[1]", None), ("socket:[]", None)] {
+        for (link, inode) in [
+            ("socket:[123]", Some(123)),
+            ("pipe:[123]", None),
+            ("/socket:[1]", None),
+            ("socket:[]", None),
+        ] {
             assert_eq!(socket_inode(Path::new(link)), inode, "{link}");
         }
     }

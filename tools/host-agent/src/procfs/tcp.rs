@@ -36,8 +36,12 @@ impl TcpSocket {
 
 /// All of them.
 pub fn tcp_sockets() -> Vec<TcpSocket> {
-    let texts = ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().filter_map(|path| fs::read_to_string(path).ok());
-    texts.flat_map(|text| text.lines().skip(1).filter_map(socket).collect::<Vec<_>>()).collect()
+    let texts = ["/proc/net/tcp", "/proc/net/tcp6"]
+        .into_iter()
+        .filter_map(|path| fs::read_to_string(path).ok());
+    texts
+        .flat_map(|text| text.lines().skip(1).filter_map(socket).collect::<Vec<_>>())
+        .collect()
 }
 
 /// `SL LOCAL:PORT REMOTE:PORT STATE QUEUES TIMER RETRANSMITS UID TIMEOUT INODE …`.
@@ -53,17 +57,27 @@ fn socket(line: &str) -> Option<TcpSocket> {
     })
 }
 
-/// An address as it lies in memory, read as numbers of 32 bits. One of IPv6 counts where it is unspecified (`::`), which takes IPv4
-/// too as a rule, or stands for one of IPv4 (`::ffff:10.0.0.1`).
+/// An address as it lies in memory, read as numbers of 32 bits. One of IPv6 counts where it is
+/// unspecified (`::`), which takes IPv4 too as a rule, or stands for one of IPv4
+/// (`::ffff:10.0.0.1`).
 fn ipv4(hex: &str) -> Option<Option<Ipv4Addr>> {
-    let word = |text: &str| Some(Ipv4Addr::from(u32::from_str_radix(text, 16).ok()?.to_ne_bytes()));
+    let word = |text: &str| {
+        Some(Ipv4Addr::from(
+            u32::from_str_radix(text, 16).ok()?.to_ne_bytes(),
+        ))
+    };
     match hex.len() {
         8 => Some(Some(word(hex)?)),
         32 => {
             let (head, tail) = hex.split_at(24);
-            let mapped = head.ends_with("FFFF0000") && head[..16].bytes().all(|digit| digit == b'0');
+            let mapped =
+                head.ends_with("FFFF0000") && head[..16].bytes().all(|digit| digit == b'0');
             let unspecified = hex.bytes().all(|digit| digit == b'0');
-            Some(if mapped || unspecified { word(tail) } else { None })
+            Some(if mapped || unspecified {
+                word(tail)
+            } else {
+                None
+            })
         }
         _ => None,
     }
@@ -77,17 +91,50 @@ mod tests {
     fn sockets_of_proc_net_tcp() {
         let ip = |a, b, c, d| Some(Ipv4Addr::new(a, b, c, d));
         let table = [
-            ("0: 0100000A:7562 00000000:0000 0A 0:0 00:0 0 1000 0 21 1 0 100", ip(10, 0, 0, 1), 30050, 1000, 21),
-            ("1: 00000000000000000000000000000000:1F90 0:0 0A 0:0 00:0 0 0 0 23 1", ip(0, 0, 0, 0), 8080, 0, 23),
-            ("2: 0000000000000000FFFF00000100007F:0016 0:0 06 0:0 00:0 0 0 0 0 1", ip(127, 0, 0, 1), 22, 0, 0),
-            ("3: 000080FE000000000000000001000000:0016 0:0 01 0:0 00:0 0 0 0 9 1", None, 22, 0, 9),
+            (
+                "0: 0100000A:7562 00000000:0000 0A 0:0 00:0 0 1000 0 21 1 0 100",
+                ip(10, 0, 0, 1),
+                30050,
+                1000,
+                21,
+            ),
+            (
+                "1: 00000000000000000000000000000000:1F90 0:0 0A 0:0 00:0 0 0 0 23 1",
+                ip(0, 0, 0, 0),
+                8080,
+                0,
+                23,
+            ),
+            (
+                "2: 0000000000000000FFFF00000100007F:0016 0:0 06 0:0 00:0 0 0 0 0 1",
+                ip(127, 0, 0, 1),
+                22,
+                0,
+                0,
+            ),
+            (
+                "3: 000080FE000000000000000001000000:0016 0:0 01 0:0 00:0 0 0 0 9 1",
+                None,
+                22,
+                0,
+                9,
+            ),
         ];
         for (line, address, port, uid, inode) in table {
             let found = socket(line).unwrap();
-            assert_eq!((found.address, found.port, found.uid, found.inode), (address, port, uid, inode), "{line}");
+            assert_eq!(
+                (found.address, found.port, found.uid, found.inode),
+                (address, port, uid, inode),
+                "{line}"
+            );
         }
         assert!(socket(table[0].0).unwrap().listens() && socket(table[2].0).unwrap().lingers());
-        for line in ["", "nonsense", "0: 0100000A 0:0 0A", "0: 010A:7562 0:0 0A 0:0 00:0 0 0 0 1"] {
+        for line in [
+            "",
+            "nonsense",
+            "0: 0100000A 0:0 0A",
+            "0: 010A:7562 0:0 0A 0:0 00:0 0 0 0 1",
+        ] {
             assert_eq!(socket(line), None, "{line}");
         }
     }

@@ -1,5 +1,5 @@
-//! How the processes of a job are ended: a state machine without a clock and without processes. What happened goes in, what is to
-//! be done comes out.
+//! How the processes of a job are ended: a state machine without a clock and without processes.
+//! What happened goes in, what is to be done comes out.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 const STACKS: Duration = Duration::from_secs(1);
 /// KILL is repeated this often, for what was started in the meantime.
 const KILL_AGAIN: Duration = Duration::from_millis(100);
-/// What KILL has not ended by then hangs in the kernel, in a file system that does not answer as a rule.
+/// What KILL has not ended by then hangs in the kernel, in a file system that does not answer as a
+/// rule.
 const GIVE_UP: Duration = Duration::from_secs(10);
 
 /// What happened.
@@ -41,7 +42,10 @@ pub enum State {
     /// TERM was sent.
     Terminating { kill_at: Instant },
     /// KILL was sent.
-    Killing { again_at: Instant, give_up_at: Instant },
+    Killing {
+        again_at: Instant,
+        give_up_at: Instant,
+    },
     /// None is left, or KILL did not help.
     Ended,
 }
@@ -56,28 +60,69 @@ impl State {
     pub fn next(self, event: Event, now: Instant) -> (State, Option<Action>) {
         match (self, event) {
             (State::Ended, _) => (State::Ended, None),
-            (State::Running, Event::End { grace, stacks: true }) => (State::Stacks { term_at: now + STACKS, grace }, Some(Action::Abort)),
-            (State::Running, Event::End { grace, stacks: false }) => State::terminate(grace, now),
+            (
+                State::Running,
+                Event::End {
+                    grace,
+                    stacks: true,
+                },
+            ) => (
+                State::Stacks {
+                    term_at: now + STACKS,
+                    grace,
+                },
+                Some(Action::Abort),
+            ),
+            (
+                State::Running,
+                Event::End {
+                    grace,
+                    stacks: false,
+                },
+            ) => State::terminate(grace, now),
             (State::Running, Event::NoneLeft | Event::Tick) => (self, None),
             // what is under way is not slowed down by a second wish
             (_, Event::End { .. }) => (self, None),
             (State::Killing { .. }, Event::Kill) => (self, Some(Action::Kill)),
             (_, Event::Kill) => State::kill(now, now + GIVE_UP),
             (_, Event::NoneLeft) => (State::Ended, None),
-            (State::Stacks { term_at, grace }, Event::Tick) if now >= term_at => State::terminate(grace, now),
-            (State::Terminating { kill_at }, Event::Tick) if now >= kill_at => State::kill(now, now + GIVE_UP),
-            (State::Killing { give_up_at, .. }, Event::Tick) if now >= give_up_at => (State::Ended, None),
-            (State::Killing { again_at, give_up_at }, Event::Tick) if now >= again_at => State::kill(now, give_up_at),
+            (State::Stacks { term_at, grace }, Event::Tick) if now >= term_at => {
+                State::terminate(grace, now)
+            }
+            (State::Terminating { kill_at }, Event::Tick) if now >= kill_at => {
+                State::kill(now, now + GIVE_UP)
+            }
+            (State::Killing { give_up_at, .. }, Event::Tick) if now >= give_up_at => {
+                (State::Ended, None)
+            }
+            (
+                State::Killing {
+                    again_at,
+                    give_up_at,
+                },
+                Event::Tick,
+            ) if now >= again_at => State::kill(now, give_up_at),
             (_, Event::Tick) => (self, None),
         }
     }
 
     fn terminate(grace: Duration, now: Instant) -> (State, Option<Action>) {
-        (State::Terminating { kill_at: now + grace }, Some(Action::Terminate))
+        (
+            State::Terminating {
+                kill_at: now + grace,
+            },
+            Some(Action::Terminate),
+        )
     }
 
     fn kill(now: Instant, give_up_at: Instant) -> (State, Option<Action>) {
-        (State::Killing { again_at: now + KILL_AGAIN, give_up_at }, Some(Action::Kill))
+        (
+            State::Killing {
+                again_at: now + KILL_AGAIN,
+                give_up_at,
+            },
+            Some(Action::Kill),
+        )
     }
 }
 
@@ -86,7 +131,10 @@ mod tests {
     use super::*;
 
     const GRACE: Duration = Duration::from_secs(5);
-    const END: Event = Event::End { grace: GRACE, stacks: false };
+    const END: Event = Event::End {
+        grace: GRACE,
+        stacks: false,
+    };
 
     fn run(steps: &[(u64, Event)]) -> (State, Vec<(u64, Action)>) {
         let begun = Instant::now();
@@ -105,17 +153,55 @@ mod tests {
         use Event::{Kill, NoneLeft, Tick};
         let table: [(&[(u64, Event)], &[(u64, Action)]); 6] = [
             (&[(0, Tick), (1, NoneLeft)], &[]),
-            (&[(0, END), (100, Tick), (200, NoneLeft), (9000, Tick)], &[(0, Action::Terminate)]),
             (
-                &[(0, END), (4999, Tick), (5000, Tick), (5050, Tick), (5100, Tick)],
-                &[(0, Action::Terminate), (5000, Action::Kill), (5100, Action::Kill)],
+                &[(0, END), (100, Tick), (200, NoneLeft), (9000, Tick)],
+                &[(0, Action::Terminate)],
             ),
             (
-                &[(0, Event::End { grace: GRACE, stacks: true }), (999, Tick), (1000, Tick), (6000, Tick)],
-                &[(0, Action::Abort), (1000, Action::Terminate), (6000, Action::Kill)],
+                &[
+                    (0, END),
+                    (4999, Tick),
+                    (5000, Tick),
+                    (5050, Tick),
+                    (5100, Tick),
+                ],
+                &[
+                    (0, Action::Terminate),
+                    (5000, Action::Kill),
+                    (5100, Action::Kill),
+                ],
             ),
-            (&[(0, END), (10, END), (20, Kill), (30, Kill)], &[(0, Action::Terminate), (20, Action::Kill), (30, Action::Kill)]),
-            (&[(0, Kill), (10, NoneLeft), (20, Kill)], &[(0, Action::Kill)]),
+            (
+                &[
+                    (
+                        0,
+                        Event::End {
+                            grace: GRACE,
+                            stacks: true,
+                        },
+                    ),
+                    (999, Tick),
+                    (1000, Tick),
+                    (6000, Tick),
+                ],
+                &[
+                    (0, Action::Abort),
+                    (1000, Action::Terminate),
+                    (6000, Action::Kill),
+                ],
+            ),
+            (
+                &[(0, END), (10, END), (20, Kill), (30, Kill)],
+                &[
+                    (0, Action::Terminate),
+                    (20, Action::Kill),
+                    (30, Action::Kill),
+                ],
+            ),
+            (
+                &[(0, Kill), (10, NoneLeft), (20, Kill)],
+                &[(0, Action::Kill)],
+            ),
         ];
         for (steps, expected) in table {
             assert_eq!(run(steps).1, expected, "{steps:?}");
@@ -124,7 +210,13 @@ mod tests {
 
     #[test]
     fn what_kill_does_not_end_is_given_up() {
-        assert!(matches!(run(&[(0, Event::Kill), (9999, Event::Tick)]).0, State::Killing { .. }));
-        assert_eq!(run(&[(0, Event::Kill), (9999, Event::Tick), (10_000, Event::Tick)]).0, State::Ended);
+        assert!(matches!(
+            run(&[(0, Event::Kill), (9999, Event::Tick)]).0,
+            State::Killing { .. }
+        ));
+        assert_eq!(
+            run(&[(0, Event::Kill), (9999, Event::Tick), (10_000, Event::Tick)]).0,
+            State::Ended
+        );
     }
 }

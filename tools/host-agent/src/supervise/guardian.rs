@@ -1,6 +1,7 @@
-//! The guardian: the process that was asked to start a job starts another one that supervises it, and stays to see it end. When
-//! the supervisor is killed, what it supervised comes to the guardian, which ends it. The supervisor in turn looks after the
-//! guardian, and ends the job when that is gone.
+//! The guardian: the process that was asked to start a job starts another one that supervises it,
+//! and stays to see it end. When the supervisor is killed, what it supervised comes to the
+//! guardian, which ends it. The supervisor in turn looks after the guardian, and ends the job when
+//! that is gone.
 
 use super::end::{Event, State};
 use super::shm::{ShmWatch, read_note};
@@ -21,10 +22,18 @@ use wire::{Failure, Request, codec};
 /// How often the guardian looks who is left.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Starts the supervisor and stays until it has ended. `rest` is what was read of stdin behind the request to start.
-pub fn guard(start: &Start, job: &Job, processes: &[Process], rest: &[u8]) -> Result<ExitCode, Failure> {
-    let fault = |error: std::io::Error| Failure::new(format!("the supervisor cannot be started: {error}"));
-    // an engine may signal all that is here, as Slurm does at a time limit: that is for the processes
+/// Starts the supervisor and stays until it has ended. `rest` is what was read of stdin behind the
+/// request to start.
+pub fn guard(
+    start: &Start,
+    job: &Job,
+    processes: &[Process],
+    rest: &[u8],
+) -> Result<ExitCode, Failure> {
+    let fault =
+        |error: std::io::Error| Failure::new(format!("the supervisor cannot be started: {error}"));
+    // an engine may signal all that is here, as Slurm does at a time limit: that is for the
+    // processes
     block_signals().map_err(|error| fault(error.into()))?;
     set_child_subreaper(true).map_err(|error| fault(error.into()))?;
     let (mut supervisor, notes) = launch(job, start, processes, rest).map_err(fault)?;
@@ -38,11 +47,20 @@ pub fn guard(start: &Start, job: &Job, processes: &[Process], rest: &[u8]) -> Re
 }
 
 /// Starts the supervisor and tells it what the job is. It goes on with our stdin and stdout.
-fn launch(job: &Job, start: &Start, processes: &[Process], rest: &[u8]) -> std::io::Result<(Child, PipeReader)> {
+fn launch(
+    job: &Job,
+    start: &Start,
+    processes: &[Process],
+    rest: &[u8],
+) -> std::io::Result<(Child, PipeReader)> {
     let (told, mut telling) = std::io::pipe()?;
     let (notes, noting) = std::io::pipe()?;
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("host-agent").args(["supervise", &inherited(told.as_fd())?, &inherited(noting.as_fd())?]);
+    command.arg0("host-agent").args([
+        "supervise",
+        &inherited(told.as_fd())?,
+        &inherited(noting.as_fd())?,
+    ]);
     // what looks for jobs knows by it that this one has a watch
     command.env(TOKEN, format!("watch-{}", job.token));
     let child = command.spawn()?;
@@ -50,9 +68,14 @@ fn launch(job: &Job, start: &Start, processes: &[Process], rest: &[u8]) -> std::
     let common = &start.env;
     let process = |process: &Process| {
         let env = common.iter().chain(&process.env).cloned().collect();
-        Request::Process(Process { env, ..process.clone() })
+        Request::Process(Process {
+            env,
+            ..process.clone()
+        })
     };
-    let requests = [Request::Job(job.clone())].into_iter().chain(processes.iter().map(process));
+    let requests = [Request::Job(job.clone())]
+        .into_iter()
+        .chain(processes.iter().map(process));
     for request in requests.chain([Request::Start(start.clone())]) {
         telling.write_all(&codec::encode(&request, &[]))?;
     }
@@ -73,19 +96,31 @@ fn read_notes(notes: PipeReader) -> Vec<ShmFile> {
     lines.filter_map(|line| read_note(&line)).collect()
 }
 
-/// Ends what the supervisor has left. Nobody is told: its last words on stdout may be half a message.
+/// Ends what the supervisor has left. Nobody is told: its last words on stdout may be half a
+/// message.
 fn end(job: &Job, files: Vec<ShmFile>) {
     let grace = Duration::from_millis(job.grace_ms);
-    let (mut state, mut action) = State::Running.next(Event::End { grace, stacks: false }, Instant::now());
+    let (mut state, mut action) = State::Running.next(
+        Event::End {
+            grace,
+            stacks: false,
+        },
+        Instant::now(),
+    );
     loop {
-        while waitpid(None, Some(WaitPidFlag::WNOHANG)).is_ok_and(|status| status.pid().is_some()) {}
+        while waitpid(None, Some(WaitPidFlag::WNOHANG)).is_ok_and(|status| status.pid().is_some()) {
+        }
         let left = members::of_job(&job.token);
         if let Some(action) = action.take() {
             for process in &left {
                 process.signal(signal_of(action));
             }
         }
-        let event = if left.is_empty() { Event::NoneLeft } else { Event::Tick };
+        let event = if left.is_empty() {
+            Event::NoneLeft
+        } else {
+            Event::Tick
+        };
         (state, action) = state.next(event, Instant::now());
         if state == State::Ended {
             break;

@@ -1,4 +1,5 @@
-//! Whether the kernel killed a process because memory ran out: by its own count, of the process' cgroup where it keeps one.
+//! Whether the kernel killed a process because memory ran out: by its own count, of the process'
+//! cgroup where it keeps one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +8,8 @@ use std::path::{Path, PathBuf};
 /// Where the kernel counts for the whole host.
 const HOST: &str = "/proc/vmstat";
 
-/// The counts, as they were before the last look and at it: what is younger than a look may belong to a death that is not told yet.
+/// The counts, as they were before the last look and at it: what is younger than a look may belong
+/// to a death that is not told yet.
 #[derive(Debug, Default)]
 pub struct OomWatch {
     counts: BTreeMap<PathBuf, [u64; 2]>,
@@ -16,7 +18,8 @@ pub struct OomWatch {
 }
 
 impl OomWatch {
-    /// Looks where a living process is counted. A process may go into another cgroup, so this is done from time to time.
+    /// Looks where a living process is counted. A process may go into another cgroup, so this is
+    /// done from time to time.
     pub fn look(&mut self, index: u32, pid: u32) {
         let path = counter_of(pid);
         if !self.counts.contains_key(&path) {
@@ -35,8 +38,12 @@ impl OomWatch {
 
     /// Whether the kernel did it to this one, which was ended by KILL, and not by us.
     pub fn killed(&mut self, index: u32) -> bool {
-        let Some(path) = self.counter_of.get(&index) else { return false };
-        let Some(counts) = self.counts.get_mut(path) else { return false };
+        let Some(path) = self.counter_of.get(&index) else {
+            return false;
+        };
+        let Some(counts) = self.counts.get_mut(path) else {
+            return false;
+        };
         let killed = read(path).is_some_and(|count| count > counts[0]);
         if killed {
             // one death is one count
@@ -48,8 +55,14 @@ impl OomWatch {
 
 fn counter_of(pid: u32) -> PathBuf {
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let candidates = counters(&text(&format!("/proc/{pid}/cgroup")), &text("/proc/self/mounts"));
-    candidates.into_iter().find(|path| read(path).is_some()).unwrap_or_else(|| HOST.into())
+    let candidates = counters(
+        &text(&format!("/proc/{pid}/cgroup")),
+        &text("/proc/self/mounts"),
+    );
+    candidates
+        .into_iter()
+        .find(|path| read(path).is_some())
+        .unwrap_or_else(|| HOST.into())
 }
 
 fn read(path: &Path) -> Option<u64> {
@@ -57,7 +70,11 @@ fn read(path: &Path) -> Option<u64> {
 }
 
 fn count(text: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.strip_prefix("oom_kill "))?.trim().parse().ok()
+    text.lines()
+        .find_map(|line| line.strip_prefix("oom_kill "))?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// The files that may count for a process, the closest first.
@@ -65,18 +82,24 @@ fn counters(cgroup: &str, mounts: &str) -> Vec<PathBuf> {
     let mount = |is_it: &dyn Fn(&str, &str) -> bool| {
         mounts.lines().find_map(|line| {
             let words: Vec<&str> = line.split(' ').collect();
-            let [_, point, kind, options, ..] = words[..] else { return None };
+            let [_, point, kind, options, ..] = words[..] else {
+                return None;
+            };
             is_it(kind, options).then(|| PathBuf::from(point))
         })
     };
     let mut found = Vec::new();
     for line in cgroup.lines() {
         let mut parts = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
+            continue;
+        };
         let (point, file) = match controllers {
             "" => (mount(&|kind, _| kind == "cgroup2"), "memory.events"),
             list if list.split(',').any(|name| name == "memory") => {
-                let is_memory = |kind: &str, options: &str| kind == "cgroup" && options.split(',').any(|name| name == "memory");
+                let is_memory = |kind: &str, options: &str| {
+                    kind == "cgroup" && options.split(',').any(|name| name == "memory")
+                };
                 (mount(&is_memory), "memory.oom_control")
             }
             _ => continue,
@@ -97,22 +120,40 @@ mod tests {
 
     #[test]
     fn where_the_kernel_counts() {
-        let mounts = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0\n\
+        let mounts = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /sys/fs/cgroup/memory cgroup \
+            rw,relatime,memory 0 0\n\
                       cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
-        let found = |cgroup: &str| counters(cgroup, mounts).iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
+        let found = |cgroup: &str| {
+            counters(cgroup, mounts)
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect::<Vec<_>>()
+        };
         assert_eq!(
             found("4:memory:/a/b\n2:cpu:/\n"),
-            ["/sys/fs/cgroup/memory/a/b/memory.oom_control", "/sys/fs/cgroup/memory/memory.oom_control"]
+            [
+                "/sys/fs/cgroup/memory/a/b/memory.oom_control",
+                "/sys/fs/cgroup/memory/memory.oom_control"
+            ]
         );
         assert_eq!(found("0::/\n"), ["/sys/fs/cgroup/unified/memory.events"]);
-        assert_eq!(found("0::/user.slice\n")[0], "/sys/fs/cgroup/unified/user.slice/memory.events");
+        assert_eq!(
+            found("0::/user.slice\n")[0],
+            "/sys/fs/cgroup/unified/user.slice/memory.events"
+        );
         assert!(found("").is_empty());
     }
 
     #[test]
     fn the_count_in_each_file() {
-        assert_eq!(count("low 0\noom 3\noom_kill 2\noom_group_kill 0\n"), Some(2));
-        assert_eq!(count("oom_kill_disable 0\nunder_oom 0\noom_kill 7\n"), Some(7));
+        assert_eq!(
+            count("low 0\noom 3\noom_kill 2\noom_group_kill 0\n"),
+            Some(2)
+        );
+        assert_eq!(
+            count("oom_kill_disable 0\nunder_oom 0\noom_kill 7\n"),
+            Some(7)
+        );
         assert_eq!(count("nr_free_pages 3\n"), None);
     }
 }

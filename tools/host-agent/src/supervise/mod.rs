@@ -1,9 +1,10 @@
-//! The processes of a job while they live: started, watched, relayed, ended. Nothing of them is left, whoever is killed.
+//! The processes of a job while they live: started, watched, relayed, ended. Nothing of them is
+//! left, whoever is killed.
 //!
 //!     launcher ══ stdin, stdout ══> guardian ──> supervisor ──> host-agent run, which becomes the process
 //!
-//! [`guardian`] is the process that was asked to start; [`watch`] is the supervisor's loop; [`end`] says what its end looks like;
-//! [`members`] finds the processes of the job and signals them.
+//! [`guardian`] is the process that was asked to start; [`watch`] is the supervisor's loop; [`end`]
+//! says what its end looks like; [`members`] finds the processes of the job and signals them.
 
 mod end;
 mod guardian;
@@ -22,10 +23,13 @@ pub use watch::supervise;
 use end::Action;
 use nix::sys::signal::{SigSet, Signal};
 
-/// Signals that ask us to end mean the processes: their end is ours to tell. Blocked, not ignored, because what is ignored stays so
-/// in a program that is started.
+/// Signals that ask us to end mean the processes: their end is ours to tell. Blocked, not ignored,
+/// because what is ignored stays so in a program that is started.
 fn block_signals() -> nix::Result<()> {
-    [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM].into_iter().collect::<SigSet>().thread_block()
+    [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM]
+        .into_iter()
+        .collect::<SigSet>()
+        .thread_block()
 }
 
 fn signal_of(action: Action) -> Signal {

@@ -1,9 +1,10 @@
-//! What waits to go to the launcher, over the one connection. Never blocks: a launcher that reads slowly must keep us neither from
-//! ending the job nor from telling that we live.
+//! What waits to go to the launcher, over the one connection. Never blocks: a launcher that reads
+//! slowly must keep us neither from ending the job nor from telling that we live.
 //!
-//! News (a process ended, we live) stand in the order of the output, unless so much of that waits that they would come late: then
-//! they go before it. Output is bounded: while too much of it waits, the pipes of the processes
-//! are not read, so that they wait, as they would for any slow reader.
+//! News (a process ended, we live) stand in the order of the output, unless so much of that waits
+//! that they would come late: then they go before it. Output is bounded: while too much of it
+//! waits, the pipes of the processes are not read, so that they wait, as they would for any slow
+//! reader.
 
 use nix::errno::Errno;
 use std::collections::VecDeque;
@@ -14,8 +15,8 @@ use wire::{Event, codec};
 const MAX_OUTPUT: usize = 256 << 10;
 /// News do not wait for more than this: a tenth of a second on a slow link.
 const BEFORE_NEWS: usize = 64 << 10;
-/// What is written at once. A pipe that poll(2) calls writable takes so much without blocking (PIPE_BUF), and the pipe may be
-/// somebody else's too, so that it cannot be made non-blocking.
+/// What is written at once. A pipe that poll(2) calls writable takes so much without blocking
+/// (PIPE_BUF), and the pipe may be somebody else's too, so that it cannot be made non-blocking.
 const AT_ONCE: usize = 4096;
 
 /// The queue in front of stdout.
@@ -48,7 +49,9 @@ impl Outbox {
             return;
         }
         // all of them, so that they stay in order
-        let (news, rest): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.queue).into_iter().partition(|one| one.is_news);
+        let (news, rest): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.queue)
+            .into_iter()
+            .partition(|one| one.is_news);
         self.queue = rest;
         for one in news {
             self.waiting -= one.message.len();
@@ -76,7 +79,8 @@ impl Outbox {
         }
     }
 
-    /// Whether more output may be read. Where nobody takes it, it is read all the same, or the processes would wait for ever.
+    /// Whether more output may be read. Where nobody takes it, it is read all the same, or the
+    /// processes would wait for ever.
     pub fn has_room(&self) -> bool {
         self.closed || self.waiting < MAX_OUTPUT
     }
@@ -93,7 +97,10 @@ impl Outbox {
 
     /// Nothing is told any more.
     pub fn close(&mut self) {
-        *self = Outbox { closed: true, ..Outbox::default() };
+        *self = Outbox {
+            closed: true,
+            ..Outbox::default()
+        };
     }
 
     /// Writes once; stdout was found to be writable.
@@ -118,7 +125,9 @@ impl Outbox {
             let message = match self.urgent.pop_front() {
                 Some(message) => message,
                 None => {
-                    let Some(Waiting { message, .. }) = self.queue.pop_front() else { break };
+                    let Some(Waiting { message, .. }) = self.queue.pop_front() else {
+                        break;
+                    };
                     self.waiting -= message.len();
                     message
                 }
@@ -135,7 +144,10 @@ mod tests {
     use wire::supervise::{Drained, Started, Stream};
 
     fn drained(index: u32) -> Event {
-        Event::Drained(Drained { index, stream: Stream::Stdout })
+        Event::Drained(Drained {
+            index,
+            stream: Stream::Stdout,
+        })
     }
 
     fn started(index: u32) -> Event {
@@ -172,7 +184,11 @@ mod tests {
         let indices = |text: &str| text.matches("\"started\",\"index\":").count();
         let first = String::from_utf8(outbox.next().unwrap()).unwrap();
         assert_eq!(indices(&first), 2);
-        assert!(first.starts_with("{\"event\":\"started\",\"index\":2") && first.find("index\":3") < first.find("drained"), "in order");
+        assert!(
+            first.starts_with("{\"event\":\"started\",\"index\":2")
+                && first.find("index\":3") < first.find("drained"),
+            "in order"
+        );
         assert!(outbox.is_empty() && outbox.waiting == 0);
     }
 }

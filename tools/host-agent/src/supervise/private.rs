@@ -1,5 +1,5 @@
-//! A /dev/shm of the job's own: in a mount namespace, and for an ordinary user in a user namespace around that, in which the uid
-//! stays what it is. It is gone with the last process that sees it.
+//! A /dev/shm of the job's own: in a mount namespace, and for an ordinary user in a user namespace
+//! around that, in which the uid stays what it is. It is gone with the last process that sees it.
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -19,14 +19,31 @@ pub fn make_shm() -> Result<(), String> {
         unshare(CloneFlags::CLONE_NEWNS).map_err(step("unshare"))?;
     } else {
         unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUSER).map_err(step("unshare"))?;
-        let write = |file: &str, text: String| fs::write(format!("/proc/self/{file}"), text).map_err(|error| format!("{file}: {error}"));
+        let write = |file: &str, text: String| {
+            fs::write(format!("/proc/self/{file}"), text)
+                .map_err(|error| format!("{file}: {error}"))
+        };
         // a group can only be mapped by one who cannot leave groups behind
         write("setgroups", "deny".to_owned())?;
         write("uid_map", format!("{uid} {uid} 1"))?;
         write("gid_map", format!("{gid} {gid} 1"))?;
     }
     // a slave still sees what is mounted on the host later, as homes are by autofs
-    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SLAVE, None::<&str>).map_err(step("mount"))?;
+    mount(
+        None::<&str>,
+        "/",
+        None::<&str>,
+        MsFlags::MS_REC | MsFlags::MS_SLAVE,
+        None::<&str>,
+    )
+    .map_err(step("mount"))?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    mount(Some("shm"), "/dev/shm", Some("tmpfs"), flags, Some("mode=1777")).map_err(step("mount /dev/shm"))
+    mount(
+        Some("shm"),
+        "/dev/shm",
+        Some("tmpfs"),
+        flags,
+        Some("mode=1777"),
+    )
+    .map_err(step("mount /dev/shm"))
 }

@@ -1,4 +1,5 @@
-//! What the job has in /dev/shm, remembered while it lives: what was killed cannot be asked any more.
+//! What the job has in /dev/shm, remembered while it lives: what was killed cannot be asked any
+//! more.
 
 use crate::processes::ProcessHandle;
 use crate::shm::{self, ShmFile};
@@ -22,11 +23,18 @@ pub struct ShmWatch {
 impl ShmWatch {
     /// From here on.
     pub fn begin() -> ShmWatch {
-        ShmWatch { before: shm::stale_files(), ..ShmWatch::default() }
+        ShmWatch {
+            before: shm::stale_files(),
+            ..ShmWatch::default()
+        }
     }
 
     /// Looks where it is due, or asked for; the files that are new.
-    pub fn look(&mut self, in_any_case: bool, members: impl FnOnce() -> BTreeSet<ProcessHandle>) -> Vec<ShmFile> {
+    pub fn look(
+        &mut self,
+        in_any_case: bool,
+        members: impl FnOnce() -> BTreeSet<ProcessHandle>,
+    ) -> Vec<ShmFile> {
         let listing = names();
         if listing != self.listing {
             self.listing = listing;
@@ -37,12 +45,17 @@ impl ShmWatch {
         }
         self.due = self.due.saturating_sub(1);
         let mapped = shm::mapped_shm(members().into_iter().map(|process| process.pid));
-        mapped.into_iter().filter(|file| self.files.insert(file.clone())).collect()
+        mapped
+            .into_iter()
+            .filter(|file| self.files.insert(file.clone()))
+            .collect()
     }
 
-    /// Files of DGL that came while the job lived and that nobody maps: a server that failed while it loaded leaves such.
+    /// Files of DGL that came while the job lived and that nobody maps: a server that failed while
+    /// it loaded leaves such.
     pub fn take_unseen(&mut self) {
-        self.files.extend(shm::stale_files().difference(&self.before).cloned());
+        self.files
+            .extend(shm::stale_files().difference(&self.before).cloned());
     }
 
     /// Files that another process has remembered.
@@ -69,7 +82,11 @@ pub fn note(file: &ShmFile) -> String {
 /// The same, read.
 pub fn read_note(line: &str) -> Option<ShmFile> {
     let (name, device, inode): (Text, (u32, u32), u64) = serde_json::from_str(line).ok()?;
-    Some(ShmFile { name: name.0, device, inode })
+    Some(ShmFile {
+        name: name.0,
+        device,
+        inode,
+    })
 }
 
 fn names() -> Vec<OsString> {
@@ -87,7 +104,11 @@ mod tests {
     #[test]
     fn notes_are_read_as_they_were_written() {
         for name in [b"g_node_meta".to_vec(), b"a b\n\xff".to_vec()] {
-            let file = ShmFile { name: OsString::from_vec(name), device: (0, 27), inode: 12 };
+            let file = ShmFile {
+                name: OsString::from_vec(name),
+                device: (0, 27),
+                inode: 12,
+            };
             assert_eq!(read_note(&note(&file)), Some(file));
         }
         assert_eq!(read_note("x"), None);

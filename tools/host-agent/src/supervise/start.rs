@@ -1,5 +1,6 @@
-//! Starting a process of a job. Between fork and exec this program runs once more, as `host-agent run`: what must happen there (a
-//! session of its own, the working directory) is done by it, and then it becomes the command.
+//! Starting a process of a job. Between fork and exec this program runs once more, as `host-agent
+//! run`: what must happen there (a session of its own, the working directory) is done by it, and
+//! then it becomes the command.
 
 use crate::processes::{JOB, TOKEN};
 use crate::shell;
@@ -26,19 +27,30 @@ pub fn start(job: &Job, process: &Process) -> io::Result<Spawned> {
     let (stdout, stdout_writer) = io::pipe()?;
     let (stderr, stderr_writer) = io::pipe()?;
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("host-agent").arg("run").arg(process.cwd.as_ref().map_or(OsStr::new("."), AsRef::as_ref));
+    command
+        .arg0("host-agent")
+        .arg("run")
+        .arg(process.cwd.as_ref().map_or(OsStr::new("."), AsRef::as_ref));
     command.args(shell::words(process));
     command.env(JOB, &job.name).env(TOKEN, &job.token);
     command.envs(process.env.iter().map(|(name, value)| (name, value)));
-    command.stdin(Stdio::null()).stdout(stdout_writer).stderr(stderr_writer);
+    command
+        .stdin(Stdio::null())
+        .stdout(stdout_writer)
+        .stderr(stderr_writer);
     for reader in [&stdout, &stderr] {
         // our end alone: what writes waits as ever
         fcntl(reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     }
-    Ok(Spawned { child: command.spawn()?, stdout, stderr })
+    Ok(Spawned {
+        child: command.spawn()?,
+        stdout,
+        stderr,
+    })
 }
 
-/// `host-agent run FOLDER WORD…`: becomes the command, in that folder, relative to the one of the login.
+/// `host-agent run FOLDER WORD…`: becomes the command, in that folder, relative to the one of the
+/// login.
 pub fn run(folder: &OsStr, words: &[OsString]) -> ExitCode {
     // it may lead a group already, where somebody runs this by hand: then it stays there
     let _ = setsid();
@@ -59,7 +71,14 @@ pub fn run(folder: &OsStr, words: &[OsString]) -> ExitCode {
         return ExitCode::from(2);
     };
     let error = Command::new(program).args(arguments).exec();
-    eprintln!("host-agent: {}: {error}", String::from_utf8_lossy(program.as_bytes()));
+    eprintln!(
+        "host-agent: {}: {error}",
+        String::from_utf8_lossy(program.as_bytes())
+    );
     // as a shell says it: there is no such command, or it cannot be run
-    ExitCode::from(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
+    ExitCode::from(if error.kind() == io::ErrorKind::NotFound {
+        127
+    } else {
+        126
+    })
 }

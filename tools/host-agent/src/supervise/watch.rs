@@ -1,5 +1,6 @@
-//! The supervisor: one loop over all that can happen, in which nothing blocks. What the launcher wants comes on stdin, what happens
-//! goes to stdout, and a launcher that is gone or silent ends the job.
+//! The supervisor: one loop over all that can happen, in which nothing blocks. What the launcher
+//! wants comes on stdin, what happens goes to stdout, and a launcher that is gone or silent ends
+//! the job.
 
 use super::end::{self, State};
 use super::memory::OomWatch;
@@ -25,20 +26,25 @@ use std::time::{Duration, Instant};
 use wait4::Wait4;
 use wire::codec::Decoder;
 use wire::job::{Job, Process};
-use wire::supervise::{Drained, End, Exited, Listening, Output, Over, ShmRemoved, Start, Started, Status, Stream};
+use wire::supervise::{
+    Drained, End, Exited, Listening, Output, Over, ShmRemoved, Start, Started, Status, Stream,
+};
 use wire::{Event, Failure, Request};
 
 /// How often we look at what tells nothing by itself;
 const PACE: Duration = Duration::from_secs(1);
-/// while servers load their graph oftener: one that fails right after that leaves files in /dev/shm that nobody else knows,
+/// while servers load their graph oftener: one that fails right after that leaves files in /dev/shm
+/// that nobody else knows,
 const QUICK_PACE: Duration = Duration::from_millis(200);
 /// and while the job ends, whether somebody is left.
 const END_PACE: Duration = Duration::from_millis(100);
-/// Looks at /dev/shm are this often made in any case: files that an earlier job left may be opened at any time.
+/// Looks at /dev/shm are this often made in any case: files that an earlier job left may be opened
+/// at any time.
 const SHM_PACE: Duration = Duration::from_secs(10);
 /// We say that we live so often, oftener where the launcher's patience is short.
 const ALIVE_PACE: Duration = Duration::from_secs(5);
-/// Processes that were started less than this ago are not ended yet: where all fail at once, each has its own words to say.
+/// Processes that were started less than this ago are not ended yet: where all fail at once, each
+/// has its own words to say.
 const FIRST_WORDS: Duration = Duration::from_millis(200);
 /// A pipe whose other end a stranger holds is not read for longer than this once the job has ended.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
@@ -46,11 +52,12 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 const TRAINERS_LIMIT: Duration = Duration::from_secs(15);
 /// What is read at once of a pipe: as much as it holds.
 const READ_AT_ONCE: usize = 64 << 10;
-/// A limit of 1024 is too low for a server of many clients (two sockets each); above this, programs that close every descriptor
-/// when they start slow down.
+/// A limit of 1024 is too low for a server of many clients (two sockets each); above this, programs
+/// that close every descriptor when they start slow down.
 const OPEN_FILES: u64 = 65_536;
 
-/// `host-agent supervise TOLD NOTES`: what the guardian starts. The two descriptors are its own ends of the guardian's pipes.
+/// `host-agent supervise TOLD NOTES`: what the guardian starts. The two descriptors are its own
+/// ends of the guardian's pipes.
 pub fn supervise(told: &str, notes: &str) -> ExitCode {
     let supervisor = match Supervisor::begin(told, notes) {
         Ok(supervisor) => supervisor,
@@ -134,7 +141,8 @@ enum Ready {
 impl Supervisor {
     /// Reads what the job is, and starts it.
     fn begin(told: &str, notes: &str) -> Result<Supervisor, Failure> {
-        let fault = |what: &'static str| move |error: io::Error| Failure::new(format!("{what}: {error}"));
+        let fault =
+            |what: &'static str| move |error: io::Error| Failure::new(format!("{what}: {error}"));
         let guardian = getppid();
         block_signals().map_err(|error| fault("signals")(error.into()))?;
         let child_ended = child_signals().map_err(|error| fault("signals")(error.into()))?;
@@ -143,7 +151,9 @@ impl Supervisor {
         let mut requests = Decoder::default();
         let (job, processes, start) = read_job(told, &mut requests)?;
         if start.private_shm {
-            private::make_shm().map_err(|why| Failure::new(format!("no /dev/shm of its own can be made: {why}")))?;
+            private::make_shm().map_err(|why| {
+                Failure::new(format!("no /dev/shm of its own can be made: {why}"))
+            })?;
         }
         raise_open_files();
         let now = Instant::now();
@@ -170,7 +180,9 @@ impl Supervisor {
             stays: start.stays,
             first_pipe: 0,
         };
-        processes.into_iter().for_each(|process| supervisor.start(process));
+        processes
+            .into_iter()
+            .for_each(|process| supervisor.start(process));
         Ok(supervisor)
     }
 
@@ -178,21 +190,53 @@ impl Supervisor {
         let index = process.index;
         let awaited = process.port;
         let supervised = match start::start(&self.job, &process) {
-            Ok(Spawned { child, stdout, stderr }) => {
+            Ok(Spawned {
+                child,
+                stdout,
+                stderr,
+            }) => {
                 let pid = child.id();
                 self.outbox.news(&Event::Started(Started { index, pid }));
                 self.oom.look(index, pid);
-                Supervised { process, child: Some(child), pid, stdout: Some(stdout), stderr: Some(stderr), awaited }
+                Supervised {
+                    process,
+                    child: Some(child),
+                    pid,
+                    stdout: Some(stdout),
+                    stderr: Some(stderr),
+                    awaited,
+                }
             }
             Err(error) => {
                 let said = format!("host-agent: the process cannot be started: {error}\n");
-                self.outbox.output(&Event::Output(Output { index, stream: Stream::Stderr }), said.as_bytes());
+                self.outbox.output(
+                    &Event::Output(Output {
+                        index,
+                        stream: Stream::Stderr,
+                    }),
+                    said.as_bytes(),
+                );
                 for stream in [Stream::Stdout, Stream::Stderr] {
-                    self.outbox.output(&Event::Drained(Drained { index, stream }), &[]);
+                    self.outbox
+                        .output(&Event::Drained(Drained { index, stream }), &[]);
                 }
                 let status = Status::Code(126);
-                self.outbox.news(&Event::Exited(Exited { index, status, core: false, cpu_s: 0.0, max_rss_bytes: 0, oom: false }));
-                Supervised { process, child: None, pid: 0, stdout: None, stderr: None, awaited: None }
+                self.outbox.news(&Event::Exited(Exited {
+                    index,
+                    status,
+                    core: false,
+                    cpu_s: 0.0,
+                    max_rss_bytes: 0,
+                    oom: false,
+                }));
+                Supervised {
+                    process,
+                    child: None,
+                    pid: 0,
+                    stdout: None,
+                    stderr: None,
+                    awaited: None,
+                }
             }
         };
         self.processes.push(supervised);
@@ -245,7 +289,11 @@ impl Supervisor {
         }
         if !self.outbox.is_closed() {
             // without anything to write, poll(2) still tells when nobody reads any more
-            let wish = if self.outbox.is_empty() { PollFlags::empty() } else { PollFlags::POLLOUT };
+            let wish = if self.outbox.is_empty() {
+                PollFlags::empty()
+            } else {
+                PollFlags::POLLOUT
+            };
             fds.push(PollFd::new(stdout.as_fd(), wish));
             meaning.push(Ready::Stdout);
         }
@@ -262,13 +310,17 @@ impl Supervisor {
             }
         }
         let left = until.saturating_duration_since(Instant::now());
-        let limit = PollTimeout::try_from(left.as_millis().min(60_000) + 1).unwrap_or(PollTimeout::MAX);
+        let limit =
+            PollTimeout::try_from(left.as_millis().min(60_000) + 1).unwrap_or(PollTimeout::MAX);
         match poll(&mut fds, limit) {
             Ok(_) => {}
             Err(nix::errno::Errno::EINTR) => return Ok(Vec::new()),
             Err(error) => return Err(error.into()),
         }
-        let ready = fds.iter().zip(meaning).filter(|(fd, _)| fd.any().unwrap_or(false));
+        let ready = fds
+            .iter()
+            .zip(meaning)
+            .filter(|(fd, _)| fd.any().unwrap_or(false));
         Ok(ready.map(|(_, meaning)| meaning).collect())
     }
 
@@ -290,7 +342,10 @@ impl Supervisor {
     fn launcher_is_gone(&mut self) {
         self.stdin_is_open = false;
         self.outbox.close();
-        self.end(end::Event::End { grace: self.grace(), stacks: false });
+        self.end(end::Event::End {
+            grace: self.grace(),
+            stacks: false,
+        });
     }
 
     fn grace(&self) -> Duration {
@@ -324,7 +379,10 @@ impl Supervisor {
 
     fn request(&mut self, request: Request) {
         match request {
-            Request::End(End { grace_ms, stacks }) => self.end(end::Event::End { grace: Duration::from_millis(grace_ms), stacks }),
+            Request::End(End { grace_ms, stacks }) => self.end(end::Event::End {
+                grace: Duration::from_millis(grace_ms),
+                stacks,
+            }),
             Request::Kill => self.end(end::Event::Kill),
             // Alive is told by its coming; all else has no meaning while a job runs
             _ => {}
@@ -334,11 +392,17 @@ impl Supervisor {
     /// What tells nothing by itself: time, sockets, shared memory, who is left.
     fn look(&mut self) {
         if getppid() != self.guardian {
-            self.end(end::Event::End { grace: self.grace(), stacks: false });
+            self.end(end::Event::End {
+                grace: self.grace(),
+                stacks: false,
+            });
         }
         match self.state {
             State::Running => {
-                if let Some(event) = self.postponed.filter(|_| self.started.elapsed() >= FIRST_WORDS) {
+                if let Some(event) = self
+                    .postponed
+                    .filter(|_| self.started.elapsed() >= FIRST_WORDS)
+                {
                     return self.end(event);
                 }
                 self.look_at_ports();
@@ -355,7 +419,8 @@ impl Supervisor {
     }
 
     fn is_anybody_left(&self) -> bool {
-        self.processes.iter().any(|one| one.child.is_some()) || !members::of_job(&self.job.token).is_empty()
+        self.processes.iter().any(|one| one.child.is_some())
+            || !members::of_job(&self.job.token).is_empty()
     }
 
     fn look_at_used_servers(&mut self) {
@@ -367,9 +432,14 @@ impl Supervisor {
 
     fn look_at_ports(&mut self) {
         for one in &mut self.processes {
-            if one.awaited.is_some_and(|port| listen::listens(one.pid.cast_signed(), port)) {
+            if one
+                .awaited
+                .is_some_and(|port| listen::listens(one.pid.cast_signed(), port))
+            {
                 one.awaited = None;
-                self.outbox.news(&Event::Listening(Listening { index: one.process.index }));
+                self.outbox.news(&Event::Listening(Listening {
+                    index: one.process.index,
+                }));
             }
         }
     }
@@ -421,7 +491,11 @@ impl Supervisor {
                     None => break,
                 },
             };
-            match self.processes.iter().position(|one| one.child.is_some() && one.pid.cast_signed() == pid.as_raw()) {
+            match self
+                .processes
+                .iter()
+                .position(|one| one.child.is_some() && one.pid.cast_signed() == pid.as_raw())
+            {
                 Some(at) => self.exited(at),
                 // one that came to us because its parent has ended
                 None => drop(waitpid(pid, Some(WaitPidFlag::WNOHANG))),
@@ -433,7 +507,10 @@ impl Supervisor {
     }
 
     fn dead_child(&self) -> Option<Pid> {
-        members::dead_children().into_iter().next().map(Pid::from_raw)
+        members::dead_children()
+            .into_iter()
+            .next()
+            .map(Pid::from_raw)
     }
 
     /// A process has ended. What it wrote before is told before, as far as that is at hand.
@@ -442,7 +519,9 @@ impl Supervisor {
             self.relay(at, stream);
         }
         let one = &mut self.processes[at];
-        let Some(mut child) = one.child.take() else { return };
+        let Some(mut child) = one.child.take() else {
+            return;
+        };
         one.awaited = None;
         let Ok(used) = child.wait4() else { return };
         let index = one.process.index;
@@ -476,11 +555,18 @@ impl Supervisor {
         let Some(open) = pipe else { return };
         let mut buffer = vec![0; READ_AT_ONCE];
         match open.read(&mut buffer) {
-            Ok(count) if count > 0 => self.outbox.output(&Event::Output(Output { index, stream }), &buffer[..count]),
-            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+            Ok(count) if count > 0 => self
+                .outbox
+                .output(&Event::Output(Output { index, stream }), &buffer[..count]),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock
+                ) => {}
             _ => {
                 *pipe = None;
-                self.outbox.output(&Event::Drained(Drained { index, stream }), &[]);
+                self.outbox
+                    .output(&Event::Drained(Drained { index, stream }), &[]);
             }
         }
     }
@@ -488,7 +574,11 @@ impl Supervisor {
     /// All have ended: what they wrote last is read. Somebody else may hold a pipe for ever.
     fn drain(&mut self) -> io::Result<()> {
         let mut until = Instant::now() + DRAIN_LIMIT;
-        while self.processes.iter().any(|one| one.stdout.is_some() || one.stderr.is_some()) {
+        while self
+            .processes
+            .iter()
+            .any(|one| one.stdout.is_some() || one.stderr.is_some())
+        {
             if !self.outbox.has_room() {
                 // it is the launcher that we wait for
                 until = Instant::now() + DRAIN_LIMIT;
@@ -513,7 +603,8 @@ impl Supervisor {
             self.turn(Instant::now() + QUICK_PACE)?;
             files += self.shm.remove();
         }
-        self.outbox.output(&Event::ShmRemoved(ShmRemoved { files }), &[]);
+        self.outbox
+            .output(&Event::ShmRemoved(ShmRemoved { files }), &[]);
         let survivors = u32::try_from(members::of_job(&self.job.token).len()).unwrap_or(u32::MAX);
         self.outbox.output(&Event::Over(Over { survivors }), &[]);
         while !self.outbox.is_empty() {
@@ -532,7 +623,11 @@ fn child_signals() -> nix::Result<SignalFd> {
 /// A descriptor that the guardian has handed down, as one of our own that nobody else inherits.
 fn own(number: &str, reading: bool) -> io::Result<File> {
     let path = format!("/proc/self/fd/{number}");
-    let file = if reading { File::open(path)? } else { File::options().write(true).open(path)? };
+    let file = if reading {
+        File::open(path)?
+    } else {
+        File::options().write(true).open(path)?
+    };
     let number: i32 = number.parse().map_err(io::Error::other)?;
     nix::unistd::close(number)?;
     Ok(file)
@@ -541,15 +636,23 @@ fn own(number: &str, reading: bool) -> io::Result<File> {
 /// The job as the guardian tells it; what follows it are requests that came to stdin already.
 fn read_job(told: &str, requests: &mut Decoder) -> Result<(Job, Vec<Process>, Start), Failure> {
     let mut text = Vec::new();
-    own(told, true).and_then(|mut told| told.read_to_end(&mut text)).map_err(|error| Failure::new(format!("the job: {error}")))?;
+    own(told, true)
+        .and_then(|mut told| told.read_to_end(&mut text))
+        .map_err(|error| Failure::new(format!("the job: {error}")))?;
     requests.push(&text);
     let mut told = ToldJob::default();
     loop {
-        match requests.next_message::<Request>().map_err(|malformed| Failure::new(malformed.to_string()))?.map(|message| message.head) {
+        match requests
+            .next_message::<Request>()
+            .map_err(|malformed| Failure::new(malformed.to_string()))?
+            .map(|message| message.head)
+        {
             Some(Request::Job(job)) => told.begin(job),
             Some(Request::Process(process)) => told.add(process)?,
             Some(Request::Start(start)) => {
-                let (job, processes) = told.into_parts().ok_or_else(|| Failure::new("there is no job to start"))?;
+                let (job, processes) = told
+                    .into_parts()
+                    .ok_or_else(|| Failure::new("there is no job to start"))?;
                 return Ok((job, processes, start));
             }
             _ => return Err(Failure::new("there is no job to start")),

@@ -1,4 +1,5 @@
-//! The keeper and the launcher: until the job starts requests are handed on or carried out, in their order; then orders are obeyed.
+//! The keeper and the launcher: until the job starts requests are handed on or carried out, in
+//! their order; then orders are obeyed.
 
 use super::{Files, JOIN_LIMIT, Keeper, Peer, Place};
 use crate::keep::folder::{Folder, log_name};
@@ -23,7 +24,9 @@ use wire::{Event, Failure, Request};
 
 impl Keeper {
     pub(super) fn read_launcher(&mut self) {
-        let Some(launcher) = &mut self.launcher else { return };
+        let Some(launcher) = &mut self.launcher else {
+            return;
+        };
         launcher.read();
         let mut open = !launcher.has_ended();
         loop {
@@ -59,7 +62,8 @@ impl Keeper {
         self.launcher_out.send(&codec::encode(event, &[]));
     }
 
-    /// Serves what the launcher asks, in its order: what is not for the keeper goes on to the agent that supervises.
+    /// Serves what the launcher asks, in its order: what is not for the keeper goes on to the agent
+    /// that supervises.
     pub(super) fn serve(&mut self) {
         while let Some(request) = self.queue.pop_front() {
             if self.start.is_some() {
@@ -90,7 +94,9 @@ impl Keeper {
             _ => {}
         }
         self.unanswered += usize::from(request.head != Request::Alive);
-        self.supervisor.requests.send(&codec::encode(&request.head, &request.body));
+        self.supervisor
+            .requests
+            .send(&codec::encode(&request.head, &request.body));
     }
 
     fn carry_out(&mut self, request: Request) -> Result<(), Failure> {
@@ -106,13 +112,24 @@ impl Keeper {
     }
 
     fn prepare(&mut self, wanted: &Prepare) -> Result<(), Failure> {
-        let job = self.job.clone().ok_or_else(|| Failure::new("there is no job to keep"))?;
+        let job = self
+            .job
+            .clone()
+            .ok_or_else(|| Failure::new("there is no job to keep"))?;
         if self.records.len() != self.processes.len() || !matches!(self.place, Place::None) {
-            return Err(Failure::new("a job is prepared once, when there is a record of each of its processes"));
+            return Err(Failure::new(
+                "a job is prepared once, when there is a record of each of its processes",
+            ));
         }
         let made = self.make_files(&job, wanted).and_then(|files| {
-            let leader = |error: io::Error| Refusal::Leader { error: error.to_string() };
-            let door = wanted.leads.then(|| Door::open(job.address, self.identity.clone())).transpose().map_err(leader)?;
+            let leader = |error: io::Error| Refusal::Leader {
+                error: error.to_string(),
+            };
+            let door = wanted
+                .leads
+                .then(|| Door::open(job.address, self.identity.clone()))
+                .transpose()
+                .map_err(leader)?;
             let port = door.as_ref().map(Door::port).transpose().map_err(leader)?;
             Ok((files, door, port))
         });
@@ -126,8 +143,17 @@ impl Keeper {
         self.files = Some(files);
         self.place = match door {
             Some(door) => {
-                let leader = Leader::new(job.hosts as usize, wanted.limits.clone(), self.patience(), Instant::now());
-                Place::Leads { leader: Box::new(leader), door: Some(door), peers: BTreeMap::new() }
+                let leader = Leader::new(
+                    job.hosts as usize,
+                    wanted.limits.clone(),
+                    self.patience(),
+                    Instant::now(),
+                );
+                Place::Leads {
+                    leader: Box::new(leader),
+                    door: Some(door),
+                    peers: BTreeMap::new(),
+                }
             }
             None => Place::WillJoin,
         };
@@ -137,21 +163,48 @@ impl Keeper {
     }
 
     fn make_files(&self, job: &Job, wanted: &Prepare) -> Result<Files, Refusal> {
-        let unnamed = || Refusal::Folder { path: "~/.local/state/dgl-tools".to_owned(), error: "HOME is not set".to_owned() };
+        let unnamed = || Refusal::Folder {
+            path: "~/.local/state/dgl-tools".to_owned(),
+            error: "HOME is not set".to_owned(),
+        };
         let folder = Folder::of(&job.name, job.address).ok_or_else(unnamed)?;
-        let refusal = |error: io::Error| Refusal::Folder { path: folder.path().display().to_string(), error: error.to_string() };
-        let records: String = self.records.iter().map(|record| format!("{record}\n")).collect();
+        let refusal = |error: io::Error| Refusal::Folder {
+            path: folder.path().display().to_string(),
+            error: error.to_string(),
+        };
+        let records: String = self
+            .records
+            .iter()
+            .map(|record| format!("{record}\n"))
+            .collect();
         let guard = format!("{}\n", std::process::id());
-        let facts = wanted.serves.as_ref().map(servers::facts).transpose().map_err(refusal)?;
-        let mut files: Vec<(&str, &[u8])> =
-            vec![("token", job.token.as_bytes()), ("guard", guard.as_bytes()), ("processes", records.as_bytes())];
-        files.extend(facts.as_ref().map(|facts| (servers::FACTS, facts.as_bytes())));
+        let facts = wanted
+            .serves
+            .as_ref()
+            .map(servers::facts)
+            .transpose()
+            .map_err(refusal)?;
+        let mut files: Vec<(&str, &[u8])> = vec![
+            ("token", job.token.as_bytes()),
+            ("guard", guard.as_bytes()),
+            ("processes", records.as_bytes()),
+        ];
+        files.extend(
+            facts
+                .as_ref()
+                .map(|facts| (servers::FACTS, facts.as_bytes())),
+        );
         let lock = folder.make(&files)?;
         let log = |process: &Process| folder.append(&log_name(&process.role, process.rank));
         Ok(Files {
             _lock: lock,
             journal: Journal::new(&folder).map_err(refusal)?,
-            logs: self.processes.iter().map(log).collect::<io::Result<_>>().map_err(refusal)?,
+            logs: self
+                .processes
+                .iter()
+                .map(log)
+                .collect::<io::Result<_>>()
+                .map_err(refusal)?,
             orders: Orders::listen(&folder).map_err(refusal)?,
             folder,
         })
@@ -161,11 +214,15 @@ impl Keeper {
         let key = PublicKey::try_from(guest.key.clone()).map_err(Failure::new)?;
         let own = self.own_host();
         match &mut self.place {
-            Place::Leads { door: Some(door), .. } if guest.host != own => {
+            Place::Leads {
+                door: Some(door), ..
+            } if guest.host != own => {
                 door.expect(guest.host, key);
                 Ok(())
             }
-            _ => Err(Failure::new("this host does not lead the job, or is the guest itself")),
+            _ => Err(Failure::new(
+                "this host does not lead the job, or is the guest itself",
+            )),
         }
     }
 
@@ -175,20 +232,35 @@ impl Keeper {
             return Err(Failure::new("this host joins nobody"));
         }
         // before the start nothing else waits
-        let connected = TcpStream::connect_timeout(&SocketAddr::from((join.address, join.port)), JOIN_LIMIT.min(self.patience()));
+        let connected = TcpStream::connect_timeout(
+            &SocketAddr::from((join.address, join.port)),
+            JOIN_LIMIT.min(self.patience()),
+        );
         match connected.and_then(|stream| Link::connect(stream, &self.identity, key)) {
             Ok(link) => {
                 let peer = Some(Box::new(Peer::new(link, &[], Instant::now())));
-                self.place = Place::Joins { host: join.host, peer };
+                self.place = Place::Joins {
+                    host: join.host,
+                    peer,
+                };
             }
-            Err(error) => self.tell_launcher(&Event::Refused(Refused { why: Refusal::Leader { error: error.to_string() } })),
+            Err(error) => self.tell_launcher(&Event::Refused(Refused {
+                why: Refusal::Leader {
+                    error: error.to_string(),
+                },
+            })),
         }
         Ok(())
     }
 
-    /// From here on the job does not need its launcher. Nothing is started before all hosts have joined.
+    /// From here on the job does not need its launcher. Nothing is started before all hosts have
+    /// joined.
     fn keep_from_here(&mut self, start: Start) -> Result<(), Failure> {
-        let Some(files) = self.files.as_ref().filter(|_| !matches!(self.place, Place::WillJoin)) else {
+        let Some(files) = self
+            .files
+            .as_ref()
+            .filter(|_| !matches!(self.place, Place::WillJoin))
+        else {
             return Err(Failure::new("the job is not prepared to be kept"));
         };
         let folder = files.folder.path().into();
@@ -198,12 +270,18 @@ impl Keeper {
         let now = Instant::now();
         self.supervisor.heard = now;
         match &mut self.place {
-            Place::Leads { leader, peers, door } => {
+            Place::Leads {
+                leader,
+                peers,
+                door,
+            } => {
                 leader.wait_from(now);
                 *door = door.take().filter(|door| !door.is_complete());
                 peers.values_mut().for_each(|peer| peer.heard = now);
             }
-            Place::Joins { peer: Some(peer), .. } => peer.heard = now,
+            Place::Joins {
+                peer: Some(peer), ..
+            } => peer.heard = now,
             _ => {}
         }
         if let Some(ending) = self.ending.clone() {
@@ -212,7 +290,10 @@ impl Keeper {
             return Ok(());
         }
         for process in self.processes.clone() {
-            self.tell(PeerMessage::Member { role: role_of(&process), awaited: process.port.is_some() });
+            self.tell(PeerMessage::Member {
+                role: role_of(&process),
+                awaited: process.port.is_some(),
+            });
         }
         self.tell(PeerMessage::Joined);
         Ok(())
@@ -232,7 +313,10 @@ impl Keeper {
 /// Requests that the keeper carries out itself.
 fn is_for_keeper(request: &Request) -> bool {
     use Request::{Follow, Guest, Join, Keep, Prepare, Record, Start};
-    matches!(request, Keep | Record(_) | Prepare(_) | Guest(_) | Join(_) | Start(_) | Follow(_))
+    matches!(
+        request,
+        Keep | Record(_) | Prepare(_) | Guest(_) | Join(_) | Start(_) | Follow(_)
+    )
 }
 
 fn role_of(process: &Process) -> Role {

@@ -1,5 +1,6 @@
-//! The keeper: one loop over all that can happen to a job that was left, in which nothing blocks. Until the job starts it hands on
-//! what the launcher and the agent that supervises say to each other.
+//! The keeper: one loop over all that can happen to a job that was left, in which nothing blocks.
+//! Until the job starts it hands on what the launcher and the agent that supervises say to each
+//! other.
 
 mod launcher;
 mod peers;
@@ -36,7 +37,8 @@ use wire::{Event, Failure, Request};
 const PACE: Duration = Duration::from_secs(1);
 /// We say that we live so often, oftener where patience is short.
 const ALIVE_PACE: Duration = Duration::from_secs(5);
-/// A keeper reaches the leader within this time, or the network between them does not carry the job.
+/// A keeper reaches the leader within this time, or the network between them does not carry the
+/// job.
 const JOIN_LIMIT: Duration = Duration::from_secs(10);
 /// Connections that knock are open files.
 const OPEN_FILES: u64 = 65_536;
@@ -46,7 +48,9 @@ pub fn keep() -> ExitCode {
     match Keeper::begin() {
         Ok(mut keeper) => keeper.run(),
         Err(error) => {
-            crate::output::Output::default().event(&Event::Failed(Failure::new(format!("the job cannot be kept: {error}"))));
+            crate::output::Output::default().event(&Event::Failed(Failure::new(format!(
+                "the job cannot be kept: {error}"
+            ))));
             ExitCode::FAILURE
         }
     }
@@ -66,7 +70,11 @@ enum Place {
     /// It is not prepared yet.
     None,
     /// It decides.
-    Leads { leader: Box<Leader>, door: Option<Door>, peers: BTreeMap<u32, Peer> },
+    Leads {
+        leader: Box<Leader>,
+        door: Option<Door>,
+        peers: BTreeMap<u32, Peer>,
+    },
     /// It will do what another decides.
     WillJoin,
     /// It does; the number of that host, and its keeper as long as it is there.
@@ -119,15 +127,25 @@ impl Keeper {
     fn begin() -> io::Result<Keeper> {
         // a program inherits what is blocked
         let supervisor = Supervisor::begin()?;
-        let signals: SigSet = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM].into_iter().collect();
+        let signals: SigSet = [
+            Signal::SIGHUP,
+            Signal::SIGINT,
+            Signal::SIGQUIT,
+            Signal::SIGTERM,
+        ]
+        .into_iter()
+        .collect();
         signals.thread_block()?;
-        let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        let signals =
+            SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
             let _ = setrlimit(Resource::RLIMIT_NOFILE, hard.min(OPEN_FILES), hard);
         }
         let now = Instant::now();
         Ok(Keeper {
-            launcher: Some(MessageReader::new(io::stdin().as_fd().try_clone_to_owned()?)?),
+            launcher: Some(MessageReader::new(
+                io::stdin().as_fd().try_clone_to_owned()?,
+            )?),
             launcher_out: MessageWriter::new(io::stdout().as_fd().try_clone_to_owned()?)?,
             queue: VecDeque::new(),
             unanswered: 0,
@@ -167,12 +185,15 @@ impl Keeper {
         ExitCode::SUCCESS
     }
 
-    /// Whether nothing is left to do: the launcher went before the job was its keepers', or all has ended and all know it.
+    /// Whether nothing is left to do: the launcher went before the job was its keepers', or all has
+    /// ended and all know it.
     fn is_done(&self) -> bool {
         if self.start.is_none() {
             return self.launcher.is_none();
         }
-        let Some(over) = self.over.filter(|_| self.ending.is_some()) else { return false };
+        let Some(over) = self.over.filter(|_| self.ending.is_some()) else {
+            return false;
+        };
         match &self.place {
             Place::Leads { peers, .. } => peers.is_empty() || over.elapsed() >= self.patience(),
             _ => true,
@@ -184,24 +205,45 @@ impl Keeper {
     }
 
     fn wait(&self) -> io::Result<Vec<Ready>> {
-        let mut fds: Vec<(BorrowedFd<'_>, PollFlags, Ready)> = vec![(self.signals.as_fd(), PollFlags::POLLIN, Ready::Signals)];
+        let mut fds: Vec<(BorrowedFd<'_>, PollFlags, Ready)> =
+            vec![(self.signals.as_fd(), PollFlags::POLLIN, Ready::Signals)];
         let input = PollFlags::POLLIN;
-        fds.extend(self.launcher.as_ref().map(|launcher| (launcher.as_fd(), input, Ready::Launcher)));
-        fds.extend(self.launcher_out.wants().map(|fd| (fd, PollFlags::POLLOUT, Ready::LauncherOut)));
+        fds.extend(
+            self.launcher
+                .as_ref()
+                .map(|launcher| (launcher.as_fd(), input, Ready::Launcher)),
+        );
+        fds.extend(
+            self.launcher_out
+                .wants()
+                .map(|fd| (fd, PollFlags::POLLOUT, Ready::LauncherOut)),
+        );
         if !self.supervisor.events.has_ended() {
             fds.push((self.supervisor.events.as_fd(), input, Ready::Supervisor));
         }
-        fds.extend(self.supervisor.requests.wants().map(|fd| (fd, PollFlags::POLLOUT, Ready::SupervisorIn)));
+        fds.extend(
+            self.supervisor
+                .requests
+                .wants()
+                .map(|fd| (fd, PollFlags::POLLOUT, Ready::SupervisorIn)),
+        );
         match &self.place {
             Place::Leads { door, peers, .. } => {
                 if let Some(door) = door {
                     let (listener, knocking) = door.wait_for();
                     fds.push((listener, input, Ready::Door));
-                    fds.extend(knocking.map(|(number, fd, flags)| (fd, flags, Ready::Knock(number))));
+                    fds.extend(
+                        knocking.map(|(number, fd, flags)| (fd, flags, Ready::Knock(number))),
+                    );
                 }
-                fds.extend(peers.iter().map(|(host, peer)| (peer.link.as_fd(), peer.link.wait_for(), Ready::Peer(*host))));
+                fds.extend(peers.iter().map(|(host, peer)| {
+                    (peer.link.as_fd(), peer.link.wait_for(), Ready::Peer(*host))
+                }));
             }
-            Place::Joins { host, peer: Some(peer) } => fds.push((peer.link.as_fd(), peer.link.wait_for(), Ready::Peer(*host))),
+            Place::Joins {
+                host,
+                peer: Some(peer),
+            } => fds.push((peer.link.as_fd(), peer.link.wait_for(), Ready::Peer(*host))),
             _ => {}
         }
         if let Some(files) = &self.files {
@@ -209,12 +251,18 @@ impl Keeper {
             fds.push((listener, input, Ready::Orders));
             fds.extend(connected.map(|(number, fd)| (fd, input, Ready::Order(number))));
         }
-        let mut polled: Vec<PollFd<'_>> = fds.iter().map(|(fd, flags, _)| PollFd::new(*fd, *flags)).collect();
+        let mut polled: Vec<PollFd<'_>> = fds
+            .iter()
+            .map(|(fd, flags, _)| PollFd::new(*fd, *flags))
+            .collect();
         match poll(&mut polled, PollTimeout::from(250u16)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let found = polled.iter().zip(&fds).filter(|(fd, _)| fd.any().unwrap_or(false));
+        let found = polled
+            .iter()
+            .zip(&fds)
+            .filter(|(fd, _)| fd.any().unwrap_or(false));
         Ok(found.map(|(_, (_, _, ready))| *ready).collect())
     }
 
@@ -226,7 +274,10 @@ impl Keeper {
             Ready::SupervisorIn => self.supervisor.requests.write(),
             Ready::Signals => self.read_signals(),
             Ready::Door => {
-                if let Place::Leads { door: Some(door), .. } = &mut self.place {
+                if let Place::Leads {
+                    door: Some(door), ..
+                } = &mut self.place
+                {
                     door.accept(Instant::now());
                 }
             }
@@ -238,7 +289,10 @@ impl Keeper {
                 }
             }
             Ready::Order(number) => {
-                let orders = self.files.as_mut().map_or(Vec::new(), |files| files.orders.read(number));
+                let orders = self
+                    .files
+                    .as_mut()
+                    .map_or(Vec::new(), |files| files.orders.read(number));
                 orders.iter().for_each(|order| self.obey(order));
             }
         }
@@ -247,7 +301,9 @@ impl Keeper {
     fn read_signals(&mut self) {
         while let Ok(Some(signal)) = self.signals.read_signal() {
             if signal.ssi_signo == Signal::SIGTERM as u32 {
-                self.tell(PeerMessage::Stop { signal: Some(Signal::SIGTERM as i32) });
+                self.tell(PeerMessage::Stop {
+                    signal: Some(Signal::SIGTERM as i32),
+                });
             }
         }
     }
@@ -261,15 +317,22 @@ impl Keeper {
             self.supervisor.ask(&Request::Alive);
         }
         match &mut self.place {
-            Place::Leads { peers, .. } => peers.values_mut().for_each(|peer| peer.tell(&PeerMessage::Alive)),
-            Place::Joins { peer: Some(peer), .. } => peer.tell(&PeerMessage::Alive),
+            Place::Leads { peers, .. } => peers
+                .values_mut()
+                .for_each(|peer| peer.tell(&PeerMessage::Alive)),
+            Place::Joins {
+                peer: Some(peer), ..
+            } => peer.tell(&PeerMessage::Alive),
             _ => {}
         }
     }
 
     fn tick(&mut self) {
         let (now, patience, own) = (Instant::now(), self.patience(), self.own_host());
-        if let Place::Leads { door: Some(door), .. } = &mut self.place {
+        if let Place::Leads {
+            door: Some(door), ..
+        } = &mut self.place
+        {
             door.tick(now);
         }
         if self.start.is_none() {
@@ -277,13 +340,27 @@ impl Keeper {
         }
         let is_silent = |peer: &Peer| now >= peer.heard + patience;
         let silent: Vec<u32> = match &self.place {
-            Place::Leads { peers, .. } => peers.iter().filter(|(_, peer)| is_silent(peer)).map(|(host, _)| *host).collect(),
-            Place::Joins { host, peer: Some(peer) } if is_silent(peer) => vec![*host],
+            Place::Leads { peers, .. } => peers
+                .iter()
+                .filter(|(_, peer)| is_silent(peer))
+                .map(|(host, _)| *host)
+                .collect(),
+            Place::Joins {
+                host,
+                peer: Some(peer),
+            } if is_silent(peer) => vec![*host],
             _ => Vec::new(),
         };
-        silent.into_iter().for_each(|host| self.peer_is_gone(host, Loss::Silent(patience)));
-        if self.supervisor.started && !self.supervisor.over && now >= self.supervisor.heard + patience {
-            self.tell(PeerMessage::Lost { loss: Loss::SupervisorGone });
+        silent
+            .into_iter()
+            .for_each(|host| self.peer_is_gone(host, Loss::Silent(patience)));
+        if self.supervisor.started
+            && !self.supervisor.over
+            && now >= self.supervisor.heard + patience
+        {
+            self.tell(PeerMessage::Lost {
+                loss: Loss::SupervisorGone,
+            });
         }
         if let Place::Leads { leader, .. } = &mut self.place {
             let decision = leader.tick(own, now);

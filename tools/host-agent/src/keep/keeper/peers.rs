@@ -1,4 +1,5 @@
-//! The keeper and those of other hosts: what the leader hears and decides, and what the others do then.
+//! The keeper and those of other hosts: what the leader hears and decides, and what the others do
+//! then.
 
 use super::{Keeper, Place};
 use crate::keep::guests::{Arrived, Door};
@@ -22,7 +23,11 @@ impl Peer {
     pub(super) fn new(link: Link, said: &[u8], now: Instant) -> Peer {
         let mut decoder = Decoder::default();
         decoder.push(said);
-        Peer { link, decoder, heard: now }
+        Peer {
+            link,
+            decoder,
+            heard: now,
+        }
     }
 
     /// One that takes nothing will be missed by its silence.
@@ -33,7 +38,8 @@ impl Peer {
     /// What it says; whether it is still there.
     fn read(&mut self, now: Instant) -> (Vec<PeerMessage>, bool) {
         let mut received = Vec::new();
-        let mut open = self.link.flush().is_ok() && self.link.receive(&mut received).is_ok_and(|open| open);
+        let mut open =
+            self.link.flush().is_ok() && self.link.receive(&mut received).is_ok_and(|open| open);
         if !received.is_empty() {
             self.heard = now;
         }
@@ -61,14 +67,21 @@ impl Keeper {
     pub(super) fn tell(&mut self, message: PeerMessage) {
         match &mut self.place {
             Place::Leads { .. } => self.hear(self.own_host(), message),
-            Place::Joins { peer: Some(peer), .. } => peer.tell(&message),
+            Place::Joins {
+                peer: Some(peer), ..
+            } => peer.tell(&message),
             _ => {}
         }
     }
 
     pub(super) fn go_on_with_guest(&mut self, number: u64) {
-        let Place::Leads { door, peers, .. } = &mut self.place else { return };
-        let Some(Arrived { host, link, said }) = door.as_mut().and_then(|door| door.go_on(number)) else { return };
+        let Place::Leads { door, peers, .. } = &mut self.place else {
+            return;
+        };
+        let Some(Arrived { host, link, said }) = door.as_mut().and_then(|door| door.go_on(number))
+        else {
+            return;
+        };
         peers.insert(host, Peer::new(link, &said, Instant::now()));
         if self.start.is_some() && door.as_ref().is_some_and(Door::is_complete) {
             *door = None;
@@ -83,12 +96,18 @@ impl Keeper {
                 Some(peer) => peer.read(now),
                 None => return,
             },
-            Place::Joins { peer: Some(peer), .. } => peer.read(now),
+            Place::Joins {
+                peer: Some(peer), ..
+            } => peer.read(now),
             _ => return,
         };
         let leads = matches!(self.place, Place::Leads { .. });
         for message in messages {
-            if leads { self.hear(host, message) } else { self.follow_leader(message) }
+            if leads {
+                self.hear(host, message)
+            } else {
+                self.follow_leader(message)
+            }
         }
         if !open {
             self.peer_is_gone(host, Loss::KeeperGone);
@@ -113,7 +132,9 @@ impl Keeper {
 
     /// What a host tells the leader.
     fn hear(&mut self, host: u32, message: PeerMessage) {
-        let Place::Leads { leader, .. } = &mut self.place else { return };
+        let Place::Leads { leader, .. } = &mut self.place else {
+            return;
+        };
         let now = Instant::now();
         let decision = match message {
             PeerMessage::Member { role, awaited } => leader.member(host, role, awaited),
@@ -121,14 +142,20 @@ impl Keeper {
             PeerMessage::Listening { index } => leader.listening(host, index),
             PeerMessage::Exited { index, exit } => leader.exited(host, index, exit, now),
             PeerMessage::Lost { loss } => leader.lost(host, loss),
-            PeerMessage::Stop { signal: Some(signal) } => leader.stop(host, signal, now),
+            PeerMessage::Stop {
+                signal: Some(signal),
+            } => leader.stop(host, signal, now),
             PeerMessage::Stop { signal: None } => leader.end(now),
             PeerMessage::Kill => {
                 let decisions = leader.kill(now);
-                return decisions.into_iter().for_each(|decision| self.apply(Some(decision)));
+                return decisions
+                    .into_iter()
+                    .for_each(|decision| self.apply(Some(decision)));
             }
             PeerMessage::Alive => None,
-            PeerMessage::Begin | PeerMessage::End { .. } => leader.lost(host, "it speaks as the leader of the job".into()),
+            PeerMessage::Begin | PeerMessage::End { .. } => {
+                leader.lost(host, "it speaks as the leader of the job".into())
+            }
         };
         self.apply(decision);
     }
@@ -151,7 +178,11 @@ impl Keeper {
     fn follow_leader(&mut self, message: PeerMessage) {
         match message {
             PeerMessage::Begin => {
-                if let Some(start) = self.start.clone().filter(|_| self.ending.is_none() && !self.supervisor.started) {
+                if let Some(start) = self
+                    .start
+                    .clone()
+                    .filter(|_| self.ending.is_none() && !self.supervisor.started)
+                {
                     self.supervisor.started = true;
                     self.supervisor.ask(&Request::Start(start));
                 }

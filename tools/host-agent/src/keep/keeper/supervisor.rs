@@ -1,4 +1,5 @@
-//! The keeper and the agent that supervises: what happens to the processes is written down and told to the leader.
+//! The keeper and the agent that supervises: what happens to the processes is written down and told
+//! to the leader.
 
 use super::Keeper;
 use crate::keep::pipes::{MessageReader, MessageWriter};
@@ -25,10 +26,25 @@ pub(super) struct Supervisor {
 
 impl Supervisor {
     pub(super) fn begin() -> io::Result<Supervisor> {
-        let mut child = Command::new("/proc/self/exe").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else { return Err(io::ErrorKind::BrokenPipe.into()) };
-        let (requests, events) = (MessageWriter::new(stdin.into())?, MessageReader::new(stdout.into())?);
-        Ok(Supervisor { child, requests, events, heard: Instant::now(), started: false, over: false })
+        let mut child = Command::new("/proc/self/exe")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        };
+        let (requests, events) = (
+            MessageWriter::new(stdin.into())?,
+            MessageReader::new(stdout.into())?,
+        );
+        Ok(Supervisor {
+            child,
+            requests,
+            events,
+            heard: Instant::now(),
+            started: false,
+            over: false,
+        })
     }
 
     pub(super) fn ask(&mut self, request: &Request) {
@@ -54,7 +70,8 @@ impl Keeper {
     }
 
     fn hand_back(&mut self, message: &Message<Event>) {
-        self.launcher_out.send(&codec::encode(&message.head, &message.body));
+        self.launcher_out
+            .send(&codec::encode(&message.head, &message.body));
         if matches!(message.head, Event::Done | Event::Failed(_)) {
             self.unanswered = self.unanswered.saturating_sub(1);
             self.serve();
@@ -68,23 +85,37 @@ impl Keeper {
                 let loss = Loss::Other(failure.problem.clone());
                 return self.tell(PeerMessage::Lost { loss });
             }
-            Event::Started(_) | Event::Listening(_) | Event::Exited(_) | Event::ShmRemoved(_) | Event::ServersEnded | Event::Over(_) => {
+            Event::Started(_)
+            | Event::Listening(_)
+            | Event::Exited(_)
+            | Event::ShmRemoved(_)
+            | Event::ServersEnded
+            | Event::Over(_) => {
                 self.note(head.clone());
             }
             _ => return,
         }
         match head {
-            Event::Listening(listening) => self.tell(PeerMessage::Listening { index: listening.index }),
+            Event::Listening(listening) => self.tell(PeerMessage::Listening {
+                index: listening.index,
+            }),
             Event::Exited(exited) => {
                 let exit = self.exit_of(&exited);
-                self.tell(PeerMessage::Exited { index: exited.index, exit });
+                self.tell(PeerMessage::Exited {
+                    index: exited.index,
+                    exit,
+                });
             }
-            Event::ServersEnded => self.tell(PeerMessage::Lost { loss: Loss::ServersEnded }),
+            Event::ServersEnded => self.tell(PeerMessage::Lost {
+                loss: Loss::ServersEnded,
+            }),
             Event::Over(_) => {
                 self.supervisor.over = true;
                 self.over = Some(Instant::now());
                 if self.ending.is_none() {
-                    self.tell(PeerMessage::Lost { loss: Loss::SupervisorGone });
+                    self.tell(PeerMessage::Lost {
+                        loss: Loss::SupervisorGone,
+                    });
                 }
             }
             _ => {}
@@ -97,12 +128,20 @@ impl Keeper {
             Status::Signal(number) => ExitStatus::Signal(i32::from(number)),
         };
         let reaped = self.reaping && matches!(status, ExitStatus::Signal(_));
-        Exit { status, reaped, out_of_memory: exited.oom }
+        Exit {
+            status,
+            reaped,
+            out_of_memory: exited.oom,
+        }
     }
 
     /// Where the disk is full the job goes on all the same.
     fn write_log(&mut self, output: &Output, text: &[u8]) {
-        if let Some(log) = self.files.as_mut().and_then(|files| files.logs.get_mut(output.index as usize)) {
+        if let Some(log) = self
+            .files
+            .as_mut()
+            .and_then(|files| files.logs.get_mut(output.index as usize))
+        {
             let _ = log.write_all(text);
         }
     }
@@ -122,9 +161,13 @@ impl Keeper {
         } else if !self.supervisor.over {
             self.supervisor.over = true;
             if self.ending.is_none() {
-                self.tell(PeerMessage::Lost { loss: Loss::SupervisorGone });
+                self.tell(PeerMessage::Lost {
+                    loss: Loss::SupervisorGone,
+                });
             }
-            self.note(Event::Over(Over { survivors: u32::from(self.supervisor.started) }));
+            self.note(Event::Over(Over {
+                survivors: u32::from(self.supervisor.started),
+            }));
             self.over = Some(Instant::now());
         }
     }
