@@ -25,7 +25,7 @@ check: need-check
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	shellcheck $(foreach script,$(SCRIPTS),tools/$(script)/$(script))
-	shellcheck -s sh common/src/remote/*.sh tests/need.sh packaging/agent.sh
+	shellcheck -s sh common/remote/src/*.sh tests/need.sh packaging/agent.sh
 	shellcheck tests/example/train.sbatch
 	shellcheck -s bash completions/dgl-tools.bash
 	shellcheck tests/cluster/cluster.sh tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/wheel.sh .ci/run

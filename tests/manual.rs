@@ -250,7 +250,7 @@ fn help_fits_a_screen() {
     }
 }
 
-/// The fields of a struct of record.rs, in the order of the source; those of a struct within it
+/// The fields of a struct of common/record, in the order of the source; those of a struct within it
 /// too.
 fn fields_of(source: &str, name: &str) -> Vec<String> {
     let body = source
@@ -279,9 +279,19 @@ fn fields_of(source: &str, name: &str) -> Vec<String> {
     fields
 }
 
+/// All of the crate that has the records.
+fn records_source() -> String {
+    let folder = root().join("common/record/src");
+    let files = std::fs::read_dir(folder).unwrap();
+    let text = |file: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(file.unwrap().path()).unwrap()
+    };
+    files.map(text).collect()
+}
+
 #[test]
 fn dgl_tools_7_has_every_record_and_field() {
-    let source = read("common/src/record.rs");
+    let source = records_source();
     let manual = read("man/dgl-tools.7");
     let records = manual
         .split_once(".Sh RECORDS\n")
@@ -316,7 +326,7 @@ fn dgl_tools_7_has_every_record_and_field() {
             .map(|(name, _)| *name)
             .collect::<BTreeSet<_>>(),
         names,
-        "types: the manual (left), record.rs (right)"
+        "types: the manual (left), common/record (right)"
     );
 
     for (kind, name) in types {
@@ -333,14 +343,14 @@ fn dgl_tools_7_has_every_record_and_field() {
         let fields: Names = fields_of(&source, name).into_iter().collect();
         assert_eq!(
             items, fields,
-            "{kind}: the manual (left), record.rs (right)"
+            "{kind}: the manual (left), common/record (right)"
         );
     }
 }
 
 #[test]
 fn dgl_tools_7_has_every_variable() {
-    let source = read("common/src/cli.rs");
+    let source = read("common/cli/src/lib.rs");
     let mut read_here: Names = source
         .split("env = \"")
         .skip(1)
@@ -348,8 +358,8 @@ fn dgl_tools_7_has_every_variable() {
         .map(str::to_owned)
         .collect();
     for path in [
-        "common/src/remote/bootstrap.rs",
-        "common/src/remote/bootstrap.sh",
+        "common/remote/src/bootstrap.rs",
+        "common/remote/src/bootstrap.sh",
     ] {
         let text = read(path);
         let words = text.split(|c: char| !c.is_ascii_uppercase() && c != '_');

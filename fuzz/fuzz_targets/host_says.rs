@@ -2,7 +2,7 @@
 //! is taken was asked for, and nothing is left that a terminal obeys.
 #![no_main]
 
-use common::term::{coloured, plain};
+use record::term::{coloured, plain};
 use libfuzzer_sys::fuzz_target;
 use transfer::parts::Parts;
 use transfer::source::same_time;

@@ -2,7 +2,7 @@
 //! no panic; and what is taken can be written as an ip_config that DGL reads, which says the same.
 #![no_main]
 
-use common::record::Host;
+use record::Host;
 use ipconf_check::plan::{Options, names, plan};
 use ipconf_check::{login, text};
 use libfuzzer_sys::fuzz_target;

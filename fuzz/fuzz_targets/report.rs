@@ -2,7 +2,7 @@
 //! nothing and runs nothing.
 #![no_main]
 
-use common::jsonl::Stream;
+use record::jsonl::Stream;
 use dgl_report::page::page;
 use dgl_report::plan::{Records, run};
 use libfuzzer_sys::fuzz_target;

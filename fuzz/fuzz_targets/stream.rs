@@ -2,8 +2,8 @@
 //! again, byte for byte.
 #![no_main]
 
-use common::jsonl::Stream;
-use common::record::{FileCopy, Graph, Host, Process, Pushed};
+use record::jsonl::Stream;
+use record::{FileCopy, Graph, Host, Process, Pushed};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

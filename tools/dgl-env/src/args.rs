@@ -2,8 +2,8 @@
 
 use crate::command::UserCommand;
 use clap::{Parser, ValueEnum};
-use common::cli::job_name;
-use common::error::{Fault, Report};
+use cli::job_name;
+use record::error::{Fault, Report};
 use std::ffi::OsString;
 use std::path::PathBuf;
 

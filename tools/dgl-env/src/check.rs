@@ -4,9 +4,9 @@
 use crate::args::{Args, Launcher, RoleArg, Trainers};
 use crate::command::UserCommand;
 use crate::environment::UserEnv;
-use common::error::Fault;
-use common::python::{Version, version};
-use common::record::{Graph, Host};
+use record::error::Fault;
+use record::python::{Version, version};
+use record::{Graph, Host};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::net::Ipv4Addr;

@@ -2,9 +2,9 @@
 
 use crate::args::Launcher;
 use crate::shell::{self, Word};
-use common::error::Fault;
-use common::python::is_interpreter;
-use common::quote;
+use record::error::Fault;
+use record::python::is_interpreter;
+use record::quote;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 

@@ -1,7 +1,7 @@
 //! The partition config, where it lies on this machine too, as it must for launch.py.
 
 use crate::check;
-use common::error::{Fault, Report};
+use record::error::{Fault, Report};
 use serde::Deserialize;
 use std::fs::File;
 use std::io::Read;

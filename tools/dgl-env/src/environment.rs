@@ -1,7 +1,7 @@
 //! Variables of the user's own: for all processes, for servers, for trainers.
 
-use common::error::{Fault, Report};
-use common::record::Process;
+use record::Process;
+use record::error::{Fault, Report};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 

@@ -11,13 +11,13 @@ mod script;
 mod shell;
 
 use args::Args;
-use common::cli;
-use common::error::Fault;
-use common::exit::Exit;
-use common::jsonl::{self, Stream};
-use common::record::{Graph, Host, Process};
-use common::term;
+use cli;
 use environment::UserEnv;
+use record::error::Fault;
+use record::exit::Exit;
+use record::jsonl::{self, Stream};
+use record::term;
+use record::{Graph, Host, Process};
 use std::borrow::Cow;
 use std::process::ExitCode;
 

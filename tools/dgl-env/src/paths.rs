@@ -1,8 +1,8 @@
 //! The workspace, the partition config and the ip_config: from the command line and from the graph
 //! record.
 
-use common::error::Fault;
-use common::record::Host;
+use record::Host;
+use record::error::Fault;
 use std::path::{Component, Path, PathBuf};
 
 /// A path of the command line or of the graph record, and which of the two.

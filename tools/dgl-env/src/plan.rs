@@ -17,9 +17,9 @@ use crate::command::{UserCommand, torch_words};
 use crate::environment::{UserEnv, Who, set};
 use crate::paths::Given;
 use crate::script;
-use common::error::{Fault, Report};
-use common::jsonl::MAX_SET;
-use common::record::{Facts, Graph, Host, Process, Role};
+use record::error::{Fault, Report};
+use record::jsonl::MAX_SET;
+use record::{Facts, Graph, Host, Process, Role};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -639,7 +639,7 @@ fn with_command(mut process: Process, host: &Host, command: UserCommand) -> Proc
 mod tests {
     use super::*;
     use clap::Parser;
-    use common::record::{Command, IpAddr};
+    use record::{Command, IpAddr};
 
     fn hosts(count: u32) -> Vec<Host> {
         let host = |id| Host {

@@ -4,7 +4,7 @@
 use crate::check;
 use crate::command::UserCommand;
 use crate::paths;
-use common::record::Host;
+use record::Host;
 
 /// What the script's own options must agree with.
 pub struct Job<'a> {

@@ -4,12 +4,12 @@ use crate::args::Args;
 use crate::conversation::{self, HostAnswers};
 use crate::plan::{self, Answer, What};
 use crate::table;
-use common::error::{Fault, Report};
-use common::exit::Exit;
-use common::jsonl::{Out, Stream};
-use common::record::{Found, Host, Reaped, Summary};
-use common::remote::{self, Kind, Remote};
-use common::term;
+use record::error::{Fault, Report};
+use record::exit::Exit;
+use record::jsonl::{Out, Stream};
+use record::term;
+use record::{Found, Host, Reaped, Summary};
+use remote::{self, Kind, Remote};
 use std::time::{Duration, Instant};
 
 /// Beyond the grace: 10 s of KILL, and looking through /proc on a busy host.

@@ -2,8 +2,8 @@
 
 use crate::plan::What;
 use clap::{ArgGroup, Parser, ValueEnum};
-use common::cli::{Connect, duration};
-use common::record::Role;
+use cli::{Connect, duration};
+use record::Role;
 use std::time::Duration;
 
 /// Lists, signals or ends what jobs have on their hosts.
@@ -131,7 +131,8 @@ pub enum RoleArg {
 fn signal_number(text: &str) -> Result<i32, String> {
     let upper = text.to_uppercase();
     let wanted = upper.strip_prefix("SIG").unwrap_or(&upper);
-    let number = (1..32)
-        .find(|number| common::signal::name(*number) == wanted || number.to_string() == wanted);
+    let number = (1..32).find(|number| {
+        record::exit::signal_name(*number) == wanted || number.to_string() == wanted
+    });
     number.ok_or_else(|| "no such signal; kill -l lists them".to_owned())
 }

@@ -1,10 +1,10 @@
 //! What is said to the agents of all hosts, and what they answer.
 
 use crate::plan::{self, Answer, What};
-use common::error::{Fault, Report};
-use common::record::Host;
-use common::remote::{self, Heard, Session};
 use rayon::prelude::*;
+use record::Host;
+use record::error::{Fault, Report};
+use remote::{self, Heard, Session};
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
 

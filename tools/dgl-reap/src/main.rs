@@ -7,8 +7,8 @@ mod plan;
 mod table;
 
 use args::Args;
-use common::cli;
-use common::jsonl::Stream;
+use cli;
+use record::jsonl::Stream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 

@@ -1,6 +1,6 @@
 //! What is asked of a host, and what its answer means.
 
-use common::record::{Found, Host, Reaped, Role};
+use record::{Found, Host, Reaped, Role};
 use std::time::Duration;
 use wire::reap::{End, Forget, Pick, Signal};
 use wire::{Event, Request};
@@ -116,7 +116,7 @@ pub fn answer(host: u32, what: &What<'_>, event: Event) -> Option<Answer> {
             Some(Answer::Nothing)
         }
         (What::Signal { job, signal, .. }, Event::Signalled(told)) => {
-            let signal = Some(common::signal::name(*signal));
+            let signal = Some(record::exit::signal_name(*signal));
             Some(Answer::Reaped(Reaped {
                 job: (*job).to_owned(),
                 processes: told.processes,
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn a_signal_waits_until_all_hosts_have_picked() {
         let host = Host {
-            ip: common::record::IpAddr([10, 0, 0, 1].into()),
+            ip: record::IpAddr([10, 0, 0, 1].into()),
             ..Host::default()
         };
         let requests = SIGNAL.requests(&host, Duration::ZERO);

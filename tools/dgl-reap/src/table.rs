@@ -1,8 +1,8 @@
 //! What people read: jobs and their processes, and what was done.
 
-use common::record::{Found, Reaped};
-use common::term;
 use indexmap::IndexMap;
+use record::term;
+use record::{Found, Reaped};
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -1,11 +1,11 @@
 //! Turns the records of a run into one HTML page.
 
-use common::cli;
-use common::error::{Fault, Report};
-use common::exit::Exit;
-use common::jsonl::{self, Stream};
+use cli;
 use dgl_report::args::Args;
 use dgl_report::{page, plan};
+use record::error::{Fault, Report};
+use record::exit::Exit;
+use record::jsonl::{self, Stream};
 use std::borrow::Cow;
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,9 +1,9 @@
 //! The page: HTML and CSS, no script, nothing to load.
 
 use crate::plan::{Bar, Copied, HostRun, Run};
-use common::record::FirstFailure;
-use common::term;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use record::FirstFailure;
+use record::term;
 use std::time::{Duration, UNIX_EPOCH};
 
 const STYLE: &str = include_str!("page.css");

@@ -1,8 +1,8 @@
 //! From records to what the page shows. Times are milliseconds since the first process was started.
 
-use common::error::Report;
-use common::jsonl::Stream;
-use common::record::{Exited, Host, Listening, Output, Process, Pushed, Started, Summary};
+use record::error::Report;
+use record::jsonl::Stream;
+use record::{Exited, Host, Listening, Output, Process, Pushed, Started, Summary};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// What of the stream the page is made of.
@@ -306,7 +306,7 @@ mod tests {
         let ended = |code: Option<u8>, oom: bool, while_ending: bool| Exited {
             id: 1,
             host: 0,
-            role: common::record::Role::Trainer,
+            role: record::Role::Trainer,
             rank: 0,
             code,
             signal: code.is_none().then(|| "KILL".to_owned()),

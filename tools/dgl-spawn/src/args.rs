@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::Parser;
-use common::cli::{Connect, duration, job_name};
+use cli::{Connect, duration, job_name};
 use std::path::PathBuf;
 use std::time::Duration;
 

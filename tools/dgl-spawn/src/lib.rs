@@ -14,12 +14,12 @@ mod spec;
 
 pub use args::Args;
 
-use common::cli;
-use common::error::{Fault, Report};
-use common::exit::Exit;
-use common::jsonl::Stream;
-use common::record::{Host, Process};
+use cli;
 use job::Limit;
+use record::error::{Fault, Report};
+use record::exit::Exit;
+use record::jsonl::Stream;
+use record::{Host, Process};
 
 /// Does what the command line says.
 pub fn main(args: Args) -> Result<Exit, Report> {
@@ -107,7 +107,7 @@ fn check_servers(args: &Args, name: &str, alone: bool) -> Result<(), Report> {
 }
 
 fn dry_run(connect: &cli::Connect, hosts: &[Host], processes: &[Process]) -> Result<Exit, Report> {
-    let mut out = common::jsonl::Out::new("dgl-spawn");
+    let mut out = record::jsonl::Out::new("dgl-spawn");
     let options = connect.options();
     for process in processes {
         if let Some(host) = hosts.iter().find(|host| host.id == process.host) {

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    common::cli::run("dgl-spawn", dgl_spawn::main)
+    cli::run("dgl-spawn", dgl_spawn::main)
 }

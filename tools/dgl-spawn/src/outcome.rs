@@ -1,9 +1,9 @@
 //! Between the records of a job and its state machine: its members, and how the end that the
 //! machine tells is written down.
 
-use common::exit::Exit;
-use common::record::{self, FirstFailure, Process};
 use job::{Cause, ExitStatus, Failure, Job, LastLines, Loss, Member, Reason};
+use record::exit::Exit;
+use record::{self, FirstFailure, Process};
 
 /// A process as the life of its job depends on it.
 pub fn member(process: &Process) -> Member {
@@ -23,7 +23,7 @@ pub fn member(process: &Process) -> Member {
 pub fn status_fields(status: ExitStatus) -> (Option<u8>, Option<String>) {
     match status {
         ExitStatus::Code(code) => (Some(code), None),
-        ExitStatus::Signal(number) => (None, Some(common::signal::name(number))),
+        ExitStatus::Signal(number) => (None, Some(record::exit::signal_name(number))),
     }
 }
 

@@ -1,12 +1,12 @@
 //! What runs on each host: the script that starts and watches its processes, or the same for people
 //! to paste.
 
-use common::error::{Fault, Report};
-use common::quote;
-use common::record::{Command, Host, Process, Role};
-use common::remote;
-use common::remote::Options;
 use job::Limit;
+use record::error::{Fault, Report};
+use record::quote;
+use record::{Command, Host, Process, Role};
+use remote;
+use remote::Options;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
@@ -131,7 +131,7 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
         }
         // it becomes the name of a folder there
         if let Some(name) = &process.server_name
-            && let Err(why) = common::cli::job_name(name)
+            && let Err(why) = cli::job_name(name)
         {
             report.push(
                 Fault::data(place(), format!("server_name {name:?} is no name: {why}")).fix(ANEW),

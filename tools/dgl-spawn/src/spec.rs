@@ -1,9 +1,9 @@
 //! From records to what the agent of each host is asked to run.
 
 use crate::plan;
-use common::error::Fault;
-use common::record::{self, Host};
-use common::term::millis;
+use record::error::Fault;
+use record::term::millis;
+use record::{self, Host};
 use wire::Text;
 use wire::job::{Command, Job, Process};
 use wire::servers::Group;

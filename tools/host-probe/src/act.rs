@@ -2,12 +2,12 @@
 
 use crate::args::Args;
 use crate::plan::{self, Answer, Wanted};
-use common::error::{Fault, Report};
-use common::exit::Exit;
-use common::jsonl::{Out, Stream};
-use common::record::{Facts, Host};
-use common::remote::{self, HostFault, Kind, Remote};
-use common::term;
+use record::error::{Fault, Report};
+use record::exit::Exit;
+use record::jsonl::{Out, Stream};
+use record::term;
+use record::{Facts, Host};
+use remote::{self, HostFault, Kind, Remote};
 use std::collections::HashMap;
 use std::time::Duration;
 use wire::probe::Python;

@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::Parser;
-use common::cli::Connect;
+use cli::Connect;
 
 /// Logs in once to each host and adds what it is and has to its record: network card, cores,
 /// memory, disk, a free port, Python, DGL.

@@ -5,8 +5,8 @@ mod args;
 mod plan;
 
 use args::Args;
-use common::cli;
-use common::jsonl::Stream;
+use cli;
+use record::jsonl::Stream;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

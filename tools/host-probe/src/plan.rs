@@ -1,9 +1,9 @@
 //! What is asked of a host, and what its answer means.
 
-use common::error::Fault;
-use common::quote;
-use common::record::{Facts, Host};
 use indexmap::IndexMap;
+use record::error::Fault;
+use record::quote;
+use record::{Facts, Host};
 use serde_json::value::RawValue;
 use wire::probe::{Card, EnvironmentFailure, Probe, Probed, Python};
 
@@ -239,7 +239,7 @@ pub fn rewritten(line: &[u8], outcome: Result<&Facts, &str>) -> Result<Vec<u8>, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use common::record::IpAddr;
+    use record::IpAddr;
     use wire::Failure;
     use wire::probe::{Environment, Interpreter};
 

@@ -2,8 +2,8 @@
 //! one that DGL uses: behind a bastion or a NAT, with an InfiniBand card for DGL alone, in pods.
 
 use crate::text::{Line, MAX_FAULTS, at, is_name};
-use common::error::{Fault, Report};
-use common::record::Host;
+use record::Host;
+use record::error::{Fault, Report};
 use std::collections::HashMap;
 use std::net::IpAddr;
 
@@ -38,7 +38,7 @@ fn one(
             place,
             format!(
                 "{} where two are wanted",
-                common::term::count(words.len() as u64, "word")
+                record::term::count(words.len() as u64, "word")
             ),
         );
         return Err(fault.fix("a line is a host of ip_config and the address or name to log in by"));
@@ -74,7 +74,7 @@ mod tests {
     fn every_line_names_a_host_and_its_login() {
         let host = |id: u32, ip: &str, name: Option<&str>| Host {
             id,
-            ip: common::record::IpAddr(ip.parse().unwrap()),
+            ip: record::IpAddr(ip.parse().unwrap()),
             name: name.map(str::to_owned),
             ..Host::default()
         };

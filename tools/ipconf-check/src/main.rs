@@ -1,11 +1,11 @@
 //! Reads an ip_config file and prints a host record a line.
 
-use common::cli;
-use common::error::{Fault, Report};
-use common::exit::Exit;
-use common::jsonl;
+use cli;
 use ipconf_check::args::{Args, Emit};
 use ipconf_check::{login, plan, text};
+use record::error::{Fault, Report};
+use record::exit::Exit;
+use record::jsonl;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Read};

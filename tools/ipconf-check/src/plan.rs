@@ -1,8 +1,8 @@
 //! From the text of an ip_config to host records, or to all that is wrong with it.
 
 use crate::text::{Line, MAX_FAULTS, at, is_name};
-use common::error::{Fault, Report};
-use common::record::{Host, IpAddr};
+use record::error::{Fault, Report};
+use record::{Host, IpAddr};
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 

@@ -1,10 +1,10 @@
 //! The lines of an ip_config, and of the file of `--login`: words between white space, comments
 //! behind a #.
 
-use common::error::{Fault, Report};
+use record::error::{Fault, Report};
 
 /// As many hosts as a stream takes.
-pub const MAX_LINES: usize = common::jsonl::MAX_HOSTS as usize;
+pub const MAX_LINES: usize = record::jsonl::MAX_HOSTS as usize;
 /// Room for so many lines with a comment each. A file beyond it (a graph by mistake, /dev/zero) is
 /// not read to its end.
 pub const MAX_BYTES: u64 = 64 << 20;
@@ -39,7 +39,7 @@ pub fn lines(place: &str, text: &[u8]) -> Result<Vec<Line>, Report> {
     }
     if text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff") || text.contains(&0) {
         let fault = Fault::data(place, "is UTF-16 or no text at all, which DGL cannot read");
-        let file = common::quote::shown(place);
+        let file = record::quote::shown(place);
         return Err(fault
             .fix(format!(
                 "save it as plain text, or: iconv -f utf-16 -t utf-8 {file}"

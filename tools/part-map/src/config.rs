@@ -2,8 +2,8 @@
 //! stands, numbers included.
 
 use crate::maps::{self, KEYS, Map};
-use common::error::{Fault, Report};
 use indexmap::IndexMap;
+use record::error::{Fault, Report};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::io::Read;

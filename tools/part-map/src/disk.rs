@@ -3,7 +3,7 @@
 
 use crate::format::{Format, HEAD};
 use crate::plan::{Here, Item, Source, Wanted};
-use common::error::{Fault, Report};
+use record::error::{Fault, Report};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read;

@@ -1,8 +1,8 @@
 //! Names on the hosts, and how a config must spell them so that DGL finds the files.
 
 use crate::args::{Args, Parts, Paths};
-use common::error::{Fault, Report};
-use common::record::Host;
+use record::Host;
+use record::error::{Fault, Report};
 use std::path::{Component, Path, PathBuf};
 
 /// Where things lie on the hosts; all paths are absolute.
@@ -201,7 +201,7 @@ impl Place<'_> {
 mod tests {
     use super::*;
     use clap::Parser;
-    use common::record::Facts;
+    use record::Facts;
 
     fn layout(flags: &str, homes: &[Option<&str>]) -> Result<Layout, String> {
         let args = Args::parse_from(["part-map"].into_iter().chain(flags.split_whitespace()));

@@ -13,11 +13,11 @@ pub mod scripts;
 pub mod suits;
 
 use args::{Args, Parts};
-use common::error::Report;
-use common::record::Host;
 use config::PartConfig;
 use layout::{Layout, Place};
 use plan::Plan;
+use record::Host;
+use record::error::Report;
 use scripts::Choice;
 use std::collections::HashSet;
 

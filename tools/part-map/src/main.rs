@@ -1,10 +1,10 @@
 //! Decides which file goes to which host and under which name, and rewrites the partition config to
 //! match.
 
-use common::cli;
-use common::exit::Exit;
-use common::jsonl::{self, Stream};
+use cli;
 use part_map::args::Args;
+use record::exit::Exit;
+use record::jsonl::{self, Stream};
 use std::borrow::Cow;
 use std::process::ExitCode;
 

@@ -2,8 +2,8 @@
 //! hole in them is found by nobody until a trainer reads another node's features; so they are
 //! checked before anything is copied.
 
-use common::error::{Fault, Report};
 use indexmap::IndexMap;
+use record::error::{Fault, Report};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 

@@ -5,10 +5,10 @@ use crate::config::{self, Changes, DGL_GRAPH, GRAPHBOLT_GRAPH, PartConfig};
 use crate::format::Format;
 use crate::layout::{Layout, Place};
 use crate::maps::{KEYS, Map};
-use common::error::{Fault, Report};
-use common::record::{FileCopy, Graph, Host, path_fields};
-use common::term;
 use indexmap::IndexMap;
+use record::error::{Fault, Report};
+use record::term;
+use record::{FileCopy, Graph, Host, path_fields};
 use std::collections::{HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
 

@@ -4,9 +4,9 @@
 use crate::args::Paths;
 use crate::config::{DGL_GRAPH, PartConfig};
 use crate::maps::Map;
-use common::error::{Fault, Report};
-use common::python::{Version, version};
-use common::record::Host;
+use record::Host;
+use record::error::{Fault, Report};
+use record::python::{Version, version};
 
 /// Something about the config that not every version can load.
 #[derive(Debug, PartialEq, Eq)]
@@ -147,7 +147,7 @@ fn limits(config: &PartConfig, paths: Paths) -> Vec<Limit> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use common::record::Facts;
+    use record::Facts;
 
     fn config(maps: &str, graph: &str) -> PartConfig {
         let text = format!(

@@ -5,11 +5,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
 use clap::Parser;
-use common::record::{Host, IpAddr};
 use part_map::args::Args;
 use part_map::map;
 use part_map::plan::Plan;
 use proptest::prelude::*;
+use record::{Host, IpAddr};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;

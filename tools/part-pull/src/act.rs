@@ -4,15 +4,15 @@ use crate::args::Args;
 use crate::giver::{self, Came, Giver};
 use crate::local::{self, LARGE};
 use crate::plan::{self, Item, Wanted};
-use common::error::{Fault, Report};
-use common::exit::Exit;
-use common::host_client::Broken;
-use common::jsonl::{Out, Stream};
-use common::record::{Host, Pulled, path_fields};
-use common::remote::lanes::{self, Lanes};
-use common::remote::{self, Kind, Remote, Session};
-use common::term;
 use rayon::prelude::*;
+use record::error::{Fault, Report};
+use record::exit::Exit;
+use record::jsonl::{Out, Stream};
+use record::term;
+use record::{Host, Pulled, path_fields};
+use remote::host_client::Broken;
+use remote::lanes::{self, Lanes};
+use remote::{self, Kind, Remote, Session};
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ pub fn run(
     wanted: &Wanted,
 ) -> Result<Exit, Report> {
     let remote = Remote::new(args.connect.options(), Kind::Ssh { bulk: true })?;
-    let stop = common::signal::stop().map_err(|error| {
+    let stop = cli::signal::stop().map_err(|error| {
         Fault::unreachable("signals", error.to_string())
             .fix("let this user have more processes: ulimit -u")
     })?;

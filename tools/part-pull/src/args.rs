@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::Parser;
-use common::cli::Connect;
+use cli::Connect;
 use std::path::PathBuf;
 
 /// Brings files back from the hosts: models, embeddings, logs.

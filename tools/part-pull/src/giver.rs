@@ -2,9 +2,9 @@
 
 use crate::local;
 use crate::plan::{Item, Wanted};
-use common::host_client::{Broken, HostClient};
-use common::remote::Session;
-use common::remote::lanes::Lanes;
+use remote::Session;
+use remote::host_client::{Broken, HostClient};
+use remote::lanes::Lanes;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

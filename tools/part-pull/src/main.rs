@@ -7,10 +7,10 @@ mod local;
 mod plan;
 
 use args::Args;
-use common::cli;
-use common::error::Fault;
-use common::jsonl::Stream;
-use common::record::Graph;
+use cli;
+use record::Graph;
+use record::error::Fault;
+use record::jsonl::Stream;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
 //! Which files are wanted, and where they go.
 
-use common::error::{Fault, Report};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use record::error::{Fault, Report};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use transfer::source::same_time;

@@ -7,14 +7,14 @@ use crate::push::{self, Options, Outcome, Watch};
 use crate::relay;
 use crate::show::Show;
 use crate::target::Target;
-use common::error::{Fault, Report};
-use common::exit::Exit;
-use common::host_client::{Broken, HostClient};
-use common::jsonl::{self, Out, Stream};
-use common::record::{Host, Pushed, Record};
-use common::remote::{self, Kind, Remote, Session, lanes};
-use common::term::{self, millis};
 use rayon::prelude::*;
+use record::error::{Fault, Report};
+use record::exit::Exit;
+use record::jsonl::{self, Out, Stream};
+use record::term::{self, millis};
+use record::{Host, Pushed, Record};
+use remote::host_client::{Broken, HostClient};
+use remote::{self, Kind, Remote, Session, lanes};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -101,7 +101,7 @@ pub fn run(
     base: &Path,
 ) -> Result<Exit, Report> {
     let remote = Remote::new(args.connect.options(), Kind::Ssh { bulk: true })?;
-    let stop = common::signal::stop().map_err(|error| {
+    let stop = cli::signal::stop().map_err(|error| {
         Fault::unreachable("signals", error.to_string())
             .fix("let this user have more processes: ulimit -u")
     })?;
@@ -145,7 +145,7 @@ pub fn run(
             eprintln!(
                 "part-push: interrupted by SIG{}\n  fix: run it again: what is there already is \
                  skipped",
-                common::signal::name(signal)
+                record::exit::signal_name(signal)
             );
             Ok(Exit::Signal(signal))
         }

@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::{Parser, ValueEnum};
-use common::cli::Connect;
+use cli::Connect;
 
 /// Copies files to their hosts; each is there whole or not at all.
 ///

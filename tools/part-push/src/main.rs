@@ -10,9 +10,9 @@ mod show;
 mod target;
 
 use args::Args;
-use common::cli;
-use common::jsonl::Stream;
-use common::record::{Graph, Host};
+use cli;
+use record::jsonl::Stream;
+use record::{Graph, Host};
 use std::path::PathBuf;
 use std::process::ExitCode;
 

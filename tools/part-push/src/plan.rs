@@ -1,7 +1,7 @@
 //! Who gets what, in which order, and what of it is there already.
 
-use common::error::{Fault, Report};
-use common::record::{FileCopy, Host};
+use record::error::{Fault, Report};
+use record::{FileCopy, Host};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};

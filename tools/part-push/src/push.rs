@@ -4,8 +4,8 @@
 use crate::feed::{self, Gone, Message, Sink, small};
 use crate::plan::{self, Delivery, Job, Source, key};
 use crate::target::Target;
-use common::host_client::{Broken, HostClient};
-use common::remote::lanes::Lanes;
+use remote::host_client::{Broken, HostClient};
+use remote::lanes::Lanes;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};

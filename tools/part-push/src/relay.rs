@@ -5,9 +5,9 @@
 
 use crate::feed::small;
 use crate::plan::{Delivery, key};
-use common::quote;
-use common::record::Host;
-use common::remote::{HostKey, Options};
+use record::Host;
+use record::quote;
+use remote::{HostKey, Options};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use wire::Text;
@@ -94,7 +94,7 @@ mod tests {
     #[derive(Parser)]
     struct Args {
         #[command(flatten)]
-        connect: common::cli::Connect,
+        connect: cli::Connect,
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //! elsewhere, a line a host at its end.
 
 use crate::args::When;
-use common::record::Host;
-use common::term;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use record::Host;
+use record::term;
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::sync::{Mutex, MutexGuard, PoisonError};

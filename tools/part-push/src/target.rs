@@ -3,8 +3,8 @@
 use crate::feed::small;
 use crate::plan::{Delivery, Source, is_sure, is_there, key};
 use crate::push;
-use common::host_client::{Broken, HostClient, Ready};
-use common::remote::Session;
+use remote::Session;
+use remote::host_client::{Broken, HostClient, Ready};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;

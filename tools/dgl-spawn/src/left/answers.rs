@@ -4,9 +4,9 @@
 use crate::preflight::named;
 use crate::run::hosts::{ConnectedHosts, RunEvent};
 use crate::run::outcome::Stopped;
-use common::error::{Fault, Report};
-use common::record::Host;
-use common::remote::Heard;
+use record::Host;
+use record::error::{Fault, Report};
+use remote::Heard;
 use std::time::{Duration, Instant};
 use wire::Event;
 use wire::keep::Refusal;

@@ -5,8 +5,8 @@ use super::answers::{Answers, wait_for};
 use crate::plan;
 use crate::run::hosts::{ConnectedHosts, RunEvent};
 use crate::run::outcome::Stopped;
-use common::record::{Host, Process, Role};
-use common::term::millis;
+use record::term::millis;
+use record::{Host, Process, Role};
 use wire::keep::{Guest, Join, Prepare, Prepared, Record};
 use wire::supervise::{End, Start};
 use wire::{Event, Request, servers};
@@ -29,7 +29,7 @@ fn record(process: &Process) -> Record {
         ..process.clone()
     };
     Record {
-        record: String::from_utf8_lossy(&common::jsonl::line(&known))
+        record: String::from_utf8_lossy(&record::jsonl::line(&known))
             .trim_end()
             .to_owned(),
     }

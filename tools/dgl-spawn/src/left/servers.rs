@@ -6,9 +6,9 @@ use super::launch::data;
 use crate::preflight::conversation::{Conversation, Said};
 use crate::preflight::reachability::ranges;
 use crate::run::outcome::Stopped;
-use common::error::{Fault, Report};
-use common::record::{Host, Process};
 use job::{Cause, ExitStatus, Reason};
+use record::error::{Fault, Report};
+use record::{Host, Process};
 use wire::keep::Ending;
 use wire::servers::{DataKey, Difference, Find, Group, Life, Servers, State};
 use wire::{Event, Request};
@@ -138,7 +138,7 @@ fn end_label(host: &Host, ending: Option<&Ending>, all: &[Host]) -> String {
                 ExitStatus::Signal(number) => format!(
                     "{}: one was ended by SIG{}",
                     place(failure.host),
-                    common::signal::name(number)
+                    record::exit::signal_name(number)
                 ),
                 ExitStatus::Code(code) => {
                     format!("{}: one exited with status {code}", place(failure.host))

@@ -3,9 +3,9 @@
 
 use crate::output::queue::{Lines, Queue};
 use crate::plan::log_name;
-use common::jsonl;
-use common::record::{Dropped, Output, Process, Record};
-use common::term;
+use record::jsonl;
+use record::term;
+use record::{Dropped, Output, Process, Record};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The status line: how far a job is.
 
-use common::term;
 use job::Progress;
+use record::term;
 use std::time::Duration;
 
 /// What the end of a job is waiting for.

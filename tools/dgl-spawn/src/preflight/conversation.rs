@@ -2,7 +2,7 @@
 
 use crate::run::hosts::{ConnectedHosts, RunEvent};
 use crate::run::outcome::Stopped;
-use common::remote::Heard;
+use remote::Heard;
 use std::time::{Duration, Instant};
 use wire::{Event, Failure, Request};
 

@@ -3,10 +3,10 @@
 use super::claims::Conflict;
 use super::conversation::Said;
 use super::reachability::{self, Unreached};
-use common::error::{Fault, Report};
-use common::python;
-use common::record::{Graph, Host};
-use common::term;
+use record::error::{Fault, Report};
+use record::python;
+use record::term;
+use record::{Graph, Host};
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use std::time::Duration;
@@ -751,7 +751,7 @@ mod tests {
     use wire::preflight::Taken;
 
     fn hosts(count: u32) -> Vec<Host> {
-        let ip = |id: u32| common::record::IpAddr(std::net::Ipv4Addr::new(10, 0, 0, id as u8 + 1));
+        let ip = |id: u32| record::IpAddr(std::net::Ipv4Addr::new(10, 0, 0, id as u8 + 1));
         (0..count)
             .map(|id| Host {
                 id,

@@ -12,11 +12,11 @@ mod request;
 
 use crate::run::hosts::ConnectedHosts;
 use crate::run::outcome::Stopped;
-use common::error::Fault;
-use common::record::{Graph, Host, Process, Role};
-use common::term;
 use conversation::{Conversation, Said};
 use diagnosis::Diagnosis;
+use record::error::Fault;
+use record::term;
+use record::{Graph, Host, Process, Role};
 use std::time::{Duration, Instant};
 use wire::preflight::{Check, Claim, Finding, Port};
 use wire::{Event, Request};
@@ -52,7 +52,7 @@ pub struct Subject<'a> {
 /// How to end a job that a host has named. People paste it, so it holds only what can be a job's
 /// name.
 fn end_of(job: &str) -> String {
-    match common::cli::job_name(job) {
+    match cli::job_name(job) {
         Ok(job) => format!("ipconf-check ip_config.txt | dgl-reap --job {job}"),
         Err(_) => "its name is none that dgl-spawn gives; look with ipconf-check ip_config.txt | \
             dgl-reap --list"

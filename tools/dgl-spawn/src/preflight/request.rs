@@ -1,8 +1,8 @@
 //! From the processes of a host to what its agent is asked before they start.
 
-use common::error::Fault;
-use common::python::is_interpreter;
-use common::record::{Command, Host, Process, Role};
+use record::error::Fault;
+use record::python::is_interpreter;
+use record::{Command, Host, Process, Role};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use wire::Text;
@@ -219,7 +219,7 @@ mod tests {
         Host {
             id: 0,
             of: 2,
-            ip: common::record::IpAddr(std::net::Ipv4Addr::new(10, 0, 0, 1)),
+            ip: record::IpAddr(std::net::Ipv4Addr::new(10, 0, 0, 1)),
             port: 30050,
             ..Host::default()
         }

@@ -12,12 +12,12 @@ use crate::output::queue::Lines;
 use crate::output::sink::OutputSink;
 use crate::output::status::{self, Phase};
 use crate::plan;
-use common::error::{Fault, Report};
-use common::exit::Exit;
-use common::record::{Exited, FirstFailure, Listening, Process, Started};
-use common::remote::Heard;
-use common::term::now_ms;
 use job::{Action, Cause, ExitStatus, Failure, Job, LastLines, Loss, Mode};
+use record::error::{Fault, Report};
+use record::exit::Exit;
+use record::term::now_ms;
+use record::{Exited, FirstFailure, Listening, Process, Started};
+use remote::Heard;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 use wire::keep;
@@ -599,7 +599,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     fn act(&mut self, action: Option<Action>) {
         let Some(action) = action else { return };
         let grace = self.plan.grace;
-        let grace_ms = common::term::millis(grace);
+        let grace_ms = record::term::millis(grace);
         let (request, stacks) = match action {
             Action::End => (
                 Request::End(End {

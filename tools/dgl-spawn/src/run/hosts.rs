@@ -5,8 +5,8 @@
 //! for itself, and neither fills memory nor keeps a signal, a deadline or another host from being
 //! heard.
 
-use common::record::Host;
-use common::remote::{Heard, Session, Waker};
+use record::Host;
+use remote::{Heard, Session, Waker};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};

@@ -4,11 +4,11 @@ use super::event_loop::Ended;
 use super::signals::Signals;
 use crate::output::sink::{OutputSink, on_terminal};
 use crate::plan;
-use common::error::Report;
-use common::exit::Exit;
-use common::record::{FirstFailure, Host, Summary};
-use common::term::{self, millis};
 use job::{Cause, Limit};
+use record::error::Report;
+use record::exit::Exit;
+use record::term::{self, millis};
+use record::{FirstFailure, Host, Summary};
 use std::time::{Duration, Instant};
 
 /// How a job, or one try of it, ended.
@@ -205,7 +205,7 @@ pub fn explain(
         (None, Some(Cause::Signal(number))) => say(format!(
             "job {} was ended by SIG{}",
             plan.name,
-            common::signal::name(*number)
+            record::exit::signal_name(*number)
         )),
         (None, Some(Cause::Time(Limit::Start(limit) | Limit::Job(limit)))) => {
             say(format!(

@@ -19,7 +19,7 @@ impl Signals {
         let listener: Arc<Mutex<Option<Listener>>> = Arc::default();
         let own = Arc::clone(&listener);
         let mut signals = signal_hook::iterator::Signals::new(
-            common::signal::ending()?.into_iter().chain([SIGUSR1]),
+            cli::signal::ending()?.into_iter().chain([SIGUSR1]),
         )?;
         std::thread::Builder::new()
             .name("signals".to_owned())

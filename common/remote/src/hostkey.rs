@@ -103,7 +103,7 @@ pub(crate) fn check(settings: &Settings, known: &[Known], blob: &[u8]) -> Result
     ));
     Err(fault.fix(format!(
         "if you know why, forget the old key: ssh-keygen -R {}",
-        crate::quote::shown(&name)
+        record::quote::shown(&name)
     )))
 }
 

@@ -14,6 +14,7 @@
 
 mod bootstrap;
 mod channel;
+pub mod host_client;
 mod hostkey;
 pub mod lanes;
 mod logins;
@@ -30,10 +31,10 @@ pub use session::{Heard, Session};
 pub use settings::ssh_options;
 pub use transport::Waker;
 
-use crate::error::{Fault, Report};
-use crate::quote;
-use crate::record::Host;
 use rayon::prelude::*;
+use record::Host;
+use record::error::{Fault, Report};
+use record::quote;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::Read as _;

@@ -1,14 +1,16 @@
 //! The frame of every tool: parse, call, report, exit; and the options that all tools share that
 //! reach hosts.
 
-use crate::error::{Fault, Report};
-use crate::exit::Exit;
-use crate::record::Host;
-use crate::remote::{HostKey, Options};
-use crate::term;
-use clap::builder::PossibleValue;
+pub mod signal;
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
+use record::Host;
+use record::error::{Fault, Report};
+use record::exit::Exit;
+use record::term;
+use remote::{HostKey, Options};
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -148,8 +150,8 @@ pub struct Connect {
     pub ssh_config: Option<PathBuf>,
 
     /// What to do with the key of a host that was never seen
-    #[arg(long, env = "DGL_TOOLS_HOST_KEY", hide_env = true, value_enum,
-        default_value_t = HostKey::Strict, value_name = "strict|accept-new")]
+    #[arg(long, env = "DGL_TOOLS_HOST_KEY", hide_env = true, default_value = "strict",
+        value_parser = host_key(), value_name = "strict|accept-new")]
     #[arg(hide_possible_values = true)]
     pub host_key: HostKey,
 
@@ -194,18 +196,14 @@ impl Format {
     }
 }
 
-impl ValueEnum for HostKey {
-    fn value_variants<'a>() -> &'a [HostKey] {
-        &[HostKey::Strict, HostKey::AcceptNew]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(match self {
-            HostKey::Strict => PossibleValue::new("strict").help("Refuse it"),
-            HostKey::AcceptNew => PossibleValue::new("accept-new")
-                .help("Take it and write it down; a changed key is refused all the same"),
-        })
-    }
+fn host_key() -> impl TypedValueParser<Value = HostKey> {
+    let strict = PossibleValue::new("strict").help("Refuse it");
+    let accept_new = PossibleValue::new("accept-new")
+        .help("Take it and write it down; a changed key is refused all the same");
+    PossibleValuesParser::new([strict, accept_new]).map(|word| match word.as_str() {
+        "accept-new" => HostKey::AcceptNew,
+        _ => HostKey::Strict,
+    })
 }
 
 impl Connect {

@@ -2,7 +2,7 @@
 
 use super::HostFault;
 use super::options::Options;
-use crate::record::Host;
+use record::Host;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -43,11 +43,3 @@ fn ignored_at_start() -> io::Result<u64> {
         .unwrap_or("0");
     u64::from_str_radix(mask.trim(), 16).map_err(io::Error::other)
 }
-
-/// A signal's number as its name, without SIG: `KILL`.
-pub fn name(number: i32) -> String {
-    match nix::sys::signal::Signal::try_from(number) {
-        Ok(signal) => signal.as_str().trim_start_matches("SIG").to_owned(),
-        Err(_) => number.to_string(),
-    }
-}

@@ -3,12 +3,12 @@
 use super::HostFault;
 use super::channel::{Channel, Stream, Unsent, copy_file};
 use super::options::{HostKey, Options};
-use crate::record::Host;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
 use nix::poll::PollFlags;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use record::Host;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -108,7 +108,7 @@ pub(crate) fn ssh(
     }
     ssh.arg("--")
         .arg(host.target())
-        .arg(format!("sh -c {}", crate::quote::shown(boot)));
+        .arg(format!("sh -c {}", record::quote::shown(boot)));
     start(ssh, "ssh", None)
 }
 

@@ -64,3 +64,11 @@ impl From<Exit> for ExitCode {
         ExitCode::from(exit.code())
     }
 }
+
+/// A signal's number as its name, without SIG: `KILL`.
+pub fn signal_name(number: i32) -> String {
+    match nix::sys::signal::Signal::try_from(number) {
+        Ok(signal) => signal.as_str().trim_start_matches("SIG").to_owned(),
+        Err(_) => number.to_string(),
+    }
+}

@@ -18,7 +18,7 @@
 //! whatever comes in.
 
 use crate::error::{Fault, Report};
-use crate::record::{FileCopy, Graph, Host, Pushed, Record, TYPES};
+use crate::{FileCopy, Graph, Host, Pushed, Record, TYPES};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::borrow::Cow;
@@ -780,7 +780,7 @@ mod tests {
 
     #[test]
     fn type_comes_first() {
-        let text = line(&crate::record::Dropped {
+        let text = line(&crate::Dropped {
             lines: 3,
             time_ms: 4,
         });

@@ -4,8 +4,8 @@ use super::channel::{Channel, Stream};
 use super::options::{HostKey, Options};
 use super::settings::{Settings, settings};
 use super::{HostFault, hostkey, reasons};
-use crate::record::Host;
 use nix::poll::PollFlags;
+use record::Host;
 use ssh2::{BlockDirections, HashType, MethodType, Session};
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
@@ -62,7 +62,7 @@ pub(crate) fn open(
     };
     let mut channel = session.channel_session().map_err(failed)?;
     channel
-        .exec(&format!("sh -c {}", crate::quote::shown(boot)))
+        .exec(&format!("sh -c {}", record::quote::shown(boot)))
         .map_err(failed)?;
     session.set_keepalive(true, KEEPALIVE_S);
     session.set_blocking(false);
@@ -244,7 +244,7 @@ fn log_in(session: &Session, settings: &Settings) -> Result<(), HostFault> {
         format!("tried {}", tried.join(", "))
     };
     let fault = HostFault::new(format!("login refused for {}: {tried}", settings.user));
-    let login = crate::quote::shown(format!("{}@{}", settings.user, settings.hostname));
+    let login = record::quote::shown(format!("{}@{}", settings.user, settings.hostname));
     Err(fault.fix(format!(
         "name user and key with --ssh-username and --identity; load a key that has a passphrase \
          into ssh-agent, with its .pub beside it; then `ssh {login}` must work without a question"

@@ -1,7 +1,7 @@
 //! One host that files go to or come from: what is asked of it, what it tells, and when it is given
 //! up.
 
-use crate::remote::{Heard, Session};
+use crate::{Heard, Session};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::Arc;
@@ -305,5 +305,5 @@ impl HostClient {
 }
 
 fn signal_name(signal: usize) -> String {
-    crate::signal::name(i32::try_from(signal).unwrap_or_default())
+    record::exit::signal_name(i32::try_from(signal).unwrap_or_default())
 }

@@ -1,0 +1,37 @@
+//! Text that JSON cannot hold: paths, words and values that are not UTF-8 stand in base64 in a field
+//! of their own.
+
+use crate::error::Fault;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::Path;
+
+pub(crate) fn encode(text: &OsStr) -> String {
+    BASE64.encode(text.as_bytes())
+}
+
+/// A path as the two fields that stand for it: as text, or in base64 where it is not UTF-8.
+pub fn path_fields(path: &Path) -> (Option<String>, Option<String>) {
+    match path.to_str() {
+        Some(text) => (Some(text.to_owned()), None),
+        None => (None, Some(encode(path.as_os_str()))),
+    }
+}
+
+pub(crate) fn unbase64(record: &str, field: &str, text: &str) -> Result<OsString, Fault> {
+    let bytes = BASE64.decode(text).map_err(|error| {
+        edited(
+            format!("{record}: {field}"),
+            format!("is not base64: {error}"),
+        )
+    })?;
+    Ok(OsString::from_vec(bytes))
+}
+
+/// A record that no tool writes so.
+pub(crate) fn edited(place: impl Into<String>, problem: impl Into<String>) -> Fault {
+    Fault::data(place, problem)
+        .fix("correct what was edited, as dgl-tools(7) has it, or make the stream anew")
+}

@@ -1,0 +1,157 @@
+//! What happens to a job while it runs, and how it ends.
+
+use crate::Role;
+use serde::{Deserialize, Serialize};
+
+/// A process runs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Started {
+    /// The process record's id.
+    pub id: u32,
+    /// Its host.
+    pub host: u32,
+    /// What it does.
+    pub role: Role,
+    /// Its number among those of its role.
+    pub rank: u32,
+    /// Its process id there.
+    pub pid: u32,
+    /// Since 1970.
+    pub time_ms: u64,
+}
+
+/// A server listens.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Listening {
+    /// The process record's id.
+    pub id: u32,
+    /// Its host.
+    pub host: u32,
+    /// What it does.
+    pub role: Role,
+    /// Its number among those of its role.
+    pub rank: u32,
+    /// The port.
+    pub port: u16,
+    /// Since 1970.
+    pub time_ms: u64,
+}
+
+/// A line that a process wrote.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Output {
+    /// The process record's id.
+    pub id: u32,
+    /// stdout or stderr.
+    pub stream: String,
+    /// Without its end.
+    pub line: String,
+    /// Since 1970.
+    pub time_ms: u64,
+    /// A piece of a line whose end had not come, or of one over 64 KiB; the next one goes on with
+    /// it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
+    /// It was not UTF-8; what could not be read is U+FFFD.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lossy: bool,
+    /// The end of the job had begun before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub while_ending: bool,
+}
+
+/// Records that a slow reader did not get.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Dropped {
+    /// How many output records.
+    pub lines: u64,
+    /// Since 1970.
+    pub time_ms: u64,
+}
+
+/// A process ended.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Exited {
+    /// The process record's id.
+    pub id: u32,
+    /// Its host.
+    pub host: u32,
+    /// What it did.
+    pub role: Role,
+    /// Its number among those of its role.
+    pub rank: u32,
+    /// Its status,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<u8>,
+    /// or the signal that ended it: `KILL`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<String>,
+    /// Since it was started.
+    pub elapsed_ms: u64,
+    /// Seconds of processor time, of the process and of the children that it waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_s: Option<f64>,
+    /// The most main memory that it, or the largest of those children, had at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_rss_bytes: Option<u64>,
+    /// The kernel killed it because memory ran out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub oom: bool,
+    /// The end of the job had begun before: this is no failure of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub while_ending: bool,
+}
+
+/// How it all ended; the last record of a tool that acts on a job.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Summary {
+    /// All went well.
+    pub ok: bool,
+    /// The tool's exit status.
+    pub code: u8,
+    /// Whose it is: input preflight host process timeout signal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
+    /// What failed first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_failure: Option<FirstFailure>,
+    /// From the tool's start to its end.
+    pub elapsed_ms: u64,
+    /// The job's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+}
+
+/// What failed first in a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstFailure {
+    /// The host.
+    pub host: u32,
+    /// The process record's id, where a process failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u32>,
+    /// What it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<Role>,
+    /// Its number among those of its role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+    /// Its status,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<u8>,
+    /// or the signal that ended it,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<String>,
+    /// or what happened to its host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The kernel killed it because memory ran out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub oom: bool,
+    /// dgl-reap sent the signal.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reaped: bool,
+    /// The last lines that it wrote.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub last_lines: Vec<String>,
+}

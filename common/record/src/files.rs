@@ -1,0 +1,168 @@
+//! The partitioned graph, its files, and what became of each on its way.
+
+use crate::encoded::{edited, unbase64};
+use crate::error::Fault;
+use serde::{Deserialize, Serialize};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
+/// The partitioned graph and where it will lie.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Graph {
+    /// Its name in the partition config.
+    pub graph_name: String,
+    /// Partitions; as many as hosts.
+    pub num_parts: u32,
+    /// File records in the stream.
+    pub files: u32,
+    /// The folder of the job on every host, absolute.
+    pub workspace: String,
+    /// The partition config, relative to the workspace.
+    pub part_config: String,
+    /// The ip_config, relative to the workspace.
+    pub ip_config: String,
+}
+
+/// A file and where it goes. It was found here (`src`) or is made (`content`). With neither it must
+/// be there already, as the parts are that the distributed partitioning pipeline left on their
+/// hosts: part-push looks whether it is, and sends nothing. A `dst` that ends in `/` is an empty
+/// folder.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct FileCopy {
+    /// 0..of-1.
+    pub id: u32,
+    /// How many there are.
+    pub of: u32,
+    /// The host it goes to; without it, every host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<u32>,
+    /// config ip_config partition map script extra.
+    pub kind: String,
+    /// The file here, absolute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub src: Option<String>,
+    /// The same where it is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub src_b64: Option<String>,
+    /// The text of a file that is made, not found, in place of `src`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+    /// The file there, absolute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dst: Option<String>,
+    /// The same where it is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dst_b64: Option<String>,
+    /// Its size; 0 where it must be there already, which is not known here.
+    pub bytes: u64,
+    /// When it was last changed: seconds since 1970; not for one that is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtime_s: Option<i64>,
+    /// And nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtime_nsec: Option<u32>,
+    /// Permission bits, as a decimal number: 420 is 0644.
+    pub mode: u32,
+}
+
+impl FileCopy {
+    /// Whether it is an empty folder that is made.
+    pub fn is_folder(&self) -> Result<bool, Fault> {
+        Ok(self.destination()?.as_os_str().as_bytes().ends_with(b"/"))
+    }
+
+    /// The file here, if it was found and not made.
+    pub fn source(&self) -> Result<Option<PathBuf>, Fault> {
+        self.path_of("src", &self.src, &self.src_b64)
+    }
+
+    fn place(&self) -> String {
+        format!("file record {}", self.id)
+    }
+
+    fn path_of(
+        &self,
+        field: &str,
+        text: &Option<String>,
+        encoded: &Option<String>,
+    ) -> Result<Option<PathBuf>, Fault> {
+        match (text, encoded) {
+            (Some(path), _) => Ok(Some(PathBuf::from(path))),
+            (None, Some(path)) => Ok(Some(PathBuf::from(unbase64(
+                &self.place(),
+                &format!("{field}_b64"),
+                path,
+            )?))),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// The file there.
+    pub fn destination(&self) -> Result<PathBuf, Fault> {
+        let missing = || edited(self.place(), "has neither dst nor dst_b64");
+        self.path_of("dst", &self.dst, &self.dst_b64)?
+            .ok_or_else(missing)
+    }
+}
+
+/// A delivery: one file to one host.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Pushed {
+    /// 0..of-1, a set of its own.
+    pub id: u32,
+    /// How many deliveries.
+    pub of: u32,
+    /// The file's id.
+    pub file: u32,
+    /// The host's id.
+    pub host: u32,
+    /// Whether the whole file is there.
+    pub ok: bool,
+    /// The file's size.
+    pub bytes: u64,
+    /// What went over the wire for it.
+    pub sent_bytes: u64,
+    /// It was there already.
+    pub skipped: bool,
+    /// From the beginning of its sending to the host's word that it is there.
+    pub elapsed_ms: u64,
+    /// Why it is not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// A file that was brought from a host; or, without a file, a host that gave none.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Pulled {
+    /// 0..of-1, where there is a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u32>,
+    /// How many files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<u32>,
+    /// The host's id.
+    pub host: u32,
+    /// The file there, relative to the workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub src: Option<String>,
+    /// The same where it is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub src_b64: Option<String>,
+    /// The file here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dst: Option<String>,
+    /// The same where it is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dst_b64: Option<String>,
+    /// Whether the whole file is here.
+    pub ok: bool,
+    /// The file's size.
+    pub bytes: u64,
+    /// What came over the wire for it.
+    pub received_bytes: u64,
+    /// It was here already.
+    pub skipped: bool,
+    /// Why it is not here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}

@@ -1,0 +1,47 @@
+//! Every record of the stream, the stream itself with its rules, faults and exit statuses: what all
+//! tools share, whether they reach hosts or not. dgl-tools(7) describes it for users.
+//!
+//! Names are for good: a field is added, never renamed or given another meaning; a changed meaning
+//! is a new type. No integer goes beyond 2^53, because jq would change it.
+
+mod encoded;
+pub mod error;
+mod events;
+pub mod exit;
+mod files;
+mod host;
+pub mod jsonl;
+mod process;
+pub mod python;
+pub mod quote;
+mod reap;
+pub mod term;
+
+pub use encoded::path_fields;
+pub use events::{Dropped, Exited, FirstFailure, Listening, Output, Started, Summary};
+pub use files::{FileCopy, Graph, Pulled, Pushed};
+pub use host::{Facts, Host, IpAddr};
+pub use process::{Command, Process, Role};
+pub use reap::{Found, Reaped};
+
+use serde::Serialize;
+
+/// A line of the stream: its `type` and, in Rust, its fields.
+pub trait Record: Serialize {
+    /// The value of `type`.
+    const TYPE: &'static str;
+}
+
+macro_rules! records {
+    ($($name:literal $record:ty),* $(,)?) => {
+        $(impl Record for $record { const TYPE: &'static str = $name; })*
+        /// The types that are known here.
+        pub const TYPES: &[&str] = &[$($name),*];
+    };
+}
+records! {
+    "host" Host, "graph" Graph, "file" FileCopy, "pushed" Pushed, "pulled" Pulled,
+    "process" Process, "started" Started, "listening" Listening,
+    "output" Output, "dropped" Dropped, "exited" Exited, "found" Found, "reaped" Reaped,
+    "summary" Summary,
+}

@@ -1,0 +1,196 @@
+//! A process that is to be started: what it runs, where, in what environment.
+
+use crate::IpAddr;
+use crate::encoded::{edited, encode, unbase64};
+use crate::error::Fault;
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+
+/// What a process does in the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// A graph server.
+    Server,
+    /// A trainer, or under torchrun all trainers of a host.
+    Trainer,
+    /// A plain process, one a host.
+    Worker,
+}
+
+impl Role {
+    /// As records and users write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Server => "server",
+            Role::Trainer => "trainer",
+            Role::Worker => "worker",
+        }
+    }
+}
+
+/// A process to be started.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Process {
+    /// 0..of-1.
+    pub id: u32,
+    /// How many there are.
+    pub of: u32,
+    /// The host it runs on.
+    pub host: u32,
+    /// That host's address.
+    pub ip: IpAddr,
+    /// What it does.
+    pub role: Role,
+    /// Its number among those of its role.
+    pub rank: u32,
+    /// Under torchrun: the trainers this one starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nproc: Option<u32>,
+    /// The port that a server will listen on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// The name of the graph servers that stay, of which it is one or which it uses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_name: Option<String>,
+    /// Where it is started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// Environment that is added.
+    #[serde(default)]
+    pub env: IndexMap<String, String>,
+    /// Values that are not UTF-8.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub env_b64: IndexMap<String, String>,
+    /// Shell text that comes first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setup: Option<String>,
+    /// The command's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub argv: Option<Vec<String>>,
+    /// All of its words, where one is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub argv_b64: Option<Vec<String>>,
+    /// The command as shell text, in place of words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shell: Option<String>,
+}
+
+/// What a process runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Words, exec'd.
+    Words(Vec<OsString>),
+    /// The user's shell text.
+    Shell(String),
+}
+
+impl Process {
+    /// For messages: `host 1 server 2`.
+    pub fn place(&self) -> String {
+        format!("host {} {} {}", self.host, self.role.name(), self.rank)
+    }
+
+    /// What it runs.
+    pub fn command(&self) -> Result<Command, Fault> {
+        let record = || format!("process record {}", self.id);
+        match (&self.argv, &self.argv_b64, &self.shell) {
+            (Some(words), None, None) if !words.is_empty() => {
+                Ok(Command::Words(words.iter().map(OsString::from).collect()))
+            }
+            (None, Some(words), None) if !words.is_empty() => {
+                let words: Result<Vec<_>, _> = words
+                    .iter()
+                    .map(|word| unbase64(&record(), "argv_b64", word))
+                    .collect();
+                Ok(Command::Words(words?))
+            }
+            (None, None, Some(text)) => Ok(Command::Shell(text.clone())),
+            _ => Err(edited(
+                record(),
+                "needs one of argv, argv_b64 and shell, and not empty",
+            )),
+        }
+    }
+
+    /// What can be told of it before it is started: it has one command, and no text with a NUL
+    /// byte, which ends a word for the kernel and is left out by a shell, so that something else
+    /// would run than what was written.
+    pub fn check(&self) -> Result<(), Fault> {
+        let command = match self.command()? {
+            Command::Words(words) => words,
+            Command::Shell(text) => vec![text.into()],
+        };
+        let field = if self.shell.is_some() {
+            "shell"
+        } else {
+            "argv"
+        };
+        let texts = [
+            ("cwd", &self.cwd),
+            ("setup", &self.setup),
+            ("server_name", &self.server_name),
+        ];
+        let texts = texts
+            .into_iter()
+            .filter_map(|(field, text)| Some((field, OsStr::new(text.as_ref()?))));
+        let environment = self.environment()?;
+        let words = command.iter().map(|word| (field, word.as_os_str()));
+        let values = environment
+            .iter()
+            .map(|(_, value)| ("env", value.as_os_str()));
+        match words
+            .chain(texts)
+            .chain(values)
+            .find(|(_, text)| text.as_bytes().contains(&0))
+        {
+            Some((field, _)) => Err(edited(
+                format!("process record {}: {field}", self.id),
+                "has a NUL byte in it",
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// The command's words, in the field that can hold them.
+    pub fn set_words(&mut self, words: &[OsString]) {
+        let text: Option<Vec<String>> = words
+            .iter()
+            .map(|word| word.to_str().map(str::to_owned))
+            .collect();
+        match text {
+            Some(words) => self.argv = Some(words),
+            None => self.argv_b64 = Some(words.iter().map(|word| encode(word)).collect()),
+        }
+    }
+
+    /// Adds a variable, in the field that can hold it.
+    pub fn set_env(&mut self, name: &str, value: &OsStr) {
+        match value.to_str() {
+            Some(text) => {
+                self.env_b64.shift_remove(name);
+                self.env.insert(name.to_owned(), text.to_owned())
+            }
+            None => {
+                self.env.shift_remove(name);
+                self.env_b64.insert(name.to_owned(), encode(value))
+            }
+        };
+    }
+
+    /// All of its environment.
+    pub fn environment(&self) -> Result<Vec<(&str, OsString)>, Fault> {
+        let record = format!("process record {}", self.id);
+        let plain = self
+            .env
+            .iter()
+            .map(|(name, value)| Ok((name.as_str(), OsString::from(value))));
+        let encoded = self
+            .env_b64
+            .iter()
+            .map(|(name, value)| Ok((name.as_str(), unbase64(&record, "env_b64", value)?)));
+        plain.chain(encoded).collect()
+    }
+}

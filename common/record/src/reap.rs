@@ -1,0 +1,66 @@
+//! What dgl-reap finds and ends.
+
+use serde::{Deserialize, Serialize};
+
+/// A process of a job, found on a host.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Found {
+    /// The host.
+    pub host: u32,
+    /// The job's name.
+    pub job: String,
+    /// Its process id there.
+    pub pid: u32,
+    /// server, trainer, worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// Its number among those of its role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+    /// How long it has run.
+    pub age_s: u64,
+    /// Processor time that it has taken.
+    #[serde(default)]
+    pub cpu_s: f64,
+    /// Resident memory.
+    pub rss_bytes: u64,
+    /// What of that is shared memory, which the processes of a job map together.
+    #[serde(default)]
+    pub shm_bytes: u64,
+    /// Ports on which it listens.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<u16>,
+    /// Of graph servers that stay, on the first host: how many groups of trainers have used them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<u32>,
+    /// Its command, cut at 200 characters.
+    pub command: String,
+}
+
+/// A job was ended on a host, or signalled, or shared memory that nobody uses was removed.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Reaped {
+    /// The host.
+    pub host: u32,
+    /// The job's name; empty for shared memory of which nobody knows the job.
+    pub job: String,
+    /// The signal that was sent, in place of ending the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<String>,
+    /// Nothing of it is left.
+    pub ok: bool,
+    /// Processes that were ended or signalled.
+    pub processes: u32,
+    /// Files removed from /dev/shm.
+    pub shm_files: u32,
+    /// Folders removed of jobs that were left and have ended.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub folders: u32,
+    /// What could not be ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
