@@ -83,7 +83,7 @@ const WAITS: &str = "echo trainer {k} begins; while [ ! -e /srv/go ]; do sleep 0
 fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     let (cluster, folder) = up("detach");
     let go = |host: u32, word: &str| {
-        std::fs::write(cluster.0.join(format!("h{host}/srv/go")), word).unwrap()
+        std::fs::write(cluster.0.join(format!("h{host}/srv/go")), word).unwrap();
     };
     // the last host is slow: what the others do until it is there is told all the same
     executable(

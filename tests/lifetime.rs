@@ -239,7 +239,7 @@ fn real_dgl_whatever_ends_a_job_nothing_is_left() {
                 cluster.call(&["exec", "2", "sh", "-c", script]).status,
                 0,
                 "{script}"
-            )
+            );
         };
         match end {
             "trainer exits 1" => {}
@@ -332,7 +332,7 @@ fn happen(cluster: &Cluster, jobs: &[Launched], end: &str) {
             cluster.call(&["exec", "3", "sh", "-c", script]).status,
             0,
             "{script}"
-        )
+        );
     };
     let pids = |role: &str| {
         jobs.iter()

@@ -28,7 +28,7 @@ fn in_form(tool: &str, err: &str) -> Result<(), String> {
                 .strip_prefix("  fix: ")
                 .is_some_and(|fix| fix.len() > 5) =>
             {
-                open = None
+                open = None;
             }
             None if line.starts_with("    ") => {}
             None => return Err(format!("no line of {tool}'s: {line}")),

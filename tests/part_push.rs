@@ -815,7 +815,7 @@ fn two_pushes_into_one_workspace_do_not_mix() {
                 .status()
                 .unwrap()
                 .success()
-        )
+        );
     };
     signal("-STOP");
     let refused = push(&second, "");
@@ -944,7 +944,7 @@ fn a_push_that_was_stopped_for_long_has_lost_its_hosts() {
                 .status()
                 .unwrap()
                 .success()
-        )
+        );
     };
     signal("-STOP");
     // a minute after its last word
@@ -1367,7 +1367,7 @@ fn real_hosts_and_every_fault() {
             .open(&source)
             .unwrap()
             .set_len(LARGE as u64 / 2)
-            .unwrap()
+            .unwrap();
     };
     let got = lab.disturb(shrink);
     assert!(
@@ -1436,7 +1436,7 @@ fn real_hosts_and_every_fault() {
             assert!(mount(
                 "until [ -e /srv/ws/.part-push.*/part.* ]; do sleep 0.05; done; head -c 40m \
                  /dev/zero >/srv/ws/fill; true"
-            ))
+            ));
         };
         let begun = Instant::now();
         let ran = std::thread::scope(|scope| {
@@ -1498,7 +1498,7 @@ fn real_hosts_when_one_of_several_connections_breaks() {
     let all_send = || {
         until("ranges are on their way to both hosts", || {
             [2, 3].into_iter().all(|host| lab.has_ranges(host))
-        })
+        });
     };
     let kill = || {
         all_send();

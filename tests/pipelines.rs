@@ -170,7 +170,7 @@ fn on_real_hosts() {
             ran.out.contains(&format!("worker {k}] graph of part {k}")),
             "{}",
             ran.out
-        )
+        );
     });
 
     // the first that fails gives its status, and ends the others

@@ -418,7 +418,7 @@ fn went_well(ran: &Ran, lines: &[&str]) {
             "no line {line}:\n{}{}",
             ran.out,
             ran.err
-        )
+        );
     });
 }
 

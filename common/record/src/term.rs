@@ -78,7 +78,7 @@ pub fn plain(text: &str) -> Cow<'_, str> {
             '\r' => shown.push_str("\\r"),
             '\t' => shown.push_str("\\t"),
             c if is_hidden(c) && u32::from(c) < 0x100 => {
-                shown += &format!("\\x{:02x}", u32::from(c))
+                shown += &format!("\\x{:02x}", u32::from(c));
             }
             c if is_hidden(c) => shown += &format!("\\u{{{:x}}}", u32::from(c)),
             c => shown.push(c),

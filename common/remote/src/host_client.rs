@@ -246,10 +246,10 @@ impl HostClient {
                 Heard::Event(Event::File(told), body) => self.events.push_back((told, body)),
                 Heard::Event(Event::Alive, _) => {}
                 Heard::Event(Event::Failed(failure), _) => {
-                    self.end_with(Broken::said(failure.problem))
+                    self.end_with(Broken::said(failure.problem));
                 }
                 Heard::Event(..) => {
-                    self.end_with(Broken::said("it told something that was not asked for"))
+                    self.end_with(Broken::said("it told something that was not asked for"));
                 }
                 Heard::Lost(why) => self.end_with(Broken::lost(format!("connection lost: {why}"))),
             }

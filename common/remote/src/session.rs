@@ -328,7 +328,7 @@ impl Greeting {
             match self.marked(&String::from_utf8_lossy(&line)) {
                 Some(Marked::Runs) => return Ok(Some(rest.to_vec())),
                 Some(Marked::Needs { machine, gzip }) => {
-                    self.transport.send(agents.message(&machine, gzip)?)
+                    self.transport.send(agents.message(&machine, gzip)?);
                 }
                 Some(Marked::Refused(why)) => return Err(refused(&why)),
                 None => {}

@@ -11,7 +11,6 @@ mod script;
 mod shell;
 
 use args::Args;
-use cli;
 use environment::UserEnv;
 use record::error::Fault;
 use record::exit::Exit;

@@ -94,7 +94,7 @@ fn option<'a>(args: &'a [Option<String>], names: &[&str]) -> Option<(&'a str, &'
             None if named(word) => {
                 found = args
                     .get(at + 1)
-                    .and_then(|value| Some((word.as_str(), value.as_deref()?)))
+                    .and_then(|value| Some((word.as_str(), value.as_deref()?)));
             }
             _ => {}
         }

@@ -62,7 +62,7 @@ impl<'a> HostAnswers<'a> {
             match heard {
                 Heard::Lost(why) => self.lose(why),
                 Heard::Event(..) if self.is_answered => {
-                    self.lose("it goes on behind the end of its answer".to_owned())
+                    self.lose("it goes on behind the end of its answer".to_owned());
                 }
                 Heard::Event(Event::Done, _) => self.is_answered = true,
                 Heard::Event(Event::Failed(failure), _) => {
@@ -80,7 +80,7 @@ impl<'a> HostAnswers<'a> {
     fn take(&mut self, what: &What<'_>, event: Event) {
         match plan::answer(self.host.id, what, event) {
             Some(_) if self.answers.len() >= MOST_ANSWERS => {
-                self.lose(format!("it tells of more than {MOST_ANSWERS} processes"))
+                self.lose(format!("it tells of more than {MOST_ANSWERS} processes"));
             }
             Some(answer) => self.answers.push(answer),
             None => self.lose("it told what was not asked".to_owned()),

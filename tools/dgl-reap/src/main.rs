@@ -7,7 +7,6 @@ mod plan;
 mod table;
 
 use args::Args;
-use cli;
 use record::jsonl::Stream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};

@@ -1,6 +1,5 @@
 //! Turns the records of a run into one HTML page.
 
-use cli;
 use dgl_report::args::Args;
 use dgl_report::{page, plan};
 use record::error::{Fault, Report};
@@ -34,7 +33,7 @@ fn read(file: Option<&Path>) -> Result<Stream, Report> {
                 report.0.iter_mut().for_each(|fault| {
                     fault.place = fault
                         .place
-                        .replacen("stdin", &file.display().to_string(), 1)
+                        .replacen("stdin", &file.display().to_string(), 1);
                 });
                 report
             })

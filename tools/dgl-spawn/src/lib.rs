@@ -14,7 +14,6 @@ mod spec;
 
 pub use args::Args;
 
-use cli;
 use job::Limit;
 use record::error::{Fault, Report};
 use record::exit::Exit;

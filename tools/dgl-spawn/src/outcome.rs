@@ -52,7 +52,7 @@ pub fn first_failure(
             (first.oom, first.reaped) = (exit.out_of_memory, exit.reaped);
         }
         Reason::NotListening(time) => {
-            first.error = Some(format!("does not listen after {} s", time.as_secs_f32()))
+            first.error = Some(format!("does not listen after {} s", time.as_secs_f32()));
         }
         Reason::Lost(loss) => first.error = Some(loss_label(loss)),
     }

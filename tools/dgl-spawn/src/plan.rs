@@ -5,7 +5,6 @@ use job::Limit;
 use record::error::{Fault, Report};
 use record::quote;
 use record::{Command, Host, Process, Role};
-use remote;
 use remote::Options;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
@@ -185,7 +184,7 @@ pub fn pasted(options: &Options, host: &Host, process: &Process) -> Result<Vec<u
     line.push(b' ');
     match (process.command()?, &process.setup) {
         (Command::Words(words), None) => {
-            line.extend(quote::sh_words(words.iter().map(|word| word.as_bytes())))
+            line.extend(quote::sh_words(words.iter().map(|word| word.as_bytes())));
         }
         (command, setup) => {
             line.extend_from_slice(b"\"${SHELL:-/bin/sh}\" -c ");

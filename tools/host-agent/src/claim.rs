@@ -269,7 +269,7 @@ impl Answers {
             }
             // without descriptors left the connection would be told of again and again
             Err(error) if error.kind() != ErrorKind::WouldBlock => {
-                std::thread::sleep(Duration::from_millis(100))
+                std::thread::sleep(Duration::from_millis(100));
             }
             Err(_) => {}
         }

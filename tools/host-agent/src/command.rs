@@ -66,7 +66,7 @@ fn listen(reader: &mut PipeReader, limit: Duration, most: usize) -> io::Result<(
         match reader.read(&mut buffer) {
             Ok(0) => return Ok((said, false)),
             Ok(count) => {
-                said.extend_from_slice(&buffer[..count.min(most.saturating_sub(said.len()))])
+                said.extend_from_slice(&buffer[..count.min(most.saturating_sub(said.len()))]);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),

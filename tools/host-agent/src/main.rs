@@ -226,7 +226,7 @@ fn carry_out(
         Request::Release => preflight.release(),
         Request::Preflight(check) => {
             preflight.look(&check, job, &mut |found, body| {
-                output.event_with(&Event::Preflight(found), body)
+                output.event_with(&Event::Preflight(found), body);
             })?;
         }
         Request::Start(_) | Request::End(_) | Request::Kill | Request::Alive | Request::File(_) => {

@@ -117,7 +117,7 @@ fn exports(shell: &OsStr, variables: &[(String, Text)]) -> Vec<u8> {
             // neither can be quoted in csh for certain; they are in its environment
             Kind::Csh if value.bytes().iter().any(|byte| b"\n!".contains(byte)) => {}
             Kind::Csh => {
-                text.extend([b"setenv ", name.as_bytes(), b" ", &quoted(&value.0), b"; "].concat())
+                text.extend([b"setenv ", name.as_bytes(), b" ", &quoted(&value.0), b"; "].concat());
             }
             Kind::Unknown => {}
         }

@@ -527,7 +527,7 @@ fn what_dgl_reap_ends_is_told_as_that() {
     (0..2).for_each(|host| {
         launcher
             .follow(host)
-            .until(|event| matches!(event, Event::Output(_)).then_some(()))
+            .until(|event| matches!(event, Event::Output(_)).then_some(()));
     });
     let reaped = Agent::begin(&home).ask(&Request::EndJobs(wire::reap::End {
         job: Some("reaped".to_owned()),

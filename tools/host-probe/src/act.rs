@@ -133,7 +133,7 @@ fn table(hosts: &[Host], outcomes: &[Result<Answer, Fault>]) -> String {
     for (host, outcome) in hosts.iter().zip(outcomes) {
         match outcome {
             Ok(Answer { facts, .. }) => {
-                text += &row(cells(host, facts).each_ref().map(String::as_str))
+                text += &row(cells(host, facts).each_ref().map(String::as_str));
             }
             Err(fault) => {
                 text += &format!(
@@ -141,7 +141,7 @@ fn table(hosts: &[Host], outcomes: &[Result<Answer, Fault>]) -> String {
                     host.id,
                     host.ip.to_string(),
                     term::plain(&fault.problem)
-                )
+                );
             }
         }
     }

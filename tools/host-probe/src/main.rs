@@ -5,7 +5,6 @@ mod args;
 mod plan;
 
 use args::Args;
-use cli;
 use record::jsonl::Stream;
 use std::process::ExitCode;
 

@@ -45,7 +45,7 @@ pub fn answer(host: &Host, python: &Python, probed: Probed) -> Result<Answer, Fa
     }
     let mut warnings = Vec::new();
     let mut warn = |problem: String, fix: &str| {
-        warnings.push(Fault::data(format!("warning: {}", host.place()), problem).fix(fix))
+        warnings.push(Fault::data(format!("warning: {}", host.place()), problem).fix(fix));
     };
     let iface = match probed.cards.iter().find(|card| card.address == host.ip.0) {
         Some(card) => Some(card.name.clone()),

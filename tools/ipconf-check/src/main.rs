@@ -1,6 +1,5 @@
 //! Reads an ip_config file and prints a host record a line.
 
-use cli;
 use ipconf_check::args::{Args, Emit};
 use ipconf_check::{login, plan, text};
 use record::error::{Fault, Report};

@@ -1,7 +1,6 @@
 //! Decides which file goes to which host and under which name, and rewrites the partition config to
 //! match.
 
-use cli;
 use part_map::args::Args;
 use record::exit::Exit;
 use record::jsonl::{self, Stream};

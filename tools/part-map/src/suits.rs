@@ -90,7 +90,7 @@ fn limits(config: &PartConfig, paths: Paths) -> Vec<Limit> {
             until,
             what,
             fix,
-        })
+        });
     };
     let [nodes, edges] = &config.maps;
     if paths == Paths::Config {

@@ -103,7 +103,7 @@ pub fn run(
         pool.install(|| {
             tasks
                 .par_iter_mut()
-                .for_each(|task| task.pull(&board, streams, &more))
+                .for_each(|task| task.pull(&board, streams, &more));
         });
         report.0.extend(
             board

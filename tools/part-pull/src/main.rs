@@ -7,7 +7,6 @@ mod local;
 mod plan;
 
 use args::Args;
-use cli;
 use record::Graph;
 use record::error::Fault;
 use record::jsonl::Stream;

@@ -133,7 +133,7 @@ pub fn run(
             tasks
                 .par_iter()
                 .filter_map(|task| task.lock().target.take())
-                .for_each(|target| target.client.end())
+                .for_each(|target| target.client.end());
         });
     });
     match i32::try_from(way.stop.load(Ordering::Relaxed)).unwrap_or_default() {

@@ -10,7 +10,6 @@ mod show;
 mod target;
 
 use args::Args;
-use cli;
 use record::jsonl::Stream;
 use record::{Graph, Host};
 use std::path::PathBuf;

@@ -146,7 +146,7 @@ impl Show {
         self.bars.suspend(|| {
             eprintln!(
                 "part-push: {place}: {files}, {bytes}; {skipped} there already{rate}{trouble}"
-            )
+            );
         });
     }
 

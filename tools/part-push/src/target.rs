@@ -106,7 +106,7 @@ impl Target {
                 Told::There { entries }
                     if !entries.is_empty() && there.len() + entries.len() <= deliveries.len() =>
                 {
-                    there.extend(entries)
+                    there.extend(entries);
                 }
                 other => return Err(Broken::strange(&other)),
             }

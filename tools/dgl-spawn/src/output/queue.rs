@@ -139,7 +139,7 @@ impl State {
             match oldest {
                 Ok(bytes) => self.kept.push(bytes),
                 Err(lines) => {
-                    self.dropped += lines.text.iter().filter(|byte| **byte == b'\n').count() as u64
+                    self.dropped += lines.text.iter().filter(|byte| **byte == b'\n').count() as u64;
                 }
             }
         }

@@ -100,7 +100,7 @@ impl<'a, 'h> Conversation<'a, 'h> {
     fn heard(&mut self, at: usize, heard: Heard, said: &mut impl FnMut(usize, Said)) {
         match heard {
             Heard::Event(Event::Done, _) => {
-                self.unanswered[at] = self.unanswered[at].saturating_sub(1)
+                self.unanswered[at] = self.unanswered[at].saturating_sub(1);
             }
             Heard::Event(Event::Failed(failure), _) => {
                 self.unanswered[at] = self.unanswered[at].saturating_sub(1);

@@ -267,16 +267,16 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                     .lost(self.hosts.sessions[at].host.id, Loss::ServersEnded));
             }
             Event::Started(supervise::Started { index, pid }) => {
-                self.started(self.own(at, index)?, pid)?
+                self.started(self.own(at, index)?, pid)?;
             }
             Event::Listening(supervise::Listening { index }) => {
-                self.listening(self.own(at, index)?)?
+                self.listening(self.own(at, index)?)?;
             }
             Event::Output(supervise::Output { index, stream }) => {
-                self.output(self.own(at, index)?, stream, &body)?
+                self.output(self.own(at, index)?, stream, &body)?;
             }
             Event::Drained(supervise::Drained { index, stream }) => {
-                self.drained(self.own(at, index)?, stream)?
+                self.drained(self.own(at, index)?, stream)?;
             }
             Event::Exited(exited) => {
                 let member = self.own(at, exited.index)?;
@@ -284,7 +284,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             }
             Event::Over(supervise::Over { survivors }) => return Ok(self.over(at, survivors)),
             Event::Failed(failure) if self.mode == Mode::Following => {
-                self.no_longer_told(at, failure.problem)
+                self.no_longer_told(at, failure.problem);
             }
             Event::Failed(failure) => {
                 self.hosts.sessions[at].close();
@@ -621,7 +621,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         let now = Instant::now();
         match &mut self.ending {
             Some(ending) if action == Action::Kill => {
-                (ending.kill_at, ending.notice_at) = (now, None)
+                (ending.kill_at, ending.notice_at) = (now, None);
             }
             Some(_) => {}
             None => {

@@ -177,7 +177,7 @@ impl Teller {
         while let Ok(Some(message)) = self.entries.next_message::<Event>() {
             match &message.head {
                 Event::Past(past) if matches!(*past.what, Event::Over(_)) => {
-                    self.over = Some(message.head)
+                    self.over = Some(message.head);
                 }
                 event => say(event, &[])?,
             }

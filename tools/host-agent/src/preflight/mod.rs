@@ -64,7 +64,7 @@ impl Preflight {
         match check {
             Check::Folder { path } => files::check_folder(path).into_iter().for_each(found),
             Check::File { folder, path } => {
-                files::check_file(folder, path).into_iter().for_each(found)
+                files::check_file(folder, path).into_iter().for_each(found);
             }
             Check::IpConfig { folder, path } => {
                 files::read_ip_config(folder, path)
@@ -82,7 +82,7 @@ impl Preflight {
                     .for_each(found);
             }
             Check::OpenFiles { need } => {
-                limits::check_open_files(*need).into_iter().for_each(found)
+                limits::check_open_files(*need).into_iter().for_each(found);
             }
             Check::Ports { ports } => ports::check(ports).into_iter().for_each(found),
             Check::Jobs => jobs::check(job.identity()?).into_iter().for_each(found),

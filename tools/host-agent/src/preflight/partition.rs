@@ -196,7 +196,7 @@ impl<'de> Visitor<'de> for ConfigVisitor<'_> {
                 "node_map" => self.config.node_map = map.next_value::<Scalar>()?.text,
                 "edge_map" => self.config.edge_map = map.next_value::<Scalar>()?.text,
                 key if Some(key) == self.part.as_deref() => {
-                    self.config.part = Some(map.next_value()?)
+                    self.config.part = Some(map.next_value()?);
                 }
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }

@@ -104,9 +104,9 @@ impl Keeper {
         let leads = matches!(self.place, Place::Leads { .. });
         for message in messages {
             if leads {
-                self.hear(host, message)
+                self.hear(host, message);
             } else {
-                self.follow_leader(message)
+                self.follow_leader(message);
             }
         }
         if !open {
