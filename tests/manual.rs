@@ -167,7 +167,7 @@ fn host_agent_1_has_every_request_and_event() {
 fn host_agent_1_has_every_step_of_files() {
     let (source, page) = (read("common/wire/src/files.rs"), page("host-agent"));
     let body = source
-        .split_once("pub enum Step {")
+        .split_once("pub enum FileRequest {")
         .unwrap()
         .1
         .split_once("\n}")

@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use part_map::args::{Parts, Paths};
 use part_map::config::{self, PartConfig};
 use part_map::layout::Layout;
-use part_map::plan::{self, Here, Item, Source, Wanted};
+use part_map::plan::{self, LocalFile, Item, Source, WantedFile};
 use std::path::Path;
 
 fuzz_target!(|data: &[u8]| {
@@ -69,9 +69,9 @@ fuzz_target!(|data: &[u8]| {
 });
 
 /// As if its first candidate were there.
-fn copied(wanted: Wanted) -> Item {
+fn copied(wanted: WantedFile) -> Item {
     let path = wanted.candidates[0].clone();
-    let here = Here {
+    let here = LocalFile {
         path,
         bytes: 1,
         mtime_s: 0,

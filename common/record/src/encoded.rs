@@ -1,5 +1,5 @@
-//! Text that JSON cannot hold: paths, words and values that are not UTF-8 stand in base64 in a field
-//! of their own.
+//! Text that JSON cannot hold: paths, words and values that are not UTF-8 stand in base64 in a
+//! field of their own.
 
 use crate::error::Fault;
 use base64::Engine as _;

@@ -154,7 +154,7 @@ impl Stream {
     }
 
     /// As [`Stream::all`], with those that say `"ok":false`.
-    pub fn every<T: Record + DeserializeOwned>(&self) -> Result<Vec<T>, Report> {
+    pub fn all_including_failed<T: Record + DeserializeOwned>(&self) -> Result<Vec<T>, Report> {
         self.parse(|_| true)
     }
 
@@ -193,7 +193,7 @@ impl Stream {
     }
 
     /// All records of a type of which there must be some.
-    pub fn some<T: Record + DeserializeOwned>(&self, from: &str) -> Result<Vec<T>, Report> {
+    pub fn require<T: Record + DeserializeOwned>(&self, from: &str) -> Result<Vec<T>, Report> {
         let records = self.all()?;
         if records.is_empty() {
             let fault = Fault::data("stdin", format!("no {} record came in", T::TYPE));

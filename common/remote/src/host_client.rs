@@ -1,7 +1,7 @@
 //! One host that files go to or come from: what is asked of it, what it tells, and when it is given
 //! up.
 
-use crate::{Heard, Session};
+use crate::{Session, SessionEvent};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 use transfer::{BEAT, SILENCE};
-use wire::files::{Step, Told};
+use wire::files::{FileEvent, FileRequest};
 use wire::{Event, Request, Text};
 
 /// What a host may tell before it is dealt with; one that tells more is none of ours.
@@ -21,11 +21,11 @@ const LEAVE: Duration = Duration::from_secs(5);
 pub struct HostClient {
     session: Session,
     stop: Arc<AtomicUsize>,
-    events: VecDeque<(Told, Vec<u8>)>,
+    events: VecDeque<(FileEvent, Vec<u8>)>,
     /// What had come from the host when `events` was empty.
     dealt_with: u64,
     /// Why nothing more comes: whoever goes on asking hears it again.
-    over: Option<Broken>,
+    over: Option<HostFailure>,
     /// What was still to be sent when something last moved, and when that was.
     moved: (u64, Instant),
     beaten: Instant,
@@ -47,34 +47,34 @@ pub struct Ready {
 
 /// A host that cannot go on.
 #[derive(Clone, Debug)]
-pub struct Broken {
+pub struct HostFailure {
     /// Why.
     pub why: String,
     /// It is not the host that said so: it cannot be reached any more.
     pub lost: bool,
 }
 
-impl Broken {
+impl HostFailure {
     /// The host has a reason, or we have.
-    pub fn said(why: impl Into<String>) -> Broken {
-        Broken {
+    pub fn reported(why: impl Into<String>) -> HostFailure {
+        HostFailure {
             why: why.into(),
             lost: false,
         }
     }
 
     /// The connection broke.
-    pub fn lost(why: impl Into<String>) -> Broken {
-        Broken {
+    pub fn lost(why: impl Into<String>) -> HostFailure {
+        HostFailure {
             why: why.into(),
             lost: true,
         }
     }
 
     /// What was told does not fit to what was asked.
-    pub fn strange(told: &Told) -> Broken {
+    pub fn unexpected(told: &FileEvent) -> HostFailure {
         let text: String = format!("{told:?}").chars().take(100).collect();
-        Broken::said(format!("it told something that was not asked for: {text}"))
+        HostFailure::reported(format!("it told something that was not asked for: {text}"))
     }
 }
 
@@ -84,9 +84,9 @@ impl HostClient {
     pub fn begin(
         session: Session,
         stop: Arc<AtomicUsize>,
-        first: Step,
-    ) -> Result<(HostClient, Ready), Broken> {
-        let is_lane = matches!(&first, Step::Receive(receive) if receive.lane);
+        first: FileRequest,
+    ) -> Result<(HostClient, Ready), HostFailure> {
+        let is_lane = matches!(&first, FileRequest::Receive(receive) if receive.lane);
         let now = Instant::now();
         let mut client = HostClient {
             session,
@@ -101,7 +101,7 @@ impl HostClient {
         };
         client.send(first);
         match client.next_event()?.0 {
-            Told::Ready {
+            FileEvent::Ready {
                 free_bytes,
                 empty,
                 agent,
@@ -113,23 +113,23 @@ impl HostClient {
                     agent,
                 },
             )),
-            other => Err(Broken::strange(&other)),
+            other => Err(HostFailure::unexpected(&other)),
         }
     }
 
     /// Puts a request behind what is still to be sent.
-    pub fn send(&mut self, step: Step) {
+    pub fn send(&mut self, step: FileRequest) {
         self.send_with(step, &[]);
     }
 
     /// The same with bytes behind it.
-    pub fn send_with(&mut self, step: Step, body: &[u8]) {
+    pub fn send_with(&mut self, step: FileRequest, body: &[u8]) {
         self.begin_silence();
         self.session.send_with(&Request::File(step), body);
     }
 
     /// The same with bytes of a file behind it, without a copy where the connector can.
-    pub fn send_file(&mut self, step: Step, file: File, at: u64, length: usize) {
+    pub fn send_file(&mut self, step: FileRequest, file: File, at: u64, length: usize) {
         self.begin_silence();
         self.session
             .send_file(&Request::File(step), file, at, length);
@@ -145,12 +145,12 @@ impl HostClient {
     /// A question whose answer shows that all before it has been dealt with; its number.
     pub fn sync(&mut self) -> u64 {
         self.syncs += 1;
-        self.send(Step::Sync { number: self.syncs });
+        self.send(FileRequest::Sync { number: self.syncs });
         self.syncs
     }
 
     /// What the host told and nobody has taken yet.
-    pub fn take_event(&mut self) -> Option<(Told, Vec<u8>)> {
+    pub fn take_event(&mut self) -> Option<(FileEvent, Vec<u8>)> {
         let event = self.events.pop_front();
         if self.events.is_empty() {
             self.dealt_with = self.session.received();
@@ -159,28 +159,28 @@ impl HostClient {
     }
 
     /// What waits to be taken.
-    pub fn events(&self) -> impl Iterator<Item = &Told> {
+    pub fn events(&self) -> impl Iterator<Item = &FileEvent> {
         self.events.iter().map(|(told, _)| told)
     }
 
     /// Waits for what the host tells next.
-    pub fn next_event(&mut self) -> Result<(Told, Vec<u8>), Broken> {
+    pub fn next_event(&mut self) -> Result<(FileEvent, Vec<u8>), HostFailure> {
         loop {
             if let Some(event) = self.take_event() {
                 return Ok(event);
             }
-            self.hear(Duration::from_millis(200))?;
+            self.exchange(Duration::from_millis(200))?;
         }
     }
 
     /// Sends until no more than this is waiting; `moved` is told of what went.
-    pub fn drain(&mut self, most: u64, moved: &dyn Fn(u64)) -> Result<(), Broken> {
+    pub fn drain(&mut self, most: u64, moved: &dyn Fn(u64)) -> Result<(), HostFailure> {
         let mut pending = self.session.pending();
         while pending > most {
             if let Some(broken) = &self.over {
                 return Err(broken.clone());
             }
-            self.hear(Duration::from_millis(50))?;
+            self.exchange(Duration::from_millis(50))?;
             let now = self.session.pending();
             // a word to the host may have come to it
             moved(pending.saturating_sub(now));
@@ -198,21 +198,24 @@ impl HostClient {
     }
 
     /// While there is nothing to do: the host is told that we are here.
-    pub fn beat(&mut self) -> Result<(), Broken> {
-        self.hear(Duration::ZERO)
+    pub fn keep_alive(&mut self) -> Result<(), HostFailure> {
+        self.exchange(Duration::ZERO)
     }
 
     /// Does what takes its time here, such as a checksum, while the host hears from us.
-    pub fn beating<T: Send>(&mut self, work: impl FnOnce() -> T + Send) -> Result<T, Broken> {
+    pub fn keep_alive_during<T: Send>(
+        &mut self,
+        work: impl FnOnce() -> T + Send,
+    ) -> Result<T, HostFailure> {
         std::thread::scope(|scope| {
             let (done, result) = sync_channel(1);
             scope.spawn(move || done.send(work()));
             loop {
                 match result.recv_timeout(Duration::from_secs(1)) {
                     Ok(value) => return Ok(value),
-                    Err(RecvTimeoutError::Timeout) => self.beat()?,
+                    Err(RecvTimeoutError::Timeout) => self.keep_alive()?,
                     Err(RecvTimeoutError::Disconnected) => {
-                        return Err(Broken::said("a thread ended"));
+                        return Err(HostFailure::reported("a thread ended"));
                     }
                 }
             }
@@ -221,7 +224,7 @@ impl HostClient {
 
     /// Sends and hears for a while. An error when nothing more can come and all that came was
     /// taken.
-    pub fn hear(&mut self, limit: Duration) -> Result<(), Broken> {
+    pub fn exchange(&mut self, limit: Duration) -> Result<(), HostFailure> {
         if self.over.is_none() {
             self.step(limit);
         }
@@ -238,31 +241,35 @@ impl HostClient {
         }
         for heard in self.session.step(None, limit) {
             match heard {
-                Heard::Event(Event::File(Told::Silence { seconds }), _) => {
-                    self.end_with(Broken::lost(format!(
+                SessionEvent::Event(Event::File(FileEvent::Silence { seconds }), _) => {
+                    self.end_with(HostFailure::lost(format!(
                         "connection lost: it heard nothing from here for {seconds} s"
                     )));
                 }
-                Heard::Event(Event::File(told), body) => self.events.push_back((told, body)),
-                Heard::Event(Event::Alive, _) => {}
-                Heard::Event(Event::Failed(failure), _) => {
-                    self.end_with(Broken::said(failure.problem));
+                SessionEvent::Event(Event::File(told), body) => self.events.push_back((told, body)),
+                SessionEvent::Event(Event::Alive, _) => {}
+                SessionEvent::Event(Event::Failed(failure), _) => {
+                    self.end_with(HostFailure::reported(failure.problem));
                 }
-                Heard::Event(..) => {
-                    self.end_with(Broken::said("it told something that was not asked for"));
+                SessionEvent::Event(..) => {
+                    self.end_with(HostFailure::reported(
+                        "it told something that was not asked for",
+                    ));
                 }
-                Heard::Lost(why) => self.end_with(Broken::lost(format!("connection lost: {why}"))),
+                SessionEvent::Lost(why) => {
+                    self.end_with(HostFailure::lost(format!("connection lost: {why}")));
+                }
             }
         }
         let signal = self.stop.load(Ordering::Relaxed);
         if signal != 0 {
             let name = signal_name(signal);
             self.events.clear();
-            self.end_with(Broken::said(format!("interrupted by SIG{name}")));
+            self.end_with(HostFailure::reported(format!("interrupted by SIG{name}")));
         }
         if self.session.received() - self.dealt_with > MOST_HELD {
             self.events.clear();
-            self.end_with(Broken::said(format!(
+            self.end_with(HostFailure::reported(format!(
                 "it told more than {MOST_HELD} bytes that nobody asked for"
             )));
         } else if self.events.is_empty() {
@@ -280,12 +287,12 @@ impl HostClient {
                 "nothing went to it and nothing came from it for {} s",
                 SILENCE.as_secs()
             );
-            self.end_with(Broken::lost(why));
+            self.end_with(HostFailure::lost(why));
         }
     }
 
     /// What was said first counts.
-    fn end_with(&mut self, broken: Broken) {
+    fn end_with(&mut self, broken: HostFailure) {
         self.over.get_or_insert(broken);
     }
 
@@ -297,7 +304,10 @@ impl HostClient {
             let heard = self
                 .session
                 .step(None, until.saturating_duration_since(Instant::now()));
-            if heard.iter().any(|heard| matches!(heard, Heard::Lost(_))) {
+            if heard
+                .iter()
+                .any(|heard| matches!(heard, SessionEvent::Lost(_)))
+            {
                 return;
             }
         }

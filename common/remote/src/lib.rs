@@ -27,7 +27,7 @@ mod ssh2;
 mod transport;
 
 pub use options::{HostKey, Options};
-pub use session::{Heard, Session};
+pub use session::{Session, SessionEvent};
 pub use settings::ssh_options;
 pub use transport::Waker;
 

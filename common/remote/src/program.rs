@@ -183,7 +183,7 @@ struct Program {
     stdout: ChildStdout,
     stderr: ChildStderr,
     /// Of stdin.
-    rest: Rest,
+    rest: WriteBackoff,
     /// stdin, stdout: whether it was full once.
     full: [bool; 2],
 }
@@ -204,7 +204,7 @@ fn widen(pipe: BorrowedFd<'_>) -> Option<usize> {
 }
 
 /// How long to leave a full pipe alone.
-struct Rest {
+struct WriteBackoff {
     /// What it holds.
     bytes: usize,
     /// What it took since it was full the last time.
@@ -213,7 +213,7 @@ struct Rest {
     until: Option<Instant>,
 }
 
-impl Rest {
+impl WriteBackoff {
     /// It is full.
     fn begin(&mut self) {
         let long = match std::mem::take(&mut self.taken) {
@@ -257,7 +257,7 @@ fn start(
     for fd in [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()] {
         unblock(fd).map_err(|error| failed(&error))?;
     }
-    let rest = Rest {
+    let rest = WriteBackoff {
         bytes: DEFAULT_PIPE_BYTES,
         taken: 0,
         long: SHORTEST_REST,
@@ -459,7 +459,7 @@ mod tests {
     #[test]
     fn a_full_pipe_is_left_alone_until_half_of_it_is_empty() {
         const PIPE: usize = 1000;
-        let mut rest = Rest {
+        let mut rest = WriteBackoff {
             bytes: PIPE,
             taken: 0,
             long: Duration::from_millis(1),

@@ -23,7 +23,7 @@ const MAX_ANSWER_BYTES: u64 = 64 << 20;
 
 /// What came from a host.
 #[derive(Debug, PartialEq)]
-pub enum Heard {
+pub enum SessionEvent {
     /// An event, and the bytes behind it.
     Event(Event, Vec<u8>),
     /// The connection broke, or what came is no event; why. Nothing comes after it.
@@ -142,7 +142,7 @@ impl Session {
 
     /// Sends and receives what can be, and waits for it up to `limit`, or until `wake` is woken.
     /// Returns when something was heard, when everything that was pending is gone, or at the limit.
-    pub fn step(&mut self, wake: Option<&Waker>, limit: Duration) -> Vec<Heard> {
+    pub fn step(&mut self, wake: Option<&Waker>, limit: Duration) -> Vec<SessionEvent> {
         let until = Instant::now() + limit;
         let mut heard = Vec::new();
         loop {
@@ -183,15 +183,15 @@ impl Session {
             }
             for heard in heard {
                 match heard {
-                    Heard::Event(Event::Done, _) => return Ok(events),
-                    Heard::Event(Event::Failed(Failure { problem, fix }), _) => {
+                    SessionEvent::Event(Event::Done, _) => return Ok(events),
+                    SessionEvent::Event(Event::Failed(Failure { problem, fix }), _) => {
                         return Err(HostFault {
                             fix,
                             ..HostFault::new(problem)
                         });
                     }
-                    Heard::Event(event, body) => events.push((event, body)),
-                    Heard::Lost(why) => {
+                    SessionEvent::Event(event, body) => events.push((event, body)),
+                    SessionEvent::Lost(why) => {
                         return Err(
                             HostFault::new(why).fix("look whether the host is up, then try again")
                         );
@@ -202,7 +202,7 @@ impl Session {
     }
 
     /// One round over the three streams; whether anything moved.
-    fn exchange(&mut self, heard: &mut Vec<Heard>) -> bool {
+    fn exchange(&mut self, heard: &mut Vec<SessionEvent>) -> bool {
         if self.over {
             return false;
         }
@@ -227,14 +227,14 @@ impl Session {
         progress
     }
 
-    fn decode(&mut self, heard: &mut Vec<Heard>) {
+    fn decode(&mut self, heard: &mut Vec<SessionEvent>) {
         while heard.len() < MAX_HEARD && !self.over {
             match self.decoder.next_message() {
-                Ok(Some(message)) => heard.push(Heard::Event(message.head, message.body)),
+                Ok(Some(message)) => heard.push(SessionEvent::Event(message.head, message.body)),
                 Ok(None) => return,
                 Err(malformed) => {
                     self.over = true;
-                    heard.push(Heard::Lost(format!(
+                    heard.push(SessionEvent::Lost(format!(
                         "what it sends is not host-agent's: {malformed}"
                     )));
                 }
@@ -242,9 +242,9 @@ impl Session {
         }
     }
 
-    fn lose(&mut self, heard: &mut Vec<Heard>, what: &str) {
+    fn lose(&mut self, heard: &mut Vec<SessionEvent>, what: &str) {
         if !std::mem::replace(&mut self.over, true) {
-            heard.push(Heard::Lost(self.transport.why_lost(what)));
+            heard.push(SessionEvent::Lost(self.transport.why_lost(what)));
         }
     }
 }
@@ -264,7 +264,7 @@ struct Greeting {
 }
 
 /// A line of the bootstrap or of the agent.
-enum Marked {
+enum Line {
     Needs { machine: String, gzip: bool },
     Refused(String),
     Runs,
@@ -326,11 +326,11 @@ impl Greeting {
             rest = &rest[end + 1..];
             let line = std::mem::take(&mut self.line);
             match self.marked(&String::from_utf8_lossy(&line)) {
-                Some(Marked::Runs) => return Ok(Some(rest.to_vec())),
-                Some(Marked::Needs { machine, gzip }) => {
+                Some(Line::Runs) => return Ok(Some(rest.to_vec())),
+                Some(Line::Needs { machine, gzip }) => {
                     self.transport.send(agents.message(&machine, gzip)?);
                 }
-                Some(Marked::Refused(why)) => return Err(refused(&why)),
+                Some(Line::Refused(why)) => return Err(refused(&why)),
                 None => {}
             }
         }
@@ -338,14 +338,14 @@ impl Greeting {
         Ok(None)
     }
 
-    fn marked(&self, line: &str) -> Option<Marked> {
+    fn marked(&self, line: &str) -> Option<Line> {
         let words = line.strip_prefix(self.token.as_str())?.trim();
         match words.split_once(' ').unwrap_or((words, "")) {
-            ("runs", _) => Some(Marked::Runs),
-            ("refused", why) => Some(Marked::Refused(why.to_owned())),
+            ("runs", _) => Some(Line::Runs),
+            ("refused", why) => Some(Line::Refused(why.to_owned())),
             ("need", rest) => {
                 let (machine, form) = rest.split_once(' ')?;
-                Some(Marked::Needs {
+                Some(Line::Needs {
                     machine: machine.to_owned(),
                     gzip: form == "gzip",
                 })

@@ -43,14 +43,14 @@ pub struct Partial {
     bytes: u64,
     parts: Parts,
     /// Open while parts come in any order.
-    noted: Option<Noted>,
+    noted: Option<Notes>,
     /// Room is taken up to here; `None` where the file system cannot.
     reserved: Option<u64>,
 }
 
 /// The lines beside it.
 #[derive(Debug)]
-struct Noted {
+struct Notes {
     lines: File,
     /// What is not written down yet.
     part: (u64, u64),
@@ -143,13 +143,13 @@ impl Partial {
         Ok(())
     }
 
-    fn open_notes(&self) -> io::Result<Noted> {
+    fn open_notes(&self) -> io::Result<Notes> {
         let lines = OpenOptions::new()
             .create(true)
             .append(true)
             .mode(0o600)
             .open(&self.notes)?;
-        Ok(Noted {
+        Ok(Notes {
             lines,
             part: (0, 0),
         })
@@ -227,7 +227,7 @@ impl Partial {
 
     /// All that came is written down.
     pub fn flush(&mut self) -> io::Result<()> {
-        self.noted.as_mut().map_or(Ok(()), Noted::flush)
+        self.noted.as_mut().map_or(Ok(()), Notes::flush)
     }
 
     /// Gives it its mode, its time and its name. It must be whole.
@@ -258,7 +258,7 @@ impl Partial {
     }
 }
 
-impl Noted {
+impl Notes {
     fn flush(&mut self) -> io::Result<()> {
         let (begin, end) = std::mem::take(&mut self.part);
         // whoever reads it counts on the end of the line, so it is written at once

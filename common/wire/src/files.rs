@@ -19,20 +19,20 @@ pub const FILES_AT_ONCE: usize = 128;
 /// What is asked. In a request, `{"do":"file","step":"…",…}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
-pub enum Step {
-    /// Files come; answered by [`Told::Ready`].
+pub enum FileRequest {
+    /// Files come; answered by [`FileEvent::Ready`].
     Receive(Receive),
-    /// Files are fetched; answered by [`Told::Ready`].
+    /// Files are fetched; answered by [`FileEvent::Ready`].
     Give(Give),
     /// What is there under these names, which stand behind the line, each ended by NUL; answered by
-    /// [`Told::There`], in their order.
+    /// [`FileEvent::There`], in their order.
     Look {
         /// With the sum of each file's content.
         sums: bool,
     },
-    /// Which hosts of this push see the same folder; answered by [`Told::Peers`].
+    /// Which hosts of this push see the same folder; answered by [`FileEvent::Peers`].
     Peers,
-    /// Takes what an earlier push left of a file; answered by [`Told::Partial`].
+    /// Takes what an earlier push left of a file; answered by [`FileEvent::Partial`].
     Claim {
         /// The name of what is left of it.
         key: String,
@@ -40,14 +40,14 @@ pub enum Step {
         #[serde(rename = "size")]
         bytes: u64,
     },
-    /// Makes an empty folder; answered by [`Told::Landed`].
+    /// Makes an empty folder; answered by [`FileEvent::Landed`].
     Folder {
         /// Which delivery it is.
         id: u32,
         /// Where.
         dst: Text,
     },
-    /// Small files, whose content stands behind the line; answered by [`Told::Landed`].
+    /// Small files, whose content stands behind the line; answered by [`FileEvent::Landed`].
     Batch(Batch),
     /// A file whose content comes in blocks.
     Begin(Begin),
@@ -58,7 +58,7 @@ pub enum Step {
     },
     /// A part of a file.
     Block(Block),
-    /// All of a file has come: it gets its name. Answered by [`Told::Landed`].
+    /// All of a file has come: it gets its name. Answered by [`FileEvent::Landed`].
     End {
         /// Which delivery it is.
         id: u32,
@@ -73,24 +73,25 @@ pub enum Step {
         /// Which delivery it is.
         id: u32,
     },
-    /// Answered by [`Told::Synced`] with the same number when all before it has been dealt with.
+    /// Answered by [`FileEvent::Synced`] with the same number when all before it has been dealt
+    /// with.
     Sync {
         /// The caller's own.
         number: u64,
     },
-    /// Which files and empty folders are there; answered by [`Told::Found`], the last of them with
-    /// `last`.
+    /// Which files and empty folders are there; answered by [`FileEvent::Found`], the last of them
+    /// with `last`.
     Find {
         /// Files, and folders with all below them; relative to the folder of [`Give`].
         roots: Vec<Text>,
     },
-    /// Whole files of at most [`BLOCK`] bytes each; answered by [`Told::Batch`], each file in one
-    /// of them, in their order.
+    /// Whole files of at most [`BLOCK`] bytes each; answered by [`FileEvent::Batch`], each file in
+    /// one of them, in their order.
     ReadSmall {
         /// Which, at most [`FILES_AT_ONCE`].
         files: Vec<Named>,
     },
-    /// A part of a file; answered by [`Told::Block`] in order, and [`Told::Read`].
+    /// A part of a file; answered by [`FileEvent::Block`] in order, and [`FileEvent::Read`].
     Read {
         /// Which file.
         file: Named,
@@ -99,7 +100,7 @@ pub enum Step {
         /// Its length.
         length: u64,
     },
-    /// The sums of parts of a file; answered by [`Told::Sums`].
+    /// The sums of parts of a file; answered by [`FileEvent::Sums`].
     Sum {
         /// Which file.
         file: Named,
@@ -234,7 +235,7 @@ pub struct Named {
 /// What is told of files. In an event, `{"event":"file","told":"…",…}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "told", rename_all = "snake_case")]
-pub enum Told {
+pub enum FileEvent {
     /// The folder is taken.
     Ready {
         /// Room for this user on its file system.
@@ -269,7 +270,7 @@ pub enum Told {
         /// These are not.
         failed: Vec<(u32, Fault)>,
     },
-    /// All before this [`Step::Sync`] has been dealt with.
+    /// All before this [`FileRequest::Sync`] has been dealt with.
     Synced {
         /// Its number.
         number: u64,
@@ -501,12 +502,12 @@ mod tests {
             path: "a".into(),
         };
         let steps = [
-            Step::Begin(begin),
-            Step::Claim {
+            FileRequest::Begin(begin),
+            FileRequest::Claim {
                 key: String::new(),
                 bytes: 7,
             },
-            Step::Sum {
+            FileRequest::Sum {
                 file: named,
                 bytes: 7,
                 parts: Vec::new(),
@@ -519,7 +520,7 @@ mod tests {
                 "{json}"
             );
         }
-        let read = Told::Read(Read {
+        let read = FileEvent::Read(Read {
             id: 1,
             bytes: 7,
             meta: None,
@@ -530,7 +531,7 @@ mod tests {
 
     #[test]
     fn a_step_is_one_flat_object() {
-        let step = Step::Block(Block {
+        let step = FileRequest::Block(Block {
             id: 3,
             at: 5,
             content: Content {
@@ -544,6 +545,6 @@ mod tests {
             json.starts_with(r#"{"step":"block","id":3,"at":5,"length":2,"sum":"00"#),
             "{json}"
         );
-        assert_eq!(serde_json::from_str::<Step>(&json).unwrap(), step);
+        assert_eq!(serde_json::from_str::<FileRequest>(&json).unwrap(), step);
     }
 }

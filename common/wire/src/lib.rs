@@ -84,7 +84,7 @@ pub enum Request {
     /// Looks at one thing before the job starts.
     Preflight(preflight::Check),
     /// Files come or go; the conversation is about nothing else from here on.
-    File(files::Step),
+    File(files::FileRequest),
 }
 
 /// What the agent tells.
@@ -152,7 +152,7 @@ pub enum Event {
     /// What a [`Request::Preflight`] has found.
     Preflight(preflight::Finding),
     /// Of files.
-    File(files::Told),
+    File(files::FileEvent),
     /// The request was carried out; nothing more comes of it.
     Done,
     /// The request could not be carried out; nothing more comes of it.

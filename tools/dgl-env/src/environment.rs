@@ -29,7 +29,7 @@ const OURS: [&str; 17] = [
 
 /// Who a process is, for the placeholders.
 #[derive(Clone, Copy)]
-pub struct Who {
+pub struct ProcessPlace {
     /// Among those of its role on its host.
     pub local_rank: u32,
     /// Among those of its role.
@@ -84,7 +84,7 @@ impl UserEnv {
         let literal = |(name, value): (String, Template)| {
             (
                 name,
-                value.fill(Who {
+                value.fill(ProcessPlace {
                     local_rank: 0,
                     rank: 0,
                     host: 0,
@@ -106,7 +106,7 @@ impl UserEnv {
     }
 
     /// Adds those for all, then those of the role.
-    pub fn add_to(&self, process: &mut Process, of_role: &[(String, Template)], who: Who) {
+    pub fn add_to(&self, process: &mut Process, of_role: &[(String, Template)], who: ProcessPlace) {
         for (name, value) in &self.all {
             process.set_env(name, value);
         }
@@ -168,7 +168,7 @@ impl Template {
     }
 
     /// The value for one process.
-    pub fn fill(&self, who: Who) -> OsString {
+    pub fn fill(&self, who: ProcessPlace) -> OsString {
         let mut value = Vec::new();
         for piece in &self.0 {
             match piece {
@@ -266,7 +266,7 @@ mod tests {
             let (_, template) = parse(option, entry).unwrap();
             assert_eq!(
                 template
-                    .fill(Who {
+                    .fill(ProcessPlace {
                         local_rank: 1,
                         rank: 5,
                         host: 2
@@ -325,7 +325,7 @@ mod tests {
         env.add_to(
             &mut process,
             &env.trainer,
-            Who {
+            ProcessPlace {
                 local_rank: 0,
                 rank: 7,
                 host: 0,

@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         })?;
         let stream = Stream::from_stdin(false)?;
         stream.check_pushed(!args.no_push_check)?;
-        let hosts: Vec<Host> = stream.some("ipconf-check")?;
+        let hosts: Vec<Host> = stream.require("ipconf-check")?;
         let graph: Option<Graph> = stream.one()?;
         if !stream.all::<Process>()?.is_empty() {
             let fault = Fault::data("stdin", "there are process records in the stream already");
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
                 )
                 .report());
         }
-        let here = plan::Here {
+        let here = plan::LauncherFacts {
             cpus: std::thread::available_parallelism()
                 .map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(1)),
             omp_num_threads: std::env::var_os("OMP_NUM_THREADS"),

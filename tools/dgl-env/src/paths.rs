@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 /// A path of the command line or of the graph record, and which of the two.
 #[derive(Clone, Copy)]
-pub struct Given<'a> {
+pub struct ProcessPaths<'a> {
     /// The option's name.
     pub option: &'static str,
     /// What it was given.
@@ -16,7 +16,7 @@ pub struct Given<'a> {
     pub record_value: Option<&'a str>,
 }
 
-impl Given<'_> {
+impl ProcessPaths<'_> {
     /// The one that counts, `~/` written out. Where both are there they must mean the same below
     /// `folder`.
     pub fn agreed(&self, folder: Option<&str>, hosts: &[Host]) -> Result<Option<String>, Fault> {
@@ -196,7 +196,7 @@ mod tests {
             ),
         ];
         for (option_value, record_value, homes, expected) in table {
-            let given = Given {
+            let given = ProcessPaths {
                 option: "--part-config",
                 option_value: option_value.map(Path::new),
                 record_value: *record_value,

@@ -14,8 +14,8 @@
 use crate::args::{Args, Launcher, RoleArg, Trainers};
 use crate::check;
 use crate::command::{UserCommand, torch_words};
-use crate::environment::{UserEnv, Who, set};
-use crate::paths::Given;
+use crate::environment::{ProcessPlace, UserEnv, set};
+use crate::paths::ProcessPaths;
 use crate::script;
 use record::error::{Fault, Report};
 use record::jsonl::MAX_SET;
@@ -35,7 +35,7 @@ const MAX_CLIENTS: u64 = i32::MAX as u64;
 
 /// What the plan needs to know of the machine it is made on.
 #[derive(Default)]
-pub struct Here {
+pub struct LauncherFacts {
     /// Its processors.
     pub cpus: u32,
     /// Its own OMP_NUM_THREADS, which launch.py hands on.
@@ -46,7 +46,7 @@ pub struct Here {
 
 /// The trainers of a host.
 #[derive(Clone, Copy)]
-struct OfHost {
+struct HostShare {
     count: u32,
     /// The rank of its first one.
     first: u32,
@@ -61,7 +61,7 @@ pub struct Plan<'a> {
     trainers: bool,
     workers: bool,
     /// Of each host.
-    of_hosts: Vec<OfHost>,
+    of_hosts: Vec<HostShare>,
     num_trainers: u32,
     num_clients: u64,
     num_servers: u32,
@@ -71,7 +71,7 @@ pub struct Plan<'a> {
     master_port: u16,
     command: UserCommand,
     env: UserEnv,
-    here: Here,
+    here: LauncherFacts,
 }
 
 impl<'a> Plan<'a> {
@@ -82,7 +82,7 @@ impl<'a> Plan<'a> {
         hosts: Vec<Host>,
         graph: Option<Graph>,
         env: UserEnv,
-        here: Here,
+        here: LauncherFacts,
     ) -> Result<Plan<'a>, Report> {
         let mut report = Report::default();
         let num_servers = u32::from(args.num_servers);
@@ -114,7 +114,7 @@ impl<'a> Plan<'a> {
                       option,
                       value: &'a Option<PathBuf>,
                       of_graph: fn(&Graph) -> &str| {
-            let given = Given {
+            let given = ProcessPaths {
                 option,
                 option_value: value.as_deref(),
                 record_value: graph.as_ref().map(of_graph),
@@ -364,7 +364,7 @@ impl<'a> Plan<'a> {
         self.env.add_to(
             &mut process,
             &self.env.server,
-            Who {
+            ProcessPlace {
                 local_rank: s,
                 rank,
                 host: host.id,
@@ -374,7 +374,7 @@ impl<'a> Plan<'a> {
     }
 
     /// A trainer that is a process of ours, with what torch's launcher would give it.
-    fn trainer(&self, host: &Host, of_host: OfHost, t: u32) -> Process {
+    fn trainer(&self, host: &Host, of_host: HostShare, t: u32) -> Process {
         let rank = of_host.first + t;
         let mut process = self.process(host, Role::Trainer, rank);
         self.trainer_env(&mut process, host, of_host);
@@ -388,7 +388,7 @@ impl<'a> Plan<'a> {
         self.env.add_to(
             &mut process,
             &self.env.trainer,
-            Who {
+            ProcessPlace {
                 local_rank: t,
                 rank,
                 host: host.id,
@@ -406,7 +406,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Torch's launcher, which starts the trainers of a host.
-    fn torch(&self, host: &Host, of_host: OfHost) -> Process {
+    fn torch(&self, host: &Host, of_host: HostShare) -> Process {
         let mut process = self.process(host, Role::Trainer, host.id);
         process.nproc = Some(of_host.count);
         self.trainer_env(&mut process, host, of_host);
@@ -414,7 +414,7 @@ impl<'a> Plan<'a> {
         self.env.add_to(
             &mut process,
             &self.env.trainer,
-            Who {
+            ProcessPlace {
                 local_rank: 0,
                 rank: host.id,
                 host: host.id,
@@ -455,7 +455,7 @@ impl<'a> Plan<'a> {
         self.env.add_to(
             &mut process,
             &[],
-            Who {
+            ProcessPlace {
                 local_rank: 0,
                 rank: host.id,
                 host: host.id,
@@ -500,7 +500,7 @@ impl<'a> Plan<'a> {
         set(process, "DGL_GRAPH_FORMAT", &self.args.graph_format);
     }
 
-    fn trainer_env(&self, process: &mut Process, host: &Host, of_host: OfHost) {
+    fn trainer_env(&self, process: &mut Process, host: &Host, of_host: HostShare) {
         self.dgl_env(process);
         set(process, "DGL_ROLE", "client");
         set(process, "DGL_DIST_MODE", "distributed");
@@ -592,7 +592,7 @@ impl<'a> Plan<'a> {
 }
 
 /// Which trainers each host has.
-fn of_hosts(trainers: Option<&Trainers>, hosts: &[Host]) -> Result<Vec<OfHost>, Fault> {
+fn of_hosts(trainers: Option<&Trainers>, hosts: &[Host]) -> Result<Vec<HostShare>, Fault> {
     let counts = trainers.map_or(&[1][..], |Trainers(counts)| counts);
     if counts.len() != 1 && counts.len() != hosts.len() {
         let fault = Fault::usage(
@@ -604,7 +604,7 @@ fn of_hosts(trainers: Option<&Trainers>, hosts: &[Host]) -> Result<Vec<OfHost>, 
     let mut first = 0;
     let of_host = |(_, count): (&Host, &u32)| {
         first += count;
-        OfHost {
+        HostShare {
             count: *count,
             first: first - count,
         }
@@ -667,7 +667,7 @@ mod tests {
         line: &str,
         hosts: Vec<Host>,
         graph: Option<Graph>,
-        here: Here,
+        here: LauncherFacts,
     ) -> Result<Vec<Process>, Vec<String>> {
         let args = Args::try_parse_from(["dgl-env"].into_iter().chain(line.split(' ')))
             .map_err(|error| vec![error.to_string()])?;
@@ -698,9 +698,9 @@ mod tests {
 
     #[test]
     fn the_table_of_launch_py() {
-        let here = Here {
+        let here = LauncherFacts {
             cpus: 16,
-            ..Here::default()
+            ..LauncherFacts::default()
         };
         let all = plan(
             "--num-trainers 2 --num-samplers 3 --num-servers 2 -- python3 t.py",
@@ -769,10 +769,10 @@ mod tests {
             master_port: Some(29507),
             ..Facts::default()
         };
-        let here = Here {
+        let here = LauncherFacts {
             cpus: 64,
             pythonpath: Some("/lib".into()),
-            ..Here::default()
+            ..LauncherFacts::default()
         };
         let all = plan(
             "--num-trainers 1 -- python3 t.py",
@@ -816,7 +816,7 @@ mod tests {
                 &format!("--num-trainers 1 {line}"),
                 three.clone(),
                 Some(graph(3)),
-                Here::default(),
+                LauncherFacts::default(),
             )
             .unwrap()
         };
@@ -866,7 +866,7 @@ mod tests {
             "--role worker -- python3 t.py",
             three.clone(),
             None,
-            Here::default(),
+            LauncherFacts::default(),
         )
         .unwrap();
         assert_eq!(
@@ -881,10 +881,10 @@ mod tests {
     #[test]
     fn who_says_how_many_threads() {
         let omp = |line: &str, own: Option<&str>| {
-            let here = Here {
+            let here = LauncherFacts {
                 cpus: 16,
                 omp_num_threads: own.map(OsString::from),
-                ..Here::default()
+                ..LauncherFacts::default()
             };
             let all = plan(
                 &format!("{line} --num-trainers 2 -- python3 t.py"),
@@ -915,7 +915,7 @@ mod tests {
              -- /o/python3.11 t.py -x",
             hosts(2),
             Some(graph(2)),
-            Here::default(),
+            LauncherFacts::default(),
         )
         .unwrap();
         assert_eq!(all.len(), 4);
@@ -943,7 +943,7 @@ mod tests {
             "--launcher torch-launch --num-trainers 1 -- python t.py",
             hosts(1),
             Some(graph(1)),
-            Here::default(),
+            LauncherFacts::default(),
         )
         .unwrap();
         assert!(
@@ -960,9 +960,9 @@ mod tests {
             line,
             hosts(3),
             Some(graph(3)),
-            Here {
+            LauncherFacts {
                 cpus: 64,
-                ..Here::default()
+                ..LauncherFacts::default()
             },
         )
         .unwrap();
@@ -1000,7 +1000,7 @@ mod tests {
         two.iter_mut()
             .for_each(|host| host.facts.home = Some("/home/u".into()));
         let line = "--num-trainers 1 --workspace ~/job --part-config ~/job/data/g.json -- t";
-        let all = plan(line, two, None, Here::default()).unwrap();
+        let all = plan(line, two, None, LauncherFacts::default()).unwrap();
         assert_eq!(
             (all[0].cwd.as_deref(), env(&all[0], "DGL_CONF_PATH")),
             (Some("/home/u/job"), "/home/u/job/data/g.json")
@@ -1013,7 +1013,7 @@ mod tests {
             "--local-rank-arg --num-trainers 2 -- python3 t.py",
             hosts(1),
             Some(graph(1)),
-            Here::default(),
+            LauncherFacts::default(),
         )
         .unwrap();
         assert_eq!(words(&local[2]), "python3 t.py --local_rank=1");
@@ -1021,11 +1021,17 @@ mod tests {
             "--role server --num-trainers 2 -- python3 t.py",
             hosts(2),
             Some(graph(2)),
-            Here::default(),
+            LauncherFacts::default(),
         )
         .unwrap();
         assert!(servers.len() == 2 && servers.iter().all(|process| process.role == Role::Server));
-        let workers = plan("--role worker -- hostname", hosts(3), None, Here::default()).unwrap();
+        let workers = plan(
+            "--role worker -- hostname",
+            hosts(3),
+            None,
+            LauncherFacts::default(),
+        )
+        .unwrap();
         assert_eq!(
             (
                 workers.len(),
@@ -1039,7 +1045,7 @@ mod tests {
             "--group-id 3 --role trainer --num-trainers 1 -- python3 t.py",
             hosts(1),
             Some(graph(1)),
-            Here::default(),
+            LauncherFacts::default(),
         )
         .unwrap();
         assert_eq!(env(&group[0], "DGL_GROUP_ID"), "3");
@@ -1051,7 +1057,7 @@ mod tests {
             "--env A=$HOME=1 --env B --env A=2;x --num-trainers 1 -- python3 t.py",
             hosts(1),
             Some(graph(1)),
-            Here::default(),
+            LauncherFacts::default(),
         )
         .unwrap();
         assert_eq!((env(&all[0], "A"), env(&all[0], "B")), ("2;x", "from here"));
@@ -1174,15 +1180,20 @@ mod tests {
             ("-- t", Some(2), "--num-trainers"),
         ];
         for (line, parts, problem) in table {
-            let got = plan(line, hosts(2), parts.map(graph), Here::default())
+            let got = plan(line, hosts(2), parts.map(graph), LauncherFacts::default())
                 .expect_err(line)
                 .join("; ");
             assert!(got.contains(problem), "{line}: {got}");
         }
         let line = "--num-trainers 1024 --num-samplers 1024 --num-servers 1024 -- t";
-        let got = plan(line, hosts(2100), Some(graph(2100)), Here::default())
-            .unwrap_err()
-            .join("; ");
+        let got = plan(
+            line,
+            hosts(2100),
+            Some(graph(2100)),
+            LauncherFacts::default(),
+        )
+        .unwrap_err()
+        .join("; ");
         assert!(
             got.contains("2204160000 trainers and samplers are more")
                 && got.contains("4300800 processes are more than"),
@@ -1192,7 +1203,7 @@ mod tests {
             "--num-trainers 1 --part-config ./data//g.json -- t",
             hosts(2),
             Some(graph(2)),
-            Here::default(),
+            LauncherFacts::default(),
         );
         assert!(same.is_ok(), "the same path in other words");
     }

@@ -4,7 +4,7 @@ use crate::plan::{self, Answer, What};
 use rayon::prelude::*;
 use record::Host;
 use record::error::{Fault, Report};
-use remote::{self, Heard, Session};
+use remote::{self, Session, SessionEvent};
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
 
@@ -60,19 +60,19 @@ impl<'a> HostAnswers<'a> {
     fn step(&mut self, what: &What<'_>, limit: Duration) {
         for heard in self.session.step(None, limit) {
             match heard {
-                Heard::Lost(why) => self.lose(why),
-                Heard::Event(..) if self.is_answered => {
+                SessionEvent::Lost(why) => self.lose(why),
+                SessionEvent::Event(..) if self.is_answered => {
                     self.lose("it goes on behind the end of its answer".to_owned());
                 }
-                Heard::Event(Event::Done, _) => self.is_answered = true,
-                Heard::Event(Event::Failed(failure), _) => {
+                SessionEvent::Event(Event::Done, _) => self.is_answered = true,
+                SessionEvent::Event(Event::Failed(failure), _) => {
                     let fault = Fault::item(self.host.place(), failure.problem);
                     self.fault.get_or_insert(Fault {
                         fix: failure.fix,
                         ..fault
                     });
                 }
-                Heard::Event(event, _) => self.take(what, event),
+                SessionEvent::Event(event, _) => self.take(what, event),
             }
         }
     }

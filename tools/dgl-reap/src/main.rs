@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     cli::run("dgl-reap", |args: Args| {
         let stream = Stream::from_stdin(args.connect.partial)?;
         args.connect.say_partial("dgl-reap");
-        let hosts = args.connect.choose(stream.some("ipconf-check")?)?;
+        let hosts = args.connect.choose(stream.require("ipconf-check")?)?;
         act::run(&args, &stream, &hosts)
     })
 }

@@ -1,6 +1,6 @@
 //! The page: HTML and CSS, no script, nothing to load.
 
-use crate::plan::{Bar, Copied, HostRun, Run};
+use crate::plan::{Bar, CopySummary, HostRun, Run};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use record::FirstFailure;
 use record::term;
@@ -224,7 +224,7 @@ fn copies(hosts: &[HostRun]) -> Markup {
         .unwrap_or(1);
     html! {
         section {
-            h2 { "Copied" }
+            h2 { "CopySummary" }
             div.wide {
                 table {
                     tr { th { "host" } th { "files" } th { "there \
@@ -255,7 +255,7 @@ fn copies(hosts: &[HostRun]) -> Markup {
 }
 
 /// Bytes a second.
-fn rate(copied: &Copied) -> Option<u64> {
+fn rate(copied: &CopySummary) -> Option<u64> {
     (copied.elapsed_ms > 0 && copied.sent_bytes > 0)
         .then(|| copied.sent_bytes.saturating_mul(1000) / copied.elapsed_ms)
 }

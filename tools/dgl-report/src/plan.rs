@@ -21,14 +21,14 @@ impl Records {
     /// Of all that came in.
     pub fn of(stream: &Stream) -> Result<Records, Report> {
         Ok(Records {
-            hosts: stream.every()?,
-            processes: stream.every()?,
-            started: stream.every()?,
-            listening: stream.every()?,
-            output: stream.every()?,
-            exited: stream.every()?,
-            pushed: stream.every()?,
-            summary: stream.every()?.pop(),
+            hosts: stream.all_including_failed()?,
+            processes: stream.all_including_failed()?,
+            started: stream.all_including_failed()?,
+            listening: stream.all_including_failed()?,
+            output: stream.all_including_failed()?,
+            exited: stream.all_including_failed()?,
+            pushed: stream.all_including_failed()?,
+            summary: stream.all_including_failed()?.pop(),
         })
     }
 }
@@ -52,14 +52,14 @@ pub struct HostRun {
     /// `0 10.0.0.1` or `0 node1 10.0.0.1`.
     pub name: String,
     /// What was copied to it.
-    pub copied: Option<Copied>,
+    pub copied: Option<CopySummary>,
     /// In the order of their ids.
     pub processes: Vec<Bar>,
 }
 
 /// What was copied to a host.
 #[derive(Debug, PartialEq, Eq, Default)]
-pub struct Copied {
+pub struct CopySummary {
     /// Deliveries.
     pub files: u64,
     /// Of them those that were there already.
@@ -206,7 +206,7 @@ fn host_run(host: &Host, pushed: &[Pushed]) -> HostRun {
     );
     let mut copied = None;
     for one in pushed.iter().filter(|one| one.host == host.id) {
-        let copied: &mut Copied = copied.get_or_insert_default();
+        let copied: &mut CopySummary = copied.get_or_insert_default();
         copied.files += 1;
         copied.skipped += u64::from(one.skipped);
         copied.failed += u64::from(!one.ok);
@@ -254,7 +254,7 @@ mod tests {
             (Some(1000), 1000, 1)
         );
         let host = &run.hosts[0];
-        let copied = Copied {
+        let copied = CopySummary {
             files: 2,
             skipped: 0,
             failed: 1,

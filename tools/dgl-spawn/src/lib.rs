@@ -25,11 +25,11 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(args.connect.partial)?;
     args.connect.say_partial("dgl-spawn");
     stream.check_pushed(!args.no_push_check)?;
-    let hosts = args.connect.choose(stream.some("ipconf-check")?)?;
+    let hosts = args.connect.choose(stream.require("ipconf-check")?)?;
     if let Some(name) = &args.attach {
         return left::attach::attach(&args, &stream, &hosts, name);
     }
-    let processes: Vec<Process> = stream.some("dgl-env")?;
+    let processes: Vec<Process> = stream.require("dgl-env")?;
     let processes = match args.connect.host.is_empty() {
         true => processes,
         false => processes

@@ -32,21 +32,21 @@ const TRIES: u32 = 10;
 
 /// A claim that is held. It ends when this is dropped.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldClaim {
     confirmed: Arc<AtomicBool>,
     /// The thread that holds the sockets ends when this is closed.
     stop: Option<PipeWriter>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Held {
+impl HeldClaim {
     /// From now on the job has all of its hosts.
     pub fn confirm(&self) {
         self.confirmed.store(true, Ordering::Relaxed);
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldClaim {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
@@ -66,7 +66,7 @@ struct Answer {
 }
 
 /// Takes all that a job wants, or nothing: then, what others have of it.
-pub fn take(job: &Job, claim: &Claim) -> Result<Result<Held, Vec<Taken>>, Failure> {
+pub fn take(job: &Job, claim: &Claim) -> Result<Result<HeldClaim, Vec<Taken>>, Failure> {
     let failed = |error: io::Error| {
         Failure::new(format!(
             "the ports and the name of a job cannot be claimed: {error}"
@@ -98,7 +98,7 @@ pub fn take(job: &Job, claim: &Claim) -> Result<Result<Held, Vec<Taken>>, Failur
         .name("claim".to_owned())
         .spawn(move || answers.give(&stopped))
         .map_err(failed)?;
-    Ok(Ok(Held {
+    Ok(Ok(HeldClaim {
         confirmed,
         stop: Some(stop),
         thread: Some(thread),

@@ -6,15 +6,15 @@ use wire::job::{Job, Process};
 
 /// What was told so far.
 #[derive(Debug, Default)]
-pub struct ToldJob {
+pub struct JobAssembly {
     job: Option<Job>,
     processes: Vec<Process>,
 }
 
-impl ToldJob {
+impl JobAssembly {
     /// Another job from here on.
     pub fn begin(&mut self, job: Job) {
-        *self = ToldJob {
+        *self = JobAssembly {
             job: Some(job),
             processes: Vec::new(),
         };

@@ -24,7 +24,7 @@ mod shell;
 mod shm;
 mod supervise;
 
-use job::ToldJob;
+use job::JobAssembly;
 use output::Output;
 use preflight::Preflight;
 use requests::{Next, Requests};
@@ -113,7 +113,7 @@ fn serve(token: Option<&str>) -> ExitCode {
         install::tidy();
     }
     let mut requests = Requests::default();
-    let mut job = ToldJob::default();
+    let mut job = JobAssembly::default();
     let mut picked = reap::Picked::default();
     let mut preflight = Preflight::default();
     loop {
@@ -190,7 +190,7 @@ fn serve(token: Option<&str>) -> ExitCode {
 
 fn carry_out(
     request: Request,
-    job: &mut ToldJob,
+    job: &mut JobAssembly,
     picked: &mut reap::Picked,
     preflight: &mut Preflight,
     output: &mut Output,

@@ -95,7 +95,7 @@ pub struct Member {
 
 /// A process as the search sees it.
 #[derive(Clone, Debug)]
-struct Seen {
+struct ProcessFacts {
     pid: i32,
     stat: Stat,
     marks: Marks,
@@ -186,7 +186,7 @@ impl Finder {
 }
 
 /// All processes: of this user what they carry, of others only that they are there.
-fn look() -> Vec<Seen> {
+fn look() -> Vec<ProcessFacts> {
     let me = nix::unistd::geteuid().as_raw();
     let seen = |pid: i32| {
         let stat = procfs::stat(pid)?;
@@ -198,7 +198,7 @@ fn look() -> Vec<Seen> {
         };
         // read behind the environment: it is that of the process which the stat is about
         let stat = procfs::stat(pid).filter(|again| again.start_ticks == stat.start_ticks)?;
-        Some(Seen {
+        Some(ProcessFacts {
             pid,
             stat,
             marks: environment.as_ref().map_or(Marks::None, marks),
@@ -228,13 +228,13 @@ fn is_token(text: &str) -> bool {
 
 /// Which of the processes belong to jobs, in the order of their numbers.
 fn members(
-    seen: &[Seen],
+    seen: &[ProcessFacts],
     own_pid: i32,
     known: impl Fn(&ProcessHandle) -> Option<(String, i32)>,
     is_wanted: impl Fn(&str) -> bool,
 ) -> Vec<Member> {
-    let by_pid: BTreeMap<i32, &Seen> = seen.iter().map(|one| (one.pid, one)).collect();
-    let handle = |one: &Seen| ProcessHandle {
+    let by_pid: BTreeMap<i32, &ProcessFacts> = seen.iter().map(|one| (one.pid, one)).collect();
+    let handle = |one: &ProcessFacts| ProcessHandle {
         pid: one.pid,
         start_ticks: one.stat.start_ticks,
     };
@@ -268,7 +268,7 @@ fn members(
     let alive = by_pid
         .values()
         .filter(|one| one.pid != own_pid && !one.stat.has_ended());
-    let member = |one: &&Seen| {
+    let member = |one: &&ProcessFacts| {
         let (token, carrier, _) = owned.get(&one.pid)?.clone();
         Some(Member {
             process: handle(one),
@@ -284,8 +284,8 @@ fn members(
 
 /// Whose an unmarked process is, by its place.
 fn kin(
-    one: &Seen,
-    by_pid: &BTreeMap<i32, &Seen>,
+    one: &ProcessFacts,
+    by_pid: &BTreeMap<i32, &ProcessFacts>,
     owned: &BTreeMap<i32, (String, i32, bool)>,
 ) -> Option<(String, i32)> {
     let owner = |pid: i32| {
@@ -412,8 +412,8 @@ mod tests {
         session: i32,
         start_ticks: u64,
         marks: Marks,
-    ) -> Seen {
-        Seen {
+    ) -> ProcessFacts {
+        ProcessFacts {
             pid,
             stat: Stat {
                 state: 'S',
@@ -434,7 +434,7 @@ mod tests {
         }
     }
 
-    fn found(seen: &[Seen]) -> Vec<(i32, i32)> {
+    fn found(seen: &[ProcessFacts]) -> Vec<(i32, i32)> {
         let members = members(seen, 1000, |_| None, |token| token == A);
         members
             .into_iter()

@@ -1,7 +1,7 @@
 //! Asks all hosts at once and writes their records again.
 
 use crate::args::Args;
-use crate::plan::{self, Answer, Wanted};
+use crate::plan::{self, Answer, Expected};
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{Out, Stream};
@@ -27,7 +27,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         (None, Some(folder)) => Python::Venv(folder.clone()),
         (None, None) => Python::Command(args.python.clone()),
     };
-    let wanted = Wanted {
+    let wanted = Expected {
         workspace: args.workspace.as_deref(),
         num_servers: args.num_servers,
         python: &python,

@@ -12,7 +12,7 @@ fn main() -> ExitCode {
     cli::run("host-probe", |args: Args| {
         let stream = Stream::from_stdin(args.connect.partial)?;
         args.connect.say_partial("host-probe");
-        let hosts = args.connect.choose(stream.some("ipconf-check")?)?;
+        let hosts = args.connect.choose(stream.require("ipconf-check")?)?;
         act::run(&args, &stream, &hosts)
     })
 }

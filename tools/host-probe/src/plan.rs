@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use wire::probe::{Card, EnvironmentFailure, Probe, Probed, Python};
 
 /// What is wanted of every host.
-pub struct Wanted<'a> {
+pub struct Expected<'a> {
     /// The folder of the job.
     pub workspace: Option<&'a str>,
     /// Graph servers on each host.
@@ -20,7 +20,7 @@ pub struct Wanted<'a> {
 }
 
 /// What one host is asked.
-pub fn request(wanted: &Wanted<'_>, host: &Host) -> Probe {
+pub fn request(wanted: &Expected<'_>, host: &Host) -> Probe {
     Probe {
         workspace: wanted.workspace.map(str::to_owned),
         server_ports: Some((host.port, host.port.saturating_add(wanted.num_servers - 1))),

@@ -2,7 +2,7 @@
 //! how large and how old they are, and how they begin.
 
 use crate::format::{Format, HEAD};
-use crate::plan::{Here, Item, Source, Wanted};
+use crate::plan::{Item, LocalFile, Source, WantedFile};
 use record::error::{Fault, Report};
 use std::collections::HashSet;
 use std::fs::File;
@@ -11,10 +11,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Finds what the config names; all that is missing or wrong is reported at once.
-pub fn find(wanted: impl Iterator<Item = Wanted>) -> Result<Vec<Item>, Report> {
+pub fn find(wanted: impl Iterator<Item = WantedFile>) -> Result<Vec<Item>, Report> {
     let mut report = Report::default();
     let mut found = Vec::new();
-    for Wanted {
+    for WantedFile {
         host,
         kind,
         candidates,
@@ -52,7 +52,7 @@ pub fn find(wanted: impl Iterator<Item = Wanted>) -> Result<Vec<Item>, Report> {
 }
 
 /// A file as it is, if it can be read and begins as it should.
-pub fn look(path: &Path, format: Format) -> Result<Here, Fault> {
+pub fn look(path: &Path, format: Format) -> Result<LocalFile, Fault> {
     let place = || path.display().to_string();
     let failed = |error: std::io::Error| {
         Fault::unreachable(place(), error.to_string()).fix("make it readable, or leave it out")
@@ -69,7 +69,7 @@ pub fn look(path: &Path, format: Format) -> Result<Here, Fault> {
             .check(&head, meta.len())
             .map_err(|(problem, fix)| Fault::data(place(), problem).fix(fix))?;
     }
-    Ok(Here {
+    Ok(LocalFile {
         path: std::path::absolute(path).map_err(failed)?,
         bytes: meta.len(),
         mtime_s: meta.mtime(),
@@ -81,7 +81,7 @@ pub fn look(path: &Path, format: Format) -> Result<Here, Fault> {
 
 /// Who the files of the graph are that are on this machine, its config among them. Where they lie
 /// in a script folder they do not go to every host as scripts.
-pub fn identities(config: &Path, wanted: &[Wanted]) -> HashSet<(u64, u64)> {
+pub fn identities(config: &Path, wanted: &[WantedFile]) -> HashSet<(u64, u64)> {
     let of = |path: &Path| {
         std::fs::metadata(path)
             .ok()

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     cli::run("part-map", |args: Args| {
         let stream = Stream::from_stdin(false)?;
-        let plan = part_map::map(&args, &stream.some("ipconf-check")?)?;
+        let plan = part_map::map(&args, &stream.require("ipconf-check")?)?;
         plan.warnings
             .iter()
             .for_each(|warning| eprintln!("part-map: warning: {warning}"));

@@ -39,7 +39,7 @@ impl std::fmt::Display for Key {
 /// A file that the config names, or that lies beside one that it names: where it may be here, and
 /// where it goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedFile {
     /// The host it goes to; none for all.
     pub host: Option<u32>,
     /// partition or map.
@@ -56,7 +56,7 @@ pub struct Wanted {
     pub format: Format,
 }
 
-impl Wanted {
+impl WantedFile {
     /// Whether it goes from here to the hosts.
     pub fn is_copied(&self, parts: Parts, dropped: Option<&str>) -> bool {
         let asked = self
@@ -69,7 +69,7 @@ impl Wanted {
 
 /// A file as it is on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Here {
+pub struct LocalFile {
     /// Its path, absolute.
     pub path: PathBuf,
     /// Its size.
@@ -88,7 +88,7 @@ pub struct Here {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// It is copied.
-    Copied(Here),
+    Copied(LocalFile),
     /// An empty folder is made.
     Folder,
     /// It must be there already.
@@ -184,11 +184,11 @@ pub fn both_forms(config: &PartConfig, form: GraphForm) -> Option<String> {
 }
 
 /// The files that a config names, and those beside them.
-pub fn wanted(config: &PartConfig, layout: &Layout) -> Vec<Wanted> {
+pub fn wanted(config: &PartConfig, layout: &Layout) -> Vec<WantedFile> {
     let mut wanted = Vec::new();
     for (keys, map) in KEYS.iter().zip(&config.maps) {
         if let Map::Npy { path, ids } = map {
-            wanted.push(Wanted {
+            wanted.push(WantedFile {
                 host: None,
                 kind: "map",
                 candidates: candidates(config, path),
@@ -220,7 +220,7 @@ pub fn wanted(config: &PartConfig, layout: &Layout) -> Vec<Wanted> {
                     .and_then(|path| path.parent())
                     .map(Path::to_owned);
             }
-            wanted.push(Wanted {
+            wanted.push(WantedFile {
                 host: Some(k),
                 kind: "partition",
                 candidates,
@@ -234,7 +234,7 @@ pub fn wanted(config: &PartConfig, layout: &Layout) -> Vec<Wanted> {
             });
         }
         wanted.extend(beside.iter().flat_map(|beside| {
-            BESIDE.map(|name| Wanted {
+            BESIDE.map(|name| WantedFile {
                 host: Some(k),
                 kind: "partition",
                 candidates: vec![beside.join(name)],
@@ -500,16 +500,16 @@ fn rewrite(
 
 /// Who takes a destination.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Taker<'a> {
+enum Recipient<'a> {
     Made(&'a str),
     File(&'a Path),
 }
 
-impl std::fmt::Display for Taker<'_> {
+impl std::fmt::Display for Recipient<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Taker::Made(kind) => write!(f, "the {kind} that is made here"),
-            Taker::File(path) => path.display().fmt(f),
+            Recipient::Made(kind) => write!(f, "the {kind} that is made here"),
+            Recipient::File(path) => path.display().fmt(f),
         }
     }
 }
@@ -518,16 +518,16 @@ impl std::fmt::Display for Taker<'_> {
 /// where another needs a folder.
 fn check_clashes(made: &[(&str, PathBuf, Option<String>)], items: &[Item]) -> Result<(), Report> {
     let mut report = Report::default();
-    let mut taken: HashMap<(&Path, Option<u32>), Taker<'_>> = HashMap::new();
+    let mut taken: HashMap<(&Path, Option<u32>), Recipient<'_>> = HashMap::new();
     let made = made
         .iter()
-        .map(|(kind, dst, _)| (dst, None, Taker::Made(kind)));
+        .map(|(kind, dst, _)| (dst, None, Recipient::Made(kind)));
     let found = items
         .iter()
         .filter(|item| item.source != Source::Folder)
         .map(|item| match &item.source {
-            Source::Copied(here) => (&item.dst, item.host, Taker::File(&here.path)),
-            _ => (&item.dst, item.host, Taker::File(&item.dst)),
+            Source::Copied(here) => (&item.dst, item.host, Recipient::File(&here.path)),
+            _ => (&item.dst, item.host, Recipient::File(&item.dst)),
         });
     for (dst, host, taker) in made.chain(found) {
         let everywhere = taken.get(&(dst.as_path(), None)).copied();
@@ -542,7 +542,7 @@ fn check_clashes(made: &[(&str, PathBuf, Option<String>)], items: &[Item]) -> Re
             report.push(fault.fix("rename one of them, or leave one out with --exclude"));
         }
     }
-    let files: HashMap<&Path, Taker<'_>> = taken
+    let files: HashMap<&Path, Recipient<'_>> = taken
         .into_iter()
         .map(|((dst, _), taker)| (dst, taker))
         .collect();
@@ -570,7 +570,7 @@ fn named_twice(items: &[Item]) -> Report {
     let mut report = Report::default();
     let mut named: HashMap<&Path, &Key> = HashMap::new();
     for item in items {
-        if let (Some(key), Source::Copied(Here { path, .. })) = (&item.key, &item.source)
+        if let (Some(key), Source::Copied(LocalFile { path, .. })) = (&item.key, &item.source)
             && let Some(earlier) = named.insert(path, key)
         {
             let fault = Fault::data(
@@ -612,7 +612,7 @@ mod tests {
     use super::*;
 
     fn item(host: Option<u32>, dst: &str, src: &str) -> Item {
-        let here = Here {
+        let here = LocalFile {
             path: src.into(),
             bytes: 1,
             mtime_s: 0,

@@ -1,16 +1,16 @@
 //! Lists the files of every host first, then brings them from several at once.
 
 use crate::args::Args;
-use crate::giver::{self, Came, Giver};
+use crate::giver::{self, Received, SourceHost};
 use crate::local::{self, LARGE};
-use crate::plan::{self, Item, Wanted};
+use crate::plan::{self, Item, WantedFile};
 use rayon::prelude::*;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{Out, Stream};
 use record::term;
 use record::{Host, Pulled, path_fields};
-use remote::host_client::Broken;
+use remote::host_client::HostFailure;
 use remote::lanes::{self, Lanes};
 use remote::{self, Kind, Remote, Session};
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ const AGAIN: &str = "run this again: what is here already does not come again";
 /// A host with what it gives.
 struct Task<'a> {
     host: &'a Host,
-    giver: Result<Giver, String>,
+    giver: Result<SourceHost, String>,
     items: Vec<Item>,
     /// The id of its first item.
     first: u32,
@@ -37,7 +37,7 @@ pub fn run(
     stream: &Stream,
     hosts: &[Host],
     workspace: &Path,
-    wanted: &Wanted,
+    wanted: &WantedFile,
 ) -> Result<Exit, Report> {
     let remote = Remote::new(args.connect.options(), Kind::Ssh { bulk: true })?;
     let stop = cli::signal::stop().map_err(|error| {
@@ -84,7 +84,7 @@ pub fn run(
                 .iter_mut()
                 .for_each(|task| task.giver = Err("interrupted".to_owned()));
         }
-        let board = Board {
+        let board = Reporter {
             out: Mutex::new(Out::new("part-pull")),
             human: args.connect.format.human(),
             of,
@@ -98,8 +98,9 @@ pub fn run(
                 .pass(stream);
         }
         let streams = lanes::wanted(args.streams, at_once, remote.is_ssh());
-        let more =
-            |host: &Host| Giver::begin(remote.open_agent(host).ok()?, stop.clone(), workspace).ok();
+        let more = |host: &Host| {
+            SourceHost::begin(remote.open_agent(host).ok()?, stop.clone(), workspace).ok()
+        };
         pool.install(|| {
             tasks
                 .par_iter_mut()
@@ -192,7 +193,7 @@ fn number(tasks: &mut [Task<'_>]) -> u32 {
     of
 }
 
-fn unmatched(tasks: &[Task<'_>], wanted: &Wanted) -> Option<Fault> {
+fn unmatched(tasks: &[Task<'_>], wanted: &WantedFile) -> Option<Fault> {
     let none = tasks.iter().all(|task| task.items.is_empty())
         && tasks.iter().any(|task| task.giver.is_ok());
     let problem = || {
@@ -228,13 +229,13 @@ impl<'a> Task<'a> {
         opened: Result<Session, remote::HostFault>,
         stop: &Arc<AtomicUsize>,
         workspace: &Path,
-        wanted: &Wanted,
+        wanted: &WantedFile,
         folder: &Path,
     ) -> Task<'a> {
         let listed = opened
-            .map_err(|fault| Broken::lost(fault.problem))
+            .map_err(|fault| HostFailure::lost(fault.problem))
             .and_then(|session| {
-                let mut giver = Giver::begin(session, stop.clone(), workspace)?;
+                let mut giver = SourceHost::begin(session, stop.clone(), workspace)?;
                 let listed = giver.list(wanted)?;
                 Ok((giver, listed))
             });
@@ -257,14 +258,14 @@ impl<'a> Task<'a> {
 
     fn pull(
         &mut self,
-        board: &Board,
+        board: &Reporter,
         streams: (usize, u64),
-        more: &dyn Fn(&Host) -> Option<Giver>,
+        more: &dyn Fn(&Host) -> Option<SourceHost>,
     ) {
         let begun = Instant::now();
         let open = || more(self.host);
         let mut lanes = Lanes::new(streams, &open);
-        let mut came: HashMap<PathBuf, Came> = HashMap::new();
+        let mut came: HashMap<PathBuf, Received> = HashMap::new();
         let here: Vec<bool> = self.items.iter().map(is_here).collect();
         let missing: Vec<&Item> = self
             .items
@@ -278,7 +279,7 @@ impl<'a> Task<'a> {
         {
             self.giver = Err(broken.why);
         }
-        lanes.into_sites().for_each(Giver::end);
+        lanes.into_sites().for_each(SourceHost::end);
         let bytes = came.values().flatten().sum();
         if self.items.is_empty() {
             if let Err(why) = &self.giver {
@@ -321,11 +322,11 @@ impl<'a> Task<'a> {
 /// Brings the files; each has its name as soon as it is whole, so that what has come stays when the
 /// host is lost.
 fn bring(
-    giver: &mut Giver,
-    lanes: &mut Lanes<'_, Giver>,
+    giver: &mut SourceHost,
+    lanes: &mut Lanes<'_, SourceHost>,
     items: &[&Item],
-    came: &mut HashMap<PathBuf, Came>,
-) -> Result<(), Broken> {
+    came: &mut HashMap<PathBuf, Received>,
+) -> Result<(), HostFailure> {
     let (folders, files): (Vec<&Item>, Vec<&Item>) =
         items.iter().partition(|item| item.there.is_folder());
     for folder in folders {
@@ -336,7 +337,7 @@ fn bring(
     let (large, middle): (Vec<&Item>, Vec<&Item>) = others
         .into_iter()
         .partition(|item| item.there.bytes >= LARGE);
-    let mut note = |item: &Item, result: Came| drop(came.insert(item.src.clone(), result));
+    let mut note = |item: &Item, result: Received| drop(came.insert(item.src.clone(), result));
     giver.small(&small, &mut note)?;
     giver.middle(&middle, &mut note)?;
     for item in large {
@@ -354,14 +355,14 @@ fn rate(bytes: u64, begun: Instant) -> String {
 }
 
 /// Where all that is done is told.
-struct Board {
+struct Reporter {
     out: Mutex<Out>,
     human: bool,
     of: u32,
     faults: Mutex<Vec<Fault>>,
 }
 
-impl Board {
+impl Reporter {
     fn record(&self, record: &Pulled) {
         if !self.human {
             self.out

@@ -1,9 +1,9 @@
 //! One host that gives: what it has, and how that comes here.
 
 use crate::local;
-use crate::plan::{Item, Wanted};
+use crate::plan::{Item, WantedFile};
 use remote::Session;
-use remote::host_client::{Broken, HostClient};
+use remote::host_client::{HostClient, HostFailure};
 use remote::lanes::Lanes;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,9 @@ use std::sync::atomic::AtomicUsize;
 use transfer::partial::Partial;
 use transfer::parts::Parts;
 use transfer::{content, source, sums};
-use wire::files::{BLOCK, FILES_AT_ONCE, Fault, Give, Meta, Named, Read, Step, Sum, Told};
+use wire::files::{
+    BLOCK, FILES_AT_ONCE, Fault, FileEvent, FileRequest, Give, Meta, Named, Read, Sum,
+};
 
 /// So many files of a host are taken note of, wanted or not; more are a fault of the pattern, or of
 /// the host.
@@ -26,33 +28,33 @@ const UNREADABLE: &str = "it could not be read whole there";
 const CHANGED: &str = "it changed on the host while it was read";
 
 /// What came of a file: how many bytes, or why not.
-pub type Came = Result<u64, String>;
+pub type Received = Result<u64, String>;
 
 /// A host that gives.
-pub struct Giver {
+pub struct SourceHost {
     client: HostClient,
 }
 
-impl Giver {
+impl SourceHost {
     /// Waits until the host is ready. `stop` becomes the number of a signal that ends it all.
     pub fn begin(
         session: Session,
         stop: Arc<AtomicUsize>,
         workspace: &Path,
-    ) -> Result<Giver, Broken> {
+    ) -> Result<SourceHost, HostFailure> {
         let (client, _) = HostClient::begin(
             session,
             stop,
-            Step::Give(Give {
+            FileRequest::Give(Give {
                 base: workspace.into(),
             }),
         )?;
-        Ok(Giver { client })
+        Ok(SourceHost { client })
     }
 
     /// The files and empty folders that are wanted and what the host says of them.
-    pub fn list(&mut self, wanted: &Wanted) -> Result<Vec<(PathBuf, Meta)>, Broken> {
-        self.client.send(Step::Find {
+    pub fn list(&mut self, wanted: &WantedFile) -> Result<Vec<(PathBuf, Meta)>, HostFailure> {
+        self.client.send(FileRequest::Find {
             roots: wanted
                 .roots
                 .iter()
@@ -61,8 +63,8 @@ impl Giver {
         });
         let (mut chosen, mut told) = (Vec::new(), 0);
         loop {
-            let Told::Found { entries, last } = self.next()?.0 else {
-                return Err(Broken::said("it told of no files"));
+            let FileEvent::Found { entries, last } = self.next()?.0 else {
+                return Err(HostFailure::reported("it told of no files"));
             };
             told += entries.len().max(1);
             let found = entries
@@ -74,7 +76,7 @@ impl Giver {
                 }),
             );
             if told > MOST_FILES {
-                return Err(Broken::said(format!(
+                return Err(HostFailure::reported(format!(
                     "it tells of more than {MOST_FILES} files: write a pattern that names fewer \
                      folders"
                 )));
@@ -88,7 +90,7 @@ impl Giver {
         Ok(chosen)
     }
 
-    fn next(&mut self) -> Result<(Told, Vec<u8>), Broken> {
+    fn next(&mut self) -> Result<(FileEvent, Vec<u8>), HostFailure> {
         self.client.next_event()
     }
 
@@ -96,8 +98,8 @@ impl Giver {
     pub fn small<'i>(
         &mut self,
         items: &[&'i Item],
-        came: &mut dyn FnMut(&'i Item, Came),
-    ) -> Result<(), Broken> {
+        came: &mut dyn FnMut(&'i Item, Received),
+    ) -> Result<(), HostFailure> {
         let mut questions = items.chunks(FILES_AT_ONCE).zip(0u32..);
         let mut expected: VecDeque<(u32, &Item)> = VecDeque::new();
         loop {
@@ -106,7 +108,7 @@ impl Giver {
             {
                 let ids = (0u32..).map(|at| chunk * FILES_AT_ONCE as u32 + at);
                 let named: Vec<(u32, &Item)> = ids.zip(some.iter().copied()).collect();
-                self.client.send(Step::ReadSmall {
+                self.client.send(FileRequest::ReadSmall {
                     files: named.iter().map(|(id, item)| name(*id, item)).collect(),
                 });
                 expected.extend(named);
@@ -115,9 +117,9 @@ impl Giver {
                 return Ok(());
             }
             match self.next()? {
-                (Told::Batch { files, content }, body) => {
+                (FileEvent::Batch { files, content }, body) => {
                     let content = content::unpack(&content, body)
-                        .map_err(|fault| Broken::said(fault.to_string()))?;
+                        .map_err(|fault| HostFailure::reported(fault.to_string()))?;
                     let mut rest = content.as_slice();
                     for read in files {
                         let next = expected.pop_front().filter(|(id, _)| *id == read.id);
@@ -125,7 +127,9 @@ impl Giver {
                             .ok()
                             .and_then(|bytes| rest.split_at_checked(bytes));
                         let (Some((_, item)), Some((bytes, behind))) = (next, taken) else {
-                            return Err(Broken::said("it sent another file than was asked for"));
+                            return Err(HostFailure::reported(
+                                "it sent another file than was asked for",
+                            ));
                         };
                         rest = behind;
                         came(
@@ -136,7 +140,7 @@ impl Giver {
                         );
                     }
                 }
-                (other, _) => return Err(Broken::strange(&other)),
+                (other, _) => return Err(HostFailure::unexpected(&other)),
             }
         }
     }
@@ -145,8 +149,8 @@ impl Giver {
     pub fn middle<'i>(
         &mut self,
         items: &[&'i Item],
-        came: &mut dyn FnMut(&'i Item, Came),
-    ) -> Result<(), Broken> {
+        came: &mut dyn FnMut(&'i Item, Received),
+    ) -> Result<(), HostFailure> {
         let mut asked = 0;
         for (at, item) in items.iter().enumerate() {
             while asked < items.len() && asked < at + AHEAD {
@@ -171,7 +175,11 @@ impl Giver {
     }
 
     /// Brings a large file, or what is missing of it, over as many connections as are worth it.
-    pub fn large(&mut self, item: &Item, lanes: &mut Lanes<'_, Giver>) -> Result<Came, Broken> {
+    pub fn large(
+        &mut self,
+        item: &Item,
+        lanes: &mut Lanes<'_, SourceHost>,
+    ) -> Result<Received, HostFailure> {
         let kept = self.resume(item)?;
         let missing = kept.missing(item.there.bytes);
         let came = item.there.bytes - kept.bytes();
@@ -195,15 +203,15 @@ impl Giver {
         item: &Item,
         partial: &mut Partial,
         (begin, end): (u64, u64),
-        lanes: &mut Lanes<'_, Giver>,
-    ) -> Result<Result<(), String>, Broken> {
+        lanes: &mut Lanes<'_, SourceHost>,
+    ) -> Result<Result<(), String>, HostFailure> {
         let mut at = begin;
         while at < end {
             let (length, written) = if lanes.pays(end - at) {
                 if let Err(error) = partial.scatter() {
                     return Ok(Err(error.to_string()));
                 }
-                let bring = |giver: &mut Giver, range| match local::join(item) {
+                let bring = |giver: &mut SourceHost, range| match local::join(item) {
                     Ok(mut partial) => giver.part(item, range, &mut partial),
                     Err(why) => Ok(Err(why)),
                 };
@@ -212,7 +220,7 @@ impl Giver {
                     length,
                     written
                         .into_iter()
-                        .collect::<Result<Vec<_>, Broken>>()?
+                        .collect::<Result<Vec<_>, HostFailure>>()?
                         .into_iter()
                         .collect(),
                 )
@@ -229,34 +237,34 @@ impl Giver {
     }
 
     /// What is here of a file and is what it begins with there.
-    fn resume(&mut self, item: &Item) -> Result<Parts, Broken> {
+    fn resume(&mut self, item: &Item) -> Result<Parts, HostFailure> {
         let (parts, file) = match local::kept(item) {
             Some(kept) => kept,
             None => return Ok(Parts::default()),
         };
         let bytes = item.there.bytes;
-        self.client.send(Step::Sum {
+        self.client.send(FileRequest::Sum {
             file: name(0, item),
             bytes,
             parts: parts.list().to_vec(),
         });
         let ours = self
             .client
-            .beating(|| sums::of(&file, &parts, bytes))?
+            .keep_alive_during(|| sums::of(&file, &parts, bytes))?
             .unwrap_or_default();
         match self.next()? {
-            (Told::Sums { id: 0 }, body) => Ok(sums::same(
+            (FileEvent::Sums { id: 0 }, body) => Ok(sums::same(
                 &parts,
                 bytes,
                 &ours,
                 &Sum::list(&body).unwrap_or_default(),
             )),
-            (other, _) => Err(Broken::strange(&other)),
+            (other, _) => Err(HostFailure::unexpected(&other)),
         }
     }
 
     fn ask(&mut self, id: u32, item: &Item, (at, length): (u64, u64)) {
-        self.client.send(Step::Read {
+        self.client.send(FileRequest::Read {
             file: name(id, item),
             at,
             length,
@@ -269,7 +277,7 @@ impl Giver {
         item: &Item,
         range: (u64, u64),
         partial: &mut Partial,
-    ) -> Result<Result<(), String>, Broken> {
+    ) -> Result<Result<(), String>, HostFailure> {
         self.ask(0, item, range);
         let (read, written) = self.receive(0, range, Ok(partial))?;
         Ok(same(item, &read).and(written))
@@ -282,17 +290,17 @@ impl Giver {
         id: u32,
         (at, length): (u64, u64),
         mut partial: Result<&mut Partial, String>,
-    ) -> Result<(Read, Result<(), String>), Broken> {
+    ) -> Result<(Read, Result<(), String>), HostFailure> {
         let (mut next, end) = (at, at + length);
         loop {
             match self.next()? {
-                (Told::Block(block), body)
+                (FileEvent::Block(block), body)
                     if block.id == id
                         && block.at == next
                         && u64::from(block.content.length) <= end - next =>
                 {
                     let content = content::unpack(&block.content, body)
-                        .map_err(|fault| Broken::said(fault.to_string()))?;
+                        .map_err(|fault| HostFailure::reported(fault.to_string()))?;
                     next += content.len() as u64;
                     if let Ok(writer) = &mut partial
                         && let Err(fault) = writer.write(block.at, &content)
@@ -300,7 +308,7 @@ impl Giver {
                         partial = Err(local::here(&fault));
                     }
                 }
-                (Told::Read(read), _) if read.id == id && read.bytes == next - at => {
+                (FileEvent::Read(read), _) if read.id == id && read.bytes == next - at => {
                     let written = partial.map(drop);
                     let short = if next < end && read.fault.is_none() {
                         Some(Fault::NotWhole)
@@ -315,7 +323,7 @@ impl Giver {
                         written,
                     ));
                 }
-                (other, _) => return Err(Broken::strange(&other)),
+                (other, _) => return Err(HostFailure::unexpected(&other)),
             }
         }
     }

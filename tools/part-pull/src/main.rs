@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     cli::run("part-pull", |args: Args| {
         let stream = Stream::from_stdin(args.connect.partial)?;
         args.connect.say_partial("part-pull");
-        let hosts = args.connect.choose(stream.some("ipconf-check")?)?;
+        let hosts = args.connect.choose(stream.require("ipconf-check")?)?;
         let of_graph = stream
             .one::<Graph>()?
             .map(|graph| PathBuf::from(graph.workspace));

@@ -9,20 +9,20 @@ use wire::files::Meta;
 
 /// What the patterns ask for.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct WantedFile {
     /// Where to look, relative to the workspace.
     pub roots: Vec<String>,
     /// Each pattern.
     pub patterns: Vec<String>,
     globs: GlobSet,
     /// What each of the globs says of names that begin with a dot.
-    dots: Vec<Dots>,
+    dots: Vec<DotFiles>,
 }
 
 /// Which names that begin with a dot may come: a host chooses what a wildcard meets, and `--to .`
 /// must not bring a `.git/hooks`.
 #[derive(Clone, Debug)]
-enum Dots {
+enum DotFiles {
     /// All: the path is written out, and a folder stands for all that is in it.
     All,
     /// Those that the pattern writes with their dot, as in a shell.
@@ -54,7 +54,7 @@ impl Item {
 const QUOTE: &str = "[*] stands for a star, [[] for a bracket, [{] for a brace";
 
 /// Understands the patterns.
-pub fn wanted(patterns: &[String]) -> Result<Wanted, Report> {
+pub fn wanted(patterns: &[String]) -> Result<WantedFile, Report> {
     let mut report = Report::default();
     let mut globs = GlobSetBuilder::new();
     let mut dots = Vec::new();
@@ -90,7 +90,7 @@ pub fn wanted(patterns: &[String]) -> Result<Wanted, Report> {
     let globs = globs
         .build()
         .map_err(|error| Fault::usage("pattern", error.to_string()).fix(QUOTE))?;
-    Ok(Wanted {
+    Ok(WantedFile {
         roots,
         patterns: patterns.to_vec(),
         globs,
@@ -102,9 +102,9 @@ const WILDCARDS: [char; 5] = ['*', '?', '[', '{', '\\'];
 
 /// Words that begin with a dot, wherever they stand in the pattern, alternatives in braces among
 /// them.
-fn dots(pattern: &str) -> Dots {
+fn dots(pattern: &str) -> DotFiles {
     if !pattern.contains(WILDCARDS) {
-        return Dots::All;
+        return DotFiles::All;
     }
     let words = pattern
         .split(['/', '{', ',', '}'])
@@ -115,14 +115,14 @@ fn dots(pattern: &str) -> Dots {
     for glob in globs {
         written.add(glob);
     }
-    Dots::Written(written.build().unwrap_or_else(|_| GlobSet::empty()))
+    DotFiles::Written(written.build().unwrap_or_else(|_| GlobSet::empty()))
 }
 
-impl Dots {
+impl DotFiles {
     fn allow(&self, path: &Path) -> bool {
         let written = |name: &std::ffi::OsStr| match self {
-            Dots::All => true,
-            Dots::Written(globs) => globs.is_match(Path::new(name)),
+            DotFiles::All => true,
+            DotFiles::Written(globs) => globs.is_match(Path::new(name)),
         };
         path.iter()
             .all(|name| !name.as_bytes().starts_with(b".") || written(name))
@@ -142,7 +142,7 @@ fn is_below(path: &Path) -> bool {
         .all(|part| matches!(part, Component::Normal(_)))
 }
 
-impl Wanted {
+impl WantedFile {
     /// Whether a file or an empty folder of a host is wanted. A host cannot name what lies outside.
     pub fn takes(&self, path: &Path) -> bool {
         let named = |path: &Path| {
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     /// The paths of a list, each ended by NUL, that are wanted; in order.
-    fn choose(wanted: &Wanted, list: &[u8]) -> Vec<PathBuf> {
+    fn choose(wanted: &WantedFile, list: &[u8]) -> Vec<PathBuf> {
         let names = list
             .split(|byte| *byte == 0)
             .filter(|name| !name.is_empty());

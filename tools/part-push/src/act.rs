@@ -5,7 +5,7 @@ use crate::feed;
 use crate::plan::{self, Delivery, Source};
 use crate::push::{self, Options, Outcome, Watch};
 use crate::relay;
-use crate::show::Show;
+use crate::show::ProgressDisplay;
 use crate::target::Target;
 use rayon::prelude::*;
 use record::error::{Fault, Report};
@@ -13,7 +13,7 @@ use record::exit::Exit;
 use record::jsonl::{self, Out, Stream};
 use record::term::{self, millis};
 use record::{Host, Pushed, Record};
-use remote::host_client::{Broken, HostClient};
+use remote::host_client::{HostClient, HostFailure};
 use remote::{self, Kind, Remote, Session, lanes};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use transfer::BEAT;
-use wire::files::{Receive, Step};
+use wire::files::{FileRequest, Receive};
 
 /// What a file system needs beside the files themselves.
 const ROOM_TO_SPARE: u64 = 1 << 20;
@@ -31,7 +31,7 @@ const BEGUN_AT_ONCE: usize = 256;
 const HANDED_ON: u64 = 16 << 20;
 
 /// How the hosts are reached, where it all goes, and the name of this push.
-struct Way<'a> {
+struct PushContext<'a> {
     args: &'a Args,
     remote: Remote,
     stop: Arc<AtomicUsize>,
@@ -39,7 +39,7 @@ struct Way<'a> {
     run: String,
 }
 
-impl Way<'_> {
+impl PushContext<'_> {
     fn receive(&self, host: &Host) -> Receive {
         let (dry, fsync) = (self.args.dry_run, self.args.fsync);
         Receive {
@@ -59,7 +59,7 @@ impl Way<'_> {
             lane: true,
             ..self.receive(host)
         };
-        HostClient::begin(session, self.stop.clone(), Step::Receive(receive))
+        HostClient::begin(session, self.stop.clone(), FileRequest::Receive(receive))
             .ok()
             .map(|(client, _)| client)
     }
@@ -76,7 +76,7 @@ struct Task<'a> {
 struct State {
     /// None where it could not be reached or was given up; why is in `broken`.
     target: Option<Target>,
-    broken: Option<Broken>,
+    broken: Option<HostFailure>,
     /// Each of its deliveries has its last word: what breaks now breaks nothing.
     complete: bool,
     /// That it is broken is in the report already.
@@ -109,7 +109,7 @@ pub fn run(
     let run = remote::random_token().map_err(|error| {
         Fault::unreachable("/dev/urandom", error.to_string()).fix("this machine needs one")
     })?;
-    let way = Way {
+    let way = PushContext {
         args,
         remote,
         stop,
@@ -153,7 +153,7 @@ pub fn run(
 }
 
 fn open<'a>(
-    way: &Way<'_>,
+    way: &PushContext<'_>,
     hosts: &'a [Host],
     deliveries: &'a [Delivery],
     report: &mut Report,
@@ -173,7 +173,7 @@ fn open<'a>(
         let reported = opened.is_err();
         let target = match opened {
             Ok(session) => Target::begin(session, way.stop.clone(), way.receive(host)),
-            Err(fault) => Err(Broken::lost(fault.problem)),
+            Err(fault) => Err(HostFailure::lost(fault.problem)),
         };
         let (target, broken) =
             target.map_or_else(|broken| (None, Some(broken)), |target| (Some(target), None));
@@ -203,7 +203,7 @@ fn open<'a>(
     Ok(begun.into_iter().map(task).collect())
 }
 
-fn fault(host: &Host, broken: &Broken) -> Fault {
+fn fault(host: &Host, broken: &HostFailure) -> Fault {
     match broken.lost {
         true => Fault::unreachable(host.place(), broken.why.clone())
             .fix("run it again: what is there already is skipped"),
@@ -224,7 +224,10 @@ fn keep_alive(tasks: &[Task<'_>], over: &AtomicBool) {
         for task in tasks {
             // one that is locked is at work
             if let Ok(mut state) = task.state.try_lock()
-                && let Some(Err(broken)) = state.target.as_mut().map(|target| target.client.beat())
+                && let Some(Err(broken)) = state
+                    .target
+                    .as_mut()
+                    .map(|target| target.client.keep_alive())
             {
                 (state.target, state.broken) = (None, Some(broken));
             }
@@ -233,7 +236,7 @@ fn keep_alive(tasks: &[Task<'_>], over: &AtomicBool) {
 }
 
 fn carry_out(
-    way: &Way<'_>,
+    way: &PushContext<'_>,
     stream: &Stream,
     tasks: &[Task<'_>],
     options: Options,
@@ -262,11 +265,11 @@ fn carry_out(
                 .map(|delivery| (task.host, delivery))
         })
     };
-    let board = Board {
+    let board = Reporter {
         out: Mutex::new(out),
         human: args.connect.format.human(),
         of: u32::try_from(deliveries.len()).unwrap_or(u32::MAX),
-        show: Show::new(
+        show: ProgressDisplay::new(
             args.progress,
             tasks.iter().map(|task| task.host),
             lacking().map(|(host, delivery)| (host.id, delivery.bytes)),
@@ -285,7 +288,7 @@ fn carry_out(
             .for_each(|task| task.check_shared(options, &board));
     } else {
         // a disk that fills up in the middle helps nobody
-        let nothing_sent = Broken::said("nothing was sent: a host has no space left");
+        let nothing_sent = HostFailure::reported("nothing was sent: a host has no space left");
         for task in tasks {
             let mut state = task.lock();
             state.reported |= state.broken.is_none();
@@ -347,7 +350,7 @@ fn share(tasks: &[Task<'_>]) {
 
 /// Lets the hosts hand on to one another what is large and goes to several. What does not arrive so
 /// is sent as if it had never been tried.
-fn hand_on(tasks: &[Task<'_>], way: &Way<'_>) {
+fn hand_on(tasks: &[Task<'_>], way: &PushContext<'_>) {
     let mut chains: BTreeMap<u32, Vec<(&Task<'_>, relay::Link<'_>)>> = BTreeMap::new();
     for task in tasks {
         for delivery in task
@@ -473,7 +476,7 @@ impl<'a> Task<'a> {
     }
 
     /// Does something with the host, if it is there; one that breaks is given up.
-    fn on_target<T>(&self, act: impl FnOnce(&mut Target) -> Result<T, Broken>) -> Option<T> {
+    fn on_target<T>(&self, act: impl FnOnce(&mut Target) -> Result<T, HostFailure>) -> Option<T> {
         let mut state = self.lock();
         match act(state.target.as_mut()?) {
             Ok(value) => Some(value),
@@ -547,7 +550,7 @@ impl<'a> Task<'a> {
     }
 
     /// Sends it what it lacks; a record for each delivery, whatever happens.
-    fn push(&self, options: Options, way: &Way<'_>, board: &Board) {
+    fn push(&self, options: Options, way: &PushContext<'_>, board: &Reporter) {
         let begun = Instant::now();
         let was_there = self.lock().target.is_some();
         let lacking = self.lacking();
@@ -575,7 +578,7 @@ impl<'a> Task<'a> {
                 );
             }
         }
-        let told = Told {
+        let told = HostReporter {
             host: self.host,
             board,
             done: Mutex::new(BTreeSet::new()),
@@ -602,7 +605,7 @@ impl<'a> Task<'a> {
     }
 
     /// A record for each delivery that has none, and why.
-    fn give_up(&self, done: &BTreeSet<u32>, board: &Board) {
+    fn give_up(&self, done: &BTreeSet<u32>, board: &Reporter) {
         let state = self.lock();
         let Some(broken) = &state.broken else { return };
         for delivery in self
@@ -624,7 +627,7 @@ impl<'a> Task<'a> {
     }
 
     /// Whether what another host has put on shared storage is there for this one too.
-    fn check_shared(&self, options: Options, board: &Board) {
+    fn check_shared(&self, options: Options, board: &Reporter) {
         let shared = self.lock().shared.clone();
         let files: Vec<&Delivery> = self
             .deliveries
@@ -666,15 +669,15 @@ impl<'a> Task<'a> {
 }
 
 /// Where all that is done is told.
-struct Board {
+struct Reporter {
     out: Mutex<Out>,
     human: bool,
     of: u32,
-    show: Show,
+    show: ProgressDisplay,
     failed: Mutex<Vec<Fault>>,
 }
 
-impl Board {
+impl Reporter {
     fn record(&self, delivery: &Delivery, skipped: bool, outcome: &Outcome) {
         if self.human {
             return;
@@ -713,13 +716,13 @@ impl Board {
 }
 
 /// The board, for one host.
-struct Told<'a> {
+struct HostReporter<'a> {
     host: &'a Host,
-    board: &'a Board,
+    board: &'a Reporter,
     done: Mutex<BTreeSet<u32>>,
 }
 
-impl Watch for Told<'_> {
+impl Watch for HostReporter<'_> {
     fn moved(&self, bytes: u64) {
         self.board.show.moved(self.host, bytes);
     }

@@ -43,9 +43,9 @@ pub struct Args {
     pub streams: Option<u16>,
 
     /// Compress on the way with zstd [auto: where the data shrinks and the link is slow]
-    #[arg(long, value_enum, default_value_t = When::Auto, value_name = "auto|always|never",
+    #[arg(long, value_enum, default_value_t = CompressWhen::Auto, value_name = "auto|always|never",
         hide_possible_values = true)]
-    pub compress: When,
+    pub compress: CompressWhen,
 
     /// Send nothing; say what would be sent
     #[arg(long)]
@@ -53,29 +53,29 @@ pub struct Args {
 
     /// Progress on stderr [auto: bars on a terminal, else a line now and then, and a line a host at
     /// its end]
-    #[arg(long, value_enum, default_value_t = When::Auto, value_name = "auto|always|never",
+    #[arg(long, value_enum, default_value_t = CompressWhen::Auto, value_name = "auto|always|never",
         hide_possible_values = true)]
-    pub progress: When,
+    pub progress: CompressWhen,
 
     // last: its heading would stand over all that follows
     #[command(flatten)]
     pub connect: Connect,
 }
 
-impl When {
+impl CompressWhen {
     /// `None` where it is to be found out.
     pub fn wish(self) -> Option<bool> {
         match self {
-            When::Auto => None,
-            When::Always => Some(true),
-            When::Never => Some(false),
+            CompressWhen::Auto => None,
+            CompressWhen::Always => Some(true),
+            CompressWhen::Never => Some(false),
         }
     }
 }
 
 /// Whether to do a thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum When {
+pub enum CompressWhen {
     /// Where it helps.
     Auto,
     /// Always.

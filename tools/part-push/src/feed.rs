@@ -7,18 +7,18 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use transfer::{content, source};
-use wire::files::{BLOCK, Batch, FILES_AT_ONCE, Small, Step};
+use wire::files::{BLOCK, Batch, FILES_AT_ONCE, FileRequest, Small};
 
 /// What takes the messages; `Err` when nobody takes them any more.
-pub type Sink<'a> = &'a mut dyn FnMut(Message) -> Result<(), Gone>;
+pub type Sink<'a> = &'a mut dyn FnMut(Message) -> Result<(), SinkClosed>;
 
 /// Nobody takes what is made.
-pub struct Gone;
+pub struct SinkClosed;
 
 /// What is sent at once.
 pub struct Message {
     /// The request.
-    pub step: Step,
+    pub step: FileRequest,
     /// What stands behind it.
     pub body: Vec<u8>,
     /// How much of the files it is.
@@ -39,7 +39,7 @@ pub fn small(file: &Delivery) -> Small {
 }
 
 /// Makes the messages for files of at most [`BLOCK`] bytes, compressed or not.
-pub fn batches(files: &[&Delivery], packed: bool, sink: Sink<'_>) -> Result<(), Gone> {
+pub fn batches(files: &[&Delivery], packed: bool, sink: Sink<'_>) -> Result<(), SinkClosed> {
     let mut rest = files;
     while !rest.is_empty() {
         let mut bytes = 0;
@@ -75,7 +75,7 @@ fn batch(files: &[&Delivery], packed: bool) -> Message {
     let raw = all.len() as u64;
     let (content, body) = content::pack(all, packed);
     Message {
-        step: Step::Batch(Batch {
+        step: FileRequest::Batch(Batch {
             files: whole,
             content,
         }),
@@ -168,7 +168,9 @@ mod tests {
             });
             assert!(all.is_ok(), "the sink took all");
             let ids = |message: &Message| match &message.step {
-                Step::Batch(batch) => batch.files.iter().map(|file| file.id).collect::<Vec<_>>(),
+                FileRequest::Batch(batch) => {
+                    batch.files.iter().map(|file| file.id).collect::<Vec<_>>()
+                }
                 _ => Vec::new(),
             };
             assert_eq!(
@@ -181,7 +183,7 @@ mod tests {
                 "{failed:?}"
             );
             let content = |message: Message| match message.step {
-                Step::Batch(Batch { content, .. }) => {
+                FileRequest::Batch(Batch { content, .. }) => {
                     content::unpack(&content, message.body).unwrap()
                 }
                 _ => Vec::new(),

@@ -19,11 +19,12 @@ fn main() -> ExitCode {
     cli::run("part-push", |args: Args| {
         let stream = Stream::from_stdin(args.connect.partial)?;
         args.connect.say_partial("part-push");
-        let hosts: Vec<Host> = stream.some("ipconf-check")?;
+        let hosts: Vec<Host> = stream.require("ipconf-check")?;
         let workspace = stream
             .one::<Graph>()?
             .map(|graph| PathBuf::from(graph.workspace));
-        let deliveries = plan::deliveries(&hosts, &stream.some("part-map")?, workspace.as_deref())?;
+        let deliveries =
+            plan::deliveries(&hosts, &stream.require("part-map")?, workspace.as_deref())?;
         let base = workspace.unwrap_or_else(|| plan::base(&deliveries));
         act::run(
             &args,

@@ -1,10 +1,10 @@
 //! Sends to one host what it lacks: the next file is on its way before the host has said a word
 //! about the last one.
 
-use crate::feed::{self, Gone, Message, Sink, small};
+use crate::feed::{self, Message, Sink, SinkClosed, small};
 use crate::plan::{self, Delivery, Job, Source, key};
 use crate::target::Target;
-use remote::host_client::{Broken, HostClient};
+use remote::host_client::{HostClient, HostFailure};
 use remote::lanes::Lanes;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -12,7 +12,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 use transfer::parts::Parts;
 use transfer::{content, source};
-use wire::files::{BLOCK, Begin, Block, Fault, Step, Told};
+use wire::files::{BLOCK, Begin, Block, Fault, FileEvent, FileRequest};
 
 /// Enough that the link never waits for us.
 const AHEAD: u64 = 2 * BLOCK;
@@ -65,7 +65,7 @@ pub fn push(
     options: Options,
     more: &dyn Fn() -> Option<HostClient>,
     watch: &dyn Watch,
-) -> Result<(), Broken> {
+) -> Result<(), HostFailure> {
     let mut push = Push {
         target,
         options,
@@ -118,7 +118,7 @@ struct Mark {
 }
 
 impl<'d> Push<'_, 'd> {
-    fn all(&mut self, deliveries: &[&'d Delivery]) -> Result<(), Broken> {
+    fn all(&mut self, deliveries: &[&'d Delivery]) -> Result<(), HostFailure> {
         let (files, others): (Vec<&Delivery>, Vec<&Delivery>) =
             deliveries.iter().partition(|delivery| delivery.has_bytes());
         self.without_bytes(&others);
@@ -137,7 +137,7 @@ impl<'d> Push<'_, 'd> {
         for delivery in others {
             self.begin(delivery, 0);
             match delivery.source {
-                Source::Folder => self.target.client.send(Step::Folder {
+                Source::Folder => self.target.client.send(FileRequest::Folder {
                     id: delivery.id,
                     dst: delivery.dst.as_path().into(),
                 }),
@@ -164,7 +164,7 @@ impl<'d> Push<'_, 'd> {
     }
 
     /// Small files, many in a message.
-    fn batch(&mut self, files: &[&'d Delivery]) -> Result<(), Broken> {
+    fn batch(&mut self, files: &[&'d Delivery]) -> Result<(), HostFailure> {
         let begun = Instant::now();
         let raw = files.iter().map(|file| file.bytes).sum::<u64>();
         let largest = files.iter().max_by_key(|file| file.bytes);
@@ -184,7 +184,7 @@ impl<'d> Push<'_, 'd> {
             &mut |message| {
                 failed.extend(std::mem::take(&mut message.failed));
                 watch.moved(message.raw);
-                if let (Step::Batch(batch), true) = (&message.step, packed) {
+                if let (FileRequest::Batch(batch), true) = (&message.step, packed) {
                     // of what was compressed each has its share
                     let share = |bytes: u64| message.body.len() as u64 * bytes / message.raw.max(1);
                     shares.extend(batch.files.iter().map(|file| (file.id, share(file.bytes))));
@@ -203,7 +203,7 @@ impl<'d> Push<'_, 'd> {
         Ok(())
     }
 
-    fn large(&mut self, file: &'d Delivery) -> Result<(), Broken> {
+    fn large(&mut self, file: &'d Delivery) -> Result<(), HostFailure> {
         let relayed = self.target.relayed.get(&file.id).copied().unwrap_or(0);
         self.begin(file, relayed);
         let Source::File(path) = &file.source else {
@@ -232,16 +232,18 @@ impl<'d> Push<'_, 'd> {
         }
         match wrong.or_else(|| feed::changed(path, file)) {
             Some(why) => {
-                self.target.client.send(Step::Discard { id: file.id });
+                self.target
+                    .client
+                    .send(FileRequest::Discard { id: file.id });
                 self.done(file.id, Some(why));
             }
-            None => self.target.client.send(Step::End { id: file.id }),
+            None => self.target.client.send(FileRequest::End { id: file.id }),
         }
         Ok(())
     }
 
     /// A file that is made, and larger than a message.
-    fn large_content(&mut self, file: &'d Delivery) -> Result<(), Broken> {
+    fn large_content(&mut self, file: &'d Delivery) -> Result<(), HostFailure> {
         let Source::Content(text) = &file.source else {
             return Ok(());
         };
@@ -254,7 +256,7 @@ impl<'d> Push<'_, 'd> {
             let (content, body) =
                 content::pack(piece.to_vec(), self.options.compress == Some(true));
             self.target.client.send_with(
-                Step::Block(Block {
+                FileRequest::Block(Block {
                     id: file.id,
                     at,
                     content,
@@ -266,7 +268,7 @@ impl<'d> Push<'_, 'd> {
             at += piece.len() as u64;
         }
         self.watch.moved(at);
-        self.target.client.send(Step::End { id: file.id });
+        self.target.client.send(FileRequest::End { id: file.id });
         Ok(())
     }
 
@@ -278,7 +280,7 @@ impl<'d> Push<'_, 'd> {
             scattered: false,
             next: Vec::new(),
         };
-        self.target.client.send(Step::Begin(begin));
+        self.target.client.send(FileRequest::Begin(begin));
     }
 
     fn sent(&mut self, id: u32, bytes: u64) {
@@ -295,7 +297,7 @@ impl<'d> Push<'_, 'd> {
         source: &File,
         begin: u64,
         end: u64,
-    ) -> Result<Option<String>, Broken> {
+    ) -> Result<Option<String>, HostFailure> {
         let (mut at, mut segment) = (begin, SEGMENT);
         while at < end && self.under_way.contains_key(&file.id) {
             let measured = !self.is_auto() || self.rate.is_some();
@@ -353,7 +355,7 @@ impl<'d> Push<'_, 'd> {
         source: &File,
         at: u64,
         length: u64,
-    ) -> Result<(u64, Option<String>), Broken> {
+    ) -> Result<(u64, Option<String>), HostFailure> {
         let mut wrong = None;
         let watch = self.watch;
         let make = |sink: Sink<'_>| pack_blocks(source, (file.id, at, length), sink);
@@ -371,10 +373,12 @@ impl<'d> Push<'_, 'd> {
         source: &File,
         at: u64,
         end: u64,
-    ) -> Result<(u64, Option<String>), Broken> {
+    ) -> Result<(u64, Option<String>), HostFailure> {
         // nothing else is told meanwhile; and the other connections may be quicker than this one,
         // on which the host may yet have to begin the file
-        self.target.client.send(Step::Scatter { id: file.id });
+        self.target
+            .client
+            .send(FileRequest::Scatter { id: file.id });
         self.mark(0, 0, Instant::now(), false);
         self.wait(|push| push.marks.is_empty() && push.under_way.keys().all(|id| *id == file.id))?;
         if !self.under_way.contains_key(&file.id) {
@@ -437,10 +441,10 @@ impl<'d> Push<'_, 'd> {
     }
 
     /// Takes what the host has told.
-    fn settle(&mut self) -> Result<(), Broken> {
+    fn settle(&mut self) -> Result<(), HostFailure> {
         while let Some((told, _)) = self.target.client.take_event() {
             match told {
-                Told::Landed { done, failed } => {
+                FileEvent::Landed { done, failed } => {
                     for (id, fault) in done
                         .into_iter()
                         .map(|id| (id, None))
@@ -453,11 +457,11 @@ impl<'d> Push<'_, 'd> {
                         self.done(id, error);
                     }
                 }
-                Told::Synced { number } => match self.marks.pop_front() {
+                FileEvent::Synced { number } => match self.marks.pop_front() {
                     Some(mark) if mark.number == number => self.passed(&mark),
-                    _ => return Err(Broken::strange(&told)),
+                    _ => return Err(HostFailure::unexpected(&told)),
                 },
-                other => return Err(Broken::strange(&other)),
+                other => return Err(HostFailure::unexpected(&other)),
             }
         }
         Ok(())
@@ -480,13 +484,13 @@ impl<'d> Push<'_, 'd> {
     }
 
     /// Until the host has answered so much.
-    fn wait(&mut self, enough: impl Fn(&Self) -> bool) -> Result<(), Broken> {
+    fn wait(&mut self, enough: impl Fn(&Self) -> bool) -> Result<(), HostFailure> {
         loop {
             self.settle()?;
             if enough(self) {
                 return Ok(());
             }
-            self.target.client.hear(Duration::from_millis(200))?;
+            self.target.client.exchange(Duration::from_millis(200))?;
         }
     }
 
@@ -544,12 +548,13 @@ fn worth(raw: usize, small: usize, took: Duration, link: f64) -> bool {
 /// link nor the link for them; the bytes on the wire. `look` sees each message first.
 fn stream(
     client: &mut HostClient,
-    make: impl FnOnce(Sink<'_>) -> Result<(), Gone> + Send,
+    make: impl FnOnce(Sink<'_>) -> Result<(), SinkClosed> + Send,
     look: &mut dyn FnMut(&mut Message),
-) -> Result<u64, Broken> {
+) -> Result<u64, HostFailure> {
     std::thread::scope(|scope| {
         let (send, messages) = sync_channel::<Message>(2);
-        let maker = scope.spawn(move || make(&mut |message| send.send(message).map_err(|_| Gone)));
+        let maker =
+            scope.spawn(move || make(&mut |message| send.send(message).map_err(|_| SinkClosed)));
         let mut wire = 0;
         loop {
             match messages.recv_timeout(Duration::from_millis(200)) {
@@ -559,13 +564,13 @@ fn stream(
                     client.send_with(message.step, &message.body);
                     client.drain(AHEAD, &|_| ())?;
                 }
-                Err(RecvTimeoutError::Timeout) => client.beat()?,
+                Err(RecvTimeoutError::Timeout) => client.keep_alive()?,
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
         let made = maker.join().ok().and_then(Result::ok);
         made.map(|()| wire)
-            .ok_or_else(|| Broken::said("what is sent could not be made"))
+            .ok_or_else(|| HostFailure::reported("what is sent could not be made"))
     })
 }
 
@@ -574,7 +579,7 @@ fn pack_blocks(
     source: &File,
     (id, at, length): (u32, u64, u64),
     sink: Sink<'_>,
-) -> Result<(), Gone> {
+) -> Result<(), SinkClosed> {
     let mut done = 0;
     while done < length {
         let mut raw = vec![0; usize::try_from(BLOCK.min(length - done)).unwrap_or(0)];
@@ -589,7 +594,7 @@ fn pack_blocks(
         let failed: Vec<_> = wrong.into_iter().map(|why| (id, why)).collect();
         let over = !failed.is_empty();
         sink(Message {
-            step: Step::Block(Block {
+            step: FileRequest::Block(Block {
                 id,
                 at: at + done,
                 content,
@@ -614,7 +619,7 @@ pub fn send_blocks(
     source: &File,
     (id, at, length): (u32, u64, u64),
     moved: &dyn Fn(u64),
-) -> Result<Option<String>, Broken> {
+) -> Result<Option<String>, HostFailure> {
     let mut buffer = vec![0; usize::try_from(BLOCK.min(length)).unwrap_or(0)];
     let mut done = 0;
     while done < length && !has_failed(client, id) {
@@ -628,13 +633,13 @@ pub fn send_blocks(
         }
         let again = source
             .try_clone()
-            .map_err(|error| Broken::said(error.to_string()))?;
+            .map_err(|error| HostFailure::reported(error.to_string()))?;
         let block = Block {
             id,
             at: at + done,
             content: content::plain(&buffer[..room]),
         };
-        client.send_file(Step::Block(block), again, at + done, room);
+        client.send_file(FileRequest::Block(block), again, at + done, room);
         done += room as u64;
         client.drain(AHEAD, moved)?;
         if let Some(wrong) = client.source_fault() {
@@ -650,7 +655,7 @@ pub fn send_blocks(
 /// Whether the host has said already that a file cannot be there.
 fn has_failed(client: &HostClient, id: u32) -> bool {
     client.events().any(|told| {
-        matches!(told, Told::Landed { failed,
+        matches!(told, FileEvent::Landed { failed,
         .. } if failed.iter().any(|(failed, _)| *failed == id))
     })
 }
@@ -662,7 +667,7 @@ fn send_range(
     file: &Delivery,
     (offset, length): (u64, u64),
     moved: &dyn Fn(u64),
-) -> Result<Option<String>, Broken> {
+) -> Result<Option<String>, HostFailure> {
     if client.is_lane {
         let begin = Begin {
             file: small(file),
@@ -671,20 +676,20 @@ fn send_range(
             scattered: true,
             next: Vec::new(),
         };
-        client.send(Step::Begin(begin));
+        client.send(FileRequest::Begin(begin));
     }
     let mut wrong = send_blocks(client, source, (file.id, offset, length), moved)?;
     if client.is_lane {
-        client.send(Step::Close { id: file.id });
+        client.send(FileRequest::Close { id: file.id });
     }
     let number = client.sync();
     loop {
         match client.next_event()?.0 {
-            Told::Synced { number: told } if told == number => return Ok(wrong),
-            Told::Landed { failed, .. } => {
+            FileEvent::Synced { number: told } if told == number => return Ok(wrong),
+            FileEvent::Landed { failed, .. } => {
                 wrong = wrong.or(failed.first().map(|(_, fault)| why(file, fault)));
             }
-            other => return Err(Broken::strange(&other)),
+            other => return Err(HostFailure::unexpected(&other)),
         }
     }
 }

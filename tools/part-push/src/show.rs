@@ -1,7 +1,7 @@
 //! What people see on stderr: a bar a host and one for all on a terminal, a line now and then
 //! elsewhere, a line a host at its end.
 
-use crate::args::When;
+use crate::args::CompressWhen;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use record::Host;
 use record::term;
@@ -16,7 +16,7 @@ const BARS: usize = 16;
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// How far it is.
-pub struct Show {
+pub struct ProgressDisplay {
     silent: bool,
     lines: bool,
     bars: MultiProgress,
@@ -33,17 +33,17 @@ struct Count {
     skipped: u64,
 }
 
-impl Show {
+impl ProgressDisplay {
     /// For these hosts, and what is to be sent: host and bytes.
     pub fn new<'a>(
-        progress: When,
+        progress: CompressWhen,
         hosts: impl Iterator<Item = &'a Host>,
         send: impl Iterator<Item = (u32, u64)>,
-    ) -> Show {
+    ) -> ProgressDisplay {
         let mut sizes: BTreeMap<u32, u64> = BTreeMap::new();
         send.for_each(|(host, bytes)| *sizes.entry(host).or_default() += bytes);
-        let terminal =
-            progress == When::Always || (progress == When::Auto && std::io::stderr().is_terminal());
+        let terminal = progress == CompressWhen::Always
+            || (progress == CompressWhen::Auto && std::io::stderr().is_terminal());
         let target = if terminal {
             ProgressDrawTarget::stderr_with_hz(5)
         } else {
@@ -71,9 +71,9 @@ impl Show {
             .add(ProgressBar::new(sizes.values().sum()))
             .with_style(style("  {eta} left"))
             .with_prefix("all");
-        let lines = !terminal && progress == When::Auto;
-        Show {
-            silent: progress == When::Never,
+        let lines = !terminal && progress == CompressWhen::Auto;
+        ProgressDisplay {
+            silent: progress == CompressWhen::Never,
             lines,
             bars,
             total,

@@ -4,7 +4,7 @@ use crate::feed::small;
 use crate::plan::{Delivery, Source, is_sure, is_there, key};
 use crate::push;
 use remote::Session;
-use remote::host_client::{Broken, HostClient, Ready};
+use remote::host_client::{HostClient, HostFailure, Ready};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use transfer::parts::Parts;
 use transfer::sums;
-use wire::files::{Begin, Hop, Meta, Receive, Step, Sum, Told};
+use wire::files::{Begin, FileEvent, FileRequest, Hop, Meta, Receive, Sum};
 
 /// Names are asked for so many at once: 4096 bytes at most each, in one message.
 const NAMES_AT_ONCE: usize = 200;
@@ -35,8 +35,8 @@ impl Target {
         session: Session,
         stop: Arc<AtomicUsize>,
         receive: Receive,
-    ) -> Result<Target, Broken> {
-        let (client, ready) = HostClient::begin(session, stop, Step::Receive(receive))?;
+    ) -> Result<Target, HostFailure> {
+        let (client, ready) = HostClient::begin(session, stop, FileRequest::Receive(receive))?;
         Ok(Target {
             client,
             ready,
@@ -46,11 +46,11 @@ impl Target {
     }
 
     /// The hosts of this push whose stage is seen from this one.
-    pub fn peers(&mut self) -> Result<Vec<u32>, Broken> {
-        self.client.send(Step::Peers);
+    pub fn peers(&mut self) -> Result<Vec<u32>, HostFailure> {
+        self.client.send(FileRequest::Peers);
         match self.client.next_event()?.0 {
-            Told::Peers { hosts } => Ok(hosts),
-            other => Err(Broken::strange(&other)),
+            FileEvent::Peers { hosts } => Ok(hosts),
+            other => Err(HostFailure::unexpected(&other)),
         }
     }
 
@@ -60,7 +60,7 @@ impl Target {
         &mut self,
         deliveries: &[&Delivery],
         verify: Option<bool>,
-    ) -> Result<Vec<bool>, Broken> {
+    ) -> Result<Vec<bool>, HostFailure> {
         let there = self.ask(deliveries, false)?;
         let mut same: Vec<bool> = deliveries
             .iter()
@@ -80,7 +80,7 @@ impl Target {
         }
         let chosen: Vec<&Delivery> = check.iter().map(|at| deliveries[*at]).collect();
         let there = self.ask(&chosen, true)?;
-        let ours: Vec<Option<Sum>> = self.client.beating(|| {
+        let ours: Vec<Option<Sum>> = self.client.keep_alive_during(|| {
             chosen
                 .iter()
                 .map(|delivery| sum(&delivery.source))
@@ -92,39 +92,43 @@ impl Target {
         Ok(same)
     }
 
-    fn ask(&mut self, deliveries: &[&Delivery], sums: bool) -> Result<Vec<Option<Meta>>, Broken> {
+    fn ask(
+        &mut self,
+        deliveries: &[&Delivery],
+        sums: bool,
+    ) -> Result<Vec<Option<Meta>>, HostFailure> {
         let mut there = Vec::new();
         for some in deliveries.chunks(NAMES_AT_ONCE) {
             let names: Vec<u8> = some
                 .iter()
                 .flat_map(|file| [file.dst.as_os_str().as_bytes(), b"\0"].concat())
                 .collect();
-            self.client.send_with(Step::Look { sums }, &names);
+            self.client.send_with(FileRequest::Look { sums }, &names);
         }
         while there.len() < deliveries.len() {
             match self.client.next_event()?.0 {
-                Told::There { entries }
+                FileEvent::There { entries }
                     if !entries.is_empty() && there.len() + entries.len() <= deliveries.len() =>
                 {
                     there.extend(entries);
                 }
-                other => return Err(Broken::strange(&other)),
+                other => return Err(HostFailure::unexpected(&other)),
             }
         }
         Ok(there)
     }
 
     /// Takes what an earlier push has left of these on the host.
-    pub fn claim(&mut self, deliveries: &[&Delivery]) -> Result<(), Broken> {
+    pub fn claim(&mut self, deliveries: &[&Delivery]) -> Result<(), HostFailure> {
         for delivery in deliveries {
-            self.client.send(Step::Claim {
+            self.client.send(FileRequest::Claim {
                 key: key(delivery),
                 bytes: delivery.bytes,
             });
         }
         for delivery in deliveries {
             match self.client.next_event()? {
-                (Told::Partial { key: told, parts }, body) if told == key(delivery) => {
+                (FileEvent::Partial { key: told, parts }, body) if told == key(delivery) => {
                     let parts = Parts::of(&parts);
                     let sums = Sum::list(&body).unwrap_or_default();
                     if !parts.list().is_empty()
@@ -136,7 +140,7 @@ impl Target {
                         self.partials.insert(told, (parts, sums));
                     }
                 }
-                (other, _) => return Err(Broken::strange(&other)),
+                (other, _) => return Err(HostFailure::unexpected(&other)),
             }
         }
         Ok(())
@@ -150,14 +154,14 @@ impl Target {
     }
 
     /// What is there of a file and is what the file here has there too.
-    pub fn resume(&mut self, delivery: &Delivery, source: &File) -> Result<Parts, Broken> {
+    pub fn resume(&mut self, delivery: &Delivery, source: &File) -> Result<Parts, HostFailure> {
         let Some((parts, theirs)) = self.partials.get(&key(delivery)) else {
             return Ok(Parts::default());
         };
         let (parts, theirs) = (parts.whole_grains(delivery.bytes), theirs.clone());
         let ours = self
             .client
-            .beating(|| sums::of(source, &parts, delivery.bytes))?;
+            .keep_alive_during(|| sums::of(source, &parts, delivery.bytes))?;
         Ok(ours.map_or_else(
             |_| Parts::default(),
             |ours| sums::same(&parts, delivery.bytes, &ours, &theirs),
@@ -171,7 +175,7 @@ impl Target {
         next: Vec<Hop>,
         source: &File,
         delivery: &Delivery,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), HostFailure> {
         let begin = Begin {
             file: small(delivery),
             key: key(delivery),
@@ -179,7 +183,7 @@ impl Target {
             scattered: false,
             next,
         };
-        self.client.send(Step::Begin(begin));
+        self.client.send(FileRequest::Begin(begin));
         push::send_blocks(
             &mut self.client,
             source,
@@ -187,14 +191,14 @@ impl Target {
             &|_| (),
         )?;
         self.relayed.insert(delivery.id, delivery.bytes);
-        self.client.send(Step::Close { id: delivery.id });
+        self.client.send(FileRequest::Close { id: delivery.id });
         let number = self.client.sync();
         loop {
             match self.client.next_event()?.0 {
-                Told::Synced { number: told } if told == number => return Ok(()),
+                FileEvent::Synced { number: told } if told == number => return Ok(()),
                 // it is sent again, and then told
-                Told::Landed { .. } => {}
-                other => return Err(Broken::strange(&other)),
+                FileEvent::Landed { .. } => {}
+                other => return Err(HostFailure::unexpected(&other)),
             }
         }
     }

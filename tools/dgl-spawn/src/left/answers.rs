@@ -6,7 +6,7 @@ use crate::run::hosts::{ConnectedHosts, RunEvent};
 use crate::run::outcome::Stopped;
 use record::Host;
 use record::error::{Fault, Report};
-use remote::Heard;
+use remote::SessionEvent;
 use std::time::{Duration, Instant};
 use wire::Event;
 use wire::keep::Refusal;
@@ -40,8 +40,8 @@ pub fn wait_for<T>(
         match hosts.next_event(until.saturating_duration_since(Instant::now())) {
             Some(RunEvent::Signal(number)) => return Err(Stopped::Signal(number)),
             Some(RunEvent::StatusAsked) => {}
-            Some(RunEvent::Host(at, Heard::Lost(why))) => faults.push(fault(host(at), why)),
-            Some(RunEvent::Host(at, Heard::Event(event, body))) => match event {
+            Some(RunEvent::Host(at, SessionEvent::Lost(why))) => faults.push(fault(host(at), why)),
+            Some(RunEvent::Host(at, SessionEvent::Event(event, body))) => match event {
                 Event::Failed(failure) => faults.push(fault(host(at), failure.problem)),
                 Event::Refused(refused) => match refused.why {
                     Refusal::NameInUse { job } => in_use.push(named(host(at), &job)),
@@ -50,7 +50,7 @@ pub fn wait_for<T>(
                 event => match (asked.iter().position(|one| *one == at), answer(&event)) {
                     (Some(position), Some(answer)) => answers[position] = Some(answer),
                     _ if matches!(event, Event::Past(_) | Event::Output(_)) => {
-                        early.push(RunEvent::Host(at, Heard::Event(event, body)));
+                        early.push(RunEvent::Host(at, SessionEvent::Event(event, body)));
                     }
                     _ => {}
                 },

@@ -14,7 +14,7 @@ use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::Stream;
 use record::{Host, Process, Record as _};
-use remote::{self, Heard, Kind, Remote, Session};
+use remote::{self, Kind, Remote, Session, SessionEvent};
 use std::time::{Duration, Instant};
 use wire::keep::Follow;
 use wire::supervise::Start;
@@ -138,7 +138,7 @@ fn records<'a>(
     while Instant::now() < until && processes.len() <= MAX_PROCESSES {
         for heard in session.step(None, until.saturating_duration_since(Instant::now())) {
             match heard {
-                Heard::Event(Event::Record(record), _) => {
+                SessionEvent::Event(Event::Record(record), _) => {
                     let process: Process =
                         serde_json::from_str(&record.record).map_err(|error| {
                             fault(format!(
@@ -155,17 +155,19 @@ fn records<'a>(
                     }
                     processes.push(process);
                 }
-                Heard::Event(Event::Ready, _) => {
+                SessionEvent::Event(Event::Ready, _) => {
                     return Ok(Some(FoundJob {
                         host,
                         session,
                         processes,
                     }));
                 }
-                Heard::Event(Event::NoJob, _) => return Ok(None),
-                Heard::Event(Event::Failed(failure), _) => return Err(fault(failure.problem)),
-                Heard::Event(..) => {}
-                Heard::Lost(why) => return Err(fault(why)),
+                SessionEvent::Event(Event::NoJob, _) => return Ok(None),
+                SessionEvent::Event(Event::Failed(failure), _) => {
+                    return Err(fault(failure.problem));
+                }
+                SessionEvent::Event(..) => {}
+                SessionEvent::Lost(why) => return Err(fault(why)),
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use super::answers::{ANSWER_LIMIT, SEE_FOLDER};
 use super::launch::data;
-use crate::preflight::conversation::{Conversation, Said};
+use crate::preflight::conversation::{Conversation, PreflightEvent};
 use crate::preflight::reachability::ranges;
 use crate::run::outcome::Stopped;
 use job::{Cause, ExitStatus, Reason};
@@ -73,9 +73,9 @@ fn answers<T>(
 ) -> Result<Vec<(usize, T)>, Stopped> {
     let (mut answers, mut faults) = (Vec::new(), Vec::new());
     let late = talk.listen(ANSWER_LIMIT, |at, said| match said {
-        Said::Event(event, _) => answers.extend(answer(event).map(|answer| (at, answer))),
-        Said::Failed(failure) => faults.push((at, failure.problem)),
-        Said::Lost(why) => faults.push((at, why)),
+        PreflightEvent::Event(event, _) => answers.extend(answer(event).map(|answer| (at, answer))),
+        PreflightEvent::Failed(failure) => faults.push((at, failure.problem)),
+        PreflightEvent::Lost(why) => faults.push((at, why)),
     })?;
     faults.extend(
         late.into_iter()

@@ -22,7 +22,7 @@ pub struct LineBuffer {
 
 /// What goes on: bytes for all who look, and whole lines for those who want no pieces.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct Split {
     /// Lines, or the piece of one that follows what was handed on before.
     pub pieces: Vec<u8>,
     /// The lines that were ended by it, from their beginnings; one that was cut counts as ended.
@@ -31,21 +31,21 @@ pub struct Taken {
 
 impl LineBuffer {
     /// A piece came; what is to go on now.
-    pub fn push(&mut self, piece: &[u8], now: Instant) -> Taken {
+    pub fn push(&mut self, piece: &[u8], now: Instant) -> Split {
         self.line.extend_from_slice(piece);
         let end = match self.line.iter().rposition(|byte| *byte == b'\n') {
             Some(at) => at + 1,
             None if self.line.len() >= MAX_LINE => self.line.len(),
             None => {
                 self.since = self.since.or(Some(now));
-                return Taken::default();
+                return Split::default();
             }
         };
         let rest = self.line.split_off(end);
         let whole = std::mem::replace(&mut self.line, rest);
         let pieces = whole[std::mem::take(&mut self.shown)..].to_vec();
         self.since = (!self.line.is_empty()).then_some(now);
-        Taken { pieces, whole }
+        Split { pieces, whole }
     }
 
     /// Whether a piece of the line was handed on already, with which what comes goes on.
@@ -70,9 +70,9 @@ impl LineBuffer {
     }
 
     /// The stream is at its end: a line that has none gets it.
-    pub fn finish(&mut self) -> Taken {
+    pub fn finish(&mut self) -> Split {
         if self.line.is_empty() {
-            return Taken::default();
+            return Split::default();
         }
         self.push(b"\n", Instant::now())
     }
@@ -82,8 +82,8 @@ impl LineBuffer {
 mod tests {
     use super::*;
 
-    fn taken(pieces: &str, whole: &str) -> Taken {
-        Taken {
+    fn taken(pieces: &str, whole: &str) -> Split {
+        Split {
             pieces: pieces.into(),
             whole: whole.into(),
         }
@@ -93,7 +93,7 @@ mod tests {
     fn lines_go_on_whole_and_what_has_no_end_a_moment_later() {
         let now = Instant::now();
         let mut buffer = LineBuffer::default();
-        assert_eq!(buffer.push(b"print", now), Taken::default());
+        assert_eq!(buffer.push(b"print", now), Split::default());
         assert_eq!(
             buffer.push(b"\n", now),
             taken("print\n", "print\n"),
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(buffer.take_due(now), b"");
         assert_eq!(buffer.take_due(now + HOLD), b" 1%");
         assert_eq!(buffer.take_due(now + HOLD * 2), b"", "once");
-        assert_eq!(buffer.push(b"\r 2%", now + HOLD), Taken::default());
+        assert_eq!(buffer.push(b"\r 2%", now + HOLD), Split::default());
         assert_eq!(buffer.due_at(), Some(now + HOLD * 2));
         assert_eq!(buffer.take_due(now + HOLD * 2), b"\r 2%");
         assert_eq!(
@@ -111,7 +111,7 @@ mod tests {
             taken("\r done\n", " 1%\r 2%\r done\n")
         );
         assert_eq!(buffer.finish(), taken("rest\n", "rest\n"));
-        assert_eq!(buffer.finish(), Taken::default());
+        assert_eq!(buffer.finish(), Split::default());
     }
 
     #[test]

@@ -11,7 +11,7 @@ const ITEM_BYTES: usize = 96;
 
 /// What a process wrote: whole lines with their ends; where the last has none, more of it follows.
 #[derive(Default)]
-pub struct Lines {
+pub struct OutputLines {
     /// The position of the process.
     pub at: usize,
     /// Not stdout.
@@ -27,7 +27,7 @@ pub struct Lines {
 }
 
 /// Bytes that must not be dropped, or lines that may be.
-pub type Item = Result<Vec<u8>, Lines>;
+pub type Item = Result<Vec<u8>, OutputLines>;
 
 /// The queue between the job and stdout.
 #[derive(Default)]
@@ -51,7 +51,7 @@ struct State {
 
 /// What is to be written next, in this order.
 #[derive(Default)]
-pub struct Next {
+pub struct Dequeued {
     /// Records.
     pub kept: Vec<Vec<u8>>,
     /// So many lines are missing.
@@ -78,7 +78,7 @@ impl Queue {
     }
 
     /// Lines that may be.
-    pub fn push(&self, lines: Lines) {
+    pub fn push(&self, lines: OutputLines) {
         self.change(|state| state.push(Err(lines)));
     }
 
@@ -100,7 +100,7 @@ impl Queue {
     }
 
     /// About so many bytes, as soon as there are any; `None` at the end.
-    pub fn next(&self, bytes: usize) -> Option<Next> {
+    pub fn next(&self, bytes: usize) -> Option<Dequeued> {
         let mut state = self.lock();
         while state.items.is_empty() && state.kept.is_empty() && !state.status_is_new {
             if state.over {
@@ -145,13 +145,13 @@ impl State {
         }
     }
 
-    fn next(&mut self, bytes: usize) -> Next {
+    fn next(&mut self, bytes: usize) -> Dequeued {
         self.status_is_new = false;
-        let mut next = Next {
+        let mut next = Dequeued {
             kept: std::mem::take(&mut self.kept),
             dropped: std::mem::take(&mut self.dropped),
             status: self.status.clone(),
-            ..Next::default()
+            ..Dequeued::default()
         };
         let mut taken = 0;
         while taken < bytes {
@@ -178,12 +178,12 @@ fn size(item: &Item) -> usize {
 mod tests {
     use super::*;
 
-    fn lines(at: usize, time_ms: u64, text: &str) -> Lines {
-        Lines {
+    fn lines(at: usize, time_ms: u64, text: &str) -> OutputLines {
+        OutputLines {
             at,
             time_ms,
             text: text.into(),
-            ..Lines::default()
+            ..OutputLines::default()
         }
     }
 

@@ -1,7 +1,7 @@
 //! What comes out: records or tagged lines on stdout, a file a process. Whoever reads stdout may be
 //! slow; the job does not wait for it.
 
-use crate::output::queue::{Lines, Queue};
+use crate::output::queue::{OutputLines, Queue};
 use crate::plan::log_name;
 use record::jsonl;
 use record::term;
@@ -113,7 +113,7 @@ impl OutputSink {
     }
 
     /// Lines of a process, or a piece of one, for stdout.
-    pub fn output(&self, lines: Lines) {
+    pub fn output(&self, lines: OutputLines) {
         self.queue.push(lines);
     }
 
@@ -235,7 +235,7 @@ struct Unfinished {
 }
 
 impl Style {
-    fn show(&self, lines: &Lines, unfinished: &mut Option<Unfinished>, out: &mut Vec<u8>) {
+    fn show(&self, lines: &OutputLines, unfinished: &mut Option<Unfinished>, out: &mut Vec<u8>) {
         let open = unfinished
             .take()
             .filter(|open| (open.at, open.stderr) == (lines.at, lines.stderr));
@@ -276,7 +276,7 @@ impl Style {
 
     /// A line for people. One that may be replaced is cut at the terminal's edge, so that it is one
     /// line there.
-    fn tagged(&self, lines: &Lines, text: &[u8], partial: bool, out: &mut Vec<u8>) {
+    fn tagged(&self, lines: &OutputLines, text: &[u8], partial: bool, out: &mut Vec<u8>) {
         let cut = partial && self.terminal;
         if cut {
             out.extend_from_slice(NO_WRAP);
@@ -297,7 +297,7 @@ impl Style {
         out.push(b'\n');
     }
 
-    fn record(&self, lines: &Lines, text: &[u8], partial: bool) -> Vec<u8> {
+    fn record(&self, lines: &OutputLines, text: &[u8], partial: bool) -> Vec<u8> {
         let text = String::from_utf8_lossy(text);
         let lossy = matches!(text, std::borrow::Cow::Owned(_));
         jsonl::line(&Output {
@@ -380,11 +380,11 @@ mod tests {
         };
         let shown = |style: Style, text: &[u8]| {
             let mut out = Vec::new();
-            let lines = Lines {
+            let lines = OutputLines {
                 stderr: true,
                 time_ms: 5,
                 text: text.to_vec(),
-                ..Lines::default()
+                ..OutputLines::default()
             };
             style.show(&lines, &mut None, &mut out);
             String::from_utf8(out).unwrap()
@@ -422,11 +422,11 @@ mod tests {
         let mut unfinished = None;
         let mut shown = |at: usize, continues: bool, text: &str| {
             let mut out = Vec::new();
-            let lines = Lines {
+            let lines = OutputLines {
                 at,
                 continues,
                 text: text.into(),
-                ..Lines::default()
+                ..OutputLines::default()
             };
             style.show(&lines, &mut unfinished, &mut out);
             String::from_utf8(out)
@@ -441,10 +441,10 @@ mod tests {
         assert_eq!(shown(0, false, "x"), "[a] x\n");
         assert_eq!(shown(1, false, "other\n"), "[b] other\n");
         assert_eq!(shown(0, true, "\n"), "", "it is above already");
-        let ending = Lines {
+        let ending = OutputLines {
             text: b"bye\n".to_vec(),
             while_ending: true,
-            ..Lines::default()
+            ..OutputLines::default()
         };
         let mut out = Vec::new();
         style.show(&ending, &mut None, &mut out);

@@ -6,7 +6,7 @@
 //! Whoever waits has only hosts in front of the one that it waits for, so they never wait for each
 //! other, and the one that is ahead starts.
 
-use super::conversation::{Conversation, Said};
+use super::conversation::{Conversation, PreflightEvent};
 use super::diagnosis::Diagnosis;
 use crate::run::outcome::Stopped;
 use std::time::{Duration, Instant};
@@ -91,7 +91,7 @@ fn claim(
         .for_each(|at| talk.ask(*at, Request::Claim(claims[*at].clone())));
     let mut conflicts = Vec::new();
     let late = talk.listen(ANSWER_LIMIT, |at, said| match said {
-        Said::Event(Event::Taken(taken), _) => conflicts.push(Conflict { at, taken }),
+        PreflightEvent::Event(Event::Taken(taken), _) => conflicts.push(Conflict { at, taken }),
         other => diagnosis.said(at, other),
     })?;
     late.into_iter()

@@ -2,12 +2,12 @@
 
 use crate::run::hosts::{ConnectedHosts, RunEvent};
 use crate::run::outcome::Stopped;
-use remote::Heard;
+use remote::SessionEvent;
 use std::time::{Duration, Instant};
 use wire::{Event, Failure, Request};
 
 /// What a host says.
-pub enum Said {
+pub enum PreflightEvent {
     /// Something about what it was asked.
     Event(Event, Vec<u8>),
     /// It could not do what it was asked.
@@ -60,7 +60,7 @@ impl<'a, 'h> Conversation<'a, 'h> {
     pub fn listen(
         &mut self,
         limit: Duration,
-        mut said: impl FnMut(usize, Said),
+        mut said: impl FnMut(usize, PreflightEvent),
     ) -> Result<Vec<usize>, Stopped> {
         let until = Instant::now() + limit;
         while self.unanswered.iter().any(|count| *count > 0) {
@@ -83,7 +83,7 @@ impl<'a, 'h> Conversation<'a, 'h> {
             let left = until.saturating_duration_since(Instant::now());
             match self.hosts.next_event(left) {
                 Some(RunEvent::Signal(number)) => return Err(Stopped::Signal(number)),
-                Some(RunEvent::Host(at, Heard::Lost(why))) => {
+                Some(RunEvent::Host(at, SessionEvent::Lost(why))) => {
                     self.lost[at] = true;
                     self.unanswered[at] = 0;
                     return Err(Stopped::Preflight(
@@ -97,20 +97,25 @@ impl<'a, 'h> Conversation<'a, 'h> {
         }
     }
 
-    fn heard(&mut self, at: usize, heard: Heard, said: &mut impl FnMut(usize, Said)) {
+    fn heard(
+        &mut self,
+        at: usize,
+        heard: SessionEvent,
+        said: &mut impl FnMut(usize, PreflightEvent),
+    ) {
         match heard {
-            Heard::Event(Event::Done, _) => {
+            SessionEvent::Event(Event::Done, _) => {
                 self.unanswered[at] = self.unanswered[at].saturating_sub(1);
             }
-            Heard::Event(Event::Failed(failure), _) => {
+            SessionEvent::Event(Event::Failed(failure), _) => {
                 self.unanswered[at] = self.unanswered[at].saturating_sub(1);
-                said(at, Said::Failed(failure));
+                said(at, PreflightEvent::Failed(failure));
             }
-            Heard::Event(event, body) => said(at, Said::Event(event, body)),
-            Heard::Lost(why) => {
+            SessionEvent::Event(event, body) => said(at, PreflightEvent::Event(event, body)),
+            SessionEvent::Lost(why) => {
                 self.unanswered[at] = 0;
                 self.lost[at] = true;
-                said(at, Said::Lost(why));
+                said(at, PreflightEvent::Lost(why));
             }
         }
     }

@@ -1,8 +1,8 @@
 //! From what hosts have found to what is wrong, with its place and its cure.
 
 use super::claims::Conflict;
-use super::conversation::Said;
-use super::reachability::{self, Unreached};
+use super::conversation::PreflightEvent;
+use super::reachability::{self, UnreachablePair};
 use record::error::{Fault, Report};
 use record::python;
 use record::term;
@@ -61,7 +61,7 @@ pub struct Diagnosis<'a> {
     job: &'a str,
     seen: Vec<Seen>,
     problems: Vec<HostProblem>,
-    unreached: Vec<Unreached>,
+    unreached: Vec<UnreachablePair>,
 }
 
 impl<'a> Diagnosis<'a> {
@@ -90,15 +90,17 @@ impl<'a> Diagnosis<'a> {
     }
 
     /// Takes what a host says.
-    pub fn said(&mut self, at: usize, said: Said) {
+    pub fn said(&mut self, at: usize, said: PreflightEvent) {
         match said {
-            Said::Event(Event::Preflight(finding), body) => self.found(at, finding, &body),
-            Said::Event(..) => {}
-            Said::Failed(failure) => {
+            PreflightEvent::Event(Event::Preflight(finding), body) => {
+                self.found(at, finding, &body);
+            }
+            PreflightEvent::Event(..) => {}
+            PreflightEvent::Failed(failure) => {
                 let fix = failure.fix.map(|fix| plain(&fix));
                 self.push(at, plain(&failure.problem), fix.as_deref(), false);
             }
-            Said::Lost(why) => {
+            PreflightEvent::Lost(why) => {
                 let Fault { problem, fix, .. } = super::lost(self.busy[at], why);
                 self.push(at, problem, fix.as_deref(), false);
             }
@@ -456,7 +458,7 @@ impl<'a> Diagnosis<'a> {
             Unreachable::Refused => "Connection refused".to_owned(),
             Unreachable::Other(error) => plain(&error),
         };
-        self.unreached.push(Unreached {
+        self.unreached.push(UnreachablePair {
             from: at,
             to,
             port: target.port(),
@@ -779,7 +781,10 @@ mod tests {
         let mut finding = rest;
         finding["found"] = found.into();
         let finding: Finding = serde_json::from_value(finding).unwrap();
-        diagnosis.said(at, Said::Event(Event::Preflight(finding), body.to_vec()));
+        diagnosis.said(
+            at,
+            PreflightEvent::Event(Event::Preflight(finding), body.to_vec()),
+        );
     }
 
     fn told(diagnosis: Diagnosis<'_>) -> Vec<String> {
@@ -996,7 +1001,7 @@ mod tests {
             json!({"target": "10.0.0.1:40000", "why": "timed_out"}),
             b"",
         );
-        diagnosis.said(1, Said::Lost("gone".to_owned()));
+        diagnosis.said(1, PreflightEvent::Lost("gone".to_owned()));
         let wall = "host 0 (10.0.0.1): cannot be reached on an ephemeral port from host 2 \
             (10.0.0.3): Connection timed out";
         assert_eq!(told(diagnosis), [wall, "host 1 (10.0.0.2): gone"]);

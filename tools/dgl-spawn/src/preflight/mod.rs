@@ -12,7 +12,7 @@ mod request;
 
 use crate::run::hosts::ConnectedHosts;
 use crate::run::outcome::Stopped;
-use conversation::{Conversation, Said};
+use conversation::{Conversation, PreflightEvent};
 use diagnosis::Diagnosis;
 use record::error::Fault;
 use record::term;
@@ -32,7 +32,7 @@ const LINGER_PAUSE: Duration = Duration::from_secs(2);
 const TURN_PAUSE: Duration = Duration::from_secs(1);
 
 /// A job that is about to start.
-pub struct Subject<'a> {
+pub struct JobUnderCheck<'a> {
     /// Its name.
     pub job: &'a str,
     /// All hosts of the stream.
@@ -78,7 +78,7 @@ fn lost(host: &Host, why: String) -> Fault {
 /// its hosts are its own until their agents end. `say` tells people what is waited for.
 pub fn prepare(
     talk: &mut Conversation<'_, '_>,
-    subject: &Subject<'_>,
+    subject: &JobUnderCheck<'_>,
     say: &mut dyn FnMut(&str),
 ) -> Result<(), Stopped> {
     let plans = plans(talk.hosts, subject)?;
@@ -120,7 +120,10 @@ struct HostPlan {
     of_dgl: bool,
 }
 
-fn plans(hosts: &ConnectedHosts<'_>, subject: &Subject<'_>) -> Result<Vec<HostPlan>, Stopped> {
+fn plans(
+    hosts: &ConnectedHosts<'_>,
+    subject: &JobUnderCheck<'_>,
+) -> Result<Vec<HostPlan>, Stopped> {
     let plan = |session: &crate::run::hosts::HostSession<'_>| {
         let own: Vec<&Process> = session
             .members
@@ -152,7 +155,7 @@ fn plans(hosts: &ConnectedHosts<'_>, subject: &Subject<'_>) -> Result<Vec<HostPl
 fn attempt<'a, 'h: 'a>(
     talk: &mut Conversation<'_, 'h>,
     plans: &[HostPlan],
-    subject: &Subject<'a>,
+    subject: &JobUnderCheck<'a>,
     say: &mut dyn FnMut(&str),
 ) -> Result<Diagnosis<'a>, Stopped> {
     let busy = talk
@@ -181,8 +184,7 @@ fn attempt<'a, 'h: 'a>(
                 Finding::NameInUse | Finding::NoPrivateSharedMemory { .. }
             )
         };
-        let is_other =
-            |said: &Said| matches!(said, Said::Event(Event::Preflight(found), _) if !counts(found));
+        let is_other = |said: &PreflightEvent| matches!(said, PreflightEvent::Event(Event::Preflight(found), _) if !counts(found));
         talk.listen(LOOK_LIMIT, |at, said| {
             if !is_other(&said) {
                 diagnosis.said(at, said);
@@ -269,7 +271,7 @@ fn try_to_reach(
     }
     // one that cannot listen on its own address has told so with its ports
     let late = talk.listen(LOOK_LIMIT, |at, said| {
-        if !matches!(said, Said::Failed(_)) {
+        if !matches!(said, PreflightEvent::Failed(_)) {
             diagnosis.said(at, said);
         }
     })?;

@@ -15,7 +15,7 @@ pub fn peers(count: usize, at: usize) -> impl Iterator<Item = usize> {
 
 /// A connection that could not be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreached {
+pub struct UnreachablePair {
     /// From this host, by its position,
     pub from: usize,
     /// to that one,
@@ -30,7 +30,7 @@ pub struct Unreached {
 
 /// What stands between hosts, seen from the one that it surrounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wall {
+pub struct BlockedHost {
     /// That one,
     pub at: usize,
     /// which others do not reach, or which does not reach others:
@@ -46,9 +46,9 @@ pub struct Wall {
 }
 
 /// As few walls as explain all: again and again the host with the most of what is left.
-pub fn walls(mut pairs: Vec<Unreached>) -> Vec<Wall> {
+pub fn walls(mut pairs: Vec<UnreachablePair>) -> Vec<BlockedHost> {
     let mut walls = Vec::new();
-    let key = |pair: &Unreached, inward: bool| {
+    let key = |pair: &UnreachablePair, inward: bool| {
         (
             if inward { pair.to } else { pair.from },
             inward,
@@ -79,7 +79,7 @@ pub fn walls(mut pairs: Vec<Unreached>) -> Vec<Wall> {
             .iter()
             .map(|pair| if most.1 { pair.from } else { pair.to })
             .collect();
-        walls.push(Wall {
+        walls.push(BlockedHost {
             at: most.0,
             inward: most.1,
             others,
@@ -136,14 +136,14 @@ mod tests {
 
     #[test]
     fn few_walls_explain_all() {
-        let pair = |from, to, ephemeral| Unreached {
+        let pair = |from, to, ephemeral| UnreachablePair {
             from,
             to,
             port: 30050,
             ephemeral,
             why: "timed out".into(),
         };
-        let shown = |pairs: Vec<Unreached>| -> Vec<(usize, bool, Vec<usize>, bool)> {
+        let shown = |pairs: Vec<UnreachablePair>| -> Vec<(usize, bool, Vec<usize>, bool)> {
             walls(pairs)
                 .into_iter()
                 .map(|wall| (wall.at, wall.inward, wall.others, wall.ephemeral))

@@ -7,8 +7,8 @@
 
 use super::hosts::{ConnectedHosts, RunEvent};
 use crate::outcome::{exit, first_failure, member, status_fields};
-use crate::output::lines::{LineBuffer, Taken};
-use crate::output::queue::Lines;
+use crate::output::lines::{LineBuffer, Split};
+use crate::output::queue::OutputLines;
 use crate::output::sink::OutputSink;
 use crate::output::status::{self, Phase};
 use crate::plan;
@@ -17,7 +17,7 @@ use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::term::now_ms;
 use record::{Exited, FirstFailure, Listening, Process, Started};
-use remote::Heard;
+use remote::SessionEvent;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 use wire::keep;
@@ -222,14 +222,16 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 None
             }
             RunEvent::Host(at, _) if self.host_states[at] == HostState::Over => None,
-            RunEvent::Host(at, Heard::Lost(why)) => self.lost(at, why),
-            RunEvent::Host(at, Heard::Event(event, body)) => match self.heard(at, event, body) {
-                Ok(action) => action,
-                Err(Unbelievable(what)) => {
-                    self.hosts.sessions[at].close();
-                    self.lost(at, format!("what it says cannot be: {what}"))
+            RunEvent::Host(at, SessionEvent::Lost(why)) => self.lost(at, why),
+            RunEvent::Host(at, SessionEvent::Event(event, body)) => {
+                match self.heard(at, event, body) {
+                    Ok(action) => action,
+                    Err(ProtocolBreach(what)) => {
+                        self.hosts.sessions[at].close();
+                        self.lost(at, format!("what it says cannot be: {what}"))
+                    }
                 }
-            },
+            }
         }
     }
 
@@ -239,7 +241,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         at: usize,
         event: Event,
         body: Vec<u8>,
-    ) -> Result<Option<Action>, Unbelievable> {
+    ) -> Result<Option<Action>, ProtocolBreach> {
         let is_followed = self.mode != Mode::Deciding;
         let is_present = matches!(
             event,
@@ -257,7 +259,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             Event::KeeperGone if is_followed => self.keeper_gone(at),
             // what happens to a job that is followed was written down before it is told
             other if is_followed && self.past_ms.is_none() && !is_present => {
-                return Err(Unbelievable::out_of_phase(&other));
+                return Err(ProtocolBreach::out_of_phase(&other));
             }
             Event::Ending(ending) if is_followed => self.apply_ending(at, ending)?,
             Event::ServersEnded => {
@@ -291,7 +293,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 return Ok(self.lost(at, failure.problem));
             }
             Event::ShmRemoved(_) | Event::Alive | Event::Done => {}
-            _ => return Err(Unbelievable("an answer to what was not asked".to_owned())),
+            _ => return Err(ProtocolBreach("an answer to what was not asked".to_owned())),
         }
         Ok(None)
     }
@@ -311,7 +313,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     }
 
     /// Why a job that is left ends, as the keeper of its first host has decided.
-    fn apply_ending(&mut self, at: usize, ending: keep::Ending) -> Result<(), Unbelievable> {
+    fn apply_ending(&mut self, at: usize, ending: keep::Ending) -> Result<(), ProtocolBreach> {
         let failure = ending.failure.map(|failure| {
             // of hosts that are not followed nothing is known
             let session = self
@@ -324,7 +326,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                     let index = usize::try_from(index).ok();
                     let member = index.and_then(|index| session.members.get(index));
                     Some(*member.ok_or_else(|| {
-                        Unbelievable("a process failed that is none of the job".to_owned())
+                        ProtocolBreach("a process failed that is none of the job".to_owned())
                     })?)
                 }
                 _ => None,
@@ -366,20 +368,20 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     }
 
     /// The position of a host's own process.
-    fn own(&self, at: usize, index: u32) -> Result<usize, Unbelievable> {
+    fn own(&self, at: usize, index: u32) -> Result<usize, ProtocolBreach> {
         let members = &self.hosts.sessions[at].members;
         let member = usize::try_from(index)
             .ok()
             .and_then(|index| members.get(index));
         member
             .copied()
-            .ok_or_else(|| Unbelievable(format!("it has no process {index}")))
+            .ok_or_else(|| ProtocolBreach(format!("it has no process {index}")))
     }
 
-    fn started(&mut self, at: usize, pid: u32) -> Result<(), Unbelievable> {
+    fn started(&mut self, at: usize, pid: u32) -> Result<(), ProtocolBreach> {
         let time_ms = self.time_ms();
         if self.states[at].started.replace(time_ms).is_some() || self.states[at].exited {
-            return Err(Unbelievable("a process started twice".to_owned()));
+            return Err(ProtocolBreach("a process started twice".to_owned()));
         }
         let Process {
             id,
@@ -399,7 +401,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         Ok(())
     }
 
-    fn listening(&mut self, at: usize) -> Result<(), Unbelievable> {
+    fn listening(&mut self, at: usize) -> Result<(), ProtocolBreach> {
         let Process {
             id,
             host,
@@ -410,7 +412,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         } = self.processes[at];
         let Some(port) = port.filter(|_| !std::mem::replace(&mut self.states[at].listens, true))
         else {
-            return Err(Unbelievable(
+            return Err(ProtocolBreach(
                 "a process listens that has no port, or twice".to_owned(),
             ));
         };
@@ -430,9 +432,9 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         &mut self,
         at: usize,
         exited: &supervise::Exited,
-    ) -> Result<Option<Action>, Unbelievable> {
+    ) -> Result<Option<Action>, ProtocolBreach> {
         if std::mem::replace(&mut self.states[at].exited, true) {
-            return Err(Unbelievable("a process ended twice".to_owned()));
+            return Err(ProtocolBreach("a process ended twice".to_owned()));
         }
         let while_ending = self.is_ending(self.host_of[at]);
         self.states[at].exited_before_end = !while_ending;
@@ -515,9 +517,9 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         self.job.lost(host.id, why)
     }
 
-    fn output(&mut self, at: usize, stream: Stream, piece: &[u8]) -> Result<(), Unbelievable> {
+    fn output(&mut self, at: usize, stream: Stream, piece: &[u8]) -> Result<(), ProtocolBreach> {
         if self.states[at].drained[stream as usize] {
-            return Err(Unbelievable(
+            return Err(ProtocolBreach(
                 "a process writes to a stream that is at its end".to_owned(),
             ));
         }
@@ -528,9 +530,9 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         Ok(())
     }
 
-    fn drained(&mut self, at: usize, stream: Stream) -> Result<(), Unbelievable> {
+    fn drained(&mut self, at: usize, stream: Stream) -> Result<(), ProtocolBreach> {
         if std::mem::replace(&mut self.states[at].drained[stream as usize], true) {
-            return Err(Unbelievable("a stream ended twice".to_owned()));
+            return Err(ProtocolBreach("a stream ended twice".to_owned()));
         }
         self.finish_line(at, stream as usize);
         Ok(())
@@ -549,7 +551,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         }
     }
 
-    fn show(&mut self, at: usize, stream: usize, taken: Taken, continues: bool) {
+    fn show(&mut self, at: usize, stream: usize, taken: Split, continues: bool) {
         match self.states[at].lines[stream].due_at() {
             Some(_) => self.waiting.insert((at, stream)),
             None => self.waiting.remove(&(at, stream)),
@@ -561,7 +563,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         if !taken.pieces.is_empty() {
             let while_ending =
                 self.is_ending(self.host_of[at]) && !self.states[at].exited_before_end;
-            self.sink.output(Lines {
+            self.sink.output(OutputLines {
                 at: self.first + at,
                 stderr: stream == 1,
                 time_ms: now_ms(),
@@ -586,7 +588,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 self.show(
                     at,
                     stream,
-                    Taken {
+                    Split {
                         pieces,
                         whole: Vec::new(),
                     },
@@ -730,11 +732,11 @@ impl<'a, 'h> EventLoop<'a, 'h> {
 }
 
 /// What a host has no right to say, or not now.
-struct Unbelievable(String);
+struct ProtocolBreach(String);
 
-impl Unbelievable {
-    fn out_of_phase(event: &Event) -> Unbelievable {
-        Unbelievable(
+impl ProtocolBreach {
+    fn out_of_phase(event: &Event) -> ProtocolBreach {
+        ProtocolBreach(
             format!("{event:?} while a job runs")
                 .chars()
                 .take(100)

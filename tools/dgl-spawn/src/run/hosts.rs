@@ -6,7 +6,7 @@
 //! heard.
 
 use record::Host;
-use remote::{Heard, Session, Waker};
+use remote::{Session, SessionEvent, Waker};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -27,7 +27,7 @@ const ROOM_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub enum RunEvent {
     /// A host said something, or is lost.
-    Host(usize, Heard),
+    Host(usize, SessionEvent),
     /// A signal that asks for the job's end.
     Signal(i32),
     /// A signal that asks how far the job is (SIGUSR1).
@@ -151,7 +151,7 @@ struct State {
 #[derive(Default)]
 struct Waiting {
     /// Each with its share of the bytes that it came with.
-    events: VecDeque<(Heard, u64)>,
+    events: VecDeque<(SessionEvent, u64)>,
     bytes: u64,
 }
 
@@ -191,7 +191,7 @@ impl Inbox {
         !state.closed
     }
 
-    fn push(&self, at: usize, heard: Heard, bytes: u64) {
+    fn push(&self, at: usize, heard: SessionEvent, bytes: u64) {
         let mut state = self.lock();
         state.hosts[at].bytes += bytes;
         state.hosts[at].events.push_back((heard, bytes));
@@ -275,7 +275,7 @@ impl Talk {
                     "nothing was heard of it for {} s",
                     self.patience.as_secs_f32()
                 );
-                return self.inbox.push(self.at, Heard::Lost(why), 0);
+                return self.inbox.push(self.at, SessionEvent::Lost(why), 0);
             }
             if !self.inbox.wait_for_room(self.at) {
                 continue;
@@ -284,9 +284,9 @@ impl Talk {
             let all = self.session.step(Some(&self.waker), self.until_heartbeat());
             let share = (self.session.received() - before) / (all.len() as u64).max(1);
             for heard in all {
-                let is_last = matches!(heard, Heard::Lost(_));
+                let is_last = matches!(heard, SessionEvent::Lost(_));
                 // that it lives is told by its coming
-                if heard != Heard::Event(Event::Alive, Vec::new()) {
+                if heard != SessionEvent::Event(Event::Alive, Vec::new()) {
                     self.inbox.push(self.at, heard, share);
                 }
                 if is_last {
@@ -339,13 +339,13 @@ impl Talk {
 mod tests {
     use super::*;
 
-    fn lost(why: &str) -> Heard {
-        Heard::Lost(why.to_owned())
+    fn lost(why: &str) -> SessionEvent {
+        SessionEvent::Lost(why.to_owned())
     }
 
     fn heard(event: Option<RunEvent>) -> String {
         match event {
-            Some(RunEvent::Host(at, Heard::Lost(why))) => format!("{at}{why}"),
+            Some(RunEvent::Host(at, SessionEvent::Lost(why))) => format!("{at}{why}"),
             Some(RunEvent::Signal(number)) => format!("signal {number}"),
             other => format!("{other:?}"),
         }

@@ -11,7 +11,7 @@ use crate::left::servers::{self, Found};
 use crate::output::sink::OutputSink;
 use crate::plan::{self, Parts};
 use crate::preflight::conversation::Conversation;
-use crate::preflight::{self, Subject};
+use crate::preflight::{self, JobUnderCheck};
 use crate::spec;
 use job::{Cause, Limit, Mode};
 use record::error::{Fault, Report};
@@ -235,7 +235,7 @@ impl<'a> Launcher<'a> {
         processes: &[Process],
         sink: &OutputSink,
     ) -> Result<(), Stopped> {
-        let subject = Subject {
+        let subject = JobUnderCheck {
             job: &plan.name,
             hosts: self.hosts,
             processes,

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
-use wire::files::{Begin, Block, Hop, Step};
+use wire::files::{Begin, Block, FileRequest, Hop};
 use wire::{Request, codec};
 
 /// The last host of a chain has so long to take what is on its way.
@@ -49,15 +49,15 @@ impl Chain {
             scattered: false,
             next: rest.to_vec(),
         };
-        chain.step(Step::Receive(hop.receive.clone()), &[]);
-        chain.step(Step::Begin(begin), &[]);
+        chain.step(FileRequest::Receive(hop.receive.clone()), &[]);
+        chain.step(FileRequest::Begin(begin), &[]);
         Some(chain)
     }
 
     /// A part, as it came.
     pub fn block(&mut self, block: &Block, body: &[u8]) {
         self.step(
-            Step::Block(Block {
+            FileRequest::Block(Block {
                 id: self.id,
                 ..*block
             }),
@@ -65,7 +65,7 @@ impl Chain {
         );
     }
 
-    fn step(&mut self, step: Step, body: &[u8]) {
+    fn step(&mut self, step: FileRequest, body: &[u8]) {
         let message = codec::encode(&Request::File(step), body);
         if self
             .stdin
@@ -78,7 +78,7 @@ impl Chain {
 
     /// No more comes: waits until the next host has what was sent.
     pub fn close(mut self) {
-        self.step(Step::Close { id: self.id }, &[]);
+        self.step(FileRequest::Close { id: self.id }, &[]);
         self.stdin = None;
         let until = Instant::now() + LAST;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {

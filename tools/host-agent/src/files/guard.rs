@@ -6,12 +6,12 @@
 //! environment.
 
 use super::stage::Stage;
-use super::{OVER_LOST, Teller};
+use super::{OVER_LOST, SharedOutput};
 use crate::requests::{REST, Requests};
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitCode, ExitStatus};
-use wire::files::{Receive, Step};
+use wire::files::{FileRequest, Receive};
 use wire::{Event, Failure, Request, codec};
 
 /// Marks the process that receives.
@@ -23,7 +23,7 @@ pub fn is_needed(receive: &Receive) -> bool {
 }
 
 /// Runs it, and puts away what it leaves.
-pub fn run(receive: &Receive, requests: &Requests, told: &Teller) -> ExitCode {
+pub fn run(receive: &Receive, requests: &Requests, told: &SharedOutput) -> ExitCode {
     match start(receive, requests) {
         Ok(status) => match (status.signal(), status.code()) {
             (Some(signal), _) => {
@@ -48,7 +48,7 @@ pub fn run(receive: &Receive, requests: &Requests, told: &Teller) -> ExitCode {
 }
 
 fn start(receive: &Receive, requests: &Requests) -> io::Result<ExitStatus> {
-    let first = codec::encode(&Request::File(Step::Receive(receive.clone())), &[]);
+    let first = codec::encode(&Request::File(FileRequest::Receive(receive.clone())), &[]);
     let mut command = Command::new("/proc/self/exe");
     command
         .arg0("host-agent")

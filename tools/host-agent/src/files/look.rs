@@ -1,17 +1,17 @@
 //! What is there under names that the tool gives.
 
-use super::Teller;
+use super::SharedOutput;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use transfer::{source, sums};
-use wire::files::{Meta, Told};
+use wire::files::{FileEvent, Meta};
 
 /// So many answers go out at once.
 const AT_ONCE: usize = 500;
 
 /// Tells of each name, in their order.
-pub fn look(names: &[u8], with_sums: bool, told: &Teller) {
+pub fn look(names: &[u8], with_sums: bool, told: &SharedOutput) {
     let names: Vec<&[u8]> = names
         .split(|byte| *byte == 0)
         .filter(|name| !name.is_empty())
@@ -22,7 +22,7 @@ pub fn look(names: &[u8], with_sums: bool, told: &Teller) {
             .iter()
             .map(|name| meta(Path::new(OsStr::from_bytes(name)), with_sums))
             .collect();
-        told.tell(Told::There { entries });
+        told.tell(FileEvent::There { entries });
     }
 }
 

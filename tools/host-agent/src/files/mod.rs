@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
 use transfer::{BEAT, SILENCE};
-use wire::files::{Step, Told};
+use wire::files::{FileEvent, FileRequest};
 use wire::{Event, Failure, Request};
 
 /// Why a conversation is over.
@@ -27,19 +27,19 @@ const OVER_LOST: u8 = 74;
 const OVER_MALFORMED: u8 = 65;
 
 /// Serves the rest of stdin.
-pub fn serve(first: Step, mut requests: Requests, output: Output) -> ExitCode {
+pub fn serve(first: FileRequest, mut requests: Requests, output: Output) -> ExitCode {
     // a file that becomes larger than is allowed is an error of that file, not the end of the agent
     let mut signals = nix::sys::signal::SigSet::empty();
     signals.add(nix::sys::signal::Signal::SIGXFSZ);
     let _ = signals.thread_block();
-    let told = Teller(Mutex::new(output));
+    let told = SharedOutput(Mutex::new(output));
     let begun = match first {
-        Step::Receive(receive) if guard::is_needed(&receive) => {
+        FileRequest::Receive(receive) if guard::is_needed(&receive) => {
             return guard::run(&receive, &requests, &told);
         }
-        Step::Receive(receive) => receive::Receiver::begin(receive, &told)
+        FileRequest::Receive(receive) => receive::Receiver::begin(receive, &told)
             .map(|receiver| Box::new(receiver) as Box<dyn Serve>),
-        Step::Give(give) => {
+        FileRequest::Give(give) => {
             send::Sender::begin(&give, &told).map(|sender| Box::new(sender) as Box<dyn Serve>)
         }
         _ => Err(Failure::new("neither receive nor give came before it")),
@@ -60,14 +60,19 @@ pub fn serve(first: Step, mut requests: Requests, output: Output) -> ExitCode {
 /// One of the two.
 trait Serve: Send {
     /// Carries out a request; an error ends the conversation.
-    fn step(&mut self, step: Step, body: Vec<u8>, told: &Teller) -> Result<(), Failure>;
+    fn step(
+        &mut self,
+        step: FileRequest,
+        body: Vec<u8>,
+        told: &SharedOutput,
+    ) -> Result<(), Failure>;
     /// From time to time, whatever is done meanwhile: what shows others that it is alive.
     fn sign(&self) -> Option<Box<dyn Fn() + Send>> {
         None
     }
 }
 
-fn converse(serving: &mut dyn Serve, requests: &mut Requests, told: &Teller) -> ExitCode {
+fn converse(serving: &mut dyn Serve, requests: &mut Requests, told: &SharedOutput) -> ExitCode {
     let (over, is_over) = channel::<()>();
     let sign = serving.sign();
     std::thread::scope(|scope| {
@@ -85,7 +90,7 @@ fn converse(serving: &mut dyn Serve, requests: &mut Requests, told: &Teller) -> 
     })
 }
 
-fn answer_all(serving: &mut dyn Serve, requests: &mut Requests, told: &Teller) -> u8 {
+fn answer_all(serving: &mut dyn Serve, requests: &mut Requests, told: &SharedOutput) -> u8 {
     let fail = |failure: Failure, code: u8| {
         told.event(&Event::Failed(failure));
         code
@@ -95,7 +100,7 @@ fn answer_all(serving: &mut dyn Serve, requests: &mut Requests, told: &Teller) -
             Ok(Next::Request(message)) => message,
             Ok(Next::End) => return 0,
             Ok(Next::Silence) => {
-                told.tell(Told::Silence {
+                told.tell(FileEvent::Silence {
                     seconds: SILENCE.as_secs(),
                 });
                 return OVER_LOST;
@@ -119,14 +124,14 @@ fn answer_all(serving: &mut dyn Serve, requests: &mut Requests, told: &Teller) -
 }
 
 /// What is told, from whichever thread.
-struct Teller(Mutex<Output>);
+struct SharedOutput(Mutex<Output>);
 
-impl Teller {
-    fn tell(&self, told: Told) {
+impl SharedOutput {
+    fn tell(&self, told: FileEvent) {
         self.tell_with(told, &[]);
     }
 
-    fn tell_with(&self, told: Told, body: &[u8]) {
+    fn tell_with(&self, told: FileEvent, body: &[u8]) {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -3,7 +3,7 @@
 use super::chain::Chain;
 use super::place::{self, Place};
 use super::stage::{self, Stage};
-use super::{Serve, Teller, look};
+use super::{Serve, SharedOutput, look};
 use nix::fcntl::Flock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use transfer::partial::{self, Finish, Partial};
 use transfer::parts::Parts;
 use transfer::{content, source, sums};
-use wire::files::{Batch, Begin, Block, Content, Fault, Receive, Small, Step, Told};
+use wire::files::{Batch, Begin, Block, Content, Fault, FileEvent, FileRequest, Receive, Small};
 use wire::{Failure, Text};
 
 /// A push at work on this host, over one connection.
@@ -29,12 +29,12 @@ pub struct Receiver {
 
 /// What becomes of a file whose content comes in blocks.
 enum Fate {
-    Coming(Box<Coming>),
+    IncomingFile(Box<IncomingFile>),
     /// That was told; what still comes of it is passed over.
     Failed,
 }
 
-struct Coming {
+struct IncomingFile {
     begin: Begin,
     partial: Partial,
     chain: Option<Chain>,
@@ -42,7 +42,7 @@ struct Coming {
 
 impl Receiver {
     /// Takes the folder.
-    pub fn begin(receive: Receive, told: &Teller) -> Result<Receiver, Failure> {
+    pub fn begin(receive: Receive, told: &SharedOutput) -> Result<Receiver, Failure> {
         nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
         let base = receive.base.path();
         let failed = |error: std::io::Error| Failure::new(format!("{}: {error}", base.display()));
@@ -69,7 +69,7 @@ impl Receiver {
         } else {
             None
         };
-        told.tell(Told::Ready {
+        told.tell(FileEvent::Ready {
             free_bytes: free_bytes(base),
             empty,
             agent: own_path(),
@@ -112,7 +112,7 @@ impl Receiver {
     }
 
     /// Small files; each one's fate is its own.
-    fn batch(&mut self, batch: &Batch, body: Vec<u8>, told: &Teller) {
+    fn batch(&mut self, batch: &Batch, body: Vec<u8>, told: &SharedOutput) {
         let (mut done, mut failed) = (Vec::new(), Vec::new());
         let mut folders = BTreeSet::new();
         match content::unpack(&batch.content, body) {
@@ -143,7 +143,7 @@ impl Receiver {
         if let Some(place) = &mut self.place {
             place.forget();
         }
-        told.tell(Told::Landed { done, failed });
+        told.tell(FileEvent::Landed { done, failed });
     }
 
     /// The folder it went to.
@@ -171,7 +171,7 @@ impl Receiver {
         };
         let partial = opened.map_err(|error| Fault::system(&error))?;
         let chain = Chain::begin(&begin.next);
-        Ok(Fate::Coming(Box::new(Coming {
+        Ok(Fate::IncomingFile(Box::new(IncomingFile {
             begin,
             partial,
             chain,
@@ -179,8 +179,13 @@ impl Receiver {
     }
 
     /// Does something with a file that comes; where it fails that is told, once.
-    fn on(&mut self, id: u32, told: &Teller, act: impl FnOnce(&mut Coming) -> Result<(), Fault>) {
-        let Some(Fate::Coming(coming)) = self.files.get_mut(&id) else {
+    fn on(
+        &mut self,
+        id: u32,
+        told: &SharedOutput,
+        act: impl FnOnce(&mut IncomingFile) -> Result<(), Fault>,
+    ) {
+        let Some(Fate::IncomingFile(coming)) = self.files.get_mut(&id) else {
             return;
         };
         if let Err(fault) = act(coming) {
@@ -188,16 +193,16 @@ impl Receiver {
         }
     }
 
-    fn fail(&mut self, id: u32, fault: Fault, told: &Teller) {
+    fn fail(&mut self, id: u32, fault: Fault, told: &SharedOutput) {
         // what came of it before is kept
         self.files.insert(id, Fate::Failed);
-        told.tell(Told::Landed {
+        told.tell(FileEvent::Landed {
             done: Vec::new(),
             failed: vec![(id, fault)],
         });
     }
 
-    fn block(&mut self, block: Block, body: Vec<u8>, told: &Teller) {
+    fn block(&mut self, block: Block, body: Vec<u8>, told: &SharedOutput) {
         self.on(block.id, told, |coming| {
             if let Some(chain) = &mut coming.chain {
                 chain.block(&block, &body);
@@ -209,8 +214,8 @@ impl Receiver {
     }
 
     /// Gives a file its name.
-    fn end(&mut self, id: u32, told: &Teller) {
-        let Some(Fate::Coming(mut coming)) = self.files.remove(&id) else {
+    fn end(&mut self, id: u32, told: &SharedOutput) {
+        let Some(Fate::IncomingFile(mut coming)) = self.files.remove(&id) else {
             return;
         };
         let file = coming.begin.file.clone();
@@ -228,14 +233,14 @@ impl Receiver {
                 if let Some(stage) = &self.stage {
                     stage.forget_kept(&coming.begin.key);
                 }
-                told.tell(Told::Landed {
+                told.tell(FileEvent::Landed {
                     done: vec![id],
                     failed: Vec::new(),
                 });
             }
             Err(fault) => {
                 coming.partial.discard();
-                told.tell(Told::Landed {
+                told.tell(FileEvent::Landed {
                     done: Vec::new(),
                     failed: vec![(id, fault)],
                 });
@@ -243,7 +248,7 @@ impl Receiver {
         }
     }
 
-    fn folder(&mut self, id: u32, dst: &Path, told: &Teller) {
+    fn folder(&mut self, id: u32, dst: &Path, told: &SharedOutput) {
         let made = self
             .place
             .as_mut()
@@ -253,7 +258,7 @@ impl Receiver {
                 place.make(dst)
             });
         let failed = made.err().map(|fault| (id, fault));
-        told.tell(Told::Landed {
+        told.tell(FileEvent::Landed {
             done: if failed.is_none() {
                 vec![id]
             } else {
@@ -263,7 +268,7 @@ impl Receiver {
         });
     }
 
-    fn claim(&self, key: String, bytes: u64, told: &Teller) {
+    fn claim(&self, key: String, bytes: u64, told: &SharedOutput) {
         let parts = self
             .stage
             .as_ref()
@@ -275,14 +280,14 @@ impl Receiver {
             Ok(sums) if !parts.list().is_empty() => {
                 let body: Vec<u8> = sums.iter().flat_map(|sum| sum.0).collect();
                 told.tell_with(
-                    Told::Partial {
+                    FileEvent::Partial {
                         key,
                         parts: parts.list().to_vec(),
                     },
                     &body,
                 );
             }
-            _ => told.tell(Told::Partial {
+            _ => told.tell(FileEvent::Partial {
                 key,
                 parts: Vec::new(),
             }),
@@ -322,25 +327,30 @@ fn free_bytes(base: &Path) -> Option<u64> {
 }
 
 impl Serve for Receiver {
-    fn step(&mut self, step: Step, body: Vec<u8>, told: &Teller) -> Result<(), Failure> {
+    fn step(
+        &mut self,
+        step: FileRequest,
+        body: Vec<u8>,
+        told: &SharedOutput,
+    ) -> Result<(), Failure> {
         match step {
-            Step::Look { sums } => look::look(&body, sums, told),
-            Step::Peers => {
-                told.tell(Told::Peers {
+            FileRequest::Look { sums } => look::look(&body, sums, told),
+            FileRequest::Peers => {
+                told.tell(FileEvent::Peers {
                     hosts: self.stage.as_ref().map_or_else(Vec::new, Stage::peers),
                 });
             }
-            Step::Claim { key, bytes } => self.claim(key, bytes, told),
-            Step::Folder { id, dst } => self.folder(id, dst.path(), told),
-            Step::Batch(batch) => self.batch(&batch, body, told),
-            Step::Begin(begin) => {
+            FileRequest::Claim { key, bytes } => self.claim(key, bytes, told),
+            FileRequest::Folder { id, dst } => self.folder(id, dst.path(), told),
+            FileRequest::Batch(batch) => self.batch(&batch, body, told),
+            FileRequest::Begin(begin) => {
                 let id = begin.file.id;
                 match self.start(begin) {
                     Ok(fate) => drop(self.files.insert(id, fate)),
                     Err(fault) => self.fail(id, fault, told),
                 }
             }
-            Step::Scatter { id } => {
+            FileRequest::Scatter { id } => {
                 self.on(id, told, |coming| {
                     coming
                         .partial
@@ -348,23 +358,23 @@ impl Serve for Receiver {
                         .map_err(|error| Fault::system(&error))
                 });
             }
-            Step::Block(block) => self.block(block, body, told),
-            Step::End { id } => self.end(id, told),
-            Step::Close { id } => {
-                if let Some(Fate::Coming(coming)) = self.files.remove(&id)
-                    && let Coming {
+            FileRequest::Block(block) => self.block(block, body, told),
+            FileRequest::End { id } => self.end(id, told),
+            FileRequest::Close { id } => {
+                if let Some(Fate::IncomingFile(coming)) = self.files.remove(&id)
+                    && let IncomingFile {
                         chain: Some(chain), ..
                     } = *coming
                 {
                     chain.close();
                 }
             }
-            Step::Discard { id } => {
-                if let Some(Fate::Coming(coming)) = self.files.remove(&id) {
+            FileRequest::Discard { id } => {
+                if let Some(Fate::IncomingFile(coming)) = self.files.remove(&id) {
                     coming.partial.discard();
                 }
             }
-            Step::Sync { number } => told.tell(Told::Synced { number }),
+            FileRequest::Sync { number } => told.tell(FileEvent::Synced { number }),
             _ => return Err(Failure::new("a request that does not belong to receiving")),
         }
         Ok(())

@@ -1,11 +1,13 @@
 //! Files that are fetched from this host. Nothing is written here.
 
-use super::{Serve, Teller};
+use super::{Serve, SharedOutput};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use transfer::parts::Parts;
 use transfer::{content, source, sums};
-use wire::files::{BLOCK, Block, FILES_AT_ONCE, Fault, Found, Give, Named, Read, Step, Told};
+use wire::files::{
+    BLOCK, Block, FILES_AT_ONCE, Fault, FileEvent, FileRequest, Found, Give, Named, Read,
+};
 use wire::{Failure, Text};
 
 /// So many names go out at once.
@@ -19,7 +21,7 @@ pub struct Sender {
 
 impl Sender {
     /// The folder must be there.
-    pub fn begin(give: &Give, told: &Teller) -> Result<Sender, Failure> {
+    pub fn begin(give: &Give, told: &SharedOutput) -> Result<Sender, Failure> {
         let base = at_home(give.base.path());
         if !base.is_dir() {
             return Err(Failure::new(format!(
@@ -27,7 +29,7 @@ impl Sender {
                 give.base.path().display()
             )));
         }
-        told.tell(Told::Ready {
+        told.tell(FileEvent::Ready {
             free_bytes: None,
             empty: false,
             agent: None,
@@ -43,21 +45,21 @@ impl Sender {
     }
 
     /// Files and empty folders there and below; no link is followed, and part-push's own are none.
-    fn find(&self, roots: &[Text], told: &Teller) {
-        let mut found = Finds {
+    fn find(&self, roots: &[Text], told: &SharedOutput) {
+        let mut found = Listing {
             told,
             entries: Vec::new(),
         };
         for root in roots {
             self.walk(root.path().to_owned(), &mut found);
         }
-        told.tell(Told::Found {
+        told.tell(FileEvent::Found {
             entries: found.entries,
             last: true,
         });
     }
 
-    fn walk(&self, root: PathBuf, found: &mut Finds<'_>) {
+    fn walk(&self, root: PathBuf, found: &mut Listing<'_>) {
         let mut waiting = vec![root];
         while let Some(path) = waiting.pop() {
             let Ok(meta) = fs::symlink_metadata(self.base.join(&path)) else {
@@ -89,7 +91,7 @@ impl Sender {
     }
 
     /// Small files, as many in one message as there is room for.
-    fn read_small(&mut self, files: &[Named], told: &Teller) {
+    fn read_small(&mut self, files: &[Named], told: &SharedOutput) {
         let (mut content, mut read) = (Vec::new(), Vec::new());
         for file in files.iter().take(FILES_AT_ONCE) {
             let (one, bytes) = self.read_whole(file);
@@ -139,7 +141,7 @@ impl Sender {
         }
     }
 
-    fn read(&mut self, named: &Named, at: u64, length: u64, told: &Teller) {
+    fn read(&mut self, named: &Named, at: u64, length: u64, told: &SharedOutput) {
         let path = self.path(&named.path);
         let mut read = Read {
             id: named.id,
@@ -154,7 +156,7 @@ impl Sender {
                 read.meta = meta_now(&file, &path);
             }
         }
-        told.tell(Told::Read(read));
+        told.tell(FileEvent::Read(read));
     }
 
     fn blocks(
@@ -163,7 +165,7 @@ impl Sender {
         id: u32,
         (at, length): (u64, u64),
         sent: &mut u64,
-        told: &Teller,
+        told: &SharedOutput,
     ) -> Option<Fault> {
         while *sent < length && !told.is_closed() {
             let room = self
@@ -177,7 +179,7 @@ impl Sender {
             };
             let bytes = &self.block[..count];
             told.tell_with(
-                Told::Block(Block {
+                FileEvent::Block(Block {
                     id,
                     at: at + *sent,
                     content: content::plain(bytes),
@@ -189,7 +191,7 @@ impl Sender {
         None
     }
 
-    fn sum(&self, named: &Named, bytes: u64, parts: &[(u64, u64)], told: &Teller) {
+    fn sum(&self, named: &Named, bytes: u64, parts: &[(u64, u64)], told: &SharedOutput) {
         let parts = Parts::of(parts);
         let summed =
             source::open(&self.path(&named.path)).and_then(|file| sums::of(&file, &parts, bytes));
@@ -198,24 +200,24 @@ impl Sender {
             .iter()
             .flat_map(|sum| sum.0)
             .collect();
-        told.tell_with(Told::Sums { id: named.id }, &body);
+        told.tell_with(FileEvent::Sums { id: named.id }, &body);
     }
 }
 
 /// Names on their way out.
-struct Finds<'a> {
-    told: &'a Teller,
+struct Listing<'a> {
+    told: &'a SharedOutput,
     entries: Vec<Found>,
 }
 
-impl Finds<'_> {
+impl Listing<'_> {
     fn add(&mut self, path: PathBuf, meta: &fs::Metadata) {
         self.entries.push(Found {
             path: path.into(),
             meta: source::meta(meta),
         });
         if self.entries.len() >= FOUND_AT_ONCE {
-            self.told.tell(Told::Found {
+            self.told.tell(FileEvent::Found {
                 entries: std::mem::take(&mut self.entries),
                 last: false,
             });
@@ -223,9 +225,9 @@ impl Finds<'_> {
     }
 }
 
-fn send_batch(files: Vec<Read>, bytes: &[u8], told: &Teller) {
+fn send_batch(files: Vec<Read>, bytes: &[u8], told: &SharedOutput) {
     told.tell_with(
-        Told::Batch {
+        FileEvent::Batch {
             files,
             content: content::plain(bytes),
         },
@@ -256,13 +258,18 @@ fn at_home(base: &Path) -> PathBuf {
 }
 
 impl Serve for Sender {
-    fn step(&mut self, step: Step, _body: Vec<u8>, told: &Teller) -> Result<(), Failure> {
+    fn step(
+        &mut self,
+        step: FileRequest,
+        _body: Vec<u8>,
+        told: &SharedOutput,
+    ) -> Result<(), Failure> {
         match step {
-            Step::Find { roots } => self.find(&roots, told),
-            Step::ReadSmall { files } => self.read_small(&files, told),
-            Step::Read { file, at, length } => self.read(&file, at, length, told),
-            Step::Sum { file, bytes, parts } => self.sum(&file, bytes, &parts, told),
-            Step::Sync { number } => told.tell(Told::Synced { number }),
+            FileRequest::Find { roots } => self.find(&roots, told),
+            FileRequest::ReadSmall { files } => self.read_small(&files, told),
+            FileRequest::Read { file, at, length } => self.read(&file, at, length, told),
+            FileRequest::Sum { file, bytes, parts } => self.sum(&file, bytes, &parts, told),
+            FileRequest::Sync { number } => told.tell(FileEvent::Synced { number }),
             _ => return Err(Failure::new("a request that does not belong to sending")),
         }
         Ok(())

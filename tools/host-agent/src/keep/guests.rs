@@ -17,7 +17,7 @@ const STRANGERS: usize = 256;
 const KNOCK_LIMIT: Duration = Duration::from_secs(30);
 
 /// A keeper that was let in.
-pub struct Arrived {
+pub struct NewGuest {
     pub host: u32,
     pub link: Link,
     /// What it said in the same moment.
@@ -26,7 +26,7 @@ pub struct Arrived {
 
 /// The door of the leader.
 #[derive(Debug)]
-pub struct Door {
+pub struct GuestListener {
     listener: TcpListener,
     /// The host that has each key. One that has come is no longer in it.
     awaited: BTreeMap<PublicKey, u32>,
@@ -36,12 +36,12 @@ pub struct Door {
     knocks: u64,
 }
 
-impl Door {
+impl GuestListener {
     /// Listens at this host's address, on a port of the system's choice.
-    pub fn open(address: Ipv4Addr, identity: Identity) -> io::Result<Door> {
+    pub fn open(address: Ipv4Addr, identity: Identity) -> io::Result<GuestListener> {
         let listener = TcpListener::bind(SocketAddr::from((address, 0)))?;
         listener.set_nonblocking(true)?;
-        Ok(Door {
+        Ok(GuestListener {
             listener,
             awaited: BTreeMap::new(),
             identity,
@@ -106,7 +106,7 @@ impl Door {
     }
 
     /// Goes on with one that knocks; `None` where it is not let in yet, or never.
-    pub fn go_on(&mut self, number: u64) -> Option<Arrived> {
+    pub fn go_on(&mut self, number: u64) -> Option<NewGuest> {
         let at = self.knocking.iter().position(|(one, ..)| *one == number)?;
         let link = &mut self.knocking[at].2;
         let mut said = Vec::new();
@@ -118,7 +118,7 @@ impl Door {
         let (_, _, link) = self.knocking.remove(at)?;
         // a second one with the same key is not let in
         let host = self.awaited.remove(&peer?)?;
-        Some(Arrived { host, link, said })
+        Some(NewGuest { host, link, said })
     }
 
     /// Time went by.
@@ -135,7 +135,11 @@ mod tests {
     use std::net::TcpStream;
 
     /// Serves the door until one arrives, or for a moment.
-    fn serve(door: &mut Door, client: Option<&mut Link>, limit: Duration) -> Option<Arrived> {
+    fn serve(
+        door: &mut GuestListener,
+        client: Option<&mut Link>,
+        limit: Duration,
+    ) -> Option<NewGuest> {
         let (until, mut client) = (Instant::now() + limit, client);
         while Instant::now() < until {
             door.accept(Instant::now());
@@ -154,7 +158,7 @@ mod tests {
     #[test]
     fn who_was_told_of_is_let_in_once_and_nobody_else() {
         let own = Identity::new().unwrap();
-        let mut door = Door::open(Ipv4Addr::LOCALHOST, own.clone()).unwrap();
+        let mut door = GuestListener::open(Ipv4Addr::LOCALHOST, own.clone()).unwrap();
         let (guest, stranger) = (Identity::new().unwrap(), Identity::new().unwrap());
         door.expect(7, guest.public_key());
         let address = (Ipv4Addr::LOCALHOST, door.port().unwrap());

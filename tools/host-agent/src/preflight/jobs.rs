@@ -1,7 +1,7 @@
 //! Jobs of this user that run on this host, and processes of those that have died.
 
 use crate::claim;
-use crate::job::ToldJob;
+use crate::job::JobAssembly;
 use crate::processes::{JOB, TOKEN};
 use crate::procfs;
 use std::collections::{BTreeMap, HashSet};
@@ -32,7 +32,7 @@ pub fn check(own: &Job) -> Vec<Finding> {
 }
 
 /// Whether processes of other jobs run here.
-pub fn others_run(own: &ToldJob) -> bool {
+pub fn others_run(own: &JobAssembly) -> bool {
     let token = own
         .identity()
         .map(|job| job.token.clone())
@@ -42,7 +42,7 @@ pub fn others_run(own: &ToldJob) -> bool {
 
 /// A process that carries the token of a job.
 #[derive(Clone, Debug)]
-struct Marked {
+struct MarkedProcess {
     pid: i32,
     token: String,
     /// What belongs to the watch of a job has no name.
@@ -51,8 +51,12 @@ struct Marked {
     below_agent: bool,
 }
 
-fn judge(processes: &[Marked], own: &Job, is_claimed: impl Fn(&str, &str) -> bool) -> Vec<Finding> {
-    let mut jobs: BTreeMap<&str, Vec<&Marked>> = BTreeMap::new();
+fn judge(
+    processes: &[MarkedProcess],
+    own: &Job,
+    is_claimed: impl Fn(&str, &str) -> bool,
+) -> Vec<Finding> {
+    let mut jobs: BTreeMap<&str, Vec<&MarkedProcess>> = BTreeMap::new();
     for process in processes
         .iter()
         .filter(|process| process.token != own.token)
@@ -84,13 +88,13 @@ fn judge(processes: &[Marked], own: &Job, is_claimed: impl Fn(&str, &str) -> boo
 }
 
 /// Those of this user; root reads everybody's environment.
-fn processes() -> Vec<Marked> {
+fn processes() -> Vec<MarkedProcess> {
     let me = nix::unistd::geteuid().as_raw();
     let marked = |pid: i32| {
         let environment = procfs::environment(pid)?;
         let token = token(&environment.text(TOKEN)?)?;
         procfs::status(pid).filter(|status| status.uid == me)?;
-        Some(Marked {
+        Some(MarkedProcess {
             pid,
             token,
             name: environment.text(JOB),
@@ -138,12 +142,13 @@ mod tests {
             grace_ms: 0,
             host_timeout_ms: 0,
         };
-        let process = |pid: i32, token: &str, name: Option<&str>, below_agent: bool| Marked {
-            pid,
-            token: token.repeat(32),
-            name: name.map(str::to_owned),
-            below_agent,
-        };
+        let process =
+            |pid: i32, token: &str, name: Option<&str>, below_agent: bool| MarkedProcess {
+                pid,
+                token: token.repeat(32),
+                name: name.map(str::to_owned),
+                below_agent,
+            };
         let left = |job: &str, pids: &[u32]| Finding::Abandoned {
             job: job.to_owned(),
             pids: pids.to_vec(),

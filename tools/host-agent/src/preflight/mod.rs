@@ -12,7 +12,7 @@ mod ports;
 mod reach;
 
 use crate::claim;
-use crate::job::ToldJob;
+use crate::job::JobAssembly;
 use wire::Failure;
 use wire::job::Job;
 use wire::preflight::{Check, Claim, Finding, Taken};
@@ -22,7 +22,7 @@ use wire::preflight::{Check, Claim, Finding, Taken};
 pub struct Preflight {
     listeners: reach::Listeners,
     /// What is claimed for the job, for as long as this process lives.
-    claim: Option<claim::Held>,
+    claim: Option<claim::HeldClaim>,
 }
 
 impl Preflight {
@@ -39,7 +39,7 @@ impl Preflight {
 
     /// The job has all of its hosts.
     pub fn confirm(&self) {
-        self.claim.iter().for_each(claim::Held::confirm);
+        self.claim.iter().for_each(claim::HeldClaim::confirm);
     }
 
     /// Gives back what is claimed.
@@ -57,7 +57,7 @@ impl Preflight {
     pub fn look(
         &mut self,
         check: &Check,
-        job: &ToldJob,
+        job: &JobAssembly,
         tell: &mut dyn FnMut(Finding, &[u8]),
     ) -> Result<(), Failure> {
         let mut found = |finding: Finding| tell(finding, &[]);

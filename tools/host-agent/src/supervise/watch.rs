@@ -8,7 +8,7 @@ use super::outbox::Outbox;
 use super::shm::{self, ShmWatch};
 use super::start::{self, Spawned};
 use super::{block_signals, listen, members, private, signal_of};
-use crate::job::ToldJob;
+use crate::job::JobAssembly;
 use crate::keep::servers::Watched;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_child_subreaper;
@@ -640,7 +640,7 @@ fn read_job(told: &str, requests: &mut Decoder) -> Result<(Job, Vec<Process>, St
         .and_then(|mut told| told.read_to_end(&mut text))
         .map_err(|error| Failure::new(format!("the job: {error}")))?;
     requests.push(&text);
-    let mut told = ToldJob::default();
+    let mut told = JobAssembly::default();
     loop {
         match requests
             .next_message::<Request>()

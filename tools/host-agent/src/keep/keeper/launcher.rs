@@ -3,7 +3,7 @@
 
 use super::{Files, JOIN_LIMIT, Keeper, Peer, Place};
 use crate::keep::folder::{Folder, log_name};
-use crate::keep::guests::Door;
+use crate::keep::guests::GuestListener;
 use crate::keep::journal::Journal;
 use crate::keep::leader::Leader;
 use crate::keep::orders::Orders;
@@ -127,10 +127,14 @@ impl Keeper {
             };
             let door = wanted
                 .leads
-                .then(|| Door::open(job.address, self.identity.clone()))
+                .then(|| GuestListener::open(job.address, self.identity.clone()))
                 .transpose()
                 .map_err(leader)?;
-            let port = door.as_ref().map(Door::port).transpose().map_err(leader)?;
+            let port = door
+                .as_ref()
+                .map(GuestListener::port)
+                .transpose()
+                .map_err(leader)?;
             Ok((files, door, port))
         });
         let (files, door, port) = match made {

@@ -7,7 +7,7 @@ mod peers;
 mod supervisor;
 
 use super::folder::{Folder, KeeperLock};
-use super::guests::Door;
+use super::guests::GuestListener;
 use super::journal::Journal;
 use super::leader::Leader;
 use super::orders::Orders;
@@ -72,7 +72,7 @@ enum Place {
     /// It decides.
     Leads {
         leader: Box<Leader>,
-        door: Option<Door>,
+        door: Option<GuestListener>,
         peers: BTreeMap<u32, Peer>,
     },
     /// It will do what another decides.
@@ -89,7 +89,7 @@ enum Ready {
     Supervisor,
     SupervisorIn,
     Signals,
-    Door,
+    GuestListener,
     Knock(u64),
     Peer(u32),
     Orders,
@@ -231,7 +231,7 @@ impl Keeper {
             Place::Leads { door, peers, .. } => {
                 if let Some(door) = door {
                     let (listener, knocking) = door.wait_for();
-                    fds.push((listener, input, Ready::Door));
+                    fds.push((listener, input, Ready::GuestListener));
                     fds.extend(
                         knocking.map(|(number, fd, flags)| (fd, flags, Ready::Knock(number))),
                     );
@@ -273,7 +273,7 @@ impl Keeper {
             Ready::Supervisor => self.read_supervisor(),
             Ready::SupervisorIn => self.supervisor.requests.write(),
             Ready::Signals => self.read_signals(),
-            Ready::Door => {
+            Ready::GuestListener => {
                 if let Place::Leads {
                     door: Some(door), ..
                 } = &mut self.place

@@ -2,7 +2,7 @@
 //! then.
 
 use super::{Keeper, Place};
-use crate::keep::guests::{Arrived, Door};
+use crate::keep::guests::{GuestListener, NewGuest};
 use crate::keep::leader::Decision;
 use job::Loss;
 use std::time::Instant;
@@ -78,12 +78,12 @@ impl Keeper {
         let Place::Leads { door, peers, .. } = &mut self.place else {
             return;
         };
-        let Some(Arrived { host, link, said }) = door.as_mut().and_then(|door| door.go_on(number))
+        let Some(NewGuest { host, link, said }) = door.as_mut().and_then(|door| door.go_on(number))
         else {
             return;
         };
         peers.insert(host, Peer::new(link, &said, Instant::now()));
-        if self.start.is_some() && door.as_ref().is_some_and(Door::is_complete) {
+        if self.start.is_some() && door.as_ref().is_some_and(GuestListener::is_complete) {
             *door = None;
         }
         self.read_peer(host);
