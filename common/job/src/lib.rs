@@ -9,21 +9,10 @@ mod machine;
 
 pub use last_lines::LastLines;
 pub use machine::{Job, ONE_SIGNAL, SERVERS_LINGER};
+pub use record::Role;
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-
-/// What a process does in the job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// A graph server.
-    Server,
-    /// A trainer.
-    Trainer,
-    /// A plain process that uses no graph servers.
-    Worker,
-}
 
 /// A process, as far as the life of its job depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,5 +1,6 @@
 //! What dgl-reap finds and ends.
 
+use crate::Role;
 use serde::{Deserialize, Serialize};
 
 /// A process of a job, found on a host.
@@ -11,9 +12,9 @@ pub struct Found {
     pub job: String,
     /// Its process id there.
     pub pid: u32,
-    /// server, trainer, worker.
+    /// What it does in the job, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub role: Option<String>,
+    pub role: Option<Role>,
     /// Its number among those of its role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,

@@ -1,6 +1,7 @@
 //! One host's part of a job: what it is, before anything is looked at or started.
 
 use crate::Text;
+use ::job::Role;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 
@@ -29,8 +30,8 @@ pub struct Job {
 pub struct Process {
     /// Its number among those of this host, by which events name it.
     pub index: u32,
-    /// `server`, `trainer` or `worker`.
-    pub role: String,
+    /// What it does in the job.
+    pub role: Role,
     /// Its number among those of its role, on all hosts.
     pub rank: u32,
     /// What it runs.

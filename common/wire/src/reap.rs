@@ -1,6 +1,7 @@
 //! Jobs that are on a host, whoever started them: finding, signalling and ending them, and what
 //! they leave.
 
+use ::job::Role;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 
@@ -10,9 +11,9 @@ use std::net::Ipv4Addr;
 pub struct Pick {
     /// The job's name.
     pub job: String,
-    /// Of this role only: `server`, `trainer`, `worker`.
+    /// Of this role only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub role: Option<String>,
+    pub role: Option<Role>,
     /// This one of them only, with what it started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
@@ -49,9 +50,9 @@ pub struct Found {
     pub job: String,
     /// The process.
     pub pid: u32,
-    /// `server`, `trainer`, `worker`, where it is known.
+    /// What it does in the job, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub role: Option<String>,
+    pub role: Option<Role>,
     /// Its number among those of its role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,

@@ -4,6 +4,7 @@
 //! [`Over`], after which nothing comes. While they run both sides send `alive` at a fixed pace, so
 //! that silence means loss.
 
+use ::job::ExitStatus;
 use serde::{Deserialize, Serialize};
 
 /// Starts all processes of the job.
@@ -77,24 +78,14 @@ pub struct Drained {
     pub stream: Stream,
 }
 
-/// How a process ended. An exit with 137 and a death by KILL are two things.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Status {
-    /// It exited with this status.
-    Code(u8),
-    /// A signal of this number ended it.
-    Signal(u8),
-}
-
 /// A process ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Exited {
     /// Which one.
     pub index: u32,
-    /// How.
+    /// How. An exit with 137 and a death by KILL are two things.
     #[serde(flatten)]
-    pub status: Status,
+    pub status: ExitStatus,
     /// It left a core file.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub core: bool,
@@ -131,7 +122,7 @@ mod tests {
         let event = |text: &str| serde_json::from_str::<Event>(text).unwrap();
         let exited = Exited {
             index: 2,
-            status: Status::Code(137),
+            status: ExitStatus::Code(137),
             core: false,
             cpu_s: 1.5,
             max_rss_bytes: 4096,
@@ -142,7 +133,7 @@ mod tests {
             Event::Exited(exited.clone())
         );
         let killed = Exited {
-            status: Status::Signal(9),
+            status: ExitStatus::Signal(9),
             oom: true,
             ..exited
         };

@@ -59,10 +59,9 @@ impl What<'_> {
                 rank,
                 signal,
             } => {
-                let role = role.map(|role| role.name().to_owned());
                 let pick = Pick {
                     job: (*job).to_owned(),
-                    role,
+                    role: *role,
                     rank: *rank,
                 };
                 vec![
@@ -153,7 +152,7 @@ fn found_record(host: u32, found: wire::reap::Found) -> Found {
         host,
         job: cut(&found.job, NAME_CHARS),
         pid: found.pid,
-        role: found.role.map(|role| cut(&role, NAME_CHARS)),
+        role: found.role,
         rank: found.rank,
         age_s: found.age_s,
         cpu_s: found.cpu_ms as f64 / 1000.0,

@@ -2,7 +2,7 @@
 
 use indexmap::IndexMap;
 use record::term;
-use record::{Found, Reaped};
+use record::{Found, Reaped, Role};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ pub fn table(found: &[Found]) -> String {
 }
 
 fn job_lines(name: &str, all: &[&Found]) -> String {
-    let ranks = |role: &str| {
+    let ranks = |role: Role| {
         let ranks: BTreeSet<_> = all
             .iter()
-            .filter(|one| one.role.as_deref() == Some(role))
+            .filter(|one| one.role == Some(role))
             .map(|one| (one.rank, one.rank.map_or(one.host, |_| 0)))
             .collect();
-        (!ranks.is_empty()).then(|| term::count(ranks.len() as u64, role))
+        (!ranks.is_empty()).then(|| term::count(ranks.len() as u64, role.name()))
     };
     let hosts: BTreeSet<u32> = all.iter().map(|one| one.host).collect();
     let ports: BTreeSet<u16> = all
@@ -47,7 +47,7 @@ fn job_lines(name: &str, all: &[&Found]) -> String {
     let age = Duration::from_secs(all.iter().map(|one| one.age_s).max().unwrap_or(0));
     let mut head = vec![term::seconds(age), term::count(hosts.len() as u64, "host")];
     head.extend(
-        ["server", "trainer", "worker"]
+        [Role::Server, Role::Trainer, Role::Worker]
             .into_iter()
             .filter_map(ranks),
     );
@@ -79,7 +79,7 @@ fn job_lines(name: &str, all: &[&Found]) -> String {
     );
     for one in all {
         let rank = one.rank.map_or_else(String::new, |rank| format!(" {rank}"));
-        let role = format!("{}{rank}", term::plain(one.role.as_deref().unwrap_or("-")));
+        let role = format!("{}{rank}", one.role.map_or("-", Role::name));
         let (age, memory) = (
             term::seconds(Duration::from_secs(one.age_s)),
             term::bytes(one.rss_bytes),
@@ -137,12 +137,12 @@ pub fn ended(reaped: &[Reaped]) -> String {
 mod tests {
     use super::*;
 
-    fn found(host: u32, pid: u32, role: &str, rank: u32, ports: &[u16], shm_kb: u64) -> Found {
+    fn found(host: u32, pid: u32, role: Role, rank: u32, ports: &[u16], shm_kb: u64) -> Found {
         Found {
             host,
             job: "try7".to_owned(),
             pid,
-            role: Some(role.to_owned()),
+            role: Some(role),
             rank: Some(rank),
             age_s: 75,
             cpu_s: 0.1,
@@ -157,11 +157,11 @@ mod tests {
     #[test]
     fn a_job_is_one_table() {
         let all = [
-            found(0, 10, "server", 0, &[30050], 500),
-            found(0, 11, "trainer", 0, &[29500], 500),
-            found(0, 12, "trainer", 0, &[], 0),
-            found(1, 20, "server", 1, &[30050], 500),
-            found(1, 21, "trainer", 1, &[], 500),
+            found(0, 10, Role::Server, 0, &[30050], 500),
+            found(0, 11, Role::Trainer, 0, &[29500], 500),
+            found(0, 12, Role::Trainer, 0, &[], 0),
+            found(1, 20, Role::Server, 1, &[30050], 500),
+            found(1, 21, Role::Trainer, 1, &[], 500),
         ];
         let mut served = all.to_vec();
         served[0].groups = Some(1);
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn nothing_that_a_host_says_steers_the_terminal() {
-        let mut one = found(0, 1, "worker\u{1b}[31m", 0, &[], 0);
+        let mut one = found(0, 1, Role::Worker, 0, &[], 0);
         (one.job, one.command) = ("\u{1b}]0;x\u{7}".to_owned(), "a\rb\n".to_owned());
         let reaped = Reaped {
             job: "\u{9b}2J".to_owned(),

@@ -7,14 +7,9 @@ use record::{self, FirstFailure, Process};
 
 /// A process as the life of its job depends on it.
 pub fn member(process: &Process) -> Member {
-    let role = match process.role {
-        record::Role::Server => job::Role::Server,
-        record::Role::Trainer => job::Role::Trainer,
-        record::Role::Worker => job::Role::Worker,
-    };
     Member {
         host: process.host,
-        role,
+        role: process.role,
         awaited: process.port.is_some(),
     }
 }

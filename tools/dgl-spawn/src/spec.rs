@@ -36,7 +36,7 @@ pub fn process(index: u32, process: &record::Process) -> Result<Process, Fault> 
         .collect();
     Ok(Process {
         index,
-        role: process.role.name().to_owned(),
+        role: process.role,
         rank: process.rank,
         command,
         setup: process.setup.clone(),

@@ -7,6 +7,7 @@ use crate::output::Output;
 use crate::processes::{self, Finder, Member, ProcessHandle};
 use crate::procfs::{self, Environment};
 use crate::shm::{self, ShmFile};
+use job::Role;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal;
@@ -23,7 +24,7 @@ use wire::{Event, Failure};
 struct Part {
     member: Member,
     job: String,
-    role: Option<&'static str>,
+    role: Option<Role>,
     rank: Option<u32>,
 }
 
@@ -45,13 +46,13 @@ fn parts() -> Vec<Part> {
 }
 
 /// The variables are DGL's and torch's own.
-fn role_of(environment: &Environment) -> (Option<&'static str>, Option<u32>) {
+fn role_of(environment: &Environment) -> (Option<Role>, Option<u32>) {
     let number = |name: &str| environment.text(name)?.parse().ok();
     match environment.text("DGL_ROLE").as_deref() {
-        Some("server") => (Some("server"), number("DGL_SERVER_ID")),
-        Some("client") => (Some("trainer"), number("RANK")),
+        Some("server") => (Some(Role::Server), number("DGL_SERVER_ID")),
+        Some("client") => (Some(Role::Trainer), number("RANK")),
         _ => match number("RANK") {
-            Some(rank) => (Some("worker"), Some(rank)),
+            Some(rank) => (Some(Role::Worker), Some(rank)),
             None => (None, None),
         },
     }
@@ -80,14 +81,14 @@ fn describe(part: &Part, listening: &HashMap<u64, u16>, now_ticks: u64) -> Optio
     Some(Found {
         job: part.job.clone(),
         pid: pid.cast_unsigned(),
-        role: part.role.map(str::to_owned),
+        role: part.role,
         rank: part.rank,
         age_s: procfs::ticks_to_ms(now_ticks.saturating_sub(stat.start_ticks)) / 1000,
         cpu_ms: procfs::ticks_to_ms(stat.cpu_ticks),
         rss_bytes: status.rss_bytes,
         shm_bytes: status.shm_bytes,
         ports: ports.into_iter().collect(),
-        groups: if part.role == Some("server") {
+        groups: if part.role == Some(Role::Server) {
             groups_of(&part.job)
         } else {
             None
@@ -117,12 +118,7 @@ pub struct Picked {
 impl Picked {
     /// Those that are meant, samplers of a rank among them: one of them may be the one that hangs.
     pub fn pick(&mut self, wanted: &Pick) -> Event {
-        let role = |part: &Part| {
-            wanted
-                .role
-                .as_deref()
-                .is_none_or(|role| part.role == Some(role))
-        };
+        let role = |part: &Part| wanted.role.is_none_or(|role| part.role == Some(role));
         let rank = |part: &Part| wanted.rank.is_none_or(|rank| part.rank == Some(rank));
         let meant = parts()
             .into_iter()
@@ -303,21 +299,21 @@ mod tests {
 
     #[test]
     fn what_a_process_is_in_its_job() {
-        let table: [(&str, Option<&str>, Option<u32>); 7] = [
+        let table: [(&str, Option<Role>, Option<u32>); 7] = [
             (
                 "DGL_ROLE=server\0DGL_SERVER_ID=2\0RANK=9\0",
-                Some("server"),
+                Some(Role::Server),
                 Some(2),
             ),
             (
                 "DGL_ROLE=client\0RANK=9\0DGL_SERVER_ID=2\0",
-                Some("trainer"),
+                Some(Role::Trainer),
                 Some(9),
             ),
-            ("DGL_ROLE=client\0", Some("trainer"), None),
-            ("RANK=3\0", Some("worker"), Some(3)),
+            ("DGL_ROLE=client\0", Some(Role::Trainer), None),
+            ("RANK=3\0", Some(Role::Worker), Some(3)),
             ("RANK=x\0", None, None),
-            ("DGL_ROLE=sampler\0RANK=3\0", Some("worker"), Some(3)),
+            ("DGL_ROLE=sampler\0RANK=3\0", Some(Role::Worker), Some(3)),
             ("", None, None),
         ];
         for (text, role, rank) in table {

@@ -173,7 +173,7 @@ mod tests {
     fn words_stay_words_behind_a_setup() {
         let mut process = Process {
             index: 0,
-            role: "worker".to_owned(),
+            role: job::Role::Worker,
             rank: 0,
             command: Command::Words(vec!["python3".into(), "it's".into(), "a b".into()]),
             setup: None,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use wire::codec::{self, Decoder, Message};
 use wire::job::{Job, Process};
 use wire::keep::{Ending, Follow, Guest, Join, Prepare, Prepared, Record, Refusal};
-use wire::supervise::{End, Start, Status};
+use wire::supervise::{End, Start};
 use wire::{Event, Request};
 
 /// A home of this test's own; the path is longer than that of a Unix socket may be.
@@ -137,7 +137,7 @@ impl Told {
         })
     }
 
-    fn statuses(&self) -> Vec<Status> {
+    fn statuses(&self) -> Vec<ExitStatus> {
         self.past
             .iter()
             .filter_map(|event| {
@@ -218,7 +218,7 @@ impl Launcher {
         let env = vec![("K".to_owned(), wire::Text::from(&*host.to_string()))];
         let process = Process {
             index: 0,
-            role: "worker".to_owned(),
+            role: job::Role::Worker,
             rank: host,
             command,
             setup: None,
@@ -367,7 +367,7 @@ fn a_job_goes_on_without_its_launcher_and_is_gone_back_to() {
             assert_eq!(told.output, format!("{host} begins\n{host} ends\n"));
             assert_eq!(
                 (told.statuses(), told.ending()),
-                (vec![Status::Code(0)], Some(&Ending::default())),
+                (vec![ExitStatus::Code(0)], Some(&Ending::default())),
                 "{told:?}"
             );
             assert!(told.is_over(), "{told:?}");
@@ -514,7 +514,7 @@ fn a_follower_ends_the_job_and_the_second_time_at_once() {
         );
         assert_eq!(
             (told.statuses(), told.is_over()),
-            (vec![Status::Signal(9)], true)
+            (vec![ExitStatus::Signal(9)], true)
         );
     }
 }

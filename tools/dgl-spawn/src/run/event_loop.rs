@@ -12,7 +12,7 @@ use crate::output::queue::OutputLines;
 use crate::output::sink::OutputSink;
 use crate::output::status::{self, Phase};
 use crate::plan;
-use job::{Action, Cause, ExitStatus, Failure, Job, LastLines, Loss, Mode};
+use job::{Action, Cause, Failure, Job, LastLines, Loss, Mode};
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::term::now_ms;
@@ -21,7 +21,7 @@ use remote::SessionEvent;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 use wire::keep;
-use wire::supervise::{self, End, Status, Stream};
+use wire::supervise::{self, End, Stream};
 use wire::{Event, Request};
 
 /// Beyond the grace: KILL and the removal of shared memory.
@@ -438,11 +438,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         }
         let while_ending = self.is_ending(self.host_of[at]);
         self.states[at].exited_before_end = !while_ending;
-        let status = match exited.status {
-            Status::Code(code) => ExitStatus::Code(code),
-            Status::Signal(number) => ExitStatus::Signal(i32::from(number)),
-        };
-        let (code, signal) = status_fields(status);
+        let (code, signal) = status_fields(exited.status);
         let Process {
             id,
             host,
@@ -468,7 +464,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         Ok(self.job.exited(
             at,
             job::Exit {
-                status,
+                status: exited.status,
                 reaped: false,
                 out_of_memory: exited.oom,
             },

@@ -13,6 +13,7 @@
 //! Beside it, `ADDRESS.lock` is locked as long as the keeper lives. Only the user may look into the
 //! folder.
 
+use job::Role;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -166,8 +167,8 @@ fn is_name(job: &str) -> bool {
 }
 
 /// The name of a process's log.
-pub fn log_name(role: &str, rank: u32) -> String {
-    format!("{role}-{rank}.log")
+pub fn log_name(role: Role, rank: u32) -> String {
+    format!("{}-{rank}.log", role.name())
 }
 
 #[cfg(test)]

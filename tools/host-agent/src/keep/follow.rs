@@ -7,6 +7,7 @@ use super::journal::{JOURNAL, Tail};
 use super::orders;
 use super::pipes::MessageReader;
 use super::relay::is_order;
+use job::Role;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Deserialize;
 use std::io::{self, Write};
@@ -111,7 +112,7 @@ fn say(event: &Event, body: &[u8]) -> io::Result<()> {
 /// What of a record the name of its log is made of.
 #[derive(Deserialize)]
 struct LogOf {
-    role: String,
+    role: Role,
     rank: u32,
 }
 
@@ -132,7 +133,7 @@ impl Teller {
         let records = std::fs::read_to_string(folder.file("processes")).unwrap_or_default();
         let log = |line: &str| {
             serde_json::from_str(line)
-                .map(|LogOf { role, rank }| Tail::new(folder.file(&log_name(&role, rank))))
+                .map(|LogOf { role, rank }| Tail::new(folder.file(&log_name(role, rank))))
                 .ok()
         };
         let keeper = orders::connect(folder)

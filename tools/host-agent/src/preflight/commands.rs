@@ -160,7 +160,7 @@ mod tests {
     fn process(command: Command, setup: Option<&str>, env: &[(&str, &str)]) -> Process {
         Process {
             index: 0,
-            role: "trainer".to_owned(),
+            role: job::Role::Trainer,
             rank: 0,
             command,
             setup: setup.map(str::to_owned),

@@ -10,6 +10,7 @@ use super::start::{self, Spawned};
 use super::{block_signals, listen, members, private, signal_of};
 use crate::job::JobAssembly;
 use crate::keep::servers::Watched;
+use job::ExitStatus;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -27,7 +28,7 @@ use wait4::Wait4;
 use wire::codec::Decoder;
 use wire::job::{Job, Process};
 use wire::supervise::{
-    Drained, End, Exited, Listening, Output, Over, ShmRemoved, Start, Started, Status, Stream,
+    Drained, End, Exited, Listening, Output, Over, ShmRemoved, Start, Started, Stream,
 };
 use wire::{Event, Failure, Request};
 
@@ -220,7 +221,7 @@ impl Supervisor {
                     self.outbox
                         .output(&Event::Drained(Drained { index, stream }), &[]);
                 }
-                let status = Status::Code(126);
+                let status = ExitStatus::Code(126);
                 self.outbox.news(&Event::Exited(Exited {
                     index,
                     status,
@@ -526,10 +527,10 @@ impl Supervisor {
         let Ok(used) = child.wait4() else { return };
         let index = one.process.index;
         let status = match (used.status.signal(), used.status.code()) {
-            (Some(signal), _) => Status::Signal(u8::try_from(signal).unwrap_or(0)),
-            (None, code) => Status::Code(u8::try_from(code.unwrap_or(0)).unwrap_or(0)),
+            (Some(signal), _) => ExitStatus::Signal(signal),
+            (None, code) => ExitStatus::Code(u8::try_from(code.unwrap_or(0)).unwrap_or(0)),
         };
-        let was_killed = status == Status::Signal(Signal::SIGKILL as u8);
+        let was_killed = status == ExitStatus::Signal(Signal::SIGKILL as i32);
         self.outbox.news(&Event::Exited(Exited {
             index,
             status,

@@ -8,7 +8,6 @@ use crate::keep::journal::Journal;
 use crate::keep::leader::Leader;
 use crate::keep::orders::Orders;
 use crate::keep::servers;
-use job::Role;
 use nix::sys::socket::{Shutdown, shutdown};
 use std::collections::BTreeMap;
 use std::io;
@@ -199,7 +198,7 @@ impl Keeper {
                 .map(|facts| (servers::FACTS, facts.as_bytes())),
         );
         let lock = folder.make(&files)?;
-        let log = |process: &Process| folder.append(&log_name(&process.role, process.rank));
+        let log = |process: &Process| folder.append(&log_name(process.role, process.rank));
         Ok(Files {
             _lock: lock,
             journal: Journal::new(&folder).map_err(refusal)?,
@@ -295,7 +294,7 @@ impl Keeper {
         }
         for process in self.processes.clone() {
             self.tell(PeerMessage::Member {
-                role: role_of(&process),
+                role: process.role,
                 awaited: process.port.is_some(),
             });
         }
@@ -321,12 +320,4 @@ fn is_for_keeper(request: &Request) -> bool {
         request,
         Keep | Record(_) | Prepare(_) | Guest(_) | Join(_) | Start(_) | Follow(_)
     )
-}
-
-fn role_of(process: &Process) -> Role {
-    match process.role.as_str() {
-        "server" => Role::Server,
-        "trainer" => Role::Trainer,
-        _ => Role::Worker,
-    }
 }

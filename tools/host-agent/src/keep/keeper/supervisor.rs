@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 use wire::codec::{self, Message};
 use wire::keep::PeerMessage;
-use wire::supervise::{Exited, Output, Over, Status};
+use wire::supervise::{Exited, Output, Over};
 use wire::{Event, Request};
 
 /// The agent that supervises, to which the keeper is the launcher.
@@ -123,10 +123,7 @@ impl Keeper {
     }
 
     fn exit_of(&self, exited: &Exited) -> Exit {
-        let status = match exited.status {
-            Status::Code(code) => ExitStatus::Code(code),
-            Status::Signal(number) => ExitStatus::Signal(i32::from(number)),
-        };
+        let status = exited.status;
         let reaped = self.reaping && matches!(status, ExitStatus::Signal(_));
         Exit {
             status,
