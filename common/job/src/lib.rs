@@ -17,9 +17,9 @@ use std::time::Duration;
 /// A process, as far as the life of its job depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// The number of its host.
+    /// The number of the host that it runs on.
     pub host: u32,
-    /// What it does.
+    /// The role of the process in its job.
     pub role: Role,
     /// The job is not up before this process listens.
     pub awaited: bool,
@@ -63,7 +63,7 @@ impl ExitStatus {
 /// The end of a process and what is known of its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
-    /// How it ended.
+    /// How the process ended.
     pub status: ExitStatus,
     /// dgl-reap sent the signal.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -148,9 +148,9 @@ pub enum Loss {
     ServersEnded,
     /// Not all hosts joined the job in time.
     NotJoined {
-        /// So many did.
+        /// How many hosts joined.
         joined: u32,
-        /// All hosts.
+        /// How many hosts the job has.
         hosts: u32,
     },
     /// Another reason, in words for people.

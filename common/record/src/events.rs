@@ -6,47 +6,47 @@ use serde::{Deserialize, Serialize};
 /// A process runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Started {
-    /// The process record's id.
+    /// The `id` of the process record.
     pub id: u32,
-    /// Its host.
+    /// The `id` of the host.
     pub host: u32,
-    /// What it does.
+    /// The role of the process in its job.
     pub role: Role,
-    /// Its number among those of its role.
+    /// The number of the process among those of its role, on all hosts.
     pub rank: u32,
-    /// Its process id there.
+    /// The process id on that host.
     pub pid: u32,
-    /// Since 1970.
+    /// When this happened, in milliseconds since 1970.
     pub time_ms: u64,
 }
 
 /// A server listens.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Listening {
-    /// The process record's id.
+    /// The `id` of the process record.
     pub id: u32,
-    /// Its host.
+    /// The `id` of the host.
     pub host: u32,
-    /// What it does.
+    /// The role of the process in its job.
     pub role: Role,
-    /// Its number among those of its role.
+    /// The number of the process among those of its role, on all hosts.
     pub rank: u32,
-    /// The port.
+    /// The port on which the server listens.
     pub port: u16,
-    /// Since 1970.
+    /// When this happened, in milliseconds since 1970.
     pub time_ms: u64,
 }
 
 /// A line that a process wrote.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Output {
-    /// The process record's id.
+    /// The `id` of the process record.
     pub id: u32,
-    /// stdout or stderr.
+    /// The stream it was written to: `stdout` or `stderr`.
     pub stream: String,
-    /// Without its end.
+    /// The line without its line end.
     pub line: String,
-    /// Since 1970.
+    /// When this happened, in milliseconds since 1970.
     pub time_ms: u64,
     /// A piece of a line whose end had not come, or of one over 64 KiB; the next one goes on with
     /// it.
@@ -63,30 +63,30 @@ pub struct Output {
 /// Records that a slow reader did not get.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Dropped {
-    /// How many output records.
+    /// How many output records were dropped.
     pub lines: u64,
-    /// Since 1970.
+    /// When this happened, in milliseconds since 1970.
     pub time_ms: u64,
 }
 
 /// A process ended.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Exited {
-    /// The process record's id.
+    /// The `id` of the process record.
     pub id: u32,
-    /// Its host.
+    /// The `id` of the host.
     pub host: u32,
-    /// What it did.
+    /// The role of the process in its job.
     pub role: Role,
-    /// Its number among those of its role.
+    /// The number of the process among those of its role, on all hosts.
     pub rank: u32,
-    /// Its status,
+    /// The exit status of the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<u8>,
-    /// or the signal that ended it: `KILL`.
+    /// The signal that ended the process, in place of `code`: `KILL`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
-    /// Since it was started.
+    /// Milliseconds since the process was started.
     pub elapsed_ms: u64,
     /// Seconds of processor time, of the process and of the children that it waited for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -105,17 +105,17 @@ pub struct Exited {
 /// How it all ended; the last record of a tool that acts on a job.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Summary {
-    /// All went well.
+    /// Whether all went well.
     pub ok: bool,
     /// The tool's exit status.
     pub code: u8,
-    /// Whose it is: input preflight host process timeout signal.
+    /// What determined `code`: `input`, `preflight`, `host`, `process`, `timeout` or `signal`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
     /// What failed first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_failure: Option<FirstFailure>,
-    /// From the tool's start to its end.
+    /// Milliseconds from the start of the tool to its end.
     pub elapsed_ms: u64,
     /// The job's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -125,24 +125,24 @@ pub struct Summary {
 /// What failed first in a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstFailure {
-    /// The host.
+    /// The `id` of the host.
     pub host: u32,
     /// The process record's id, where a process failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u32>,
-    /// What it does.
+    /// The role of the process in its job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
-    /// Its number among those of its role.
+    /// The number of the process among those of its role, on all hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
-    /// Its status,
+    /// The exit status of the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<u8>,
-    /// or the signal that ended it,
+    /// The signal that ended the process, in place of `code`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
-    /// or what happened to its host.
+    /// What happened to the host, or that the server did not listen in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The kernel killed it because memory ran out.

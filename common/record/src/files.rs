@@ -13,7 +13,7 @@ pub struct Graph {
     pub graph_name: String,
     /// Partitions; as many as hosts.
     pub num_parts: u32,
-    /// File records in the stream.
+    /// How many file records the stream has.
     pub files: u32,
     /// The folder of the job on every host, absolute.
     pub workspace: String,
@@ -29,28 +29,28 @@ pub struct Graph {
 /// folder.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct FileCopy {
-    /// 0..of-1.
+    /// The number of this record in its set: 0 to `of` - 1.
     pub id: u32,
-    /// How many there are.
+    /// How many records the set has.
     pub of: u32,
     /// The host it goes to; without it, every host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<u32>,
     /// config ip_config partition map script extra.
     pub kind: String,
-    /// The file here, absolute.
+    /// The path of the file on this machine, absolute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub src: Option<String>,
-    /// The same where it is not UTF-8.
+    /// `src` in base64, where the path is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub src_b64: Option<String>,
     /// The text of a file that is made, not found, in place of `src`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
-    /// The file there, absolute.
+    /// The path of the file on the host, absolute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dst: Option<String>,
-    /// The same where it is not UTF-8.
+    /// `dst` in base64, where the path is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dst_b64: Option<String>,
     /// Its size; 0 where it must be there already, which is not known here.
@@ -58,7 +58,7 @@ pub struct FileCopy {
     /// When it was last changed: seconds since 1970; not for one that is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtime_s: Option<i64>,
-    /// And nanoseconds.
+    /// The nanoseconds of that time, beside `mtime_s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtime_nsec: Option<u32>,
     /// Permission bits, as a decimal number: 420 is 0644.
@@ -108,25 +108,25 @@ impl FileCopy {
 /// A delivery: one file to one host.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Pushed {
-    /// 0..of-1, a set of its own.
+    /// The number of this delivery: 0 to `of` - 1.
     pub id: u32,
-    /// How many deliveries.
+    /// How many deliveries there are.
     pub of: u32,
-    /// The file's id.
+    /// The `id` of the file record.
     pub file: u32,
-    /// The host's id.
+    /// The `id` of the host.
     pub host: u32,
-    /// Whether the whole file is there.
+    /// Whether the whole file is on the host.
     pub ok: bool,
-    /// The file's size.
+    /// The size of the file.
     pub bytes: u64,
     /// What went over the wire for it.
     pub sent_bytes: u64,
-    /// It was there already.
+    /// The whole file was on the host already.
     pub skipped: bool,
     /// From the beginning of its sending to the host's word that it is there.
     pub elapsed_ms: u64,
-    /// Why it is not there.
+    /// Why the file is not on the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -134,35 +134,35 @@ pub struct Pushed {
 /// A file that was brought from a host; or, without a file, a host that gave none.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Pulled {
-    /// 0..of-1, where there is a file.
+    /// The number of this file: 0 to `of` - 1; absent where the host gave no file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u32>,
-    /// How many files.
+    /// How many files there are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<u32>,
-    /// The host's id.
+    /// The `id` of the host.
     pub host: u32,
-    /// The file there, relative to the workspace.
+    /// The path of the file on the host, relative to the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub src: Option<String>,
-    /// The same where it is not UTF-8.
+    /// `src` in base64, where the path is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub src_b64: Option<String>,
-    /// The file here.
+    /// The path of the file on this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dst: Option<String>,
-    /// The same where it is not UTF-8.
+    /// `dst` in base64, where the path is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dst_b64: Option<String>,
-    /// Whether the whole file is here.
+    /// Whether the whole file is on this machine.
     pub ok: bool,
-    /// The file's size.
+    /// The size of the file.
     pub bytes: u64,
     /// What came over the wire for it.
     pub received_bytes: u64,
-    /// It was here already.
+    /// The whole file was on this machine already.
     pub skipped: bool,
-    /// Why it is not here.
+    /// Why the file is not on this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 pub struct Host {
     /// 0..of-1, in the order of ip_config.
     pub id: u32,
-    /// How many there are.
+    /// How many records the set has.
     pub of: u32,
     /// The address that DGL uses.
     pub ip: IpAddr,
@@ -29,7 +29,7 @@ pub struct Host {
     /// `false` where host-probe failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ok: Option<bool>,
-    /// Why.
+    /// Why the host cannot be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

@@ -34,17 +34,17 @@ impl Role {
 /// A process to be started.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Process {
-    /// 0..of-1.
+    /// The number of this record in its set: 0 to `of` - 1.
     pub id: u32,
-    /// How many there are.
+    /// How many records the set has.
     pub of: u32,
-    /// The host it runs on.
+    /// The `id` of the host that it runs on.
     pub host: u32,
-    /// That host's address.
+    /// The address of that host.
     pub ip: IpAddr,
-    /// What it does.
+    /// The role of the process in its job.
     pub role: Role,
-    /// Its number among those of its role.
+    /// The number of the process among those of its role, on all hosts.
     pub rank: u32,
     /// Under torchrun: the trainers this one starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -55,22 +55,22 @@ pub struct Process {
     /// The name of the graph servers that stay, of which it is one or which it uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_name: Option<String>,
-    /// Where it is started.
+    /// The working directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
-    /// Environment that is added.
+    /// Environment variables that are added to those of the login.
     #[serde(default)]
     pub env: IndexMap<String, String>,
-    /// Values that are not UTF-8.
+    /// Environment variables whose values are not UTF-8, in base64.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub env_b64: IndexMap<String, String>,
-    /// Shell text that comes first.
+    /// Shell text that runs before the command, in the same shell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setup: Option<String>,
     /// The command's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub argv: Option<Vec<String>>,
-    /// All of its words, where one is not UTF-8.
+    /// All words of the command in base64, where one is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub argv_b64: Option<Vec<String>>,
     /// The command as shell text, in place of words.

@@ -6,24 +6,24 @@ use serde::{Deserialize, Serialize};
 /// A process of a job, found on a host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Found {
-    /// The host.
+    /// The `id` of the host.
     pub host: u32,
     /// The job's name.
     pub job: String,
-    /// Its process id there.
+    /// The process id on that host.
     pub pid: u32,
     /// What it does in the job, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
-    /// Its number among those of its role.
+    /// The number of the process among those of its role, on all hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
-    /// How long it has run.
+    /// How long the process has run, in seconds.
     pub age_s: u64,
     /// Processor time that it has taken.
     #[serde(default)]
     pub cpu_s: f64,
-    /// Resident memory.
+    /// The resident memory of the process.
     pub rss_bytes: u64,
     /// What of that is shared memory, which the processes of a job map together.
     #[serde(default)]
@@ -41,14 +41,14 @@ pub struct Found {
 /// A job was ended on a host, or signalled, or shared memory that nobody uses was removed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Reaped {
-    /// The host.
+    /// The `id` of the host.
     pub host: u32,
     /// The job's name; empty for shared memory of which nobody knows the job.
     pub job: String,
     /// The signal that was sent, in place of ending the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
-    /// Nothing of it is left.
+    /// Whether nothing of the job is left on the host.
     pub ok: bool,
     /// Processes that were ended or signalled.
     pub processes: u32,
@@ -57,7 +57,7 @@ pub struct Reaped {
     /// Folders removed of jobs that were left and have ended.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub folders: u32,
-    /// What could not be ended.
+    /// What could not be ended or removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

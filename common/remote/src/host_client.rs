@@ -48,7 +48,7 @@ pub struct Ready {
 /// A host that cannot go on.
 #[derive(Clone, Debug)]
 pub struct HostFailure {
-    /// Why.
+    /// The reason.
     pub why: String,
     /// It is not the host that said so: it cannot be reached any more.
     pub lost: bool,

@@ -42,9 +42,9 @@ pub enum FileRequest {
     },
     /// Makes an empty folder; answered by [`FileEvent::Landed`].
     Folder {
-        /// Which delivery it is.
+        /// The number of the delivery.
         id: u32,
-        /// Where.
+        /// The path of the folder on the host.
         dst: Text,
     },
     /// Small files, whose content stands behind the line; answered by [`FileEvent::Landed`].
@@ -53,30 +53,30 @@ pub enum FileRequest {
     Begin(Begin),
     /// From here on the blocks of a file come in any order, over several connections.
     Scatter {
-        /// Which delivery it is.
+        /// The number of the delivery.
         id: u32,
     },
     /// A part of a file.
     Block(Block),
     /// All of a file has come: it gets its name. Answered by [`FileEvent::Landed`].
     End {
-        /// Which delivery it is.
+        /// The number of the delivery.
         id: u32,
     },
     /// No more of a file comes over this connection.
     Close {
-        /// Which delivery it is.
+        /// The number of the delivery.
         id: u32,
     },
     /// A file is not wanted any more; what has come of it is removed.
     Discard {
-        /// Which delivery it is.
+        /// The number of the delivery.
         id: u32,
     },
     /// Answered by [`FileEvent::Synced`] with the same number when all before it has been dealt
     /// with.
     Sync {
-        /// The caller's own.
+        /// A number that the caller chooses and the answer repeats.
         number: u64,
     },
     /// Which files and empty folders are there; answered by [`FileEvent::Found`], the last of them
@@ -93,18 +93,18 @@ pub enum FileRequest {
     },
     /// A part of a file; answered by [`FileEvent::Block`] in order, and [`FileEvent::Read`].
     Read {
-        /// Which file.
+        /// The file.
         file: Named,
-        /// Where the part begins.
+        /// The offset of the part in the file, in bytes.
         at: u64,
-        /// Its length.
+        /// The length of the part, in bytes.
         length: u64,
     },
     /// The sums of parts of a file; answered by [`FileEvent::Sums`].
     Sum {
-        /// Which file.
+        /// The file.
         file: Named,
-        /// Its size.
+        /// The size of the whole file.
         #[serde(rename = "size")]
         bytes: u64,
         /// Begin and end of each part.
@@ -142,11 +142,11 @@ pub struct Give {
 /// A small file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Small {
-    /// Which delivery it is.
+    /// The number of the delivery.
     pub id: u32,
-    /// Where it goes, absolute.
+    /// The path on the host, absolute.
     pub dst: Text,
-    /// Its size.
+    /// The size of the whole file.
     #[serde(rename = "size")]
     pub bytes: u64,
     /// Permission bits.
@@ -169,12 +169,12 @@ pub struct Batch {
 /// How content stands behind its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Content {
-    /// Its length, uncompressed.
+    /// The length of the content before compression, in bytes.
     pub length: u32,
-    /// It is a zstd frame.
+    /// Whether the content is a zstd frame.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub packed: bool,
-    /// Of the uncompressed content.
+    /// The BLAKE3 sum of the content before compression.
     pub sum: Sum,
 }
 
@@ -214,9 +214,9 @@ pub struct Hop {
 /// A part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
-    /// Which file it is.
+    /// The number of the delivery.
     pub id: u32,
-    /// Where it begins.
+    /// The offset of the part in the file, in bytes.
     pub at: u64,
     /// How it stands behind the line.
     #[serde(flatten)]
@@ -226,7 +226,7 @@ pub struct Block {
 /// A file by its name, and by a number for the answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {
-    /// The caller's own.
+    /// A number that the caller chooses and the answer repeats.
     pub id: u32,
     /// Relative to the folder of [`Give`].
     pub path: Text,
@@ -252,13 +252,13 @@ pub enum FileEvent {
     },
     /// The hosts of this push that see the same folder.
     Peers {
-        /// Their numbers.
+        /// The numbers of those hosts.
         hosts: Vec<u32>,
     },
     /// What is there of a file that was claimed; the sums of its parts stand behind the line, 32
     /// bytes each.
     Partial {
-        /// Its name.
+        /// The name under which the part of the file is kept.
         key: String,
         /// Begin and end of each part; empty for none.
         parts: Vec<(u64, u64)>,
@@ -272,12 +272,12 @@ pub enum FileEvent {
     },
     /// All before this [`FileRequest::Sync`] has been dealt with.
     Synced {
-        /// Its number.
+        /// The number of the request.
         number: u64,
     },
     /// Nothing came from the tool for too long, and it is taken for gone.
     Silence {
-        /// For so many seconds.
+        /// The length of the silence, in seconds.
         seconds: u64,
     },
     /// What is there.
@@ -309,7 +309,7 @@ pub enum FileEvent {
 /// What a host knows of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
-    /// Its size.
+    /// The size of the whole file.
     #[serde(rename = "size")]
     pub bytes: u64,
     /// Type and permission bits, as stat(2) has them.

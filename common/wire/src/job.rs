@@ -32,7 +32,7 @@ pub struct Process {
     pub index: u32,
     /// What it does in the job.
     pub role: Role,
-    /// Its number among those of its role, on all hosts.
+    /// The number of the process among those of its role, on all hosts.
     pub rank: u32,
     /// What it runs.
     pub command: Command,

@@ -38,7 +38,7 @@ pub struct Prepare {
 /// agent reads its `role` and `rank` alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// The line.
+    /// The record, as a line of JSON.
     pub record: String,
 }
 
@@ -55,7 +55,7 @@ pub struct Prepared {
 /// Another host whose keeper will join the leader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guest {
-    /// Its number.
+    /// The number of the host.
     pub host: u32,
     /// The public key of its keeper.
     pub key: String,
@@ -66,7 +66,7 @@ pub struct Guest {
 pub struct Join {
     /// The number of the first host.
     pub host: u32,
-    /// Its address.
+    /// The address of the host.
     pub address: Ipv4Addr,
     /// The port on which its keeper listens.
     pub port: u16,
@@ -80,19 +80,19 @@ pub struct Join {
 pub enum Refusal {
     /// A job of this name is kept there.
     NameInUse {
-        /// The name.
+        /// The name of the job.
         job: String,
     },
     /// The job's folder cannot be made or written.
     Folder {
         /// The folder.
         path: String,
-        /// What the system says.
+        /// The error, in the words of the operating system.
         error: String,
     },
     /// The keeper of the first host cannot listen, or cannot be reached from this one.
     Leader {
-        /// What the system says.
+        /// The error, in the words of the operating system.
         error: String,
     },
 }
@@ -100,7 +100,7 @@ pub enum Refusal {
 /// The job cannot be kept on this host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
-    /// Why.
+    /// The reason.
     pub why: Refusal,
 }
 
@@ -114,7 +114,7 @@ pub struct Kept {
 /// The wish to follow a job that was left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Follow {
-    /// Its name.
+    /// The name of the job.
     pub job: String,
     /// The host's address.
     pub address: Ipv4Addr,
@@ -129,7 +129,7 @@ pub struct Follow {
 pub struct Past {
     /// Milliseconds since 1970, by the clock of the host.
     pub time_ms: u64,
-    /// What.
+    /// What happened.
     pub what: Box<Event>,
 }
 
@@ -176,7 +176,7 @@ pub struct Failure {
 pub enum PeerMessage {
     /// To the leader: the next process of this host.
     Member {
-        /// What it does.
+        /// The role of the process in its job.
         role: Role,
         /// The job is not up before it listens.
         awaited: bool,
@@ -187,14 +187,14 @@ pub enum PeerMessage {
     Begin,
     /// To the leader: a server listens.
     Listening {
-        /// Its number on its host.
+        /// The number of the process on its host.
         index: u32,
     },
     /// To the leader: a process ended.
     Exited {
-        /// Its number on its host.
+        /// The number of the process on its host.
         index: u32,
-        /// How.
+        /// How the process ended.
         exit: Exit,
     },
     /// To the leader: this host cannot go on.

@@ -23,7 +23,7 @@ pub struct Claim {
 /// A port that a process will listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Port {
-    /// Its number.
+    /// The number of the port.
     pub port: u16,
     /// The address it is bound to; any address of the host where this is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -33,9 +33,9 @@ pub struct Port {
 /// What could not be claimed, because another job has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
-    /// What it is.
+    /// What is taken.
     pub what: Claimed,
-    /// Who has it.
+    /// The job that has it.
     pub by: Claimant,
 }
 
@@ -75,28 +75,28 @@ pub struct Claimant {
 pub enum Check {
     /// A folder is there.
     Folder {
-        /// Its path.
+        /// The path that is looked at.
         path: Text,
     },
     /// A file is there and can be read.
     File {
-        /// What its path is relative to. Nothing is told where that folder is not there.
+        /// The folder that `path` is relative to. Nothing is told where it does not exist.
         folder: Text,
-        /// Its path.
+        /// The path that is looked at.
         path: Text,
     },
     /// What the ip_config of the workspace says: [`Finding::IpConfig`].
     IpConfig {
-        /// What its path is relative to.
+        /// The folder that `path` is relative to.
         folder: Text,
-        /// Its path.
+        /// The path that is looked at.
         path: Text,
     },
     /// The partition config, the files of this host's partition, and room for it in /dev/shm.
     PartitionConfig {
-        /// What its path is relative to.
+        /// The folder that `path` is relative to.
         folder: Text,
-        /// Its path.
+        /// The path that is looked at.
         path: Text,
         /// The partition that graph servers of this host load; absent where none runs here.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -107,12 +107,12 @@ pub enum Check {
     },
     /// A process may have so many files open.
     OpenFiles {
-        /// So many.
+        /// How many files the process must be able to open.
         need: u64,
     },
     /// Ports can be listened on.
     Ports {
-        /// These.
+        /// The ports to be tried.
         ports: Vec<Port>,
     },
     /// Jobs of this user that run here by the name of this one, and processes of jobs that have
@@ -124,7 +124,7 @@ pub enum Check {
     PrivateSharedMemory,
     /// The command of a process can be run in its environment.
     Command {
-        /// Its index.
+        /// The `index` of the process.
         process: u32,
         /// Set if the command is a Python: what it is asked.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -141,7 +141,7 @@ pub enum Check {
     },
     /// Connects to other hosts that listen.
     Connect {
-        /// Where.
+        /// The addresses to connect to.
         targets: Vec<SocketAddrV4>,
     },
     /// Listens no longer.
@@ -165,17 +165,17 @@ pub struct PythonQuestion {
 pub enum Finding {
     /// There is no such folder.
     NoFolder {
-        /// Its path.
+        /// The path that is looked at.
         path: Text,
     },
     /// There is no such file.
     NoFile {
-        /// Its whole path.
+        /// The whole path.
         path: Text,
     },
     /// A file is there and cannot be read.
     Unreadable {
-        /// Its whole path.
+        /// The whole path.
         path: Text,
     },
     /// The ip_config; its text stands behind this event.
@@ -220,7 +220,7 @@ pub enum Finding {
     },
     /// The job cannot have a /dev/shm of its own.
     NoPrivateSharedMemory {
-        /// What the system says.
+        /// The error, in the words of the operating system.
         error: String,
     },
     /// A process cannot have as many open files as it needs.
@@ -232,14 +232,14 @@ pub enum Finding {
     },
     /// A port is taken.
     PortTaken {
-        /// Its number.
+        /// The number of the port.
         port: u16,
-        /// By whom.
+        /// The process that has it.
         by: Owner,
     },
     /// Connections of a server that has ended are still in TIME_WAIT on a port.
     PortLingers {
-        /// Its number.
+        /// The number of the port.
         port: u16,
         /// Whether nobody can listen there. Otherwise only those cannot that do not set
         /// SO_REUSEADDR, as DGL 0.5.
@@ -247,30 +247,30 @@ pub enum Finding {
     },
     /// A port cannot be bound for another reason.
     PortUnusable {
-        /// Its number.
+        /// The number of the port.
         port: u16,
-        /// What the system says.
+        /// The error, in the words of the operating system.
         error: String,
     },
     /// An address that processes of the job will bind is none of this host's.
     ForeignAddress {
-        /// It.
+        /// The address.
         address: Ipv4Addr,
     },
     /// A job of this name runs here.
     NameInUse,
     /// Processes of a job run here that nobody watches any more.
     Abandoned {
-        /// Its name.
+        /// The name of the job.
         job: String,
         /// The processes.
         pids: Vec<u32>,
     },
     /// Files of DGL in /dev/shm.
     SharedMemory {
-        /// Whose they are.
+        /// To whom the files belong.
         state: SharedFiles,
-        /// How many.
+        /// How many files there are.
         files: u64,
         /// Their sizes together. (A field `bytes` would announce a frame.)
         total_bytes: u64,
@@ -299,17 +299,17 @@ pub enum Finding {
     },
     /// The host listens.
     Listens {
-        /// On the port that was named, if that was possible.
+        /// The named port, if the host could listen on it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         port: Option<u16>,
-        /// On a free one.
+        /// The free port on which the host listens as well.
         ephemeral: u16,
     },
     /// A connection could not be made.
     Unreached {
-        /// To where.
+        /// The address that was tried.
         target: SocketAddrV4,
-        /// Why.
+        /// The reason.
         why: Unreachable,
     },
 }

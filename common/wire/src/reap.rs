@@ -53,7 +53,7 @@ pub struct Found {
     /// What it does in the job, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
-    /// Its number among those of its role.
+    /// The number of the process among those of its role, on all hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
     /// Since it began, in seconds.
@@ -78,14 +78,14 @@ pub struct Found {
 /// How many processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
-    /// Their number.
+    /// How many processes there are.
     pub processes: u32,
 }
 
 /// A job that was ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reaped {
-    /// Its name.
+    /// The name of the job.
     pub job: String,
     /// Processes that it had.
     pub processes: u32,
@@ -99,7 +99,7 @@ pub struct Reaped {
 /// Shared memory that was removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemovedShm {
-    /// Files.
+    /// How many files were removed.
     pub files: u32,
 }
 

@@ -36,16 +36,16 @@ pub struct End {
 /// A process runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
-    /// Which one.
+    /// The number of the process on its host.
     pub index: u32,
-    /// Its process id.
+    /// The process id.
     pub pid: u32,
 }
 
 /// A process of the job listens on the port of a graph server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listening {
-    /// The server.
+    /// The number of the server's process on its host.
     pub index: u32,
 }
 
@@ -63,25 +63,25 @@ pub enum Stream {
 /// not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
-    /// Which process.
+    /// The number of the process on its host.
     pub index: u32,
-    /// Which of its streams.
+    /// The stream of the process.
     pub stream: Stream,
 }
 
 /// A stream of a process is at its end: nobody holds it any more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drained {
-    /// Which process.
+    /// The number of the process on its host.
     pub index: u32,
-    /// Which of its streams.
+    /// The stream of the process.
     pub stream: Stream,
 }
 
 /// A process ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Exited {
-    /// Which one.
+    /// The number of the process on its host.
     pub index: u32,
     /// How. An exit with 137 and a death by KILL are two things.
     #[serde(flatten)]
@@ -101,7 +101,7 @@ pub struct Exited {
 /// Files that the job had left in /dev/shm were removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShmRemoved {
-    /// How many.
+    /// How many files there are.
     pub files: u32,
 }
 
