@@ -18,7 +18,7 @@
 //! whatever comes in.
 
 use crate::error::{Fault, Report};
-use crate::{FileCopy, Graph, Host, Pushed, Record, TYPES};
+use crate::{FileCopy, Graph, Host, Record, TYPES};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::borrow::Cow;
@@ -218,23 +218,9 @@ impl Stream {
         }
     }
 
-    /// Refuses files that were planned but not copied.
-    pub fn check_pushed(&self, check: bool) -> Result<(), Report> {
-        let has = |name| self.lines.iter().any(|line| line.r#type == name);
-        if check && has(FileCopy::TYPE) && !has(Pushed::TYPE) {
-            let fault = Fault::data(
-                "stdin",
-                "the files in the stream were never copied: there are file records and no pushed \
-                 records",
-            );
-            return Err(fault
-                .fix(
-                    "put part-push into the pipeline, or say --no-push-check where \
-                the files are there already",
-                )
-                .report());
-        }
-        Ok(())
+    /// Whether a record of a type came in, whatever it says.
+    pub fn has<T: Record>(&self) -> bool {
+        self.lines.iter().any(|line| line.r#type == T::TYPE)
     }
 
     /// All lines as they came, without the records of a type.

@@ -4,6 +4,7 @@
 //! Names are for good: a field is added, never renamed or given another meaning; a changed meaning
 //! is a new type. No integer goes beyond 2^53, because jq would change it.
 
+pub mod copied;
 mod encoded;
 pub mod error;
 mod events;

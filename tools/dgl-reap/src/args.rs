@@ -69,6 +69,7 @@ pub struct Args {
         value_name = "TIME")]
     pub grace: Duration,
 
+    /// How hosts are reached.
     // last: its heading would stand over all that follows
     #[command(flatten)]
     pub connect: Connect,

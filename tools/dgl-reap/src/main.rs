@@ -1,45 +1,11 @@
 //! Lists or ends what a job has left on its hosts.
 
-mod act;
-mod args;
-mod conversation;
-mod plan;
-mod table;
-
-use args::Args;
-use record::jsonl::Stream;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if let Err(error) = leave_job() {
+    if let Err(error) = dgl_reap::leave_job() {
         eprintln!("dgl-reap: {error}");
         return ExitCode::FAILURE;
     }
-    cli::run("dgl-reap", |args: Args| {
-        let stream = Stream::from_stdin(args.connect.partial)?;
-        args.connect.say_partial("dgl-reap");
-        let hosts = args.connect.choose(stream.require("ipconf-check")?)?;
-        act::run(&args, &stream, &hosts)
-    })
-}
-
-/// Run by a process of a job it carries the job's token and is in its group and session, and would
-/// list and end itself. So it starts itself again, without the token and marked as none of the job,
-/// as host-agent knows it (processes.rs).
-fn leave_job() -> std::io::Result<()> {
-    let marks = ["DGL_TOOLS_TOKEN", "DGL_TOOLS_JOB"];
-    if marks.iter().all(|mark| std::env::var_os(mark).is_none()) {
-        return Ok(());
-    }
-    nix::unistd::setpgid(nix::unistd::Pid::this(), nix::unistd::Pid::from_raw(0))?;
-    let mut again = Command::new("/proc/self/exe");
-    for mark in marks {
-        again.env_remove(mark);
-    }
-    again.env("DGL_TOOLS_OUTSIDE", "1");
-    Err(again
-        .arg0("dgl-reap")
-        .args(std::env::args_os().skip(1))
-        .exec())
+    cli::run("dgl-reap", dgl_reap::main)
 }

@@ -18,13 +18,15 @@ use job::Limit;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::Stream;
-use record::{Host, Process};
+use record::{Host, Process, copied};
 
 /// Does what the command line says.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(args.connect.partial)?;
     args.connect.say_partial("dgl-spawn");
-    stream.check_pushed(!args.no_push_check)?;
+    if !args.no_push_check {
+        copied::check(&stream)?;
+    }
     let hosts = args.connect.choose(stream.require("ipconf-check")?)?;
     if let Some(name) = &args.attach {
         return left::attach::attach(&args, &stream, &hosts, name);

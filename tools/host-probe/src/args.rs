@@ -43,6 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "SHELL")]
     pub setup: Option<String>,
 
+    /// How hosts are reached.
     // last: its heading would stand over all that follows
     #[command(flatten)]
     pub connect: Connect,

@@ -1,6 +1,93 @@
-//! From an ip_config, and what else says where the hosts are, to host records.
+//! From an ip_config, and what else says where the hosts are, to host records. [`text`], [`plan`] and
+//! [`login`] are values to values; files are read and names looked up here.
 
 pub mod args;
 pub mod login;
 pub mod plan;
 pub mod text;
+
+pub use args::Args;
+
+use args::Emit;
+use record::error::{Fault, Report};
+use record::exit::Exit;
+use record::jsonl;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::io::{self, IsTerminal, Read};
+use std::net::{IpAddr, ToSocketAddrs};
+use std::path::Path;
+
+/// Does what the command line says.
+pub fn main(args: Args) -> Result<Exit, Report> {
+    let (place, text) = read(args.file.as_deref())?;
+    let lines = text::lines(&place, &text)?;
+    let names = if args.resolve {
+        resolve(plan::names(&lines))
+    } else {
+        HashMap::new()
+    };
+    let options = plan::Options {
+        place: &place,
+        default_port: args.default_port,
+        num_servers: args.num_servers,
+        resolve: args.resolve,
+    };
+    let mut hosts = plan::plan(&lines, &names, &options)?;
+    if let Some(file) = &args.login {
+        let (place, text) = read(Some(file))?;
+        login::assign(&mut hosts, &place, &text::lines(&place, &text)?)?;
+    }
+    jsonl::print(
+        None,
+        hosts.iter().map(|host| {
+            Cow::Owned(match args.emit {
+                Emit::Jsonl => jsonl::line(host),
+                Emit::IpConfig => format!("{} {}\n", host.ip, host.port).into_bytes(),
+            })
+        }),
+    )?;
+    Ok(Exit::Done)
+}
+
+/// The file's name for messages, and what is in it.
+fn read(file: Option<&Path>) -> Result<(String, Vec<u8>), Report> {
+    let mut text = Vec::new();
+    let named = file.filter(|file| *file != "-");
+    let place = named.map_or("stdin".to_owned(), |file| file.display().to_string());
+    // a byte too many is enough to refuse it
+    let limit = text::MAX_BYTES + 1;
+    let read = match named {
+        Some(file) => {
+            std::fs::File::open(file).and_then(|file| file.take(limit).read_to_end(&mut text))
+        }
+        None if io::stdin().is_terminal() => {
+            return Err(Fault::usage("FILE", "is missing")
+                .fix("name an ip_config file, or pipe one in")
+                .report());
+        }
+        None => io::stdin().lock().take(limit).read_to_end(&mut text),
+    };
+    read.map_err(|error| {
+        Fault::unreachable(&place, error.to_string())
+            .fix("name a file with a line a host")
+            .report()
+    })?;
+    Ok((place, text))
+}
+
+/// The IPv4 addresses of each name, as this machine's resolver gives them.
+fn resolve(names: Vec<&str>) -> HashMap<&str, plan::Resolved> {
+    let lookup = |name: &str| -> plan::Resolved {
+        let addresses = (name, 0)
+            .to_socket_addrs()
+            .map_err(|error| error.to_string())?;
+        Ok(addresses
+            .filter_map(|address| match address.ip() {
+                IpAddr::V4(ip) => Some(ip),
+                IpAddr::V6(_) => None,
+            })
+            .collect())
+    };
+    names.into_iter().map(|name| (name, lookup(name))).collect()
+}

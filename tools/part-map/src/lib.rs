@@ -12,16 +12,39 @@ pub mod plan;
 pub mod scripts;
 pub mod suits;
 
-use args::{Args, Parts};
+pub use args::Args;
+
+use args::Parts;
 use config::PartConfig;
 use layout::{Layout, Place};
 use plan::Plan;
 use record::Host;
 use record::error::Report;
+use record::exit::Exit;
+use record::jsonl::{self, Stream};
 use scripts::Choice;
+use std::borrow::Cow;
 use std::collections::HashSet;
 
-/// The whole of it, as the tool does it.
+/// Does what the command line says.
+pub fn main(args: Args) -> Result<Exit, Report> {
+    let stream = Stream::from_stdin(false)?;
+    let plan = map(&args, &stream.require("ipconf-check")?)?;
+    plan.warnings
+        .iter()
+        .for_each(|warning| eprintln!("part-map: warning: {warning}"));
+    let graph = plan
+        .graph
+        .iter()
+        .map(|graph| Cow::Owned(jsonl::line(graph)));
+    jsonl::print(
+        Some(&stream),
+        graph.chain(plan.files.iter().map(|file| Cow::Owned(jsonl::line(file)))),
+    )?;
+    Ok(Exit::Done)
+}
+
+/// The files that go to the hosts, and what the graph will look like there.
 pub fn map(args: &Args, hosts: &[Host]) -> Result<Plan, Report> {
     let layout = Layout::new(args, hosts)?;
     let config = args

@@ -46,6 +46,7 @@ pub struct Args {
     #[arg(required = true, value_name = "PATTERN")]
     pub patterns: Vec<String>,
 
+    /// How hosts are reached.
     // last: its heading would stand over all that follows
     #[command(flatten)]
     pub connect: Connect,

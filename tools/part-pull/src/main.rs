@@ -1,38 +1,7 @@
 //! Brings results back from the hosts.
 
-mod act;
-mod args;
-mod giver;
-mod local;
-mod plan;
-
-use args::Args;
-use record::Graph;
-use record::error::Fault;
-use record::jsonl::Stream;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    cli::run("part-pull", |args: Args| {
-        let stream = Stream::from_stdin(args.connect.partial)?;
-        args.connect.say_partial("part-pull");
-        let hosts = args.connect.choose(stream.require("ipconf-check")?)?;
-        let of_graph = stream
-            .one::<Graph>()?
-            .map(|graph| PathBuf::from(graph.workspace));
-        let missing = || {
-            Fault::usage(
-                "--workspace",
-                "is missing, and no graph record came in that has it",
-            )
-        };
-        let workspace = args
-            .workspace
-            .clone()
-            .or(of_graph)
-            .ok_or_else(|| missing().fix("give the folder of the job on the hosts"))?;
-        let wanted = plan::wanted(&args.patterns)?;
-        act::run(&args, &stream, &hosts, &workspace, &wanted)
-    })
+    cli::run("part-pull", part_pull::main)
 }

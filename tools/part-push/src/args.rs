@@ -57,6 +57,7 @@ pub struct Args {
         hide_possible_values = true)]
     pub progress: CompressWhen,
 
+    /// How hosts are reached.
     // last: its heading would stand over all that follows
     #[command(flatten)]
     pub connect: Connect,

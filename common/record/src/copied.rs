@@ -1,0 +1,22 @@
+//! What a job asks of the copy before it: planned files are not there before part-push has run.
+
+use crate::error::{Fault, Report};
+use crate::jsonl::Stream;
+use crate::{FileCopy, Pushed};
+
+/// Refuses a stream whose files were planned and not copied.
+pub fn check(stream: &Stream) -> Result<(), Report> {
+    if !stream.has::<FileCopy>() || stream.has::<Pushed>() {
+        return Ok(());
+    }
+    let fault = Fault::data(
+        "stdin",
+        "the files in the stream were never copied: there are file records and no pushed records",
+    );
+    Err(fault
+        .fix(
+            "put part-push into the pipeline, or say --no-push-check where the files are there \
+             already",
+        )
+        .report())
+}

@@ -1,0 +1,66 @@
+//! Works out every process of a DGL job: role, rank, environment, command. All is values to values
+//! but `config` and `script`, which look at files.
+
+pub mod args;
+mod check;
+mod command;
+mod config;
+pub mod environment;
+mod paths;
+pub mod plan;
+mod script;
+mod shell;
+
+pub use args::Args;
+
+use environment::UserEnv;
+use record::error::{Fault, Report};
+use record::exit::Exit;
+use record::jsonl::{self, Stream};
+use record::term;
+use record::{Graph, Host, Process, copied};
+use std::borrow::Cow;
+
+/// Does what the command line says.
+pub fn main(args: Args) -> Result<Exit, Report> {
+    let command = args.command()?;
+    let env = UserEnv::new(&args.env, &args.server_env, &args.trainer_env, &|name| {
+        std::env::var_os(name)
+    })?;
+    let stream = Stream::from_stdin(false)?;
+    if !args.no_push_check {
+        copied::check(&stream)?;
+    }
+    let hosts: Vec<Host> = stream.require("ipconf-check")?;
+    let graph: Option<Graph> = stream.one()?;
+    if !stream.all::<Process>()?.is_empty() {
+        let fault = Fault::data("stdin", "there are process records in the stream already");
+        return Err(fault
+            .fix(
+                "put dgl-env into the pipeline once; jq 'select(.type != \"process\")' takes \
+                out those of another run",
+            )
+            .report());
+    }
+    let here = plan::LauncherFacts {
+        cpus: std::thread::available_parallelism()
+            .map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(1)),
+        omp_num_threads: std::env::var_os("OMP_NUM_THREADS"),
+        pythonpath: std::env::var_os("PYTHONPATH"),
+    };
+    let plan = plan::Plan::new(&args, command, hosts, graph, env, here)?;
+    let config = config::here(plan.config_here().as_deref(), plan.num_hosts())?;
+    for warning in plan.warnings(
+        config
+            .as_ref()
+            .and_then(|config| config.graph_name.as_deref()),
+    ) {
+        eprintln!("dgl-env: warning: {}", term::plain(&warning));
+    }
+    jsonl::print(
+        Some(&stream),
+        plan.processes()
+            .map(|process| Cow::Owned(jsonl::line(&process))),
+    )?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,44 @@
+//! Lists or ends what a job has left on its hosts. [`plan`] and `table` are values to values;
+//! `conversation` and `act` reach the hosts.
+
+mod act;
+mod args;
+mod conversation;
+pub mod plan;
+mod table;
+
+pub use args::Args;
+
+use record::error::Report;
+use record::exit::Exit;
+use record::jsonl::Stream;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Does what the command line says.
+pub fn main(args: Args) -> Result<Exit, Report> {
+    let stream = Stream::from_stdin(args.connect.partial)?;
+    args.connect.say_partial("dgl-reap");
+    let hosts = args.connect.choose(stream.require("ipconf-check")?)?;
+    act::run(&args, &stream, &hosts)
+}
+
+/// Run by a process of a job it carries the job's token and is in its group and session, and would
+/// list and end itself. So it starts itself again, without the token and marked as none of the job,
+/// as host-agent knows it (processes.rs).
+pub fn leave_job() -> std::io::Result<()> {
+    let marks = ["DGL_TOOLS_TOKEN", "DGL_TOOLS_JOB"];
+    if marks.iter().all(|mark| std::env::var_os(mark).is_none()) {
+        return Ok(());
+    }
+    nix::unistd::setpgid(nix::unistd::Pid::this(), nix::unistd::Pid::from_raw(0))?;
+    let mut again = Command::new("/proc/self/exe");
+    for mark in marks {
+        again.env_remove(mark);
+    }
+    again.env("DGL_TOOLS_OUTSIDE", "1");
+    Err(again
+        .arg0("dgl-reap")
+        .args(std::env::args_os().skip(1))
+        .exec())
+}

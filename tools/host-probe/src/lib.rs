@@ -1,0 +1,20 @@
+//! Logs in once to each host and adds what it is and has to its record. [`plan`] is values to
+//! values; `act` reaches the hosts.
+
+mod act;
+mod args;
+pub mod plan;
+
+pub use args::Args;
+
+use record::error::Report;
+use record::exit::Exit;
+use record::jsonl::Stream;
+
+/// Does what the command line says.
+pub fn main(args: Args) -> Result<Exit, Report> {
+    let stream = Stream::from_stdin(args.connect.partial)?;
+    args.connect.say_partial("host-probe");
+    let hosts = args.connect.choose(stream.require("ipconf-check")?)?;
+    act::run(&args, &stream, &hosts)
+}

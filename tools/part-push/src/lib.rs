@@ -1,0 +1,34 @@
+//! Copies files to their hosts: whole or not at all. [`plan`] is values to values; `act` reaches the
+//! hosts.
+
+mod act;
+mod args;
+mod feed;
+pub mod plan;
+mod push;
+mod relay;
+mod show;
+mod target;
+
+pub use args::Args;
+
+use record::error::Report;
+use record::exit::Exit;
+use record::jsonl::Stream;
+use record::{Graph, Host};
+use std::path::PathBuf;
+
+/// Does what the command line says.
+pub fn main(args: Args) -> Result<Exit, Report> {
+    let stream = Stream::from_stdin(args.connect.partial)?;
+    args.connect.say_partial("part-push");
+    let hosts: Vec<Host> = stream.require("ipconf-check")?;
+    let workspace = stream
+        .one::<Graph>()?
+        .map(|graph| PathBuf::from(graph.workspace));
+    let files = stream.require("part-map")?;
+    let deliveries = plan::deliveries(&hosts, &files, workspace.as_deref())?;
+    let base = workspace.unwrap_or_else(|| plan::base(&deliveries));
+    let hosts = args.connect.choose(hosts)?;
+    act::run(&args, &stream, &hosts, &deliveries, &base)
+}
