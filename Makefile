@@ -1,4 +1,4 @@
-# make build | agent | check | deny | test | test-fast | test-bare | test-versions | soak | demo | bench | fuzz | install | uninstall | wheel | clean
+# make build | agent | check | deny | test | test-fast | test-bare | test-versions | soak | two-jobs | demo | bench | fuzz | install | uninstall | wheel | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe part-map part-push part-pull dgl-env dgl-spawn dgl-reap dgl-report
@@ -68,6 +68,11 @@ soak: need
 	cargo build --workspace --locked
 	tests/soak.sh
 
+# A second job of real DGL on the hosts and ports of the first, 0 to 30 s behind it, 20 times: some 15 minutes
+two-jobs: need-test
+	cargo build --workspace --locked
+	TWO_JOBS_ROUNDS=20 cargo test --locked -p dgl-tools-tests --test two_jobs -- --nocapture real_dgl
+
 # All of DGL_VERSIONS, on real hosts; 1.1.3 and 2.1.0 can be had too.
 DGL_VERSIONS ?= 0.5.3 0.6.1 0.9.1 1.0.4
 test-versions: need-test
@@ -132,4 +137,4 @@ wheel:
 clean:
 	cargo clean
 
-.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-versions soak demo bench fuzz install uninstall wheel clean
+.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-versions soak two-jobs demo bench fuzz install uninstall wheel clean

@@ -4,7 +4,8 @@
 
 use serde_json::json;
 use std::path::Path;
-use support::{Ran, partition, scratch, sh};
+use std::time::{Duration, Instant};
+use support::{Cluster, Ran, ip_config, partition, python_with_dgl, root, scratch, sh};
 
 /// A graph server that loads for two seconds before it listens, as real ones do, and then stays for
 /// three.
@@ -159,4 +160,98 @@ fn what_a_job_has_claimed_is_free_when_it_is_gone() {
                   dgl-spawn --connect local --job killed --wait 20s <job.jsonl >b.out; echo b $?";
     let ran = sh(&folder, script);
     assert_eq!(ran.out, "b 0\n", "{}", ran.err);
+}
+
+/// What became of a job that met another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It trained to its end.
+    Trained,
+    /// It was refused before anything of it was started.
+    Refused,
+}
+
+/// Anything else harmed it: it hung, lost a process or ended without a result.
+fn fate(job: &Ran, other: &str) -> Option<Fate> {
+    let is_refused = job.err.contains(&format!("taken by job {other}"))
+        && job.err.contains("nothing was started")
+        && !job.out.contains(r#""type":"started""#);
+    match job.status {
+        0 if job.out.contains("loss fell from") => Some(Fate::Trained),
+        74 if is_refused => Some(Fate::Refused),
+        _ => None,
+    }
+}
+
+/// The second job comes 0 to 30 s after the first, spread evenly over the rounds: while the first
+/// one's hosts are looked at, while its processes load torch, while they train. Each second one
+/// comes from another machine. `make two-jobs` runs 20 rounds, TWO_JOBS_ROUNDS says how many.
+#[test]
+fn real_dgl_is_not_harmed_by_a_second_job_whenever_it_comes() {
+    let Some(python) = python_with_dgl() else {
+        return;
+    };
+    let rounds = std::env::var("TWO_JOBS_ROUNDS").map_or(3, |text| text.parse().unwrap());
+    let folder = scratch("two-real");
+    let cluster = Cluster::up("two-real", 2);
+    ip_config(&folder, 2);
+    let scripts = root().join("tests/dgl");
+    let copy = format!(
+        "DGLBACKEND=pytorch '{python}' '{0}/partition.py' --out out --num-parts 2 &&
+         ipconf-check ip.txt | host-probe --python '{python}' --workspace /srv/job |
+         part-map --part-config out/g.json --workspace /srv/job --script-folder '{0}' | part-push |
+         dgl-env --num-trainers 1 --num-omp-threads 1 -- '{python}' dgl/train.py \
+             --ip-config ip_config.txt --part-config data/g.json --num-epochs 30 >job.jsonl",
+        scripts.display()
+    );
+    let copied = cluster.sh(&folder, &copy);
+    assert_eq!(copied.status, 0, "{}", copied.err);
+    let run = |launcher: &str, name: &str| {
+        let script = format!(
+            "cd '{}'; PATH='{}' exec dgl-spawn --job {name} --timeout 5m <job.jsonl",
+            folder.display(),
+            support::path()
+        );
+        let begun = Instant::now();
+        let ran = cluster.call(&["exec", launcher, "sh", "-c", &script]);
+        (ran, begun.elapsed())
+    };
+
+    println!("round  B after  from   A        A took  B        B took");
+    for round in 0..rounds {
+        let apart = Duration::from_millis(30_000 * round / (rounds - 1).max(1));
+        let (a_name, b_name) = (format!("a{round}"), format!("b{round}"));
+        let launcher = ["1", "2"][usize::from(round % 2 == 1)];
+        let (a, b) = std::thread::scope(|scope| {
+            let a = scope.spawn(|| run("1", &a_name));
+            std::thread::sleep(apart);
+            let b = run(launcher, &b_name);
+            (a.join().unwrap(), b)
+        });
+        let fates = (fate(&a.0, &b_name), fate(&b.0, &a_name));
+        println!(
+            "{round:5}  {:5.1} s  h{launcher}     {:7}  {:4.1} s  {:7}  {:4.1} s",
+            apart.as_secs_f64(),
+            fates
+                .0
+                .map_or("harmed".to_owned(), |fate| format!("{fate:?}")),
+            a.1.as_secs_f64(),
+            fates
+                .1
+                .map_or("harmed".to_owned(), |fate| format!("{fate:?}")),
+            b.1.as_secs_f64(),
+        );
+        // which of two that start at once is first, nobody knows
+        let is_well = match fates {
+            (Some(Fate::Trained), Some(_)) => true,
+            (Some(Fate::Refused), Some(Fate::Trained)) => apart.is_zero(),
+            _ => false,
+        };
+        assert!(
+            is_well,
+            "{apart:?}: {fates:?}\n{}{}\n{}{}",
+            a.0.out, a.0.err, b.0.out, b.0.err
+        );
+        cluster.assert_clean();
+    }
 }
