@@ -1,7 +1,7 @@
-# make build | agent | check | deny | test | test-fast | test-bare | test-versions | soak | two-jobs | demo | bench | fuzz | install | uninstall | wheel | clean
+# make build | agent | check | deny | test | test-fast | test-bare | test-versions | soak | two-jobs | demo | bench | recordings | fuzz | install | uninstall | wheel | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
-TOOLS = ipconf-check host-probe part-map part-push part-pull dgl-env dgl-spawn dgl-reap dgl-report
+TOOLS = ipconf-check host-probe part-map part-push part-pull dgl-env dgl-spawn dgl-reap dgl-why dgl-report
 SCRIPTS = dgl-copy dgl-launch
 COMMANDS = $(TOOLS) $(SCRIPTS)
 # host-agent is no command of users, but they may read what it does on their hosts.
@@ -28,7 +28,7 @@ check: need-check
 	shellcheck -s sh common/remote/src/*.sh tests/need.sh packaging/agent.sh
 	shellcheck tests/example/train.sbatch
 	shellcheck -s bash completions/dgl-tools.bash
-	shellcheck tests/cluster/cluster.sh tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/wheel.sh .ci/run
+	shellcheck tests/cluster/cluster.sh tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/recordings/record.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/wheel.sh .ci/run
 	mandoc -T lint -W warning $(PAGES:%=man/%.1) man/dgl-tools.7
 
 # Licences, sources and versions of what is linked in; known faults of it where the database of advisories was fetched before
@@ -93,6 +93,11 @@ bench: build
 	tests/bench/copy.sh
 	tests/bench/spawn.sh
 
+# Real jobs of DGL that go wrong on real hosts, as records: what dgl-why is tested with. Ten minutes; FAULTS= chooses some.
+recordings: need
+	cargo build --workspace --locked
+	tests/recordings/record.sh $(FAULTS)
+
 # Ten minutes each.
 fuzz:
 	fuzz/run
@@ -137,4 +142,4 @@ wheel:
 clean:
 	cargo clean
 
-.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-versions soak two-jobs demo bench fuzz install uninstall wheel clean
+.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-versions soak two-jobs demo bench recordings fuzz install uninstall wheel clean

@@ -434,6 +434,7 @@ fn of_files_and_streams() {
                 --dry-run", 65, "stdin", "2 graph records, where one is enough"),
             ("ipconf-check ip.txt >/dev/full", 74, "stdout", "No space left"),
             ("dgl-report no.jsonl", 74, "no.jsonl", "No such file"),
+            ("dgl-why no.jsonl", 74, "no.jsonl", "No such file"),
             // the partition config and its files
             ("<hosts part-map --part-config no.json --workspace /w", 74, "no.json", "No such file"),
             ("<hosts part-map --part-config hosts --workspace \

@@ -60,6 +60,12 @@ def shop_graph(num_users):
     return graph
 
 
+def uneven_assignment(graph, num_parts, *_, **__):
+    """In place of METIS: seven of ten nodes belong to part 0, whoever their neighbours are."""
+    part = torch.randint(num_parts, (graph.num_nodes(),))
+    return torch.where(torch.rand(part.shape) < 0.7, torch.zeros_like(part), part)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", required=True, metavar="DIR")
@@ -69,6 +75,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--types", type=int, choices=[1, 2], default=1, help="of nodes; 2 from DGL 0.6 on")
     parser.add_argument("--graphbolt", action="store_true", help="write graphbolt's form of the graph; from DGL 2.1 on")
+    parser.add_argument("--uneven", action="store_true", help="give part 0 most of the nodes; in DGL 1.0")
     parser.add_argument("--no-reshuffle", action="store_true", help="keep the ids and write .npy maps; to DGL 0.9")
     args = parser.parse_args()
 
@@ -76,6 +83,8 @@ def main():
     dgl.seed(args.seed)  # METIS and DGL draw from their own
     graph = community_graph(args.num_nodes) if args.types == 1 else shop_graph(args.num_nodes)
     options = {"reshuffle": False} if args.no_reshuffle else {"use_graphbolt": True} if args.graphbolt else {}
+    if args.uneven:
+        dgl.distributed.partition.metis_partition_assignment = uneven_assignment
     with contextlib.redirect_stdout(sys.stderr):  # DGL says 20 lines of its own
         dgl.distributed.partition_graph(graph, args.graph_name, args.num_parts, args.out, **options)
     config = os.path.join(args.out, args.graph_name + ".json")

@@ -42,7 +42,7 @@ pub fn executable(path: &Path, text: &str) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-pub const TOOLS: [&str; 9] = [
+pub const TOOLS: [&str; 10] = [
     "ipconf-check",
     "host-probe",
     "part-map",
@@ -51,6 +51,7 @@ pub const TOOLS: [&str; 9] = [
     "dgl-env",
     "dgl-spawn",
     "dgl-reap",
+    "dgl-why",
     "dgl-report",
 ];
 /// Plain sh; their flags have the underscores of DGL's own scripts.

@@ -24,6 +24,7 @@ use serde::de::DeserializeOwned;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::path::Path;
 
 /// A record may hold the config of a graph with thousands of partitions (some 600 bytes each), but
 /// not all memory.
@@ -96,6 +97,25 @@ impl Stream {
                 .report());
         }
         Stream::read(stdin.lock(), partial)
+    }
+
+    /// As [`Stream::from_stdin`] of a run that may have failed or been cut short; from a file where
+    /// one is named that is not `-`.
+    pub fn of_run(file: Option<&Path>) -> Result<Stream, Report> {
+        let Some(file) = file.filter(|file| *file != "-") else {
+            return Stream::from_stdin(true);
+        };
+        let name = file.display().to_string();
+        let opened = std::fs::File::open(file).map_err(|error| {
+            Fault::unreachable(&name, error.to_string())
+                .fix("name the file that has dgl-spawn's records")
+        })?;
+        Stream::read(opened, true).map_err(|mut report| {
+            for fault in &mut report.0 {
+                fault.place = fault.place.replacen("stdin", &name, 1);
+            }
+            report
+        })
     }
 
     /// Reads to the end and checks the rules.

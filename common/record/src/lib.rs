@@ -11,19 +11,25 @@ mod events;
 pub mod exit;
 mod files;
 mod host;
+mod insight;
 pub mod jsonl;
 mod process;
 pub mod python;
 pub mod quote;
 mod reap;
+mod stack;
+pub mod stacks;
 pub mod term;
+pub mod traceback;
 
 pub use encoded::path_fields;
 pub use events::{Dropped, Exited, FirstFailure, Listening, Output, Started, Summary};
 pub use files::{FileCopy, Graph, Pulled, Pushed};
 pub use host::{Facts, Host, IpAddr};
+pub use insight::{Culprit, Gpu, Sample, Stalled};
 pub use process::{Command, Process, Role};
 pub use reap::{Found, Reaped};
+pub use stack::{Stack, Thread};
 
 use serde::Serialize;
 
@@ -44,5 +50,5 @@ records! {
     "host" Host, "graph" Graph, "file" FileCopy, "pushed" Pushed, "pulled" Pulled,
     "process" Process, "started" Started, "listening" Listening,
     "output" Output, "dropped" Dropped, "exited" Exited, "found" Found, "reaped" Reaped,
-    "summary" Summary,
+    "stack" Stack, "sample" Sample, "stalled" Stalled, "summary" Summary,
 }

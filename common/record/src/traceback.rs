@@ -1,0 +1,185 @@
+//! What Python writes when something goes wrong: tracebacks, and faulthandler's stacks.
+
+/// The first line of a traceback.
+const TRACEBACK: &str = "Traceback (most recent call last):";
+/// What faulthandler writes in front of the frames of the thread that got the signal.
+const CURRENT_THREAD: &str = "Current thread ";
+/// Stands in front of the frames where Python just looked for memory to free.
+const GARBAGE: &str = "Garbage-collecting";
+/// The list of all that was imported, which faulthandler writes last: thousands of characters.
+pub const EXTENSION_MODULES: &str = "Extension modules:";
+
+/// Whether a traceback begins with this line.
+pub fn begins(line: &str) -> bool {
+    unmarked(line) == TRACEBACK
+}
+
+/// The line without the mark that torchrun puts before it: `[trainer0]:`.
+fn unmarked(line: &str) -> &str {
+    match line
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once("]:"))
+    {
+        Some((mark, rest)) if mark.chars().all(|c| c.is_ascii_alphanumeric()) => rest,
+        _ => line,
+    }
+}
+
+/// The line that names an exception, as the last of a traceback does: `ValueError: it is not one`.
+/// It begins at the left and with a class whose name says what it is.
+pub fn exception(line: &str) -> Option<&str> {
+    let line = unmarked(line);
+    let class = line.split(':').next().unwrap_or_default();
+    let name = class.rsplit('.').next().unwrap_or_default();
+    let is_class = !class.is_empty()
+        && class
+            .split('.')
+            .all(|part| part.starts_with(|c: char| c.is_alphabetic() || c == '_'))
+        && class
+            .chars()
+            .all(|c| c.is_alphanumeric() || c == '_' || c == '.');
+    let says_so = ["Error", "Exception", "Interrupt", "Exit", "Timeout"]
+        .iter()
+        .any(|end| name.ends_with(end));
+    (is_class && says_so).then_some(line)
+}
+
+/// Where the exceptions stand among lines of one stream: the first line of the traceback, and the
+/// line that names the exception.
+pub fn exceptions<'a>(lines: &[&'a str]) -> Vec<(usize, usize, &'a str)> {
+    let mut found = Vec::new();
+    let mut begun = None;
+    for (at, line) in lines.iter().enumerate() {
+        match begun {
+            _ if begins(line) => begun = Some(at),
+            Some(from) => {
+                // a class of a name that says nothing is known by its place alone
+                let is_left = !unmarked(line).starts_with([' ', '\t']) && !line.is_empty();
+                if is_left {
+                    found.push((from, at, unmarked(line)));
+                    begun = None;
+                }
+            }
+            None => {}
+        }
+    }
+    found
+}
+
+/// The stacks that faulthandler wrote, each of the thread that got the signal, which is the main
+/// one: where its first frame stands among the lines, and its frames, the innermost first, as
+/// `function (file.py:123)`. A process whose children write to the same stream has several.
+pub fn fatal_stacks(lines: &[&str]) -> Vec<(usize, Vec<String>)> {
+    let begins = |line: &&str| unmarked(line).starts_with(CURRENT_THREAD);
+    let mut stacks = Vec::new();
+    for (at, _) in lines.iter().enumerate().filter(|(_, line)| begins(line)) {
+        let frames = lines[at + 1..]
+            .iter()
+            .filter(|line| line.trim() != GARBAGE)
+            .map_while(|line| frame(unmarked(line)));
+        let frames: Vec<String> = frames.collect();
+        if !frames.is_empty() {
+            stacks.push((at + 1, frames));
+        }
+    }
+    stacks
+}
+
+/// The frames of a traceback, the innermost first, as those of [`fatal_stacks`].
+pub fn raised_in(lines: &[&str]) -> Vec<String> {
+    let frames = lines.iter().filter_map(|line| frame(unmarked(line)));
+    frames.rev().collect()
+}
+
+/// `  File "/srv/train.py", line 97 in train` as `train (train.py:97)`; a package's file with its
+/// folder: `backward (torch/_tensor.py:488)`.
+fn frame(line: &str) -> Option<String> {
+    let (path, rest) = line.trim_start().strip_prefix("File \"")?.split_once('"')?;
+    let (number, function) = rest.strip_prefix(", line ")?.split_once(" in ")?;
+    // a traceback has a comma there
+    let number = number.trim_end_matches(',');
+    Some(format!("{function} ({}:{number})", short(path)))
+}
+
+/// The path below the folder in which Python looks for packages, else the name of the file.
+fn short(path: &str) -> &str {
+    let below = |folder: &str| Some(path.rsplit_once(folder)?.1);
+    let library = || {
+        let (version, rest) = below("/lib/python3")?.split_once('/')?;
+        let is_version = version.chars().all(|c| c == '.' || c.is_ascii_digit());
+        is_version.then_some(rest)
+    };
+    below("/site-packages/")
+        .or_else(|| below("/dist-packages/"))
+        .or_else(library)
+        .or_else(|| Some(path.rsplit_once('/')?.1))
+        .unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exceptions_are_known_by_their_names() {
+        let table = [
+            ("ValueError: no", Some("ValueError: no")),
+            ("KeyboardInterrupt", Some("KeyboardInterrupt")),
+            (
+                "dgl._ffi.base.DGLError: [12:00] x",
+                Some("dgl._ffi.base.DGLError: [12:00] x"),
+            ),
+            ("[trainer0]:RuntimeError: CUDA", Some("RuntimeError: CUDA")),
+            ("  ValueError: within", None),
+            ("An Error: words", None),
+            ("Loss: 5", None),
+            ("[12:00:01] /opt/rpc.cc:390: Error", None),
+            ("", None),
+        ];
+        for (line, found) in table {
+            assert_eq!(exception(line), found, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_last_of_a_chain_is_found_too() {
+        let text = "hello\nTraceback (most recent call last):\n  File \"a.py\", line 1, in f\n    g()\nKeyError: 1\n\nDuring handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n  File \"a.py\", line 3, in <module>\nOdd: 2\nbye";
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            exceptions(&lines),
+            [(1, 4, "KeyError: 1"), (8, 10, "Odd: 2")]
+        );
+        assert_eq!(raised_in(&lines[..5]), ["f (a.py:1)"]);
+    }
+
+    #[test]
+    fn the_stack_of_the_thread_that_got_the_signal() {
+        let text = "Fatal Python error: Aborted\n\nThread 0x1 (most recent call first):\n  File \"/x/y.py\", line 5 in other\n\nCurrent thread 0x2 (most recent call first):\n  File \"/x/torch/_tensor.py\", line 488 in backward\n  File \"/srv/train.py\", line 131 in <module>\n\nExtension modules: a, b";
+        let lines: Vec<&str> = text.lines().collect();
+        let frames = ["backward (_tensor.py:488)", "<module> (train.py:131)"];
+        assert_eq!(
+            fatal_stacks(&lines),
+            [(6, frames.map(str::to_owned).to_vec())]
+        );
+        assert_eq!(fatal_stacks(&lines[..5]), []);
+    }
+
+    #[test]
+    fn files_of_packages_have_their_folders() {
+        for (path, name) in [
+            (
+                "/opt/dgl/lib/python3/site-packages/torch/_tensor.py",
+                "torch/_tensor.py",
+            ),
+            (
+                "/usr/lib/python3.11/multiprocessing/queues.py",
+                "multiprocessing/queues.py",
+            ),
+            ("/usr/lib/python3.11/threading.py", "threading.py"),
+            ("/srv/job/code/train.py", "train.py"),
+            ("<string>", "<string>"),
+        ] {
+            assert_eq!(short(path), name);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! dgl-why on the records of a job that runs and ends on this machine. Its verdicts on real jobs of
+//! DGL are a table beside its source.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
+
+use std::path::Path;
+use support::{scratch, sh};
+
+/// Runs a worker of Python on this machine; the records are in job.jsonl.
+fn job(folder: &Path, name: &str, script: &str) {
+    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    std::fs::write(folder.join("work.py"), script).unwrap();
+    let run = format!(
+        "ipconf-check ip.txt | dgl-env --role worker \
+         --workspace \"$PWD\" -- python3 work.py | dgl-spawn --connect local --job {name} >job.jsonl"
+    );
+    sh(folder, &run);
+}
+
+#[test]
+fn it_names_the_exception_that_ended_a_job() {
+    let folder = scratch("why-raises");
+    job(
+        &folder,
+        "why-raises",
+        "print('begun')\nraise KeyError('nothing')\n",
+    );
+    let why = sh(&folder, "dgl-why job.jsonl");
+    assert_eq!(why.status, 0, "{}", why.err);
+    let said =
+        "The job failed: worker 0 on host 0 (127.0.0.1) raised KeyError: 'nothing'.\n  since: ";
+    assert!(why.out.starts_with(said), "{}", why.out);
+    assert!(
+        why.out.contains(r#"shown by: {"type":"output""#)
+            && why.out.contains(r#"{"type":"exited""#),
+        "{}",
+        why.out
+    );
+    let brief = sh(&folder, "dgl-why --brief job.jsonl").out;
+    assert!(
+        brief.starts_with(said) && !brief.contains("shown by"),
+        "{brief}"
+    );
+    for same in ["dgl-why <job.jsonl", "dgl-why - <job.jsonl"] {
+        assert_eq!(sh(&folder, same).out, why.out, "{same}");
+    }
+}
+
+#[test]
+fn it_finds_nothing_unusual_where_nothing_is() {
+    let folder = scratch("why-well");
+    job(&folder, "why-well", "print('done')\n");
+    let why = sh(&folder, "dgl-why job.jsonl");
+    assert!(
+        why.out.starts_with("The job ended well: 1 process, ")
+            && why.out.ends_with("\nNothing unusual.\n"),
+        "{}",
+        why.out
+    );
+    let begun = sh(
+        &folder,
+        "grep -v summary job.jsonl | grep -v exited | dgl-why",
+    );
+    assert!(
+        begun.out.starts_with("The job runs: 1 process for "),
+        "{}",
+        begun.out
+    );
+}
+
+#[test]
+fn what_is_no_run_is_refused() {
+    let folder = scratch("why-refused");
+    assert_eq!(sh(&folder, "dgl-why </dev/null").status, 65);
+    assert_eq!(sh(&folder, "echo x | dgl-why").status, 65);
+    let hosts = sh(&folder, "echo 127.0.0.1 | ipconf-check - | dgl-why");
+    assert_eq!(hosts.status, 0, "{}", hosts.err);
+    assert!(
+        hosts.out.starts_with("The job was not started: "),
+        "{}",
+        hosts.out
+    );
+}

@@ -1,0 +1,24 @@
+//! The command line.
+
+use clap::Parser;
+use std::path::PathBuf;
+
+/// Says what ended a job, or what it waits for, since when and on whose account.
+///
+/// Reads the records that dgl-spawn wrote, of a run that has ended or that goes on, and prints a
+/// few lines with the records that show it. It says nothing that they do not carry.
+#[derive(Parser)]
+#[command(
+    version,
+    after_long_help = "Examples:
+  … | dgl-spawn > run.jsonl; dgl-why < run.jsonl
+  dgl-why --brief run.jsonl"
+)]
+pub struct Args {
+    /// The records; - or nothing is stdin
+    pub file: Option<PathBuf>,
+
+    /// Leave out the records that show it
+    #[arg(long)]
+    pub brief: bool,
+}

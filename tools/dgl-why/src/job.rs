@@ -1,0 +1,242 @@
+//! The last try of a job as its records tell it: who is who, and when what happened.
+
+use crate::Records;
+use record::{Culprit, Exited, Host, Listening, Output, Process, Role, Started, traceback};
+use std::collections::{BTreeMap, HashMap};
+
+/// What DGL writes when a client leaves, whatever it leaves for.
+const LEAVING: &str = "is exiting...";
+
+/// A process in the last try.
+pub struct Life<'a> {
+    pub process: &'a Process,
+    pub started: Option<&'a Started>,
+    pub listening: Option<&'a Listening>,
+    pub exited: Option<&'a Exited>,
+    pub output: Vec<&'a Output>,
+}
+
+/// An exception that a process wrote and after which it did nothing more.
+pub struct Raised<'a> {
+    pub first: &'a Output,
+    pub named: &'a Output,
+    pub exception: String,
+}
+
+impl Life<'_> {
+    pub fn culprit(&self) -> Culprit {
+        Culprit {
+            host: self.process.host,
+            id: Some(self.process.id),
+            role: Some(self.process.role),
+            rank: Some(self.process.rank),
+        }
+    }
+
+    /// When it ended.
+    pub fn end_ms(&self) -> Option<u64> {
+        let started = self.started?;
+        Some(started.time_ms.saturating_add(self.exited?.elapsed_ms))
+    }
+
+    /// Whether it failed by itself.
+    pub fn has_failed(&self) -> bool {
+        self.exited
+            .is_some_and(|exited| !exited.while_ending && exited.code != Some(0))
+    }
+
+    /// Whether it was there until the end of the job began, or is there still.
+    pub fn has_stayed(&self) -> bool {
+        self.started.is_some() && self.exited.is_none_or(|exited| exited.while_ending)
+    }
+
+    /// The last line that it wrote before the end of the job.
+    pub fn last_word(&self) -> Option<&Output> {
+        let mut words = self.output.iter().rev().filter(|line| !line.while_ending);
+        words.next().copied()
+    }
+}
+
+impl<'a> Life<'a> {
+    /// The last exception that it wrote, if it has done nothing since.
+    pub fn raised(&self) -> Option<Raised<'a>> {
+        let errors: Vec<&'a Output> = self
+            .output
+            .iter()
+            .copied()
+            .filter(|line| line.stream == "stderr" && !line.while_ending)
+            .collect();
+        let texts: Vec<&str> = errors.iter().map(|line| line.line.as_str()).collect();
+        let (from, at, exception) = traceback::exceptions(&texts).pop()?;
+        let (first, named) = (errors[from], errors[at]);
+        let goes_on = self.output.iter().any(|line| {
+            line.time_ms > named.time_ms && !line.while_ending && !line.line.ends_with(LEAVING)
+        });
+        (!goes_on).then(|| Raised {
+            first,
+            named,
+            exception: exception.trim_end().to_owned(),
+        })
+    }
+
+    /// The stacks that faulthandler wrote of the process and its children, and the line of the
+    /// innermost frame of each.
+    pub fn fatal_stacks(&self) -> Vec<(&'a Output, Vec<String>)> {
+        let lines: Vec<&'a Output> = (self.output.iter().copied())
+            .filter(|line| line.stream == "stderr")
+            .collect();
+        let texts: Vec<&str> = lines.iter().map(|line| line.line.as_str()).collect();
+        let written = traceback::fatal_stacks(&texts).into_iter();
+        let written = written.map(|(at, frames)| (lines[at], frames));
+        // one whose peers were ended first raises because of that, and has gone on to another place
+        // when its own turn comes
+        let raised = traceback::exceptions(&texts)
+            .into_iter()
+            .find(|(from, ..)| lines[*from].while_ending)
+            .map(|(from, at, _)| (lines[at], traceback::raised_in(&texts[from..at])));
+        raised.into_iter().chain(written).collect()
+    }
+}
+
+/// The last try of a job.
+pub struct Job<'a> {
+    pub records: &'a Records,
+    /// In the order of their ids.
+    pub lives: Vec<Life<'a>>,
+    /// How many tries there were; 0 where nothing was started.
+    pub tries: usize,
+    /// When its first process was started.
+    pub began_ms: Option<u64>,
+    /// The latest time in the records.
+    pub latest_ms: u64,
+    hosts: HashMap<u32, &'a Host>,
+}
+
+impl<'a> Job<'a> {
+    pub fn of(records: &'a Records) -> Job<'a> {
+        let mut started: BTreeMap<u32, Vec<&Started>> = BTreeMap::new();
+        for one in &records.started {
+            started.entry(one.id).or_default().push(one);
+        }
+        let mut exited: BTreeMap<u32, Vec<&Exited>> = BTreeMap::new();
+        for one in &records.exited {
+            exited.entry(one.id).or_default().push(one);
+        }
+        let tries = started.values().map(Vec::len).max().unwrap_or(0);
+        let of_try = |id: u32| started.get(&id).filter(|all| all.len() == tries);
+        let began_ms = (records.started.iter())
+            .filter_map(|one| of_try(one.id)?.last().map(|last| last.time_ms))
+            .min();
+        let is_of_try = |time_ms: u64| tries < 2 || began_ms.is_none_or(|began| time_ms >= began);
+        let mut output: HashMap<u32, Vec<&Output>> = HashMap::new();
+        for line in records.output.iter().filter(|one| is_of_try(one.time_ms)) {
+            output.entry(line.id).or_default().push(line);
+        }
+        let lives: Vec<Life> = records
+            .processes
+            .iter()
+            .map(|process| Life {
+                process,
+                started: of_try(process.id).and_then(|all| all.last().copied()),
+                listening: (records.listening.iter().rev())
+                    .find(|one| one.id == process.id && is_of_try(one.time_ms)),
+                exited: (exited.get(&process.id))
+                    .filter(|all| all.len() >= tries)
+                    .and_then(|all| all.last().copied()),
+                output: output.remove(&process.id).unwrap_or_default(),
+            })
+            .collect();
+        let ends = lives.iter().filter_map(Life::end_ms);
+        let latest_ms = (records.started.iter().map(|one| one.time_ms))
+            .chain(records.listening.iter().map(|one| one.time_ms))
+            .chain(records.output.iter().map(|one| one.time_ms))
+            .chain(records.samples.iter().map(|one| one.time_ms))
+            .chain(records.stacks.iter().map(|one| one.time_ms))
+            .chain(records.stalled.iter().map(|one| one.time_ms))
+            .chain(ends)
+            .max()
+            .unwrap_or(0);
+        Job {
+            records,
+            lives,
+            tries,
+            began_ms,
+            latest_ms,
+            hosts: records.hosts.iter().map(|host| (host.id, host)).collect(),
+        }
+    }
+
+    /// The process of an id.
+    pub fn life(&self, id: u32) -> Option<&Life<'a>> {
+        self.lives.iter().find(|life| life.process.id == id)
+    }
+
+    /// Those of a role; without one, all but servers.
+    pub fn clients(&self) -> impl Iterator<Item = &Life<'a>> {
+        let is_client = |life: &&Life| life.process.role != Role::Server;
+        self.lives.iter().filter(is_client)
+    }
+
+    /// `host 1 (10.0.0.2)`.
+    pub fn host(&self, id: u32) -> String {
+        self.hosts
+            .get(&id)
+            .map_or_else(|| format!("host {id}"), |host| host.place())
+    }
+
+    /// What host-probe found on a host.
+    pub fn host_record(&self, id: u32) -> Option<&'a Host> {
+        self.hosts.get(&id).copied()
+    }
+
+    /// `trainer 1 on host 1 (10.0.0.2)`.
+    pub fn who(&self, life: &Life) -> String {
+        let Process { role, rank, .. } = life.process;
+        format!("{} {rank} on {}", role.name(), self.host(life.process.host))
+    }
+
+    /// The same of a culprit that may be a host.
+    pub fn name(&self, culprit: &Culprit) -> String {
+        match (culprit.role, culprit.rank) {
+            (Some(role), Some(rank)) => {
+                format!("{} {rank} on {}", role.name(), self.host(culprit.host))
+            }
+            _ => self.host(culprit.host),
+        }
+    }
+}
+
+/// `trainers 0, 2 and 3`, at most a handful by name.
+pub fn several(lives: &[&Life]) -> String {
+    const NAMED: usize = 6;
+    let name = |life: &&Life| format!("{} {}", life.process.role.name(), life.process.rank);
+    let same = lives
+        .windows(2)
+        .all(|two| two[0].process.role == two[1].process.role);
+    match lives {
+        [] => "nobody".to_owned(),
+        [one] => name(one),
+        many if many.len() > NAMED => format!(
+            "{} {}",
+            many.len(),
+            if same {
+                format!("{}s", many[0].process.role.name())
+            } else {
+                "processes".to_owned()
+            }
+        ),
+        [first, .., last] if same => {
+            let ranks: Vec<String> = lives[..lives.len() - 1]
+                .iter()
+                .map(|life| life.process.rank.to_string())
+                .collect();
+            format!(
+                "{}s {} and {}",
+                first.process.role.name(),
+                ranks.join(", "),
+                last.process.rank
+            )
+        }
+        many => many.iter().map(name).collect::<Vec<_>>().join(", "),
+    }
+}

@@ -1,0 +1,30 @@
+//! Says what ended a job, or what it waits for, from its records alone: values to values.
+
+pub mod args;
+mod job;
+pub mod plan;
+mod records;
+mod show;
+mod skew;
+pub mod verdict;
+mod wait;
+
+pub use args::Args;
+pub use plan::verdict;
+pub use records::Records;
+pub use show::{since, text};
+pub use verdict::{Finding, Outcome, Verdict};
+
+use record::error::Report;
+use record::exit::Exit;
+use record::jsonl::{self, Stream};
+use std::borrow::Cow;
+
+/// Does what the command line says.
+pub fn main(args: Args) -> Result<Exit, Report> {
+    let stream = Stream::of_run(args.file.as_deref())?;
+    let verdict = verdict(&Records::of(&stream)?);
+    let text = text(&verdict, !args.brief).into_bytes();
+    jsonl::print(None, [Cow::Owned(text)])?;
+    Ok(Exit::Done)
+}

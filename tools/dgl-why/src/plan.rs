@@ -1,0 +1,373 @@
+//! From records to a verdict: values to values, without a clock.
+
+use crate::Records;
+use crate::job::{Job, Life};
+use crate::skew;
+use crate::verdict::{Finding, Outcome, Verdict};
+use crate::wait;
+use record::term::{self, bytes};
+use record::{Culprit, FirstFailure, Host, Summary};
+use std::time::Duration;
+
+/// What processes say whose peer has gone: they name the consequence and not the cause.
+const CONSEQUENCES: [&str; 6] = [
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Connection refused",
+    "Broken pipe",
+    "connectFullMesh failed",
+    "Socket Timeout",
+];
+
+/// Why a run ended, or what it waits for.
+pub fn verdict(records: &Records) -> Verdict {
+    let job = Job::of(records);
+    let (outcome, cause) = match &records.summary {
+        Some(summary) => ended(&job, summary),
+        None => unfinished(&job),
+    };
+    let mut others = beside(&job, &cause);
+    others.extend(skew::findings(&job));
+    others.retain(|other| other.text != cause.text);
+    Verdict {
+        outcome,
+        cause,
+        others,
+        began_ms: job.began_ms,
+    }
+}
+
+fn ended(job: &Job, summary: &Summary) -> (Outcome, Finding) {
+    let failure = summary.first_failure.as_ref();
+    let cause = summary.cause.as_deref().unwrap_or_default();
+    let (outcome, finding) = match (cause, failure) {
+        ("", _) if summary.ok => (Outcome::EndedWell, all_ended(job, summary)),
+        ("timeout", _) => (Outcome::Failed, time_limit(job, failure)),
+        ("signal", _) => (Outcome::Interrupted, interrupted(job, summary)),
+        ("preflight", _) => (Outcome::NotStarted, Finding::new(PREFLIGHT)),
+        (_, Some(failure)) => (Outcome::Failed, failed(job, failure)),
+        _ if job.tries == 0 => (Outcome::NotStarted, Finding::new(NO_FAILURE)),
+        _ => (Outcome::Failed, Finding::new(NO_FAILURE)),
+    };
+    (outcome, finding.shown_by(summary))
+}
+
+const PREFLIGHT: &str = "the look before the start found faults, which dgl-spawn named on stderr; the \
+                         records do not have them";
+const NO_FAILURE: &str =
+    "the records do not say which process or host failed; dgl-spawn's stderr does";
+
+fn all_ended(job: &Job, summary: &Summary) -> Finding {
+    let count = term::count(job.lives.len() as u64, "process");
+    let time = term::seconds(Duration::from_millis(summary.elapsed_ms));
+    Finding::new(format!("{count}, {time}"))
+}
+
+/// It took longer than it may.
+fn time_limit(job: &Job, failure: Option<&FirstFailure>) -> Finding {
+    if let Some(failure) = failure {
+        return of_failure(job, failure);
+    }
+    let waited = wait::on(job).or_else(|| wait::silence(job));
+    match waited {
+        Some(mut finding) => {
+            finding.text = format!("its time limit was over: {}", finding.text);
+            finding
+        }
+        None => Finding::new(
+            "its time limit was over; the records do not show that it waited for anything",
+        )
+        .shown_by_all(last_words(job)),
+    }
+}
+
+/// The last line of all clients together.
+fn last_words<'j>(job: &'j Job) -> Option<&'j record::Output> {
+    let words = job.clients().filter_map(|life| life.last_word());
+    words.max_by_key(|word| word.time_ms)
+}
+
+fn interrupted(job: &Job, summary: &Summary) -> Finding {
+    let number = i32::from(summary.code) - 128;
+    let name = record::exit::signal_name(number);
+    let text = format!("dgl-spawn got SIG{name}");
+    let finding = match wait::on(job).or_else(|| wait::silence(job)) {
+        Some(mut waited) => {
+            waited.text = format!("{text}; until then {}", waited.text);
+            waited
+        }
+        None => Finding::new(text).shown_by_all(last_words(job)),
+    };
+    match number {
+        2 => finding,
+        _ => finding
+            .fix("ask who sends it: a batch system at its own time limit, a terminal that closed"),
+    }
+}
+
+/// A process or a host failed.
+fn failed(job: &Job, failure: &FirstFailure) -> Finding {
+    let finding = of_failure(job, failure);
+    let is_cause = failure.oom
+        || failure.signal.is_some()
+        || failure.error.is_some()
+        || !CONSEQUENCES
+            .iter()
+            .any(|words| finding.text.contains(words));
+    if is_cause {
+        return finding;
+    }
+    // it lost its peer: who raised something else, or was gone, before?
+    let before = job
+        .lives
+        .iter()
+        .filter(|life| Some(life.process.id) != failure.id)
+        .filter_map(|life| Some((life, life.raised()?)))
+        .filter(|(_, raised)| {
+            !CONSEQUENCES
+                .iter()
+                .any(|words| raised.exception.contains(words))
+        })
+        .min_by_key(|(_, raised)| raised.named.time_ms);
+    match before {
+        Some((life, raised)) => Finding::new(format!(
+            "{} raised {}; that ended the connections of others, of which one failed first: {}",
+            job.who(life),
+            raised.exception,
+            finding.text
+        ))
+        .since(raised.named.time_ms)
+        .on_account_of(life.culprit())
+        .shown_by(raised.named)
+        .shown_by_all(life.exited),
+        None => finding,
+    }
+}
+
+/// What failed first, as dgl-spawn has noted it.
+fn of_failure(job: &Job, failure: &FirstFailure) -> Finding {
+    match failure.id.and_then(|id| job.life(id)) {
+        Some(life) => process(job, life, failure),
+        None => host(job, failure),
+    }
+}
+
+fn host(job: &Job, failure: &FirstFailure) -> Finding {
+    let why = failure.error.as_deref().unwrap_or("no reason was noted");
+    let of_host = || {
+        job.lives
+            .iter()
+            .filter(|life| life.process.host == failure.host)
+    };
+    let last = of_host()
+        .filter_map(|life| life.last_word())
+        .max_by_key(|word| word.time_ms);
+    let mut finding = Finding::new(format!("{} was lost: {why}", job.host(failure.host)))
+        .on_account_of(Culprit {
+            host: failure.host,
+            id: None,
+            role: None,
+            rank: None,
+        })
+        .shown_by_all(last);
+    finding.since_ms = last.map(|word| word.time_ms);
+    finding
+}
+
+/// How a process failed.
+fn process(job: &Job, life: &Life, failure: &FirstFailure) -> Finding {
+    let who = job.who(life);
+    let host = job.host_record(life.process.host);
+    let finding = match (&failure.error, failure.signal.as_deref()) {
+        (Some(error), _) => Finding::new(format!("{who} {error}")).shown_by_all(life.last_word()),
+        (None, Some(_)) if failure.reaped => Finding::new(format!("{who} was ended by dgl-reap")),
+        (None, Some("KILL")) if failure.oom => out_of_memory(job, life, host),
+        (None, Some("KILL")) => Finding::new(format!(
+            "{who} was ended by SIGKILL, which neither dgl-spawn nor, by its count, the kernel for want \
+             of memory has sent"
+        )),
+        (None, Some("BUS")) => bus(job, life, host),
+        (None, Some(signal)) => {
+            let stack = life.fatal_stacks().into_iter().next();
+            let place = stack
+                .as_ref()
+                .and_then(|(_, frames)| Some(format!(" in {}", frames.first()?)))
+                .unwrap_or_default();
+            Finding::new(format!("{who} was ended by SIG{signal}{place}"))
+                .shown_by_all(stack.map(|(line, _)| line))
+        }
+        (None, None) => status(life, failure, &who),
+    };
+    let mut finding = finding
+        .on_account_of(life.culprit())
+        .shown_by_all(life.exited);
+    finding.since_ms = finding
+        .since_ms
+        .or(life.end_ms())
+        .or_else(|| life.started.map(|started| started.time_ms));
+    finding
+}
+
+/// It ended by itself.
+fn status(life: &Life, failure: &FirstFailure, who: &str) -> Finding {
+    let code = failure.code.unwrap_or(1);
+    if let Some(raised) = life.raised() {
+        return Finding::new(format!("{who} raised {}", raised.exception))
+            .since(raised.named.time_ms)
+            .shown_by(raised.named);
+    }
+    let error = failure
+        .last_lines
+        .iter()
+        .rev()
+        .find_map(|line| record::traceback::exception(line));
+    let said = match (error, life.last_word(), failure.last_lines.last()) {
+        (Some(error), ..) => format!("; it wrote: {error}"),
+        (None, Some(word), _) => format!("; its last line: {}", word.line),
+        (None, None, Some(line)) => format!("; its last line: {line}"),
+        (None, None, None) => "; it wrote nothing".to_owned(),
+    };
+    Finding::new(format!("{who} exited with status {code}{said}")).shown_by_all(life.last_word())
+}
+
+fn out_of_memory(job: &Job, life: &Life, host: Option<&Host>) -> Finding {
+    let used = life.exited.and_then(|exited| exited.max_rss_bytes);
+    let there = host.and_then(|host| host.facts.mem_bytes);
+    let of_host = job
+        .lives
+        .iter()
+        .filter(|one| one.process.host == life.process.host);
+    let together: u64 = of_host
+        .filter_map(|one| one.exited?.max_rss_bytes)
+        .fold(0, u64::saturating_add);
+    let mut text = format!(
+        "{} was killed by the kernel because memory ran out",
+        job.who(life)
+    );
+    if let Some(used) = used {
+        text += &format!("; it had at most {}", bytes(used));
+    }
+    if let Some(there) = there {
+        text += &format!(", its host has {}", bytes(there));
+        if together > 0 && together < there / 2 {
+            text += ": so it was the limit of a container or of a batch job, not of the host";
+        }
+    }
+    Finding::new(text)
+        .shown_by_all(host)
+        .fix("give it more memory, or its host a smaller partition or fewer processes")
+}
+
+/// SIGBUS is what comes of writing to a page of /dev/shm for which there is no room.
+fn bus(job: &Job, life: &Life, host: Option<&Host>) -> Finding {
+    let mut text = format!(
+        "{} was ended by SIGBUS, as by a /dev/shm that is full",
+        job.who(life)
+    );
+    if let Some(room) = host.and_then(|host| host.facts.shm_free_bytes) {
+        text += &format!("; before the start {} were free there", bytes(room));
+    }
+    let partition: u64 = skew::partition_bytes(job, life.process.host);
+    if partition > 0 {
+        text += &format!(", and the files of its partition have {}", bytes(partition));
+    }
+    Finding::new(text)
+        .shown_by_all(host)
+        .shown_by_all(life.last_word())
+        .fix("give /dev/shm more room there (docker run --shm-size), or use more partitions")
+}
+
+/// The records break off before the job's end.
+fn unfinished(job: &Job) -> (Outcome, Finding) {
+    let first = job
+        .lives
+        .iter()
+        .filter(|life| life.has_failed())
+        .min_by_key(|life| life.end_ms());
+    if let Some((life, exited)) = first.and_then(|life| Some((life, life.exited?))) {
+        let failure = FirstFailure {
+            host: exited.host,
+            id: Some(exited.id),
+            code: exited.code,
+            signal: exited.signal.clone(),
+            oom: exited.oom,
+            ..FirstFailure::default()
+        };
+        return (
+            Outcome::Failed,
+            failed(job, &failure).on_account_of(life.culprit()),
+        );
+    }
+    if job.tries == 0 {
+        return (
+            Outcome::NotStarted,
+            Finding::new("the records have no process that was started"),
+        );
+    }
+    let waits = wait::on(job)
+        .or_else(|| wait::start(job))
+        .or_else(|| wait::silence(job));
+    match waits {
+        Some(finding) => (Outcome::Waits, finding),
+        None => (Outcome::Runs, running(job)),
+    }
+}
+
+fn running(job: &Job) -> Finding {
+    let alive: Vec<&Life> = job.lives.iter().filter(|life| life.has_stayed()).collect();
+    let began = job.began_ms.unwrap_or(job.latest_ms);
+    let age = term::seconds(Duration::from_millis(job.latest_ms.saturating_sub(began)));
+    let text = match alive.is_empty() {
+        true => format!("all processes have ended, {age} after the start; the end was not noted"),
+        false => format!(
+            "{} for {age} when the records break off",
+            term::count(alive.len() as u64, "process")
+        ),
+    };
+    Finding::new(text).shown_by_all(last_words(job))
+}
+
+/// What else there is to say of the last try.
+fn beside(job: &Job, cause: &Finding) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if job.tries > 1 {
+        let earlier = job.records.exited.iter().filter(|exited| {
+            let is_last = |life: &Life| life.exited.is_some_and(|last| std::ptr::eq(last, *exited));
+            !exited.while_ending && exited.code != Some(0) && !job.lives.iter().any(is_last)
+        });
+        findings.push(
+            Finding::new(format!("this was try {} of the job", job.tries))
+                .shown_by_all(earlier.take(3)),
+        );
+    }
+    let raised = job
+        .lives
+        .iter()
+        .filter(|life| cause.culprit.as_ref().and_then(|one| one.id) != Some(life.process.id))
+        .filter_map(|life| Some((life, life.raised()?)))
+        .min_by_key(|(_, raised)| raised.named.time_ms);
+    if let Some((life, raised)) = raised {
+        findings.push(
+            Finding::new(format!("{} raised {}", job.who(life), raised.exception))
+                .since(raised.named.time_ms)
+                .on_account_of(life.culprit())
+                .shown_by(raised.named),
+        );
+    }
+    let lines: u64 = job
+        .records
+        .dropped
+        .iter()
+        .map(|one| one.lines)
+        .fold(0, u64::saturating_add);
+    if lines > 0 {
+        findings.push(
+            Finding::new(format!(
+                "{} of output are missing in the records",
+                term::count(lines, "line")
+            ))
+            .shown_by_all(&job.records.dropped),
+        );
+    }
+    findings
+}

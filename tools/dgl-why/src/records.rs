@@ -1,0 +1,49 @@
+//! What of the stream a verdict is made of.
+
+use record::error::Report;
+use record::jsonl::Stream;
+use record::{
+    Dropped, Exited, FileCopy, Host, Listening, Output, Process, Pushed, Sample, Stack, Stalled,
+    Started, Summary,
+};
+
+/// The records of a run, those of each type in the order in which they came, sets by their ids.
+#[derive(Default)]
+#[expect(missing_docs, reason = "each field has the records of its name")]
+pub struct Records {
+    pub hosts: Vec<Host>,
+    pub files: Vec<FileCopy>,
+    pub pushed: Vec<Pushed>,
+    pub processes: Vec<Process>,
+    pub started: Vec<Started>,
+    pub listening: Vec<Listening>,
+    pub output: Vec<Output>,
+    pub dropped: Vec<Dropped>,
+    pub exited: Vec<Exited>,
+    pub stacks: Vec<Stack>,
+    pub samples: Vec<Sample>,
+    pub stalled: Vec<Stalled>,
+    /// The last one.
+    pub summary: Option<Summary>,
+}
+
+impl Records {
+    /// Of all that came in.
+    pub fn of(stream: &Stream) -> Result<Records, Report> {
+        Ok(Records {
+            hosts: stream.all_including_failed()?,
+            files: stream.all_including_failed()?,
+            pushed: stream.all_including_failed()?,
+            processes: stream.all_including_failed()?,
+            started: stream.all_including_failed()?,
+            listening: stream.all_including_failed()?,
+            output: stream.all_including_failed()?,
+            dropped: stream.all_including_failed()?,
+            exited: stream.all_including_failed()?,
+            stacks: stream.all_including_failed()?,
+            samples: stream.all_including_failed()?,
+            stalled: stream.all_including_failed()?,
+            summary: stream.all_including_failed()?.pop(),
+        })
+    }
+}

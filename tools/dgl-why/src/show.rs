@@ -1,0 +1,42 @@
+//! A verdict as lines for people.
+
+use crate::verdict::{Finding, Outcome, Verdict};
+use record::term;
+use std::time::Duration;
+
+/// The verdict first, the records that show it below it if wanted, then what else is unusual.
+pub fn text(verdict: &Verdict, has_records: bool) -> String {
+    let mut text = format!("The job {}: ", verdict.outcome.words());
+    show(&mut text, &verdict.cause, verdict.began_ms, has_records);
+    for other in &verdict.others {
+        text += "Also: ";
+        show(&mut text, other, verdict.began_ms, has_records);
+    }
+    let is_fine = matches!(verdict.outcome, Outcome::EndedWell | Outcome::Runs);
+    if is_fine && verdict.others.is_empty() {
+        text += "Nothing unusual.\n";
+    }
+    text
+}
+
+fn show(text: &mut String, finding: &Finding, began_ms: Option<u64>, has_records: bool) {
+    *text += &format!("{}.\n", term::plain(&finding.text));
+    if let Some(since) = since(finding, began_ms) {
+        *text += &format!("  since: {since}\n");
+    }
+    let evidence = finding.evidence.iter().filter(|_| has_records);
+    for (at, record) in evidence.enumerate() {
+        let label = if at == 0 { "shown by: " } else { "          " };
+        *text += &format!("  {label}{}\n", term::plain(record));
+    }
+    if let Some(fix) = finding.fix {
+        *text += &format!("  fix: {fix}\n");
+    }
+}
+
+/// `12.3 s after the start`.
+pub fn since(finding: &Finding, began_ms: Option<u64>) -> Option<String> {
+    let after = finding.since_ms?.checked_sub(began_ms?)?;
+    let after = term::seconds(Duration::from_millis(after));
+    Some(format!("{after} after the start"))
+}

@@ -1,0 +1,338 @@
+//! What a job waits for.
+
+use crate::job::{Job, Life, several};
+use crate::verdict::Finding;
+use record::stacks::{self, Child, Group, Wait};
+use record::term;
+use record::{Output, Process, Role, Stack};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Below this nobody thinks of a hang.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// What the last try waits for or waited for until it was ended, as far as the records tell.
+pub fn on(job: &Job) -> Option<Finding> {
+    exception(job)
+        .or_else(|| servers(job))
+        .or_else(|| stalled(job))
+        .or_else(|| stands(job))
+}
+
+/// A process has raised and stays: the others wait for it.
+fn exception(job: &Job) -> Option<Finding> {
+    let raised = job
+        .lives
+        .iter()
+        .filter(|life| life.has_stayed())
+        .filter_map(|life| Some((life, life.raised()?)))
+        .min_by_key(|(_, raised)| raised.named.time_ms);
+    let (life, raised) = raised?;
+    let others = others(job, life);
+    let mut text = format!(
+        "{} raised {} and did not end",
+        job.who(life),
+        raised.exception
+    );
+    let stack = stack_of(job, life);
+    if let Some(wait) = stack.as_ref().and_then(|stack| stacks::wait(&stack.frames)) {
+        text += &format!(": it {}", wait.words());
+    }
+    if !others.is_empty() {
+        text += &format!("; {} {} for it", several(&others), waits(others.len()));
+    }
+    let mut finding = Finding::new(text)
+        .since(raised.named.time_ms)
+        .on_account_of(life.culprit())
+        .shown_by(raised.first)
+        .shown_by(raised.named)
+        .fix("end the script with os._exit(1) when it raises: man dgl-tools, recipes");
+    if let Some(stack) = &stack {
+        finding = stack.show(finding);
+    }
+    Some(finding)
+}
+
+fn waits(count: usize) -> &'static str {
+    if count == 1 { "waits" } else { "wait" }
+}
+
+/// The clients that were there until the end, but for one.
+fn others<'j, 'a>(job: &'j Job<'a>, one: &Life) -> Vec<&'j Life<'a>> {
+    job.clients()
+        .filter(|life| life.has_stayed() && life.process.id != one.process.id)
+        .collect()
+}
+
+/// Servers that do not listen, while others do.
+fn servers(job: &Job) -> Option<Finding> {
+    let servers = || {
+        job.lives
+            .iter()
+            .filter(|life| life.process.port.is_some() && life.process.role == Role::Server)
+    };
+    let missing: Vec<&Life> = servers()
+        .filter(|life| life.listening.is_none() && life.has_stayed())
+        .collect();
+    let first = missing.first()?;
+    let mut text = match missing.as_slice() {
+        [one] => format!("{} does not listen", job.who(one)),
+        many => format!("{} do not listen", several(many)),
+    };
+    if missing.len() < servers().count() {
+        text += ", all other servers do";
+    }
+    let mut finding = Finding::new(text)
+        .shown_by_all(missing.iter().filter_map(|life| life.started))
+        .shown_by_all(missing.iter().filter_map(|life| life.last_word()));
+    finding.since_ms = first.started.map(|started| started.time_ms);
+    if missing.len() == 1 {
+        finding = finding.on_account_of(first.culprit());
+    }
+    Some(finding)
+}
+
+/// What was noticed while the job ran.
+fn stalled(job: &Job) -> Option<Finding> {
+    let stalled = job.records.stalled.last()?;
+    let is_of_try = job.began_ms.is_none_or(|began| stalled.time_ms >= began);
+    // it has moved since
+    let has_moved = job
+        .clients()
+        .filter_map(|life| life.last_word())
+        .any(|word| word.time_ms > stalled.time_ms);
+    if !is_of_try || has_moved {
+        return None;
+    }
+    let by_stacks = stands(job).filter(|finding| finding.culprit.is_some());
+    let mut finding =
+        by_stacks.unwrap_or_else(|| Finding::new(stalled.reason.trim_end_matches('.')));
+    if let Some(culprit) = &stalled.culprit {
+        if finding.culprit.as_ref() != Some(culprit) {
+            let reason = stalled.reason.trim_end_matches('.');
+            finding = Finding::new(format!("{}: {reason}", job.name(culprit)));
+        }
+        finding.culprit = Some(culprit.clone());
+    }
+    Some(finding.since(stalled.since_ms).shown_by(stalled))
+}
+
+/// Where a process stands, and what shows it.
+struct Standing<'a> {
+    frames: Vec<String>,
+    by: Shown<'a>,
+}
+
+enum Shown<'a> {
+    Stack(&'a Stack),
+    Line(&'a Output),
+}
+
+impl Standing<'_> {
+    fn show(&self, finding: Finding) -> Finding {
+        match self.by {
+            Shown::Stack(stack) => finding.shown_by(stack),
+            Shown::Line(line) => finding.shown_by(line),
+        }
+    }
+}
+
+/// The stacks of the main threads of a process and its children: as dgl-stacks read them, else as
+/// faulthandler wrote them.
+fn stacks_of<'a>(job: &Job<'a>, life: &Life<'a>) -> Vec<Standing<'a>> {
+    let process = life.process;
+    let belongs = |stack: &&Stack| {
+        stack.host == process.host
+            && stack.role.as_deref() == Some(process.role.name())
+            && stack.rank == Some(process.rank)
+            && job.began_ms.is_none_or(|began| stack.time_ms >= began)
+    };
+    let mut latest: BTreeMap<u32, Standing> = BTreeMap::new();
+    for stack in job.records.stacks.iter().filter(belongs) {
+        let mut threads = stack.threads.iter();
+        let main = threads.find(|thread| thread.name.as_deref() == Some("MainThread"));
+        if let Some(main) = main.or(stack.threads.first()) {
+            let standing = Standing {
+                frames: main.frames.clone(),
+                by: Shown::Stack(stack),
+            };
+            latest.insert(stack.pid, standing);
+        }
+    }
+    if !latest.is_empty() {
+        return latest.into_values().collect();
+    }
+    let written = life.fatal_stacks().into_iter();
+    written
+        .map(|(line, frames)| Standing {
+            frames,
+            by: Shown::Line(line),
+        })
+        .collect()
+}
+
+/// That of the process itself.
+fn stack_of<'a>(job: &Job<'a>, life: &Life<'a>) -> Option<Standing<'a>> {
+    let mut all = stacks_of(job, life).into_iter();
+    all.find(|standing| stacks::child(&standing.frames).is_none())
+}
+
+/// Whether a sampler of it was there when stacks were taken.
+fn has_sampler(job: &Job, life: &Life) -> bool {
+    let all = stacks_of(job, life);
+    (all.iter()).any(|standing| stacks::child(&standing.frames) == Some(Child::Sampler))
+}
+
+/// Of a trainer that waits for samplers: that it has none any more, while others have theirs.
+fn without_samplers(job: &Job, life: &Life) -> &'static str {
+    let others = others(job, life);
+    let others_have = others.iter().any(|other| has_sampler(job, other));
+    match others_have && !has_sampler(job, life) {
+        true => ", of which none is there any more",
+        false => "",
+    }
+}
+
+/// By the stacks: who stands elsewhere than the others, or where all stand.
+fn stands(job: &Job) -> Option<Finding> {
+    if !is_silent(job) && job.records.stalled.is_empty() {
+        return None;
+    }
+    let standing: Vec<(&Life, Standing)> = job
+        .clients()
+        .filter(|life| life.has_stayed())
+        .filter_map(|life| Some((life, stack_of(job, life)?)))
+        .collect();
+    let frames = standing
+        .iter()
+        .enumerate()
+        .map(|(at, (_, standing))| (at, standing.frames.clone()));
+    let groups = stacks::groups(frames);
+    let who = |group: &Group<usize>| -> Vec<&Life> {
+        group.members.iter().map(|at| standing[*at].0).collect()
+    };
+    let told = |group: &Group<usize>| format!("{} {}", several(&who(group)), group.words());
+    let silent_since = || {
+        job.clients()
+            .filter_map(|life| Some(life.last_word()?.time_ms))
+            .max()
+    };
+    let mut finding = match stacks::odd(&groups) {
+        Some(odd) => {
+            let rest = groups.iter().filter(|group| *group != odd).map(&told);
+            let rest = rest.collect::<Vec<_>>().join("; ");
+            let is_for_samplers = stacks::wait(&odd.frames) == Some(Wait::Samplers);
+            let text = match who(odd).as_slice() {
+                [one] if is_for_samplers => {
+                    let gone = without_samplers(job, one);
+                    format!("{} {}{gone}; {rest}", job.who(one), odd.words())
+                }
+                [one] => format!("{} {}, while {rest}", job.who(one), odd.words()),
+                many => format!("{} {}, while {rest}", several(many), odd.words()),
+            };
+            let mut finding = Finding::new(text);
+            if let [one] = odd.members[..] {
+                finding = finding.on_account_of(standing[one].0.culprit());
+            }
+            finding
+        }
+        None if groups.is_empty() => return None,
+        None => Finding::new(groups.iter().map(&told).collect::<Vec<_>>().join("; ")),
+    };
+    finding.since_ms = silent_since();
+    for group in &groups {
+        if let Some(first) = group.members.first() {
+            finding = standing[*first].1.show(finding);
+        }
+    }
+    Some(finding)
+}
+
+/// The longest time between two lines of clients of the last try, and the time since the last one.
+struct Pauses {
+    longest: Duration,
+    last: Duration,
+    since: Option<u64>,
+}
+
+fn pauses(job: &Job) -> Pauses {
+    let mut words: Vec<u64> = job
+        .clients()
+        .flat_map(|life| &life.output)
+        .filter(|line| !line.while_ending)
+        .map(|line| line.time_ms)
+        .collect();
+    words.sort_unstable();
+    let longest = words.windows(2).map(|two| two[1] - two[0]).max();
+    let since = words.last().copied();
+    // the end has its own lines, of which the first is as late as the last of those before
+    let end_ms = job
+        .lives
+        .iter()
+        .flat_map(|life| &life.output)
+        .filter(|line| line.while_ending)
+        .map(|line| line.time_ms)
+        .min()
+        .unwrap_or(job.latest_ms);
+    Pauses {
+        longest: Duration::from_millis(longest.unwrap_or(0)),
+        last: Duration::from_millis(since.map_or(0, |since| end_ms.saturating_sub(since))),
+        since,
+    }
+}
+
+/// Whether clients have been silent for longer than they ever were before: only then a stack tells
+/// more than where a healthy job is just now.
+fn is_silent(job: &Job) -> bool {
+    let pauses = pauses(job);
+    pauses.last >= SILENCE && pauses.last >= pauses.longest * 2
+}
+
+/// That nobody has written a line for long.
+pub fn silence(job: &Job) -> Option<Finding> {
+    let Pauses {
+        longest,
+        last,
+        since,
+    } = pauses(job);
+    if !is_silent(job) {
+        return None;
+    }
+    let last_word = job
+        .clients()
+        .filter_map(|life| Some((life, life.last_word()?)))
+        .max_by_key(|(_, word)| word.time_ms);
+    let (life, word) = last_word?;
+    let text = format!(
+        "no trainer or worker has written a line for {}, where the longest pause before was {}; the \
+         last one was of {}",
+        term::seconds(last),
+        term::seconds(longest),
+        job.who(life)
+    );
+    let mut finding = Finding::new(text).shown_by(word);
+    finding.since_ms = since;
+    Some(finding)
+}
+
+/// Processes that were not started, of a job that was.
+pub fn start(job: &Job) -> Option<Finding> {
+    let missing: Vec<&Process> = job
+        .lives
+        .iter()
+        .filter(|life| life.started.is_none())
+        .map(|life| life.process)
+        .collect();
+    let first = missing.first()?;
+    let place = format!(
+        "{} {} on {}",
+        first.role.name(),
+        first.rank,
+        job.host(first.host)
+    );
+    let text = match missing.len() {
+        1 => format!("{place} was not started yet"),
+        many => format!("{many} processes were not started yet, the first of them is {place}"),
+    };
+    Some(Finding::new(text))
+}

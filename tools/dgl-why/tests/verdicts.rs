@@ -1,0 +1,422 @@
+//! What dgl-why says of real runs of DGL that went wrong; `make recordings` has made them.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
+
+use dgl_why::{Outcome, Records, Verdict, verdict};
+use record::Role;
+use record::jsonl::Stream;
+use std::path::Path;
+
+fn recording(name: &str) -> String {
+    let file = format!("tests/recordings/{name}.jsonl");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn of(text: &str) -> Verdict {
+    let stream = Stream::read(text.as_bytes(), true)
+        .map_err(|report| format!("{report:?}"))
+        .unwrap();
+    verdict(&Records::of(&stream).unwrap())
+}
+
+/// Whose doing it is: the host, and of a process its role and rank.
+type Account = Option<(u32, Option<(Role, u32)>)>;
+
+fn account(finding: &dgl_why::Finding) -> Account {
+    let culprit = finding.culprit.as_ref()?;
+    Some((culprit.host, culprit.role.zip(culprit.rank)))
+}
+
+const TRAINER_1: Account = Some((1, Some((Role::Trainer, 1))));
+const SERVER_1: Account = Some((1, Some((Role::Server, 1))));
+
+#[test]
+fn verdicts_of_runs_that_failed() {
+    let table: [(&str, Account, &[&str]); 7] = [
+        (
+            "trainer-raises",
+            TRAINER_1,
+            &["trainer 1 on host 1 (10.77.0.2) raised RuntimeError: rank 1 fails in epoch 1"],
+        ),
+        (
+            "trainer-raises-and-stays",
+            TRAINER_1,
+            &[
+                "time limit was over: trainer 1 on host 1 (10.77.0.2) raised ValueError: loss is not a \
+                 number",
+                "did not end: it waits at DGL's exit barrier",
+                "trainers 0 and 2 wait for it",
+            ],
+        ),
+        (
+            "trainer-hangs-in-barrier",
+            TRAINER_1,
+            &[
+                "trainer 1 on host 1 (10.77.0.2) waits in a barrier for all others [go_wrong (faulty.py:",
+                "while trainers 0 and 2 wait for all others in DDP's backward pass [train (train.py:",
+            ],
+        ),
+        (
+            "sampler-killed",
+            TRAINER_1,
+            &[
+                "trainer 1 on host 1 (10.77.0.2) waits for its samplers [train (train.py:",
+                "of which none is there any more",
+            ],
+        ),
+        (
+            "server-out-of-memory",
+            SERVER_1,
+            &[
+                "server 1 on host 1 (10.77.0.2) was killed by the kernel because memory ran out",
+                "the limit of a container or of a batch job",
+            ],
+        ),
+        (
+            "network-cut",
+            Some((2, None)),
+            &["host 2 (10.77.0.3) was lost: nothing was heard of it for 5 s"],
+        ),
+        (
+            "shm-full",
+            SERVER_1,
+            &[
+                "was ended by SIGBUS, as by a /dev/shm that is full; before the start 1.0 MB were free",
+            ],
+        ),
+    ];
+    for (name, whose, said) in table {
+        let verdict = of(&recording(name));
+        let text = &verdict.cause.text;
+        assert_eq!(verdict.outcome, Outcome::Failed, "{name}: {text}");
+        // which of the servers fills its /dev/shm first is chance
+        if name != "shm-full" {
+            assert_eq!(account(&verdict.cause), whose, "{name}: {text}");
+        }
+        for part in said {
+            assert!(text.contains(part), "{name}: {part}: {text}");
+        }
+        assert!(verdict.cause.since_ms.is_some(), "{name}");
+        assert!(verdict.cause.evidence.len() > 1, "{name}");
+        assert!(verdict.others.is_empty(), "{name}: {:?}", verdict.others);
+    }
+}
+
+#[test]
+fn verdicts_of_runs_that_ended_well() {
+    let table: [(&str, Account, &str); 3] = [
+        ("healthy", None, ""),
+        (
+            "slow-host",
+            Some((2, None)),
+            "host 2 (10.77.0.3) is slow: its servers listened",
+        ),
+        (
+            "uneven-partitions",
+            Some((0, None)),
+            "the partition of host 0 (10.77.0.1) has 9.2 MB, those of the others 1.9 MB",
+        ),
+    ];
+    for (name, whose, said) in table {
+        let verdict = of(&recording(name));
+        assert_eq!(verdict.outcome, Outcome::EndedWell, "{name}");
+        assert_eq!(verdict.others.first().and_then(account), whose, "{name}");
+        match verdict.others.as_slice() {
+            [] => assert!(
+                dgl_why::text(&verdict, true).ends_with("Nothing unusual.\n"),
+                "{name}"
+            ),
+            [one] => assert!(one.text.starts_with(said), "{name}: {}", one.text),
+            _ => panic!("{name}: {:?}", verdict.others),
+        }
+    }
+}
+
+/// The records as they were before the end of the job had begun.
+fn unfinished(name: &str) -> String {
+    recording(name)
+        .lines()
+        .filter(|line| !line.contains(r#""while_ending":true"#))
+        .filter(|line| !line.contains(r#""type":"summary""#))
+        .map(|line| format!("{line}\n"))
+        .collect()
+}
+
+/// A sample of host 0 so long after the last line of such records.
+fn later(text: &str, after_ms: u64) -> String {
+    let times = text.lines().filter_map(|line| {
+        let record: serde_json::Value = serde_json::from_str(line).ok()?;
+        record["time_ms"].as_u64()
+    });
+    let time_ms = times.max().unwrap() + after_ms;
+    format!(
+        "{text}{{\"type\":\"sample\",\"host\":0,\"time_ms\":{time_ms},\"interval_ms\":5000,\"cpu_s\":0.1}}\n"
+    )
+}
+
+#[test]
+fn verdicts_of_runs_that_go_on() {
+    // the exception is there before the end; of a barrier and of samplers the records say nothing
+    // yet but that all are silent; and one that is just started is nothing unusual
+    let table: [(&str, u64, Outcome, Account, &str); 6] = [
+        (
+            "trainer-raises-and-stays",
+            0,
+            Outcome::Waits,
+            TRAINER_1,
+            "trainer 1 on host 1 (10.77.0.2) raised ValueError: loss is not a number",
+        ),
+        (
+            "trainer-hangs-in-barrier",
+            300_000,
+            Outcome::Waits,
+            None,
+            "no trainer or worker has written a line for 5 min 0 s",
+        ),
+        (
+            "sampler-killed",
+            300_000,
+            Outcome::Waits,
+            None,
+            "no trainer or worker has written a line for 5 min 0 s",
+        ),
+        (
+            "trainer-hangs-in-barrier",
+            5_000,
+            Outcome::Runs,
+            None,
+            "6 processes",
+        ),
+        (
+            "trainer-raises",
+            0,
+            Outcome::Failed,
+            TRAINER_1,
+            "trainer 1 on host 1 (10.77.0.2) raised RuntimeError",
+        ),
+        (
+            "healthy",
+            0,
+            Outcome::Runs,
+            None,
+            "all processes have ended",
+        ),
+    ];
+    for (name, after_ms, outcome, whose, said) in table {
+        let verdict = of(&later(&unfinished(name), after_ms));
+        let text = &verdict.cause.text;
+        assert_eq!(verdict.outcome, outcome, "{name}: {text}");
+        assert_eq!(account(&verdict.cause), whose, "{name}: {text}");
+        assert!(text.starts_with(said), "{name}: {text}");
+    }
+}
+
+/// Wherever the records break off, there is a verdict, and a healthy run is never accused.
+#[test]
+fn records_that_break_off_anywhere() {
+    let text = recording("healthy");
+    let lines: Vec<&str> = text.lines().collect();
+    for count in 1..=lines.len() {
+        let verdict = of(&(lines[..count].join("\n") + "\n"));
+        assert_ne!(verdict.outcome, Outcome::Failed, "{count}");
+        if verdict.outcome == Outcome::Waits {
+            let text = &verdict.cause.text;
+            let is_start = text.contains("listen") || text.contains("not started yet");
+            assert!(is_start, "{count}: {text}");
+        }
+    }
+}
+
+/// What another tool's records add: stacks, a stall, samples.
+#[test]
+fn stacks_stalls_and_samples_tell_more() {
+    let base = unfinished("trainer-hangs-in-barrier");
+    let begun: u64 = 4_000_000_000_000;
+    let stack = |rank: u32, pid: u32, frames: &str| {
+        format!(
+            r#"{{"type":"stack","job":"j","host":{rank},"id":{},"role":"trainer","rank":{rank},"pid":{pid},"command":"python3","threads":[{{"name":"Thread-1","tid":9,"active":false,"frames":["wait (threading.py:1)"]}},{{"name":"MainThread","tid":{pid},"active":false,"frames":[{frames}]}}],"time_ms":{begun}}}"#,
+            rank + 3
+        )
+    };
+    let reduce =
+        r#""all_reduce (distributed_c10d.py:9)","train (train.py:8)","<module> (train.py:1)""#;
+    let open = r#""load (data.py:7)","train (train.py:8)","<module> (train.py:1)""#;
+    let sampler = r#""get (queues.py:1)","spawn_main (spawn.py:1)""#;
+    let stalled = format!(
+        r#"{{"type":"stalled","since_ms":{},"silent_s":60.0,"reason":"No process has written, computed or sent anything.","time_ms":{begun}}}"#,
+        begun - 60_000
+    );
+    let all = [
+        base.trim_end(),
+        &stack(0, 10, reduce),
+        &stack(1, 11, open),
+        &stack(1, 12, sampler),
+        &stack(2, 13, reduce),
+        &stalled,
+    ];
+    let verdict = of(&all.join("\n"));
+    assert_eq!(verdict.outcome, Outcome::Waits);
+    assert_eq!(account(&verdict.cause), TRAINER_1, "{}", verdict.cause.text);
+    assert_eq!(
+        verdict.cause.text,
+        "trainer 1 on host 1 (10.77.0.2) is in train (train.py:8) load (data.py:7), while trainers 0 and \
+         2 wait in a collective operation for all others [train (train.py:8)]"
+    );
+    assert_eq!(verdict.cause.since_ms, Some(begun - 60_000));
+
+    let named = stalled.replace(
+        r#""time_ms""#,
+        r#""culprit":{"host":2,"id":5,"role":"trainer","rank":2},"time_ms""#,
+    );
+    let verdict = of(&[base.trim_end(), &named].join("\n"));
+    assert_eq!(account(&verdict.cause), Some((2, Some((Role::Trainer, 2)))));
+    assert_eq!(
+        verdict.cause.text,
+        "trainer 2 on host 2 (10.77.0.3): No process has written, computed or sent anything"
+    );
+
+    let sample = |host: u32, cpu_s: f64, used: u64| {
+        format!(
+            r#"{{"type":"sample","host":{host},"time_ms":{begun},"interval_ms":5000,"cpu_s":{cpu_s},"cpus":8,"mem_used_bytes":{used},"mem_bytes":1000000000}}"#
+        )
+    };
+    let healthy = recording("healthy");
+    let samples = [
+        sample(0, 5.0, 1),
+        sample(1, 5.5, 990_000_000),
+        sample(2, 20.0, 1),
+    ];
+    let verdict = of(&format!("{healthy}{}\n", samples.join("\n")));
+    let texts: Vec<&str> = verdict.others.iter().map(|one| one.text.as_str()).collect();
+    assert_eq!(
+        texts,
+        [
+            "host 2 (10.77.0.3) used 4.0 processors on average, the others 1.1",
+            "the memory of host 1 (10.77.0.2) was full: 990 MB of 1.0 GB"
+        ]
+    );
+}
+
+/// A failure that is only the echo of another, tries, and ends without a failure.
+#[test]
+fn what_dgl_spawn_noted_is_weighed() {
+    let text = recording("trainer-raises");
+    let echo = text.replace(
+        "RuntimeError: rank 1 fails in epoch 1, as it was told to",
+        "RuntimeError: [../gloo/pair.cc] Connection closed by peer [10.77.0.3]",
+    );
+    let raised = [
+        "Traceback (most recent call last):",
+        "  File \\\"train.py\\\", line 1, in <module>",
+        "KeyError: 7",
+    ]
+    .map(|line| {
+        format!(r#"{{"type":"output","id":5,"stream":"stderr","line":"{line}","time_ms":9000000000000}}"#)
+    });
+    let verdict = of(&format!("{echo}{}\n", raised.join("\n")));
+    assert_eq!(account(&verdict.cause), Some((2, Some((Role::Trainer, 2)))));
+    let said = "trainer 2 on host 2 (10.77.0.3) raised KeyError: 7; that ended the connections of others, \
+                of which one failed first: trainer 1";
+    assert!(
+        verdict.cause.text.starts_with(said),
+        "{}",
+        verdict.cause.text
+    );
+
+    let summary = |rest: &str| {
+        format!(
+            "{}{{\"type\":\"summary\",\"ok\":false,{rest},\"elapsed_ms\":9}}\n",
+            unfinished("trainer-hangs-in-barrier")
+        )
+    };
+    let table = [
+        (
+            summary(r#""code":130,"cause":"signal""#),
+            Outcome::Interrupted,
+            "dgl-spawn got SIGINT",
+        ),
+        (
+            summary(r#""code":74,"cause":"preflight""#),
+            Outcome::NotStarted,
+            "the look before the start",
+        ),
+        (
+            summary(r#""code":124,"cause":"timeout""#),
+            Outcome::Failed,
+            "its time limit was over; the records do not show",
+        ),
+        (
+            summary(
+                r#""code":124,"cause":"timeout","first_failure":{"host":1,"id":1,"role":"server","rank":1,"error":"does not listen after 60 s"}"#,
+            ),
+            Outcome::Failed,
+            "server 1 on host 1 (10.77.0.2) does not listen after 60 s",
+        ),
+        (
+            summary(
+                r#""code":137,"cause":"process","first_failure":{"host":2,"id":5,"role":"trainer","rank":2,"signal":"KILL","reaped":true}"#,
+            ),
+            Outcome::Failed,
+            "trainer 2 on host 2 (10.77.0.3) was ended by dgl-reap",
+        ),
+        (
+            summary(
+                r#""code":137,"cause":"process","first_failure":{"host":2,"id":5,"role":"trainer","rank":2,"signal":"KILL"}"#,
+            ),
+            Outcome::Failed,
+            "trainer 2 on host 2 (10.77.0.3) was ended by SIGKILL, which neither dgl-spawn nor",
+        ),
+        (
+            summary(
+                r#""code":139,"cause":"process","first_failure":{"host":2,"id":5,"role":"trainer","rank":2,"signal":"SEGV"}"#,
+            ),
+            Outcome::Failed,
+            "trainer 2 on host 2 (10.77.0.3) was ended by SIGSEGV",
+        ),
+    ];
+    for (text, outcome, said) in table {
+        let verdict = of(&text);
+        assert_eq!(verdict.outcome, outcome, "{}", verdict.cause.text);
+        assert!(
+            verdict.cause.text.starts_with(said),
+            "{}",
+            verdict.cause.text
+        );
+    }
+
+    // the second try is the one that counts
+    let first = recording("trainer-raises");
+    let second: String = recording("healthy")
+        .lines()
+        .filter(|line| {
+            !["host", "process"]
+                .iter()
+                .any(|kind| line.contains(&format!(r#""type":"{kind}""#)))
+        })
+        .map(|line| {
+            // an hour later
+            let mut record: serde_json::Value = serde_json::from_str(line).unwrap();
+            if let Some(time_ms) = record["time_ms"].as_u64() {
+                record["time_ms"] = (time_ms + 3_600_000).into();
+            }
+            format!("{record}\n")
+        })
+        .collect();
+    let first: String = first
+        .lines()
+        .filter(|line| !line.contains(r#""type":"summary""#))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let verdict = of(&(first + &second));
+    assert_eq!(verdict.outcome, Outcome::EndedWell);
+    let [tries] = &verdict.others[..] else {
+        panic!("{:?}", verdict.others)
+    };
+    assert_eq!(tries.text, "this was try 2 of the job");
+    assert!(
+        tries.evidence[0].contains(r#""code":1"#),
+        "{:?}",
+        tries.evidence
+    );
+}
