@@ -416,9 +416,12 @@ fn another_machine_type_is_refused_with_the_cure() {
 fn a_host_that_has_next_to_nothing() {
     let folder = scratch("agent-bare");
     let make = r#"
-        mkdir -p root/bin root/proc root/dev root/home && : >root/dev/null && chmod 666 root/dev/null
+        mkdir -p root/bin root/proc root/dev root/home
+        : >root/dev/null && chmod 666 root/dev/null
         cp "$(command -v busybox)" root/bin/busybox
-        for program in sh cat head chmod mkdir mv rm uname env; do ln -s busybox root/bin/$program; done
+        for program in sh cat head chmod mkdir mv rm uname env; do
+            ln -s busybox root/bin/$program
+        done
         for file in root/bin/busybox "$AGENT"; do
             ldd "$file" 2>/dev/null | grep -o '/[^ ]*' | while read -r library; do
                 mkdir -p "root/${library%/*}" && cp -L "$library" "root/$library"; done

@@ -93,9 +93,14 @@ fn zsh() {
         let folder = scratch("zsh");
         // keys are typed into a zsh; Ctrl-T prints the line as it stands
         let script = r#"zmodload zsh/zpty; zpty z zsh -f -i
-            zpty -w z "fpath=('$1' \$fpath); autoload -Uz compinit; compinit -u -d dump; show() { print \"<\$BUFFER>\" }; zle -N show; bindkey '^T' show"
+            zpty -w z "fpath=('$1' \$fpath); autoload -Uz compinit; compinit -u -d dump; \
+                 show() { print \"<\$BUFFER>\" }; zle -N show; bindkey '^T' show"
             zpty -w z 'print rea''dy'; zpty -r -m z seen $'*\nready*'
-            shift; for line; do zpty -n -w z "$line"$'\t\C-T'; zpty -r -m z seen '*<*>*'; print -r -- ${${seen##*<}%%>*}; zpty -n -w z $'\C-U'; done"#;
+            shift
+            for line; do
+                zpty -n -w z "$line"$'\t\C-T'; zpty -r -m z seen '*<*>*'
+                print -r -- ${${seen##*<}%%>*}; zpty -n -w z $'\C-U'
+            done"#;
         std::fs::write(folder.join("type.zsh"), script).unwrap();
         let mut table: Vec<(String, String)> = commands()
             .map(|tool| (format!("{tool} --versi"), format!("{tool} --version ")))

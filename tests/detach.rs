@@ -199,7 +199,10 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
             lines:\n    trainer 0 begins\n    trainer 0 ends"
     ));
     assert!(
-        ended.out.contains(r#""cause":"process","first_failure":{"host":0,"id":3,"role":"trainer","rank":0,"code":1"#),
+        ended.out.contains(concat!(
+            r#""cause":"process","first_failure":{"host":0,"id":3,"role":"trainer","#,
+            r#""rank":0,"code":1"#
+        )),
         "{}",
         ended.out
     );

@@ -192,7 +192,10 @@ fn processes_see_what_dgls_own_launcher_gives_them() {
 fn edited_records_are_checked_again() {
     let folder = scratch("edited");
     write(folder.join("ip.txt"), "10.0.0.1\n10.0.0.2\n").unwrap();
-    let graph = r#"{"type":"graph","graph_name":"g","num_parts":2,"files":0,"workspace":"/ws","part_config":"data/g.json","ip_config":"ip_config.txt"}"#;
+    let graph = concat!(
+        r#"{"type":"graph","graph_name":"g","num_parts":2,"files":0,"workspace":"/ws","#,
+        r#""part_config":"data/g.json","ip_config":"ip_config.txt"}"#
+    );
     write(folder.join("graph.jsonl"), graph).unwrap();
     let host = |edit: &str| format!(r#"if .type == "host" and .id == 1 then {edit} else . end"#);
     let graph = |edit: &str| format!(r#"if .type == "graph" then {edit} else . end"#);
@@ -288,7 +291,10 @@ fn edited_records_are_checked_again() {
         (
             format!(
                 "., {}",
-                r#"{type: "process", id: 0, of: 1, host: 0, ip: "10.0.0.1", role: "worker", rank: 0, argv: ["t"]}"#
+                concat!(
+                    r#"{type: "process", id: 0, of: 1, host: 0, ip: "10.0.0.1", role: "#,
+                    r#""worker", rank: 0, argv: ["t"]}"#
+                )
             ),
             "",
         ),

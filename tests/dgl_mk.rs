@@ -92,7 +92,10 @@ fn on_this_machine() {
         "what is new here, and what was lost there"
     );
 
-    let job = r#"TRAIN="sh -c 'echo rank \$\$RANK of \$\$WORLD_SIZE: \$\$GREETING' x" ENV_FLAGS="--env 'GREETING=two  words'""#;
+    let job = concat!(
+        r#"TRAIN="sh -c 'echo rank \$\$RANK of \$\$WORLD_SIZE: \$\$GREETING' x" "#,
+        r#"ENV_FLAGS="--env 'GREETING=two  words'""#
+    );
     let trained = here(&format!("train NUM_TRAINERS=2 {job}"));
     assert!(
         trained.status == 0 && trained.out.contains("trainer 1] rank 1 of 2: two words"),

@@ -125,7 +125,10 @@ fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
         sh(&folder, "printf '10.99.0.1\\n' | ipconf-check >hosts").status,
         0
     );
-    let found = r#"{"event":"found","job":"a","pid":1,"age_s":1,"cpu_ms":1,"rss_bytes":1,"shm_bytes":1,"command":"c"}"#;
+    let found = concat!(
+        r#"{"event":"found","job":"a","pid":1,"age_s":1,"cpu_ms":1,"rss_bytes":1,"#,
+        r#""shm_bytes":1,"command":"c"}"#
+    );
     let table = [
         (
             format!("exec yes '{found}'"),

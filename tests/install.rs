@@ -11,10 +11,13 @@ use support::{TOOLS, commands, partition, root, scratch, sh, tools};
 const USE: &str = r#"
     set -e
     PATH=$P/bin:/usr/bin:/bin; export PATH DGL_TOOLS_CONNECT=local
-    dgl-copy --workspace "$PWD/ws" --rel_data_path data --part_config out/g.json --ip_config ip.txt --script_folder code
-    ipconf-check ip.txt | host-probe | dgl-env --workspace "$PWD/ws" --part-config data/g.json --ip-config ip.txt --role worker \
+    dgl-copy --workspace "$PWD/ws" --rel_data_path data --part_config out/g.json \
+      --ip_config ip.txt --script_folder code
+    ipconf-check ip.txt | host-probe |
+      dgl-env --workspace "$PWD/ws" --part-config data/g.json --ip-config ip.txt --role worker \
       -- sh 'code/run it.sh' installed | dgl-spawn --format human
-    printf '%s\n' 'include dgl.mk' | PATH=/usr/bin:/bin make -f - -I "$P/include" push HOSTS=ip.txt WORKSPACE="$PWD/ws" PART_CONFIG=out/g.json
+    printf '%s\n' 'include dgl.mk' | PATH=/usr/bin:/bin make -f - -I "$P/include" push \
+      HOSTS=ip.txt WORKSPACE="$PWD/ws" PART_CONFIG=out/g.json
     ! command -v man >/dev/null || MANPATH=$P/share/man man dgl-copy | grep 'What differs from'"#;
 
 /// A folder with what the pipeline needs.

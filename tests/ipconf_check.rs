@@ -111,7 +111,8 @@ fn names_and_logins() {
     let got = sh(&folder, "echo localhost | ipconf-check --resolve -");
     assert_eq!(
         got.out,
-        "{\"type\":\"host\",\"id\":0,\"of\":1,\"ip\":\"127.0.0.1\",\"port\":30050,\"line\":1,\"name\":\"localhost\"}\n"
+        "{\"type\":\"host\",\"id\":0,\"of\":1,\"ip\":\"127.0.0.1\",\"port\":30050,\
+             \"line\":1,\"name\":\"localhost\"}\n"
     );
     let unknown = sh(
         &folder,

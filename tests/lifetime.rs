@@ -401,7 +401,10 @@ impl Launched {
                 String::new()
             };
             records.push(format!(
-                r#"{{"type":"process","id":{id},"of":{},"host":{k},"ip":"10.77.0.{}","role":"{role}","rank":{k}{port},"cwd":"/srv","argv":["{}","{role}","{tree}","{name}","/srv"]}}"#,
+                "{{\"type\":\"process\",\"id\":{id},\"of\":{},\"host\":{k},\
+                     \"ip\":\"10.77.0.{}\",\"role\":\"{role}\",\"rank\":{k}{port},\
+                     \"cwd\":\"/srv\",\"argv\":[\"{}\",\"{role}\",\"{tree}\",\"{name}\",\
+                     \"/srv\"]}}",
                 2 * HOSTS,
                 k + 1,
                 script.display()

@@ -528,19 +528,28 @@ fn of_files_and_streams() {
             (r#"sed 's/run!/ru\\u0000n/' job | dgl-spawn --connect local"#, 65, "process record \
                 0: argv", "has a NUL byte in it"),
             (
-                r#"jq -c 'if .argv then del(.argv) | .argv_b64 = ["ZWNobwA="] else . end' job | dgl-spawn --dry-run"#,
+                concat!(
+                    r#"jq -c 'if .argv then del(.argv) | .argv_b64 = ["ZWNobwA="] "#,
+                    r#"else . end' job | dgl-spawn --dry-run"#
+                ),
                 65,
                 "process record 0: argv",
                 "has a NUL byte in it",
             ),
             (
-                r#"jq -c 'if .argv then del(.argv) | .shell = "echo a\u0000b" else . end' job | dgl-spawn --dry-run"#,
+                concat!(
+                    r#"jq -c 'if .argv then del(.argv) | .shell = "echo a\u0000b" "#,
+                    r#"else . end' job | dgl-spawn --dry-run"#
+                ),
                 65,
                 "process record 0: shell",
                 "has a NUL byte in it",
             ),
             (
-                r#"jq -c 'if .argv then .cwd = "/tmp\u0000/x" else . end' job | dgl-spawn --dry-run"#,
+                concat!(
+                    r#"jq -c 'if .argv then .cwd = "/tmp\u0000/x" else . end' job | "#,
+                    r#"dgl-spawn --dry-run"#
+                ),
                 65,
                 "process record 0: cwd",
                 "has a NUL byte",
@@ -558,19 +567,28 @@ fn of_files_and_streams() {
                 "has a NUL byte",
             ),
             (
-                r#"jq -c 'if .argv then .env_b64.A = "YQBi" else . end' job | dgl-spawn --connect local"#,
+                concat!(
+                    r#"jq -c 'if .argv then .env_b64.A = "YQBi" else . end' job | "#,
+                    r#"dgl-spawn --connect local"#
+                ),
                 65,
                 "process record 0: env",
                 "has a NUL byte",
             ),
             (
-                r#"jq -c 'if .argv then .server_name = "../g" else . end' job | dgl-spawn --dry-run"#,
+                concat!(
+                    r#"jq -c 'if .argv then .server_name = "../g" else . end' job | "#,
+                    r#"dgl-spawn --dry-run"#
+                ),
                 65,
                 "process record 0",
                 "server_name \"../g\" is no name: letters, digits",
             ),
             (
-                r#"jq -c 'if .argv then .server_name = "g\u0000" else . end' job | dgl-spawn --dry-run"#,
+                concat!(
+                    r#"jq -c 'if .argv then .server_name = "g\u0000" else . end' job "#,
+                    r#"| dgl-spawn --dry-run"#
+                ),
                 65,
                 "process record 0: server_name",
                 "has a NUL byte",

@@ -59,7 +59,8 @@ fn a_host_gives_exactly_what_was_asked_for() {
     let read = |file: &str, at: u64, length: u64| {
         let give = r#"{"do":"file","step":"give","base":"."}"#;
         let read = format!(
-            r#"{{"do":"file","step":"read","file":{{"id":7,"path":"{file}"}},"at":{at},"length":{length}}}"#
+            "{{\"do\":\"file\",\"step\":\"read\",\"file\":{{\"id\":7,\
+                 \"path\":\"{file}\"}},\"at\":{at},\"length\":{length}}}"
         );
         let mut heard = ask_agent(&folder, &format!("{give}\n{read}\n"));
         let (last, _) = heard.pop().unwrap();
@@ -298,7 +299,10 @@ fn a_host_that_lies_is_given_up() {
     let sum = "0".repeat(64);
     let lies = [
         (
-            r#"{"event":"file","told":"block","id":0,"at":0,"length":1,"sum":"SUM","bytes":1099511627776}"#,
+            concat!(
+                r#"{"event":"file","told":"block","id":0,"at":0,"length":1,"sum":"SUM","#,
+                r#""bytes":1099511627776}"#
+            ),
             "1099511627776 bytes",
         ),
         (

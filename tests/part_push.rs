@@ -266,7 +266,10 @@ fn a_path_cannot_leave_the_workspace() {
             "{dst}: {}",
             bad.err
         );
-        let graph = r#"{"type":"graph","graph_name":"g","num_parts":1,"files":1,"workspace":"/w","part_config":"g.json","ip_config":"i"}"#;
+        let graph = concat!(
+            r#"{"type":"graph","graph_name":"g","num_parts":1,"files":1,"#,
+            r#""workspace":"/w","part_config":"g.json","ip_config":"i"}"#
+        );
         let bad = sh(
             &folder,
             &format!(
@@ -409,11 +412,24 @@ fn offsets_beyond_32_bits() {
     let key = "0123456789abcdef.0123456789abcdef";
     let steps = [
         format!(r#"{{"do":"file","step":"receive","base":"{ws}","run":"r","host":0}}"#),
-        format!(r#"{{"do":"file","step":"begin","id":3,"dst":"{ws}/far","size":5242880005,"mode":420,"key":"{key}"}}"#),
+        format!(
+            "{{\"do\":\"file\",\"step\":\"begin\",\"id\":3,\"dst\":\"{ws}/far\",\
+             \"size\":5242880005,\"mode\":420,\"key\":\"{key}\"}}"
+        ),
         r#"{"do":"file","step":"scatter","id":3}"#.to_owned(),
         // the sum of `hello`
-        r#"{"do":"file","step":"block","id":3,"at":5242880000,"length":5,"sum":"ea8f163db38682925e4491c5e58d4bb3506ef8c14eb78a86e908c5624a67200f","bytes":5}"#.to_owned(),
-        r#"hello{"do":"file","step":"block","id":3,"at":5242880001,"length":5,"sum":"ea8f163db38682925e4491c5e58d4bb3506ef8c14eb78a86e908c5624a67200f","bytes":5}"#.to_owned(),
+        concat!(
+            r#"{"do":"file","step":"block","id":3,"at":5242880000,"length":5,"#,
+            r#""sum":"ea8f163db38682925e4491c5e58d4bb3506ef8c14eb78a86e908c5624a67200f""#,
+            r#","bytes":5}"#
+        )
+        .to_owned(),
+        concat!(
+            r#"hello{"do":"file","step":"block","id":3,"at":5242880001,"length":5,"#,
+            r#""sum":"ea8f163db38682925e4491c5e58d4bb3506ef8c14eb78a86e908c5624a67200f""#,
+            r#","bytes":5}"#
+        )
+        .to_owned(),
         r#"hello{"do":"file","step":"sync","number":9}"#.to_owned(),
     ];
     fs::write(folder.join("steps"), steps.join("\n") + "\n").unwrap();

@@ -104,7 +104,8 @@ fn a_browser_draws_every_process() {
     failed_job(&folder, "drawn");
     // what the browser made of the page: the width of each bar, and where the first failure stands
     let script = r"[...document.querySelectorAll('.row .bar')].map(bar => bar.className + ' ' +
-        Math.round(bar.getBoundingClientRect().width)).join(';') + '|' + document.documentElement.scrollWidth";
+        Math.round(bar.getBoundingClientRect().width)).join(';') + '|' +
+        document.documentElement.scrollWidth";
     let Some(said) = drawn(
         &folder,
         &sh(&folder, "dgl-report job.jsonl").out,
@@ -207,14 +208,17 @@ fn large_run() -> String {
             r#""ok":true"#
         };
         records.push(format!(
-            r#"{{"type":"pushed","id":{host},"of":{HOSTS},"file":{host},"host":{host},"bytes":5,"sent_bytes":{},"skipped":false,"elapsed_ms":1000,{end}}}"#,
+            "{{\"type\":\"pushed\",\"id\":{host},\"of\":{HOSTS},\"file\":{host},\
+                 \"host\":{host},\"bytes\":5,\"sent_bytes\":{},\"skipped\":false,\
+                 \"elapsed_ms\":1000,{end}}}",
             (60 + host) * 1_000_000
         ));
     }
     for (id, (host, role)) in processes.iter().enumerate() {
         let rest = r#""env":{},"argv":["x"]"#;
         records.push(format!(
-            r#"{{"type":"process","id":{id},"of":{of},"host":{host},"ip":"10.0.0.{}","role":"{role}","rank":{host},{rest}}}"#,
+            "{{\"type\":\"process\",\"id\":{id},\"of\":{of},\"host\":{host},\
+                 \"ip\":\"10.0.0.{}\",\"role\":\"{role}\",\"rank\":{host},{rest}}}",
             host + 1
         ));
     }
@@ -234,7 +238,10 @@ fn large_run() -> String {
         ));
     }
     let first = r#"{"host":41,"id":83,"role":"trainer","rank":41,"code":1}"#;
-    records.push(format!(r#"{{"type":"summary","ok":false,"code":1,"cause":"process","first_failure":{first},"elapsed_ms":5000000}}"#));
+    records.push(format!(
+        "{{\"type\":\"summary\",\"ok\":false,\"code\":1,\"cause\":\"process\",\
+         \"first_failure\":{first},\"elapsed_ms\":5000000}}"
+    ));
     records.join("\n") + "\n"
 }
 
@@ -254,7 +261,10 @@ fn failures_of_many_hosts_are_led_to_from_the_top() {
             r#"id="process-11""#,
         ),
         (
-            r##"<a href="#copied-7">host 7 10.0.0.8</a>: 1 file not copied: No space left on device"##,
+            concat!(
+                r##"<a href="#copied-7">host 7 10.0.0.8</a>: 1 file not copied: No "##,
+                r##"space left on device"##
+            ),
             r#"id="copied-7""#,
         ),
     ] {
@@ -298,9 +308,12 @@ fn what_is_drawn_fits_wide_and_narrow_screens() {
     let page = sh(&folder, "dgl-report run.jsonl").out;
     // how wide the page is, where each label of the axis begins and ends, how long each bar of the
     // copies is
-    let script = r"document.documentElement.scrollWidth + '|' + [...document.querySelectorAll('.axis span')]
-        .map(label => label.getBoundingClientRect()).filter(label => label.width).map(label => label.left + ' ' + label.right).join(';') + '|' +
-        [...document.querySelectorAll('.bar.copy')].map(bar => bar.getBoundingClientRect().width).join(';')";
+    let script = r"document.documentElement.scrollWidth + '|' +
+        [...document.querySelectorAll('.axis span')]
+        .map(label => label.getBoundingClientRect()).filter(label => label.width)
+        .map(label => label.left + ' ' + label.right).join(';') + '|' +
+        [...document.querySelectorAll('.bar.copy')]
+        .map(bar => bar.getBoundingClientRect().width).join(';')";
     for width in [320, 400, 700, 900, 1200] {
         let Some(said) = drawn(&folder, &page, width, script) else {
             return;

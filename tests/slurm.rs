@@ -241,7 +241,8 @@ impl Job {
         let mut records = String::new();
         for k in 0..2 {
             records += &format!(
-                "{{\"type\":\"host\",\"id\":{k},\"of\":2,\"ip\":\"10.77.0.{0}\",\"port\":{port},\"name\":\"h{0}\"}}\n",
+                "{{\"type\":\"host\",\"id\":{k},\"of\":2,\"ip\":\"10.77.0.{0}\",\
+                     \"port\":{port},\"name\":\"h{0}\"}}\n",
                 k + 1
             );
         }
@@ -253,7 +254,10 @@ impl Job {
                 String::new()
             };
             records += &format!(
-                r#"{{"type":"process","id":{id},"of":4,"host":{k},"ip":"10.77.0.{}","role":"{role}","rank":{k}{port},"cwd":"/srv","argv":["{}","{role}","daemon","{name}","/srv"]}}"#,
+                "{{\"type\":\"process\",\"id\":{id},\"of\":4,\"host\":{k},\
+                     \"ip\":\"10.77.0.{}\",\"role\":\"{role}\",\"rank\":{k}{port},\
+                     \"cwd\":\"/srv\",\"argv\":[\"{}\",\"{role}\",\"daemon\",\"{name}\",\
+                     \"/srv\"]}}",
                 k + 1,
                 script.display()
             );
@@ -353,7 +357,8 @@ fn real_hosts_copies_through_slurm_and_what_it_refuses() {
     // each as Slurm itself says it, with the host in front of it
     let host = |k: u32| {
         format!(
-            r#"echo '{{"type":"host","id":0,"of":1,"ip":"10.77.0.{k}","port":30050,"name":"h{k}"}}'"#
+            "echo '{{\"type\":\"host\",\"id\":0,\"of\":1,\"ip\":\"10.77.0.{k}\",\
+                 \"port\":30050,\"name\":\"h{k}\"}}'"
         )
     };
     let refused = |got: Ran, said: &str| {

@@ -1,7 +1,8 @@
 //! What the process tests share: plain `sh` with the tools that were built, hosts of their own, a
 //! graph to copy.
 
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
+// a test that cannot go on fails
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use nix::fcntl::{Flock, FlockArg};
 use std::collections::BTreeSet;
@@ -264,7 +265,9 @@ pub fn partition(folder: &Path, parts: u32) {
     const TENSORS: &[u8] = b"\x3f\x44\xa2\x3f\xbe\x9f\x5a\xdd\n";
     let ends: Vec<u32> = (1..=parts).collect();
     let mut config = format!(
-        r#"{{"graph_name":"g","num_nodes":{parts},"num_edges":{parts},"node_map":{{"_N":{ends:?}}},"edge_map":{{"_N:_E:_N":{ends:?}}},"etypes":{{"_N:_E:_N":0}}"#
+        "{{\"graph_name\":\"g\",\"num_nodes\":{parts},\"num_edges\":{parts},\
+             \"node_map\":{{\"_N\":{ends:?}}},\"edge_map\":{{\"_N:_E:_N\":{ends:?}}},\
+             \"etypes\":{{\"_N:_E:_N\":0}}"
     );
     config += &format!(",\"num_parts\":{parts}");
     for k in 0..parts {
@@ -278,7 +281,9 @@ pub fn partition(folder: &Path, parts: u32) {
             std::fs::write(folder.join(format!("out/part{k}/{name}.dgl")), content).unwrap();
         }
         config += &format!(
-            r#","part-{k}":{{"node_feats":"part{k}/node_feat.dgl","edge_feats":"part{k}/edge_feat.dgl","part_graph":"part{k}/graph.dgl"}}"#
+            ",\"part-{k}\":{{\"node_feats\":\"part{k}/node_feat.dgl\",\
+                 \"edge_feats\":\"part{k}/edge_feat.dgl\",\
+                 \"part_graph\":\"part{k}/graph.dgl\"}}"
         );
     }
     std::fs::write(folder.join("out/g.json"), config + "}").unwrap();

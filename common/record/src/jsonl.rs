@@ -662,7 +662,10 @@ mod tests {
 
     const A: &str = r#"{"type":"host","id":0,"of":2,"ip":"10.0.0.1","port":30050}"#;
     const B: &str = r#"{"type":"host", "id":1,"of":2,"ip":"10.0.0.2","port":30050,"unknown":1.50}"#;
-    const GRAPH: &str = r#"{"type":"graph","graph_name":"g","num_parts":2,"files":3,"workspace":"/w","part_config":"g.json","ip_config":"ip.txt"}"#;
+    const GRAPH: &str = concat!(
+        r#"{"type":"graph","graph_name":"g","num_parts":2,"files":3,"workspace":"/w","#,
+        r#""part_config":"g.json","ip_config":"ip.txt"}"#
+    );
 
     #[test]
     fn lines_pass_byte_for_byte() {

@@ -91,7 +91,8 @@ pub fn plain(text: &str) -> Cow<'_, str> {
 /// that have no shape of their own.
 fn is_hidden(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+        || matches!(c, '\u{feff}' | '\u{fff9}'..='\u{fffb}')
 }
 
 /// A line that a process wrote, for a terminal: its colours stay, all else that a terminal would

@@ -115,11 +115,13 @@ impl Parts {
     /// compared with the other end's before it counts.
     pub fn parse(text: &str) -> Parts {
         let number = |word: &str| word.parse::<u64>().ok();
-        let part = |(row, line): (usize, &str)| match line.split_whitespace().collect::<Vec<_>>()[..]
-        {
-            [end] if row == 0 => Some((0, number(end)?)),
-            [begin, end] => Some((number(begin)?, number(end)?)),
-            _ => None,
+        let part = |(row, line): (usize, &str)| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words[..] {
+                [end] if row == 0 => Some((0, number(end)?)),
+                [begin, end] => Some((number(begin)?, number(end)?)),
+                _ => None,
+            }
         };
         Parts::of(
             &text

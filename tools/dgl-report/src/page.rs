@@ -130,7 +130,8 @@ fn other_failures(run: &Run) -> Markup {
                     @for (host, bar) in failed.iter().take(NAMED) {
                         li {
                             a href={ "#process-" (bar.id) } { "host " (host.name) }
-                            ", " (bar.role) " " (bar.rank) ": " (bar.end.as_deref().unwrap_or_default())
+                            ", " (bar.role) " " (bar.rank) ": "
+                            (bar.end.as_deref().unwrap_or_default())
                         }
                     }
                     (more(failed.len(), "process", "processes"))
@@ -164,7 +165,10 @@ fn timeline(run: &Run) -> Markup {
     html! {
         section {
             h2 { "Processes" }
-            p.legend { span.server { "server" } span.trainer { "trainer" } span.worker { "worker" } span.culprit { "failed first" } span.tick { "listens" } }
+            p.legend {
+                span.server { "server" } span.trainer { "trainer" } span.worker { "worker" }
+                span.culprit { "failed first" } span.tick { "listens" }
+            }
             div.chart {
                 div.axis {
                     @for mark in (0..=run.length_ms / step).map(|n| n * step) {
@@ -235,7 +239,10 @@ fn copies(hosts: &[HostRun]) -> Markup {
                             td { (host.name) }
                             td { (copied.files) }
                             td { (copied.skipped) }
-                            td { (copied.failed) @if let Some(error) = &copied.error { ": " (error) } }
+                            td {
+                                (copied.failed)
+                                @if let Some(error) = &copied.error { ": " (error) }
+                            }
                             td { (term::bytes(copied.sent_bytes)) }
                             td { (time(copied.elapsed_ms)) }
                             td.rate {

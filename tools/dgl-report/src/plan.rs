@@ -226,18 +226,40 @@ fn host_run(host: &Host, pushed: &[Pushed]) -> HostRun {
 mod tests {
     use super::*;
 
-    const RECORDS: &str = r#"{"type":"host","id":0,"of":1,"ip":"10.0.0.1","port":30050}
-{"type":"pushed","id":0,"of":2,"file":0,"host":0,"ok":true,"bytes":5,"sent_bytes":5,"skipped":false,"elapsed_ms":9}
-{"type":"pushed","id":1,"of":2,"file":1,"host":0,"ok":false,"bytes":7,"sent_bytes":1,"skipped":false,"elapsed_ms":4,"error":"full"}
-{"type":"process","id":0,"of":2,"host":0,"ip":"10.0.0.1","role":"server","rank":0,"env":{},"argv":["x"]}
-{"type":"process","id":1,"of":2,"host":0,"ip":"10.0.0.1","role":"trainer","rank":0,"env":{},"argv":["x"]}
-{"type":"started","id":0,"host":0,"role":"server","rank":0,"pid":7,"time_ms":1000}
-{"type":"started","id":1,"host":0,"role":"trainer","rank":0,"pid":8,"time_ms":1200}
-{"type":"listening","id":0,"host":0,"role":"server","rank":0,"port":30050,"time_ms":1500}
-{"type":"output","id":1,"stream":"stdout","line":"one","time_ms":1300}
-{"type":"output","id":1,"stream":"stderr","line":"two","time_ms":1400}
-{"type":"exited","id":1,"host":0,"role":"trainer","rank":0,"signal":"KILL","elapsed_ms":800}
-{"type":"summary","ok":false,"code":137,"cause":"process","first_failure":{"host":0,"id":1,"role":"trainer","rank":0,"signal":"KILL"},"elapsed_ms":2100}"#;
+    const RECORDS: &str = concat!(
+        r#"{"type":"host","id":0,"of":1,"ip":"10.0.0.1","port":30050}"#,
+        "\n",
+        r#"{"type":"pushed","id":0,"of":2,"file":0,"host":0,"ok":true,"bytes":5,"#,
+        r#""sent_bytes":5,"skipped":false,"elapsed_ms":9}"#,
+        "\n",
+        r#"{"type":"pushed","id":1,"of":2,"file":1,"host":0,"ok":false,"bytes":7,"#,
+        r#""sent_bytes":1,"skipped":false,"elapsed_ms":4,"error":"full"}"#,
+        "\n",
+        r#"{"type":"process","id":0,"of":2,"host":0,"ip":"10.0.0.1","role":"server","rank":0,"#,
+        r#""env":{},"argv":["x"]}"#,
+        "\n",
+        r#"{"type":"process","id":1,"of":2,"host":0,"ip":"10.0.0.1","role":"trainer","#,
+        r#""rank":0,"env":{},"argv":["x"]}"#,
+        "\n",
+        r#"{"type":"started","id":0,"host":0,"role":"server","rank":0,"pid":7,"time_ms":1000}"#,
+        "\n",
+        r#"{"type":"started","id":1,"host":0,"role":"trainer","rank":0,"pid":8,"#,
+        r#""time_ms":1200}"#,
+        "\n",
+        r#"{"type":"listening","id":0,"host":0,"role":"server","rank":0,"port":30050,"#,
+        r#""time_ms":1500}"#,
+        "\n",
+        r#"{"type":"output","id":1,"stream":"stdout","line":"one","time_ms":1300}"#,
+        "\n",
+        r#"{"type":"output","id":1,"stream":"stderr","line":"two","time_ms":1400}"#,
+        "\n",
+        r#"{"type":"exited","id":1,"host":0,"role":"trainer","rank":0,"signal":"KILL","#,
+        r#""elapsed_ms":800}"#,
+        "\n",
+        r#"{"type":"summary","ok":false,"code":137,"cause":"process","#,
+        r#""first_failure":{"host":0,"id":1,"role":"trainer","rank":0,"signal":"KILL"},"#,
+        r#""elapsed_ms":2100}"#,
+    );
 
     fn read(text: &str) -> Run {
         let stream = Stream::read(text.as_bytes(), true)

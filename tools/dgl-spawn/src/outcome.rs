@@ -92,7 +92,8 @@ mod tests {
     fn processes() -> Vec<Process> {
         let text = |role: &str, rank: u32, port: &str| {
             format!(
-                r#"{{"id":{rank},"of":2,"host":{rank},"ip":"10.0.0.1","role":"{role}","rank":{rank},"argv":["t"]{port}}}"#
+                "{{\"id\":{rank},\"of\":2,\"host\":{rank},\"ip\":\"10.0.0.1\",\
+                     \"role\":\"{role}\",\"rank\":{rank},\"argv\":[\"t\"]{port}}}"
             )
         };
         [

@@ -581,7 +581,8 @@ mod tests {
                 },
             ),
             (
-                "DGL_TOOLS_JOB=a\0DGL_TOOLS_TOKEN=0123456789abcdef0123456789abcdef\0DGL_TOOLS_OUTSIDE=\0",
+                "DGL_TOOLS_JOB=a\0DGL_TOOLS_TOKEN=0123456789abcdef0123456789abcdef\0\
+                     DGL_TOOLS_OUTSIDE=\0",
                 of(A),
             ),
         ];

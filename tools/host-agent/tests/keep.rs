@@ -567,7 +567,8 @@ fn one_name_one_job() {
     })));
     assert!(
         matches!(&answer[..],
-            [Event::Refused(refused)] if refused.why == Refusal::NameInUse { job: "name".to_owned() }),
+            [Event::Refused(refused)]
+                if refused.why == Refusal::NameInUse { job: "name".to_owned() }),
         "{answer:?}"
     );
     fs::write(home.join("go"), "0").unwrap();

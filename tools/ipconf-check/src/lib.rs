@@ -1,5 +1,5 @@
-//! From an ip_config, and what else says where the hosts are, to host records. [`text`], [`plan`] and
-//! [`login`] are values to values; files are read and names looked up here.
+//! From an ip_config, and what else says where the hosts are, to host records. [`text`], [`plan`]
+//! and [`login`] are values to values; files are read and names looked up here.
 
 pub mod args;
 pub mod login;

@@ -151,7 +151,9 @@ mod tests {
 
     fn config(maps: &str, graph: &str) -> PartConfig {
         let text = format!(
-            r#"{{"graph_name":"g","num_parts":1,"num_nodes":1,"num_edges":1,{maps},"part-0":{{"{graph}":"g","node_feats":"n","edge_feats":"e"}}}}"#
+            "{{\"graph_name\":\"g\",\"num_parts\":1,\"num_nodes\":1,\"num_edges\":1,\
+                 {maps},\"part-0\":{{\"{graph}\":\"g\",\"node_feats\":\"n\",\
+                 \"edge_feats\":\"e\"}}}}"
         );
         PartConfig::parse(text.as_bytes(), "g.json", "/d/g.json".into()).unwrap()
     }

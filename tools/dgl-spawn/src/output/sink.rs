@@ -407,7 +407,8 @@ mod tests {
         assert_eq!(
             shown(style(false, false), b"a\n\xffb"),
             "{\"type\":\"output\",\"id\":7,\"stream\":\"stderr\",\"line\":\"a\",\"time_ms\":5}\n\
-             {\"type\":\"output\",\"id\":7,\"stream\":\"stderr\",\"line\":\"\u{fffd}b\",\"time_ms\":5,\"partial\":true,\"lossy\":true}\n"
+             {\"type\":\"output\",\"id\":7,\"stream\":\"stderr\",\
+                  \"line\":\"\u{fffd}b\",\"time_ms\":5,\"partial\":true,\"lossy\":true}\n"
         );
     }
     #[test]

@@ -184,7 +184,10 @@ fn attempt<'a, 'h: 'a>(
                 Finding::NameInUse | Finding::NoPrivateSharedMemory { .. }
             )
         };
-        let is_other = |said: &PreflightEvent| matches!(said, PreflightEvent::Event(Event::Preflight(found), _) if !counts(found));
+        let is_other = |said: &PreflightEvent| match said {
+            PreflightEvent::Event(Event::Preflight(found), _) => !counts(found),
+            _ => false,
+        };
         talk.listen(LOOK_LIMIT, |at, said| {
             if !is_other(&said) {
                 diagnosis.said(at, said);

@@ -7,7 +7,8 @@
 //!     journal      what happened, lines of JSON (journal.rs)
 //!     ROLE-RANK.log   the output of a process
 //!     socket       the way to the keeper while it lives (orders.rs)
-//!     facts        of graph servers that stay: what their trainers must have in common with them (servers.rs)
+//!     facts        of graph servers that stay: what their trainers must have in common with them
+//!                  (servers.rs)
 //!     groups/N     on their first host: a folder for each group that has used them
 //!
 //! Beside it, `ADDRESS.lock` is locked as long as the keeper lives. Only the user may look into the

@@ -1,10 +1,11 @@
 //! Jobs that outlive their launcher.
 //!
-//!     launcher ══ stdin, stdout ══> relay ══ socket pair ══> keeper ══ pipes ══> host-agent, which supervises
-//!                                                              ║ TLS
+//!     launcher ══ stdin, stdout ══> relay ══ socket pair ══> keeper ══ pipes ══> host-agent,
+//!                                                              ║ TLS              which supervises
 //!                                                            keeper of the first host, which leads
 //!     launcher ══ stdin, stdout ══> follow ── Unix socket ──> keeper
-//!                                      └── reads what the keeper writes: the journal, and a log for each process
+//!                                      └── reads what the keeper writes: the journal, and a log
+//!                                          for each process
 //!
 //! [`relay`] is the process that was asked to keep a job; [`keeper`] is one in a session of its own
 //! that takes the launcher's place: to the agent that supervises it is the launcher, and when it is

@@ -305,7 +305,8 @@ mod tests {
 
     #[test]
     fn what_matters_of_a_partition_config() {
-        let text = r#"{"graph_name": "g", "node_map": {"_N": [[0, 1]]}, "edge_map": "maps/edge.npy", "num_parts": 2, "halo": 1.5,
+        let text = r#"{"graph_name": "g", "node_map": {"_N": [[0, 1]]}, "edge_map": "maps/edge.npy",
+            "num_parts": 2, "halo": 1.5,
             "part-0": {"node_feats": "a", "part_graph": "b", "num_nodes": 7, "other": "c"},
             "part-1": {"edge_feats": "d", "part_graph_graphbolt": null}}"#;
         let config = read(&mut text.as_bytes(), Some(0));

@@ -1,7 +1,8 @@
 //! The processes of a job while they live: started, watched, relayed, ended. Nothing of them is
 //! left, whoever is killed.
 //!
-//!     launcher ══ stdin, stdout ══> guardian ──> supervisor ──> host-agent run, which becomes the process
+//!     launcher ══ stdin, stdout ══> guardian ──> supervisor ──> host-agent run,
+//!                                                               which becomes the process
 //!
 //! [`guardian`] is the process that was asked to start; [`watch`] is the supervisor's loop; [`end`]
 //! says what its end looks like; [`members`] finds the processes of the job and signals them.
