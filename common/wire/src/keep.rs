@@ -6,17 +6,21 @@
 //! first host leads: it decides when the job ends. The others join it over TLS, each side knowing
 //! the other's key from its own launcher:
 //!
-//!     launcher -> every host    keep, job, process …, record …, prepare      <- prepared (key; of the leader its port, too)
+//!     launcher -> every host    keep, job, process …, record …, prepare
+//!                               <- prepared (key; of the leader its port, too)
 //!     launcher -> first host    guest (key of another host) …
 //!     launcher -> the others    join (address, port and key of the first)
-//!     launcher -> every host    start                                         <- kept, and then what follow tells
+//!     launcher -> every host    start
+//!                               <- kept, and then what follow tells
 //!
 //! The keeper writes down what happens, as lines of [`Past`], and the output of each process, in a
 //! folder of the job. [`Request::Follow`](crate::Request::Follow) tells both from their beginnings
 //! on, while the job runs and when it has ended.
 
+pub use crate::ending::{Ending, Failure};
+
 use crate::Event;
-use ::job::{Cause, Exit, Limit, Loss, Reason, Role};
+use ::job::{Exit, Limit, Loss, Role};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 
@@ -133,43 +137,6 @@ pub struct Past {
     pub what: Box<Event>,
 }
 
-/// The end of a job has begun, and why.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ending {
-    /// The cause; absent where all went well.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cause: Option<Cause>,
-    /// What failed first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure: Option<Failure>,
-}
-
-impl Ending {
-    /// A host was lost.
-    pub fn lost(host: u32, loss: Loss) -> Ending {
-        Ending {
-            cause: Some(Cause::Host),
-            failure: Some(Failure {
-                host,
-                index: None,
-                reason: Reason::Lost(loss),
-            }),
-        }
-    }
-}
-
-/// What failed first, as all hosts name it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
-    /// The number of the host.
-    pub host: u32,
-    /// Of the process among those of its host; absent where the host itself was lost.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub index: Option<u32>,
-    /// What happened to it.
-    pub reason: Reason,
-}
-
 /// What keepers tell each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "tell", rename_all = "snake_case")]
@@ -226,7 +193,7 @@ pub enum PeerMessage {
 mod tests {
     use super::*;
     use crate::Request;
-    use ::job::ExitStatus;
+    use ::job::{Cause, ExitStatus, Reason};
 
     #[test]
     fn what_is_written_is_read() {
@@ -245,7 +212,10 @@ mod tests {
         });
         let text = serde_json::to_string(&past).unwrap();
         assert!(
-            text.starts_with(r#"{"event":"past","time_ms":17,"what":{"event":"ending","cause":"process","failure":{"host":1,"index":0,"#),
+            text.starts_with(concat!(
+                r#"{"event":"past","time_ms":17,"what":{"event":"ending","#,
+                r#""cause":"process","failure":{"host":1,"index":0,"#
+            )),
             "{text}"
         );
         assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), past);

@@ -9,6 +9,7 @@
 //! anything.
 
 pub mod codec;
+mod ending;
 pub mod files;
 pub mod job;
 pub mod keep;

@@ -1,6 +1,6 @@
 //! Graph servers that stay, a job of its own that groups of trainers use one after another.
 
-use crate::keep::Ending;
+use crate::ending::Ending;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 

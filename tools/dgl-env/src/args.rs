@@ -153,6 +153,16 @@ pub enum Launcher {
     TorchLaunch,
 }
 
+impl Launcher {
+    /// The Python module of torch's launcher.
+    pub fn torch_module(self) -> &'static str {
+        match self {
+            Launcher::TorchLaunch => "torch.distributed.launch",
+            Launcher::Direct | Launcher::Torchrun => "torch.distributed.run",
+        }
+    }
+}
+
 /// Which processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RoleArg {

@@ -1,6 +1,5 @@
 //! The user's command, and the same with torch's launcher in it.
 
-use crate::args::Launcher;
 use crate::shell::{self, Word};
 use record::error::Fault;
 use record::python::is_interpreter;
@@ -184,9 +183,9 @@ fn named_python(words: &[OsString]) -> Option<&str> {
         .then_some(version)
 }
 
-/// The words of torch's launcher for one host, as DGL's launch.py gives them.
+/// The words of torch's launcher, a module of Python, for one host, as DGL's launch.py gives them.
 pub fn torch_words(
-    launcher: Launcher,
+    module: &str,
     nproc: u32,
     nnodes: usize,
     node: u32,
@@ -194,10 +193,6 @@ pub fn torch_words(
     port: u16,
     more: &[OsString],
 ) -> Vec<OsString> {
-    let module = match launcher {
-        Launcher::TorchLaunch => "torch.distributed.launch",
-        Launcher::Direct | Launcher::Torchrun => "torch.distributed.run",
-    };
     let words = [
         "-m".to_owned(),
         module.to_owned(),

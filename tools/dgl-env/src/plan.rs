@@ -427,7 +427,7 @@ impl<'a> Plan<'a> {
         } = self.args;
         let master = self.hosts[0].ip.to_string();
         let torch = torch_words(
-            *launcher,
+            launcher.torch_module(),
             of_host.count,
             self.hosts.len(),
             host.id,

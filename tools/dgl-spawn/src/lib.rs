@@ -11,6 +11,7 @@ mod plan;
 mod preflight;
 mod run;
 mod spec;
+mod token;
 
 pub use args::Args;
 
@@ -49,7 +50,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
         check_servers(&args, &name, parts.others().is_empty())?;
         named = named.or_else(|| parts.others().is_empty().then_some(name));
     }
-    let token = plan::token()?;
+    let token = token::random()?;
     let job = plan::Job {
         name: named.unwrap_or_else(|| format!("job-{}", &token[..8])),
         token,

@@ -45,15 +45,6 @@ impl Job {
     }
 }
 
-/// What marks the processes of a job, or of one try of it.
-pub fn token() -> Result<String, Report> {
-    remote::random_token().map_err(|error| {
-        Fault::unreachable("/dev/urandom", error.to_string())
-            .fix("this machine needs one")
-            .report()
-    })
-}
-
 /// The processes of a stream: graph servers that stay, which are a job of their own, and all
 /// others, which may use them.
 pub struct Parts {

@@ -39,6 +39,8 @@ pub struct PartConfig {
     /// Where its relative paths may lead from: the folder it lies in, and where it is a link, that
     /// of the file itself.
     pub folders: Vec<PathBuf>,
+    /// The working directory of whoever read it, where its relative paths may lead from too.
+    pub working_folder: Option<PathBuf>,
     /// `graph_name`.
     pub graph_name: String,
     /// `num_parts`.
@@ -86,6 +88,7 @@ impl PartConfig {
         let other = real.filter(|real| !config.folders.contains(real));
         Ok(PartConfig {
             folders: config.folders.into_iter().chain(other).collect(),
+            working_folder: std::env::current_dir().ok(),
             ..config
         })
     }
@@ -134,6 +137,7 @@ impl PartConfig {
             place: place.to_owned(),
             file,
             folders,
+            working_folder: None,
             graph_name,
             num_parts,
             maps: [nodes, edges],
@@ -268,8 +272,11 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_stays() {
-        let text = r#"{"graph_name":"g","num_parts":1,"num_nodes":1,"num_edges":2,"node_map":"/x/n.npy","edge_map":"/x/e.npy","halo_hops":1.0,
-            "big":12345678901234567890123,"part-0":{"part_graph":"a","part_graph_graphbolt":"b","node_feats":"n","edge_feats":"e","future":1e400}}"#;
+        let text = r#"{"graph_name":"g","num_parts":1,"num_nodes":1,"num_edges":2,
+            "node_map":"/x/n.npy",
+            "edge_map":"/x/e.npy","halo_hops":1.0,"big":12345678901234567890123,
+            "part-0":{"part_graph":"a","part_graph_graphbolt":"b","node_feats":"n",
+                "edge_feats":"e","future":1e400}}"#;
         let config = parse(text).unwrap();
         let changes = Changes {
             parts: vec![IndexMap::from([(
@@ -329,13 +336,17 @@ mod tests {
             ),
             (
                 format!(
-                    r#"{{"graph_name":"g","num_parts":1,"part-0":{{"node_feats":"n","edge_feats":"e"}},{REST}}}"#
+                    "{{\"graph_name\":\"g\",\"num_parts\":1,\
+                         \"part-0\":{{\"node_feats\":\"n\",\"edge_feats\":\"e\"}},\
+                         {REST}}}"
                 ),
                 "part-0 names no graph",
             ),
             (
                 format!(
-                    r#"{{"graph_name":"g","num_parts":1,"part-0":{{"part_graph":"g","node_feats":"n"}},{REST}}}"#
+                    "{{\"graph_name\":\"g\",\"num_parts\":1,\
+                         \"part-0\":{{\"part_graph\":\"g\",\"node_feats\":\"n\"}},\
+                         {REST}}}"
                 ),
                 "part-0.edge_feats is missing",
             ),

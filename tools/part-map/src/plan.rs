@@ -259,7 +259,12 @@ fn candidates(config: &PartConfig, path: &str) -> Vec<PathBuf> {
         .map(|folder| folder.join(path))
         .collect();
     if path.is_relative() {
-        found.extend(std::path::absolute(path));
+        found.extend(
+            config
+                .working_folder
+                .as_ref()
+                .map(|folder| folder.join(path)),
+        );
     }
     let names: Vec<Component<'_>> = path
         .components()

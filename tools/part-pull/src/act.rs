@@ -3,7 +3,7 @@
 use crate::args::Args;
 use crate::giver::{self, Received, SourceHost};
 use crate::local::{self, LARGE};
-use crate::plan::{self, Item, WantedFile};
+use crate::plan::{Item, WantedFile};
 use rayon::prelude::*;
 use record::error::{Fault, Report};
 use record::exit::Exit;
@@ -141,7 +141,7 @@ fn claim_all(
     tasks: &[Task<'_>],
     stop: &AtomicUsize,
 ) -> Result<Option<Vec<local::Claim>>, Fault> {
-    let lacks = |task: &&Task<'_>| task.items.iter().any(|item| !is_here(item));
+    let lacks = |task: &&Task<'_>| task.items.iter().any(|item| !local::is_here(item));
     let mut folders: Vec<PathBuf> = tasks
         .iter()
         .filter(lacks)
@@ -211,16 +211,12 @@ fn unmatched(tasks: &[Task<'_>], wanted: &WantedFile) -> Option<Fault> {
 fn tell_plan(tasks: &[Task<'_>]) {
     let mut out = Out::new("part-pull");
     for task in tasks {
-        for item in task.items.iter().filter(|item| !is_here(item)) {
+        for item in task.items.iter().filter(|item| !local::is_here(item)) {
             let (place, src, dst) = (task.host.place(), item.src.display(), item.dst.display());
             let line = format!("{place}: {src} -> {dst} ({})", term::bytes(item.bytes()));
             out.write(format!("{}\n", term::plain(&line)).as_bytes());
         }
     }
-}
-
-fn is_here(item: &Item) -> bool {
-    std::fs::symlink_metadata(&item.dst).is_ok_and(|here| plan::is_here(&here, &item.there))
 }
 
 impl<'a> Task<'a> {
@@ -266,7 +262,7 @@ impl<'a> Task<'a> {
         let open = || more(self.host);
         let mut lanes = Lanes::new(streams, &open);
         let mut came: HashMap<PathBuf, Received> = HashMap::new();
-        let here: Vec<bool> = self.items.iter().map(is_here).collect();
+        let here: Vec<bool> = self.items.iter().map(local::is_here).collect();
         let missing: Vec<&Item> = self
             .items
             .iter()

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use transfer::partial::Partial;
 use transfer::parts::Parts;
-use transfer::{content, source, sums};
+use transfer::{content, sums};
 use wire::files::{
     BLOCK, FILES_AT_ONCE, Fault, FileEvent, FileRequest, Give, Meta, Named, Read, Sum,
 };
@@ -367,9 +367,4 @@ fn whole(item: &Item, read: &Read) -> Result<(), String> {
 /// Whether a file comes with many in one message.
 pub fn is_small(item: &Item) -> bool {
     item.there.bytes <= BLOCK
-}
-
-/// Opens what is here of a file.
-pub fn open(path: &Path) -> Option<std::fs::File> {
-    source::open(path).ok()
 }

@@ -1,7 +1,6 @@
 //! Files here: written under a name of our own beside the one they will have, and renamed when they
 //! are whole.
 
-use crate::giver;
 use crate::plan::Item;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, File, OpenOptions};
@@ -12,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use transfer::partial::{self, Finish, Partial};
 use transfer::parts::Parts;
+use transfer::source;
 use wire::files::Fault;
 
 /// A host's file that is worth going on with where it broke off.
@@ -76,6 +76,18 @@ fn notes(item: &Item) -> PathBuf {
     partial::notes_of(&path(item))
 }
 
+/// Whether a file here is the host's already.
+pub fn is_here(item: &Item) -> bool {
+    let Ok(here) = fs::symlink_metadata(&item.dst) else {
+        return false;
+    };
+    if item.there.is_folder() {
+        return here.is_dir();
+    }
+    let time = (here.mtime(), u32::try_from(here.mtime_nsec()).unwrap_or(0));
+    here.is_file() && here.len() == item.there.bytes && source::same_time(item.there.mtime, time)
+}
+
 /// What is here of a file and worth going on with.
 pub fn kept(item: &Item) -> Option<(Parts, File)> {
     let path = path(item);
@@ -83,7 +95,7 @@ pub fn kept(item: &Item) -> Option<(Parts, File)> {
     if parts.list().is_empty() {
         None
     } else {
-        Some((parts, giver::open(&path)?))
+        Some((parts, source::open(&path).ok()?))
     }
 }
 

@@ -4,7 +4,6 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use record::error::{Fault, Report};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use transfer::source::same_time;
 use wire::files::Meta;
 
 /// What the patterns ask for.
@@ -156,16 +155,6 @@ impl WantedFile {
     }
 }
 
-/// Whether a file here is the host's already.
-pub fn is_here(here: &std::fs::Metadata, there: &Meta) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    if there.is_folder() {
-        return here.is_dir();
-    }
-    let time = (here.mtime(), u32::try_from(here.mtime_nsec()).unwrap_or(0));
-    here.is_file() && here.len() == there.bytes && same_time(there.mtime, time)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,7 +172,8 @@ mod tests {
 
     #[test]
     fn patterns_choose_files_below_the_workspace() {
-        let list = b"./logs/a.log\0./logs/deep/b.log\0./model.pt\0./emb/0/x\0./../etc/passwd\0/etc/passwd\0./emb/\xff\0";
+        let list = b"./logs/a.log\0./logs/deep/b.log\0./model.pt\0./emb/0/x\0./../etc/passwd\0\
+             /etc/passwd\0./emb/\xff\0";
         let table: [(&[&str], &[&str], &[&str]); 6] = [
             (&["logs/*.log"], &["./logs"], &["./logs/a.log"]),
             (
@@ -221,7 +211,8 @@ mod tests {
             assert_eq!(wanted.roots, roots, "{patterns:?}");
             assert_eq!(chosen, expected, "{patterns:?}");
         }
-        let list = b"./.git/hooks/post-checkout\0./a/.git/config\0./a/b\0./run/.hydra/x.yaml\0./run/.hydra/.secret\0./.env\0";
+        let list = b"./.git/hooks/post-checkout\0./a/.git/config\0./a/b\0./run/.hydra/x.yaml\0\
+             ./run/.hydra/.secret\0./.env\0";
         let table: [(&[&str], &[&str]); 13] = [
             (&["*"], &["./a/b"]),
             (&["**"], &["./a/b"]),

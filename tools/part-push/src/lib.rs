@@ -1,8 +1,9 @@
-//! Copies files to their hosts: whole or not at all. [`plan`] is values to values; `act` reaches the
-//! hosts.
+//! Copies files to their hosts: whole or not at all. [`plan`] is values to values; `act` reaches
+//! the hosts.
 
 mod act;
 mod args;
+mod blocks;
 mod feed;
 pub mod plan;
 mod push;

@@ -1,6 +1,7 @@
 //! Sends to one host what it lacks: the next file is on its way before the host has said a word
 //! about the last one.
 
+use crate::blocks::{AHEAD, SHORTER, send_blocks};
 use crate::feed::{self, Message, Sink, SinkClosed, small};
 use crate::plan::{self, Delivery, Job, Source, key};
 use crate::target::Target;
@@ -14,8 +15,6 @@ use transfer::parts::Parts;
 use transfer::{content, source};
 use wire::files::{BLOCK, Begin, Block, Fault, FileEvent, FileRequest};
 
-/// Enough that the link never waits for us.
-const AHEAD: u64 = 2 * BLOCK;
 /// Whether to compress is asked anew after so much of a file,
 const SEGMENT: u64 = 32 << 20;
 /// then after twice as much, up to this.
@@ -609,55 +608,6 @@ fn pack_blocks(
         done += bytes;
     }
     Ok(())
-}
-
-const SHORTER: &str = "it became shorter while it was read";
-
-/// Sends a part of a file as it is; what was wrong with the file. `moved` is told of what went.
-pub fn send_blocks(
-    client: &mut HostClient,
-    source: &File,
-    (id, at, length): (u32, u64, u64),
-    moved: &dyn Fn(u64),
-) -> Result<Option<String>, HostFailure> {
-    let mut buffer = vec![0; usize::try_from(BLOCK.min(length)).unwrap_or(0)];
-    let mut done = 0;
-    while done < length && !has_failed(client, id) {
-        let room = buffer
-            .len()
-            .min(usize::try_from(length - done).unwrap_or(usize::MAX));
-        match source::read_at(source, at + done, &mut buffer[..room]) {
-            Ok(count) if count == room => {}
-            Ok(_) => return Ok(Some(SHORTER.to_owned())),
-            Err(error) => return Ok(Some(error.to_string())),
-        }
-        let again = source
-            .try_clone()
-            .map_err(|error| HostFailure::reported(error.to_string()))?;
-        let block = Block {
-            id,
-            at: at + done,
-            content: content::plain(&buffer[..room]),
-        };
-        client.send_file(FileRequest::Block(block), again, at + done, room);
-        done += room as u64;
-        client.drain(AHEAD, moved)?;
-        if let Some(wrong) = client.source_fault() {
-            return Ok(Some(wrong));
-        }
-    }
-    // to its end, so that a fault of the source is this file's; the pipe and ssh hold enough to
-    // keep the link busy
-    client.drain(0, moved)?;
-    Ok(client.source_fault())
-}
-
-/// Whether the host has said already that a file cannot be there.
-fn has_failed(client: &HostClient, id: u32) -> bool {
-    client.events().any(|told| {
-        matches!(told, FileEvent::Landed { failed,
-        .. } if failed.iter().any(|(failed, _)| *failed == id))
-    })
 }
 
 /// Sends one range, and waits until the host has it; what was wrong with the file.

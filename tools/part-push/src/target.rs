@@ -1,8 +1,8 @@
 //! One host that receives: what is there, what an earlier push left, what it hands on.
 
+use crate::blocks::send_blocks;
 use crate::feed::small;
 use crate::plan::{Delivery, Source, is_sure, is_there, key};
-use crate::push;
 use remote::Session;
 use remote::host_client::{HostClient, HostFailure, Ready};
 use std::collections::BTreeMap;
@@ -184,7 +184,7 @@ impl Target {
             next,
         };
         self.client.send(FileRequest::Begin(begin));
-        push::send_blocks(
+        send_blocks(
             &mut self.client,
             source,
             (delivery.id, 0, delivery.bytes),

@@ -7,10 +7,10 @@
 //! other, and the one that is ahead starts.
 
 use super::conversation::{Conversation, PreflightEvent};
-use super::diagnosis::Diagnosis;
+use super::diagnosis::{Conflict, Diagnosis};
 use crate::run::outcome::Stopped;
 use std::time::{Duration, Instant};
-use wire::preflight::{Claim, Taken};
+use wire::preflight::Claim;
 use wire::{Event, Request};
 
 /// An agent answers at once.
@@ -19,13 +19,6 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// A look takes seconds; one that takes longer has stopped or waits for a file system.
 const WAIT_LIMIT: Duration = Duration::from_secs(120);
-
-/// What another job has taken on a host.
-#[derive(Clone, Debug)]
-pub struct Conflict {
-    pub at: usize,
-    pub taken: Taken,
-}
 
 /// Claims everything; what is in the way, and then nothing is claimed. What else goes wrong is a
 /// fault.

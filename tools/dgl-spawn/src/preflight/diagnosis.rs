@@ -1,6 +1,5 @@
 //! From what hosts have found to what is wrong, with its place and its cure.
 
-use super::claims::Conflict;
 use super::conversation::PreflightEvent;
 use super::reachability::{self, UnreachablePair};
 use record::error::{Fault, Report};
@@ -11,7 +10,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use std::time::Duration;
 use wire::Event;
-use wire::preflight::{Claimant, Claimed, Finding, Owner, SharedFiles, Unreachable};
+use wire::preflight::{Claimant, Claimed, Finding, Owner, SharedFiles, Taken, Unreachable};
 
 const COPY_ANEW: &str = "copy it anew, to all hosts, with part-map and part-push";
 const COPY_THERE: &str = "copy the job there with part-map and part-push, or correct --workspace";
@@ -50,6 +49,13 @@ struct Seen {
     elsewhere: Vec<String>,
     /// Ports with connections in TIME_WAIT, and whether nobody can listen there.
     lingers: Vec<(u16, bool)>,
+}
+
+/// What another job has taken on a host.
+#[derive(Clone, Debug)]
+pub struct Conflict {
+    pub at: usize,
+    pub taken: Taken,
 }
 
 /// What was found on all hosts.
@@ -750,7 +756,6 @@ fn plain(text: &str) -> String {
 mod tests {
     use super::*;
     use serde_json::{Value, json};
-    use wire::preflight::Taken;
 
     fn hosts(count: u32) -> Vec<Host> {
         let ip = |id: u32| record::IpAddr(std::net::Ipv4Addr::new(10, 0, 0, id as u8 + 1));

@@ -13,6 +13,7 @@ use crate::plan::{self, Parts};
 use crate::preflight::conversation::Conversation;
 use crate::preflight::{self, JobUnderCheck};
 use crate::spec;
+use crate::token;
 use job::{Cause, Limit, Mode};
 use record::error::{Fault, Report};
 use record::exit::Exit;
@@ -86,7 +87,7 @@ pub fn run(
                 ..outcome
             };
         }
-        plan.token = plan::token()?;
+        plan.token = token::random()?;
     };
     if parts.servers.is_some() && matches!(outcome.cause, Some(Cause::Process | Cause::Time(_))) {
         // without it clients never get through to them, or the servers end
@@ -200,7 +201,7 @@ impl<'a> Launcher<'a> {
                         .copied()
                         .filter(|limit| matches!(limit, Limit::Start(_)))
                         .collect();
-                    let token = plan::token().map_err(Stopped::Hosts)?;
+                    let token = token::random().map_err(Stopped::Hosts)?;
                     let plan = plan::Job {
                         name: name.to_owned(),
                         token,

@@ -6,7 +6,6 @@ use super::folder::{Folder, log_name};
 use super::journal::{JOURNAL, Tail};
 use super::orders;
 use super::pipes::MessageReader;
-use super::relay::is_order;
 use job::Role;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Deserialize;
@@ -233,7 +232,7 @@ impl Teller {
         });
         while let Some(Ok(Some(message))) = self.orders.as_mut().map(MessageReader::next::<Request>)
         {
-            if is_order(&message.head)
+            if orders::is_order(&message.head)
                 && let Some(keeper) = &mut self.keeper
             {
                 let _ = keeper.write_all(&codec::encode(&message.head, &[]));

@@ -18,6 +18,11 @@ const AT_ONCE: usize = 64;
 /// A keeper answers at once.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
+/// A request of a follower for the keeper.
+pub fn is_order(request: &Request) -> bool {
+    matches!(request, Request::End(_) | Request::Kill)
+}
+
 /// The keeper's end.
 #[derive(Debug)]
 pub struct Orders {

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 use wire::codec::{self, Decoder, Message};
-use wire::{Event, Failure, Request};
+use wire::{Event, Failure};
 
 /// Carries what a launcher says to a new keeper; `rest` is what was read of stdin behind the
 /// request to keep.
@@ -92,9 +92,4 @@ fn carry_events(mut keeper: UnixStream) -> io::Result<Option<Folder>> {
             out.flush()?;
         }
     }
-}
-
-/// A request of a follower for the keeper.
-pub fn is_order(request: &Request) -> bool {
-    matches!(request, Request::End(_) | Request::Kill)
 }

@@ -1,0 +1,41 @@
+//! Why a job ends, as all of its hosts name it.
+
+use ::job::{Cause, Loss, Reason};
+use serde::{Deserialize, Serialize};
+
+/// The end of a job has begun, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ending {
+    /// The cause; absent where all went well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
+    /// What failed first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
+}
+
+impl Ending {
+    /// A host was lost.
+    pub fn lost(host: u32, loss: Loss) -> Ending {
+        Ending {
+            cause: Some(Cause::Host),
+            failure: Some(Failure {
+                host,
+                index: None,
+                reason: Reason::Lost(loss),
+            }),
+        }
+    }
+}
+
+/// What failed first, as all hosts name it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The number of the host.
+    pub host: u32,
+    /// Of the process among those of its host; absent where the host itself was lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
+    /// What happened to it.
+    pub reason: Reason,
+}

@@ -1,0 +1,59 @@
+//! Sends a part of a file as it is, block by block.
+
+use remote::host_client::{HostClient, HostFailure};
+use std::fs::File;
+use transfer::{content, source};
+use wire::files::{BLOCK, Block, FileEvent, FileRequest};
+
+/// Enough that the link never waits for us.
+pub const AHEAD: u64 = 2 * BLOCK;
+
+/// What is wrong with a file whose end came too early.
+pub const SHORTER: &str = "it became shorter while it was read";
+
+/// Sends a part of a file as it is; what was wrong with the file. `moved` is told of what went.
+pub fn send_blocks(
+    client: &mut HostClient,
+    source: &File,
+    (id, at, length): (u32, u64, u64),
+    moved: &dyn Fn(u64),
+) -> Result<Option<String>, HostFailure> {
+    let mut buffer = vec![0; usize::try_from(BLOCK.min(length)).unwrap_or(0)];
+    let mut done = 0;
+    while done < length && !has_failed(client, id) {
+        let room = buffer
+            .len()
+            .min(usize::try_from(length - done).unwrap_or(usize::MAX));
+        match source::read_at(source, at + done, &mut buffer[..room]) {
+            Ok(count) if count == room => {}
+            Ok(_) => return Ok(Some(SHORTER.to_owned())),
+            Err(error) => return Ok(Some(error.to_string())),
+        }
+        let again = source
+            .try_clone()
+            .map_err(|error| HostFailure::reported(error.to_string()))?;
+        let block = Block {
+            id,
+            at: at + done,
+            content: content::plain(&buffer[..room]),
+        };
+        client.send_file(FileRequest::Block(block), again, at + done, room);
+        done += room as u64;
+        client.drain(AHEAD, moved)?;
+        if let Some(wrong) = client.source_fault() {
+            return Ok(Some(wrong));
+        }
+    }
+    // to its end, so that a fault of the source is this file's; the pipe and ssh hold enough to
+    // keep the link busy
+    client.drain(0, moved)?;
+    Ok(client.source_fault())
+}
+
+/// Whether the host has said already that a file cannot be there.
+fn has_failed(client: &HostClient, id: u32) -> bool {
+    client.events().any(|told| {
+        matches!(told, FileEvent::Landed { failed,
+        .. } if failed.iter().any(|(failed, _)| *failed == id))
+    })
+}
