@@ -394,6 +394,13 @@ fn another_machine_type_is_refused_with_the_cure() {
         "#!/bin/sh\ncase $1 in -s) echo Linux ;; -m) echo riscv64 ;; esac\n",
     );
     assert_eq!(sh(&host.folder, agents).status, 0);
+    // every folder is tried in turn, and those of the machine are not to keep a trace of it
+    let own_disks = "mount -t tmpfs tmpfs /dev/shm && mount -t tmpfs tmpfs /var/tmp";
+    let login = format!(
+        "#!/bin/sh\nexport PATH=\"$PWD/bin:$PATH\"\n{}\n",
+        with_mounts(own_disks)
+    );
+    executable(&host.folder.join("login"), &login);
     let own = "env -u XDG_CACHE_HOME HOME=$PWD/home TMPDIR=$PWD/tmp USER=me LOGNAME=me \
         DGL_TOOLS_AGENT_DIR=$PWD/own";
     let reap = format!("dgl-reap --list --connect \"{own} $PWD/login\"");
