@@ -84,7 +84,7 @@ demo: need
 	@tests/demo.sh
 
 # Tables for people, and all their figures as JSON lines in BENCH_JSON. DGL_TOOLS=DIR, the folder tools/ of DGL's repository, has its
-# own scripts compared too.
+# own scripts compared too; OLD=DIR, the folder of an older build's release binaries, that build.
 BENCH_JSON ?= $(CARGO_TARGET_DIR)/bench.jsonl
 bench: export BENCH_JSON := $(abspath $(BENCH_JSON))
 bench: build
@@ -92,6 +92,7 @@ bench: build
 	tests/bench/planners.sh
 	tests/bench/copy.sh
 	tests/bench/spawn.sh
+	tests/bench/against.sh
 
 # Real jobs of DGL that go wrong on real hosts, as records: what dgl-why is tested with. Ten minutes; FAULTS= chooses some.
 recordings: need

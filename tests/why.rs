@@ -6,13 +6,14 @@
 use std::path::Path;
 use support::{scratch, sh};
 
-/// Runs a worker of Python on this machine; the records are in job.jsonl.
+/// Runs a worker of Python on this machine; the records are in job.jsonl. It waits for other tests'
+/// jobs that use the same port for torch.
 fn job(folder: &Path, name: &str, script: &str) {
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     std::fs::write(folder.join("work.py"), script).unwrap();
     let run = format!(
         "ipconf-check ip.txt | dgl-env --role worker \
-         --workspace \"$PWD\" -- python3 work.py | dgl-spawn --connect local --job {name} >job.jsonl"
+         --workspace \"$PWD\" -- python3 work.py | dgl-spawn --wait 2m --connect local --job {name} >job.jsonl"
     );
     sh(folder, &run);
 }
