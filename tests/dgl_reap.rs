@@ -99,6 +99,70 @@ fn jobs_on_real_hosts_are_shown_and_signalled() {
     cluster.assert_clean();
 }
 
+/// The last record of a run.
+fn summary(out: &str) -> serde_json::Value {
+    serde_json::from_str(out.lines().last().unwrap_or_default()).unwrap_or_default()
+}
+
+#[test]
+fn on_real_hosts_an_attached_job_tells_what_dgl_reap_did() {
+    let folder = scratch("reap-attached");
+    let cluster = Cluster::up("reap-attached", 3);
+    ip_config(&folder, 3);
+    std::fs::write(folder.join("job.py"), JOB_PY).unwrap();
+    let plan = format!(
+        "ipconf-check ip.txt | dgl-env --num-trainers 2 --workspace '{}' --part-config g.json -- \
+         python3 job.py >job.jsonl",
+        folder.display()
+    );
+    let planned = cluster.sh(&folder, &plan);
+    assert_eq!(planned.status, 0, "{}", planned.err);
+    for (reap, name, number) in [
+        ("--signal ABRT", "ABRT", 134),
+        ("--role trainer --signal KILL", "KILL", 137),
+        ("", "TERM", 143),
+    ] {
+        let script = format!(
+            "dgl-spawn --no-preflight --job hangs <job.jsonl >out 2>err & p=$!
+             until [ $(grep -c '\"line\":\"up' out) = 9 ] || ! kill -0 $p; do sleep 0.2; done
+             ipconf-check ip.txt | dgl-reap --job hangs {reap} >reaped; echo reap $?; wait $p; \
+             echo job $?"
+        );
+        let ran = cluster.sh(&folder, &script);
+        let text = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap();
+        let (out, err, reaped) = (text("out"), text("err"), text("reaped"));
+        assert_eq!(
+            ran.out,
+            format!("reap 0\njob {number}\n"),
+            "{out}{err}{}",
+            ran.err
+        );
+        for host in 0..3 {
+            let named = format!(r#"{{"type":"reaped","host":{host},"job":"hangs""#);
+            assert!(reaped.contains(&named), "{reaped}");
+        }
+        let first = &summary(&out)["first_failure"];
+        assert_eq!(
+            (&first["reaped"], &first["signal"]),
+            (&true.into(), &name.into()),
+            "{out}"
+        );
+        let said = format!("ended by a signal of dgl-reap, SIG{name}");
+        assert!(err.contains(&said), "{err}");
+        if name == "ABRT" {
+            // of each process, on each host
+            let stacks = out.matches("Fatal Python error: Aborted").count();
+            let ended = out.matches(r#""signal":"ABRT""#).count();
+            assert_eq!(
+                (stacks, ended),
+                (9 + err.matches("Fatal").count(), 9 + 1),
+                "{out}"
+            );
+        }
+        cluster.assert_clean();
+    }
+}
+
 #[test]
 fn on_real_hosts_only_what_is_meant_ends() {
     let folder = scratch("meant");
@@ -485,5 +549,32 @@ fn folders_of_ended_jobs_are_forgotten() {
         "{}{}",
         again.out,
         again.err
+    );
+}
+
+#[test]
+fn what_answers_dgl_reap_with_a_status_of_its_own_is_told_as_ended_by_it() {
+    let folder = scratch("reap-answer");
+    let record = serde_json::json!({"type": "process", "id": 0, "of": 1, "host": 0, "ip": "127.0.0.1",
+        "role": "worker", "rank": 0, "cwd": folder,
+        "argv": ["sh", "-c", "trap 'exit 3' TERM; : >up; while :; do sleep 0.1; done"]});
+    std::fs::write(folder.join("process"), record.to_string()).unwrap();
+    let script = "echo 127.0.0.1 | ipconf-check >hosts; cat hosts process >job.jsonl
+        dgl-spawn --connect local --job reap-answer <job.jsonl >out & p=$!
+        until [ -e up ] || ! kill -0 $p; do sleep 0.1; done
+        dgl-reap --connect local --job reap-answer <hosts >reaped; wait $p; echo $?; cat out";
+    let ran = sh(&folder, script);
+    let first = &summary(&ran.out)["first_failure"];
+    assert!(
+        ran.out.starts_with("3\n") && first["code"] == 3 && first["reaped"] == true,
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+    assert!(
+        ran.err
+            .contains("worker 0 exited with status 3 because of dgl-reap"),
+        "{}",
+        ran.err
     );
 }

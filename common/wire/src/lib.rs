@@ -55,8 +55,6 @@ pub enum Request {
     Join(keep::Join),
     /// Tells what a job that was left has done and does.
     Follow(keep::Follow),
-    /// To a keeper: dgl-reap signals processes of the job on this host.
-    Reaping,
     /// Whether graph servers that stay are there.
     FindServers(Box<servers::Find>),
     /// This launcher wants to start them.

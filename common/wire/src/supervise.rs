@@ -96,6 +96,9 @@ pub struct Exited {
     /// The kernel killed it because memory ran out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub oom: bool,
+    /// dgl-reap ended it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reaped: bool,
 }
 
 /// Files that the job had left in /dev/shm were removed.
@@ -127,6 +130,7 @@ mod tests {
             cpu_s: 1.5,
             max_rss_bytes: 4096,
             oom: false,
+            reaped: false,
         };
         assert_eq!(
             event(r#"{"event":"exited","index":2,"code":137,"cpu_s":1.5,"max_rss_bytes":4096}"#),

@@ -212,8 +212,7 @@ fn carry_out(
         | Request::Record(_)
         | Request::Prepare(_)
         | Request::Guest(_)
-        | Request::Join(_)
-        | Request::Reaping => {
+        | Request::Join(_) => {
             return Err(Failure::new("no job is kept here"));
         }
         Request::Claim(claim) => {

@@ -20,6 +20,11 @@ pub const JOB: &str = "DGL_TOOLS_JOB";
 /// Marks a process that a job has started and that is none of it: dgl-reap looks at a job from
 /// within.
 pub const OUTSIDE: &str = "DGL_TOOLS_OUTSIDE";
+/// What a supervisor carries in place of the token of its job: what looks for jobs knows by it that
+/// this one has a watch.
+const WATCH: &str = "watch-";
+/// Tells a supervisor that dgl-reap acts on its job. By default a process ignores it.
+pub const REAP_NOTICE: nix::sys::signal::Signal = nix::sys::signal::Signal::SIGURG;
 /// A token is so many hexadecimal digits.
 const TOKEN_DIGITS: usize = 32;
 /// Between two looks for what has come meanwhile.
@@ -38,7 +43,6 @@ pub struct ProcessHandle {
 
 impl ProcessHandle {
     /// The process that has this number now.
-    #[allow(dead_code)] // for who starts processes
     pub fn of(pid: i32) -> Option<ProcessHandle> {
         procfs::stat(pid).map(|stat| ProcessHandle {
             pid,
@@ -124,6 +128,41 @@ pub fn find_by_token(token: &str) -> Vec<ProcessHandle> {
         .into_iter()
         .map(|member| member.process)
         .collect()
+}
+
+/// The mark of those that supervise the job of this token.
+pub fn watch_mark(token: &str) -> String {
+    format!("{WATCH}{token}")
+}
+
+/// Those that supervise jobs of these tokens on this host.
+#[derive(Debug, Default)]
+pub struct Watches(Vec<ProcessHandle>);
+
+impl Watches {
+    /// Finds them, among the processes of this user.
+    pub fn find(tokens: &BTreeSet<String>) -> Watches {
+        let me = nix::unistd::geteuid().as_raw();
+        let is_watch = |pid: &i32| {
+            let is_mine = procfs::status(*pid).is_some_and(|status| status.uid == me);
+            let mark = procfs::environment(*pid).and_then(|environment| environment.text(TOKEN));
+            is_mine
+                && mark.is_some_and(|mark| {
+                    mark.strip_prefix(WATCH)
+                        .is_some_and(|token| tokens.contains(token))
+                })
+        };
+        let handle = |pid: i32| ProcessHandle::of(pid).filter(|_| is_watch(&pid));
+        Watches(procfs::pids().into_iter().filter_map(handle).collect())
+    }
+
+    /// Tells them that what ends from now on is ended by dgl-reap. The kernel keeps it for each
+    /// until it looks, so it comes before the deaths that follow.
+    pub fn notify(&self) {
+        self.0.iter().for_each(|watch| {
+            watch.signal(REAP_NOTICE);
+        });
+    }
 }
 
 /// All processes below one, with their children's children.

@@ -2,9 +2,8 @@
 //! dgl-reap, which is run when whoever started a job is gone or does not answer; so nothing here
 //! needs more than /proc.
 
-use crate::keep;
 use crate::output::Output;
-use crate::processes::{self, Finder, Member, ProcessHandle};
+use crate::processes::{self, Finder, Member, ProcessHandle, Watches};
 use crate::procfs::{self, Environment};
 use crate::shm::{self, ShmFile};
 use job::Role;
@@ -111,8 +110,8 @@ fn groups_of(job: &str) -> Option<u32> {
 /// Processes that wait for their signal.
 #[derive(Debug, Default)]
 pub struct Picked {
-    job: String,
     processes: Vec<ProcessHandle>,
+    watches: Watches,
 }
 
 impl Picked {
@@ -120,11 +119,15 @@ impl Picked {
     pub fn pick(&mut self, wanted: &Pick) -> Event {
         let role = |part: &Part| wanted.role.is_none_or(|role| part.role == Some(role));
         let rank = |part: &Part| wanted.rank.is_none_or(|rank| part.rank == Some(rank));
-        let meant = parts()
+        let meant: Vec<Part> = parts()
             .into_iter()
-            .filter(|part| part.job == wanted.job && role(part) && rank(part));
-        self.processes = meant.map(|part| part.member.process).collect();
-        self.job.clone_from(&wanted.job);
+            .filter(|part| part.job == wanted.job && role(part) && rank(part))
+            .collect();
+        let tokens = meant.iter().map(|part| part.member.token.clone()).collect();
+        self.watches = Watches::find(&tokens);
+        self.processes = meant.into_iter().map(|part| part.member.process).collect();
+        // the signal may end a process of another host first, and so the job on this one too
+        self.watches.notify();
         Event::Picked(count(self.processes.len()))
     }
 
@@ -132,7 +135,7 @@ impl Picked {
     pub fn signal(&mut self, number: i32) -> Result<Event, Failure> {
         let signal =
             Signal::try_from(number).map_err(|_| Failure::new(format!("{number} is no signal")))?;
-        keep::announce_reap(&self.job);
+        self.watches.notify();
         let reached = std::mem::take(&mut self.processes)
             .into_iter()
             .filter(|process| process.signal(signal))
@@ -174,15 +177,13 @@ pub fn end(wanted: &End, output: &mut Output) {
         };
         jobs.entry(part.member.token).or_insert(begun).processes += 1;
     }
-    jobs.values()
-        .map(|ending| &ending.job)
-        .collect::<BTreeSet<_>>()
-        .into_iter()
-        .for_each(|job| keep::announce_reap(job));
     let tokens: BTreeSet<String> = jobs.keys().cloned().collect();
+    let watches = Watches::find(&tokens);
     let mut finder = Finder::default();
     let mut found = Vec::new();
     let look = || {
+        // again and again: KILL may come long after TERM
+        watches.notify();
         found = finder.find(|token| tokens.contains(token));
         for member in &found {
             if let Some(job) = jobs.get_mut(&member.token) {

@@ -465,7 +465,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             at,
             job::Exit {
                 status: exited.status,
-                reaped: false,
+                reaped: exited.reaped,
                 out_of_memory: exited.oom,
             },
             Instant::now(),

@@ -184,6 +184,10 @@ pub fn explain(
                     format!("ended by a signal of dgl-reap, SIG{signal}")
                 }
                 (_, _, Some(signal)) => format!("ended by SIG{signal}"),
+                (_, code, _) if failure.reaped => {
+                    let code = code.unwrap_or(1);
+                    format!("exited with status {code} because of dgl-reap")
+                }
                 (_, code, _) => format!("exited with status {}", code.unwrap_or(1)),
             };
             let last = if failure.last_lines.is_empty() {

@@ -26,4 +26,3 @@ pub mod relay;
 pub mod servers;
 
 pub use keeper::keep;
-pub use orders::announce_reap;

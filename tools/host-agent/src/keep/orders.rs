@@ -1,22 +1,19 @@
 //! The way to a keeper on its own host: a Unix socket in the job's folder, for its user alone.
-//! Orders come as requests: end, kill, and that dgl-reap signals the job's processes. Whoever is
-//! connected sees by the end of the connection that the keeper is gone.
+//! Orders come as requests: end, and kill. Whoever is connected sees by the end of the connection
+//! that the keeper is gone.
 
-use super::folder::{self, Folder};
+use super::folder::Folder;
 use super::pipes::MessageReader;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::unistd::geteuid;
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::time::Duration;
 use wire::{Event, Request, codec};
 
 /// Followers of a job on a host. Each is a login of its user.
 const AT_ONCE: usize = 64;
-/// A keeper answers at once.
-const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 /// A request of a follower for the keeper.
 pub fn is_order(request: &Request) -> bool {
@@ -102,18 +99,4 @@ impl Orders {
 pub fn connect(folder: &Folder) -> io::Result<UnixStream> {
     let (_folder, path) = folder.socket()?;
     UnixStream::connect(path)
-}
-
-/// Tells the keepers of a job on this host that dgl-reap signals its processes, and waits until
-/// they have heard it: from then on a process that a signal ends was ended by that.
-pub fn announce_reap(job: &str) {
-    let folders = folder::of_job(job).and_then(|folder| std::fs::read_dir(folder).ok());
-    for entry in folders.into_iter().flatten().flatten() {
-        // in a home that hosts share, nobody listens at the sockets of others
-        if let Ok(mut keeper) = connect(&Folder::at(&entry.path())) {
-            let _ = keeper.set_read_timeout(Some(ANSWER_LIMIT));
-            let told = keeper.write_all(&codec::encode(&Request::Reaping, &[]));
-            let _ = told.and_then(|()| keeper.read(&mut [0; 64]));
-        }
-    }
 }

@@ -6,7 +6,7 @@
 use super::end::{Event, State};
 use super::shm::{ShmWatch, read_note};
 use super::{block_signals, members, signal_of};
-use crate::processes::TOKEN;
+use crate::processes::{TOKEN, watch_mark};
 use crate::shm::ShmFile;
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::wait::{WaitPidFlag, waitpid};
@@ -61,8 +61,7 @@ fn launch(
         &inherited(told.as_fd())?,
         &inherited(noting.as_fd())?,
     ]);
-    // what looks for jobs knows by it that this one has a watch
-    command.env(TOKEN, format!("watch-{}", job.token));
+    command.env(TOKEN, watch_mark(&job.token));
     let child = command.spawn()?;
     drop((told, noting));
     let common = &start.env;

@@ -10,6 +10,7 @@ use super::start::{self, Spawned};
 use super::{block_signals, listen, members, private, signal_of};
 use crate::job::JobAssembly;
 use crate::keep::servers::Watched;
+use crate::processes::REAP_NOTICE;
 use job::ExitStatus;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_child_subreaper;
@@ -47,6 +48,14 @@ const ALIVE_PACE: Duration = Duration::from_secs(5);
 /// Processes that were started less than this ago are not ended yet: where all fail at once, each
 /// has its own words to say.
 const FIRST_WORDS: Duration = Duration::from_millis(200);
+/// The same once one of a host dies of what dgl-reap sent to all: Python prints its stacks before it
+/// dies of ABRT, here perhaps a moment later.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// What dies of a signal so long after dgl-reap has acted on the job died of that: a core file of
+/// many gigabytes is written first.
+const REAP_LIMIT: Duration = Duration::from_secs(60);
+/// What fails so long after it did so because of that: torchrun, asked to end, exits with 1.
+const REAP_EXIT_LIMIT: Duration = Duration::from_secs(5);
 /// A pipe whose other end a stranger holds is not read for longer than this once the job has ended.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 /// Trainers end so long after graph servers that stayed, whose shared memory they map.
@@ -91,6 +100,10 @@ struct Supervised {
 }
 
 impl Supervised {
+    fn has_ended(&self) -> bool {
+        self.child.is_none()
+    }
+
     fn pipe(&self, stream: Stream) -> Option<&PipeReader> {
         match stream {
             Stream::Stdout => self.stdout.as_ref(),
@@ -105,14 +118,16 @@ struct Supervisor {
     requests: Decoder,
     stdin_is_open: bool,
     outbox: Outbox,
-    child_ended: SignalFd,
+    signals: SignalFd,
     /// What the guardian is to know, where we are killed.
     notes: File,
     guardian: Pid,
     state: State,
     started: Instant,
-    /// An end that came too early.
-    postponed: Option<end::Event>,
+    /// An end that came too early, and when it is time.
+    postponed: Option<(end::Event, Instant)>,
+    /// When dgl-reap has told that it acts on the job.
+    reaped: Option<Instant>,
     /// KILL was sent to all: nobody else is to blame for a death by it.
     has_killed: bool,
     shm: ShmWatch,
@@ -133,7 +148,7 @@ struct Supervisor {
 /// What poll(2) found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ready {
-    ChildEnded,
+    Signal,
     Stdin,
     Stdout,
     Pipe(usize, Stream),
@@ -146,7 +161,7 @@ impl Supervisor {
             |what: &'static str| move |error: io::Error| Failure::new(format!("{what}: {error}"));
         let guardian = getppid();
         block_signals().map_err(|error| fault("signals")(error.into()))?;
-        let child_ended = child_signals().map_err(|error| fault("signals")(error.into()))?;
+        let signals = signals().map_err(|error| fault("signals")(error.into()))?;
         set_child_subreaper(true).map_err(|error| fault("subreaper")(error.into()))?;
         let notes = own(notes, false).map_err(fault("the guardian's pipe"))?;
         let mut requests = Decoder::default();
@@ -164,12 +179,13 @@ impl Supervisor {
             requests,
             stdin_is_open: true,
             outbox: Outbox::default(),
-            child_ended,
+            signals,
             notes,
             guardian,
             state: State::Running,
             started: now,
             postponed: None,
+            reaped: None,
             has_killed: false,
             shm: ShmWatch::begin(),
             oom: OomWatch::default(),
@@ -229,6 +245,7 @@ impl Supervisor {
                     cpu_s: 0.0,
                     max_rss_bytes: 0,
                     oom: false,
+                    reaped: false,
                 }));
                 Supervised {
                     process,
@@ -270,7 +287,7 @@ impl Supervisor {
     fn turn(&mut self, until: Instant) -> io::Result<()> {
         for ready in self.wait(until)? {
             match ready {
-                Ready::ChildEnded => self.reap(),
+                Ready::Signal => self.reap(),
                 Ready::Stdin => self.read_requests(),
                 Ready::Stdout => self.outbox.write_some(),
                 Ready::Pipe(at, stream) => self.relay(at, stream),
@@ -282,8 +299,8 @@ impl Supervisor {
 
     fn wait(&mut self, until: Instant) -> io::Result<Vec<Ready>> {
         let (stdin, stdout) = (io::stdin(), io::stdout());
-        let mut fds = vec![PollFd::new(self.child_ended.as_fd(), PollFlags::POLLIN)];
-        let mut meaning = vec![Ready::ChildEnded];
+        let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        let mut meaning = vec![Ready::Signal];
         if self.stdin_is_open {
             fds.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN));
             meaning.push(Ready::Stdin);
@@ -400,11 +417,10 @@ impl Supervisor {
         }
         match self.state {
             State::Running => {
-                if let Some(event) = self
-                    .postponed
-                    .filter(|_| self.started.elapsed() >= FIRST_WORDS)
+                if let Some((event, until)) = self.postponed
+                    && (Instant::now() >= until || self.processes.iter().all(Supervised::has_ended))
                 {
-                    return self.end(event);
+                    return self.end_now(event);
                 }
                 self.look_at_ports();
                 self.look_at_used_servers();
@@ -455,12 +471,26 @@ impl Supervisor {
         }
     }
 
-    /// Goes on with the end of the job.
+    /// Goes on with the end of the job, which waits for what its processes have to say.
     fn end(&mut self, event: end::Event) {
-        if matches!(event, end::Event::End { .. }) && self.started.elapsed() < FIRST_WORDS {
-            self.postponed = self.postponed.or(Some(event));
-            return;
+        let is_begin = matches!(event, end::Event::End { .. }) && self.state == State::Running;
+        if !is_begin {
+            return self.end_now(event);
         }
+        let now = Instant::now();
+        let reaped = self
+            .reaped
+            .filter(|at| at.elapsed() < REAP_LIMIT)
+            .map(|_| now + LAST_WORDS);
+        let until = reaped.unwrap_or(now).max(self.started + FIRST_WORDS);
+        if until > now {
+            self.postponed = self.postponed.or(Some((event, until)));
+        } else {
+            self.end_now(event);
+        }
+    }
+
+    fn end_now(&mut self, event: end::Event) {
         let was_ending = self.state.is_ending();
         let (state, action) = self.state.next(event, Instant::now());
         self.state = state;
@@ -480,7 +510,7 @@ impl Supervisor {
 
     /// Asks for the status of every child that has ended.
     fn reap(&mut self) {
-        while matches!(self.child_ended.read_signal(), Ok(Some(_))) {}
+        self.read_signals();
         let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         loop {
             let pid = match waitid(Id::All, peek) {
@@ -507,6 +537,27 @@ impl Supervisor {
         }
     }
 
+    /// Those that wait: a child has ended, which whoever calls this looks after, or dgl-reap acts.
+    fn read_signals(&mut self) {
+        while let Ok(Some(signal)) = self.signals.read_signal() {
+            if signal.ssi_signo == REAP_NOTICE as u32 {
+                self.reaped = Some(Instant::now());
+            }
+        }
+    }
+
+    /// Whether dgl-reap has ended the process that has just ended so.
+    fn has_reaped(&mut self, status: ExitStatus) -> bool {
+        // the notice came before the death, and perhaps after the last look
+        self.read_signals();
+        let limit = match status {
+            ExitStatus::Code(0) => return false,
+            ExitStatus::Code(_) => REAP_EXIT_LIMIT,
+            ExitStatus::Signal(_) => REAP_LIMIT,
+        };
+        self.reaped.is_some_and(|at| at.elapsed() < limit)
+    }
+
     fn dead_child(&self) -> Option<Pid> {
         members::dead_children()
             .into_iter()
@@ -531,6 +582,7 @@ impl Supervisor {
             (None, code) => ExitStatus::Code(u8::try_from(code.unwrap_or(0)).unwrap_or(0)),
         };
         let was_killed = status == ExitStatus::Signal(Signal::SIGKILL as i32);
+        let reaped = self.has_reaped(status);
         self.outbox.news(&Event::Exited(Exited {
             index,
             status,
@@ -538,6 +590,7 @@ impl Supervisor {
             cpu_s: (used.rusage.utime + used.rusage.stime).as_secs_f64(),
             max_rss_bytes: used.rusage.maxrss,
             oom: was_killed && !self.has_killed && self.oom.killed(index),
+            reaped,
         }));
     }
 
@@ -615,10 +668,10 @@ impl Supervisor {
     }
 }
 
-fn child_signals() -> nix::Result<SignalFd> {
-    let child: SigSet = [Signal::SIGCHLD].into_iter().collect();
-    child.thread_block()?;
-    SignalFd::with_flags(&child, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+fn signals() -> nix::Result<SignalFd> {
+    let signals: SigSet = [Signal::SIGCHLD, REAP_NOTICE].into_iter().collect();
+    signals.thread_block()?;
+    SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
 }
 
 /// A descriptor that the guardian has handed down, as one of our own that nobody else inherits.

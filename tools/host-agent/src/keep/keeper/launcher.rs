@@ -302,12 +302,11 @@ impl Keeper {
         Ok(())
     }
 
-    /// Somebody who follows the job wants something, or dgl-reap says what it does.
+    /// Somebody who follows the job wants something.
     pub(super) fn obey(&mut self, order: &Request) {
         match order {
             Request::End(_) => self.tell(PeerMessage::Stop { signal: None }),
             Request::Kill => self.tell(PeerMessage::Kill),
-            Request::Reaping => self.reaping = true,
             _ => {}
         }
     }

@@ -114,8 +114,6 @@ struct Keeper {
     /// What the launcher wants to be started; from then on it is not needed.
     start: Option<Start>,
     ending: Option<Ending>,
-    /// dgl-reap signals the processes.
-    reaping: bool,
     signals: SignalFd,
     said_alive: Instant,
     looked: Instant,
@@ -158,7 +156,6 @@ impl Keeper {
             place: Place::None,
             start: None,
             ending: None,
-            reaping: false,
             signals,
             said_alive: now,
             looked: now,

@@ -3,7 +3,7 @@
 
 use super::Keeper;
 use crate::keep::pipes::{MessageReader, MessageWriter};
-use job::{Exit, ExitStatus, Loss};
+use job::{Exit, Loss};
 use std::io::{self, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
@@ -100,10 +100,9 @@ impl Keeper {
                 index: listening.index,
             }),
             Event::Exited(exited) => {
-                let exit = self.exit_of(&exited);
                 self.tell(PeerMessage::Exited {
                     index: exited.index,
-                    exit,
+                    exit: exit_of(&exited),
                 });
             }
             Event::ServersEnded => self.tell(PeerMessage::Lost {
@@ -119,16 +118,6 @@ impl Keeper {
                 }
             }
             _ => {}
-        }
-    }
-
-    fn exit_of(&self, exited: &Exited) -> Exit {
-        let status = exited.status;
-        let reaped = self.reaping && matches!(status, ExitStatus::Signal(_));
-        Exit {
-            status,
-            reaped,
-            out_of_memory: exited.oom,
         }
     }
 
@@ -167,5 +156,13 @@ impl Keeper {
             }));
             self.over = Some(Instant::now());
         }
+    }
+}
+
+fn exit_of(exited: &Exited) -> Exit {
+    Exit {
+        status: exited.status,
+        reaped: exited.reaped,
+        out_of_memory: exited.oom,
     }
 }
