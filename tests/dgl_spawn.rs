@@ -397,6 +397,41 @@ c = socket.create_connection(('127.0.0.1', 30983)); a, _ = s.accept(); a.close()
     assert!(ran.err.contains(told), "{}", ran.err);
 }
 
+/// The kernel's 60 s of TIME_WAIT cannot be made shorter.
+#[test]
+fn a_port_that_connections_of_an_ended_job_hold_is_waited_for_to_the_end() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("lingers-on");
+    let ended = "import socket
+s = socket.socket(); s.bind(('127.0.0.1', 30984)); s.listen()
+c = socket.create_connection(('127.0.0.1', 30984)); a, _ = s.accept(); a.close(); c.recv(1); \
+    c.close()";
+    std::fs::write(folder.join("ended.py"), ended).unwrap();
+    // it cannot listen, too, as long as they are there
+    let server = "import socket
+s = socket.socket(); s.bind(('127.0.0.1', 30984)); s.listen(); print('served')";
+    std::fs::write(folder.join("server.py"), server).unwrap();
+    job(&folder, &[(Some(30984), "exec python3 server.py")]);
+    // with processes of its own: nothing is waited for where jobs of other tests are in the way
+    let ran = sh(
+        &folder,
+        "python3 ended.py && ! python3 server.py 2>refused &&
+         unshare --user --map-root-user --pid --fork --kill-child --mount-proc \
+             dgl-spawn --connect local <job.jsonl",
+    );
+    assert!(
+        ran.status == 0 && ran.out.contains("served"),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+    let told = "waiting up to a minute: port 30984 is still held by connections of a job that has \
+        ended";
+    assert_eq!(ran.err.matches(told).count(), 1, "{}", ran.err);
+}
+
 #[test]
 fn a_process_that_a_signal_ends_has_written_nothing_by_that() {
     let folder = scratch("wrote-nothing");
