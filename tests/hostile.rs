@@ -181,3 +181,47 @@ fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
         );
     }
 }
+
+/// Why a job that was left has ended is the first host's to say.
+#[test]
+fn a_host_that_lies_about_the_end_of_a_left_job_is_not_believed() {
+    let folder = scratch("hostile-ending");
+    assert_eq!(
+        sh(
+            &folder,
+            "printf '10.99.0.1\\n10.99.0.2\\n' | ipconf-check >hosts"
+        )
+        .status,
+        0
+    );
+    let agent = "#!/bin/sh
+IFS= read -r script; token=${script#token=}; printf '\\n%s runs\\n' \"${token%%;*}\"
+IFS= read -r follow
+record='{\\\"type\\\":\\\"process\\\",\\\"id\\\":ID,\\\"of\\\":2,\\\"host\\\":ID,'
+record=$record'\\\"ip\\\":\\\"10.99.0.1\\\",\\\"role\\\":\\\"worker\\\",\\\"rank\\\":ID,'
+record=$record'\\\"argv\\\":[\\\"t\\\"]}'
+past() { printf '{\"event\":\"past\",\"time_ms\":1,\"what\":{\"event\":%s}}\\n' \"$1\"; }
+printf '{\"event\":\"record\",\"record\":\"%s\"}\\n{\"event\":\"ready\"}\\n' \"$(echo \"$record\" | sed s/ID/$1/g)\"
+IFS= read -r start
+[ $1 = 1 ] || sleep 2
+past '\"started\",\"index\":0,\"pid\":1'
+past '\"exited\",\"index\":0,\"code\":'$((3 - $1 * 3))',\"cpu_s\":0,\"max_rss_bytes\":1'
+failure=',\"cause\":\"process\",\"failure\":{\"host\":0,\"index\":0,\"reason\":{\"ended\":{\"status\":{\"code\":3}}}}'
+[ $1 = 0 ] || failure=
+past '\"ending\"'\"$failure\"
+past '\"over\",\"survivors\":0'
+exec cat >/dev/null
+";
+    executable(&folder.join("way"), agent);
+    let ran = sh(
+        &folder,
+        "dgl-spawn --attach lied --connect './way {id}' <hosts",
+    );
+    assert!(
+        ran.status == 3 && ran.err.contains("worker 0 exited with status 3"),
+        "{} {}{}",
+        ran.status,
+        ran.out,
+        ran.err
+    );
+}

@@ -88,6 +88,8 @@ pub struct EventLoop<'a, 'h> {
     host_of: Vec<usize>,
     /// Whether each host has told that the end of the job, which it tells of, has begun.
     end_was_told: Vec<bool>,
+    /// Why the job ends, by the word of a host that does not decide that.
+    hearsay: Option<(Option<Cause>, Option<Failure>)>,
     /// When that was which a host tells now, if it tells what was.
     past_ms: Option<u64>,
     /// The graph servers that the job uses have ended.
@@ -145,6 +147,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             host_states: vec![HostState::Up; hosts.sessions.len()],
             host_of,
             end_was_told: vec![false; hosts.sessions.len()],
+            hearsay: None,
             past_ms: None,
             servers_ended: false,
             states: processes.iter().map(|_| ProcessState::default()).collect(),
@@ -187,7 +190,8 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     /// Whether nobody wants to follow the job any further.
     fn is_left(&self) -> bool {
         let is_up = || self.job.is_up(|at| self.states[at].started.is_some());
-        self.job.detach_signal().is_some() || (self.mode == Mode::Detaching && is_up())
+        self.job.detach_signal().is_some()
+            || (self.mode == Mode::Detaching && self.hearsay.is_none() && is_up())
     }
 
     fn next_event(&mut self) -> Option<RunEvent> {
@@ -263,7 +267,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             }
             Event::Ending(ending) if is_followed => self.apply_ending(at, ending)?,
             Event::ServersEnded => {
-                self.servers_ended = self.job.ending();
+                self.servers_ended = self.job.ending() || self.hearsay.is_some();
                 return Ok(self
                     .job
                     .lost(self.hosts.sessions[at].host.id, Loss::ServersEnded));
@@ -312,7 +316,8 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         }
     }
 
-    /// Why a job that is left ends, as the keeper of its first host has decided.
+    /// Why a job that is left ends, as the keeper of its first host has decided. What another host
+    /// has heard of that counts where the first one does not tell it: it speaks for itself alone.
     fn apply_ending(&mut self, at: usize, ending: keep::Ending) -> Result<(), ProtocolBreach> {
         let failure = ending.failure.map(|failure| {
             // of hosts that are not followed nothing is known
@@ -337,9 +342,14 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 reason: failure.reason,
             })
         });
-        self.job
-            .apply_remote_cause(ending.cause, failure.transpose()?);
+        let failure = failure.transpose()?;
         self.end_was_told[at] = true;
+        // the first host leads: records of hosts come in their order
+        if at == 0 {
+            self.job.apply_remote_cause(ending.cause, failure);
+        } else {
+            self.hearsay.get_or_insert((ending.cause, failure));
+        }
         Ok(())
     }
 
@@ -681,6 +691,11 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     }
 
     fn end(mut self) -> Ended {
+        if let Some((cause, failure)) = self.hearsay.take()
+            && self.host_states.first() == Some(&HostState::Over)
+        {
+            self.job.apply_remote_cause(cause, failure);
+        }
         let (is_left, age) = (self.is_left(), self.age());
         for (session, state) in self.hosts.sessions.iter().zip(&self.host_states) {
             if *state == HostState::Up && !is_left {
