@@ -13,7 +13,8 @@ fn job(folder: &Path, name: &str, script: &str) {
     std::fs::write(folder.join("work.py"), script).unwrap();
     let run = format!(
         "ipconf-check ip.txt | dgl-env --role worker \
-         --workspace \"$PWD\" -- python3 work.py | dgl-spawn --wait 2m --connect local --job {name} >job.jsonl"
+         --workspace \"$PWD\" -- python3 work.py | dgl-spawn --wait 2m --connect local \
+              --job {name} >job.jsonl"
     );
     sh(folder, &run);
 }

@@ -143,7 +143,10 @@ mod tests {
 
     #[test]
     fn the_last_of_a_chain_is_found_too() {
-        let text = "hello\nTraceback (most recent call last):\n  File \"a.py\", line 1, in f\n    g()\nKeyError: 1\n\nDuring handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n  File \"a.py\", line 3, in <module>\nOdd: 2\nbye";
+        let text = "hello\nTraceback (most recent call last):\n  File \"a.py\", line 1, in \
+             f\n    g()\nKeyError: 1\n\nDuring handling of the above exception, another \
+             exception occurred:\n\nTraceback (most recent call last):\n  File \
+             \"a.py\", line 3, in <module>\nOdd: 2\nbye";
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             exceptions(&lines),
@@ -154,7 +157,11 @@ mod tests {
 
     #[test]
     fn the_stack_of_the_thread_that_got_the_signal() {
-        let text = "Fatal Python error: Aborted\n\nThread 0x1 (most recent call first):\n  File \"/x/y.py\", line 5 in other\n\nCurrent thread 0x2 (most recent call first):\n  File \"/x/torch/_tensor.py\", line 488 in backward\n  File \"/srv/train.py\", line 131 in <module>\n\nExtension modules: a, b";
+        let text = "Fatal Python error: Aborted\n\nThread 0x1 (most recent call \
+             first):\n  File \"/x/y.py\", line 5 in other\n\nCurrent thread 0x2 (most \
+             recent call first):\n  File \"/x/torch/_tensor.py\", line 488 in \
+             backward\n  File \"/srv/train.py\", line 131 in <module>\n\nExtension \
+             modules: a, b";
         let lines: Vec<&str> = text.lines().collect();
         let frames = ["backward (_tensor.py:488)", "<module> (train.py:131)"];
         assert_eq!(

@@ -52,8 +52,8 @@ fn ended(job: &Job, summary: &Summary) -> (Outcome, Finding) {
     (outcome, finding.shown_by(summary))
 }
 
-const PREFLIGHT: &str = "the look before the start found faults, which dgl-spawn named on stderr; the \
-                         records do not have them";
+const PREFLIGHT: &str = "the look before the start found faults, which dgl-spawn named on \
+                         stderr; the records do not have them";
 const NO_FAILURE: &str =
     "the records do not say which process or host failed; dgl-spawn's stderr does";
 
@@ -183,8 +183,8 @@ fn process(job: &Job, life: &Life, failure: &FirstFailure) -> Finding {
         (None, Some(_)) if failure.reaped => Finding::new(format!("{who} was ended by dgl-reap")),
         (None, Some("KILL")) if failure.oom => out_of_memory(job, life, host),
         (None, Some("KILL")) => Finding::new(format!(
-            "{who} was ended by SIGKILL, which neither dgl-spawn nor, by its count, the kernel for want \
-             of memory has sent"
+            "{who} was ended by SIGKILL, which neither dgl-spawn nor, by its count, the kernel \
+             for want of memory has sent"
         )),
         (None, Some("BUS")) => bus(job, life, host),
         (None, Some(signal)) => {

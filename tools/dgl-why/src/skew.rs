@@ -35,7 +35,8 @@ const PARTITION: Quantity = Quantity {
 const START: Quantity = Quantity {
     text: |host, own, others| {
         format!(
-            "{host} is slow: its servers listened {} after their start, those of the others after {}",
+            "{host} is slow: its servers listened {} after their start, those of \
+                 the others after {}",
             seconds(own),
             seconds(others)
         )

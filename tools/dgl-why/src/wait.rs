@@ -304,8 +304,8 @@ pub fn silence(job: &Job) -> Option<Finding> {
         .max_by_key(|(_, word)| word.time_ms);
     let (life, word) = last_word?;
     let text = format!(
-        "no trainer or worker has written a line for {}, where the longest pause before was {}; the \
-         last one was of {}",
+        "no trainer or worker has written a line for {}, where the longest pause before was \
+         {}; the last one was of {}",
         term::seconds(last),
         term::seconds(longest),
         job.who(life)

@@ -43,8 +43,8 @@ fn verdicts_of_runs_that_failed() {
             "trainer-raises-and-stays",
             TRAINER_1,
             &[
-                "time limit was over: trainer 1 on host 1 (10.77.0.2) raised ValueError: loss is not a \
-                 number",
+                "time limit was over: trainer 1 on host 1 (10.77.0.2) raised ValueError: loss \
+                 is not a number",
                 "did not end: it waits at DGL's exit barrier",
                 "trainers 0 and 2 wait for it",
             ],
@@ -53,8 +53,10 @@ fn verdicts_of_runs_that_failed() {
             "trainer-hangs-in-barrier",
             TRAINER_1,
             &[
-                "trainer 1 on host 1 (10.77.0.2) waits in a barrier for all others [go_wrong (faulty.py:",
-                "while trainers 0 and 2 wait for all others in DDP's backward pass [train (train.py:",
+                "trainer 1 on host 1 (10.77.0.2) waits in a barrier for all others \
+                     [go_wrong (faulty.py:",
+                "while trainers 0 and 2 wait for all others in DDP's backward pass \
+                     [train (train.py:",
             ],
         ),
         (
@@ -82,7 +84,8 @@ fn verdicts_of_runs_that_failed() {
             "shm-full",
             SERVER_1,
             &[
-                "was ended by SIGBUS, as by a /dev/shm that is full; before the start 1.0 MB were free",
+                "was ended by SIGBUS, as by a /dev/shm that is full; before the \
+                     start 1.0 MB were free",
             ],
         ),
     ];
@@ -151,7 +154,8 @@ fn later(text: &str, after_ms: u64) -> String {
     });
     let time_ms = times.max().unwrap() + after_ms;
     format!(
-        "{text}{{\"type\":\"sample\",\"host\":0,\"time_ms\":{time_ms},\"interval_ms\":5000,\"cpu_s\":0.1}}\n"
+        "{text}{{\"type\":\"sample\",\"host\":0,\"time_ms\":{time_ms},\
+             \"interval_ms\":5000,\"cpu_s\":0.1}}\n"
     )
 }
 
@@ -235,7 +239,12 @@ fn stacks_stalls_and_samples_tell_more() {
     let begun: u64 = 4_000_000_000_000;
     let stack = |rank: u32, pid: u32, frames: &str| {
         format!(
-            r#"{{"type":"stack","job":"j","host":{rank},"id":{},"role":"trainer","rank":{rank},"pid":{pid},"command":"python3","threads":[{{"name":"Thread-1","tid":9,"active":false,"frames":["wait (threading.py:1)"]}},{{"name":"MainThread","tid":{pid},"active":false,"frames":[{frames}]}}],"time_ms":{begun}}}"#,
+            "{{\"type\":\"stack\",\"job\":\"j\",\"host\":{rank},\"id\":{},\
+                 \"role\":\"trainer\",\"rank\":{rank},\"pid\":{pid},\
+                 \"command\":\"python3\",\"threads\":[{{\"name\":\"Thread-1\",\"tid\":9,\
+                 \"active\":false,\"frames\":[\"wait (threading.py:1)\"]}},\
+                 {{\"name\":\"MainThread\",\"tid\":{pid},\"active\":false,\
+                 \"frames\":[{frames}]}}],\"time_ms\":{begun}}}",
             rank + 3
         )
     };
@@ -244,7 +253,8 @@ fn stacks_stalls_and_samples_tell_more() {
     let open = r#""load (data.py:7)","train (train.py:8)","<module> (train.py:1)""#;
     let sampler = r#""get (queues.py:1)","spawn_main (spawn.py:1)""#;
     let stalled = format!(
-        r#"{{"type":"stalled","since_ms":{},"silent_s":60.0,"reason":"No process has written, computed or sent anything.","time_ms":{begun}}}"#,
+        "{{\"type\":\"stalled\",\"since_ms\":{},\"silent_s\":60.0,\"reason\":\"No \
+             process has written, computed or sent anything.\",\"time_ms\":{begun}}}",
         begun - 60_000
     );
     let all = [
@@ -260,8 +270,8 @@ fn stacks_stalls_and_samples_tell_more() {
     assert_eq!(account(&verdict.cause), TRAINER_1, "{}", verdict.cause.text);
     assert_eq!(
         verdict.cause.text,
-        "trainer 1 on host 1 (10.77.0.2) is in train (train.py:8) load (data.py:7), while trainers 0 and \
-         2 wait in a collective operation for all others [train (train.py:8)]"
+        "trainer 1 on host 1 (10.77.0.2) is in train (train.py:8) load (data.py:7), while \
+         trainers 0 and 2 wait in a collective operation for all others [train (train.py:8)]"
     );
     assert_eq!(verdict.cause.since_ms, Some(begun - 60_000));
 
@@ -278,7 +288,9 @@ fn stacks_stalls_and_samples_tell_more() {
 
     let sample = |host: u32, cpu_s: f64, used: u64| {
         format!(
-            r#"{{"type":"sample","host":{host},"time_ms":{begun},"interval_ms":5000,"cpu_s":{cpu_s},"cpus":8,"mem_used_bytes":{used},"mem_bytes":1000000000}}"#
+            "{{\"type\":\"sample\",\"host\":{host},\"time_ms\":{begun},\
+                 \"interval_ms\":5000,\"cpu_s\":{cpu_s},\"cpus\":8,\
+                 \"mem_used_bytes\":{used},\"mem_bytes\":1000000000}}"
         )
     };
     let healthy = recording("healthy");
@@ -312,12 +324,15 @@ fn what_dgl_spawn_noted_is_weighed() {
         "KeyError: 7",
     ]
     .map(|line| {
-        format!(r#"{{"type":"output","id":5,"stream":"stderr","line":"{line}","time_ms":9000000000000}}"#)
+        format!(
+            "{{\"type\":\"output\",\"id\":5,\"stream\":\"stderr\",\"line\":\"{line}\",\
+             \"time_ms\":9000000000000}}"
+        )
     });
     let verdict = of(&format!("{echo}{}\n", raised.join("\n")));
     assert_eq!(account(&verdict.cause), Some((2, Some((Role::Trainer, 2)))));
-    let said = "trainer 2 on host 2 (10.77.0.3) raised KeyError: 7; that ended the connections of others, \
-                of which one failed first: trainer 1";
+    let said = "trainer 2 on host 2 (10.77.0.3) raised KeyError: 7; that ended the connections \
+                of others, of which one failed first: trainer 1";
     assert!(
         verdict.cause.text.starts_with(said),
         "{}",
@@ -347,30 +362,34 @@ fn what_dgl_spawn_noted_is_weighed() {
             "its time limit was over; the records do not show",
         ),
         (
-            summary(
-                r#""code":124,"cause":"timeout","first_failure":{"host":1,"id":1,"role":"server","rank":1,"error":"does not listen after 60 s"}"#,
-            ),
+            summary(concat!(
+                r#""code":124,"cause":"timeout","first_failure":{"host":1,"id":1,"#,
+                r#""role":"server","rank":1,"error":"does not listen after 60 s"}"#
+            )),
             Outcome::Failed,
             "server 1 on host 1 (10.77.0.2) does not listen after 60 s",
         ),
         (
-            summary(
-                r#""code":137,"cause":"process","first_failure":{"host":2,"id":5,"role":"trainer","rank":2,"signal":"KILL","reaped":true}"#,
-            ),
+            summary(concat!(
+                r#""code":137,"cause":"process","first_failure":{"host":2,"id":5,"#,
+                r#""role":"trainer","rank":2,"signal":"KILL","reaped":true}"#
+            )),
             Outcome::Failed,
             "trainer 2 on host 2 (10.77.0.3) was ended by dgl-reap",
         ),
         (
-            summary(
-                r#""code":137,"cause":"process","first_failure":{"host":2,"id":5,"role":"trainer","rank":2,"signal":"KILL"}"#,
-            ),
+            summary(concat!(
+                r#""code":137,"cause":"process","first_failure":{"host":2,"id":5,"#,
+                r#""role":"trainer","rank":2,"signal":"KILL"}"#
+            )),
             Outcome::Failed,
             "trainer 2 on host 2 (10.77.0.3) was ended by SIGKILL, which neither dgl-spawn nor",
         ),
         (
-            summary(
-                r#""code":139,"cause":"process","first_failure":{"host":2,"id":5,"role":"trainer","rank":2,"signal":"SEGV"}"#,
-            ),
+            summary(concat!(
+                r#""code":139,"cause":"process","first_failure":{"host":2,"id":5,"#,
+                r#""role":"trainer","rank":2,"signal":"SEGV"}"#
+            )),
             Outcome::Failed,
             "trainer 2 on host 2 (10.77.0.3) was ended by SIGSEGV",
         ),
