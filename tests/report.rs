@@ -15,7 +15,7 @@ fn failed_job(folder: &Path, job: &str) {
         "ipconf-check ip.txt | part-map --part-config out/g.json --workspace '{}' | part-push \
          --connect local 2>/dev/null |
          dgl-env --num-trainers 2 -- sh -c 'echo \"<b>loss\" 1; sleep 0.5; [ \"$RANK\" != 1 ] || \
-             exit 7; sleep 60' | dgl-spawn --connect local --job {job} >job.jsonl",
+             exit 7; sleep 60' | dgl-spawn --connect local --wait 2m --job {job} >job.jsonl",
         folder.join("ws").display()
     );
     assert_eq!(sh(folder, &script).status, 7);
@@ -358,5 +358,129 @@ fn what_is_drawn_fits_wide_and_narrow_screens() {
                 "{width}: host {host}: {bar} of {longest}, not {share}"
             );
         }
+    }
+}
+
+/// What samples, a stall and another try add to the records of the large run.
+fn sampled_run() -> String {
+    let mut records = large_run();
+    for host in 0..HOSTS {
+        for time in 1..100u64 {
+            let cpu_s = if host == 9 { 40 } else { 5 };
+            let time_ms = 1000 + time * 50_000;
+            records += &format!(
+                r#"{{"type":"sample","host":{host},"time_ms":{time_ms},"interval_ms":5000,"cpu_s":{cpu_s},"cpus":16,"mem_used_bytes":{},"mem_bytes":64000000000}}"#,
+                time * 500_000_000
+            );
+            records += "\n";
+        }
+    }
+    records += r#"{"type":"sample","host":0,"id":1,"role":"trainer","rank":0,"time_ms":9000,"interval_ms":5000,"cpu_s":5,"rss_bytes":7000000000}
+{"type":"stalled","since_ms":3001000,"silent_s":600,"reason":"Nobody moves.","time_ms":3601000}
+"#;
+    records
+}
+
+#[test]
+fn the_verdict_stands_on_top_and_what_is_drawn_is_told_too() {
+    let folder = scratch("report-told");
+    std::fs::write(folder.join("run.jsonl"), sampled_run()).unwrap();
+    let page = sh(&folder, "dgl-report run.jsonl").out;
+    let why = page.find("<h2 id=\"verdict\">Why</h2>").unwrap();
+    assert!(why < page.find("First failure").unwrap());
+    let brief = sh(&folder, "dgl-why --brief run.jsonl").out;
+    let cause = brief.lines().next().unwrap();
+    assert!(page.contains(cause), "{cause}: {}", &page[why..why + 600]);
+    for told in [
+        "host 9 (10.0.0.10) used 8.0 processors on average, the others 1.0.",
+        "50 min 0 s to 1 h 0 min: stalled: Nobody moves",
+        "1 h 23 min: trainer 41 on host 41 failed: status 1",
+        r#"aria-label="host 9 10.0.0.10, Processors in use: 8.0 on average, at most 8.0""#,
+        r#"aria-label="Resident memory, Resident memory: 7.0 GB on average, at most 7.0 GB""#,
+        "Processors in use, from 0 to 10.0",
+        "Memory in use, from 0 to 50 GB",
+        "ran from 0.0 s to 1 h 23 min: ",
+    ] {
+        assert!(page.contains(told), "{told}");
+    }
+    assert!(
+        !page.contains("GPUs at work"),
+        "nothing is drawn of which nothing is known"
+    );
+    let drawn = page.matches("role=\"img\"").count();
+    assert_eq!(
+        drawn,
+        2 * HOSTS as usize + 2,
+        "two quantities a host, two of a process"
+    );
+}
+
+#[test]
+fn samples_of_many_hosts_are_legible_in_a_browser() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("report-samples");
+    std::fs::write(folder.join("run.jsonl"), sampled_run()).unwrap();
+    let page = sh(&folder, "dgl-report run.jsonl").out;
+    // of what hosts used: how wide each drawing is, how high its line is above the foot, whether its
+    // caption is cut; the width of the page; what the keyboard reaches
+    let script = r"[...document.querySelectorAll('section > .multiples figure')].map(figure => {
+            const svg = figure.querySelector('svg').getBoundingClientRect();
+            const line = figure.querySelector('polyline').getBoundingClientRect();
+            const name = figure.querySelector('figcaption span');
+            return Math.round(svg.width) + ' ' + ((svg.bottom - line.top) / svg.height).toFixed(2) + ' ' + (name.scrollWidth > name.clientWidth);
+        }).join(';') + '|' + document.documentElement.scrollWidth + '|' +
+        [...document.querySelectorAll('details > summary')].filter(one => one.tabIndex >= 0).length";
+    for width in [320, 700, 1200] {
+        let Some(said) = drawn(&folder, &page, width, script) else {
+            return;
+        };
+        let [figures, page_width, reached] = said.split('|').collect::<Vec<_>>()[..] else {
+            panic!("{said}")
+        };
+        let page_width: u32 = page_width.parse().unwrap();
+        assert!(
+            page_width <= width,
+            "{width}: the page is {page_width} wide"
+        );
+        assert!(reached.parse::<usize>().unwrap() > 128, "{reached}");
+        let figures: Vec<Vec<&str>> = figures
+            .split(';')
+            .map(|figure| figure.split(' ').collect())
+            .collect();
+        assert_eq!(figures.len(), 2 * HOSTS as usize);
+        for (host, figure) in figures.iter().take(HOSTS as usize).enumerate() {
+            assert!(
+                figure[0].parse::<u32>().unwrap() >= 100,
+                "{width}: {figure:?}"
+            );
+            // one scale for all: 8 and 1 processors of 10
+            let share = if host == 9 { 0.8 } else { 0.1 };
+            let high: f64 = figure[1].parse().unwrap();
+            assert!(
+                (high - share).abs() < 0.06,
+                "{width}: host {host}: {high}, not {share}"
+            );
+            assert_eq!(
+                figure[2], "false",
+                "{width}: the name of host {host} is cut"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_page_is_dark_where_the_reader_wants_it_so() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("report-dark");
+    std::fs::write(folder.join("run.jsonl"), sampled_run()).unwrap();
+    let page = sh(&folder, "dgl-report run.jsonl").out;
+    // a browser without a screen has no wish: the rule itself is asked, and the colours it sets
+    let script = "getComputedStyle(document.documentElement).colorScheme + '|' + [...document.styleSheets[0].cssRules].filter(rule => rule.conditionText == '(prefers-color-scheme: dark)').length";
+    if let Some(said) = drawn(&folder, &page, 1200, script) {
+        assert_eq!(said, "light dark|1");
     }
 }

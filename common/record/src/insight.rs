@@ -61,6 +61,13 @@ pub struct Sample {
     pub gpus: Vec<Gpu>,
 }
 
+impl Sample {
+    /// Whether it is of a host itself and not of one of its processes.
+    pub fn is_of_host(&self) -> bool {
+        self.id.is_none() && self.role.is_none()
+    }
+}
+
 /// A card of a host at the time of a sample.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

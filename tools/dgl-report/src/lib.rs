@@ -3,6 +3,7 @@
 pub mod args;
 pub mod page;
 pub mod plan;
+pub mod samples;
 
 pub use args::Args;
 

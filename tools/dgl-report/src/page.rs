@@ -1,6 +1,9 @@
-//! The page: HTML and CSS, no script, nothing to load.
+//! The page: HTML, CSS and drawings in it, no script, nothing to load. All that is drawn is also told
+//! in words, for those who cannot see it or print it.
 
-use crate::plan::{Bar, CopySummary, HostRun, Run};
+use crate::plan::{Bar, CopySummary, Event, EventKind, HostRun, Run};
+use crate::samples::{Line, Panel};
+use dgl_why::{Finding, Outcome};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use record::FirstFailure;
 use record::term;
@@ -26,12 +29,16 @@ pub fn page(run: &Run) -> String {
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                h1 { (title) }
-                (summary(run))
-                (failure(run))
-                (other_failures(run))
-                @if run.hosts.iter().any(|host| !host.processes.is_empty()) { (timeline(run)) }
-                @if run.hosts.iter().any(|host| host.copied.is_some()) { (copies(&run.hosts)) }
+                main {
+                    h1 { (title) }
+                    (summary(run))
+                    (verdict(run))
+                    (failure(run))
+                    (other_failures(run))
+                    @if run.hosts.iter().any(|host| !host.processes.is_empty()) { (timeline(run)) }
+                    @if !run.panels.is_empty() { (samples(run)) }
+                    @if run.hosts.iter().any(|host| host.copied.is_some()) { (copies(&run.hosts)) }
+                }
             }
         }
     }
@@ -62,6 +69,64 @@ fn summary(run: &Run) -> Markup {
                 @if let Some(cause) = &summary.cause { ", cause: " (cause) }
             }
             @if let Some(date) = run.began_ms.and_then(date) { ", began " (date) }
+        }
+    }
+}
+
+/// What ended it or what it waits for, and what else is unusual.
+fn verdict(run: &Run) -> Markup {
+    let verdict = &run.verdict;
+    let is_fine = matches!(verdict.outcome, Outcome::EndedWell | Outcome::Runs);
+    html! {
+        section.verdict.fine[is_fine] aria-labelledby="verdict" {
+            h2 id="verdict" { "Why" }
+            p.cause { "The job " (verdict.outcome.words()) ": " (finding(run, &verdict.cause)) }
+            (culprit(run))
+            (evidence(&verdict.cause))
+            @if !verdict.others.is_empty() {
+                p { "Also:" }
+                ul {
+                    @for other in &verdict.others {
+                        li { (finding(run, other)) (evidence(other)) }
+                    }
+                }
+            } @else if is_fine {
+                p { "Nothing unusual." }
+            }
+        }
+    }
+}
+
+/// Where on the page the process is for which the others wait; a failure has a section of its own.
+fn culprit(run: &Run) -> Markup {
+    let has_failed = run
+        .summary
+        .as_ref()
+        .is_some_and(|summary| summary.first_failure.is_some());
+    let mut bars = run.hosts.iter().flat_map(|host| &host.processes);
+    html! {
+        @if let Some(bar) = bars.find(|bar| bar.culprit && !has_failed) {
+            p { a href={ "#process-" (bar.id) } { (bar.role) " " (bar.rank) " and its last lines" } }
+        }
+    }
+}
+
+fn finding(run: &Run, finding: &Finding) -> Markup {
+    html! {
+        (term::plain(&finding.text)) "."
+        @if let Some(since) = dgl_why::since(finding, run.verdict.began_ms) { " Since " (since) "." }
+        @if let Some(fix) = finding.fix { br; "What to do: " (fix) "." }
+    }
+}
+
+/// The records that show it, to be opened.
+fn evidence(finding: &Finding) -> Markup {
+    html! {
+        @if !finding.evidence.is_empty() {
+            details {
+                summary { "Shown by " (term::count(finding.evidence.len() as u64, "record")) }
+                pre { @for record in &finding.evidence { (term::plain(record)) "\n" } }
+            }
         }
     }
 }
@@ -167,8 +232,11 @@ fn timeline(run: &Run) -> Markup {
             h2 { "Processes" }
             p.legend {
                 span.server { "server" } span.trainer { "trainer" } span.worker { "worker" }
-                span.culprit { "failed first" } span.tick { "listens" }
+                span.culprit { "failed first, or the others wait for it" } span.tick { "listens" }
+                @if has(run, EventKind::Restart) { span.again { "another try" } }
+                @if has(run, EventKind::Stall) { span.stall { "stalled" } }
             }
+            (events(run))
             div.chart {
                 div.axis {
                     @for mark in (0..=run.length_ms / step).map(|n| n * step) {
@@ -177,14 +245,58 @@ fn timeline(run: &Run) -> Markup {
                 }
                 @for host in run.hosts.iter().filter(|host| !host.processes.is_empty()) {
                     h3 id={ "host-" (host.id) } { "host " (host.name) }
-                    @for bar in &host.processes { (row(bar, run.length_ms)) }
+                    @for bar in &host.processes { (row(bar, run)) }
                 }
             }
         }
     }
 }
 
-fn row(bar: &Bar, length_ms: u64) -> Markup {
+fn has(run: &Run, kind: EventKind) -> bool {
+    run.events.iter().any(|event| event.kind == kind)
+}
+
+/// What happened to the job, in words; of many failures the first.
+fn events(run: &Run) -> Markup {
+    let told = |event: &Event| match event.to_ms {
+        Some(to_ms) => format!("{} to {}: {}", time(event.at_ms), time(to_ms), event.text),
+        None => format!("{}: {}", time(event.at_ms), event.text),
+    };
+    html! {
+        @if !run.events.is_empty() {
+            ul.events {
+                @for event in run.events.iter().take(NAMED) {
+                    li.(class(event.kind)) { (told(event)) }
+                }
+                (more(run.events.len(), "event", "events"))
+            }
+        }
+    }
+}
+
+fn class(kind: EventKind) -> &'static str {
+    match kind {
+        EventKind::Failure => "culprit",
+        EventKind::Restart => "again",
+        EventKind::Stall => "stall",
+    }
+}
+
+/// Tries and stalls, drawn behind the bar of a process.
+fn marks(run: &Run) -> Markup {
+    let length_ms = run.length_ms;
+    let of_all = |event: &&Event| event.kind != EventKind::Failure;
+    html! {
+        @for event in run.events.iter().filter(of_all).take(NAMED) {
+            @let width = event.to_ms.unwrap_or(event.at_ms).saturating_sub(event.at_ms);
+            span.mark.(class(event.kind)) title=(event.text)
+                style={ "left:" (percent(event.at_ms, length_ms)) ";width:" (percent(width, length_ms)) } {}
+        }
+    }
+}
+
+fn row(bar: &Bar, run: &Run) -> Markup {
+    let length_ms = run.length_ms;
     let end = bar.end.as_deref().unwrap_or(if bar.from_ms.is_some() {
         "no end was recorded"
     } else {
@@ -196,6 +308,7 @@ fn row(bar: &Bar, length_ms: u64) -> Markup {
             summary {
                 span.name { (bar.role) " " (bar.rank) }
                 span.track {
+                    (marks(run))
                     @if let Some(from_ms) = bar.from_ms {
                         @let to_ms = bar.to_ms.unwrap_or(length_ms);
                         span class={ "bar " (class) @if bar.to_ms.is_none() { " open" } }
@@ -209,13 +322,87 @@ fn row(bar: &Bar, length_ms: u64) -> Markup {
                             length_ms)) } title={ "listens after " (time(listening_ms)) } {}
                     }
                 }
-                span.end { (end) }
+                span.end { span.hidden { (spoken(bar)) } (end) }
             }
             p {
                 @if let Some(pid) = bar.pid { "process " (pid) "; " }
                 @if bar.last_lines.is_empty() { "it wrote nothing" } @else { "its last lines:" }
             }
             @if !bar.last_lines.is_empty() { pre { @for line in &bar.last_lines { (line) "\n" } } }
+            @if !bar.panels.is_empty() {
+                div.multiples {
+                    @for panel in &bar.panels {
+                        @for line in &panel.lines { (multiple(panel, line, panel.name)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What the bar of a process shows, for those who do not see it.
+fn spoken(bar: &Bar) -> String {
+    let Some(from_ms) = bar.from_ms else {
+        return String::new();
+    };
+    let mut words = format!("ran from {}", time(from_ms));
+    if let Some(to_ms) = bar.to_ms {
+        words += &format!(" to {}", time(to_ms));
+    }
+    if let Some(listening_ms) = bar.listening_ms {
+        words += &format!(", listened after {}", time(listening_ms));
+    }
+    words + ": "
+}
+
+/// What hosts used: a panel a quantity, in it a drawing a host, all on one scale.
+fn samples(run: &Run) -> Markup {
+    // the number and the first of its names: there is little room
+    let name = |line: &Line| {
+        let host = run.hosts.iter().find(|host| host.id == line.host);
+        let names = host.map_or_else(|| line.host.to_string(), |host| host.name.clone());
+        let short: Vec<&str> = names.split(' ').take(2).collect();
+        format!("host {}", short.join(" "))
+    };
+    html! {
+        section aria-labelledby="samples" {
+            h2 id="samples" { "What hosts used" }
+            p { "From left to right the " (time(run.length_ms)) " of the run." }
+            @for panel in &run.panels {
+                h3 { (panel.name) ", from 0 to " (panel.unit.words(panel.top)) }
+                div.multiples {
+                    @for line in &panel.lines { (multiple(panel, line, &name(line))) }
+                }
+            }
+        }
+    }
+}
+
+/// How wide and how high the space is in which a line is drawn.
+const WIDE: f64 = 120.0;
+const HIGH: f64 = 30.0;
+
+/// One line of a panel, with its name and its largest value.
+fn multiple(panel: &Panel, line: &Line, name: &str) -> Markup {
+    let (mean, most) = (panel.unit.words(line.mean), panel.unit.words(line.most));
+    let high =
+        |value: f64| HIGH * (1.0 - (value / panel.top.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0));
+    let points: Vec<String> = line
+        .points
+        .iter()
+        .map(|(at, value)| format!("{:.1},{:.1}", at * WIDE, high(*value)))
+        .collect();
+    let first = line.points.first().map_or(0.0, |point| point.0 * WIDE);
+    let last = line.points.last().map_or(0.0, |point| point.0 * WIDE);
+    let area = format!("{first:.1},{HIGH} {} {last:.1},{HIGH}", points.join(" "));
+    html! {
+        figure {
+            figcaption { span { (name) } span.most { (most) } }
+            svg viewBox={ "0 0 " (WIDE) " " (HIGH) } preserveAspectRatio="none" role="img"
+                aria-label={ (name) ", " (panel.name) ": " (mean) " on average, at most " (most) } {
+                polygon points=(area) {}
+                polyline points=(points.join(" ")) {}
+            }
         }
     }
 }
@@ -228,7 +415,7 @@ fn copies(hosts: &[HostRun]) -> Markup {
         .unwrap_or(1);
     html! {
         section {
-            h2 { "CopySummary" }
+            h2 { "Copies" }
             div.wide {
                 table {
                     tr { th { "host" } th { "files" } th { "there \

@@ -1,40 +1,16 @@
 //! From records to what the page shows. Times are milliseconds since the first process was started.
 
-use record::error::Report;
-use record::jsonl::Stream;
-use record::{Exited, Host, Listening, Output, Process, Pushed, Started, Summary};
+use crate::samples::{self, Panel};
+use dgl_why::Verdict;
+use record::{Exited, Host, Output, Pushed, Started, Summary};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-/// What of the stream the page is made of.
-pub struct Records {
-    hosts: Vec<Host>,
-    processes: Vec<Process>,
-    started: Vec<Started>,
-    listening: Vec<Listening>,
-    output: Vec<Output>,
-    exited: Vec<Exited>,
-    pushed: Vec<Pushed>,
-    summary: Option<Summary>,
-}
-
-impl Records {
-    /// Of all that came in.
-    pub fn of(stream: &Stream) -> Result<Records, Report> {
-        Ok(Records {
-            hosts: stream.all_including_failed()?,
-            processes: stream.all_including_failed()?,
-            started: stream.all_including_failed()?,
-            listening: stream.all_including_failed()?,
-            output: stream.all_including_failed()?,
-            exited: stream.all_including_failed()?,
-            pushed: stream.all_including_failed()?,
-            summary: stream.all_including_failed()?.pop(),
-        })
-    }
-}
+pub use dgl_why::Records;
 
 /// A run.
 pub struct Run {
+    /// What ended it, or what it waits for.
+    pub verdict: Verdict,
     /// How it ended; none where the records break off before.
     pub summary: Option<Summary>,
     /// When the first process was started, since 1970.
@@ -43,6 +19,34 @@ pub struct Run {
     pub length_ms: u64,
     /// In the order of their ids.
     pub hosts: Vec<HostRun>,
+    /// What happened to the job as a whole, in the order of time.
+    pub events: Vec<Event>,
+    /// What hosts used, a panel a quantity.
+    pub panels: Vec<Panel>,
+}
+
+/// What happened to a job.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When.
+    pub at_ms: u64,
+    /// Until when, if it lasted.
+    pub to_ms: Option<u64>,
+    /// What kind of event it is.
+    pub kind: EventKind,
+    /// In words.
+    pub text: String,
+}
+
+/// How an event is marked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// A process failed.
+    Failure,
+    /// Another try of the job began.
+    Restart,
+    /// The job gave no sign of life.
+    Stall,
 }
 
 /// A host of the run.
@@ -95,10 +99,12 @@ pub struct Bar {
     /// It ended with a status that is not 0 before the job was ended; by a signal ends what is
     /// innocent too.
     pub failed: bool,
-    /// It is the one that failed first.
+    /// It is the one that failed first, or for which the others wait.
     pub culprit: bool,
     /// What it wrote last.
     pub last_lines: VecDeque<String>,
+    /// What it used.
+    pub panels: Vec<Panel>,
 }
 
 /// The end of a process in few words.
@@ -134,11 +140,14 @@ pub fn run(records: &Records, lines: usize) -> Run {
         .map(|exited| (exited.id, exited))
         .collect();
     let mut said = last_lines(&records.output, lines);
+    let verdict = dgl_why::verdict(records);
     let culprit = records
         .summary
         .as_ref()
         .and_then(|summary| summary.first_failure.as_ref())
-        .and_then(|failure| failure.id);
+        .map_or_else(|| verdict.cause.culprit.as_ref()?.id, |failure| failure.id);
+    let length_ms = length(records, began_ms);
+    let mut of_processes = samples::of_processes(records, began_ms.unwrap_or(0), length_ms);
     let mut hosts: BTreeMap<u32, HostRun> = records
         .hosts
         .iter()
@@ -164,27 +173,102 @@ pub fn run(records: &Records, lines: usize) -> Run {
                 .is_some_and(|end| !end.while_ending && end.code.is_some_and(|code| code != 0)),
             culprit: culprit == Some(process.id),
             last_lines: said.remove(&process.id).unwrap_or_default(),
+            panels: of_processes.remove(&process.id).unwrap_or_default(),
         };
         if let Some(host) = hosts.get_mut(&process.host) {
             host.processes.push(bar);
         }
     }
-    let ends = hosts
-        .values()
-        .flat_map(|host| &host.processes)
-        .flat_map(|bar| [bar.to_ms, bar.from_ms, bar.listening_ms]);
-    let last_word = records
-        .output
-        .iter()
-        .map(|output| since(output.time_ms))
-        .max();
-    let length_ms = ends.flatten().chain(last_word).max().unwrap_or(0).max(1);
     Run {
+        verdict,
         summary: records.summary.clone(),
         began_ms,
         length_ms,
         hosts: hosts.into_values().collect(),
+        events: events(records, began_ms.unwrap_or(0), length_ms),
+        panels: samples::of_hosts(records, began_ms.unwrap_or(0), length_ms),
     }
+}
+
+/// The longest time on the page.
+fn length(records: &Records, began_ms: Option<u64>) -> u64 {
+    let since = |time_ms: u64| time_ms.saturating_sub(began_ms.unwrap_or(0));
+    let started: HashMap<u32, u64> = records
+        .started
+        .iter()
+        .map(|started| (started.id, started.time_ms))
+        .collect();
+    let ends = records.exited.iter().filter_map(|exited| {
+        let started = *started.get(&exited.id)?;
+        Some(started.saturating_add(exited.elapsed_ms))
+    });
+    (records.started.iter().map(|one| one.time_ms))
+        .chain(records.listening.iter().map(|one| one.time_ms))
+        .chain(records.output.iter().map(|one| one.time_ms))
+        .chain(records.samples.iter().map(|one| one.time_ms))
+        .chain(records.stalled.iter().map(|one| one.time_ms))
+        .chain(ends)
+        .map(since)
+        .max()
+        .unwrap_or(0)
+        .max(1)
+}
+
+/// Failures, tries and stalls.
+fn events(records: &Records, began_ms: u64, length_ms: u64) -> Vec<Event> {
+    let since = |time_ms: u64| time_ms.saturating_sub(began_ms).min(length_ms);
+    let mut starts: HashMap<u32, Vec<u64>> = HashMap::new();
+    let mut tries: Vec<u64> = Vec::new();
+    for started in &records.started {
+        let of_it = starts.entry(started.id).or_default();
+        of_it.push(started.time_ms);
+        match tries.get_mut(of_it.len() - 1) {
+            Some(begin) => *begin = (*begin).min(started.time_ms),
+            None => tries.push(started.time_ms),
+        }
+    }
+    let mut ended: HashMap<u32, usize> = HashMap::new();
+    let mut events = Vec::new();
+    for exited in &records.exited {
+        let nth = ended.entry(exited.id).or_default();
+        let started = starts.get(&exited.id).and_then(|all| all.get(*nth));
+        *nth += 1;
+        // TERM is what ends the innocent, and records of 0.1.0 do not say which those are
+        let is_innocent = exited.code == Some(0) || exited.signal.as_deref() == Some("TERM");
+        let is_failure = !exited.while_ending && !is_innocent;
+        if let Some(started) = started.filter(|_| is_failure) {
+            events.push(Event {
+                at_ms: since(started.saturating_add(exited.elapsed_ms)),
+                to_ms: None,
+                kind: EventKind::Failure,
+                text: format!(
+                    "{} {} on host {} failed: {}",
+                    exited.role.name(),
+                    exited.rank,
+                    exited.host,
+                    how_it_ended(exited)
+                ),
+            });
+        }
+    }
+    events.extend(
+        (2..)
+            .zip(tries.iter().skip(1))
+            .map(|(number, begin)| Event {
+                at_ms: since(*begin),
+                to_ms: None,
+                kind: EventKind::Restart,
+                text: format!("try {number} begins"),
+            }),
+    );
+    events.extend(records.stalled.iter().map(|stalled| Event {
+        at_ms: since(stalled.since_ms),
+        to_ms: Some(since(stalled.time_ms)),
+        kind: EventKind::Stall,
+        text: format!("stalled: {}", stalled.reason.trim_end_matches('.')),
+    }));
+    events.sort_by_key(|event| event.at_ms);
+    events
 }
 
 fn last_lines(output: &[Output], most: usize) -> HashMap<u32, VecDeque<String>> {
@@ -225,6 +309,7 @@ fn host_run(host: &Host, pushed: &[Pushed]) -> HostRun {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use record::jsonl::Stream;
 
     const RECORDS: &str = concat!(
         r#"{"type":"host","id":0,"of":1,"ip":"10.0.0.1","port":30050}"#,
@@ -323,6 +408,31 @@ mod tests {
                 && run.hosts[0].processes[0].from_ms.is_none()
         );
     }
+
+    #[test]
+    fn failures_tries_and_stalls_are_events() {
+        let again = r#"{"type":"started","id":0,"host":0,"role":"server","rank":0,"pid":9,"time_ms":3000}
+{"type":"stalled","since_ms":3500,"silent_s":0.5,"reason":"Nobody moves.","time_ms":4000}"#;
+        let events = read(&format!("{RECORDS}\n{again}")).events;
+        let told: Vec<(u64, Option<u64>, EventKind, &str)> = events
+            .iter()
+            .map(|event| (event.at_ms, event.to_ms, event.kind, event.text.as_str()))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                (
+                    1000,
+                    None,
+                    EventKind::Failure,
+                    "trainer 0 on host 0 failed: SIGKILL"
+                ),
+                (2000, None, EventKind::Restart, "try 2 begins"),
+                (2500, Some(3000), EventKind::Stall, "stalled: Nobody moves"),
+            ]
+        );
+    }
+
     #[test]
     fn what_the_job_took_with_it_is_no_failure() {
         let ended = |code: Option<u8>, oom: bool, while_ending: bool| Exited {

@@ -254,7 +254,7 @@ fn of_samples(job: &Job) -> Vec<Option<Finding>> {
         job.records
             .samples
             .iter()
-            .filter(|sample| sample.id.is_none())
+            .filter(|sample| sample.is_of_host())
     };
     let mean = |value: fn(&Sample) -> Option<f64>| -> Values {
         let mut sums: BTreeMap<u32, (f64, f64)> = BTreeMap::new();

@@ -1,0 +1,251 @@
+//! What hosts and processes used, as lines to draw: a panel a quantity, all on one scale.
+
+use dgl_why::Records;
+use record::Sample;
+use record::term;
+use std::collections::{BTreeMap, HashMap};
+
+/// As many points of a line as can be told apart where it is drawn.
+pub const POINTS: usize = 60;
+
+/// A quantity of all who have it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Panel {
+    /// What is drawn.
+    pub name: &'static str,
+    /// What the top of the scale is; its foot is 0.
+    pub top: f64,
+    /// How values are told.
+    pub unit: Unit,
+    /// A line each.
+    pub lines: Vec<Line>,
+}
+
+/// How a value is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// A number with a digit behind the point.
+    Number,
+    /// Bytes.
+    Bytes,
+    /// Bytes a second.
+    Rate,
+    /// Per cent.
+    Percent,
+}
+
+impl Unit {
+    /// The value as people read it.
+    pub fn words(self, value: f64) -> String {
+        match self {
+            Unit::Number => format!("{value:.1}"),
+            Unit::Bytes => term::bytes(value as u64),
+            Unit::Rate => format!("{}/s", term::bytes(value as u64)),
+            Unit::Percent => format!("{value:.0} %"),
+        }
+    }
+}
+
+/// The values of one of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// Whose it is: the host's id.
+    pub host: u32,
+    /// Time from 0 to 1 of the page's length, and value.
+    pub points: Vec<(f64, f64)>,
+    /// Over time.
+    pub mean: f64,
+    /// The largest.
+    pub most: f64,
+}
+
+/// A quantity and how a sample tells it.
+type Quantity = (&'static str, Unit, fn(&Sample) -> Option<f64>);
+
+const OF_HOSTS: [Quantity; 6] = [
+    ("Processors in use", Unit::Number, processors),
+    ("Memory in use", Unit::Bytes, |sample| {
+        Some(sample.mem_used_bytes? as f64)
+    }),
+    ("/dev/shm in use", Unit::Bytes, |sample| {
+        Some(sample.shm_used_bytes? as f64)
+    }),
+    ("Network, in and out", Unit::Rate, |sample| {
+        let both = sample.net_rx_bytes? as f64 + sample.net_tx_bytes? as f64;
+        Some(both / seconds(sample)?)
+    }),
+    ("Disks, read and written", Unit::Rate, |sample| {
+        let both = sample.disk_read_bytes? as f64 + sample.disk_write_bytes? as f64;
+        Some(both / seconds(sample)?)
+    }),
+    ("GPUs at work", Unit::Percent, |sample| {
+        let sum: f64 = sample.gpus.iter().map(|gpu| gpu.util_percent).sum();
+        (!sample.gpus.is_empty()).then(|| sum / sample.gpus.len() as f64)
+    }),
+];
+
+const OF_PROCESSES: [Quantity; 2] = [
+    ("Processors in use", Unit::Number, processors),
+    ("Resident memory", Unit::Bytes, |sample| {
+        Some(sample.rss_bytes? as f64)
+    }),
+];
+
+fn seconds(sample: &Sample) -> Option<f64> {
+    let interval_ms = sample.interval_ms.filter(|length| *length > 0)?;
+    Some(interval_ms as f64 / 1e3)
+}
+
+fn processors(sample: &Sample) -> Option<f64> {
+    Some(sample.cpu_s? / seconds(sample)?)
+}
+
+/// What hosts used: those quantities of which there is a sample.
+pub fn of_hosts(records: &Records, began_ms: u64, length_ms: u64) -> Vec<Panel> {
+    let samples: Vec<&Sample> = records
+        .samples
+        .iter()
+        .filter(|sample| sample.is_of_host())
+        .collect();
+    let panel = |(name, unit, value): &Quantity| {
+        let mut of_host: BTreeMap<u32, Vec<(u64, f64)>> = BTreeMap::new();
+        for (sample, value) in samples.iter().filter_map(|one| Some((one, value(one)?))) {
+            let points = of_host.entry(sample.host).or_default();
+            points.push((sample.time_ms.saturating_sub(began_ms), value));
+        }
+        let lines: Vec<Line> = of_host
+            .into_iter()
+            .map(|(host, points)| line(host, points, length_ms))
+            .collect();
+        (!lines.is_empty()).then(|| Panel {
+            name,
+            top: top(&lines, *unit),
+            unit: *unit,
+            lines,
+        })
+    };
+    OF_HOSTS.iter().filter_map(panel).collect()
+}
+
+/// What each process used, on the scale of all of them.
+pub fn of_processes(records: &Records, began_ms: u64, length_ms: u64) -> HashMap<u32, Vec<Panel>> {
+    let mut panels: HashMap<u32, Vec<Panel>> = HashMap::new();
+    for (name, unit, value) in OF_PROCESSES {
+        let mut of_process: BTreeMap<u32, (u32, Vec<(u64, f64)>)> = BTreeMap::new();
+        for sample in &records.samples {
+            if let (Some(id), Some(value)) = (sample.id, value(sample)) {
+                let (_, points) = of_process
+                    .entry(id)
+                    .or_insert_with(|| (sample.host, Vec::new()));
+                points.push((sample.time_ms.saturating_sub(began_ms), value));
+            }
+        }
+        let lines: Vec<(u32, Line)> = of_process
+            .into_iter()
+            .map(|(id, (host, points))| (id, line(host, points, length_ms)))
+            .collect();
+        let all: Vec<Line> = lines.iter().map(|(_, line)| line.clone()).collect();
+        let top = top(&all, unit);
+        for (id, line) in lines {
+            panels.entry(id).or_default().push(Panel {
+                name,
+                top,
+                unit,
+                lines: vec![line],
+            });
+        }
+    }
+    panels
+}
+
+/// A line of at most [`POINTS`] points; of several that fall together the largest is kept, because
+/// peaks are what is looked for.
+fn line(host: u32, mut points: Vec<(u64, f64)>, length_ms: u64) -> Line {
+    points.sort_by_key(|(time, _)| *time);
+    let count = points.len().max(1) as f64;
+    let mean = points.iter().map(|(_, value)| value).sum::<f64>() / count;
+    let most = points.iter().map(|(_, value)| *value).fold(0.0, f64::max);
+    let mut kept: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
+    for (time, value) in points {
+        let at = (time as f64 / length_ms.max(1) as f64).clamp(0.0, 1.0);
+        let place = (at * (POINTS - 1) as f64).round() as usize;
+        let point = kept.entry(place).or_insert((at, value));
+        if value > point.1 {
+            *point = (at, value);
+        }
+    }
+    Line {
+        host,
+        points: kept.into_values().collect(),
+        mean,
+        most,
+    }
+}
+
+/// The top of a scale: 1, 2 or 5 times a power of ten, where the largest value fits below.
+fn top(lines: &[Line], unit: Unit) -> f64 {
+    let most = lines.iter().map(|line| line.most).fold(0.0, f64::max);
+    if unit == Unit::Percent {
+        return 100.0;
+    }
+    let steps = (-1..19).flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(power)));
+    steps.into_iter().find(|step| *step >= most).unwrap_or(most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(host: u32, time_ms: u64, cpu_s: f64) -> Sample {
+        Sample {
+            host,
+            time_ms,
+            interval_ms: Some(5000),
+            cpu_s: Some(cpu_s),
+            ..Sample::default()
+        }
+    }
+
+    #[test]
+    fn quantities_without_a_sample_are_not_drawn() {
+        let records = Records {
+            samples: vec![
+                sample(0, 1000, 5.0),
+                sample(1, 1000, 15.0),
+                sample(0, 2000, 10.0),
+            ],
+            ..Records::default()
+        };
+        let panels = of_hosts(&records, 0, 2000);
+        let [panel] = &panels[..] else {
+            panic!("{panels:?}")
+        };
+        assert_eq!((panel.name, panel.top), ("Processors in use", 5.0));
+        assert_eq!(panel.lines[0].points, [(0.5, 1.0), (1.0, 2.0)]);
+        assert_eq!((panel.lines[0].mean, panel.lines[1].most), (1.5, 3.0));
+        assert!(of_processes(&records, 0, 2000).is_empty());
+    }
+
+    #[test]
+    fn peaks_are_kept() {
+        let points = (0..10_000).map(|time| (time, if time == 77 { 9.0 } else { 1.0 }));
+        let line = line(0, points.collect(), 10_000);
+        assert!(line.points.len() <= POINTS);
+        assert_eq!(
+            line.points
+                .iter()
+                .filter(|(_, value)| *value == 9.0)
+                .count(),
+            1
+        );
+    }
+
+    #[test]
+    fn scales_are_round() {
+        for (most, expected) in [(0.0, 0.1), (3.0, 5.0), (12.0, 20.0), (1e9, 1e9)] {
+            let lines = [line(0, vec![(0, most)], 1)];
+            assert_eq!(top(&lines, Unit::Number), expected);
+            assert_eq!(top(&lines, Unit::Percent), 100.0);
+        }
+    }
+}
