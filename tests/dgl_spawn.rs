@@ -56,6 +56,94 @@ fn a_job_that_takes_too_long_shows_where_it_hangs() {
     assert!(begun.elapsed() < Duration::from_secs(20));
 }
 
+#[test]
+fn after_a_time_limit_the_odd_one_is_named() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("odd-one");
+    let stands = |function: &str| {
+        let script = format!("import time\ndef {function}():\n    time.sleep(99)\n{function}()\n");
+        std::fs::write(folder.join(format!("{function}.py")), script).unwrap();
+        format!("exec python3 {function}.py")
+    };
+    let (reduces, loads) = (stands("all_reduce"), stands("load"));
+    job(
+        &folder,
+        &[(None, &reduces), (None, &loads), (None, &reduces)],
+    );
+    let ran = spawn(&folder, "--timeout 10s");
+    assert_eq!(ran.status, 124, "{}", ran.err);
+    let told = "it took longer than 10.0 s\ndgl-spawn: trainer 1, unlike the others, is in load \
+        (load.py:3)\ndgl-spawn: trainers 0 and 2 wait in a collective operation for all others \
+        [all_reduce (all_reduce.py:3)]\n";
+    assert!(ran.err.contains(told), "{}", ran.err);
+}
+
+#[test]
+fn the_exception_comes_before_the_last_lines() {
+    let folder = scratch("exception-first");
+    let raises =
+        "python3 -c 'raise KeyError(7)'; echo 'frame #0: f() + 1 (0x2 in libc10.so)' >&2; exit 1";
+    job(&folder, &[(None, raises)]);
+    let ran = spawn(&folder, "");
+    let told = "trainer 0 exited with status 1: KeyError: 7; its last lines:\n    Traceback";
+    assert!(
+        ran.err.contains(told) && !ran.err.contains("frame #0"),
+        "{}",
+        ran.err
+    );
+    assert!(
+        ran.out.contains("frame #0"),
+        "records have all: {}",
+        ran.out
+    );
+}
+
+#[test]
+fn only_those_are_shown_who_are_wanted() {
+    let folder = scratch("show");
+    job(
+        &folder,
+        &[(None, "echo one"), (None, "echo two"), (None, "echo three")],
+    );
+    for (options, seen) in [
+        ("--show trainer:1", vec!["two"]),
+        ("--show trainer:0,trainer:2", vec!["one", "three"]),
+        ("--show 'trainer:*'", vec!["one", "three", "two"]),
+    ] {
+        let ran = spawn(&folder, &format!("{options} --format human --log-dir logs"));
+        assert_eq!(ran.status, 0, "{}", ran.err);
+        let mut words: Vec<&str> = ran
+            .out
+            .lines()
+            .filter_map(|line| Some(line.split_once("] ")?.1))
+            .collect();
+        words.sort_unstable();
+        assert_eq!(words, seen, "{options}");
+        let log = std::fs::read_to_string(folder.join("logs/trainer-0.log")).unwrap();
+        assert_eq!(log, "one\n", "{options}: logs have all");
+    }
+    assert!(
+        spawn(&folder, "--show trainer:1")
+            .out
+            .contains(r#""line":"one""#)
+    );
+    for (options, fault) in [
+        ("--show server:0", "--show: the job has no server:0"),
+        ("--show trainer", "as trainer:0"),
+        ("--show trainer:x", "as trainer:0"),
+    ] {
+        let ran = spawn(&folder, options);
+        assert!(
+            ran.status == 2 && ran.err.contains(fault),
+            "{}: {}",
+            ran.status,
+            ran.err
+        );
+    }
+}
+
 /// Python ends in the middle of its stacks when ABRT comes a second time. Both processes are in one
 /// group.
 #[test]

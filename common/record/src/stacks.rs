@@ -1,6 +1,8 @@
 //! Stacks of many processes, grouped: who stands where, and who stands elsewhere than the others.
 //! A frame is `function (file.py:123)`; the innermost comes first.
 
+use crate::Role;
+
 /// What a process waits for, by the frames that say so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
@@ -186,6 +188,28 @@ impl<T> Group<T> {
     }
 }
 
+/// `trainers 0, 2 and 3`; of many how many they are.
+pub fn names(members: &[(Role, u32)]) -> String {
+    /// As many as are read at a glance.
+    const NAMED: usize = 6;
+    let name = |(role, rank): &(Role, u32)| format!("{} {rank}", role.name());
+    let role = members.first().map(|member| member.0.name());
+    let role = role.filter(|role| members.iter().all(|member| member.0.name() == *role));
+    match (members, role) {
+        ([], _) => "nobody".to_owned(),
+        ([one], _) => name(one),
+        (many, role) if many.len() > NAMED => match role {
+            Some(role) => format!("{} {role}s", many.len()),
+            None => format!("{} processes", many.len()),
+        },
+        ([first @ .., last], Some(role)) => {
+            let ranks: Vec<String> = first.iter().map(|(_, rank)| rank.to_string()).collect();
+            format!("{role}s {} and {}", ranks.join(", "), last.1)
+        }
+        (many, None) => many.iter().map(name).collect::<Vec<_>>().join(", "),
+    }
+}
+
 /// Equal stacks together, in the order in which they come.
 pub fn groups<T>(stacks: impl IntoIterator<Item = (T, Vec<String>)>) -> Vec<Group<T>> {
     let mut groups: Vec<Group<T>> = Vec::new();
@@ -282,6 +306,18 @@ mod tests {
             "<module> (main.py:3)",
         ];
         assert_eq!(own_frame(&stack(&package)), Some(package[2]));
+    }
+
+    #[test]
+    fn several_are_named_in_few_words() {
+        let trainers =
+            |count| -> Vec<(Role, u32)> { (0..count).map(|rank| (Role::Trainer, rank)).collect() };
+        let mixed = [(Role::Server, 1), (Role::Trainer, 0)];
+        assert_eq!(names(&[]), "nobody");
+        assert_eq!(names(&trainers(1)), "trainer 0");
+        assert_eq!(names(&trainers(3)), "trainers 0, 1 and 2");
+        assert_eq!(names(&trainers(48)), "48 trainers");
+        assert_eq!(names(&mixed), "server 1, trainer 0");
     }
 
     #[test]

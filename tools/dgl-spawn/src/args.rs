@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use cli::{Connect, duration, job_name};
+use record::{Process, Role};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -32,6 +33,11 @@ pub struct Args {
     /// Also write the output of each process to a file there: trainer-3.log
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
+
+    /// Show only some processes where output is shown to people: trainer:0,server:*
+    #[arg(long, hide_short_help = true, value_name = "PROCESSES", value_delimiter = ',',
+        value_parser = shown)]
+    pub show: Vec<Shown>,
 
     /// How long processes may take to end after TERM, before KILL
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
@@ -85,6 +91,45 @@ pub struct Args {
     // last: its heading would stand over all that follows
     #[command(flatten)]
     pub connect: Connect,
+}
+
+/// Processes that are to be shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    role: Role,
+    /// All of that role without it.
+    rank: Option<u32>,
+}
+
+impl Shown {
+    /// Whether a process is one of them.
+    pub fn has(&self, process: &Process) -> bool {
+        process.role == self.role && self.rank.is_none_or(|rank| rank == process.rank)
+    }
+}
+
+impl std::fmt::Display for Shown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.rank {
+            Some(rank) => write!(f, "{}:{rank}", self.role.name()),
+            None => write!(f, "{}:*", self.role.name()),
+        }
+    }
+}
+
+/// `trainer:0`, `server:*`.
+fn shown(text: &str) -> Result<Shown, String> {
+    let wrong = || "a role and a rank, as trainer:0, or all of a role, as server:*".to_owned();
+    let (name, rank) = text.split_once(':').ok_or_else(wrong)?;
+    let role = [Role::Server, Role::Trainer, Role::Worker]
+        .into_iter()
+        .find(|role| role.name() == name)
+        .ok_or_else(wrong)?;
+    let rank = match rank {
+        "*" => None,
+        number => Some(number.parse().map_err(|_| wrong())?),
+    };
+    Ok(Shown { role, rank })
 }
 
 /// A host counts the launcher's silence in whole seconds, and a word takes a while on a busy

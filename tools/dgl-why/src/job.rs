@@ -1,7 +1,7 @@
 //! The last try of a job as its records tell it: who is who, and when what happened.
 
 use crate::Records;
-use record::{Culprit, Exited, Host, Listening, Output, Process, Role, Started, traceback};
+use record::{Culprit, Exited, Host, Listening, Output, Process, Role, Started, stacks, traceback};
 use std::collections::{BTreeMap, HashMap};
 
 /// What DGL writes when a client leaves, whatever it leaves for.
@@ -206,37 +206,9 @@ impl<'a> Job<'a> {
     }
 }
 
-/// `trainers 0, 2 and 3`, at most a handful by name.
+/// `trainers 0, 2 and 3`.
 pub fn several(lives: &[&Life]) -> String {
-    const NAMED: usize = 6;
-    let name = |life: &&Life| format!("{} {}", life.process.role.name(), life.process.rank);
-    let same = lives
-        .windows(2)
-        .all(|two| two[0].process.role == two[1].process.role);
-    match lives {
-        [] => "nobody".to_owned(),
-        [one] => name(one),
-        many if many.len() > NAMED => format!(
-            "{} {}",
-            many.len(),
-            if same {
-                format!("{}s", many[0].process.role.name())
-            } else {
-                "processes".to_owned()
-            }
-        ),
-        [first, .., last] if same => {
-            let ranks: Vec<String> = lives[..lives.len() - 1]
-                .iter()
-                .map(|life| life.process.rank.to_string())
-                .collect();
-            format!(
-                "{}s {} and {}",
-                first.process.role.name(),
-                ranks.join(", "),
-                last.process.rank
-            )
-        }
-        many => many.iter().map(name).collect::<Vec<_>>().join(", "),
-    }
+    let member = |life: &&Life| (life.process.role, life.process.rank);
+    let members: Vec<(Role, u32)> = lives.iter().map(member).collect();
+    stacks::names(&members)
 }

@@ -1,6 +1,7 @@
 //! What comes out: records or tagged lines on stdout, a file a process. Whoever reads stdout may be
 //! slow; the job does not wait for it.
 
+use crate::output::fold::is_folded;
 use crate::output::queue::{OutputLines, Queue};
 use crate::plan::log_name;
 use record::jsonl;
@@ -45,6 +46,7 @@ impl OutputSink {
         log_dir: Option<&Path>,
         processes: &[Process],
         names: &[String],
+        is_shown: impl Fn(&Process) -> bool,
     ) -> io::Result<OutputSink> {
         let mut logs = Vec::new();
         if let Some(folder) = log_dir {
@@ -82,6 +84,7 @@ impl OutputSink {
             terminal,
             tags,
             ids,
+            shown: processes.iter().map(is_shown).collect(),
         };
         let queue = Arc::new(Queue::default());
         let writer = std::thread::Builder::new()
@@ -225,6 +228,16 @@ struct Style {
     terminal: bool,
     tags: Vec<String>,
     ids: Vec<u32>,
+    /// Whether people want to see what each process writes.
+    shown: Vec<bool>,
+}
+
+/// What of the last lines matters to the next.
+#[derive(Default)]
+struct Shown {
+    unfinished: Option<Unfinished>,
+    /// How many lines were left out on a terminal.
+    folded: u64,
 }
 
 /// The last line on a terminal, if more of it may follow: then that takes its place.
@@ -235,8 +248,12 @@ struct Unfinished {
 }
 
 impl Style {
-    fn show(&self, lines: &OutputLines, unfinished: &mut Option<Unfinished>, out: &mut Vec<u8>) {
-        let open = unfinished
+    fn show(&self, lines: &OutputLines, shown: &mut Shown, out: &mut Vec<u8>) {
+        if self.human && !self.shown[lines.at] {
+            return;
+        }
+        let open = shown
+            .unfinished
             .take()
             .filter(|open| (open.at, open.stderr) == (lines.at, lines.stderr));
         let mut before = match open {
@@ -263,9 +280,13 @@ impl Style {
             }
             before.extend_from_slice(text);
             let text = std::mem::take(&mut before);
+            if self.terminal && is_folded(&text, lines.stderr, lines.while_ending) {
+                shown.folded += u64::from(!partial);
+                continue;
+            }
             self.tagged(lines, &text, partial, out);
             if partial && self.terminal {
-                *unfinished = Some(Unfinished {
+                shown.unfinished = Some(Unfinished {
                     at: lines.at,
                     stderr: lines.stderr,
                     text,
@@ -329,7 +350,7 @@ impl Style {
 fn write_all(queue: &Queue, style: &Style) -> bool {
     let mut out = jsonl::Out::new("dgl-spawn");
     let mut status = String::new();
-    let mut unfinished = None;
+    let mut shown = Shown::default();
     while let Some(next) = queue.next(BATCH_BYTES) {
         let mut batch = if status.is_empty() {
             Vec::new()
@@ -337,7 +358,7 @@ fn write_all(queue: &Queue, style: &Style) -> bool {
             CLEAR.to_vec()
         };
         if !next.kept.is_empty() || next.dropped > 0 {
-            unfinished = None;
+            shown.unfinished = None;
         }
         next.kept
             .iter()
@@ -348,10 +369,10 @@ fn write_all(queue: &Queue, style: &Style) -> bool {
         for item in &next.items {
             match item {
                 Ok(bytes) => {
-                    unfinished = None;
+                    shown.unfinished = None;
                     batch.extend_from_slice(bytes);
                 }
-                Err(lines) => style.show(lines, &mut unfinished, &mut batch),
+                Err(lines) => style.show(lines, &mut shown, &mut batch),
             }
         }
         status = next.status;
@@ -361,6 +382,14 @@ fn write_all(queue: &Queue, style: &Style) -> bool {
                 .for_each(|bytes| batch.extend_from_slice(bytes));
         }
         out.write(&batch);
+    }
+    if shown.folded > 0 {
+        let folded = term::count(shown.folded, "line");
+        let note = format!(
+            "dgl-spawn: {folded} not shown here: C++ frames, and what processes wrote because they \
+             were ended; --log-dir has all\n"
+        );
+        out.write(note.as_bytes());
     }
     !out.has_failed()
 }
@@ -377,6 +406,7 @@ mod tests {
             terminal,
             tags: vec!["[h1 trainer 0]".into()],
             ids: vec![7],
+            shown: vec![true],
         };
         let shown = |style: Style, text: &[u8]| {
             let mut out = Vec::new();
@@ -386,7 +416,7 @@ mod tests {
                 text: text.to_vec(),
                 ..OutputLines::default()
             };
-            style.show(&lines, &mut None, &mut out);
+            style.show(&lines, &mut Shown::default(), &mut out);
             String::from_utf8(out).unwrap()
         };
         let table: [(bool, &[u8], &str); 6] = [
@@ -419,8 +449,9 @@ mod tests {
             terminal: true,
             tags: vec!["[a]".into(), "[b]".into()],
             ids: vec![1, 2],
+            shown: vec![true; 2],
         };
-        let mut unfinished = None;
+        let mut state = Shown::default();
         let mut shown = |at: usize, continues: bool, text: &str| {
             let mut out = Vec::new();
             let lines = OutputLines {
@@ -429,7 +460,7 @@ mod tests {
                 text: text.into(),
                 ..OutputLines::default()
             };
-            style.show(&lines, &mut unfinished, &mut out);
+            style.show(&lines, &mut state, &mut out);
             String::from_utf8(out)
                 .unwrap()
                 .replace("\x1b[1A\r\x1b[K", "^")
@@ -448,7 +479,34 @@ mod tests {
             ..OutputLines::default()
         };
         let mut out = Vec::new();
-        style.show(&ending, &mut None, &mut out);
+        style.show(&ending, &mut Shown::default(), &mut out);
         assert_eq!(out, b"[a, ending] bye\n");
+    }
+
+    #[test]
+    fn what_nobody_wants_to_see_is_left_out() {
+        let style = |terminal, shown| Style {
+            human: true,
+            colours: false,
+            terminal,
+            tags: vec!["[a]".into()],
+            ids: vec![1],
+            shown: vec![shown],
+        };
+        let stack = OutputLines {
+            stderr: true,
+            while_ending: true,
+            text: b"Fatal Python error: Aborted\n\n".to_vec(),
+            ..OutputLines::default()
+        };
+        for (terminal, is_shown, length, folded) in [
+            (true, true, 0, 2),
+            (false, true, 53, 0),
+            (true, false, 0, 0),
+        ] {
+            let (mut state, mut out) = (Shown::default(), Vec::new());
+            style(terminal, is_shown).show(&stack, &mut state, &mut out);
+            assert_eq!((out.len(), state.folded), (length, folded));
+        }
     }
 }

@@ -15,8 +15,9 @@ use crate::plan;
 use job::{Action, Cause, Failure, Job, LastLines, Loss, Mode};
 use record::error::{Fault, Report};
 use record::exit::Exit;
+use record::stacks::{self, Group};
 use record::term::now_ms;
-use record::{Exited, FirstFailure, Listening, Process, Started};
+use record::{Exited, FirstFailure, Listening, Process, Role, Started, traceback};
 use remote::SessionEvent;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -24,6 +25,8 @@ use wire::keep;
 use wire::supervise::{self, End, Stream};
 use wire::{Event, Request};
 
+/// What faulthandler writes of a process with some samplers fits in there twice.
+const STACKS_BYTES: usize = 256 << 10;
 /// Beyond the grace: KILL and the removal of shared memory.
 const END_LIMIT: Duration = Duration::from_secs(15);
 /// ABRT comes so long before TERM.
@@ -49,6 +52,8 @@ struct ProcessState {
     lines: [LineBuffer; 2],
     drained: [bool; 2],
     last_lines: LastLines,
+    /// What it wrote to stderr while a time limit ended the job: Python's stacks.
+    stacks: Vec<u8>,
 }
 
 /// What is known of a host.
@@ -116,6 +121,8 @@ pub struct Ended {
     pub goes_on: bool,
     /// The graph servers that it used had ended before it was over.
     pub servers_ended: bool,
+    /// Where processes stood when a time limit ended the job, as far as Python has told.
+    pub stacks: Vec<Group<(Role, u32)>>,
 }
 
 impl<'a, 'h> EventLoop<'a, 'h> {
@@ -565,6 +572,11 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         if !taken.whole.is_empty() {
             self.states[at].last_lines.push(&taken.whole);
             self.sink.log_lines(self.first + at, &taken.whole);
+            let room = STACKS_BYTES.saturating_sub(self.states[at].stacks.len());
+            if stream == 1 && matches!(self.job.cause(), Some(Cause::Time(_))) {
+                let piece = &taken.whole[..taken.whole.len().min(room)];
+                self.states[at].stacks.extend_from_slice(piece);
+            }
         }
         if !taken.pieces.is_empty() {
             let while_ending =
@@ -709,6 +721,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             }
         }
         self.sink.status("");
+        let stacks = self.stacks();
         let last_lines: Vec<LastLines> = self
             .states
             .into_iter()
@@ -738,7 +751,30 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             age,
             goes_on,
             servers_ended,
+            stacks,
         }
+    }
+
+    /// The stacks that Python wrote when a time limit ended the job, equal ones together; of
+    /// servers only where there is nothing else.
+    fn stacks(&self) -> Vec<Group<(Role, u32)>> {
+        let stack = |state: &ProcessState| {
+            let text = String::from_utf8_lossy(&state.stacks);
+            let lines: Vec<&str> = text.lines().collect();
+            // one whose peers were ended first raises because of that, and goes on to another place
+            if let Some((from, at, _)) = traceback::exceptions(&lines).first() {
+                return Some(traceback::raised_in(&lines[*from..*at]));
+            }
+            let all = traceback::fatal_stacks(&lines).into_iter();
+            all.map(|(_, frames)| frames)
+                .find(|frames| stacks::child(frames).is_none())
+        };
+        let found = self.processes.iter().zip(&self.states);
+        let found = found
+            .filter_map(|(process, state)| Some(((process.role, process.rank), stack(state)?)));
+        let (servers, clients): (Vec<_>, Vec<_>) =
+            found.partition(|((role, _), _)| *role == Role::Server);
+        stacks::groups(if clients.is_empty() { servers } else { clients })
     }
 }
 

@@ -369,11 +369,20 @@ pub fn open_sink(
         .iter()
         .map(|process| name_of(hosts, process))
         .collect();
+    for shown in &args.show {
+        if !processes.iter().any(|process| shown.has(process)) {
+            let fault = Fault::usage("--show", format!("the job has no {shown}"));
+            return Err(fault
+                .fix("name processes of the job: dgl-spawn --dry-run lists them")
+                .report());
+        }
+    }
     let sink = OutputSink::new(
         args.connect.format.human(),
         args.log_dir.as_deref(),
         processes,
         &names,
+        |process| args.show.is_empty() || args.show.iter().any(|shown| shown.has(process)),
     );
     let sink = sink.map_err(|error| {
         Fault::unreachable("--log-dir", error.to_string()).fix("name a folder that can be written")

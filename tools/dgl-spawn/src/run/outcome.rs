@@ -2,13 +2,15 @@
 
 use super::event_loop::Ended;
 use super::signals::Signals;
+use crate::output::fold::telling;
 use crate::output::sink::{OutputSink, on_terminal};
 use crate::plan;
 use job::{Cause, Limit};
 use record::error::Report;
 use record::exit::Exit;
+use record::stacks::{self, Group};
 use record::term::{self, millis};
-use record::{FirstFailure, Host, Summary};
+use record::{FirstFailure, Host, Role, Summary};
 use std::time::{Duration, Instant};
 
 /// How a job, or one try of it, ended.
@@ -27,6 +29,8 @@ pub struct Outcome {
     pub age: Duration,
     /// The graph servers that it used have ended.
     pub unserved: bool,
+    /// Where processes stood when a time limit ended it.
+    pub stacks: Vec<Group<(Role, u32)>>,
 }
 
 /// What stopped a job before it began.
@@ -52,6 +56,7 @@ impl Outcome {
             age,
             goes_on,
             servers_ended,
+            stacks,
         } = ended;
         let word = cause.as_ref().map(cause_word);
         Outcome {
@@ -64,6 +69,7 @@ impl Outcome {
             goes_on,
             age,
             unserved: servers_ended,
+            stacks,
         }
     }
 }
@@ -102,6 +108,7 @@ impl Stopped {
             goes_on: false,
             age: Duration::ZERO,
             unserved: false,
+            stacks: Vec::new(),
         }
     }
 }
@@ -190,16 +197,18 @@ pub fn explain(
                 }
                 (_, code, _) => format!("exited with status {}", code.unwrap_or(1)),
             };
-            let last = if failure.last_lines.is_empty() {
+            let (lines, error) = telling(&failure.last_lines);
+            let last = if lines.is_empty() {
                 "; it wrote nothing"
             } else {
                 "; its last lines:"
             };
+            let error = error.map_or(String::new(), |error| format!(": {error}"));
             say(format!(
-                "{who} {what}{}",
+                "{who} {what}{error}{}",
                 if failure.role.is_some() { last } else { "" }
             ));
-            for line in &failure.last_lines {
+            for line in lines {
                 sink.say(&format!(
                     "    {}",
                     String::from_utf8_lossy(&on_terminal(line.as_bytes()))
@@ -217,6 +226,7 @@ pub fn explain(
                 plan.name,
                 term::seconds(*limit)
             ));
+            standing(&outcome.stacks).into_iter().for_each(say);
         }
         _ => say(format!(
             "job {} ended well after {}",
@@ -224,4 +234,24 @@ pub fn explain(
             term::seconds(begun.elapsed().max(outcome.age))
         )),
     }
+}
+
+/// Where processes stood when a time limit ended their job: first the one that stood elsewhere than
+/// the others, if the stacks tell.
+fn standing(groups: &[Group<(Role, u32)>]) -> Vec<String> {
+    let odd = stacks::odd(groups);
+    let rest = groups.iter().filter(|group| Some(*group) != odd);
+    let told = |group: &Group<(Role, u32)>| {
+        let unlike = if Some(group) == odd {
+            ", unlike the others,"
+        } else {
+            ""
+        };
+        format!(
+            "{}{unlike} {}",
+            stacks::names(&group.members),
+            group.words()
+        )
+    };
+    odd.into_iter().chain(rest).map(told).collect()
 }

@@ -1,0 +1,91 @@
+//! What a terminal does not show, because it hides what people look for. Records and logs have all
+//! of it.
+
+use record::traceback;
+
+/// Whether a line is left out on a terminal: what a process writes to stderr because it is ended,
+/// frames of C++ below an exception of torch or DGL, and the list of what Python had imported.
+pub fn is_folded(line: &[u8], is_stderr: bool, while_ending: bool) -> bool {
+    let text = String::from_utf8_lossy(line);
+    (is_stderr && while_ending) || is_frame(&text) || text.starts_with(traceback::EXTENSION_MODULES)
+}
+
+/// `frame #3: c10::Error::Error(...) + 0x3e (0x7f in libc10.so)` of torch, `  [bt] (3) libdgl.so(…)`
+/// of DGL.
+fn is_frame(text: &str) -> bool {
+    let text = text.trim_start();
+    let number = text
+        .strip_prefix("frame #")
+        .or_else(|| text.strip_prefix("[bt] ("));
+    number.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+/// Of the last lines of a process those that tell something, without empty ones at their ends, and
+/// the line that names the exception, if there is one.
+pub fn telling(lines: &[String]) -> (Vec<&str>, Option<&str>) {
+    let told: Vec<&str> = lines
+        .iter()
+        .map(String::as_str)
+        .filter(|line| !is_folded(line.as_bytes(), false, false))
+        .collect();
+    let end = told.iter().rposition(|line| !line.trim().is_empty());
+    let begin = told.iter().position(|line| !line.trim().is_empty());
+    let told = match (begin, end) {
+        (Some(begin), Some(end)) => told[begin..=end].to_vec(),
+        _ => Vec::new(),
+    };
+    let error = lines
+        .iter()
+        .rev()
+        .find_map(|line| traceback::exception(line));
+    (told, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_hides_the_rest_is_folded() {
+        let table = [
+            ("epoch 3 loss 0.5", false, false, false),
+            ("checkpoint saved", false, true, false),
+            ("Fatal Python error: Aborted", true, true, true),
+            ("Fatal Python error: Aborted", true, false, false),
+            (
+                "frame #3: c10::Error::Error() + 0x3e (0x7f in libc10.so)",
+                true,
+                false,
+                true,
+            ),
+            ("  [bt] (3) /opt/libdgl.so(+0x1)", true, false, true),
+            ("frame # of the film", false, false, false),
+            ("Extension modules: numpy, torch", true, false, true),
+        ];
+        for (line, is_stderr, while_ending, folded) in table {
+            assert_eq!(
+                is_folded(line.as_bytes(), is_stderr, while_ending),
+                folded,
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_exception_is_found_among_the_last_lines() {
+        let lines = [
+            "",
+            "RuntimeError: CUDA error",
+            "frame #0: x + 1 (0x2 in y)",
+            "frame #1: x + 1 (0x2 in y)",
+            "",
+        ]
+        .map(str::to_owned);
+        let expected = (
+            vec!["RuntimeError: CUDA error"],
+            Some("RuntimeError: CUDA error"),
+        );
+        assert_eq!(telling(&lines), expected);
+        assert_eq!(telling(&[]), (vec![], None));
+    }
+}
