@@ -43,7 +43,7 @@ pub fn executable(path: &Path, text: &str) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-pub const TOOLS: [&str; 10] = [
+pub const TOOLS: [&str; 11] = [
     "ipconf-check",
     "host-probe",
     "part-map",
@@ -52,6 +52,7 @@ pub const TOOLS: [&str; 10] = [
     "dgl-env",
     "dgl-spawn",
     "dgl-reap",
+    "dgl-stacks",
     "dgl-why",
     "dgl-report",
 ];

@@ -6,10 +6,10 @@ pub mod signal;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
-use record::Host;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::term;
+use record::{Host, Role};
 use remote::{HostKey, Options};
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -245,6 +245,28 @@ impl Connect {
     pub fn say_partial(&self, tool: &str) {
         if self.partial {
             eprintln!("{tool}: --partial: what is missing in the stream is not missed");
+        }
+    }
+}
+
+/// What a process does in a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RoleArg {
+    /// A graph server.
+    Server,
+    /// A trainer, with its samplers.
+    Trainer,
+    /// A plain process.
+    Worker,
+}
+
+impl RoleArg {
+    /// As records name it.
+    pub fn role(self) -> Role {
+        match self {
+            RoleArg::Server => Role::Server,
+            RoleArg::Trainer => Role::Trainer,
+            RoleArg::Worker => Role::Worker,
         }
     }
 }

@@ -14,6 +14,7 @@
 
 mod bootstrap;
 mod channel;
+pub mod conversation;
 pub mod host_client;
 mod hostkey;
 pub mod lanes;

@@ -17,6 +17,7 @@ pub mod preflight;
 pub mod probe;
 pub mod reap;
 pub mod servers;
+pub mod stacks;
 pub mod supervise;
 mod text;
 
@@ -63,6 +64,8 @@ pub enum Request {
     TakeGroup(servers::Servers),
     /// The processes of all jobs of this user: [`Event::Found`] each.
     ListJobs,
+    /// Where the Pythons of a job stand: [`Event::Stack`] each.
+    TakeStacks(reap::Pick),
     /// Processes that will get a signal are held until it comes: [`Event::Picked`].
     PickProcesses(reap::Pick),
     /// They get it: [`Event::Signalled`].
@@ -136,6 +139,8 @@ pub enum Event {
     Group(servers::Group),
     /// A process of a job.
     Found(reap::Found),
+    /// Where a process of a job stands.
+    Stack(stacks::Stack),
     /// So many processes wait for a signal.
     Picked(reap::Count),
     /// So many got it.

@@ -1,7 +1,6 @@
 //! Asks all hosts at once, and tells what they found or ended.
 
 use crate::args::Args;
-use crate::conversation::{self, HostAnswers};
 use crate::plan::{self, Answer, What};
 use crate::table;
 use record::error::{Fault, Report};
@@ -9,6 +8,7 @@ use record::exit::Exit;
 use record::jsonl::{Out, Stream};
 use record::term;
 use record::{Found, Host, Reaped, Summary};
+use remote::conversation::{self, HostAnswers};
 use remote::{self, Kind, Remote};
 use std::time::{Duration, Instant};
 
@@ -32,15 +32,15 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         .zip(&opened)
         .filter_map(|(host, opened)| Some((host, opened.as_ref().err()?)));
     let mut report = remote::report(refused, args.connect.host_key);
-    let mut asked: Vec<HostAnswers<'_>> = hosts
+    let mut asked: Vec<HostAnswers<'_, Answer>> = hosts
         .iter()
         .zip(opened)
         .filter_map(|(host, opened)| Some(HostAnswers::new(host, opened.ok()?)))
         .collect();
     conversation::ask(
         &mut asked,
-        &what,
-        args.grace,
+        |host| what.requests(host, args.grace),
+        &|host, event| plan::answer(host, &what, event),
         args.grace.saturating_add(BEYOND_GRACE),
     )?;
 
@@ -119,8 +119,8 @@ fn left_over(hosts: &[Host], one: &Reaped) -> Fault {
 
 /// Where some hosts had a process for the signal and others had none, the others would be missed in
 /// silence.
-fn name_hosts_without_match(args: &Args, asked: &[HostAnswers<'_>]) {
-    let has_match = |one: &&HostAnswers<'_>| {
+fn name_hosts_without_match(args: &Args, asked: &[HostAnswers<'_, Answer>]) {
+    let has_match = |one: &&HostAnswers<'_, Answer>| {
         one.answers
             .iter()
             .any(|answer| matches!(answer, Answer::Reaped(_)))

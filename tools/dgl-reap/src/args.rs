@@ -1,9 +1,8 @@
 //! The command line.
 
 use crate::plan::What;
-use clap::{ArgGroup, Parser, ValueEnum};
-use cli::{Connect, duration};
-use record::Role;
+use clap::{ArgGroup, Parser};
+use cli::{Connect, RoleArg, duration};
 use std::time::Duration;
 
 /// Lists, signals or ends what jobs have on their hosts.
@@ -81,7 +80,7 @@ impl Args {
         match (self.wanted_job(), self.signal) {
             (Some(job), Some(signal)) => What::Signal {
                 job,
-                role: self.role(),
+                role: self.role.map(RoleArg::role),
                 rank: self.rank,
                 signal,
             },
@@ -106,26 +105,6 @@ impl Args {
             (None, None) => "any job".to_owned(),
         }
     }
-
-    /// As records name it.
-    fn role(&self) -> Option<Role> {
-        self.role.map(|role| match role {
-            RoleArg::Server => Role::Server,
-            RoleArg::Trainer => Role::Trainer,
-            RoleArg::Worker => Role::Worker,
-        })
-    }
-}
-
-/// What a process does in a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum RoleArg {
-    /// A graph server.
-    Server,
-    /// A trainer, with its samplers.
-    Trainer,
-    /// A plain process.
-    Worker,
 }
 
 /// `ABRT`, `SIGABRT`, `abrt` or 6.

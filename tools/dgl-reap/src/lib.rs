@@ -1,9 +1,8 @@
 //! Lists or ends what a job has left on its hosts. [`plan`] and `table` are values to values;
-//! `conversation` and `act` reach the hosts.
+//! `act` reaches the hosts.
 
 mod act;
 mod args;
-mod conversation;
 pub mod plan;
 mod table;
 

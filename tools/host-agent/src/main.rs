@@ -22,6 +22,7 @@ mod reap;
 mod requests;
 mod shell;
 mod shm;
+mod stacks;
 mod supervise;
 
 use job::JobAssembly;
@@ -42,12 +43,14 @@ Usage: host-agent                 serves requests until its stdin ends
        host-agent serve TOKEN     the same; says `TOKEN runs` first, for the tool that started it
        host-agent follow FOLDER [records]   tells what a job that was left has done and does
        host-agent private-shm     ends with 0 if a job can have a /dev/shm of its own here
+       host-agent stack PID TICKS tells where the threads of a Python stand; TICKS is when it began
        host-agent hash            prints the BLAKE3 hash of its own file
        host-agent --version
 
 Example: echo '{\"do\":\"probe\",\"python\":{\"command\":\"python3\"}}' | host-agent";
 
 fn main() -> ExitCode {
+    abort_on_panic();
     let mut own = std::env::args_os().skip(1);
     if own.next().is_some_and(|word| word == "run") {
         let folder = own.next().unwrap_or_default();
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         ["keep", "on"] => keep::keep(),
         ["supervise", told, notes] => supervise::supervise(told, notes),
         ["private-shm"] => private_shm(),
+        ["stack", pid, start_ticks] => stacks::tell(pid, start_ticks),
         ["hash"] => install::own_hash().map_or(ExitCode::FAILURE, |hash| say(&hash)),
         ["--version" | "-V"] => say(concat!("host-agent ", env!("CARGO_PKG_VERSION"))),
         ["--help" | "-h"] => say(USAGE),
@@ -77,6 +81,19 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// A panic ends the program, in whatever thread: half a supervisor is worse than none, whose
+/// guardian ends the job. Only a thread that reads stacks may fail, because it depends on what it
+/// finds in the memory of others.
+fn abort_on_panic() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        print(panic);
+        if std::thread::current().name() != Some(stacks::desk::THREAD) {
+            std::process::abort();
+        }
+    }));
 }
 
 /// `follow FOLDER [records]`
@@ -232,6 +249,7 @@ fn carry_out(
             return Err(Failure::new("no job runs here"));
         }
         Request::ListJobs => reap::list(output),
+        Request::TakeStacks(wanted) => stacks::take(&wanted, output),
         Request::PickProcesses(wanted) => output.event(&picked.pick(&wanted)),
         Request::SignalPicked(told) => output.event(&picked.signal(told.signal)?),
         Request::EndJobs(wanted) => reap::end(&wanted, output),

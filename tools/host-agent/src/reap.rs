@@ -20,11 +20,15 @@ use wire::reap::{Count, End, Forget, Forgotten, Found, Pick, Reaped, RemovedShm}
 use wire::{Event, Failure};
 
 /// What a process is in its job, by the environment that it was started with or comes from.
-struct Part {
-    member: Member,
-    job: String,
-    role: Option<Role>,
-    rank: Option<u32>,
+pub struct Part {
+    /// The process.
+    pub member: Member,
+    /// The job's name.
+    pub job: String,
+    /// Its role, where it has one.
+    pub role: Option<Role>,
+    /// Its number among those of its role.
+    pub rank: Option<u32>,
 }
 
 /// All processes of jobs. What belongs to the watch of a job alone has no name of a job, and is
@@ -42,6 +46,16 @@ fn parts() -> Vec<Part> {
         })
     };
     processes::find_all().into_iter().filter_map(part).collect()
+}
+
+/// Those that are meant, samplers of a rank among them: one of them may be the one that hangs.
+pub fn wanted_parts(wanted: &Pick) -> Vec<Part> {
+    let is_meant = |part: &Part| {
+        part.job == wanted.job
+            && (wanted.role.is_none() || wanted.role == part.role)
+            && (wanted.rank.is_none() || wanted.rank == part.rank)
+    };
+    parts().into_iter().filter(is_meant).collect()
 }
 
 /// The variables are DGL's and torch's own.
@@ -115,14 +129,9 @@ pub struct Picked {
 }
 
 impl Picked {
-    /// Those that are meant, samplers of a rank among them: one of them may be the one that hangs.
+    /// Holds those that are meant.
     pub fn pick(&mut self, wanted: &Pick) -> Event {
-        let role = |part: &Part| wanted.role.is_none_or(|role| part.role == Some(role));
-        let rank = |part: &Part| wanted.rank.is_none_or(|rank| part.rank == Some(rank));
-        let meant: Vec<Part> = parts()
-            .into_iter()
-            .filter(|part| part.job == wanted.job && role(part) && rank(part))
-            .collect();
+        let meant = wanted_parts(wanted);
         let tokens = meant.iter().map(|part| part.member.token.clone()).collect();
         self.watches = Watches::find(&tokens);
         self.processes = meant.into_iter().map(|part| part.member.process).collect();

@@ -11,6 +11,7 @@ use super::{block_signals, listen, members, private, signal_of};
 use crate::job::JobAssembly;
 use crate::keep::servers::Watched;
 use crate::processes::REAP_NOTICE;
+use crate::stacks::desk::Desk;
 use job::ExitStatus;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_child_subreaper;
@@ -137,6 +138,8 @@ struct Supervisor {
     looked: Instant,
     looked_at_shm: Instant,
     said_alive: Instant,
+    /// Where others ask us to read the stacks of our processes.
+    desk: Option<Desk>,
     /// The graph servers that the job uses, until their end was told.
     used_servers: Option<Watched>,
     /// They are such servers themselves.
@@ -151,6 +154,7 @@ enum Ready {
     Signal,
     Stdin,
     Stdout,
+    Desk,
     Pipe(usize, Stream),
 }
 
@@ -173,6 +177,7 @@ impl Supervisor {
         }
         raise_open_files();
         let now = Instant::now();
+        let desk = Desk::open(&job.token);
         let mut supervisor = Supervisor {
             job,
             processes: Vec::new(),
@@ -193,6 +198,7 @@ impl Supervisor {
             looked: now,
             looked_at_shm: now,
             said_alive: now,
+            desk,
             used_servers: start.uses.as_ref().and_then(Watched::new),
             stays: start.stays,
             first_pipe: 0,
@@ -290,6 +296,7 @@ impl Supervisor {
                 Ready::Signal => self.reap(),
                 Ready::Stdin => self.read_requests(),
                 Ready::Stdout => self.outbox.write_some(),
+                Ready::Desk => self.desk.iter_mut().for_each(Desk::serve),
                 Ready::Pipe(at, stream) => self.relay(at, stream),
             }
         }
@@ -314,6 +321,10 @@ impl Supervisor {
             };
             fds.push(PollFd::new(stdout.as_fd(), wish));
             meaning.push(Ready::Stdout);
+        }
+        if let Some(desk) = self.desk.as_mut().and_then(Desk::listening) {
+            fds.push(PollFd::new(desk, PollFlags::POLLIN));
+            meaning.push(Ready::Desk);
         }
         if self.outbox.has_room() {
             let count = self.processes.len();

@@ -1,10 +1,10 @@
-//! What is said to the agents of all hosts, and what they answer.
+//! A few requests to the agents of all hosts at once, and all that they answer: for tools that ask
+//! and go.
 
-use crate::plan::{self, Answer, What};
+use crate::{Session, SessionEvent, threads};
 use rayon::prelude::*;
 use record::Host;
 use record::error::{Fault, Report};
-use remote::{self, Session, SessionEvent};
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
 
@@ -14,21 +14,24 @@ const AT_ONCE: usize = 256;
 /// memory: each takes up to 2 KB here.
 const MOST_ANSWERS: usize = 10_000;
 
+/// What a tool makes of an event of a host with that id; `None` for one that was not asked for.
+pub type Read<'r, A> = &'r (dyn Fn(u32, Event) -> Option<A> + Sync);
+
 /// A host and all that it has answered.
-pub struct HostAnswers<'a> {
+pub struct HostAnswers<'a, A> {
     /// It.
     pub host: &'a Host,
     /// What it has told.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<A>,
     /// Why it tells nothing more.
     pub fault: Option<Fault>,
     is_answered: bool,
     session: Session,
 }
 
-impl<'a> HostAnswers<'a> {
+impl<'a, A: Send> HostAnswers<'a, A> {
     /// Nothing was asked yet.
-    pub fn new(host: &'a Host, session: Session) -> HostAnswers<'a> {
+    pub fn new(host: &'a Host, session: Session) -> HostAnswers<'a, A> {
         HostAnswers {
             host,
             answers: Vec::new(),
@@ -39,25 +42,25 @@ impl<'a> HostAnswers<'a> {
     }
 
     /// Sends what the connection takes at once; the rest goes while its answer is waited for.
-    fn send(&mut self, request: &Request, what: &What<'_>) {
+    fn send(&mut self, request: &Request, read: Read<'_, A>) {
         self.is_answered = false;
         self.session.send(request);
-        self.step(what, Duration::ZERO);
+        self.step(read, Duration::ZERO);
     }
 
     /// Listens until the request is answered, at most for `limit`.
-    fn listen(&mut self, what: &What<'_>, limit: Duration) {
+    fn listen(&mut self, read: Read<'_, A>, limit: Duration) {
         let until = Instant::now() + limit;
         while !self.is_answered && self.fault.is_none() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 self.lose(format!("no end of its answer within {} s", limit.as_secs()));
             }
-            self.step(what, left);
+            self.step(read, left);
         }
     }
 
-    fn step(&mut self, what: &What<'_>, limit: Duration) {
+    fn step(&mut self, read: Read<'_, A>, limit: Duration) {
         for heard in self.session.step(None, limit) {
             match heard {
                 SessionEvent::Lost(why) => self.lose(why),
@@ -72,13 +75,13 @@ impl<'a> HostAnswers<'a> {
                         ..fault
                     });
                 }
-                SessionEvent::Event(event, _) => self.take(what, event),
+                SessionEvent::Event(event, _) => self.take(read, event),
             }
         }
     }
 
-    fn take(&mut self, what: &What<'_>, event: Event) {
-        match plan::answer(self.host.id, what, event) {
+    fn take(&mut self, read: Read<'_, A>, event: Event) {
+        match read(self.host.id, event) {
             Some(_) if self.answers.len() >= MOST_ANSWERS => {
                 self.lose(format!("it tells of more than {MOST_ANSWERS} processes"));
             }
@@ -88,33 +91,30 @@ impl<'a> HostAnswers<'a> {
     }
 
     fn lose(&mut self, why: String) {
-        let fix = "run this again when the host is up; --list shows what is left";
+        let fix = "run this again when the host is up; dgl-reap --list shows what is there";
         // the first reason counts
         self.fault
             .get_or_insert_with(|| Fault::unreachable(self.host.place(), why).fix(fix));
     }
 }
 
-/// Asks all hosts what is to be asked, one request after the other; `limit` for each.
-pub fn ask(
-    hosts: &mut [HostAnswers<'_>],
-    what: &What<'_>,
-    grace: Duration,
+/// Asks all hosts, one request after the other; `limit` for each.
+pub fn ask<A: Send>(
+    hosts: &mut [HostAnswers<'_, A>],
+    requests: impl Fn(&Host) -> Vec<Request>,
+    read: Read<'_, A>,
     limit: Duration,
 ) -> Result<(), Report> {
-    let requests: Vec<Vec<Request>> = hosts
-        .iter()
-        .map(|one| what.requests(one.host, grace))
-        .collect();
+    let requests: Vec<Vec<Request>> = hosts.iter().map(|one| requests(one.host)).collect();
     let rounds = requests.iter().map(Vec::len).max().unwrap_or(0);
-    let pool = remote::threads(hosts.len().min(AT_ONCE))?;
+    let pool = threads(hosts.len().min(AT_ONCE))?;
     for round in 0..rounds {
         for (one, requests) in hosts.iter_mut().zip(&requests) {
             if let (None, Some(request)) = (&one.fault, requests.get(round)) {
-                one.send(request, what);
+                one.send(request, read);
             }
         }
-        pool.install(|| hosts.par_iter_mut().for_each(|one| one.listen(what, limit)));
+        pool.install(|| hosts.par_iter_mut().for_each(|one| one.listen(read, limit)));
     }
     hosts.iter_mut().for_each(|one| one.session.close_stdin());
     Ok(())

@@ -1,0 +1,89 @@
+//! Asks all hosts at once where the processes of the job stand.
+
+use crate::args::Args;
+use crate::groups;
+use crate::plan::{self, Answer};
+use cli::RoleArg;
+use record::error::{Fault, Report};
+use record::exit::Exit;
+use record::jsonl::{Out, Stream};
+use record::{Host, Stack, Summary, term};
+use remote::conversation::{self, HostAnswers};
+use remote::{Kind, Remote};
+use std::time::{Duration, Instant};
+use wire::Request;
+use wire::reap::Pick;
+
+/// A host reads 4 processes at once, each in at most 20 s: so many processes that hang in the
+/// kernel are waited for.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Asks and tells.
+pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report> {
+    let begun = Instant::now();
+    let processes = stream.all()?;
+    let remote = Remote::new(args.connect.options(), Kind::Ssh2)?;
+    let human = args.connect.format.human();
+    let mut out = Out::new("dgl-stacks");
+    if !human {
+        out.pass(stream);
+    }
+    let opened = remote.open_agents(hosts);
+    let refused = hosts
+        .iter()
+        .zip(&opened)
+        .filter_map(|(host, opened)| Some((host, opened.as_ref().err()?)));
+    let mut report = remote::report(refused, args.connect.host_key);
+    let mut asked: Vec<HostAnswers<'_, Answer>> = hosts
+        .iter()
+        .zip(opened)
+        .filter_map(|(host, opened)| Some(HostAnswers::new(host, opened.ok()?)))
+        .collect();
+    let wanted = Pick {
+        job: args.job.clone(),
+        role: args.role.map(RoleArg::role),
+        rank: args.rank,
+    };
+    conversation::ask(
+        &mut asked,
+        |_| vec![Request::TakeStacks(wanted.clone())],
+        &|host, event| plan::answer(host, &processes, event, term::now_ms()),
+        LIMIT,
+    )?;
+
+    report
+        .0
+        .extend(asked.iter().filter_map(|one| one.fault.clone()));
+    let answers: Vec<Answer> = asked.into_iter().flat_map(|one| one.answers).collect();
+    report.0.extend(plan::faults(hosts, &answers));
+    if answers.is_empty() && report.0.is_empty() {
+        let fault = Fault::item(
+            "--job",
+            format!("no process of job {} on any host", args.job),
+        );
+        report.push(
+            fault.fix("it has ended, or has another name: dgl-reap --list shows which there are"),
+        );
+    }
+    let stacks: Vec<Stack> = answers.into_iter().map(|answer| answer.stack).collect();
+    let exit = report.exit();
+    if human {
+        out.write(groups::text(&stacks).as_bytes());
+    } else {
+        stacks.iter().for_each(|one| out.record(one));
+        let cause = match exit {
+            Exit::Done => None,
+            Exit::ItemFailed => Some("process".to_owned()),
+            _ => Some("host".to_owned()),
+        };
+        out.record(&Summary {
+            ok: exit == Exit::Done,
+            code: exit.code(),
+            cause,
+            elapsed_ms: term::millis(begun.elapsed()),
+            job: Some(args.job.clone()),
+            ..Summary::default()
+        });
+    }
+    report.check().map(|()| Exit::Done)
+}

@@ -1,0 +1,41 @@
+//! The command line.
+
+use clap::Parser;
+use cli::{Connect, RoleArg, job_name};
+
+/// Shows where the Python processes of a job stand, on all hosts, while they go on.
+///
+/// Reads host records. The memory of each process of the job is read from outside: nothing in it is
+/// called, paused or changed. Samplers are read too. On a terminal, threads that stand at the same
+/// place are shown once, with who they are.
+#[derive(Parser)]
+#[command(
+    version,
+    after_long_help = "Examples:
+  ipconf-check ip_config.txt | dgl-stacks --job try7
+  ipconf-check ip_config.txt | dgl-stacks --job try7 --role trainer --rank 3
+  ipconf-check ip_config.txt | dgl-stacks --job try7 --format jsonl | grep '\"stack\"'"
+)]
+pub struct Args {
+    /// The job
+    #[arg(long, value_name = "NAME", value_parser = job_name)]
+    pub job: String,
+
+    /// Processes of this role only
+    #[arg(
+        long,
+        value_enum,
+        value_name = "server|trainer|worker",
+        hide_possible_values = true
+    )]
+    pub role: Option<RoleArg>,
+
+    /// This one of them only, with its samplers
+    #[arg(long, requires = "role", value_name = "N")]
+    pub rank: Option<u32>,
+
+    /// How hosts are reached.
+    // last: its heading would stand over all that follows
+    #[command(flatten)]
+    pub connect: Connect,
+}

@@ -1,0 +1,337 @@
+//! What people read: threads that stand at the same place are shown once, with who they are.
+
+use record::term;
+use record::{Stack, Thread};
+use std::collections::BTreeSet;
+
+/// So many frames of a main thread are shown, and of any other.
+const MAIN_FRAMES: usize = 20;
+const OTHER_FRAMES: usize = 6;
+/// Processes that have no rank are named one by one up to here.
+const NAMED: usize = 8;
+
+/// Threads that stand at the same place.
+#[derive(Debug, PartialEq)]
+struct Group<'a> {
+    kind: Kind<'a>,
+    /// As Python names the thread; of the main ones nothing.
+    name: Option<&'a str>,
+    frames: &'a [String],
+    /// Who they are: host, rank, process.
+    holders: Vec<(u32, Option<u32>, u32)>,
+    active: usize,
+}
+
+/// Processes that do the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kind<'a> {
+    role: Option<&'a str>,
+    is_child: bool,
+}
+
+impl<'a> Kind<'a> {
+    fn of(stack: &'a Stack) -> Kind<'a> {
+        Kind {
+            role: stack.role.as_deref(),
+            is_child: stack.parent.is_some(),
+        }
+    }
+
+    /// A job is about its trainers; servers mostly wait for them.
+    fn place(self) -> (usize, bool) {
+        let place = match self.role {
+            Some("trainer" | "worker") => 0,
+            Some("server") => 1,
+            _ => 2,
+        };
+        (place, self.is_child)
+    }
+}
+
+/// All groups, the most telling first: main threads before others, trainers before servers, and of
+/// several places where the same processes stand the one where the fewest do.
+fn groups(stacks: &[Stack]) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for stack in stacks {
+        for thread in &stack.threads {
+            let (kind, name) = (Kind::of(stack), name(thread));
+            let holder = (stack.host, stack.rank, stack.pid);
+            let active = usize::from(thread.active);
+            match groups
+                .iter_mut()
+                .find(|one| (one.kind, one.name, one.frames) == (kind, name, &thread.frames[..]))
+            {
+                Some(group) => {
+                    group.holders.push(holder);
+                    group.active += active;
+                }
+                None => groups.push(Group {
+                    kind,
+                    name,
+                    frames: &thread.frames,
+                    holders: vec![holder],
+                    active,
+                }),
+            }
+        }
+    }
+    groups.sort_by_key(|one| (one.name.is_some(), one.kind.place(), one.holders.len()));
+    groups
+}
+
+/// Numbers in names count threads, and would keep equal ones apart: `Thread-3 (run)`.
+fn name(thread: &Thread) -> Option<&str> {
+    let name = thread.name.as_deref().unwrap_or("?");
+    let end = name
+        .find(|c: char| c.is_ascii_digit())
+        .unwrap_or(name.len());
+    match name {
+        "MainThread" => None,
+        _ => Some(name[..end].trim_end_matches(['-', '_', ' '])),
+    }
+}
+
+/// The groups as people read them, and below them what could not be read.
+pub fn text(stacks: &[Stack]) -> String {
+    let mut text: Vec<String> = groups(stacks)
+        .iter()
+        .map(|group| group_text(group, stacks))
+        .collect();
+    text.extend(unread(stacks));
+    text.join("\n")
+}
+
+fn group_text(group: &Group<'_>, stacks: &[Stack]) -> String {
+    let all = stacks
+        .iter()
+        .filter(|one| Kind::of(one) == group.kind && !one.threads.is_empty())
+        .count();
+    let who = who(group.kind, &group.holders);
+    let processes: BTreeSet<_> = group
+        .holders
+        .iter()
+        .map(|(host, _, pid)| (host, pid))
+        .collect();
+    let mut head = match group.name {
+        Some(name) => format!("thread {} of {who}", term::plain(name)),
+        None => who,
+    };
+    if processes.len() < all {
+        head += &format!(" ({} of {all})", processes.len());
+    }
+    head += match group.active {
+        0 => ", waiting",
+        active if active == group.holders.len() => ", computing",
+        _ => "",
+    };
+    let shown = match group.name {
+        None => MAIN_FRAMES,
+        Some(_) => OTHER_FRAMES,
+    };
+    let mut text = format!("{head}:\n");
+    for frame in group.frames.iter().take(shown) {
+        text += &format!("    {}\n", term::plain(frame));
+    }
+    if group.frames.is_empty() {
+        text += "    in no Python function\n";
+    }
+    if group.frames.len() > shown {
+        text += &format!("    … called by {} more\n", group.frames.len() - shown);
+    }
+    text
+}
+
+/// `trainers 0-3, 5`, `children of trainer 3`, `process 4180 on host 0`.
+fn who(kind: Kind<'_>, holders: &[(u32, Option<u32>, u32)]) -> String {
+    let ranks: BTreeSet<u32> = holders.iter().filter_map(|(_, rank, _)| *rank).collect();
+    let (Some(role), false) = (kind.role, ranks.is_empty()) else {
+        let named: Vec<String> = holders
+            .iter()
+            .take(NAMED)
+            .map(|(host, _, pid)| format!("process {pid} on host {host}"))
+            .collect();
+        let more = holders.len() - named.len();
+        return match more {
+            0 => named.join(", "),
+            _ => format!("{} and {more} more", named.join(", ")),
+        };
+    };
+    let plural = |count: usize| if count == 1 { "" } else { "s" };
+    let role = format!(
+        "{}{} {}",
+        term::plain(role),
+        plural(ranks.len()),
+        spans(&ranks)
+    );
+    match (kind.is_child, holders.len()) {
+        (false, _) => role,
+        (true, 1) => format!("a child of {role}"),
+        (true, count) => format!("{count} children of {role}"),
+    }
+}
+
+/// `0-3, 5`
+fn spans(numbers: &BTreeSet<u32>) -> String {
+    let mut spans: Vec<(u32, u32)> = Vec::new();
+    for number in numbers {
+        match spans.last_mut() {
+            Some((_, last)) if *last + 1 == *number => *last = *number,
+            _ => spans.push((*number, *number)),
+        }
+    }
+    let text = spans.iter().map(|(first, last)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    });
+    text.collect::<Vec<_>>().join(", ")
+}
+
+/// Processes of which nothing is known, a line for each reason and command.
+fn unread(stacks: &[Stack]) -> Option<String> {
+    let mut lines: Vec<(&str, &str, Kind<'_>, Vec<(u32, Option<u32>, u32)>)> = Vec::new();
+    for stack in stacks {
+        let Some(error) = stack.error.as_deref() else {
+            continue;
+        };
+        let (command, kind) = (stack.command.as_str(), Kind::of(stack));
+        let holder = (stack.host, stack.rank, stack.pid);
+        match lines
+            .iter_mut()
+            .find(|one| (one.0, one.1, one.2) == (error, command, kind))
+        {
+            Some((.., holders)) => holders.push(holder),
+            None => lines.push((error, command, kind, vec![holder])),
+        }
+    }
+    let line = |(error, command, kind, holders): &(&str, &str, Kind<'_>, Vec<_>)| {
+        let short: String = command.chars().take(60).collect();
+        format!(
+            "{} ({}): {}\n",
+            who(*kind, holders),
+            term::plain(&short),
+            term::plain(error)
+        )
+    };
+    (!lines.is_empty()).then(|| lines.iter().map(line).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stack(
+        role: &str,
+        rank: u32,
+        parent: Option<u32>,
+        threads: &[(&str, bool, &[&str])],
+    ) -> Stack {
+        Stack {
+            host: rank / 2,
+            role: Some(role.to_owned()),
+            rank: Some(rank),
+            pid: 100 + rank + parent.unwrap_or(0),
+            parent,
+            threads: threads
+                .iter()
+                .map(|(name, active, frames)| Thread {
+                    name: Some((*name).to_owned()),
+                    tid: None,
+                    active: *active,
+                    frames: frames.iter().map(|frame| (*frame).to_owned()).collect(),
+                })
+                .collect(),
+            ..Stack::default()
+        }
+    }
+
+    #[test]
+    fn the_odd_trainer_comes_first() {
+        let waits: &[&str] = &["barrier (rpc.py:1012)", "main (train.py:9)"];
+        let computes: &[&str] = &["step (train.py:30)", "main (train.py:8)"];
+        let mut all: Vec<Stack> = (0..5)
+            .map(|rank| match rank {
+                3 => stack("trainer", 3, None, &[("MainThread", true, computes)]),
+                _ => stack(
+                    "trainer",
+                    rank,
+                    None,
+                    &[
+                        ("MainThread", false, waits),
+                        ("Thread-7 (f)", false, &["get (q.py:1)"]),
+                    ],
+                ),
+            })
+            .collect();
+        all.push(stack(
+            "server",
+            0,
+            None,
+            &[("MainThread", false, &["recv (server.py:1)"])],
+        ));
+        all.push(stack(
+            "trainer",
+            1,
+            Some(101),
+            &[("MainThread", false, &["get (queue.py:4)"])],
+        ));
+        let mut shell = stack("trainer", 1, None, &[]);
+        (shell.error, shell.command) = (
+            Some("no Python runs in it".to_owned()),
+            "sh -c x".to_owned(),
+        );
+        all.push(shell);
+        let expected = "\
+trainer 3 (1 of 5), computing:
+    step (train.py:30)
+    main (train.py:8)
+
+trainers 0-2, 4 (4 of 5), waiting:
+    barrier (rpc.py:1012)
+    main (train.py:9)
+
+a child of trainer 1, waiting:
+    get (queue.py:4)
+
+server 0, waiting:
+    recv (server.py:1)
+
+thread Thread of trainers 0-2, 4 (4 of 5), waiting:
+    get (q.py:1)
+
+trainer 1 (sh -c x): no Python runs in it
+";
+        assert_eq!(text(&all), expected);
+    }
+
+    #[test]
+    fn long_stacks_are_cut_and_empty_ones_are_named() {
+        let frames: Vec<String> = (0..30).map(|k| format!("f{k} (a.py:{k})")).collect();
+        let frames: Vec<&str> = frames.iter().map(String::as_str).collect();
+        let shown = text(&[stack("worker", 0, None, &[("MainThread", false, &frames)])]);
+        assert!(
+            shown.ends_with("    f19 (a.py:19)\n    … called by 10 more\n"),
+            "{shown}"
+        );
+        let empty = text(&[stack("worker", 0, None, &[("MainThread", true, &[])])]);
+        assert_eq!(empty, "worker 0, computing:\n    in no Python function\n");
+        assert_eq!(text(&[]), "");
+    }
+
+    #[test]
+    fn nothing_that_a_host_says_steers_the_terminal() {
+        let mut one = stack(
+            "a\u{1b}[31m",
+            0,
+            None,
+            &[("T\u{7}", false, &["\u{1b}]0;x\u{7}"])],
+        );
+        one.command = "\u{9b}2J".to_owned();
+        let mut two = one.clone();
+        (two.error, two.role) = (Some("\u{1b}c".to_owned()), None);
+        let shown = text(&[one, two]);
+        assert!(
+            shown.chars().all(|c| c == '\n' || !c.is_control()),
+            "{shown:?}"
+        );
+    }
+}

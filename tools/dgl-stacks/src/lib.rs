@@ -1,0 +1,21 @@
+//! Shows where the Python processes of a job stand, on all hosts. [`plan`] and [`groups`] are values
+//! to values; `act` reaches the hosts.
+
+mod act;
+mod args;
+pub mod groups;
+pub mod plan;
+
+pub use args::Args;
+
+use record::error::Report;
+use record::exit::Exit;
+use record::jsonl::Stream;
+
+/// Does what the command line says.
+pub fn main(args: Args) -> Result<Exit, Report> {
+    let stream = Stream::from_stdin(args.connect.partial)?;
+    args.connect.say_partial("dgl-stacks");
+    let hosts = args.connect.choose(stream.require("ipconf-check")?)?;
+    act::run(&args, &stream, &hosts)
+}

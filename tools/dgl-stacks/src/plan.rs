@@ -1,0 +1,173 @@
+//! From what a host answers to records, and to what is wrong.
+
+use record::error::Fault;
+use record::{Host, Process, Stack, Thread};
+use wire::Event;
+use wire::stacks::Why;
+
+/// A command is shown up to here.
+const COMMAND_CHARS: usize = 200;
+/// A job's name comes from an environment, and could be as long as that.
+const NAME_CHARS: usize = 255;
+
+/// Where a process stands, and why that is not known.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// The record.
+    pub stack: Stack,
+    /// Of one that could not be read.
+    pub why: Option<Why>,
+}
+
+/// Reads an event of a host; `None` for one that was not asked for. `processes` gives the record
+/// the id of its process, where that is known.
+pub fn answer(host: u32, processes: &[Process], event: Event, time_ms: u64) -> Option<Answer> {
+    let Event::Stack(told) = event else {
+        return None;
+    };
+    let is_its = |process: &&Process| {
+        process.host == host && Some(process.role) == told.role && Some(process.rank) == told.rank
+    };
+    let threads = told.reading.threads.into_iter().map(|thread| Thread {
+        name: thread.name,
+        tid: thread.tid,
+        active: thread.active,
+        frames: thread.frames,
+    });
+    let (why, error) = match told.reading.error {
+        Some(error) => (Some(error.why), Some(cut(&error.problem, NAME_CHARS))),
+        None => (None, None),
+    };
+    Some(Answer {
+        stack: Stack {
+            job: cut(&told.job, NAME_CHARS),
+            host,
+            id: processes.iter().find(is_its).map(|process| process.id),
+            role: told.role.map(|role| role.name().to_owned()),
+            rank: told.rank,
+            pid: told.pid,
+            parent: told.parent,
+            command: cut(&told.command, COMMAND_CHARS),
+            threads: threads.collect(),
+            error,
+            time_ms,
+        },
+        why,
+    })
+}
+
+fn cut(text: &str, chars: usize) -> String {
+    text.chars().take(chars).collect()
+}
+
+/// Pythons that could not be read, a fault a host and reason. What is no Python, or has ended
+/// meanwhile, is none.
+pub fn faults(hosts: &[Host], answers: &[Answer]) -> Vec<Fault> {
+    let mut faults: Vec<(u32, Why, String, Vec<u32>)> = Vec::new();
+    for answer in answers {
+        let (Some(why @ (Why::Denied | Why::Other)), Some(problem)) =
+            (answer.why, &answer.stack.error)
+        else {
+            continue;
+        };
+        let host = answer.stack.host;
+        match faults
+            .iter_mut()
+            .find(|one| (one.0, one.1, &one.2) == (host, why, problem))
+        {
+            Some((.., pids)) => pids.push(answer.stack.pid),
+            None => faults.push((host, why, problem.clone(), vec![answer.stack.pid])),
+        }
+    }
+    let fault = |(host, why, problem, pids): (u32, Why, String, Vec<u32>)| {
+        let place = hosts
+            .iter()
+            .find(|one| one.id == host)
+            .map_or_else(String::new, Host::place);
+        let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+        let fault = Fault::item(place, format!("process {}: {problem}", pids.join(", ")));
+        match why {
+            Why::Denied => fault.fix(
+                "log in as the user who started the job, or as root; or let the kernel allow it: \
+                 sysctl kernel.yama.ptrace_scope=0",
+            ),
+            _ => fault.fix("run this again; dgl-reap --signal ABRT makes Python itself print it"),
+        }
+    };
+    faults.into_iter().map(fault).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::Role;
+    use wire::stacks::{Reading, Unreadable};
+
+    fn told(rank: u32, error: Option<Why>) -> Event {
+        Event::Stack(wire::stacks::Stack {
+            job: "try7".to_owned(),
+            pid: 40 + rank,
+            role: Some(Role::Trainer),
+            rank: Some(rank),
+            command: "python3 ".repeat(60),
+            reading: Reading {
+                threads: Vec::new(),
+                error: error.map(|why| Unreadable {
+                    why,
+                    problem: "x".to_owned(),
+                }),
+            },
+            ..Default::default()
+        })
+    }
+
+    #[test]
+    fn a_record_has_the_id_of_its_process_where_that_came_in() {
+        let process = Process {
+            id: 9,
+            of: 10,
+            host: 1,
+            ip: record::IpAddr([10, 0, 0, 1].into()),
+            role: Role::Trainer,
+            rank: 3,
+            nproc: None,
+            port: None,
+            server_name: None,
+            cwd: None,
+            env: Default::default(),
+            env_b64: Default::default(),
+            setup: None,
+            argv: None,
+            argv_b64: None,
+            shell: None,
+        };
+        for (host, rank, id) in [(1, 3, Some(9)), (0, 3, None), (1, 2, None)] {
+            let one = answer(host, std::slice::from_ref(&process), told(rank, None), 5).unwrap();
+            assert_eq!((one.stack.id, one.stack.time_ms), (id, 5), "{host} {rank}");
+            assert_eq!(one.stack.command.len(), 200);
+        }
+        assert!(answer(0, &[], Event::Done, 0).is_none());
+    }
+
+    #[test]
+    fn what_is_no_python_is_no_fault() {
+        let all = [
+            Some(Why::Denied),
+            None,
+            Some(Why::NoPython),
+            Some(Why::Ended),
+            Some(Why::Denied),
+            Some(Why::Other),
+        ];
+        let answers: Vec<Answer> = all
+            .iter()
+            .zip(0..)
+            .map(|(why, rank)| answer(0, &[], told(rank, *why), 0).unwrap())
+            .collect();
+        let told: Vec<String> = faults(&[], &answers)
+            .iter()
+            .map(|one| one.problem.clone())
+            .collect();
+        assert_eq!(told, ["process 40, 44: x", "process 45: x"]);
+    }
+}

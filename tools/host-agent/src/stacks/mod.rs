@@ -1,0 +1,193 @@
+//! Where the Pythons of a job stand, read from outside: nothing in them is called, paused or
+//! changed.
+//!
+//! [`reader`] reads one process; it may fail in every way, so it runs in a process of its own
+//! (`host-agent stack`). Where the kernel lets only those who started a process read it (Yama's
+//! ptrace_scope 1, or a container's seccomp filter for logins), [`desk`] does it: the supervisor of
+//! the job, which is the ancestor of all its processes, reads for who asks.
+
+pub mod desk;
+mod reader;
+
+use crate::command;
+use crate::output::Output;
+use crate::processes::ProcessHandle;
+use crate::procfs;
+use crate::reap::{self, Part};
+use desk::Asked;
+use std::process::{Command, ExitCode};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use wire::Event;
+use wire::reap::Pick;
+use wire::stacks::{Reading, Stack, Unreadable, Why};
+
+/// Processes that are read at once: the job shall not feel it.
+const AT_ONCE: usize = 4;
+/// A process is read in some 30 ms; on a busy host with its libraries on a network file system it
+/// may take long.
+const LIMIT: Duration = Duration::from_secs(20);
+/// More than a reading has: it is cut by [`reader`].
+const READING_BYTES: usize = 4 << 20;
+
+/// Tells where each process that is meant stands.
+pub fn take(wanted: &Pick, output: &mut Output) {
+    let parts = reap::wanted_parts(wanted);
+    let mut stacks: Vec<Stack> = side_by_side(&parts, |part| Stack {
+        job: part.job.clone(),
+        pid: part.member.process.pid.cast_unsigned(),
+        parent: None,
+        role: part.role,
+        rank: part.rank,
+        command: procfs::command_line(part.member.process.pid).unwrap_or_default(),
+        reading: read(part),
+    });
+    name_parents(&mut stacks, |pid| Some(procfs::stat(pid)?.parent));
+    for stack in stacks {
+        output.event(&Event::Stack(stack));
+    }
+}
+
+fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = Mutex::new(items.iter().enumerate());
+    let done = Mutex::new(Vec::with_capacity(items.len()));
+    let worker = || {
+        loop {
+            let item = next.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((at, item)) = item else { return };
+            let result = work(item);
+            done.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push((at, result));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE.min(items.len()) {
+            scope.spawn(worker);
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+/// A Python that another one of its role and rank has started is a sampler or the like. A shell
+/// around a Python is no parent in this sense.
+fn name_parents(stacks: &mut [Stack], parent_of: impl Fn(i32) -> Option<i32>) {
+    let pythons: Vec<_> = stacks
+        .iter()
+        .filter(|one| !one.reading.threads.is_empty())
+        .map(|one| (one.pid, one.role, one.rank))
+        .collect();
+    for one in stacks {
+        let parent = parent_of(one.pid.cast_signed()).map(i32::cast_unsigned);
+        one.parent = parent.filter(|parent| {
+            pythons
+                .iter()
+                .any(|(pid, role, rank)| (pid, role, rank) == (parent, &one.role, &one.rank))
+        });
+    }
+}
+
+/// By ourselves, and where that is not allowed by the supervisor of the job.
+fn read(part: &Part) -> Reading {
+    let process = part.member.process;
+    let reading = read_apart(process);
+    let is_denied = reading
+        .error
+        .as_ref()
+        .is_some_and(|error| error.why == Why::Denied);
+    if !is_denied {
+        return reading;
+    }
+    match desk::ask(&part.member.token, process) {
+        Asked::Answered(answer) => answer,
+        Asked::NoDesk => reading,
+    }
+}
+
+/// In a process of its own: what it meets in the memory of another may end it.
+fn read_apart(process: ProcessHandle) -> Reading {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg("stack");
+    command.args([process.pid.to_string(), process.start_ticks.to_string()]);
+    let answer = command::ask(command, LIMIT, READING_BYTES);
+    let text = match &answer {
+        Ok(answer) if answer.status.is_none() => {
+            return unreadable(
+                Why::Other,
+                format!("no answer within {} s", LIMIT.as_secs()),
+            );
+        }
+        Ok(answer) => answer.text(),
+        Err(error) => return unreadable(Why::Other, error.to_string()),
+    };
+    // what a library says stands before the answer
+    text.lines()
+        .last()
+        .and_then(|line| serde_json::from_str(line).ok())
+        .unwrap_or_else(|| unreadable(Why::Other, "what reads it has failed".to_owned()))
+}
+
+/// `host-agent stack PID START_TICKS`: one process is read and told as JSON.
+pub fn tell(pid: &str, start_ticks: &str) -> ExitCode {
+    let (Ok(pid), Ok(start_ticks)) = (pid.parse(), start_ticks.parse()) else {
+        return ExitCode::from(2);
+    };
+    let reading = reader::read(ProcessHandle { pid, start_ticks });
+    println!("{}", serde_json::to_string(&reading).unwrap_or_default());
+    ExitCode::SUCCESS
+}
+
+fn unreadable(why: Why, problem: String) -> Reading {
+    Reading {
+        threads: Vec::new(),
+        error: Some(Unreadable { why, problem }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::stacks::Thread;
+
+    fn stack(pid: u32, rank: u32, threads: usize) -> Stack {
+        Stack {
+            pid,
+            role: Some(job::Role::Trainer),
+            rank: Some(rank),
+            reading: Reading {
+                threads: vec![Thread::default(); threads],
+                error: None,
+            },
+            ..Stack::default()
+        }
+    }
+
+    #[test]
+    fn a_parent_is_a_python_of_the_same_rank() {
+        // a shell that started a trainer, the trainer, its sampler; a launcher's worker of another rank
+        let mut stacks = [
+            stack(1, 0, 0),
+            stack(2, 0, 1),
+            stack(3, 0, 1),
+            stack(4, 1, 1),
+        ];
+        name_parents(&mut stacks, |pid| {
+            [None, Some(1), Some(2), Some(2)][pid as usize - 1]
+        });
+        let parents: Vec<_> = stacks.iter().map(|one| one.parent).collect();
+        assert_eq!(parents, [None, None, Some(2), None]);
+    }
+
+    #[test]
+    fn results_stand_in_the_order_of_what_they_are_of() {
+        let items: Vec<u32> = (0..40).collect();
+        let doubled = side_by_side(&items, |item| item * 2);
+        assert_eq!(
+            doubled,
+            items.iter().map(|item| item * 2).collect::<Vec<_>>()
+        );
+        assert!(side_by_side(&[], |item: &u32| *item).is_empty());
+    }
+}
