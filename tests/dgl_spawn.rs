@@ -537,3 +537,60 @@ fn a_process_that_a_signal_ends_has_written_nothing_by_that() {
         b""
     );
 }
+
+/// A field of the records of a type, of all that have it.
+fn fields(out: &str, kind: &str, name: &str) -> Vec<serde_json::Value> {
+    out.lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|record| record["type"] == kind)
+        .filter_map(|record| record.get(name).cloned())
+        .collect()
+}
+
+#[test]
+fn samples_say_what_each_process_uses_with_its_children() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("samples");
+    let busy = "exec python3 -c '
+import os, time
+if os.fork() == 0:
+    until = time.time() + 4
+    while time.time() < until: pass
+    os._exit(0)
+os.wait()'";
+    job(&folder, &[(None, busy), (None, "sleep 4")]);
+    let ran = spawn(&folder, "--sample 1s --format jsonl");
+    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    // of the host and of two processes
+    let ids = fields(&ran.out, "sample", "id");
+    assert!(
+        ids.contains(&0.into()) && ids.contains(&1.into()),
+        "{}",
+        ran.out
+    );
+    assert!(
+        !fields(&ran.out, "sample", "mem_bytes").is_empty(),
+        "{}",
+        ran.out
+    );
+    let of = |rank: u32, name: &str| -> f64 {
+        let own = ran
+            .out
+            .lines()
+            .filter(|line| line.contains(&format!("\"role\":\"trainer\",\"rank\":{rank},")))
+            .collect::<Vec<_>>();
+        let values = fields(&own.join("\n"), "sample", name);
+        values.iter().filter_map(serde_json::Value::as_f64).sum()
+    };
+    assert!(of(0, "cpu_s") > of(1, "cpu_s") + 0.2, "{}", ran.out);
+    assert!(of(0, "rss_bytes") > of(1, "rss_bytes"), "{}", ran.out);
+
+    job(&folder, &[(None, "sleep 3")]);
+    let ran = spawn(&folder, "--format jsonl");
+    assert!(!ran.out.contains("\"sample\""), "{}", ran.out);
+    for wrong in ["--sample 100ms", "--sample 5s --detach"] {
+        assert_eq!(spawn(&folder, wrong).status, 2, "{wrong}");
+    }
+}

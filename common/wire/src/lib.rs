@@ -107,6 +107,8 @@ pub enum Event {
     Exited(supervise::Exited),
     /// Shared memory that the job had left was removed.
     ShmRemoved(supervise::ShmRemoved),
+    /// What the host and the job's processes have used since this was told last.
+    Usage(supervise::Usage),
     /// The graph servers that the job uses have ended.
     ServersEnded,
     /// All processes have ended.

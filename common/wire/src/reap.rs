@@ -5,8 +5,8 @@ use ::job::Role;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 
-/// Which processes of a job are meant. Those that will get a signal are held until it comes, so that
-/// it reaches all hosts at once.
+/// Which processes of a job are meant. Those that will get a signal are held until it comes, so
+/// that it reaches all hosts at once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pick {
     /// The job's name.

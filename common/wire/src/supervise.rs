@@ -21,6 +21,8 @@ pub struct Start {
     /// The graph servers that stay and that they use:
     /// [`Event::ServersEnded`](crate::Event::ServersEnded) tells when these have ended.
     pub uses: Option<crate::servers::Servers>,
+    /// How often [`Event::Usage`](crate::Event::Usage) is told, in milliseconds; 0 for never.
+    pub usage_ms: u64,
 }
 
 /// Ends all processes of the job: TERM, and KILL for what is left after the grace.
@@ -99,6 +101,53 @@ pub struct Exited {
     /// dgl-reap ended it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reaped: bool,
+}
+
+/// What was used since it was told last.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// So long ago.
+    pub interval_ms: u64,
+    /// By the whole host.
+    pub host: HostUsage,
+    /// By processes of the job, each with its children; of those that run.
+    pub processes: Vec<ProcessUsage>,
+}
+
+/// What a host has used, whoever it was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostUsage {
+    /// Processor time of all processors together, in milliseconds.
+    pub cpu_ms: u64,
+    /// Processors.
+    pub cpus: u32,
+    /// Memory that is in use now.
+    pub mem_used_bytes: u64,
+    /// All memory.
+    pub mem_bytes: u64,
+    /// What lies in /dev/shm now.
+    pub shm_used_bytes: u64,
+    /// Bytes that came in over network cards.
+    pub net_rx_bytes: u64,
+    /// Bytes that went out.
+    pub net_tx_bytes: u64,
+    /// Bytes read from disks.
+    pub disk_read_bytes: u64,
+    /// Bytes written to them.
+    pub disk_write_bytes: u64,
+}
+
+/// What a process has used, with its children.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessUsage {
+    /// Which one.
+    pub index: u32,
+    /// Processor time, in milliseconds.
+    pub cpu_ms: u64,
+    /// Memory that they hold now; what they share counts once.
+    pub rss_bytes: u64,
+    /// What of that is shared memory.
+    pub shm_bytes: u64,
 }
 
 /// Files that the job had left in /dev/shm were removed.

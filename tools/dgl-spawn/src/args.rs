@@ -55,6 +55,11 @@ pub struct Args {
     #[arg(long, hide_short_help = true, value_parser = duration, value_name = "TIME")]
     pub start_timeout: Option<Duration>,
 
+    /// Write what each host and process uses, so often: sample records
+    #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = pace,
+        conflicts_with_all = ["dry_run", "detach", "attach"])]
+    pub sample: Option<Duration>,
+
     /// Start a job that failed again from the beginning, so many times
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub restart: u32,
@@ -138,6 +143,17 @@ fn host_timeout(text: &str) -> Result<Duration, String> {
     duration(text).and_then(|time| {
         if time < Duration::from_secs(2) {
             Err("2s or more".to_owned())
+        } else {
+            Ok(time)
+        }
+    })
+}
+
+/// host-agent looks around once a second.
+fn pace(text: &str) -> Result<Duration, String> {
+    duration(text).and_then(|time| {
+        if time < Duration::from_secs(1) {
+            Err("1s or more".to_owned())
         } else {
             Ok(time)
         }

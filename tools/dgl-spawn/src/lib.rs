@@ -58,6 +58,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
         host_timeout: args.host_timeout,
         preflight: !args.no_preflight,
         detach: args.detach,
+        sample: args.sample,
         limits: args
             .start_timeout
             .map(Limit::Start)

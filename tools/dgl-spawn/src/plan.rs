@@ -28,6 +28,8 @@ pub struct Job {
     pub limits: Vec<Limit>,
     /// It outlives this launcher.
     pub detach: bool,
+    /// How often what hosts and processes use is written down.
+    pub sample: Option<Duration>,
 }
 
 impl Job {
@@ -41,6 +43,7 @@ impl Job {
             preflight: false,
             limits: Vec::new(),
             detach: true,
+            sample: None,
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Shows where the Python processes of a job stand, on all hosts. [`plan`] and [`groups`] are values
-//! to values; `act` reaches the hosts.
+//! Shows where the Python processes of a job stand, on all hosts. [`plan`] and [`groups`] are
+//! values to values; `act` reaches the hosts.
 
 mod act;
 mod args;

@@ -1,9 +1,11 @@
 //! What the kernel tells in /proc: one reader for each of its files. Pure functions read the text;
 //! those that open files are thin.
 
+mod host;
 mod process;
 mod tcp;
 
+pub use host::{HostCounters, host_counters, memory_use};
 pub use process::{
     Environment, MappedFile, Stat, command_line, environment, mapped_files, pids, socket_inodes,
     stat, status,

@@ -19,6 +19,7 @@ pub fn line(
     (up, hosts): (usize, usize),
     progress: Progress,
     age: Duration,
+    busiest: &str,
     phase: Phase,
 ) -> String {
     let Progress {
@@ -38,6 +39,9 @@ pub fn line(
         );
     }
     text += &format!(", {}", whole_seconds(age));
+    if !busiest.is_empty() && phase == Phase::Running {
+        text += &format!(", {busiest}");
+    }
     match phase {
         Phase::Running => text,
         Phase::Ending { kill_in: None } => text + ", ending",
@@ -77,7 +81,16 @@ mod tests {
             others: 4,
         };
         let seconds = Duration::from_secs;
-        let shown = |phase| line("try7", (2, 3), progress, seconds(9), phase);
+        let shown = |phase| line("try7", (2, 3), progress, seconds(9), "", phase);
+        let busy = line(
+            "try7",
+            (2, 3),
+            progress,
+            seconds(9),
+            "CPU 90 %",
+            Phase::Running,
+        );
+        assert!(busy.ends_with("running, 9 s, CPU 90 %"), "{busy}");
         assert_eq!(
             shown(Phase::Running),
             "job try7: 2/3 hosts up, 1/2 servers listening, 3/4 trainers running, 9 s"
@@ -96,7 +109,7 @@ mod tests {
             ..Progress::default()
         };
         assert_eq!(
-            line("a", (1, 1), alone, seconds(75), Phase::Running),
+            line("a", (1, 1), alone, seconds(75), "", Phase::Running),
             "job a: 1/1 hosts up, 1/1 processes running, 1 min 15 s"
         );
     }

@@ -6,6 +6,7 @@
 //! when, and the keeper of its first host decides.
 
 use super::hosts::{ConnectedHosts, RunEvent};
+use super::usage::{self, Busiest};
 use crate::outcome::{exit, first_failure, member, status_fields};
 use crate::output::lines::{LineBuffer, Split};
 use crate::output::queue::OutputLines;
@@ -105,6 +106,8 @@ pub struct EventLoop<'a, 'h> {
     /// When they are looked at next.
     pieces_at: Instant,
     ending: Option<Ending>,
+    /// What hosts use, for the status line.
+    busiest: Busiest,
     /// What could not be ended.
     left: Report,
 }
@@ -163,6 +166,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             waiting: BTreeSet::new(),
             pieces_at: begun,
             ending: None,
+            busiest: Busiest::default(),
             left: Report::default(),
         }
     }
@@ -295,6 +299,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 let member = self.own(at, exited.index)?;
                 return self.exited(member, &exited);
             }
+            Event::Usage(usage) => self.used(at, &usage)?,
             Event::Over(supervise::Over { survivors }) => return Ok(self.over(at, survivors)),
             Event::Failed(failure) if self.mode == Mode::Following => {
                 self.no_longer_told(at, failure.problem);
@@ -487,6 +492,24 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             },
             Instant::now(),
         ))
+    }
+
+    /// What a host tells of what it and its processes have used.
+    fn used(&mut self, at: usize, usage: &supervise::Usage) -> Result<(), ProtocolBreach> {
+        let members = usage
+            .processes
+            .iter()
+            .map(|process| self.own(at, process.index))
+            .collect::<Result<Vec<_>, _>>()?;
+        let host = self.hosts.sessions[at].host.id;
+        self.busiest.tell(host, usage);
+        if self.plan.sample.is_some() {
+            let owners = members.iter().map(|member| &self.processes[*member]);
+            for sample in usage::samples(host, owners, usage, now_ms()) {
+                self.sink.record(&sample);
+            }
+        }
+        Ok(())
     }
 
     /// All has ended on a host.
@@ -694,6 +717,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             (up, self.host_states.len()),
             self.job.progress(),
             self.age(),
+            &self.busiest.text(),
             phase,
         )
     }

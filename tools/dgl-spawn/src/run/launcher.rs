@@ -30,6 +30,8 @@ use wire::supervise::Start;
 
 /// Before a failed job starts again: what made it fail may pass.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
+/// How often hosts tell what the job uses, where nobody has said it: a look costs them 5 ms or so.
+const USAGE_PACE: Duration = Duration::from_secs(5);
 /// Graph servers that start just now are looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -261,6 +263,11 @@ impl<'a> Launcher<'a> {
             stays: false,
             uses: group.map(|(name, _)| servers::servers_of(name, host)),
             env: group.map_or_else(Vec::new, |(_, group)| spec::group_env(group)),
+            // nobody listens to a job that is left
+            usage_ms: match plan.detach {
+                true => 0,
+                false => term::millis(plan.sample.unwrap_or(USAGE_PACE)),
+            },
         };
         let mut early = Vec::new();
         match plan.detach {

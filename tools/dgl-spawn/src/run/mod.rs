@@ -6,3 +6,4 @@ pub mod hosts;
 pub mod launcher;
 pub mod outcome;
 pub mod signals;
+mod usage;

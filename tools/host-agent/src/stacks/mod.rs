@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_parent_is_a_python_of_the_same_rank() {
-        // a shell that started a trainer, the trainer, its sampler; a launcher's worker of another rank
+        // a shell that started a trainer, the trainer, its sampler; a process of another rank
         let mut stacks = [
             stack(1, 0, 0),
             stack(2, 0, 1),

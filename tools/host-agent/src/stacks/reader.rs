@@ -133,7 +133,7 @@ fn threads(pid: i32, traces: &[StackTrace]) -> Vec<Thread> {
         .collect()
 }
 
-/// Pythons from 3.11 on tell the class of a method too; a place is the same whatever Python says it.
+/// Pythons from 3.11 on tell the class of a method too; a place is the same whatever says it.
 fn frame(frame: &py_spy::Frame) -> String {
     let function = frame.name.rsplit('.').next().unwrap_or(&frame.name);
     let file = frame.short_filename.as_ref().unwrap_or(&frame.filename);

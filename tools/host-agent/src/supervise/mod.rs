@@ -16,6 +16,7 @@ mod outbox;
 pub mod private;
 mod shm;
 pub mod start;
+mod usage;
 mod watch;
 
 pub use guardian::guard;

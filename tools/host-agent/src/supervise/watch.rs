@@ -7,6 +7,7 @@ use super::memory::OomWatch;
 use super::outbox::Outbox;
 use super::shm::{self, ShmWatch};
 use super::start::{self, Spawned};
+use super::usage::UsageWatch;
 use super::{block_signals, listen, members, private, signal_of};
 use crate::job::JobAssembly;
 use crate::keep::servers::Watched;
@@ -137,6 +138,8 @@ struct Supervisor {
     heard: Instant,
     looked: Instant,
     looked_at_shm: Instant,
+    /// What the job uses, where the launcher wants to know.
+    usage: Option<UsageWatch>,
     said_alive: Instant,
     /// Where others ask us to read the stacks of our processes.
     desk: Option<Desk>,
@@ -197,6 +200,7 @@ impl Supervisor {
             heard: now,
             looked: now,
             looked_at_shm: now,
+            usage: UsageWatch::begin(start.usage_ms),
             said_alive: now,
             desk,
             used_servers: start.uses.as_ref().and_then(Watched::new),
@@ -440,9 +444,27 @@ impl Supervisor {
                     self.oom.look(one.process.index, one.pid);
                 }
                 self.oom.age();
+                self.look_at_usage();
             }
             _ if self.is_anybody_left() => self.end(end::Event::Tick),
             _ => self.end(end::Event::NoneLeft),
+        }
+    }
+
+    /// While the launcher reads slowly, what was used stays untold: output is worth more.
+    fn look_at_usage(&mut self) {
+        let Some(usage) = self.usage.as_mut().filter(|usage| usage.is_due()) else {
+            return;
+        };
+        if self.outbox.has_room() {
+            let running: Vec<(u32, i32)> = self
+                .processes
+                .iter()
+                .filter(|one| one.child.is_some())
+                .map(|one| (one.process.index, one.pid.cast_signed()))
+                .collect();
+            let usage = usage.look(&running);
+            self.outbox.output(&Event::Usage(usage), &[]);
         }
     }
 
