@@ -156,6 +156,18 @@ fn of_command_lines() {
                 "telnet is none of ssh2, ssh, local",
             ),
             (
+                "<hosts host-probe --need 2 --host 1",
+                2,
+                "command line",
+                "cannot be used with",
+            ),
+            (
+                "<hosts host-probe --need 2 --min-shm lots",
+                2,
+                "command line",
+                "write it as 500M, 64G or 2T",
+            ),
+            (
                 "<hosts host-probe --host 2",
                 2,
                 "--host",

@@ -287,3 +287,51 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|error| format!("{error}; write it as 10s, 500ms or 2m"))
 }
+
+/// A number of bytes: `64G`, with the decimal units in which tools print bytes; also `64GiB`.
+pub fn size(text: &str) -> Result<u64, String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit.trim_start().to_ascii_lowercase().as_str() {
+        "" | "b" => Some(1),
+        "k" | "kb" => Some(1_000),
+        "m" | "mb" => Some(1_000_000),
+        "g" | "gb" => Some(1_000_000_000),
+        "t" | "tb" => Some(1_000_000_000_000),
+        "kib" => Some(1 << 10),
+        "mib" => Some(1 << 20),
+        "gib" => Some(1 << 30),
+        "tib" => Some(1 << 40),
+        _ => None,
+    };
+    number
+        .parse::<u64>()
+        .ok()
+        .zip(unit)
+        .and_then(|(number, unit)| number.checked_mul(unit))
+        .ok_or_else(|| "is no size; write it as 500M, 64G or 2T".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        let table = [
+            ("0", Some(0)),
+            ("64G", Some(64_000_000_000)),
+            ("64 GB", Some(64_000_000_000)),
+            ("2GiB", Some(2 << 30)),
+            ("7k", Some(7_000)),
+            ("G", None),
+            ("-1", None),
+            ("1.5G", None),
+            ("1 parsec", None),
+            ("99999999T", None),
+        ];
+        for (text, bytes) in table {
+            assert_eq!(size(text).ok(), bytes, "{text}");
+        }
+    }
+}

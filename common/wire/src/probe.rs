@@ -2,6 +2,11 @@
 
 use crate::{Failure, Text};
 use serde::{Deserialize, Serialize};
+use std::ops::RangeInclusive;
+
+/// Where graph servers may get ports that nobody has named: from DGL's own default up to the ports
+/// that Linux gives to outgoing connections unless it is told otherwise.
+pub const SERVER_PORTS: RangeInclusive<u16> = 30050..=32767;
 
 /// The question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +24,9 @@ pub struct Probe {
     /// Shell text that comes before it, run by the user's `$SHELL`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setup: Option<String>,
+    /// Whether to tell who and what is there already.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub occupancy: bool,
 }
 
 /// How a Python is named.
@@ -65,6 +73,19 @@ pub struct Probed {
     pub python_failure: Option<Failure>,
     /// Why there is no such environment; no Python was asked then.
     pub environment_failure: Option<EnvironmentFailure>,
+    /// Who and what is there already, where that was asked.
+    pub occupancy: Option<Occupancy>,
+}
+
+/// What is taken on a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Occupancy {
+    /// The names of jobs: those of all users that hold a claim, and those of which this user has
+    /// processes, though their launcher may be gone.
+    pub jobs: Vec<String>,
+    /// Those of [`SERVER_PORTS`] and of [`Probe::server_ports`] that a socket uses or a job has
+    /// claimed, in order.
+    pub ports: Vec<u16>,
 }
 
 /// A network card and its first address.

@@ -111,6 +111,33 @@ pub fn is_alive(job: &str, token: &str) -> bool {
     matches!(found, Ok(Some((_, Some(answer)))) if answer.id == id_of(token))
 }
 
+/// A name that some job holds.
+#[derive(Debug, PartialEq, Eq)]
+pub enum HeldName {
+    /// A job's own.
+    Job(String),
+    /// A port.
+    Port(u16),
+}
+
+/// What all jobs of all users hold in this network namespace.
+pub fn all_held() -> Vec<HeldName> {
+    // a name is anybody's bytes
+    let sockets = std::fs::read("/proc/net/unix").unwrap_or_default();
+    let text = String::from_utf8_lossy(&sockets);
+    text.lines().filter_map(held_name).collect()
+}
+
+/// `NUMBER: REFERENCES PROTOCOL FLAGS TYPE STATE INODE @NAME`
+fn held_name(line: &str) -> Option<HeldName> {
+    let name = line.split_once(" @dgl-tools/")?.1;
+    match name.split_once('/')? {
+        ("job", name) if is_name(name) => Some(HeldName::Job(name.to_owned())),
+        ("port", port) => Some(HeldName::Port(port.split('/').next()?.parse().ok()?)),
+        _ => None,
+    }
+}
+
 fn id_of(token: &str) -> String {
     blake3::derive_key("dgl-tools 2026 claim of a job", token.as_bytes())
         .iter()
@@ -344,12 +371,44 @@ mod tests {
         assert_eq!(taken[0].what, Claimed::Name);
         // another agent of the same job
         drop(take(&job(&name("a"), "1"), &claim(&[1])).unwrap().unwrap());
+        let all = all_held();
+        for held in [
+            HeldName::Job(name("a")),
+            HeldName::Port(1),
+            HeldName::Port(3),
+        ] {
+            assert!(all.contains(&held), "{held:?}: {all:?}");
+        }
         drop(held);
         drop(
             take(&job(&name("b"), "2"), &claim(&[2, 3, 1]))
                 .unwrap()
                 .unwrap(),
         );
+    }
+
+    #[test]
+    fn what_jobs_hold_is_read_from_proc() {
+        const SOCKET: &str = "0000000000000000: 00000002 00000000 00010000 0001 01 21077";
+        let table = [
+            (
+                " @dgl-tools/job/try7",
+                Some(HeldName::Job("try7".to_owned())),
+            ),
+            (" @dgl-tools/port/30050/any", Some(HeldName::Port(30050))),
+            (
+                " @dgl-tools/port/30051/10.0.0.1",
+                Some(HeldName::Port(30051)),
+            ),
+            (" @dgl-tools/port/300500/any", None),
+            (" @dgl-tools/job/a\u{1b}[2J", None),
+            (" @dgl-tools/shm/26", None),
+            (" /run/x/@dgl-tools/job/try7", None),
+            ("", None),
+        ];
+        for (name, held) in table {
+            assert_eq!(held_name(&format!("{SOCKET}{name}")), held, "{name}");
+        }
     }
 
     #[test]

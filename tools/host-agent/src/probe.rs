@@ -1,17 +1,19 @@
 //! What this host is and has.
 
-use crate::{command, environment, procfs, python, shell};
+use crate::claim::{self, HeldName};
+use crate::{command, environment, procfs, python, reap, shell};
 use nix::ifaddrs::getifaddrs;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::Pid;
+use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use wire::probe::{Card, Environment, Interpreter, Probe, Probed, Python};
+use wire::probe::{Card, Environment, Interpreter, Occupancy, Probe, Probed, Python, SERVER_PORTS};
 use wire::{Failure, Text};
 
 /// Activating conda takes seconds; what takes longer than this hangs, and the tool that asks waits
@@ -51,7 +53,35 @@ pub fn probe(wanted: &Probe) -> Probed {
         }
         Err(failure) => probed.environment_failure = Some(failure),
     }
+    if wanted.occupancy {
+        probed.occupancy = Some(occupancy(wanted.server_ports));
+    }
     probed
+}
+
+fn occupancy(servers: Option<(u16, u16)>) -> Occupancy {
+    let (mut jobs, mut ports) = (reap::names(), BTreeSet::new());
+    for claimed in claim::all_held() {
+        match claimed {
+            HeldName::Job(name) => drop(jobs.insert(name)),
+            HeldName::Port(port) => drop(ports.insert(port)),
+        }
+    }
+    let sockets = procfs::tcp_sockets();
+    ports.extend(
+        sockets
+            .iter()
+            .filter(|one| !one.lingers())
+            .map(|one| one.port),
+    );
+    let of_interest = |port: &u16| {
+        SERVER_PORTS.contains(port)
+            || servers.is_some_and(|(first, last)| (first..=last).contains(port))
+    };
+    Occupancy {
+        jobs: jobs.into_iter().collect(),
+        ports: ports.into_iter().filter(of_interest).collect(),
+    }
 }
 
 /// The first address of each card, which is what SIOCGIFADDR tells to DGL. An alias such as

@@ -58,6 +58,11 @@ pub fn wanted_parts(wanted: &Pick) -> Vec<Part> {
     parts().into_iter().filter(is_meant).collect()
 }
 
+/// The names of all jobs that have processes here.
+pub fn names() -> BTreeSet<String> {
+    parts().into_iter().map(|part| part.job).collect()
+}
+
 /// The variables are DGL's and torch's own.
 fn role_of(environment: &Environment) -> (Option<Role>, Option<u32>) {
     let number = |name: &str| environment.text(name)?.parse().ok();

@@ -1,16 +1,17 @@
 //! Asks all hosts at once and writes their records again.
 
-use crate::args::Args;
-use crate::plan::{self, Answer, Expected};
+use crate::args::{Args, ServerPort};
+use crate::choice::{self, Need};
+use crate::plan::{self, Answer, Expected, Placement};
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{Out, Stream};
 use record::term;
-use record::{Facts, Host};
+use record::{Facts, FileCopy, Graph, Host, Process, Pushed, Record};
 use remote::{self, HostFault, Kind, Remote};
 use std::collections::HashMap;
 use std::time::Duration;
-use wire::probe::Python;
+use wire::probe::{Python, SERVER_PORTS};
 use wire::{Event, Request};
 
 /// A probe takes well under a second; conda's activation a few; a file system that hangs must not
@@ -22,6 +23,9 @@ const ONE_DGL: &str = "the processes of a job need one version: install it, or n
 
 /// Probes the hosts; prints the stream with their facts.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report> {
+    if args.need.is_some() || args.port == ServerPort::Auto {
+        not_planned_yet(stream)?;
+    }
     let python = match (&args.conda, &args.venv) {
         (Some(env), _) => Python::Conda(env.clone()),
         (None, Some(folder)) => Python::Venv(folder.clone()),
@@ -32,6 +36,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         num_servers: args.num_servers,
         python: &python,
         setup: args.setup.as_deref(),
+        occupancy: args.need.is_some() || args.port == ServerPort::Auto,
     };
     let remote = Remote::new(args.connect.options(), Kind::Ssh2)?;
     let answers = remote.ask_all(hosts, PROBE_LIMIT, |host| {
@@ -47,30 +52,164 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         .zip(answers)
         .map(|(host, answer)| outcome(host, &python, answer))
         .collect();
-    let mut warnings = Report::default();
-    for outcome in &outcomes {
-        match outcome {
-            Ok(answer) => warnings.0.extend(answer.warnings.iter().cloned()),
-            // one that could not be opened stands in the report already
-            Err(fault) if fault.place.is_empty() => {}
-            Err(fault) => report.push(fault.clone()),
-        }
-    }
-    let found = hosts
-        .iter()
-        .zip(&outcomes)
-        .filter_map(|(host, outcome)| Some((host.id, &outcome.as_ref().ok()?.facts)));
-    warnings
+    // one that could not be opened stands in the report already
+    let faults = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
+    report
         .0
-        .extend(plan::versions_differ(found).map(|text| Fault::data("warning", text).fix(ONE_DGL)));
-    warnings.print("host-probe");
+        .extend(faults.filter(|fault| !fault.place.is_empty()).cloned());
+    let kept = match args.need {
+        Some(count) => {
+            let kept = choose(args, count, hosts, &outcomes)?;
+            // those that failed are not taken
+            report = Report::default();
+            kept
+        }
+        None => (0..hosts.len()).collect(),
+    };
+    warnings(&kept, hosts, &outcomes).print("host-probe");
+    let chosen = placements(args, &kept, hosts, &outcomes)?;
 
     let mut out = Out::new("host-probe");
     match args.connect.format.human() {
-        true => out.write(table(hosts, &outcomes).as_bytes()),
-        false => out.write(&lines(stream, hosts, &outcomes)?),
+        true => out.write(table(&chosen).as_bytes()),
+        false => out.write(&lines(stream, &chosen, args.need.is_some())?),
     }
     report.check().map(|()| Exit::Done)
+}
+
+/// A host that is told of, what it is called from now on, and what it answered.
+struct Chosen<'a> {
+    host: &'a Host,
+    placement: Placement,
+    outcome: &'a Result<Answer, Fault>,
+}
+
+/// What was planned for hosts by their numbers and ports would be for others.
+fn not_planned_yet(stream: &Stream) -> Result<(), Report> {
+    let planned = [
+        (Graph::TYPE, stream.has::<Graph>()),
+        (FileCopy::TYPE, stream.has::<FileCopy>()),
+        (Pushed::TYPE, stream.has::<Pushed>()),
+        (Process::TYPE, stream.has::<Process>()),
+    ];
+    match planned.into_iter().find(|(_, came_in)| *came_in) {
+        None => Ok(()),
+        Some((name, _)) => Err(Fault::data(
+            "stdin",
+            format!("there are {name} records, which were made for the hosts as they are"),
+        )
+        .fix("put host-probe with --need or --port auto in front of part-map")
+        .report()),
+    }
+}
+
+/// The hosts to take, by their places; why each of the others is not among them is said on stderr.
+fn choose(
+    args: &Args,
+    count: u32,
+    hosts: &[Host],
+    outcomes: &[Result<Answer, Fault>],
+) -> Result<Vec<usize>, Report> {
+    let need = Need {
+        hosts: count,
+        min_disk: args.min_disk,
+        min_shm: args.min_shm,
+        min_memory: args.min_memory,
+        free_ports: (args.port == ServerPort::Keep).then_some(args.num_servers),
+    };
+    let answers: Vec<Result<&Answer, &str>> = outcomes
+        .iter()
+        .map(|outcome| outcome.as_ref().map_err(|fault| fault.problem.as_str()))
+        .collect();
+    let choice = choice::choose(hosts, &answers, &need);
+    for (at, why) in &choice.left_out {
+        let place = hosts[*at].place();
+        eprintln!(
+            "host-probe: {} is left out: {}",
+            term::plain(&place),
+            term::plain(why)
+        );
+    }
+    if choice.kept.len() < count as usize {
+        let problem = format!(
+            "{} of {} hosts can be taken, and {count} are needed",
+            choice.kept.len(),
+            hosts.len()
+        );
+        return Err(Fault::unreachable("--need", problem)
+            .fix("list more hosts in ip_config, or mend those that are left out")
+            .report());
+    }
+    if !choice.spare.is_empty() {
+        let names: Vec<String> = choice
+            .spare
+            .iter()
+            .map(|at| hosts[*at].ip.to_string())
+            .collect();
+        eprintln!("host-probe: not needed, though good: {}", names.join(", "));
+    }
+    Ok(choice.kept)
+}
+
+/// What the user should know of the hosts that are told of.
+fn warnings(kept: &[usize], hosts: &[Host], outcomes: &[Result<Answer, Fault>]) -> Report {
+    let answers: Vec<(u32, &Answer)> = kept
+        .iter()
+        .filter_map(|at| Some((hosts[*at].id, outcomes[*at].as_ref().ok()?)))
+        .collect();
+    let mut warnings: Vec<Fault> = answers
+        .iter()
+        .flat_map(|(_, answer)| answer.warnings.iter().cloned())
+        .collect();
+    let facts = answers.iter().map(|(id, answer)| (*id, &answer.facts));
+    let differ = plan::versions_differ(facts);
+    warnings.extend(differ.map(|text| Fault::data("warning", text).fix(ONE_DGL)));
+    Report(warnings)
+}
+
+/// What the hosts that were kept are called: they keep their numbers where all were kept.
+fn placements<'a>(
+    args: &Args,
+    kept: &[usize],
+    hosts: &'a [Host],
+    outcomes: &'a [Result<Answer, Fault>],
+) -> Result<Vec<Chosen<'a>>, Report> {
+    let port = match args.port {
+        ServerPort::Keep => None,
+        ServerPort::Auto => {
+            let answers = kept.iter().filter_map(|at| outcomes[*at].as_ref().ok());
+            Some(choice::free_port(answers, args.num_servers).ok_or_else(no_free_port)?)
+        }
+    };
+    let of = u32::try_from(kept.len()).unwrap_or(u32::MAX);
+    let place = |(number, at): (u32, &usize)| {
+        let host = &hosts[*at];
+        let (id, of) = match args.need {
+            Some(_) => (number, of),
+            None => (host.id, host.of),
+        };
+        Chosen {
+            host,
+            placement: Placement {
+                id,
+                of,
+                port: port.unwrap_or(host.port),
+            },
+            outcome: &outcomes[*at],
+        }
+    };
+    Ok((0..).zip(kept).map(place).collect())
+}
+
+fn no_free_port() -> Report {
+    let problem = format!(
+        "no ports for the graph servers are free on all hosts between {} and {}",
+        SERVER_PORTS.start(),
+        SERVER_PORTS.end()
+    );
+    Fault::unreachable("--port auto", problem)
+        .fix("end what listens there, or write ports into ip_config")
+        .report()
 }
 
 /// What an answer means. A fault without a place stands in the report of refused hosts already.
@@ -90,36 +229,41 @@ fn outcome(
     plan::answer(host, python, probed)
 }
 
-fn lines(
-    stream: &Stream,
-    hosts: &[Host],
-    outcomes: &[Result<Answer, Fault>],
-) -> Result<Vec<u8>, Report> {
-    let by_id: HashMap<u32, &Result<Answer, Fault>> =
-        hosts.iter().map(|host| host.id).zip(outcomes).collect();
+/// All that came in, with the records of these hosts written anew. Those of other hosts stay as
+/// they are, or leave.
+fn lines(stream: &Stream, chosen: &[Chosen<'_>], others_leave: bool) -> Result<Vec<u8>, Report> {
+    let by_id: HashMap<u32, &Chosen<'_>> = chosen.iter().map(|one| (one.host.id, one)).collect();
     let mut all = Vec::new();
     for (line, id) in stream.lines() {
-        match id.and_then(|id| by_id.get(&id)) {
-            Some(outcome) => {
-                let outcome = outcome
-                    .as_ref()
-                    .map(|answer| &answer.facts)
-                    .map_err(|fault| fault.problem.as_str());
-                let line = plan::rewritten(line, outcome).map_err(|error| {
-                    Fault::data("stdin: host record", error.to_string())
-                        .fix("make the stream anew, with ipconf-check")
-                })?;
-                all.extend(line);
-            }
-            None => all.extend_from_slice(line),
+        match id.map(|id| by_id.get(&id)) {
+            Some(Some(one)) => all.extend(line_of(line, one).map_err(|error| {
+                Fault::data("stdin: host record", error.to_string())
+                    .fix("make the stream anew, with ipconf-check")
+            })?),
+            Some(None) if others_leave => continue,
+            Some(None) | None => all.extend_from_slice(line),
         }
         all.push(b'\n');
     }
     Ok(all)
 }
 
+fn line_of(line: &[u8], one: &Chosen<'_>) -> Result<Vec<u8>, serde_json::Error> {
+    let outcome = one
+        .outcome
+        .as_ref()
+        .map(|answer| &answer.facts)
+        .map_err(|fault| fault.problem.as_str());
+    let line = plan::rewritten(line, outcome)?;
+    let host = one.host;
+    match (host.id, host.of, host.port) == one.placement.numbers() {
+        true => Ok(line),
+        false => plan::placed(&line, one.placement),
+    }
+}
+
 /// A line a host.
-fn table(hosts: &[Host], outcomes: &[Result<Answer, Fault>]) -> String {
+fn table(chosen: &[Chosen<'_>]) -> String {
     let row = |cells: [&str; 10]| {
         let [id, ip, card, cpus, gpus, memory, shm, free, python, dgl] = cells.map(term::plain);
         format!(
@@ -130,16 +274,16 @@ fn table(hosts: &[Host], outcomes: &[Result<Answer, Fault>]) -> String {
     let mut text = row([
         "host", "ip", "card", "cpus", "gpus", "memory", "shm", "disk", "python", "dgl",
     ]);
-    for (host, outcome) in hosts.iter().zip(outcomes) {
-        match outcome {
+    for one in chosen {
+        let id = one.placement.id;
+        match one.outcome {
             Ok(Answer { facts, .. }) => {
-                text += &row(cells(host, facts).each_ref().map(String::as_str));
+                text += &row(cells(id, one.host, facts).each_ref().map(String::as_str));
             }
             Err(fault) => {
                 text += &format!(
-                    "{:>4}  {:<15}  failed: {}\n",
-                    host.id,
-                    host.ip.to_string(),
+                    "{id:>4}  {:<15}  failed: {}\n",
+                    one.host.ip.to_string(),
                     term::plain(&fault.problem)
                 );
             }
@@ -148,7 +292,7 @@ fn table(hosts: &[Host], outcomes: &[Result<Answer, Fault>]) -> String {
     text
 }
 
-fn cells(host: &Host, facts: &Facts) -> [String; 10] {
+fn cells(id: u32, host: &Host, facts: &Facts) -> [String; 10] {
     let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
     let number =
         |value: Option<u32>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
@@ -160,7 +304,7 @@ fn cells(host: &Host, facts: &Facts) -> [String; 10] {
         size(facts.free_bytes),
     );
     [
-        host.id.to_string(),
+        id.to_string(),
         host.ip.to_string(),
         text(&facts.iface),
         cpus,

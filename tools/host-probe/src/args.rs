@@ -1,7 +1,7 @@
 //! The command line.
 
-use clap::Parser;
-use cli::Connect;
+use clap::{Parser, ValueEnum};
+use cli::{Connect, size};
 
 /// Logs in once to each host and adds what it is and has to its record: network card, cores,
 /// memory, disk, a free port, Python, DGL.
@@ -15,7 +15,9 @@ use cli::Connect;
   ipconf-check ip_config.txt | host-probe | dgl-env …
   ipconf-check ip_config.txt | host-probe --conda gnn | dgl-env … -- python3 train.py
   ipconf-check ip_config.txt | host-probe --venv '~/gnn' --format human
-  ipconf-check ip_config.txt | host-probe --setup '. /etc/profile; module load dgl'"
+  ipconf-check ip_config.txt | host-probe --setup '. /etc/profile; module load dgl'
+  ipconf-check all.txt | host-probe --need 4 --min-shm 64G --workspace /data/job | part-map …
+  ipconf-check ip_config.txt | host-probe --port auto | part-map …"
 )]
 pub struct Args {
     /// The folder of the job on every host: how much room there is, on what kind of file system
@@ -43,10 +45,42 @@ pub struct Args {
     #[arg(long, value_name = "SHELL")]
     pub setup: Option<String>,
 
+    /// Keep the first N hosts that can be used, are free and have the same dgl, and number them
+    /// anew
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..),
+        conflicts_with_all = ["host", "partial"])]
+    pub need: Option<u32>,
+
+    /// With --need: the room that the workspace must have, as 500G or 2T
+    #[arg(long, value_name = "SIZE", value_parser = size, requires_all = ["need", "workspace"])]
+    pub min_disk: Option<u64>,
+
+    /// With --need: the room that /dev/shm must have
+    #[arg(long, value_name = "SIZE", value_parser = size, requires = "need")]
+    pub min_shm: Option<u64>,
+
+    /// With --need: the main memory that a host must have
+    #[arg(long, value_name = "SIZE", value_parser = size, requires = "need")]
+    pub min_memory: Option<u64>,
+
+    /// The ports of the graph servers: those of the host records, or such as are free on all hosts
+    #[arg(long, value_enum, default_value_t = ServerPort::Keep, value_name = "keep|auto",
+        hide_possible_values = true, conflicts_with_all = ["host", "partial"])]
+    pub port: ServerPort,
+
     /// How hosts are reached.
     // last: its heading would stand over all that follows
     #[command(flatten)]
     pub connect: Connect,
+}
+
+/// Where the ports of the graph servers come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ServerPort {
+    /// The host records.
+    Keep,
+    /// The first ones that are free on all hosts.
+    Auto,
 }
 
 fn conda(text: &str) -> Result<String, String> {

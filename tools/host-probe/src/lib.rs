@@ -1,8 +1,9 @@
-//! Logs in once to each host and adds what it is and has to its record. [`plan`] is values to
-//! values; `act` reaches the hosts.
+//! Logs in once to each host and adds what it is and has to its record. [`plan`] and
+//! [`choice`] are values to values; `act` reaches the hosts.
 
 mod act;
 mod args;
+pub mod choice;
 pub mod plan;
 
 pub use args::Args;

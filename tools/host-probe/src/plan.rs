@@ -5,7 +5,7 @@ use record::error::Fault;
 use record::quote;
 use record::{Facts, Host};
 use serde_json::value::RawValue;
-use wire::probe::{Card, EnvironmentFailure, Probe, Probed, Python};
+use wire::probe::{Card, EnvironmentFailure, Occupancy, Probe, Probed, Python};
 
 /// What is wanted of every host.
 pub struct Expected<'a> {
@@ -17,6 +17,8 @@ pub struct Expected<'a> {
     pub python: &'a Python,
     /// Shell text before it.
     pub setup: Option<&'a str>,
+    /// Whether to ask who and what is there already.
+    pub occupancy: bool,
 }
 
 /// What one host is asked.
@@ -26,6 +28,7 @@ pub fn request(wanted: &Expected<'_>, host: &Host) -> Probe {
         server_ports: Some((host.port, host.port.saturating_add(wanted.num_servers - 1))),
         python: wanted.python.clone(),
         setup: wanted.setup.map(str::to_owned),
+        occupancy: wanted.occupancy,
     }
 }
 
@@ -36,6 +39,8 @@ pub struct Answer {
     pub facts: Facts,
     /// What the user should know.
     pub warnings: Vec<Fault>,
+    /// Who and what is there already, as far as it was asked.
+    pub occupancy: Occupancy,
 }
 
 /// What the answer of a host means for its record.
@@ -112,7 +117,11 @@ pub fn answer(host: &Host, python: &Python, probed: Probed) -> Result<Answer, Fa
         dgl: found.dgl,
         torch: found.torch,
     };
-    Ok(Answer { facts, warnings })
+    Ok(Answer {
+        facts,
+        warnings,
+        occupancy: probed.occupancy.unwrap_or_default(),
+    })
 }
 
 /// Why there is no such environment. People paste cures, so a host has its word there only in a
@@ -232,6 +241,38 @@ pub fn rewritten(line: &[u8], outcome: Result<&Facts, &str>) -> Result<Vec<u8>, 
             fields.insert("ok".to_owned(), serde_json::value::to_raw_value(&false)?);
             fields.insert("error".to_owned(), serde_json::value::to_raw_value(error)?);
         }
+    }
+    serde_json::to_vec(&fields)
+}
+
+/// What a host that was chosen is called from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// Its number.
+    pub id: u32,
+    /// How many there are.
+    pub of: u32,
+    /// The port of its first graph server.
+    pub port: u16,
+}
+
+impl Placement {
+    /// `id`, `of` and `port`.
+    pub fn numbers(self) -> (u32, u32, u16) {
+        (self.id, self.of, self.port)
+    }
+}
+
+/// A host's line with another number and port. What is not known here stays as it was written.
+pub fn placed(line: &[u8], placement: Placement) -> Result<Vec<u8>, serde_json::Error> {
+    let mut fields: IndexMap<String, Box<RawValue>> = serde_json::from_slice(line)?;
+    let numbers = [
+        ("id", placement.id),
+        ("of", placement.of),
+        ("port", placement.port.into()),
+    ];
+    for (name, number) in numbers {
+        fields.insert(name.to_owned(), serde_json::value::to_raw_value(&number)?);
     }
     serde_json::to_vec(&fields)
 }
@@ -457,6 +498,21 @@ mod tests {
                 wanted
             );
         }
+    }
+
+    #[test]
+    fn a_line_gets_another_number() {
+        let placement = Placement {
+            id: 1,
+            of: 2,
+            port: 30060,
+        };
+        let line = br#"{"type":"host","id":4,"of":6,"ip":"10.0.0.5","port":30050,"x":1.50}"#;
+        let placed = String::from_utf8(placed(line, placement).unwrap()).unwrap();
+        assert_eq!(
+            placed,
+            r#"{"type":"host","id":1,"of":2,"ip":"10.0.0.5","port":30060,"x":1.50}"#
+        );
     }
 
     #[test]

@@ -1,0 +1,283 @@
+//! Which hosts of a longer list are taken, and which ports all of them have free.
+
+use crate::plan::Answer;
+use indexmap::IndexMap;
+use record::term;
+use record::{Facts, Host};
+use std::collections::BTreeSet;
+use wire::probe::SERVER_PORTS;
+
+/// What a host must have to be taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Need {
+    /// So many hosts are taken.
+    pub hosts: u32,
+    /// Room in the workspace, in bytes.
+    pub min_disk: Option<u64>,
+    /// Room in /dev/shm, in bytes.
+    pub min_shm: Option<u64>,
+    /// Main memory, in bytes.
+    pub min_memory: Option<u64>,
+    /// Its server ports must be free, as far as these many from its port on.
+    pub free_ports: Option<u16>,
+}
+
+/// What became of the hosts, by their places in the list.
+#[derive(Debug, Default, PartialEq)]
+pub struct Choice {
+    /// The first good ones, as many as are needed or as there are.
+    pub kept: Vec<usize>,
+    /// Good ones beyond them.
+    pub spare: Vec<usize>,
+    /// The others, each with what it lacks.
+    pub left_out: Vec<(usize, String)>,
+}
+
+/// Takes the first good hosts. `answers` has for each host what it answered or why it cannot be
+/// used.
+pub fn choose(hosts: &[Host], answers: &[Result<&Answer, &str>], need: &Need) -> Choice {
+    let mut choice = Choice::default();
+    let mut usable = Vec::new();
+    for (at, (host, answer)) in hosts.iter().zip(answers).enumerate() {
+        let lacks = match answer {
+            Ok(answer) => lacks(host, answer, need),
+            Err(problem) => Some((*problem).to_owned()),
+        };
+        match (answer, lacks) {
+            (Ok(answer), None) => usable.push((at, &answer.facts)),
+            (_, lacks) => choice.left_out.push((at, lacks.unwrap_or_default())),
+        }
+    }
+    let most = most_common(usable.iter().map(|(_, facts)| Versions::of(facts)));
+    for (at, facts) in usable {
+        let versions = Versions::of(facts);
+        match &most {
+            Some((common, count)) if versions != *common => {
+                let problem = format!("it has {versions}, and {count} others have {common}");
+                choice.left_out.push((at, problem));
+            }
+            _ if choice.kept.len() < need.hosts as usize => choice.kept.push(at),
+            _ => choice.spare.push(at),
+        }
+    }
+    choice.left_out.sort_unstable();
+    choice
+}
+
+/// What a host that answered lacks.
+fn lacks(host: &Host, answer: &Answer, need: &Need) -> Option<String> {
+    let facts = &answer.facts;
+    let room = [
+        ("free in the workspace", facts.free_bytes, need.min_disk),
+        ("free in /dev/shm", facts.shm_free_bytes, need.min_shm),
+        ("of main memory", facts.mem_bytes, need.min_memory),
+    ];
+    for (what, has, least) in room {
+        let Some(least) = least.filter(|least| has.is_none_or(|has| has < *least)) else {
+            continue;
+        };
+        let has = has.map_or("an unknown amount is".to_owned(), |has| {
+            format!("{} are", term::bytes(has))
+        });
+        return Some(format!("{has} {what}, less than {}", term::bytes(least)));
+    }
+    if !answer.occupancy.jobs.is_empty() {
+        let jobs = answer.occupancy.jobs.join(", ");
+        return Some(format!("there is another job: {jobs}"));
+    }
+    let last = host.port.saturating_add(need.free_ports?.saturating_sub(1));
+    let taken = (host.port..=last).find(|port| answer.occupancy.ports.contains(port))?;
+    Some(format!("port {taken} is in use"))
+}
+
+/// What all processes of a job must have alike.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Versions {
+    dgl: Option<String>,
+    torch: Option<String>,
+}
+
+impl Versions {
+    fn of(facts: &Facts) -> Versions {
+        Versions {
+            dgl: facts.dgl.clone(),
+            torch: facts.torch.clone(),
+        }
+    }
+}
+
+impl std::fmt::Display for Versions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (&self.dgl, &self.torch) {
+            (Some(dgl), Some(torch)) => write!(f, "dgl {dgl} and torch {torch}"),
+            (Some(dgl), None) => write!(f, "dgl {dgl} and no torch"),
+            (None, _) => f.write_str("no dgl"),
+        }
+    }
+}
+
+/// The versions that the most hosts have, and how many; the first of several. A host without dgl
+/// does not count while there is one that has it.
+fn most_common(found: impl Iterator<Item = Versions>) -> Option<(Versions, usize)> {
+    let mut counts: IndexMap<Versions, usize> = IndexMap::new();
+    for versions in found {
+        *counts.entry(versions).or_default() += 1;
+    }
+    let rank = |(versions, count): &(Versions, usize)| (versions.dgl.is_some(), *count);
+    counts.into_iter().reduce(|best, other| {
+        if rank(&other) > rank(&best) {
+            other
+        } else {
+            best
+        }
+    })
+}
+
+/// The first port from which on so many are free on all hosts.
+pub fn free_port<'a>(answers: impl IntoIterator<Item = &'a Answer>, count: u16) -> Option<u16> {
+    let taken: BTreeSet<u16> = answers
+        .into_iter()
+        .flat_map(|answer| answer.occupancy.ports.iter().copied())
+        .collect();
+    let mut first = *SERVER_PORTS.start();
+    loop {
+        let last = first.checked_add(count.saturating_sub(1))?;
+        if last > *SERVER_PORTS.end() {
+            return None;
+        }
+        match taken.range(first..=last).next_back() {
+            None => return Some(first),
+            Some(in_use) => first = in_use + 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::probe::Occupancy;
+
+    fn answer(dgl: Option<&str>, shm: u64, jobs: &[&str], ports: &[u16]) -> Answer {
+        Answer {
+            facts: Facts {
+                dgl: dgl.map(str::to_owned),
+                torch: dgl.map(|_| "2.1".to_owned()),
+                shm_free_bytes: Some(shm),
+                ..Facts::default()
+            },
+            warnings: Vec::new(),
+            occupancy: Occupancy {
+                jobs: jobs.iter().map(|job| (*job).to_owned()).collect(),
+                ports: ports.to_vec(),
+            },
+        }
+    }
+
+    fn hosts(count: usize) -> Vec<Host> {
+        let host = Host {
+            port: 30050,
+            ..Host::default()
+        };
+        vec![host; count]
+    }
+
+    #[test]
+    fn the_first_good_hosts_are_taken_and_of_each_other_it_is_known_why_not() {
+        let (good, busy) = (
+            answer(Some("1.0.4"), 10, &[], &[]),
+            answer(Some("1.0.4"), 10, &["try7"], &[]),
+        );
+        let (small, other) = (
+            answer(Some("1.0.4"), 5, &[], &[]),
+            answer(Some("2.1.0"), 10, &[], &[]),
+        );
+        let (none, taken) = (
+            answer(None, 10, &[], &[]),
+            answer(Some("1.0.4"), 10, &[], &[30051]),
+        );
+        let answers = [
+            Ok(&other),
+            Ok(&good),
+            Err("no route"),
+            Ok(&busy),
+            Ok(&small),
+            Ok(&none),
+            Ok(&taken),
+            Ok(&good),
+            Ok(&good),
+        ];
+        let need = Need {
+            hosts: 2,
+            min_shm: Some(8),
+            free_ports: Some(2),
+            ..Need::default()
+        };
+        let choice = choose(&hosts(9), &answers, &need);
+        assert_eq!((choice.kept, choice.spare), (vec![1, 7], vec![8]));
+        let why: Vec<(usize, &str)> = choice
+            .left_out
+            .iter()
+            .map(|(at, why)| (*at, why.as_str()))
+            .collect();
+        let common = "and 3 others have dgl 1.0.4 and torch 2.1";
+        assert_eq!(
+            why,
+            [
+                (
+                    0,
+                    format!("it has dgl 2.1.0 and torch 2.1, {common}").as_str()
+                ),
+                (2, "no route"),
+                (3, "there is another job: try7"),
+                (4, "5 B are free in /dev/shm, less than 8 B"),
+                (5, format!("it has no dgl, {common}").as_str()),
+                (6, "port 30051 is in use"),
+            ]
+        );
+    }
+
+    #[test]
+    fn hosts_without_dgl_are_alike_and_ports_count_where_they_are_kept() {
+        let (none, taken) = (answer(None, 1, &[], &[]), answer(None, 1, &[], &[30050]));
+        let need = Need {
+            hosts: 3,
+            ..Need::default()
+        };
+        let choice = choose(&hosts(2), &[Ok(&none), Ok(&taken)], &need);
+        assert_eq!((choice.kept, choice.left_out), (vec![0, 1], vec![]));
+    }
+
+    #[test]
+    fn a_fact_that_is_not_known_is_not_enough() {
+        let mut unknown = answer(None, 1, &[], &[]);
+        unknown.facts.shm_free_bytes = None;
+        let need = Need {
+            hosts: 1,
+            min_shm: Some(1),
+            ..Need::default()
+        };
+        let choice = choose(&hosts(1), &[Ok(&unknown)], &need);
+        assert_eq!(
+            choice.left_out[0].1,
+            "an unknown amount is free in /dev/shm, less than 1 B"
+        );
+    }
+
+    #[test]
+    fn ports_that_are_free_on_all() {
+        let table: [(&[&[u16]], u16, Option<u16>); 5] = [
+            (&[&[], &[]], 1, Some(30050)),
+            (&[&[30050], &[30051]], 1, Some(30052)),
+            (&[&[30052], &[30055]], 3, Some(30056)),
+            (&[&[30052], &[30056]], 3, Some(30053)),
+            (&[&[]], 32767 - 30050 + 2, None),
+        ];
+        for (ports, count, wanted) in table {
+            let answers: Vec<Answer> = ports
+                .iter()
+                .map(|ports| answer(None, 1, &[], ports))
+                .collect();
+            assert_eq!(free_port(&answers, count), wanted, "{ports:?} {count}");
+        }
+    }
+}
