@@ -10,7 +10,9 @@
 #
 #   make probe   what each host is and has
 #   make push    copies what is not there yet; the hosts are asked, because a host may have lost its disk since
-#   make train   pushes, then trains; make fails when a process of the job does
+#   make train   pushes, then trains; make fails when a process of the job does. With RETRY=3 SPARES=FILE, a file as
+#                HOSTS, spares take the places of hosts that are lost, up to so many times; the script must go on from
+#                a checkpoint. Correct HOSTS afterwards: it still names those that are gone
 #   make fetch   brings FETCH back to RESULTS, a folder a host
 #   make reap    ends what is left of JOB on the hosts
 #   make logs    the last TAIL lines of each process of the last run
@@ -28,10 +30,24 @@ RESULTS ?= results
 JOB ?= $(notdir $(WORKSPACE))
 RUN ?= .dgl-run
 TAIL ?= 20
+RETRY ?= 0
+SPARES ?=
 
 dgl_workspace = --workspace '$(or $(WORKSPACE),$(error dgl.mk: set WORKSPACE, the folder of the job on every host))'
 dgl_hosts = ipconf-check --num-servers $(NUM_SERVERS) $(IPCONF_FLAGS) '$(HOSTS)'
 dgl_probe = host-probe $(dgl_workspace) --num-servers $(NUM_SERVERS) $(PROBE_FLAGS)
+dgl_train = $(dgl_probe) --format jsonl < '$(RUN)/pushed.jsonl' | \
+	dgl-env --num-trainers $(NUM_TRAINERS) --num-samplers $(NUM_SAMPLERS) --num-servers $(NUM_SERVERS) $(ENV_FLAGS) \
+	  -- $(or $(TRAIN),$(error dgl.mk: set TRAIN, the command)) | \
+	dgl-spawn --format human --job '$(JOB)' $(if $(filter --detach,$(SPAWN_FLAGS)),,--log-dir '$(RUN)/logs') $(SPAWN_FLAGS)
+# Which hosts have gone is asked of all, because processes elsewhere often fail before a host's silence is noticed.
+dgl_spares = '$(or $(SPARES),$(error dgl.mk: RETRY needs SPARES, a file of hosts))'
+dgl_swap = $(dgl_probe) --format jsonl < '$(RUN)/pushed.jsonl' > '$(RUN)/now.jsonl'; \
+	ipconf-check --num-servers $(NUM_SERVERS) $(IPCONF_FLAGS) $(dgl_spares) | \
+	$(dgl_probe) --format jsonl > '$(RUN)/spares.jsonl'; \
+	host-swap --run '$(RUN)/now.jsonl' --spares '$(RUN)/spares.jsonl' < '$(RUN)/pushed.jsonl' > '$(RUN)/plan.jsonl' && \
+	part-push --format jsonl $(PUSH_FLAGS) < '$(RUN)/plan.jsonl' > '$(RUN)/again.jsonl' && \
+	mv '$(RUN)/again.jsonl' '$(RUN)/pushed.jsonl'
 dgl_goal := $(.DEFAULT_GOAL)
 
 # Where PATH does not lead to the tools: those that were installed with this file, or built in the checkout it lies in.
@@ -50,10 +66,14 @@ push: $(PART_CONFIG)
 
 train: push
 	@rm -f '$(RUN)'/logs/*.log
-	$(dgl_probe) --format jsonl < '$(RUN)/pushed.jsonl' | \
-	dgl-env --num-trainers $(NUM_TRAINERS) --num-samplers $(NUM_SAMPLERS) --num-servers $(NUM_SERVERS) $(ENV_FLAGS) \
-	  -- $(or $(TRAIN),$(error dgl.mk: set TRAIN, the command)) | \
-	dgl-spawn --format human --job '$(JOB)' $(if $(filter --detach,$(SPAWN_FLAGS)),,--log-dir '$(RUN)/logs') $(SPAWN_FLAGS)
+ifeq ($(RETRY),0)
+	$(dgl_train)
+else
+	left=$(RETRY); until $(dgl_train); do \
+	  status=$$?; [ $$left -gt 0 ] || exit $$status; left=$$((left - 1)); \
+	  { $(dgl_swap); } || exit $$status; \
+	done
+endif
 
 fetch:
 	$(dgl_hosts) | \

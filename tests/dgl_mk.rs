@@ -125,6 +125,7 @@ fn on_this_machine() {
         ("train", "MAP_FLAGS=--frobnicate"),
         ("reap", "HOSTS=none.txt"),
         ("train", "TRAIN="),
+        ("train", "TRAIN='sh -c x' RETRY=1"),
     ] {
         let failed = here(&format!("{goal} {args}"));
         assert_eq!(failed.status, 2, "{goal} {args}: {}", failed.out);

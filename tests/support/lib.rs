@@ -46,6 +46,7 @@ pub fn executable(path: &Path, text: &str) {
 pub const TOOLS: [&str; 11] = [
     "ipconf-check",
     "host-probe",
+    "host-swap",
     "part-map",
     "part-push",
     "part-pull",

@@ -42,6 +42,7 @@ def parse_args():
     parser.add_argument("--batch-size", type=int, default=50)
     parser.add_argument("--lr", type=float, default=0.01)
     parser.add_argument("--out", metavar="MODEL", help="rank 0 saves the state_dict here")
+    parser.add_argument("--checkpoint", metavar="FILE", help="saved on each host after each epoch; the newest is gone on from")
     parser.add_argument("--fail-rank", type=int, metavar="R", help="this trainer exits with 1 ...")
     parser.add_argument("--fail-epoch", type=int, default=0, metavar="E", help="... when this epoch begins")
     parser.add_argument("--net-type", metavar="NAME", help="tensorpipe for servers that stay (DGL 0.9 to 1.1)")
@@ -73,6 +74,27 @@ def mean_over_all(value):
     return over_all(value, distributed.ReduceOp.SUM) / distributed.get_world_size()
 
 
+def newest_checkpoint(path):
+    """What the host with the newest checkpoint has saved, on all trainers; None where no host has one."""
+    saved = torch.load(path) if path and os.path.exists(path) else None
+    epoch = saved["epoch"] if saved else -1
+    newest = over_all(epoch, distributed.ReduceOp.MAX)
+    if newest < 0:
+        return None
+    ranks = distributed.get_world_size()
+    owner = over_all(distributed.get_rank() if epoch == newest else ranks, distributed.ReduceOp.MIN)
+    shared = [saved]
+    distributed.broadcast_object_list(shared, src=int(owner))
+    return shared[0]
+
+
+def save_checkpoint(path, saved):
+    """One of each host does; whole or not at all, because its power may be cut meanwhile."""
+    if path and os.environ.get("LOCAL_RANK", "0") == "0":
+        torch.save(saved, path + ".new")
+        os.replace(path + ".new", path)
+
+
 def train(graph, args):
     """Returns the model, the loss of the first batch, before anything was learned, and the mean loss of the last epoch."""
     rank = distributed.get_rank()  # not graph.rank(), which is DGL's own numbering
@@ -84,8 +106,14 @@ def train(graph, args):
     loader = batches(graph, nodes, args.batch_size)
     model = nn.parallel.DistributedDataParallel(GraphSage(graph.ndata["feat"].shape[1], num_classes))
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
-    first = last = None
-    for epoch in range(args.num_epochs):
+    begin_epoch, first, last = 0, None, None
+    saved = newest_checkpoint(args.checkpoint)
+    if saved:
+        model.module.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        begin_epoch, first, last = saved["epoch"] + 1, saved["first"], saved["last"]
+        print(f"goes on with epoch {begin_epoch}", flush=True)
+    for epoch in range(begin_epoch, args.num_epochs):
         if rank == args.fail_rank and epoch == args.fail_epoch:
             raise RuntimeError(f"rank {rank} fails in epoch {epoch}, as it was told to")
         begin = time.monotonic()
@@ -102,6 +130,8 @@ def train(graph, args):
                 print(f"before training loss {first:.4f}", flush=True)
         last = mean_over_all(sum(losses) / len(losses))
         print(f"epoch {epoch} loss {last:.4f} seconds {time.monotonic() - begin:.1f}", flush=True)
+        state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
+        save_checkpoint(args.checkpoint, {"epoch": epoch, "first": first, "last": last, **state})
     return model.module, first, last
 
 

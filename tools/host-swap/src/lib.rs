@@ -1,0 +1,47 @@
+//! From the records of a failed run and of spare hosts to a stream without the hosts that were
+//! lost. [`plan`] is values to values.
+
+mod args;
+pub mod plan;
+
+pub use args::Args;
+
+use record::Host;
+use record::error::{Fault, Report};
+use record::exit::Exit;
+use record::jsonl::{self, Stream};
+use record::term;
+use std::borrow::Cow;
+use std::path::Path;
+
+/// Does what the command line says.
+pub fn main(args: Args) -> Result<Exit, Report> {
+    let stream = Stream::from_stdin(false)?;
+    let hosts: Vec<Host> = stream.require("ipconf-check")?;
+    let mut lost = plan::Lost::default();
+    for file in &args.run {
+        if let Some(run) = read(file)? {
+            lost.learn(&file.display().to_string(), &run, &hosts)?;
+        }
+    }
+    let swapped = plan::swap(&stream, &lost, read(&args.spares)?.as_ref())?;
+    for line in &swapped.told {
+        eprintln!("host-swap: {}", term::plain(line));
+    }
+    jsonl::print(None, swapped.lines.into_iter().map(Cow::Owned))?;
+    Ok(Exit::Done)
+}
+
+/// The records of a file, those that failed too; `None` where there are none, because a stage that
+/// fails in front of dgl-spawn leaves it nothing to write.
+fn read(file: &Path) -> Result<Option<Stream>, Report> {
+    let found = std::fs::metadata(file).map_err(|error| {
+        Fault::unreachable(file.display().to_string(), error.to_string())
+            .fix("name a file that has records")
+            .report()
+    })?;
+    match found.len() {
+        0 => Ok(None),
+        _ => Stream::of_run(Some(file)).map(Some),
+    }
+}

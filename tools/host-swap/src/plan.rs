@@ -1,0 +1,412 @@
+//! Which hosts were lost, which spares take their places, and the stream with them.
+
+use indexmap::IndexMap;
+use record::error::{Fault, Report};
+use record::jsonl::Stream;
+use record::{Facts, FileCopy, FirstFailure, Host, Process, Pushed, Record, Summary};
+use serde_json::value::{RawValue, to_raw_value};
+use std::collections::BTreeMap;
+
+/// The cause in a summary that is a host's.
+const CAUSE_HOST: &str = "host";
+
+/// The hosts that were lost, by their numbers, each with what was said of it.
+#[derive(Debug, Default)]
+pub struct Lost(pub BTreeMap<u32, String>);
+
+impl Lost {
+    /// Takes what a file of records says: the end of a run that a host has caused, and hosts that
+    /// host-probe could not use. `hosts` are those of the stream.
+    pub fn learn(&mut self, place: &str, run: &Stream, hosts: &[Host]) -> Result<(), Report> {
+        let told: Vec<Host> = run
+            .all_including_failed()
+            .map_err(|report| of_file(place, report))?;
+        let of_others = told.iter().find(|host| {
+            let planned = hosts.iter().find(|planned| planned.id == host.id);
+            planned.is_none_or(|planned| planned.ip != host.ip)
+        });
+        if let Some(host) = of_others {
+            let problem = format!(
+                "its host {} is {}, which the stream has not",
+                host.id, host.ip
+            );
+            return Err(Fault::data(place, problem)
+                .fix("give host-swap the stream that this run was made from")
+                .report());
+        }
+        for host in told.into_iter().filter(|host| host.ok == Some(false)) {
+            self.add(host.id, host.error);
+        }
+        let ends: Vec<Summary> = run
+            .all_including_failed()
+            .map_err(|report| of_file(place, report))?;
+        if let Some(FirstFailure { host, error, .. }) = ends
+            .into_iter()
+            .next_back()
+            .filter(|end| end.cause.as_deref() == Some(CAUSE_HOST))
+            .and_then(|end| end.first_failure)
+        {
+            self.add(host, error);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, host: u32, why: Option<String>) {
+        let why = why.unwrap_or_else(|| "it cannot be used".to_owned());
+        self.0.entry(host).or_insert(why);
+    }
+}
+
+/// The faults of a file in place of those of stdin.
+pub fn of_file(place: &str, mut report: Report) -> Report {
+    for fault in &mut report.0 {
+        fault.place = fault.place.replacen("stdin", place, 1);
+    }
+    report
+}
+
+/// A stream in which spares stand for lost hosts.
+#[derive(Debug)]
+pub struct Swapped {
+    /// Its lines, each with its end.
+    pub lines: Vec<Vec<u8>>,
+    /// What people should know.
+    pub told: Vec<String>,
+}
+
+/// Puts a spare in the place of each lost host.
+pub fn swap(stream: &Stream, lost: &Lost, spares: Option<&Stream>) -> Result<Swapped, Report> {
+    let hosts: Vec<Host> = stream.require("ipconf-check")?;
+    if lost.0.is_empty() {
+        return Err(Fault::data("--run", "no host was lost")
+            .fix("look at why the job failed: dgl-report makes a page of its records")
+            .report());
+    }
+    let (mut told, mut chosen) = (Vec::new(), BTreeMap::new());
+    let mut spares = spares
+        .map_or_else(|| Ok(Vec::new()), Spare::all)?
+        .into_iter();
+    for (id, why) in &lost.0 {
+        let Some(host) = hosts.iter().find(|host| host.id == *id) else {
+            let problem = format!("host {id} was lost, which the stream has not");
+            return Err(Fault::data("--run", problem)
+                .fix("give host-swap the stream that this run was made from")
+                .report());
+        };
+        let spare = spares
+            .by_ref()
+            .find(|spare| match unfit(spare, &hosts, lost) {
+                Some(problem) => {
+                    told.push(format!("{} is passed over: {problem}", spare.host.ip));
+                    false
+                }
+                None => true,
+            });
+        let Some(spare) = spare else {
+            let problem = format!("{} was lost ({why}), and no spare is left", host.place());
+            return Err(Fault::unreachable("--spares", problem)
+                .details(told)
+                .fix("add hosts to the spares, or wait until the host is back")
+                .report());
+        };
+        told.push(format!(
+            "{} was lost ({why}); {} takes its place, which ip_config does not say yet",
+            host.place(),
+            spare.host.ip
+        ));
+        chosen.insert(*id, spare);
+    }
+    let lines = lines(stream, &hosts, &chosen)
+        .map_err(|error| Fault::data("stdin", error.to_string()).report())?;
+    Ok(Swapped { lines, told })
+}
+
+/// A host that may be taken, as it was read and as its record stands.
+struct Spare {
+    host: Host,
+    line: Vec<u8>,
+}
+
+impl Spare {
+    fn all(stream: &Stream) -> Result<Vec<Spare>, Report> {
+        let hosts: Vec<Host> = stream
+            .all_including_failed()
+            .map_err(|report| of_file("--spares", report))?;
+        let spare = |host: Host| Spare {
+            line: record::jsonl::line(&host),
+            host,
+        };
+        Ok(hosts.into_iter().map(spare).collect())
+    }
+}
+
+/// Why a spare is not taken.
+fn unfit(spare: &Spare, hosts: &[Host], lost: &Lost) -> Option<String> {
+    let host = &spare.host;
+    if let Some(known) = hosts.iter().find(|known| known.ip == host.ip) {
+        return Some(match lost.0.contains_key(&known.id) {
+            true => "it is a host that was lost".to_owned(),
+            false => "it is a host of the job".to_owned(),
+        });
+    }
+    if host.ok == Some(false) {
+        return Some(host.error.clone().unwrap_or_else(|| "it failed".to_owned()));
+    }
+    if host.facts == Facts::default() {
+        return Some("it was not probed".to_owned());
+    }
+    let others = hosts.iter().filter(|host| !lost.0.contains_key(&host.id));
+    others
+        .filter(|other| other.facts != Facts::default())
+        .find_map(|other| differs(&host.facts, &other.facts))
+}
+
+/// What a spare must have as the other hosts have it.
+fn differs(spare: &Facts, other: &Facts) -> Option<String> {
+    let versions = [
+        ("dgl", &spare.dgl, &other.dgl),
+        ("torch", &spare.torch, &other.torch),
+    ];
+    for (what, has, wanted) in versions {
+        if has != wanted {
+            let version = |version: &Option<String>| match version {
+                Some(version) => format!("{what} {version}"),
+                None => format!("no {what}"),
+            };
+            let (has, wanted) = (version(has), version(wanted));
+            return Some(format!("it has {has}, and the others have {wanted}"));
+        }
+    }
+    (spare.prefix.is_some() != other.prefix.is_some())
+        .then(|| "it was not probed for the environment of the others".to_owned())
+}
+
+/// The stream with the spares. What was true of the lost host alone is left out: deliveries to it,
+/// and processes that were planned for it.
+fn lines(
+    stream: &Stream,
+    hosts: &[Host],
+    chosen: &BTreeMap<u32, Spare>,
+) -> Result<Vec<Vec<u8>>, serde_json::Error> {
+    let place = |host: &Host| {
+        (
+            chosen.get(&host.id).map_or(host.ip, |spare| spare.host.ip),
+            host.port,
+        )
+    };
+    let ip_config: String = hosts
+        .iter()
+        .map(place)
+        .map(|(ip, port)| format!("{ip} {port}\n"))
+        .collect();
+    let mut lines = Vec::new();
+    for (line, host) in stream.lines() {
+        let spare = host.and_then(|id| chosen.get(&id));
+        let mut line = match (spare, type_of(line)?.as_str()) {
+            (Some(spare), _) => in_place_of(&spare.line, line)?,
+            (None, Pushed::TYPE | Process::TYPE) => continue,
+            (None, FileCopy::TYPE) => with_ip_config(line, &ip_config)?,
+            (None, _) => line.to_vec(),
+        };
+        if !line.ends_with(b"\n") {
+            line.push(b'\n');
+        }
+        lines.push(line);
+    }
+    Ok(lines)
+}
+
+type Fields = IndexMap<String, Box<RawValue>>;
+
+fn type_of(line: &[u8]) -> Result<String, serde_json::Error> {
+    #[derive(serde::Deserialize)]
+    struct Head {
+        r#type: String,
+    }
+    serde_json::from_slice(line).map(|head: Head| head.r#type)
+}
+
+/// The record of a spare with the number and the port of a lost host.
+fn in_place_of(spare: &[u8], lost: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
+    let (mut fields, lost): (Fields, Fields) = (
+        serde_json::from_slice(spare)?,
+        serde_json::from_slice(lost)?,
+    );
+    for name in ["id", "of", "port"] {
+        if let Some(value) = lost.get(name) {
+            fields.insert(name.to_owned(), value.clone());
+        }
+    }
+    // the line of another file
+    fields.shift_remove("line");
+    serde_json::to_vec(&fields)
+}
+
+/// A file record; that of the ip_config gets its new text.
+fn with_ip_config(line: &[u8], ip_config: &str) -> Result<Vec<u8>, serde_json::Error> {
+    let file: FileCopy = serde_json::from_slice(line)?;
+    if file.kind != "ip_config" || file.content.is_none() {
+        return Ok(line.to_vec());
+    }
+    let mut fields: Fields = serde_json::from_slice(line)?;
+    fields.insert("content".to_owned(), to_raw_value(ip_config)?);
+    fields.insert("bytes".to_owned(), to_raw_value(&ip_config.len())?);
+    serde_json::to_vec(&fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// Text that only a copy keeps.
+    const MINE: &str = r#"{"type":"mine","host":1,"x":1.50}"#;
+
+    fn host(id: u32, ip: &str, more: Value) -> Value {
+        let mut host = json!({"type": "host", "id": id, "of": 2, "ip": ip, "port": 30050 + id});
+        host.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        host
+    }
+
+    fn ip_config(text: &str) -> Value {
+        json!({"type": "file", "id": 0, "of": 2, "kind": "ip_config", "content": text,
+            "dst": "/w/ip_config.txt", "bytes": text.len(), "mode": 420})
+    }
+
+    fn partition() -> Value {
+        json!({"type": "file", "id": 1, "of": 2, "host": 1, "kind": "partition", "src": "/p",
+            "dst": "/w/p", "bytes": 9, "mode": 420})
+    }
+
+    fn stream(records: &[Value]) -> Stream {
+        let lines: Vec<String> = records.iter().map(Value::to_string).collect();
+        Stream::read(lines.join("\n").as_bytes(), true).unwrap()
+    }
+
+    fn plan() -> Stream {
+        let pushed = json!({"type": "pushed", "id": 0, "of": 1, "file": 1, "host": 1, "ok": true,
+            "bytes": 9, "sent_bytes": 9, "skipped": false, "elapsed_ms": 1});
+        let records = [
+            host(0, "10.0.0.1", json!({"dgl": "1.0.4"})),
+            host(1, "10.0.0.2", json!({"line": 2, "dgl": "1.0.4", "cpus": 2})),
+            ip_config("10.0.0.1 30050\n10.0.0.2 30051\n"),
+            partition(),
+            pushed,
+        ];
+        let lines: Vec<String> = records.iter().map(Value::to_string).collect();
+        Stream::read(format!("{}\n{MINE}\n", lines.join("\n")).as_bytes(), false).unwrap()
+    }
+
+    fn lost(record: Value) -> Result<Lost, Report> {
+        let mut lost = Lost::default();
+        let hosts: Vec<Host> = plan().all().unwrap();
+        lost.learn("run", &stream(&[record]), &hosts).map(|()| lost)
+    }
+
+    fn of_host_1() -> Lost {
+        Lost(BTreeMap::from([(1, "silent".to_owned())]))
+    }
+
+    #[test]
+    fn a_lost_host_is_known_from_a_run_and_from_a_look() {
+        let summary = |cause: &str, failure: Value| {
+            json!({"type": "summary", "ok": false, "code": 74, "elapsed_ms": 1, "cause": cause,
+                "first_failure": failure})
+        };
+        let silent = json!({"host": 1, "error": "silent"});
+        let table = [
+            (summary("host", silent.clone()), Some((1, "silent"))),
+            (summary("process", silent), None),
+            (summary("host", Value::Null), None),
+            (
+                host(0, "10.0.0.1", json!({"ok": false, "error": "no route"})),
+                Some((0, "no route")),
+            ),
+            (
+                host(1, "10.0.0.2", json!({"ok": false})),
+                Some((1, "it cannot be used")),
+            ),
+            (host(1, "10.0.0.2", json!({})), None),
+        ];
+        for (record, wanted) in table {
+            let lost = lost(record.clone()).unwrap();
+            let got = lost.0.iter().map(|(id, why)| (*id, why.as_str())).next();
+            assert_eq!(got, wanted, "{record}");
+        }
+        let of_others = lost(host(1, "10.0.0.9", json!({}))).unwrap_err();
+        assert!(of_others.0[0].problem.contains("its host 1 is 10.0.0.9"));
+    }
+
+    #[test]
+    fn a_spare_gets_the_number_and_port_of_the_lost_host_and_all_get_its_address() {
+        let spare = host(0, "10.0.0.7", json!({"line": 1, "dgl": "1.0.4", "cpus": 8}));
+        let swapped = swap(&plan(), &of_host_1(), Some(&stream(&[spare]))).unwrap();
+        let text = String::from_utf8(swapped.lines.concat()).unwrap();
+        let records: Vec<Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(
+            records,
+            [
+                host(0, "10.0.0.1", json!({"dgl": "1.0.4"})),
+                host(1, "10.0.0.7", json!({"cpus": 8, "dgl": "1.0.4"})),
+                ip_config("10.0.0.1 30050\n10.0.0.7 30051\n"),
+                partition(),
+                serde_json::from_str(MINE).unwrap(),
+            ]
+        );
+        assert!(text.ends_with(&format!("\n{MINE}\n")), "{text}");
+        let told = "host 1 (10.0.0.2) was lost (silent); 10.0.0.7 takes its place, which \
+            ip_config does not say yet";
+        assert_eq!(swapped.told, [told]);
+    }
+
+    #[test]
+    fn spares_that_do_not_fit_are_passed_over_with_the_reason() {
+        let seven = |more: Value| host(0, "10.0.0.7", more);
+        let table = [
+            (
+                host(0, "10.0.0.1", json!({"dgl": "1.0.4"})),
+                "it is a host of the job",
+            ),
+            (
+                host(0, "10.0.0.2", json!({"dgl": "1.0.4"})),
+                "it is a host that was lost",
+            ),
+            (seven(json!({"ok": false, "error": "no route"})), "no route"),
+            (seven(json!({})), "it was not probed"),
+            (
+                seven(json!({"dgl": "2.1.0"})),
+                "it has dgl 2.1.0, and the others have dgl 1.0.4",
+            ),
+            (
+                seven(json!({"cpus": 1})),
+                "it has no dgl, and the others have dgl 1.0.4",
+            ),
+            (
+                seven(json!({"dgl": "1.0.4", "prefix": "/v"})),
+                "it was not probed for the environment of the others",
+            ),
+        ];
+        for (spare, why) in table {
+            let report = swap(&plan(), &of_host_1(), Some(&stream(&[spare]))).unwrap_err();
+            let error = report.0[0].to_string();
+            assert!(
+                error.contains("and no spare is left")
+                    && error.contains(&format!("passed over: {why}")),
+                "{error}"
+            );
+        }
+        let none = swap(&plan(), &of_host_1(), None).unwrap_err();
+        assert!(none.0[0].problem.contains("no spare is left"));
+    }
+
+    #[test]
+    fn where_no_host_was_lost_nothing_is_swapped() {
+        let report = swap(&plan(), &Lost::default(), None).unwrap_err();
+        assert_eq!(report.0[0].problem, "no host was lost");
+    }
+}
