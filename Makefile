@@ -1,7 +1,7 @@
 # make build | agent | check | deny | test | test-fast | test-bare | test-versions | soak | two-jobs | demo | bench | recordings | fuzz | install | uninstall | wheel | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
-TOOLS = ipconf-check host-probe host-swap part-map part-push part-pull dgl-env dgl-spawn dgl-reap dgl-stacks dgl-why dgl-report
+TOOLS = ipconf-check host-probe host-swap link-probe part-map part-push part-pull dgl-env dgl-spawn dgl-reap dgl-stacks dgl-why dgl-report
 SCRIPTS = dgl-copy dgl-launch
 COMMANDS = $(TOOLS) $(SCRIPTS)
 # host-agent is no command of users, but they may read what it does on their hosts.
@@ -93,6 +93,7 @@ bench: build
 	tests/bench/copy.sh
 	tests/bench/spawn.sh
 	tests/bench/against.sh
+	tests/bench/links.sh
 
 # Real jobs of DGL that go wrong on real hosts, as records: what dgl-why is tested with. Ten minutes; FAULTS= chooses some.
 recordings: need

@@ -43,10 +43,11 @@ pub fn executable(path: &Path, text: &str) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-pub const TOOLS: [&str; 11] = [
+pub const TOOLS: [&str; 12] = [
     "ipconf-check",
     "host-probe",
     "host-swap",
+    "link-probe",
     "part-map",
     "part-push",
     "part-pull",

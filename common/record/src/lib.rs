@@ -13,6 +13,7 @@ mod files;
 mod host;
 mod insight;
 pub mod jsonl;
+mod link;
 mod process;
 pub mod python;
 pub mod quote;
@@ -27,6 +28,7 @@ pub use events::{Dropped, Exited, FirstFailure, Listening, Output, Started, Summ
 pub use files::{FileCopy, Graph, Pulled, Pushed};
 pub use host::{Facts, Host, IpAddr};
 pub use insight::{Culprit, Gpu, Sample, Stalled};
+pub use link::Link;
 pub use process::{Command, Process, Role};
 pub use reap::{Found, Reaped};
 pub use stack::{Stack, Thread};
@@ -47,7 +49,7 @@ macro_rules! records {
     };
 }
 records! {
-    "host" Host, "graph" Graph, "file" FileCopy, "pushed" Pushed, "pulled" Pulled,
+    "host" Host, "link" Link, "graph" Graph, "file" FileCopy, "pushed" Pushed, "pulled" Pulled,
     "process" Process, "started" Started, "listening" Listening,
     "output" Output, "dropped" Dropped, "exited" Exited, "found" Found, "reaped" Reaped,
     "stack" Stack, "sample" Sample, "stalled" Stalled, "summary" Summary,

@@ -175,6 +175,12 @@ impl Session {
                 )));
             }
             let heard = self.step(None, limit);
+            // it was told before that it is lost; nothing more will come
+            if heard.is_empty() && self.over {
+                return Err(HostFault::new(
+                    self.transport.why_lost("the connection has ended"),
+                ));
+            }
             if heard.is_empty() && self.last_heard().elapsed() >= limit && self.pending() == 0 {
                 return Err(HostFault::new(format!(
                     "no answer within {} s",

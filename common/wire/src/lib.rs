@@ -13,6 +13,7 @@ mod ending;
 pub mod files;
 pub mod job;
 pub mod keep;
+pub mod link;
 pub mod preflight;
 pub mod probe;
 pub mod reap;
@@ -85,6 +86,12 @@ pub enum Request {
     Release,
     /// Looks at one thing before the job starts.
     Preflight(preflight::Check),
+    /// Another host will send, to see how fast it can: [`Event::LinkExpected`].
+    ExpectLink(link::Expect),
+    /// Sends to another host: [`Event::LinkSent`].
+    SendLink(link::Send),
+    /// What has come: [`Event::LinkReceived`].
+    TellLink,
     /// Files come or go; the conversation is about nothing else from here on.
     File(files::FileRequest),
 }
@@ -157,6 +164,12 @@ pub enum Event {
     Taken(preflight::Taken),
     /// What a [`Request::Preflight`] has found.
     Preflight(preflight::Finding),
+    /// Another host may send now.
+    LinkExpected(link::Expected),
+    /// What was sent to another host.
+    LinkSent(link::Sent),
+    /// What another host has sent.
+    LinkReceived(link::Received),
     /// Of files.
     File(files::FileEvent),
     /// The request was carried out; nothing more comes of it.

@@ -11,6 +11,7 @@ mod files;
 mod install;
 mod job;
 mod keep;
+mod link;
 mod output;
 mod people;
 mod preflight;
@@ -133,6 +134,7 @@ fn serve(token: Option<&str>) -> ExitCode {
     let mut job = JobAssembly::default();
     let mut picked = reap::Picked::default();
     let mut preflight = Preflight::default();
+    let mut link = link::Receiver::default();
     loop {
         // a launcher that is gone without a word must not keep what it has claimed from others
         let patience = if preflight.has_claimed() {
@@ -189,6 +191,7 @@ fn serve(token: Option<&str>) -> ExitCode {
                 &mut job,
                 &mut picked,
                 &mut preflight,
+                &mut link,
                 &mut output,
             ),
             Ok(None) => return ExitCode::SUCCESS,
@@ -210,6 +213,7 @@ fn carry_out(
     job: &mut JobAssembly,
     picked: &mut reap::Picked,
     preflight: &mut Preflight,
+    link: &mut link::Receiver,
     output: &mut Output,
 ) -> Result<(), Failure> {
     match request {
@@ -248,6 +252,9 @@ fn carry_out(
         Request::Start(_) | Request::End(_) | Request::Kill | Request::Alive | Request::File(_) => {
             return Err(Failure::new("no job runs here"));
         }
+        Request::ExpectLink(wanted) => output.event(&Event::LinkExpected(link.expect(wanted)?)),
+        Request::SendLink(wanted) => output.event(&Event::LinkSent(link::send(&wanted)?)),
+        Request::TellLink => output.event(&Event::LinkReceived(link.received()?)),
         Request::ListJobs => reap::list(output),
         Request::TakeStacks(wanted) => stacks::take(&wanted, output),
         Request::PickProcesses(wanted) => output.event(&picked.pick(&wanted)),

@@ -8,7 +8,7 @@ mod jobs;
 mod limits;
 mod memory;
 mod partition;
-mod ports;
+pub mod ports;
 mod reach;
 
 use crate::claim;

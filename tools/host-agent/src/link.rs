@@ -1,0 +1,285 @@
+//! How fast another host sends to this one, and this one to another. Who receives does so in a
+//! thread, because all hosts do both at the same time.
+
+use crate::preflight::ports::bound;
+use crate::procfs;
+use nix::errno::Errno;
+use nix::sys::socket::{SockaddrIn, connect, setsockopt, sockopt};
+use nix::sys::time::TimeVal;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use wire::Failure;
+use wire::link::{Expect, Expected, Received, Send, Sent};
+
+/// A connection between hosts takes milliseconds, and a packet that is lost is sent again after 1 s
+/// and 2 s; the other host may be asked a moment later.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Enough for a median that one slow wake-up does not move.
+const ROUND_TRIPS: usize = 21;
+/// So large that the calls cost little, and small beside what is sent.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// Into so many slices the time is cut; many enough for a median.
+const SLICES: usize = 20;
+/// In less than that a link that is well may carry nothing.
+const SHORTEST_SLICE: Duration = Duration::from_millis(1);
+
+/// The receiving end of this host.
+#[derive(Debug, Default)]
+pub struct Receiver(Option<JoinHandle<io::Result<Received>>>);
+
+impl Receiver {
+    /// Listens on a free port, and receives what comes with the key.
+    pub fn expect(&mut self, wanted: Expect) -> Result<Expected, Failure> {
+        let failed = |error: io::Error| Failure::new(format!("{}: {error}", wanted.address));
+        let listener = TcpListener::bind((wanted.address, 0)).map_err(failed)?;
+        let port = listener.local_addr().map_err(failed)?.port();
+        listener.set_nonblocking(true).map_err(failed)?;
+        let receive = move || receive(&listener, &wanted);
+        self.0 = Some(std::thread::spawn(receive));
+        Ok(Expected { port })
+    }
+
+    /// What came.
+    pub fn received(&mut self) -> Result<Received, Failure> {
+        let thread = self
+            .0
+            .take()
+            .ok_or_else(|| Failure::new("no connection was expected"))?;
+        match thread.join() {
+            Ok(Ok(received)) => Ok(received),
+            Ok(Err(error)) => Err(Failure::new(error.to_string())),
+            Err(_) => Err(Failure::new("the receiving thread broke down")),
+        }
+    }
+}
+
+fn receive(listener: &TcpListener, wanted: &Expect) -> io::Result<Received> {
+    let time = Duration::from_millis(wanted.time_ms);
+    let until = Instant::now() + PATIENCE;
+    let mut stream = accept(listener, &wanted.key, until)?;
+    for _ in 0..ROUND_TRIPS {
+        let mut byte = [0];
+        stream.read_exact(&mut byte)?;
+        stream.write_all(&byte)?;
+    }
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let mut arrivals = Arrivals::new(time);
+    let until = Instant::now() + time + PATIENCE;
+    loop {
+        let count = stream.read(&mut buffer)?;
+        let now = Instant::now();
+        if count == 0 || now > until {
+            return Ok(arrivals.counted());
+        }
+        arrivals.add(count, now);
+    }
+}
+
+/// The connection that begins with the key. Whoever else connects is not waited for long.
+fn accept(listener: &TcpListener, key: &str, until: Instant) -> io::Result<TcpStream> {
+    while Instant::now() < until {
+        let mut stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        stream.set_nonblocking(false)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        let mut begins = vec![0; key.len()];
+        if stream.read_exact(&mut begins).is_ok() && begins == key.as_bytes() {
+            stream.set_read_timeout(Some(PATIENCE))?;
+            return Ok(stream);
+        }
+    }
+    Err(io::Error::new(
+        io::ErrorKind::TimedOut,
+        "no connection came",
+    ))
+}
+
+/// What came and when, in slices of equal length. A process that has to wait for a processor reads
+/// nothing in one slice and too much in the next: the median of many is what the link carries.
+struct Arrivals {
+    slice: Duration,
+    slices: Vec<u64>,
+    first: Option<Instant>,
+    last: Instant,
+}
+
+impl Arrivals {
+    /// A fifth of the time: TCP begins slowly.
+    const WARM_UP: usize = SLICES / 5;
+
+    fn new(time: Duration) -> Arrivals {
+        Arrivals {
+            slice: (time / SLICES as u32).max(SHORTEST_SLICE),
+            slices: Vec::new(),
+            first: None,
+            last: Instant::now(),
+        }
+    }
+
+    fn add(&mut self, count: usize, now: Instant) {
+        let first = *self.first.get_or_insert(now);
+        self.last = now;
+        let at = ((now - first).as_nanos() / self.slice.as_nanos()) as usize;
+        if at >= self.slices.len() {
+            self.slices.resize(at + 1, 0);
+        }
+        self.slices[at] += count as u64;
+    }
+
+    /// The median slice; all that came, where it was sent before there were enough of them.
+    fn counted(&self) -> Received {
+        // the last one is not whole
+        let end = self.slices.len().saturating_sub(1).max(Self::WARM_UP);
+        let mut whole = self
+            .slices
+            .get(Self::WARM_UP..end)
+            .unwrap_or_default()
+            .to_vec();
+        whole.sort_unstable();
+        match whole.get(whole.len() / 2) {
+            Some(median) if whole.len() >= Self::WARM_UP && *median > 0 => Received {
+                received_bytes: *median,
+                time_us: micros(self.slice),
+            },
+            _ => Received {
+                received_bytes: self.slices.iter().sum(),
+                time_us: micros(self.last - self.first.unwrap_or(self.last)),
+            },
+        }
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Sends as fast as it can.
+pub fn send(wanted: &Send) -> Result<Sent, Failure> {
+    let before = procfs::retransmitted_segments();
+    let failed = |error: io::Error| Failure::new(format!("{}: {error}", wanted.to));
+    let mut stream = connection(wanted.from, wanted.to)
+        .map_err(|error| Failure::new(format!("{}: {}", wanted.to, error.desc())))?;
+    let (round_trip_us, sent_bytes) = measure(&mut stream, wanted).map_err(failed)?;
+    Ok(Sent {
+        sent_bytes,
+        round_trip_us,
+        retransmits: procfs::retransmitted_segments().saturating_sub(before),
+    })
+}
+
+/// From the address that DGL uses too, so that it goes over the same card.
+fn connection(from: Ipv4Addr, to: SocketAddrV4) -> nix::Result<TcpStream> {
+    let socket = bound(from, 0)?;
+    let patience = TimeVal::new(PATIENCE.as_secs().cast_signed(), 0);
+    // it holds for connecting too
+    setsockopt(&socket, sockopt::SendTimeout, &patience)?;
+    setsockopt(&socket, sockopt::ReceiveTimeout, &patience)?;
+    match connect(socket.as_raw_fd(), &SockaddrIn::from(to)) {
+        Ok(()) => Ok(TcpStream::from(socket)),
+        Err(Errno::EINPROGRESS) => Err(Errno::ETIMEDOUT),
+        Err(error) => Err(error),
+    }
+}
+
+/// The median round trip in microseconds, and the bytes that were sent.
+fn measure(stream: &mut TcpStream, wanted: &Send) -> io::Result<(u64, u64)> {
+    stream.set_nodelay(true)?;
+    stream.write_all(wanted.key.as_bytes())?;
+    let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
+    for _ in 0..ROUND_TRIPS {
+        let begun = Instant::now();
+        stream.write_all(&[0])?;
+        stream.read_exact(&mut [0])?;
+        round_trips.push(micros(begun.elapsed()));
+    }
+    round_trips.sort_unstable();
+    // a tunnel that compresses must not look fast
+    let mut buffer = vec![0; BUFFER_BYTES];
+    blake3::Hasher::new()
+        .update(wanted.key.as_bytes())
+        .finalize_xof()
+        .fill(&mut buffer);
+    let until = Instant::now() + Duration::from_millis(wanted.time_ms);
+    let mut bytes = 0;
+    while bytes < wanted.max_bytes && Instant::now() < until {
+        bytes += stream.write(&buffer)? as u64;
+    }
+    stream.shutdown(Shutdown::Write)?;
+    // all has come when the other end has closed
+    stream.read_to_end(&mut Vec::new())?;
+    Ok((round_trips[ROUND_TRIPS / 2], bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_slice_counts_and_not_the_slow_beginning() {
+        let begun = Instant::now();
+        let steady = |from: u64, to: u64| (from..to).step_by(10).map(|ms| (ms, 10));
+        let slow_beginning = (0..40).step_by(10).map(|ms| (ms, 1)).chain(steady(40, 200));
+        // nobody read for three slices, and then all at once
+        let stall = steady(0, 100).chain([(130, 40)]).chain(steady(140, 200));
+        let table: [(Vec<(u64, usize)>, u64, u64); 5] = [
+            (vec![], 0, 0),
+            (slow_beginning.collect(), 10, 10),
+            (stall.collect(), 10, 10),
+            // all was sent before there was a median
+            (steady(0, 50).collect(), 50, 40),
+            // so slow that most slices are empty
+            (vec![(0, 10), (90, 10), (190, 10)], 30, 190),
+        ];
+        for (came, received_bytes, ms) in table {
+            let mut arrivals = Arrivals::new(Duration::from_millis(200));
+            for (time, count) in &came {
+                arrivals.add(*count, begun + Duration::from_millis(*time));
+            }
+            let wanted = Received {
+                received_bytes,
+                time_us: ms * 1000,
+            };
+            assert_eq!(arrivals.counted(), wanted, "{came:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_sent_arrives_and_strangers_are_not_taken_for_the_sender() {
+        let key = "k".repeat(32);
+        let mut receiver = Receiver::default();
+        let expect = Expect {
+            address: Ipv4Addr::LOCALHOST,
+            key: key.clone(),
+            time_ms: 50,
+        };
+        let port = receiver.expect(expect).unwrap().port;
+        let mut stranger = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stranger.write_all(&[b'x'; 64]).unwrap();
+        let sent = send(&Send {
+            from: Ipv4Addr::LOCALHOST,
+            to: SocketAddrV4::new(Ipv4Addr::LOCALHOST, port),
+            key,
+            time_ms: 5_000,
+            max_bytes: 4 << 20,
+        })
+        .unwrap();
+        let received = receiver.received().unwrap();
+        assert!(
+            received.received_bytes > 0 && received.received_bytes <= sent.sent_bytes,
+            "{received:?} {sent:?}"
+        );
+        assert!(sent.sent_bytes >= 4 << 20, "{sent:?}");
+        assert!(receiver.received().is_err(), "it is told once");
+    }
+}
