@@ -5,7 +5,7 @@ function __dgl_tools
     set -l flag (string replace -ra '[^a-z_-]' '' -- $words[-1])
     set -l help ($words[1] --help 2>/dev/null)
     if string match -q -- '-*' (commandline -ct)
-        string replace -rf '^  (?:    |-., )(--[a-z_-]+)(?: <[^>]*>| \S+)?(?: {2,}(.*))?$' '$1\t$2' -- $help
+        string replace -rf '^  (?:    |-., )(--[a-z_-]+)(?:\[=<[^>]*>\]| <[^>]*>| \S+)?(?: {2,}(.*))?$' '$1\t$2' -- $help
     else
         string replace -rf -- "^  (?:    |-., )$flag <([a-z_|-]+\|[a-z_|-]+)>.*" '$1' $help | string split '|'
         or __fish_complete_path (commandline -ct)

@@ -162,7 +162,7 @@ pub fn flags_of_help(tool: &str) -> BTreeSet<String> {
         .lines()
         .filter_map(|line| begins.iter().find_map(|begin| line.strip_prefix(begin)));
     flags
-        .filter_map(|flag| flag.split(' ').next())
+        .filter_map(|flag| flag.split([' ', '[']).next())
         .map(str::to_owned)
         .collect()
 }

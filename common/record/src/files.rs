@@ -23,6 +23,15 @@ pub struct Graph {
     pub ip_config: String,
 }
 
+/// The folder of a job that has no graph.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Workspace {
+    /// The folder of the job on every host, absolute.
+    pub workspace: String,
+    /// The ip_config, relative to the workspace.
+    pub ip_config: String,
+}
+
 /// A file and where it goes. It was found here (`src`) or is made (`content`). With neither it must
 /// be there already, as the parts are that the distributed partitioning pipeline left on their
 /// hosts: part-push looks whether it is, and sends nothing. A `dst` that ends in `/` is an empty

@@ -25,7 +25,7 @@ pub mod traceback;
 
 pub use encoded::path_fields;
 pub use events::{Dropped, Exited, FirstFailure, Listening, Output, Started, Summary};
-pub use files::{FileCopy, Graph, Pulled, Pushed};
+pub use files::{FileCopy, Graph, Pulled, Pushed, Workspace};
 pub use host::{Facts, Host, IpAddr};
 pub use insight::{Culprit, Gpu, Sample, Stalled};
 pub use link::Link;
@@ -49,8 +49,9 @@ macro_rules! records {
     };
 }
 records! {
-    "host" Host, "link" Link, "graph" Graph, "file" FileCopy, "pushed" Pushed, "pulled" Pulled,
-    "process" Process, "started" Started, "listening" Listening,
+    "host" Host, "link" Link, "graph" Graph, "workspace" Workspace, "file" FileCopy,
+    "pushed" Pushed, "pulled" Pulled, "process" Process, "started" Started,
+    "listening" Listening,
     "output" Output, "dropped" Dropped, "exited" Exited, "found" Found, "reaped" Reaped,
     "stack" Stack, "sample" Sample, "stalled" Stalled, "summary" Summary,
 }

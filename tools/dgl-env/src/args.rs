@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::command::UserCommand;
+use crate::environment::Given;
 use clap::{Parser, ValueEnum};
 use cli::job_name;
 use record::error::{Fault, Report};
@@ -21,12 +22,17 @@ use std::path::PathBuf;
   … | dgl-env --num-trainers 2 'source env.sh && python3 code/train.py'
   … | dgl-env --num-trainers 8,8,4 --trainer-env 'CUDA_VISIBLE_DEVICES={local_rank}' \\
         -- python3 code/train.py | dgl-spawn
-  … | dgl-env --role worker -- python3 prepare.py | dgl-spawn"
+  … | dgl-env --role worker --num-workers gpus -- python3 ddp.py | dgl-spawn"
 )]
 pub struct Args {
-    /// Trainers a host; or one number a host, in the order of ip_config (with --launcher direct)
-    #[arg(long, value_parser = trainers, value_name = "N[,N…]", required_unless_present = "role")]
-    pub num_trainers: Option<Trainers>,
+    /// Trainers a host; or N,N,… in the order of ip_config; or as many as GPUs
+    #[arg(long, value_parser = per_host, value_name = "N|gpus",
+        required_unless_present = "role")]
+    pub num_trainers: Option<PerHost>,
+
+    /// Workers a host, given as trainers are [default: 1]
+    #[arg(long, hide_short_help = true, value_parser = per_host, value_name = "N|gpus")]
+    pub num_workers: Option<PerHost>,
 
     /// Samplers a trainer; the trainer starts them itself
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1024),
@@ -46,7 +52,7 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     pub part_config: Option<PathBuf>,
 
-    /// The ip_config, as --part-config [default: the graph record's, else ip_config.txt]
+    /// The ip_config, likewise [default: of the record, else ip_config.txt]
     #[arg(long, hide_short_help = true, value_name = "PATH")]
     pub ip_config: Option<PathBuf>,
 
@@ -55,8 +61,7 @@ pub struct Args {
         value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     pub num_server_threads: u32,
 
-    /// OpenMP threads of a trainer [default: half of its host's processors, shared among its
-    /// trainers], or of a worker
+    /// OpenMP threads of a trainer or worker [default: by its host's cores]
     #[arg(long, hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..),
         value_name = "N")]
     pub num_omp_threads: Option<u32>,
@@ -69,8 +74,7 @@ pub struct Args {
     #[arg(long, value_name = "K=V|K")]
     pub env: Vec<OsString>,
 
-    /// The same for trainers, with {local_rank}, {rank} and {host} (its number) filled in; {{ and
-    /// }} are braces
+    /// The same for trainers; placeholders such as {local_rank} are filled in
     #[arg(long, hide_short_help = true, value_name = "K=V|K")]
     pub trainer_env: Vec<OsString>,
 
@@ -78,12 +82,16 @@ pub struct Args {
     #[arg(long, hide_short_help = true, value_name = "K=V|K")]
     pub server_env: Vec<OsString>,
 
+    /// The same for workers
+    #[arg(long, hide_short_help = true, value_name = "K=V|K")]
+    pub worker_env: Vec<OsString>,
+
     /// Shell text that comes before the command, such as 'source env.sh'
     #[arg(long, value_name = "SHELL")]
     pub setup: Option<String>,
 
-    /// How trainers start: direct, each by itself; torchrun (as in DGL 2) or torch-launch (as
-    /// before), once a host
+    /// How trainers and workers start: direct, each by itself; torchrun (as in DGL 2) or
+    /// torch-launch (as before), once a host
     #[arg(long, hide_short_help = true, value_enum, default_value_t = Launcher::Direct,
         value_name = "direct|torchrun|torch-launch", hide_possible_values = true)]
     pub launcher: Launcher,
@@ -97,9 +105,10 @@ pub struct Args {
     )]
     pub launcher_arg: Vec<OsString>,
 
-    /// Give each trainer's script --local_rank=N, as those of DGL to 1.0 want
-    #[arg(long, hide_short_help = true)]
-    pub local_rank_arg: bool,
+    /// Each script gets --local-rank=N, as its torch spells that, or NAME=N
+    #[arg(long, hide_short_help = true, num_args = 0..=1, require_equals = true,
+        default_missing_value = "", value_parser = rank_option, value_name = "NAME")]
+    pub local_rank_arg: Option<RankOption>,
 
     /// Where torch's rendezvous listens on host 0 [default: one that is free]
     #[arg(long, hide_short_help = true, value_parser = clap::value_parser!(u16).range(1..),
@@ -119,7 +128,7 @@ pub struct Args {
         conflicts_with = "group_id")]
     pub server_name: Option<String>,
 
-    /// Only these [default: server and trainer]; worker: a plain process a host
+    /// Only these [default: server and trainer]; worker: plain processes
     #[arg(
         long,
         hide_short_help = true,
@@ -145,7 +154,7 @@ pub struct Args {
 /// How trainers start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Launcher {
-    /// Each trainer is a process of ours.
+    /// Each trainer or worker is a process of ours.
     Direct,
     /// python -m torch.distributed.run
     Torchrun,
@@ -170,26 +179,60 @@ pub enum RoleArg {
     Server,
     /// Trainers.
     Trainer,
-    /// A plain process a host.
+    /// Plain processes.
     Worker,
 }
 
-/// Trainers: one number for all hosts, or one a host.
+/// How many processes each host has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trainers(pub Vec<u32>);
+pub enum PerHost {
+    /// One number for all hosts, or one a host.
+    Numbers(Vec<u32>),
+    /// One a card that host-probe counted.
+    Gpus,
+}
+
+/// What a script calls its local rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RankOption {
+    /// As the launcher of its host's torch does.
+    AsTorch,
+    /// By a name, dashes included.
+    Named(String),
+}
+
+fn rank_option(text: &str) -> Result<RankOption, String> {
+    let name = text.trim_start_matches('-');
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+    match (text, name) {
+        ("", _) => Ok(RankOption::AsTorch),
+        (_, "") => Err("has no name of an option".to_owned()),
+        (_, name) if !name.chars().all(plain) => Err(format!(
+            "{name:?} is not an option's name: letters, digits, dashes and underscores"
+        )),
+        (given, name) if given == name => Ok(RankOption::Named(format!("--{name}"))),
+        (given, _) => Ok(RankOption::Named(given.to_owned())),
+    }
+}
 
 /// More than processors in any machine that is sold; beyond it a number is a typing error.
-const MAX_TRAINERS: u32 = 1024;
+pub const MAX_PER_HOST: u32 = 1024;
 
-fn trainers(text: &str) -> Result<Trainers, String> {
+fn per_host(text: &str) -> Result<PerHost, String> {
     let one = |word: &str| match word.parse() {
-        Ok(count @ 1..=MAX_TRAINERS) => Ok(count),
-        _ => Err(format!("{word:?} is not a number from 1 to {MAX_TRAINERS}")),
+        Ok(count @ 1..=MAX_PER_HOST) => Ok(count),
+        _ => Err(format!(
+            "{word:?} is not a number from 1 to {MAX_PER_HOST}, nor gpus"
+        )),
     };
-    text.split(',')
-        .map(one)
-        .collect::<Result<_, _>>()
-        .map(Trainers)
+    match text {
+        "gpus" => Ok(PerHost::Gpus),
+        numbers => numbers
+            .split(',')
+            .map(one)
+            .collect::<Result<_, _>>()
+            .map(PerHost::Numbers),
+    }
 }
 
 fn graph_format(text: &str) -> Result<String, String> {
@@ -205,6 +248,16 @@ fn graph_format(text: &str) -> Result<String, String> {
 }
 
 impl Args {
+    /// What the options that set variables were given.
+    pub fn env_given(&self) -> Given<'_> {
+        Given {
+            all: &self.env,
+            server: &self.server_env,
+            trainer: &self.trainer_env,
+            worker: &self.worker_env,
+        }
+    }
+
     /// What the user wants to run.
     pub fn command(&self) -> Result<UserCommand, Report> {
         match (&self.shell, self.words.is_empty()) {

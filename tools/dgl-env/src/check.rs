@@ -1,10 +1,11 @@
 //! What can be seen to be wrong before a process is started: in flags, in records, which anyone may
 //! have edited, and in what is installed.
 
-use crate::args::{Args, Launcher, RoleArg, Trainers};
+use crate::args::{Args, Launcher, MAX_PER_HOST, PerHost, RoleArg};
 use crate::command::UserCommand;
 use crate::environment::UserEnv;
-use record::error::Fault;
+use crate::launchers::StartsLauncher;
+use record::error::{Fault, Report};
 use record::python::{Version, version};
 use record::{Graph, Host};
 use std::collections::HashMap;
@@ -40,8 +41,12 @@ pub fn flags(args: &Args, trainers: bool, command: &UserCommand, env: &UserEnv) 
     }
     if workers && !(env.server.is_empty() && env.trainer.is_empty()) {
         faults.push(
-            Fault::usage("--server-env and --trainer-env", "are not for workers").fix("say --env"),
+            Fault::usage("--server-env and --trainer-env", "are not for workers")
+                .fix("say --worker-env, or --env"),
         );
+    }
+    if !workers {
+        faults.extend(only_for_workers(args));
     }
     if direct && !args.launcher_arg.is_empty() {
         let fault = Fault::usage(
@@ -50,66 +55,84 @@ pub fn flags(args: &Args, trainers: bool, command: &UserCommand, env: &UserEnv) 
         );
         faults.push(fault.fix("leave it out, or say which launcher"));
     }
-    if !direct && args.local_rank_arg {
+    if !direct && args.local_rank_arg.is_some() {
         let fault = Fault::usage(
             "--local-rank-arg",
             "is for --launcher direct; torch-launch gives it by itself",
         );
         faults.push(fault.fix("leave it out"));
     }
-    if let Some((name, _)) = env
-        .trainer
-        .iter()
-        .find(|(_, value)| !direct && value.differs_on_a_host())
-    {
-        let fault = Fault::usage(
-            "--trainer-env",
-            format!("{name}: torch's launcher gives all trainers of a host one environment"),
-        );
-        faults
-            .push(fault.fix("take --launcher direct, or have the script read LOCAL_RANK and RANK"));
+    const OWN_NUMBERS: &str = "take --launcher direct, or have the script read LOCAL_RANK and RANK";
+    let of_role = [
+        ("--trainer-env", &env.trainer),
+        ("--worker-env", &env.worker),
+    ];
+    for (option, variables) in of_role {
+        let differs = variables
+            .iter()
+            .find(|(_, value)| !direct && value.differs_on_a_host());
+        if let Some((name, _)) = differs {
+            let problem =
+                format!("{name}: torch's launcher gives all processes of a host one environment");
+            faults.push(Fault::usage(option, problem).fix(OWN_NUMBERS));
+        }
     }
-    if let Some(Trainers(counts)) = args
-        .num_trainers
-        .as_ref()
-        .filter(|Trainers(counts)| !direct && counts.windows(2).any(|pair| pair[0] != pair[1]))
-    {
-        let fault = Fault::usage(
-            "--num-trainers",
-            format!(
-                "{}: torch's launcher supports one number for all hosts only",
-                listed(counts)
-            ),
-        );
-        faults.push(fault.fix("take --launcher direct"));
-    }
-    if trainers && command.starts_torch() {
+    if !direct && command.placeholders().any(|word| word.differs_on_a_host()) {
         let fault = Fault::usage(
             "COMMAND",
-            "starts torch's launcher itself, whose trainers the plan does not know",
+            "has {rank} or {local_rank}, and torch's launcher gives all processes of a host one \
+             command",
         );
-        faults.push(fault.fix(
-            "give the script alone: python3 train.py …, with --launcher \
-            torchrun where trainers need it",
-        ));
-    } else if !direct && trainers {
+        faults.push(fault.fix(OWN_NUMBERS));
+    }
+    if args.server_name.is_some() && args.master_port.is_none() {
+        let in_env = env.trainer.iter().chain(&env.server);
+        let told = in_env.map(|(_, value)| value.has_master_port());
+        if told
+            .chain(command.placeholders().map(|word| word.has_master_port()))
+            .any(|told| told)
+        {
+            let fault = Fault::usage(
+                "{master_port}",
+                "is not known yet: with --server-name dgl-spawn chooses it",
+            );
+            faults.push(fault.fix("have the script read MASTER_PORT, or say --master-port"));
+        }
+    }
+    let launcher = command.launcher();
+    let is_right = |launcher: &StartsLauncher| {
+        !trainers && launcher.is_torchs() && direct && is_one_a_host(args)
+    };
+    if let Some(launcher) = launcher.filter(|launcher| !is_right(launcher)) {
+        faults.push(launcher.refused());
+    } else if !direct && (trainers || workers) {
         faults.extend(command.under_torch(&[]).err());
     }
-    if direct && trainers && args.local_rank_arg {
-        faults.extend(command.with_local_rank(0).err());
+    if direct && (trainers || workers) && args.local_rank_arg.is_some() {
+        faults.extend(command.with_local_rank("--local_rank", 0).err());
     }
     faults
+}
+
+/// Whether a worker is alone on its host, where torch's launcher may be it.
+fn is_one_a_host(args: &Args) -> bool {
+    match &args.num_workers {
+        None => true,
+        Some(PerHost::Numbers(counts)) => counts.iter().all(|count| *count == 1),
+        Some(PerHost::Gpus) => false,
+    }
 }
 
 /// Flags that say something of graph servers and trainers. What is given as it would be without the
 /// flag does no harm.
 fn not_for_workers(args: &Args) -> Vec<Fault> {
-    const LEAVE_OUT: &str =
-        "leave it out: a worker is a plain process, one a host, without graph servers";
-    const IN_THE_COMMAND: &str = "leave it out, and begin the command with the launcher: \
-        'torchrun --node-rank $RANK … train.py'";
+    const LEAVE_OUT: &str = "leave it out: workers are plain processes, without graph servers";
     let given = [
-        ("--num-trainers", args.num_trainers.is_some(), LEAVE_OUT),
+        (
+            "--num-trainers",
+            args.num_trainers.is_some(),
+            "say --num-workers: how many workers a host has",
+        ),
         ("--num-samplers", args.num_samplers != 0, LEAVE_OUT),
         ("--num-servers", args.num_servers != 1, LEAVE_OUT),
         (
@@ -119,12 +142,6 @@ fn not_for_workers(args: &Args) -> Vec<Fault> {
         ),
         ("--graph-format", args.graph_format != "csc", LEAVE_OUT),
         ("--group-id", args.group_id != 0, LEAVE_OUT),
-        ("--local-rank-arg", args.local_rank_arg, LEAVE_OUT),
-        (
-            "--launcher",
-            args.launcher != Launcher::Direct,
-            IN_THE_COMMAND,
-        ),
     ];
     let fault =
         |(flag, _, fix): &(&str, bool, &str)| Fault::usage(*flag, "is not for workers").fix(*fix);
@@ -133,6 +150,97 @@ fn not_for_workers(args: &Args) -> Vec<Fault> {
         .filter(|(_, given, _)| *given)
         .map(fault)
         .collect()
+}
+
+/// Flags that say something of workers.
+fn only_for_workers(args: &Args) -> Vec<Fault> {
+    let given = [
+        ("--num-workers", args.num_workers.is_some()),
+        ("--worker-env", !args.worker_env.is_empty()),
+    ];
+    let fault = |(flag, _): &(&'static str, bool)| {
+        Fault::usage(*flag, "is for --role worker")
+            .fix("say --role worker; samplers of a trainer are --num-samplers")
+    };
+    given
+        .iter()
+        .filter(|(_, given)| *given)
+        .map(fault)
+        .collect()
+}
+
+/// Torch's launcher counts on as many processes on each host.
+pub fn equal(option: &'static str, counts: &[u32], launcher: Launcher) -> Option<Fault> {
+    if launcher == Launcher::Direct || counts.windows(2).all(|pair| pair[0] == pair[1]) {
+        return None;
+    }
+    let problem = format!(
+        "{}: torch's launcher supports one number for all hosts only",
+        listed(counts)
+    );
+    Some(Fault::usage(option, problem).fix("take --launcher direct"))
+}
+
+/// How many cards each host has, as host-probe counted them.
+pub fn gpus(option: &'static str, hosts: &[Host]) -> Result<Vec<u32>, Report> {
+    let mut report = Report::default();
+    let of_host = |host: &Host| {
+        let (problem, fix) = match host.facts.gpus {
+            Some(count @ 1..=MAX_PER_HOST) => return Ok(count),
+            Some(0) => (
+                "has no GPU that nvidia-smi or the kernel shows".to_owned(),
+                format!("give {option} a number, or leave the host out"),
+            ),
+            Some(count) => (
+                format!("{count} GPUs are more than any machine has"),
+                "run host-probe again".to_owned(),
+            ),
+            None => (
+                "nobody counted its GPUs".to_owned(),
+                format!("put host-probe before dgl-env, or give {option} a number"),
+            ),
+        };
+        Err(Fault::data(host.place(), format!("{option} gpus: {problem}")).fix(fix))
+    };
+    let counts = hosts
+        .iter()
+        .filter_map(|host| report.keep(of_host(host).map_err(Report::from)))
+        .collect();
+    report.check().map(|()| counts)
+}
+
+/// Without a torch that is known, nobody knows which spelling it has.
+pub fn unknown_torch(hosts: &[Host]) -> Option<String> {
+    let known = |host: &&Host| host.facts.torch.as_deref().and_then(version).is_some();
+    let host = hosts.iter().find(|host| !known(host))?;
+    Some(format!(
+        "the torch of {} is not known, so its scripts get --local_rank, as before torch 2.0; put \
+         host-probe before dgl-env, or say --local-rank-arg=NAME",
+        host.place()
+    ))
+}
+
+/// More processes than cards on a host that has cards: several would share one, or find none.
+pub fn more_than_gpus(hosts: &[Host], counts: &[u32]) -> Option<String> {
+    let too_many = |(host, count): &(&Host, &u32)| {
+        host.facts
+            .gpus
+            .is_some_and(|gpus| gpus > 0 && gpus < **count)
+    };
+    let mut found = hosts.iter().zip(counts).filter(too_many);
+    let (host, count) = found.next()?;
+    let gpus = host.facts.gpus.unwrap_or_default();
+    let others = match found.count() {
+        0 => String::new(),
+        1 => ", and 1 more host too few".to_owned(),
+        others => format!(", and {others} more hosts too few"),
+    };
+    let cards = if gpus == 1 { "GPU" } else { "GPUs" };
+    Some(format!(
+        "{} has {gpus} {cards} for {count} processes{others}: a script that takes the card of its \
+         LOCAL_RANK fails; `gpus` in place of the number takes as many as there are",
+        host.place()
+    ))
 }
 
 fn listed(counts: &[u32]) -> String {

@@ -1,5 +1,7 @@
 //! The user's command, and the same with torch's launcher in it.
 
+use crate::launchers::{self, StartsLauncher};
+use crate::placeholders::{ProcessPlace, Template};
 use crate::shell::{self, Word};
 use record::error::Fault;
 use record::python::is_interpreter;
@@ -60,10 +62,10 @@ impl UserCommand {
         }
     }
 
-    /// The command with `--local_rank=N` behind the script, where torch's launcher of those days
-    /// puts it; at its end where no interpreter is among the words (`./train.py`).
-    pub fn with_local_rank(&self, local_rank: u32) -> Result<UserCommand, Fault> {
-        let word = format!("--local_rank={local_rank}");
+    /// The command with `--local-rank=N` behind the script, where torch's launcher puts it, by the
+    /// name that is given; at its end where no interpreter is among the words (`./train.py`).
+    pub fn with_local_rank(&self, name: &str, local_rank: u32) -> Result<UserCommand, Fault> {
+        let word = format!("{name}={local_rank}");
         match self {
             UserCommand::Words(words) => {
                 let at = program(&plain(words)).map_or(words.len(), |program| program.script + 1);
@@ -80,7 +82,7 @@ impl UserCommand {
                 let refused = |problem: String| {
                     let fault = Fault::usage(
                         "COMMAND",
-                        format!("{problem}, so --local_rank cannot be put behind the script"),
+                        format!("{problem}, so {name} cannot be put behind the script"),
                     );
                     fault.fix(
                         "give the command as words behind --, with what comes before it in --setup",
@@ -94,6 +96,26 @@ impl UserCommand {
                 )))
             }
         }
+    }
+
+    /// The command of one process, with its placeholders filled in. Shell text has none: a shell
+    /// has the environment, and braces of its own.
+    pub fn filled(&self, who: ProcessPlace) -> UserCommand {
+        match self {
+            UserCommand::Words(_) => {
+                UserCommand::Words(self.placeholders().map(|word| word.fill(who)).collect())
+            }
+            UserCommand::Shell(text) => UserCommand::Shell(text.clone()),
+        }
+    }
+
+    /// Its words, as far as they can be another for each process.
+    pub fn placeholders(&self) -> impl Iterator<Item = Template> {
+        let words = match self {
+            UserCommand::Words(words) => words.as_slice(),
+            UserCommand::Shell(_) => &[],
+        };
+        words.iter().map(|word| Template::of_word(word.as_bytes()))
     }
 
     /// The command with that interpreter, where it begins with one that PATH would look up.
@@ -116,25 +138,16 @@ impl UserCommand {
         }
     }
 
-    /// Whether it starts torch's launcher itself: then there are more trainers than DGL is told of,
-    /// and it waits for ever.
-    pub fn starts_torch(&self) -> bool {
+    /// The launcher that it starts itself, if it does: then there are more processes than DGL is
+    /// told of, and it waits for ever.
+    pub fn launcher(&self) -> Option<StartsLauncher> {
         let commands = match self {
             UserCommand::Words(words) => vec![plain(words)],
             UserCommand::Shell(text) => shell::commands(text).unwrap_or_default(),
         };
-        let launcher = |word: &Word| {
-            let name = word.text.rsplit('/').next().unwrap_or_default();
-            name == "torchrun"
-                || ["torch.distributed.run", "torch.distributed.launch"].contains(&name)
-        };
-        // a script may have an option of that name
-        commands.iter().any(|words| match program(words) {
-            Ok(program) => words[..=program.script].iter().any(launcher),
-            Err(_) => words
-                .iter()
-                .take_while(|word| !word.text.ends_with(".py"))
-                .any(launcher),
+        commands.iter().find_map(|words| {
+            let script = program(words).ok().map(|program| program.script);
+            launchers::find(words, script)
         })
     }
 
@@ -389,7 +402,7 @@ mod tests {
                 line.replace("TORCH", "-m torch.x a b").replace(" RANK", "")
             );
             assert_eq!(
-                shown(words(&plain).with_local_rank(3)),
+                shown(words(&plain).with_local_rank("--local_rank", 3)),
                 line.replace(" TORCH", "").replace("RANK", "--local_rank=3")
             );
         }
@@ -401,7 +414,7 @@ mod tests {
                     .replace(" RANK", "")
             );
             assert_eq!(
-                shown(plain.with_local_rank(3)),
+                shown(plain.with_local_rank("--local_rank", 3)),
                 line.replace(" TORCH", "").replace("RANK", "--local_rank=3")
             );
         }
@@ -463,11 +476,11 @@ mod tests {
             );
         }
         assert_eq!(
-            shown(words("./train.py -x").with_local_rank(1)),
+            shown(words("./train.py -x").with_local_rank("--local_rank", 1)),
             "./train.py -x --local_rank=1"
         );
         assert!(
-            shown(UserCommand::Shell("./t.py >log".into()).with_local_rank(1))
+            shown(UserCommand::Shell("./t.py >log".into()).with_local_rank("--local_rank", 1))
                 .contains("fix: give the command as words")
         );
     }
@@ -530,7 +543,7 @@ mod tests {
             ),
         ];
         for (command, starts) in table {
-            assert_eq!(command.starts_torch(), starts, "{command:?}");
+            assert_eq!(command.launcher().is_some(), starts, "{command:?}");
         }
     }
 

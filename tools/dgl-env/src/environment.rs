@@ -1,9 +1,10 @@
-//! Variables of the user's own: for all processes, for servers, for trainers.
+//! Variables of the user's own: for all processes, and for those of one role.
 
+use crate::placeholders::{ProcessPlace, Template};
 use record::Process;
 use record::error::{Fault, Report};
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 
 /// What counts or numbers processes, or says who they are: another value than the plan's makes a
 /// job that hangs.
@@ -27,29 +28,6 @@ const OURS: [&str; 17] = [
     "GROUP_RANK",
 ];
 
-/// Who a process is, for the placeholders.
-#[derive(Clone, Copy)]
-pub struct ProcessPlace {
-    /// Among those of its role on its host.
-    pub local_rank: u32,
-    /// Among those of its role.
-    pub rank: u32,
-    /// Its host's number.
-    pub host: u32,
-}
-
-/// A value with placeholders: `{local_rank}`, `{rank}`, `{host}`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template(Vec<Piece>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
-    Text(Vec<u8>),
-    LocalRank,
-    Rank,
-    Host,
-}
-
 /// All that was given; the later of two with one name wins.
 #[derive(Default)]
 pub struct UserEnv {
@@ -59,15 +37,27 @@ pub struct UserEnv {
     pub server: Vec<(String, Template)>,
     /// `--trainer-env`, which beats `--env`.
     pub trainer: Vec<(String, Template)>,
+    /// `--worker-env`, which beats `--env`.
+    pub worker: Vec<(String, Template)>,
+}
+
+/// What the options that set variables were given: `K=V`, or `K` alone.
+pub struct Given<'a> {
+    /// `--env`
+    pub all: &'a [OsString],
+    /// `--server-env`
+    pub server: &'a [OsString],
+    /// `--trainer-env`
+    pub trainer: &'a [OsString],
+    /// `--worker-env`
+    pub worker: &'a [OsString],
 }
 
 impl UserEnv {
-    /// From the three options' `K=V` and `K`; a name alone takes its value from `lookup`, as it
-    /// stands there.
+    /// From what the options were given; a name alone takes its value from `lookup`, as it stands
+    /// there.
     pub fn new(
-        all: &[OsString],
-        server: &[OsString],
-        trainer: &[OsString],
+        given: &Given<'_>,
         lookup: &dyn Fn(&str) -> Option<OsString>,
     ) -> Result<UserEnv, Report> {
         let mut report = Report::default();
@@ -81,20 +71,16 @@ impl UserEnv {
                 .filter_map(|entry| report.keep(read(entry).map_err(Report::from)))
                 .collect()
         };
-        let literal = |(name, value): (String, Template)| {
-            (
-                name,
-                value.fill(ProcessPlace {
-                    local_rank: 0,
-                    rank: 0,
-                    host: 0,
-                }),
-            )
-        };
+        let literal =
+            |(name, value): (String, Template)| (name, value.fill(ProcessPlace::default()));
         let env = UserEnv {
-            all: each("--env", all, false).into_iter().map(literal).collect(),
-            server: each("--server-env", server, true),
-            trainer: each("--trainer-env", trainer, true),
+            all: each("--env", given.all, false)
+                .into_iter()
+                .map(literal)
+                .collect(),
+            server: each("--server-env", given.server, true),
+            trainer: each("--trainer-env", given.trainer, true),
+            worker: each("--worker-env", given.worker, true),
         };
         report.check()?;
         Ok(env)
@@ -113,72 +99,6 @@ impl UserEnv {
         for (name, value) in of_role {
             process.set_env(name, &value.fill(who));
         }
-    }
-}
-
-impl Template {
-    fn literal(text: &[u8]) -> Template {
-        Template(vec![Piece::Text(text.to_vec())])
-    }
-
-    /// `{{` and `}}` are braces; any other brace that begins or ends no placeholder is a fault.
-    fn parse(text: &[u8]) -> Result<Template, String> {
-        let mut pieces = Vec::new();
-        let mut plain = Vec::new();
-        let mut rest = text;
-        while let Some((&byte, behind)) = rest.split_first() {
-            rest = behind;
-            match byte {
-                b'{' | b'}' if behind.first() == Some(&byte) => {
-                    plain.push(byte);
-                    rest = &behind[1..];
-                }
-                b'{' => {
-                    let close = behind.iter().position(|byte| *byte == b'}');
-                    let name = &behind[..close.unwrap_or(behind.len())];
-                    let piece = match (name, close) {
-                        (b"local_rank", Some(_)) => Piece::LocalRank,
-                        (b"rank", Some(_)) => Piece::Rank,
-                        (b"host", Some(_)) => Piece::Host,
-                        _ => {
-                            let shown = String::from_utf8_lossy(
-                                &rest[..name.len() + usize::from(close.is_some())],
-                            );
-                            return Err(format!(
-                                "{{{shown} is not {{local_rank}}, {{rank}} or {{host}}"
-                            ));
-                        }
-                    };
-                    pieces.extend([Piece::Text(std::mem::take(&mut plain)), piece]);
-                    rest = &behind[name.len() + 1..];
-                }
-                b'}' => return Err("a } stands alone".to_owned()),
-                other => plain.push(other),
-            }
-        }
-        pieces.push(Piece::Text(plain));
-        Ok(Template(pieces))
-    }
-
-    /// Whether each trainer of a host would have another value.
-    pub fn differs_on_a_host(&self) -> bool {
-        self.0
-            .iter()
-            .any(|piece| matches!(piece, Piece::LocalRank | Piece::Rank))
-    }
-
-    /// The value for one process.
-    pub fn fill(&self, who: ProcessPlace) -> OsString {
-        let mut value = Vec::new();
-        for piece in &self.0 {
-            match piece {
-                Piece::Text(text) => value.extend_from_slice(text),
-                Piece::LocalRank => value.extend(who.local_rank.to_string().bytes()),
-                Piece::Rank => value.extend(who.rank.to_string().bytes()),
-                Piece::Host => value.extend(who.host.to_string().bytes()),
-            }
-        }
-        OsString::from_vec(value)
     }
 }
 
@@ -207,7 +127,7 @@ fn variable(
             .fix("leave it out: flags of dgl-env make these variables"));
     }
     let value = match equals {
-        Some(at) if template => Template::parse(&entry[at + 1..]).map_err(|problem| {
+        Some(at) if template => Template::of_value(&entry[at + 1..]).map_err(|problem| {
             Fault::usage(option, format!("{name}: {problem}"))
                 .fix("write {{ and }} for braces of the value itself")
         })?,
@@ -269,7 +189,8 @@ mod tests {
                     .fill(ProcessPlace {
                         local_rank: 1,
                         rank: 5,
-                        host: 2
+                        host: 2,
+                        ..ProcessPlace::default()
                     })
                     .as_bytes(),
                 value,
@@ -297,7 +218,8 @@ mod tests {
             (
                 "--trainer-env",
                 b"A={gpu}",
-                "A: {gpu} is not {local_rank}, {rank} or {host}\n  fix: write {{ and }}",
+                "A: {gpu} is not {local_rank}, {rank}, {host}, {world_size}, {master_addr} or \
+                 {master_port}\n  fix: write {{ and }}",
             ),
             ("--server-env", b"A={\"a\":1}", "is not {local_rank}"),
             ("--server-env", b"A=a}b", "a } stands alone"),
@@ -312,9 +234,12 @@ mod tests {
     fn the_later_wins_and_that_of_the_role_beats_that_of_all() {
         let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
         let env = UserEnv::new(
-            &words(&["A=1", "A=2", "B=3"]),
-            &[],
-            &words(&["B={rank}"]),
+            &Given {
+                all: &words(&["A=1", "A=2", "B=3"]),
+                server: &[],
+                trainer: &words(&["B={rank}"]),
+                worker: &[],
+            },
             &|_| None,
         )
         .unwrap();
@@ -326,9 +251,8 @@ mod tests {
             &mut process,
             &env.trainer,
             ProcessPlace {
-                local_rank: 0,
                 rank: 7,
-                host: 0,
+                ..ProcessPlace::default()
             },
         );
         assert_eq!(

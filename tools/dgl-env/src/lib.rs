@@ -6,7 +6,9 @@ mod check;
 mod command;
 mod config;
 pub mod environment;
+mod launchers;
 mod paths;
+pub mod placeholders;
 pub mod plan;
 mod script;
 mod shell;
@@ -18,21 +20,22 @@ use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{self, Stream};
 use record::term;
-use record::{Graph, Host, Process, copied};
+use record::{Graph, Host, Process, Workspace, copied};
 use std::borrow::Cow;
 
 /// Does what the command line says.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let command = args.command()?;
-    let env = UserEnv::new(&args.env, &args.server_env, &args.trainer_env, &|name| {
-        std::env::var_os(name)
-    })?;
+    let env = UserEnv::new(&args.env_given(), &|name| std::env::var_os(name))?;
     let stream = Stream::from_stdin(false)?;
     if !args.no_push_check {
         copied::check(&stream)?;
     }
     let hosts: Vec<Host> = stream.require("ipconf-check")?;
-    let graph: Option<Graph> = stream.one()?;
+    let said = plan::Said {
+        graph: stream.one::<Graph>()?,
+        workspace: stream.one::<Workspace>()?,
+    };
     if !stream.all::<Process>()?.is_empty() {
         let fault = Fault::data("stdin", "there are process records in the stream already");
         return Err(fault
@@ -48,7 +51,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
         omp_num_threads: std::env::var_os("OMP_NUM_THREADS"),
         pythonpath: std::env::var_os("PYTHONPATH"),
     };
-    let plan = plan::Plan::new(&args, command, hosts, graph, env, here)?;
+    let plan = plan::Plan::new(&args, command, hosts, said, env, here)?;
     let config = config::here(plan.config_here().as_deref(), plan.num_hosts())?;
     for warning in plan.warnings(
         config

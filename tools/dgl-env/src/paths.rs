@@ -12,8 +12,10 @@ pub struct ProcessPaths<'a> {
     pub option: &'static str,
     /// What it was given.
     pub option_value: Option<&'a Path>,
-    /// What the graph record says.
+    /// What the record says.
     pub record_value: Option<&'a str>,
+    /// Which record: graph or workspace.
+    pub record: &'static str,
 }
 
 impl ProcessPaths<'_> {
@@ -25,7 +27,8 @@ impl ProcessPaths<'_> {
                 .fix("give the path as it is on the hosts, or leave the option out")
         };
         let place = format!(
-            "stdin: graph record: {}",
+            "stdin: {} record: {}",
+            self.record,
             self.option.trim_start_matches('-').replace('-', "_")
         );
         let wrong =
@@ -44,10 +47,13 @@ impl ProcessPaths<'_> {
         };
         match (option_value, record_value) {
             (Some(ours), Some(theirs)) if !same(folder, &ours, &theirs) => {
-                let problem = format!("{ours} here, but {theirs} in the stream's graph record");
+                let problem = format!(
+                    "{ours} here, but {theirs} in the stream's {} record",
+                    self.record
+                );
                 Err(Fault::data(self.option, problem).fix(format!(
-                    "leave {} out: the graph record says it",
-                    self.option
+                    "leave {} out: the {} record says it",
+                    self.option, self.record
                 )))
             }
             (ours, theirs) => Ok(ours.or(theirs)),
@@ -200,6 +206,7 @@ mod tests {
                 option: "--part-config",
                 option_value: option_value.map(Path::new),
                 record_value: *record_value,
+                record: "graph",
             };
             match given.agreed(Some("/ws"), &hosts(homes)) {
                 Ok(path) => assert_eq!(

@@ -11,15 +11,16 @@
 //!   that is a warning.
 //! - Values and words arrive as they were given; launch.py has the host's shell read them again.
 
-use crate::args::{Args, Launcher, RoleArg, Trainers};
+use crate::args::{Args, Launcher, PerHost, RankOption, RoleArg};
 use crate::check;
 use crate::command::{UserCommand, torch_words};
-use crate::environment::{ProcessPlace, UserEnv, set};
+use crate::environment::{UserEnv, set};
 use crate::paths::ProcessPaths;
+use crate::placeholders::ProcessPlace;
 use crate::script;
 use record::error::{Fault, Report};
 use record::jsonl::MAX_SET;
-use record::{Facts, Graph, Host, Process, Role};
+use record::{Facts, Graph, Host, Process, Role, Workspace};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -44,12 +45,35 @@ pub struct LauncherFacts {
     pub pythonpath: Option<OsString>,
 }
 
-/// The trainers of a host.
+/// The trainers, or workers, of a host.
 #[derive(Clone, Copy)]
 struct HostShare {
     count: u32,
     /// The rank of its first one.
     first: u32,
+}
+
+/// What the stream says of the job beside its hosts.
+#[derive(Default)]
+pub struct Said {
+    /// The graph.
+    pub graph: Option<Graph>,
+    /// The folder alone, where there is no graph.
+    pub workspace: Option<Workspace>,
+}
+
+impl Said {
+    fn workspace(&self) -> Option<&str> {
+        let of_graph = self.graph.as_ref().map(|graph| &graph.workspace);
+        let alone = || self.workspace.as_ref().map(|alone| &alone.workspace);
+        of_graph.or_else(alone).map(String::as_str)
+    }
+
+    fn ip_config(&self) -> Option<&str> {
+        let of_graph = self.graph.as_ref().map(|graph| &graph.ip_config);
+        let alone = || self.workspace.as_ref().map(|alone| &alone.ip_config);
+        of_graph.or_else(alone).map(String::as_str)
+    }
 }
 
 /// A job.
@@ -62,7 +86,8 @@ pub struct Plan<'a> {
     workers: bool,
     /// Of each host.
     of_hosts: Vec<HostShare>,
-    num_trainers: u32,
+    /// How many trainers, or workers, there are.
+    world_size: u32,
     num_clients: u64,
     num_servers: u32,
     workspace: Option<String>,
@@ -80,7 +105,7 @@ impl<'a> Plan<'a> {
         args: &'a Args,
         command: UserCommand,
         hosts: Vec<Host>,
-        graph: Option<Graph>,
+        said: Said,
         env: UserEnv,
         here: LauncherFacts,
     ) -> Result<Plan<'a>, Report> {
@@ -104,7 +129,7 @@ impl<'a> Plan<'a> {
             .extend(check::servers_that_stay(args, servers, &hosts));
         report.0.extend(check::interpreter(&hosts, &command));
         report.0.extend(
-            graph
+            said.graph
                 .as_ref()
                 .and_then(|graph| check::graph(graph, hosts.len())),
         );
@@ -113,33 +138,42 @@ impl<'a> Plan<'a> {
                       folder: Option<&str>,
                       option,
                       value: &'a Option<PathBuf>,
-                      of_graph: fn(&Graph) -> &str| {
+                      record_value: Option<&str>| {
             let given = ProcessPaths {
                 option,
                 option_value: value.as_deref(),
-                record_value: graph.as_ref().map(of_graph),
+                record_value,
+                record: if said.graph.is_some() {
+                    "graph"
+                } else {
+                    "workspace"
+                },
             };
             report
                 .keep(given.agreed(folder, &hosts).map_err(Report::from))
                 .flatten()
         };
-        let workspace = agreed(&mut report, None, "--workspace", &args.workspace, |graph| {
-            &graph.workspace
-        });
+        let workspace = agreed(
+            &mut report,
+            None,
+            "--workspace",
+            &args.workspace,
+            said.workspace(),
+        );
         let folder = workspace.as_deref();
         let part_config = agreed(
             &mut report,
             folder,
             "--part-config",
             &args.part_config,
-            |graph| &graph.part_config,
+            said.graph.as_ref().map(|graph| graph.part_config.as_str()),
         );
         let ip_config = agreed(
             &mut report,
             folder,
             "--ip-config",
             &args.ip_config,
-            |graph| &graph.ip_config,
+            said.ip_config(),
         );
         for (option, value) in [("--workspace", &workspace), ("--part-config", &part_config)] {
             if (servers || trainers) && value.is_none() && report.0.is_empty() {
@@ -158,11 +192,19 @@ impl<'a> Plan<'a> {
             report.push(fault.fix("it is the same folder on every host: begin it with / (or ~/)"));
         }
 
+        let (option, count) = match workers {
+            true => ("--num-workers", args.num_workers.as_ref()),
+            false => ("--num-trainers", args.num_trainers.as_ref()),
+        };
         let of_hosts = report
-            .keep(of_hosts(args.num_trainers.as_ref(), &hosts).map_err(Report::from))
+            .keep(of_hosts(option, count, &hosts))
             .unwrap_or_default();
-        let num_trainers = of_hosts.iter().map(|trainers| trainers.count).sum();
-        let num_clients = u64::from(num_trainers) * u64::from(1 + args.num_samplers);
+        let counts: Vec<u32> = of_hosts.iter().map(|of_host| of_host.count).collect();
+        report
+            .0
+            .extend(check::equal(option, &counts, args.launcher));
+        let world_size = counts.iter().sum();
+        let num_clients = u64::from(world_size) * u64::from(1 + args.num_samplers);
         if num_clients > MAX_CLIENTS {
             let fault = Fault::data(
                 "stdin",
@@ -185,7 +227,10 @@ impl<'a> Plan<'a> {
             );
             report.0.extend(check::torch(&hosts, args.launcher));
         }
-        let graph_name = graph.map(|graph| graph.graph_name);
+        if workers && args.launcher != Launcher::Direct {
+            report.0.extend(check::torch(&hosts, args.launcher));
+        }
+        let graph_name = said.graph.map(|graph| graph.graph_name);
         let ip_config = ip_config.unwrap_or_else(|| "ip_config.txt".to_owned());
         let plan = Plan {
             args,
@@ -195,7 +240,7 @@ impl<'a> Plan<'a> {
             trainers,
             workers,
             of_hosts,
-            num_trainers,
+            world_size,
             num_clients,
             num_servers,
             workspace,
@@ -235,7 +280,15 @@ impl<'a> Plan<'a> {
         let unknown = |known: fn(&Host) -> bool| !self.hosts.iter().all(known);
         warnings.extend(
             self.omp_warning()
-                .filter(|_| self.trainers && !self.env.sets("OMP_NUM_THREADS")),
+                .filter(|_| self.counts_threads() && !self.env.sets("OMP_NUM_THREADS")),
+        );
+        if self.args.local_rank_arg == Some(RankOption::AsTorch) {
+            warnings.extend(check::unknown_torch(&self.hosts));
+        }
+        warnings.extend(check::more_than_gpus(&self.hosts, &self.counts()));
+        warnings.extend(
+            check::redirects(&self.hosts, self.args.launcher, &self.args.launcher_arg)
+                .filter(|_| self.trainers || self.workers),
         );
         if unknown(|host| host.facts.iface.is_some())
             && self.hosts.len() > 1
@@ -258,17 +311,8 @@ impl<'a> Plan<'a> {
             ));
         }
         if self.servers || self.trainers {
-            let counts: Vec<u32> = self
-                .of_hosts
-                .iter()
-                .map(|trainers| trainers.count)
-                .collect();
-            warnings.extend(check::unequal(&counts));
+            warnings.extend(check::unequal(&self.counts()));
             warnings.extend(check::samplers(&self.hosts, self.args.num_samplers));
-            warnings.extend(
-                check::redirects(&self.hosts, self.args.launcher, &self.args.launcher_arg)
-                    .filter(|_| self.trainers),
-            );
             let job = script::Job {
                 workspace: self.workspace.as_deref(),
                 part_config: self.part_config.as_deref().unwrap_or_default(),
@@ -304,14 +348,25 @@ impl<'a> Plan<'a> {
 
     fn num_processes(&self) -> u64 {
         let hosts = self.hosts.len() as u64;
-        let trainers = if self.direct() {
-            u64::from(self.num_trainers)
+        let clients = if self.direct() {
+            u64::from(self.world_size)
         } else {
             hosts
         };
         hosts * u64::from(self.num_servers) * u64::from(self.servers)
-            + trainers * u64::from(self.trainers)
-            + hosts * u64::from(self.workers)
+            + clients * u64::from(self.trainers || self.workers)
+    }
+
+    /// How many trainers, or workers, each host has.
+    fn counts(&self) -> Vec<u32> {
+        self.of_hosts.iter().map(|of_host| of_host.count).collect()
+    }
+
+    /// Whether processes are told how many threads are theirs. A worker that is alone on its host
+    /// and was not counted may be anything, and the host is its own.
+    fn counts_threads(&self) -> bool {
+        let counted = self.args.num_workers.is_some() || self.args.num_omp_threads.is_some();
+        self.trainers || (self.workers && counted)
     }
 
     /// Every process, one at a time: a job of 10,000 hosts does not fit into memory as records.
@@ -320,25 +375,23 @@ impl<'a> Plan<'a> {
         let servers = if_wanted(self.servers)
             .iter()
             .flat_map(move |host| (0..self.num_servers).map(move |s| self.server(host, s)));
-        let trainers = if_wanted(self.trainers)
+        let clients = if_wanted(self.trainers || self.workers)
             .iter()
             .zip(&self.of_hosts)
             .flat_map(move |(host, of_host)| {
                 let processes = if self.direct() { of_host.count } else { 1 };
                 (0..processes).map(move |t| {
                     if self.direct() {
-                        self.trainer(host, *of_host, t)
+                        self.client(host, *of_host, t)
                     } else {
                         self.torch(host, *of_host)
                     }
                 })
             });
-        let workers = if_wanted(self.workers).iter().map(|host| self.worker(host));
         // checked when the plan was made
         let of = u32::try_from(self.num_processes()).unwrap_or(MAX_SET);
         servers
-            .chain(trainers)
-            .chain(workers)
+            .chain(clients)
             .zip(0..)
             .map(move |(process, id)| Process { id, of, ..process })
     }
@@ -361,65 +414,50 @@ impl<'a> Plan<'a> {
             self.args.num_server_threads,
         );
         self.advice(&mut process, host);
-        self.env.add_to(
-            &mut process,
-            &self.env.server,
-            ProcessPlace {
-                local_rank: s,
-                rank,
-                host: host.id,
-            },
-        );
-        with_command(process, host, self.command.clone())
+        let place = self.place(host, rank, s);
+        self.env.add_to(&mut process, &self.env.server, place);
+        with_command(process, host, self.command.filled(place))
     }
 
-    /// A trainer that is a process of ours, with what torch's launcher would give it.
-    fn trainer(&self, host: &Host, of_host: HostShare, t: u32) -> Process {
+    /// A trainer or worker that is a process of ours, with what torch's launcher would give it.
+    fn client(&self, host: &Host, of_host: HostShare, t: u32) -> Process {
         let rank = of_host.first + t;
-        let mut process = self.process(host, Role::Trainer, rank);
-        self.trainer_env(&mut process, host, of_host);
+        let mut process = self.client_process(host, of_host, rank);
         set(&mut process, "RANK", rank);
         set(&mut process, "LOCAL_RANK", t);
-        set(&mut process, "WORLD_SIZE", self.num_trainers);
+        set(&mut process, "WORLD_SIZE", self.world_size);
         set(&mut process, "LOCAL_WORLD_SIZE", of_host.count);
         set(&mut process, "GROUP_RANK", host.id);
         self.master_env(&mut process);
-        self.advice(&mut process, host);
-        self.env.add_to(
-            &mut process,
-            &self.env.trainer,
-            ProcessPlace {
-                local_rank: t,
-                rank,
-                host: host.id,
-            },
-        );
-        let command = match self.args.local_rank_arg {
-            true => self.command.with_local_rank(t).ok(),
-            false => None,
-        };
-        with_command(
-            process,
-            host,
-            command.unwrap_or_else(|| self.command.clone()),
-        )
+        let place = self.place(host, rank, t);
+        self.add_advice(&mut process, host, place);
+        // checked when the plan was made
+        let command = self
+            .local_rank_option(host)
+            .and_then(|name| self.command.with_local_rank(name, t).ok());
+        let command = command.unwrap_or_else(|| self.command.clone());
+        with_command(process, host, command.filled(place))
     }
 
-    /// Torch's launcher, which starts the trainers of a host.
+    /// What the script is to be told its local rank by. The launcher of torch says `--local-rank`
+    /// from 2.0 on and `--local_rank` before, and scripts that look which torch they have take the
+    /// one and drop the other (GraphStorm does): each trainer would then take the first card.
+    fn local_rank_option(&self, host: &Host) -> Option<&str> {
+        match self.args.local_rank_arg.as_ref()? {
+            RankOption::Named(name) => Some(name),
+            RankOption::AsTorch if check::at_least(&host.facts.torch, (2, 0, 0)) => {
+                Some("--local-rank")
+            }
+            RankOption::AsTorch => Some("--local_rank"),
+        }
+    }
+
+    /// Torch's launcher, which starts the trainers or workers of a host.
     fn torch(&self, host: &Host, of_host: HostShare) -> Process {
-        let mut process = self.process(host, Role::Trainer, host.id);
+        let mut process = self.client_process(host, of_host, host.id);
         process.nproc = Some(of_host.count);
-        self.trainer_env(&mut process, host, of_host);
-        self.advice(&mut process, host);
-        self.env.add_to(
-            &mut process,
-            &self.env.trainer,
-            ProcessPlace {
-                local_rank: 0,
-                rank: host.id,
-                host: host.id,
-            },
-        );
+        let place = self.place(host, host.id, 0);
+        self.add_advice(&mut process, host, place);
         let Args {
             launcher,
             launcher_arg,
@@ -438,30 +476,47 @@ impl<'a> Plan<'a> {
         // checked when the plan was made
         let command = self
             .command
+            .filled(place)
             .under_torch(&torch)
             .unwrap_or_else(|_| self.command.clone());
         with_command(process, host, command)
     }
 
-    fn worker(&self, host: &Host) -> Process {
-        let mut process = self.process(host, Role::Worker, host.id);
-        set(&mut process, "RANK", host.id);
-        set(&mut process, "WORLD_SIZE", self.hosts.len());
-        if let Some(threads) = self.args.num_omp_threads {
-            set(&mut process, "OMP_NUM_THREADS", threads);
+    /// What all trainers have, or all workers, whoever starts them.
+    fn client_process(&self, host: &Host, of_host: HostShare, rank: u32) -> Process {
+        let role = match self.workers {
+            true => Role::Worker,
+            false => Role::Trainer,
+        };
+        let mut process = self.process(host, role, rank);
+        if self.trainers {
+            self.trainer_env(&mut process);
         }
-        self.master_env(&mut process);
-        self.advice(&mut process, host);
-        self.env.add_to(
-            &mut process,
-            &[],
-            ProcessPlace {
-                local_rank: 0,
-                rank: host.id,
-                host: host.id,
-            },
-        );
-        with_command(process, host, self.command.clone())
+        if self.counts_threads() {
+            self.set_threads(&mut process, host, of_host);
+        }
+        process
+    }
+
+    /// What a trainer or worker gets and the user may set otherwise, and what he did set.
+    fn add_advice(&self, process: &mut Process, host: &Host, place: ProcessPlace) {
+        self.advice(process, host);
+        let of_role = match self.workers {
+            true => &self.env.worker,
+            false => &self.env.trainer,
+        };
+        self.env.add_to(process, of_role, place);
+    }
+
+    fn place(&self, host: &Host, rank: u32, local_rank: u32) -> ProcessPlace {
+        ProcessPlace {
+            local_rank,
+            rank,
+            host: host.id,
+            world_size: self.world_size,
+            master_addr: self.hosts[0].ip.0,
+            master_port: self.master_port,
+        }
     }
 
     fn process(&self, host: &Host, role: Role, rank: u32) -> Process {
@@ -500,7 +555,7 @@ impl<'a> Plan<'a> {
         set(process, "DGL_GRAPH_FORMAT", &self.args.graph_format);
     }
 
-    fn trainer_env(&self, process: &mut Process, host: &Host, of_host: HostShare) {
+    fn trainer_env(&self, process: &mut Process) {
         self.dgl_env(process);
         set(process, "DGL_ROLE", "client");
         set(process, "DGL_DIST_MODE", "distributed");
@@ -508,6 +563,9 @@ impl<'a> Plan<'a> {
         if self.args.server_name.is_none() {
             set(process, "DGL_GROUP_ID", self.args.group_id);
         }
+    }
+
+    fn set_threads(&self, process: &mut Process, host: &Host, of_host: HostShare) {
         match self.launcher_omp() {
             Some(own) => process.set_env("OMP_NUM_THREADS", own),
             None => set(
@@ -591,29 +649,33 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Which trainers each host has.
-fn of_hosts(trainers: Option<&Trainers>, hosts: &[Host]) -> Result<Vec<HostShare>, Fault> {
-    let counts = trainers.map_or(&[1][..], |Trainers(counts)| counts);
-    if counts.len() != 1 && counts.len() != hosts.len() {
-        let fault = Fault::usage(
-            "--num-trainers",
-            format!("has {} numbers for {} hosts", counts.len(), hosts.len()),
-        );
-        return Err(fault.fix("give one for all, or one a host in the order of ip_config"));
+/// Which trainers, or workers, each host has.
+fn of_hosts(
+    option: &'static str,
+    count: Option<&PerHost>,
+    hosts: &[Host],
+) -> Result<Vec<HostShare>, Report> {
+    let counts = match count {
+        None => vec![1; hosts.len()],
+        Some(PerHost::Gpus) => check::gpus(option, hosts)?,
+        Some(PerHost::Numbers(counts)) if counts.len() == 1 => vec![counts[0]; hosts.len()],
+        Some(PerHost::Numbers(counts)) => counts.clone(),
+    };
+    if counts.len() != hosts.len() {
+        let problem = format!("has {} numbers for {} hosts", counts.len(), hosts.len());
+        return Err(Fault::usage(option, problem)
+            .fix("give one for all, or one a host in the order of ip_config")
+            .report());
     }
     let mut first = 0;
-    let of_host = |(_, count): (&Host, &u32)| {
+    let of_host = |count: u32| {
         first += count;
         HostShare {
-            count: *count,
+            count,
             first: first - count,
         }
     };
-    Ok(hosts
-        .iter()
-        .zip(counts.iter().cycle())
-        .map(of_host)
-        .collect())
+    Ok(counts.into_iter().map(of_host).collect())
 }
 
 /// Of the environment that host-probe found, it is the interpreter that counts, whatever PATH will
@@ -673,11 +735,12 @@ mod tests {
             .map_err(|error| vec![error.to_string()])?;
         let faults = |report: Report| report.0.iter().map(ToString::to_string).collect::<Vec<_>>();
         let command = args.command().map_err(faults)?;
-        let env = UserEnv::new(&args.env, &args.server_env, &args.trainer_env, &|_| {
-            Some("from here".into())
-        })
-        .map_err(faults)?;
-        let plan = Plan::new(&args, command, hosts, graph, env, here).map_err(faults)?;
+        let env = UserEnv::new(&args.env_given(), &|_| Some("from here".into())).map_err(faults)?;
+        let said = Said {
+            graph,
+            workspace: None,
+        };
+        let plan = Plan::new(&args, command, hosts, said, env, here).map_err(faults)?;
         Ok(plan.processes().collect())
     }
 
@@ -994,6 +1057,195 @@ mod tests {
         );
     }
 
+    /// What a process has under the names that a test asks for.
+    fn shown(process: &Process, names: &[&str]) -> String {
+        let values: Vec<_> = names.iter().map(|name| env(process, name)).collect();
+        values.join(" ")
+    }
+
+    const OF_TORCH: [&str; 8] = [
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "GROUP_RANK",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "OMP_NUM_THREADS",
+    ];
+
+    #[test]
+    fn several_workers_a_host_have_what_torch_wants() {
+        let mut two = hosts(2);
+        for host in &mut two {
+            host.facts.cpus = Some(16);
+            host.facts.iface = Some("eth1".into());
+            host.facts.gpus = Some(4 - host.id);
+        }
+        let plan = |line: &str| plan(line, two.clone(), None, LauncherFacts::default()).unwrap();
+        let all = plan("--role worker --num-workers 2 --worker-env G={local_rank} -- python3 t.py");
+        let seen: Vec<_> = all
+            .iter()
+            .map(|process| shown(process, &OF_TORCH))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                "0 0 4 2 0 10.0.0.1 29500 4",
+                "1 1 4 2 0 10.0.0.1 29500 4",
+                "2 0 4 2 1 10.0.0.1 29500 4",
+                "3 1 4 2 1 10.0.0.1 29500 4",
+            ]
+        );
+        assert!(all.iter().all(|process| process.role == Role::Worker
+            && env(process, "GLOO_SOCKET_IFNAME") == "eth1"
+            && env(process, "DGL_ROLE") == "-"
+            && process.of == 4));
+        assert_eq!((all[3].host, all[3].rank, env(&all[3], "G")), (1, 3, "1"));
+
+        let unequal = plan("--role worker --num-workers gpus --num-omp-threads 3 -- t");
+        let last = shown(&unequal[6], &OF_TORCH);
+        assert_eq!(
+            (unequal.len(), last.as_str()),
+            (7, "6 2 7 3 1 10.0.0.1 29500 3")
+        );
+
+        let alone = plan("--role worker -- df -h");
+        let second = shown(&alone[1], &OF_TORCH);
+        assert_eq!(
+            second, "1 0 2 1 1 10.0.0.1 29500 -",
+            "its host's threads are its own"
+        );
+
+        let torchrun = plan("--role worker --num-workers 2 --launcher torchrun -- python3 t.py -x");
+        let second = &torchrun[1];
+        assert_eq!(
+            (
+                torchrun.len(),
+                second.nproc,
+                second.rank,
+                env(second, "RANK")
+            ),
+            (2, Some(2), 1, "-")
+        );
+        assert_eq!(
+            words(second),
+            "python3 -m torch.distributed.run --nproc_per_node=2 --nnodes=2 --node_rank=1 \
+             --master_addr=10.0.0.1 --master_port=29500 t.py -x"
+        );
+    }
+
+    #[test]
+    fn words_of_the_command_have_placeholders() {
+        let line = "--role worker --num-workers 2 --master-port 4000 -- t {rank} {local_rank} \
+            {host} {world_size} tcp://{master_addr}:{master_port} {\"rank\":1} {{rank}} ${rank}";
+        let all = plan(line, hosts(2), None, LauncherFacts::default()).unwrap();
+        assert_eq!(
+            words(&all[3]),
+            "t 3 1 1 4 tcp://10.0.0.1:4000 {\"rank\":1} {rank} ${rank}"
+        );
+        let line = "--num-trainers 2 -- python3 t.py --r={rank}";
+        let all = plan(line, hosts(2), Some(graph(2)), LauncherFacts::default()).unwrap();
+        let seen: Vec<_> = [1, 5].map(|id| words(&all[id])).to_vec();
+        assert_eq!(seen, ["python3 t.py --r=1", "python3 t.py --r=3"]);
+        let line = "--launcher torchrun --num-trainers 2 -- python3 t.py {host} {world_size}";
+        let all = plan(line, hosts(2), Some(graph(2)), LauncherFacts::default()).unwrap();
+        assert!(words(&all[3]).ends_with(" t.py 1 4"), "{}", words(&all[3]));
+    }
+
+    #[test]
+    fn the_local_rank_is_called_as_the_torch_of_the_host_calls_it() {
+        let mut two = hosts(2);
+        two[0].facts.torch = Some("2.2.1+cpu".into());
+        two[1].facts.torch = Some("1.13.1".into());
+        let last = |flag: &str, id: usize| {
+            let line = format!("{flag} --num-trainers 2 -- python3 t.py -x");
+            let all = plan(&line, two.clone(), Some(graph(2)), LauncherFacts::default());
+            words(&all.unwrap()[id])
+        };
+        let table = [
+            ("--local-rank-arg", 3, "python3 t.py --local-rank=1 -x"),
+            ("--local-rank-arg", 5, "python3 t.py --local_rank=1 -x"),
+            ("--local-rank-arg=gpu", 5, "python3 t.py --gpu=1 -x"),
+            (
+                "--local-rank-arg=--my_rank",
+                3,
+                "python3 t.py --my_rank=1 -x",
+            ),
+            ("--local-rank-arg=-r", 3, "python3 t.py -r=1 -x"),
+        ];
+        for (flag, id, wanted) in table {
+            assert_eq!(last(flag, id), wanted, "{flag}");
+        }
+        let line = "--role worker --num-workers 2 --local-rank-arg -- python3 t.py";
+        let workers = plan(line, two.clone(), None, LauncherFacts::default()).unwrap();
+        assert_eq!(words(&workers[1]), "python3 t.py --local-rank=1");
+        for wrong in ["--local-rank-arg=--", "--local-rank-arg=a;b"] {
+            let line = format!("{wrong} --num-trainers 1 -- t");
+            let refused = plan(&line, two.clone(), Some(graph(2)), LauncherFacts::default());
+            assert!(
+                refused.unwrap_err()[0].contains("--local-rank-arg"),
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn as_many_trainers_as_gpus() {
+        let mut two = hosts(2);
+        two[0].facts.gpus = Some(2);
+        let trainers = |hosts: &[Host]| {
+            plan(
+                "--num-trainers gpus -- t",
+                hosts.to_vec(),
+                Some(graph(2)),
+                LauncherFacts::default(),
+            )
+        };
+        let refused = |hosts: &[Host]| trainers(hosts).unwrap_err().join("; ");
+        assert!(
+            refused(&two).contains("host 1 (10.0.0.2): --num-trainers gpus: nobody counted"),
+            "{}",
+            refused(&two)
+        );
+        two[1].facts.gpus = Some(0);
+        assert!(refused(&two).contains("has no GPU"), "{}", refused(&two));
+        two[1].facts.gpus = Some(4_000_000_000);
+        assert!(refused(&two).contains("more than any machine has"));
+        two[1].facts.gpus = Some(1);
+        let all = trainers(&two).unwrap();
+        let ranks: Vec<_> = all[2..]
+            .iter()
+            .map(|trainer| {
+                (
+                    trainer.host,
+                    env(trainer, "RANK"),
+                    env(trainer, "WORLD_SIZE"),
+                )
+            })
+            .collect();
+        assert_eq!(ranks, [(0, "0", "3"), (0, "1", "3"), (1, "2", "3")]);
+
+        let told = |counts: &[u32]| check::more_than_gpus(&two, counts).unwrap_or_default();
+        assert_eq!(told(&[2, 1]), "");
+        let one = told(&[2, 3]);
+        assert!(
+            one.starts_with("host 1 (10.0.0.2) has 1 GPU for 3 processes: "),
+            "{one}"
+        );
+        let both = told(&[3, 3]);
+        assert!(
+            both.starts_with("host 0 (10.0.0.1) has 2 GPUs for 3 processes, and 1 more host too"),
+            "{both}"
+        );
+        two[0].facts.gpus = Some(0);
+        assert_eq!(
+            check::more_than_gpus(&two, &[8, 1]),
+            None,
+            "training on processors"
+        );
+    }
+
     #[test]
     fn home_is_what_host_probe_found() {
         let mut two = hosts(2);
@@ -1127,6 +1379,17 @@ mod tests {
                 "COMMAND: starts torch's launcher itself",
             ),
             (
+                "--role worker --num-workers 2 -- torchrun t.py -x",
+                None,
+                "COMMAND: starts torch's launcher itself, whose processes the plan does not \
+                 know\n  fix: give what it starts: python3 t.py -x",
+            ),
+            (
+                "--role worker -- python3 -m graphstorm.run.gs_link_prediction --cf c.yaml",
+                None,
+                "python3 -m graphstorm.run.gsgnn_lp.gsgnn_lp --cf c.yaml",
+            ),
+            (
                 "--num-trainers 1 --launcher torchrun --local-rank-arg -- python t",
                 Some(2),
                 "--local-rank-arg: is for --launcher direct",
@@ -1144,7 +1407,7 @@ mod tests {
             (
                 "--num-trainers 1,0 -- t",
                 Some(2),
-                "\"0\" is not a number from 1 to 1024",
+                "\"0\" is not a number from 1 to 1024, nor gpus",
             ),
             ("--num-trainers 1, -- t", Some(2), "\"\" is not a number"),
             (
@@ -1161,6 +1424,11 @@ mod tests {
                 "--role worker --trainer-env A=b -- t",
                 Some(2),
                 "are not for workers",
+            ),
+            (
+                "--role worker --num-trainers 2 -- t",
+                None,
+                "--num-trainers: is not for workers\n  fix: say --num-workers",
             ),
             (
                 "--num-trainers 1 --graph-format csc,cso -- t",

@@ -33,13 +33,12 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     plan.warnings
         .iter()
         .for_each(|warning| eprintln!("part-map: warning: {warning}"));
-    let graph = plan
-        .graph
-        .iter()
-        .map(|graph| Cow::Owned(jsonl::line(graph)));
+    let graph = plan.graph.iter().map(jsonl::line);
+    let workspace = plan.workspace.iter().map(jsonl::line);
+    let of_job = graph.chain(workspace).map(Cow::Owned);
     jsonl::print(
         Some(&stream),
-        graph.chain(plan.files.iter().map(|file| Cow::Owned(jsonl::line(file)))),
+        of_job.chain(plan.files.iter().map(|file| Cow::Owned(jsonl::line(file)))),
     )?;
     Ok(Exit::Done)
 }

@@ -8,7 +8,7 @@ use crate::maps::{KEYS, Map};
 use indexmap::IndexMap;
 use record::error::{Fault, Report};
 use record::term;
-use record::{FileCopy, Graph, Host, path_fields};
+use record::{FileCopy, Graph, Host, Workspace, path_fields};
 use std::collections::{HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
 
@@ -117,6 +117,8 @@ pub struct Item {
 pub struct Plan {
     /// The graph, where there is one.
     pub graph: Option<Graph>,
+    /// The folder of the job, where there is none.
+    pub workspace: Option<Workspace>,
     /// The files.
     pub files: Vec<FileCopy>,
     /// For people.
@@ -360,6 +362,11 @@ pub fn plan(
         .map(|host| format!("{} {}\n", host.ip, host.port))
         .collect();
     made.push(("ip_config", layout.ip_config.clone(), Some(ip_config)));
+    let workspace = layout.workspace.display().to_string();
+    let ip_config_there = layout
+        .from_workspace(&layout.ip_config)
+        .display()
+        .to_string();
     let mut graph = None;
     if let Some(config) = config {
         let part_config = layout.config(&config.graph_name);
@@ -372,14 +379,15 @@ pub fn plan(
             graph_name: config.graph_name.clone(),
             num_parts: config.num_parts,
             files: 0,
-            workspace: layout.workspace.display().to_string(),
+            workspace: workspace.clone(),
             part_config: layout.from_workspace(&part_config).display().to_string(),
-            ip_config: layout
-                .from_workspace(&layout.ip_config)
-                .display()
-                .to_string(),
+            ip_config: ip_config_there.clone(),
         });
     }
+    let alone = graph.is_none().then_some(Workspace {
+        workspace,
+        ip_config: ip_config_there,
+    });
     check_clashes(&made, &items)?;
     let warnings = warnings(&items);
     let once = (layout.parts == Parts::Shared).then_some(0);
@@ -406,6 +414,7 @@ pub fn plan(
     graph.iter_mut().for_each(|graph| graph.files = of);
     Ok(Plan {
         graph,
+        workspace: alone,
         files,
         warnings,
     })

@@ -20,7 +20,8 @@ use std::path::PathBuf;
     part-pull --workspace /data/job --to . --host 0 model.pt"
 )]
 pub struct Args {
-    /// The folder of the job on every host; ~/ is the home there [default: the graph record's]
+    /// The folder of the job on every host; ~/ is the home there [default: that of the graph or
+    /// workspace record]
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
 

@@ -8,10 +8,10 @@ pub mod plan;
 
 pub use args::Args;
 
-use record::Graph;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::Stream;
+use record::{Graph, Workspace};
 use std::path::PathBuf;
 
 /// Does what the command line says.
@@ -19,19 +19,19 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(args.connect.partial)?;
     args.connect.say_partial("part-pull");
     let hosts = args.connect.choose(stream.require("ipconf-check")?)?;
-    let of_graph = stream
-        .one::<Graph>()?
-        .map(|graph| PathBuf::from(graph.workspace));
+    let alone = stream.one::<Workspace>()?.map(|alone| alone.workspace);
+    let of_graph = stream.one::<Graph>()?.map(|graph| graph.workspace);
+    let of_stream = of_graph.or(alone).map(PathBuf::from);
     let missing = || {
         Fault::usage(
             "--workspace",
-            "is missing, and no graph record came in that has it",
+            "is missing, and no graph or workspace record came in that has it",
         )
     };
     let workspace = args
         .workspace
         .clone()
-        .or(of_graph)
+        .or(of_stream)
         .ok_or_else(|| missing().fix("give the folder of the job on the hosts"))?;
     let wanted = plan::wanted(&args.patterns)?;
     act::run(&args, &stream, &hosts, &workspace, &wanted)
