@@ -552,3 +552,47 @@ fn the_job_runs_in_its_environment_on_real_hosts() {
     );
     cluster.assert_clean();
 }
+
+/// A folder of packages, as far as their versions are looked up, on a host.
+fn packages(cluster: &Cluster, host: u32, dgl: &str) {
+    let script = format!(
+        "mkdir -p /srv/lib/dgl /srv/lib/dgl-{dgl}.dist-info && touch /srv/lib/dgl/__init__.py && \
+         printf 'Metadata-Version: 2.1\\nName: dgl\\nVersion: {dgl}\\n' \
+           >/srv/lib/dgl-{dgl}.dist-info/METADATA && \
+         printf '#!/bin/sh\\nPYTHONPATH=/srv/lib exec python3 \"$@\"\\n' >/srv/python3 && \
+         chmod +x /srv/python3"
+    );
+    let made = cluster.call(&["exec", &host.to_string(), "sh", "-c", &script]);
+    assert_eq!(made.status, 0, "{}", made.err);
+}
+
+#[test]
+fn real_hosts_with_other_versions_are_refused() {
+    let folder = scratch("mixed-versions");
+    ip_config(&folder, 3);
+    let cluster = Cluster::up("mixed-versions", 3);
+    for (host, dgl) in [(1, "1.0.4"), (2, "2.1.0"), (3, "1.0.4")] {
+        packages(&cluster, host, dgl);
+    }
+    let probe = "ipconf-check ip.txt | host-probe --python /srv/python3";
+    let refused = cluster.sh(&folder, probe);
+    let told = "host-probe: host 1 (10.77.0.2): has dgl 2.1.0, where host 0 (10.77.0.1) has 1.0.4";
+    assert!(
+        refused.status == 74 && refused.err.contains(told),
+        "{} {}",
+        refused.status,
+        refused.err
+    );
+    let later = format!("{probe} 2>/dev/null | dgl-env --role worker -- true");
+    assert_ne!(cluster.sh(&folder, &later).status, 0);
+    let taken = cluster.sh(&folder, &format!("{probe} --mixed-versions | jq -r .dgl"));
+    assert!(
+        taken.status == 0
+            && taken.out == "1.0.4\n2.1.0\n1.0.4\n"
+            && taken.err.contains("different versions of dgl"),
+        "{} {}{}",
+        taken.status,
+        taken.out,
+        taken.err
+    );
+}

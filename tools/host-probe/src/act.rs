@@ -3,6 +3,7 @@
 use crate::args::{Args, ServerPort};
 use crate::choice::{self, Need};
 use crate::plan::{self, Answer, Expected, Placement};
+use crate::versions;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{Out, Stream};
@@ -47,11 +48,15 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         .zip(&answers)
         .filter_map(|(host, answer)| Some((host, answer.as_ref().err()?)));
     let mut report = remote::report(refused, args.connect.host_key);
-    let outcomes: Vec<Result<Answer, Fault>> = hosts
+    let mut outcomes: Vec<Result<Answer, Fault>> = hosts
         .iter()
         .zip(answers)
         .map(|(host, answer)| outcome(host, &python, answer))
         .collect();
+    // with --need such a host is left out
+    if !args.mixed_versions && args.need.is_none() {
+        refuse_other_versions(hosts, &mut outcomes);
+    }
     // one that could not be opened stands in the report already
     let faults = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
     report
@@ -116,6 +121,7 @@ fn choose(
         min_shm: args.min_shm,
         min_memory: args.min_memory,
         free_ports: (args.port == ServerPort::Keep).then_some(args.num_servers),
+        mixed_versions: args.mixed_versions,
     };
     let answers: Vec<Result<&Answer, &str>> = outcomes
         .iter()
@@ -210,6 +216,19 @@ fn no_free_port() -> Report {
     Fault::unreachable("--port auto", problem)
         .fix("end what listens there, or write ports into ip_config")
         .report()
+}
+
+/// A host that has another Python, torch or DGL than most is one that cannot be used.
+fn refuse_other_versions(hosts: &[Host], outcomes: &mut [Result<Answer, Fault>]) {
+    let answered = hosts.iter().zip(outcomes.iter());
+    let found: Vec<(&Host, &Facts)> = answered
+        .filter_map(|(host, outcome)| Some((host, &outcome.as_ref().ok()?.facts)))
+        .collect();
+    for (id, fault) in versions::odd(&found) {
+        if let Some(at) = hosts.iter().position(|host| host.id == id) {
+            outcomes[at] = Err(fault);
+        }
+    }
 }
 
 /// What an answer means. A fault without a place stands in the report of refused hosts already.

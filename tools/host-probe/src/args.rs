@@ -41,6 +41,10 @@ pub struct Args {
     #[arg(long, value_name = "DIR", value_parser = folder, conflicts_with = "python")]
     pub venv: Option<String>,
 
+    /// Take hosts whose Python, torch or DGL is another version than that of most
+    #[arg(long)]
+    pub mixed_versions: bool,
+
     /// Shell text that comes before the interpreter, run by the user's $SHELL
     #[arg(long, value_name = "SHELL")]
     pub setup: Option<String>,

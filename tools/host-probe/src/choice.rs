@@ -20,6 +20,8 @@ pub struct Need {
     pub min_memory: Option<u64>,
     /// Its server ports must be free, as far as these many from its port on.
     pub free_ports: Option<u16>,
+    /// Hosts may have different versions of Python, torch and DGL.
+    pub mixed_versions: bool,
 }
 
 /// What became of the hosts, by their places in the list.
@@ -52,7 +54,7 @@ pub fn choose(hosts: &[Host], answers: &[Result<&Answer, &str>], need: &Need) ->
     for (at, facts) in usable {
         let versions = Versions::of(facts);
         match &most {
-            Some((common, count)) if versions != *common => {
+            Some((common, count)) if !need.mixed_versions && versions != *common => {
                 let problem = format!("it has {versions}, and {count} others have {common}");
                 choice.left_out.push((at, problem));
             }

@@ -5,6 +5,7 @@ mod act;
 mod args;
 pub mod choice;
 pub mod plan;
+mod versions;
 
 pub use args::Args;
 

@@ -1,0 +1,124 @@
+//! Hosts with another Python, torch or DGL than the others: their processes could not work
+//! together.
+
+use indexmap::IndexMap;
+use record::error::Fault;
+use record::{Facts, Host};
+
+/// What must be one version on all hosts. CUDA stands in the version of a torch that was built for
+/// it: `2.2.1+cu121`.
+const MUST_AGREE: [(&str, fn(&Facts) -> Option<&str>); 3] = [
+    ("python", |facts| facts.python.as_deref().map(minor)),
+    ("torch", |facts| facts.torch.as_deref()),
+    ("dgl", |facts| facts.dgl.as_deref()),
+];
+
+/// `3.11` of `3.11.2`: what is pickled or compiled for one is right for every patch of it.
+fn minor(version: &str) -> &str {
+    let mut dots = version.match_indices('.').map(|(at, _)| at);
+    dots.nth(1).map_or(version, |second| &version[..second])
+}
+
+/// The hosts that have another version than most have, or than the first ones where none has most;
+/// each with what differs.
+pub fn odd(found: &[(&Host, &Facts)]) -> Vec<(u32, Fault)> {
+    let mut differs: IndexMap<u32, Vec<String>> = IndexMap::new();
+    for (name, version) in MUST_AGREE {
+        let Some((usual, there)) = usual(found, version) else {
+            continue;
+        };
+        for (host, facts) in found {
+            if let Some(own) = version(facts).filter(|own| *own != usual) {
+                let text = format!("{name} {own}, where {there} has {usual}");
+                differs.entry(host.id).or_default().push(text);
+            }
+        }
+    }
+    let fault = |(id, differs): (u32, Vec<String>)| {
+        let (host, _) = found.iter().find(|(host, _)| host.id == id)?;
+        let fault = Fault::unreachable(host.place(), format!("has {}", differs.join("; ")));
+        Some((
+            id,
+            fault.fix(
+                "install one version on all hosts, or name the right Python with --conda or \
+                 --venv; --mixed-versions goes on all the same",
+            ),
+        ))
+    };
+    differs.into_iter().filter_map(fault).collect()
+}
+
+/// The version that most hosts have, the first of those that are as frequent, and a host that has
+/// it.
+fn usual<'a>(
+    found: &[(&'a Host, &'a Facts)],
+    version: fn(&Facts) -> Option<&str>,
+) -> Option<(&'a str, String)> {
+    let mut seen: IndexMap<&str, (usize, &Host)> = IndexMap::new();
+    for (host, facts) in found {
+        if let Some(own) = version(facts) {
+            seen.entry(own).or_insert((0, host)).0 += 1;
+        }
+    }
+    let most = seen.values().map(|(count, _)| *count).max()?;
+    let (usual, (_, host)) = seen.iter().find(|(_, (count, _))| *count == most)?;
+    Some((usual, host.place()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The python, torch and dgl of a host; `-` where it has none.
+    type Versions = [&'static str; 3];
+
+    #[test]
+    fn who_differs_from_most() {
+        let a = ["3.8.1", "1.9.1", "0.9.1"];
+        let table: [(&[Versions], &[(u32, &str)]); 7] = [
+            (&[a, a], &[]),
+            (&[a, ["3.8.20", "1.9.1", "0.9.1"]], &[]),
+            (&[a, ["3.8.1", "-", "-"]], &[]),
+            (&[], &[]),
+            (
+                &[a, a, ["3.11.2", "1.9.1", "1.0.4"]],
+                &[(
+                    2,
+                    "has python 3.11, where host 0 (0.0.0.0) has 3.8; dgl 1.0.4, where host 0 \
+                     (0.0.0.0) has 0.9.1",
+                )],
+            ),
+            (
+                &[["3.8.1", "1.9.1+cu111", "0.9.1"], a, a],
+                &[(0, "has torch 1.9.1+cu111, where host 1 (0.0.0.0) has 1.9.1")],
+            ),
+            (
+                &[a, ["3.8.1", "1.9.1", "1.0.4"]],
+                &[(1, "has dgl 1.0.4, where host 0 (0.0.0.0) has 0.9.1")],
+            ),
+        ];
+        for (versions, wanted) in table {
+            let known = |version: &str| (version != "-").then(|| version.to_owned());
+            let hosts: Vec<Host> = (0..)
+                .zip(versions)
+                .map(|(id, [python, torch, dgl])| Host {
+                    id,
+                    facts: Facts {
+                        python: known(python),
+                        torch: known(torch),
+                        dgl: known(dgl),
+                        ..Facts::default()
+                    },
+                    ..Host::default()
+                })
+                .collect();
+            let found: Vec<_> = hosts.iter().map(|host| (host, &host.facts)).collect();
+            let odd = odd(&found);
+            let got: Vec<(u32, &str)> = odd
+                .iter()
+                .map(|(id, fault)| (*id, fault.problem.as_str()))
+                .collect();
+            assert_eq!(got, wanted, "{versions:?}");
+        }
+    }
+}
