@@ -1,4 +1,4 @@
-# make build | agent | check | deny | test | test-fast | test-bare | test-versions | soak | two-jobs | demo | bench | recordings | fuzz | install | uninstall | wheel | clean
+# make build | agent | check | deny | test | test-fast | test-bare | test-versions | test-graphstorm | soak | two-jobs | demo | bench | recordings | fuzz | install | uninstall | wheel | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe host-swap link-probe part-map part-push part-pull dgl-env dgl-spawn dgl-reap dgl-stacks dgl-why dgl-report
@@ -79,6 +79,11 @@ test-versions: need-test
 	cargo build --workspace --locked
 	DGL_VERSIONS="$(DGL_VERSIONS)" cargo test -p dgl-tools-tests --test versions -- --ignored --nocapture
 
+# GraphStorm 0.4 on real hosts.
+test-graphstorm: need-test
+	cargo build --workspace --locked
+	cargo test -p dgl-tools-tests --test graphstorm -- --ignored --nocapture
+
 demo: need
 	cargo build --workspace --locked
 	@tests/demo.sh
@@ -144,4 +149,4 @@ wheel:
 clean:
 	cargo clean
 
-.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-versions soak two-jobs demo bench recordings fuzz install uninstall wheel clean
+.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-versions test-graphstorm soak two-jobs demo bench recordings fuzz install uninstall wheel clean

@@ -8,7 +8,33 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use walkdir::WalkDir;
+
+/// What GraphStorm puts beside its config, though no config names it, and looks for there on every
+/// host: statistics of labels, and which node is which of the user's (seen with 0.4.2).
+const OF_GRAPHSTORM: [&str; 5] = [
+    "node_label_stats.json",
+    "edge_label_stats.json",
+    "node_mapping.pt",
+    "edge_mapping.pt",
+    "raw_id_mappings",
+];
+
+/// The files of GraphStorm's beside a config, relative to its folder; one below a folder that
+/// cannot be listed is told when it is missed.
+pub fn of_graphstorm(folder: &Path) -> Vec<PathBuf> {
+    let files = |name: &&str| {
+        let walk = WalkDir::new(folder.join(name)).sort_by_file_name();
+        let found = walk.into_iter().filter_map(Result::ok);
+        found.filter(|entry| entry.path().is_file())
+    };
+    OF_GRAPHSTORM
+        .iter()
+        .flat_map(files)
+        .filter_map(|entry| Some(entry.path().strip_prefix(folder).ok()?.to_owned()))
+        .collect()
+}
 
 /// Finds what the config names; all that is missing or wrong is reported at once.
 pub fn find(wanted: impl Iterator<Item = WantedFile>) -> Result<Vec<Item>, Report> {

@@ -64,7 +64,16 @@ pub fn map(args: &Args, hosts: &[Host]) -> Result<Plan, Report> {
         );
         warnings.extend(plan::both_forms(config, args.graph));
         dropped = report.keep(plan::dropped(config, args.graph)).flatten();
-        let wanted = plan::wanted(config, &layout);
+        let mut wanted = plan::wanted(config, &layout);
+        let beside = config
+            .folders
+            .first()
+            .map(|folder| disk::of_graphstorm(folder));
+        wanted.extend(plan::beside_config(
+            config,
+            &layout,
+            beside.unwrap_or_default(),
+        ));
         if !(args.script_folder.is_empty() && args.extra.is_empty()) {
             graph = disk::identities(&config.file, &wanted);
         }

@@ -250,6 +250,26 @@ pub fn wanted(config: &PartConfig, layout: &Layout) -> Vec<WantedFile> {
     wanted
 }
 
+/// Files that lie beside the config, by their names relative to its folder: they go to every host,
+/// beside the config there.
+pub fn beside_config(
+    config: &PartConfig,
+    layout: &Layout,
+    names: Vec<PathBuf>,
+) -> impl Iterator<Item = WantedFile> {
+    let there = layout.config(&config.graph_name);
+    let here = config.folders.first().cloned().unwrap_or_default();
+    names.into_iter().map(move |name| WantedFile {
+        host: None,
+        kind: "map",
+        candidates: vec![here.join(&name)],
+        dst: there.with_file_name(&name),
+        key: None,
+        required: false,
+        format: Format::NotEmpty,
+    })
+}
+
 /// Where a file may be that the config names: as it stands, relative to the config's folder or else
 /// to the working directory; or, where the folder was moved since (0.5, and .npy maps to 0.9, are
 /// written with absolute paths), at the end of its path beside the config.
