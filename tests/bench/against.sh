@@ -26,6 +26,11 @@ cd "$work"
 # shellcheck source=tests/bench/table.sh
 . "$root/tests/bench/table.sh"
 : >figures
+if [ -n "$old" ]; then # it may lie in /tmp, which every host has for itself
+    mkdir old
+    for tool in dgl-spawn host-probe part-push; do cp "$old/$tool" old/; done
+    old=$work/old
+fi
 
 plan() { # HOSTS: host records of the cluster's
     awk -v n="$1" 'BEGIN { for (i = 0; i < n; i++) printf "10.77.%d.%d\n", int(i / 250), 1 + i % 250 }' | "$new/ipconf-check" >hosts.jsonl
