@@ -65,7 +65,7 @@ impl ExitStatus {
 pub struct Exit {
     /// How the process ended.
     pub status: ExitStatus,
-    /// dgl-reap sent the signal.
+    /// dgl-reap ended it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub reaped: bool,
     /// The kernel killed it for lack of memory.

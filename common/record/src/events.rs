@@ -148,7 +148,7 @@ pub struct FirstFailure {
     /// The kernel killed it because memory ran out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub oom: bool,
-    /// dgl-reap sent the signal.
+    /// dgl-reap ended it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reaped: bool,
     /// The last lines that it wrote.
