@@ -43,7 +43,7 @@ pub fn executable(path: &Path, text: &str) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-pub const TOOLS: [&str; 12] = [
+pub const TOOLS: [&str; 13] = [
     "ipconf-check",
     "host-probe",
     "host-swap",
