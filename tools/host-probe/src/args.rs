@@ -56,15 +56,18 @@ pub struct Args {
     pub need: Option<u32>,
 
     /// With --need: the room that the workspace must have, as 500G or 2T
-    #[arg(long, value_name = "SIZE", value_parser = size, requires_all = ["need", "workspace"])]
+    #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = size,
+        requires_all = ["need", "workspace"])]
     pub min_disk: Option<u64>,
 
     /// With --need: the room that /dev/shm must have
-    #[arg(long, value_name = "SIZE", value_parser = size, requires = "need")]
+    #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = size,
+        requires = "need")]
     pub min_shm: Option<u64>,
 
     /// With --need: the main memory that a host must have
-    #[arg(long, value_name = "SIZE", value_parser = size, requires = "need")]
+    #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = size,
+        requires = "need")]
     pub min_memory: Option<u64>,
 
     /// The ports of the graph servers: those of the host records, or such as are free on all hosts
