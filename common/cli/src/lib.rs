@@ -10,6 +10,7 @@ use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::term;
 use record::{Host, Role};
+use remote::direct::{Wire, WireOptions};
 use remote::{HostKey, Options};
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -172,6 +173,46 @@ pub struct Connect {
     #[arg(long, value_enum, default_value_t = Format::Auto, value_name = "auto|human|jsonl",
         hide_possible_values = true)]
     pub format: Format,
+}
+
+/// Over what the content of files goes.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct WireArgs {
+    /// How content goes: by connections of its own, or through logins [auto: as can be]
+    #[arg(long, value_enum, default_value_t = WireChoice::Auto, value_name = "auto|ssh|direct",
+        hide_possible_values = true, hide_short_help = true)]
+    pub wire: WireChoice,
+
+    /// The port of the hosts for such connections [default: one that is free]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..), value_name = "PORT",
+        hide_short_help = true)]
+    pub data_port: Option<u16>,
+}
+
+/// Over what the content of files is to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WireChoice {
+    /// Directly where that can be.
+    Auto,
+    /// Through the logins.
+    Ssh,
+    /// Directly, or not at all.
+    Direct,
+}
+
+impl WireArgs {
+    /// The same for what reaches hosts, which are reached within that time or not at all.
+    pub fn options(&self, connect: &Connect) -> WireOptions {
+        WireOptions {
+            wire: match self.wire {
+                WireChoice::Auto => Wire::Auto,
+                WireChoice::Ssh => Wire::Ssh,
+                WireChoice::Direct => Wire::Direct,
+            },
+            data_port: self.data_port.unwrap_or(0),
+            limit: connect.connect_timeout,
+        }
+    }
 }
 
 /// What goes to stdout.

@@ -45,6 +45,10 @@ pub(crate) trait Channel: Send {
     }
     /// The script does not run and will not: nothing there needs time to end.
     fn give_up(&mut self) {}
+    /// What is handed to it is copied in any case: a file is better read once, by the caller.
+    fn is_direct(&self) -> bool {
+        false
+    }
     /// From time to time: keep-alives.
     fn tick(&mut self) -> io::Result<()> {
         Ok(())

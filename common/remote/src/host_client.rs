@@ -1,15 +1,18 @@
 //! One host that files go to or come from: what is asked of it, what it tells, and when it is given
 //! up.
 
+use crate::direct::{Door, NoDoor, Wire, WireOptions};
 use crate::{Session, SessionEvent};
 use std::collections::VecDeque;
 use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
+use tls::{Identity, PublicKey};
 use transfer::{BEAT, SILENCE};
-use wire::files::{FileEvent, FileRequest};
+use wire::files::{FileEvent, FileRequest, Listen};
 use wire::{Event, Request, Text};
 
 /// What a host may tell before it is dealt with; one that tells more is none of ours.
@@ -17,9 +20,23 @@ const MOST_HELD: u64 = 32 << 20;
 /// A host has so long to put away what is half done.
 const LEAVE: Duration = Duration::from_secs(5);
 
+/// While a direct connection carries the conversation, the login is looked at so often: it tells
+/// when the agent ends, and ends with the network.
+const LOOK_AT_LOGIN: Duration = Duration::from_millis(200);
+/// The host has so long to take a conversation back to the login. It may have a block to write.
+const TAKE_BACK: Duration = Duration::from_secs(20);
+
 /// A host that files go to or come from.
 pub struct HostClient {
+    /// What carries the conversation.
     session: Session,
+    /// The login, while a direct connection carries it.
+    login: Option<Session>,
+    /// Why the login carries nothing any more.
+    login_over: Option<HostFailure>,
+    /// Where further connections to this host go; `None` by logins.
+    door: Option<Door>,
+    looked_at_login: Instant,
     stop: Arc<AtomicUsize>,
     events: VecDeque<(FileEvent, Vec<u8>)>,
     /// What had come from the host when `events` was empty.
@@ -52,6 +69,8 @@ pub struct HostFailure {
     pub why: String,
     /// It is not the host that said so: it cannot be reached any more.
     pub lost: bool,
+    /// What to do about it, where that is known here.
+    pub fix: Option<String>,
 }
 
 impl HostFailure {
@@ -60,6 +79,7 @@ impl HostFailure {
         HostFailure {
             why: why.into(),
             lost: false,
+            fix: None,
         }
     }
 
@@ -68,6 +88,7 @@ impl HostFailure {
         HostFailure {
             why: why.into(),
             lost: true,
+            fix: None,
         }
     }
 
@@ -87,18 +108,7 @@ impl HostClient {
         first: FileRequest,
     ) -> Result<(HostClient, Ready), HostFailure> {
         let is_lane = matches!(&first, FileRequest::Receive(receive) if receive.lane);
-        let now = Instant::now();
-        let mut client = HostClient {
-            session,
-            stop,
-            events: VecDeque::new(),
-            dealt_with: 0,
-            over: None,
-            moved: (0, now),
-            beaten: now,
-            syncs: 0,
-            is_lane,
-        };
+        let mut client = HostClient::new(session, stop, is_lane);
         client.send(first);
         match client.next_event()?.0 {
             FileEvent::Ready {
@@ -117,6 +127,180 @@ impl HostClient {
         }
     }
 
+    fn new(session: Session, stop: Arc<AtomicUsize>, is_lane: bool) -> HostClient {
+        let now = Instant::now();
+        HostClient {
+            session,
+            login: None,
+            login_over: None,
+            door: None,
+            looked_at_login: now,
+            stop,
+            events: VecDeque::new(),
+            dealt_with: 0,
+            over: None,
+            moved: (0, now),
+            beaten: now,
+            syncs: 0,
+            is_lane,
+        }
+    }
+
+    /// Goes on over a direct connection where that is wanted, possible and worth it for so many
+    /// bytes. Nothing may be under way. What people should know of why it is not, if anything.
+    pub fn choose_wire(
+        &mut self,
+        address: Ipv4Addr,
+        bytes: u64,
+        wire: &WireOptions,
+    ) -> Result<Option<String>, HostFailure> {
+        if self.is_direct() || !wire.is_worth(address, bytes) {
+            return Ok(None);
+        }
+        let Err(none) = self.go_direct(address, wire)? else {
+            return Ok(None);
+        };
+        match (wire.wire, none) {
+            (Wire::Direct, none) => Err(HostFailure {
+                fix: Some(
+                    "open the port for this machine in the firewall, choose one that is open with \
+                     --data-port, or leave out --wire direct"
+                        .to_owned(),
+                ),
+                ..HostFailure::lost(format!("there is no direct way to it: {none}"))
+            }),
+            (_, none @ NoDoor::OtherKey) => Ok(Some(format!(
+                "{none}: nothing was sent there; its login is used instead"
+            ))),
+            (_, NoDoor::Closed(_)) => Ok(None),
+        }
+    }
+
+    fn go_direct(
+        &mut self,
+        address: Ipv4Addr,
+        wire: &WireOptions,
+    ) -> Result<Result<(), NoDoor>, HostFailure> {
+        let door = match self.ask_for_door(address, wire)? {
+            Ok(door) => door,
+            Err(none) => return Ok(Err(none)),
+        };
+        let limit = wire.limit();
+        let connected = self.keep_alive_during(|| {
+            door.connect(Instant::now() + limit)
+                .map(|made| (door, made))
+        })?;
+        let (door, mut session) = match connected {
+            Ok(connected) => connected,
+            Err(none) => return Ok(Err(none)),
+        };
+        session.send(&Request::File(FileRequest::Continue));
+        self.send(FileRequest::Move);
+        self.login = Some(std::mem::replace(&mut self.session, session));
+        self.door = Some(door);
+        self.begin_conversation();
+        match self.next_event()?.0 {
+            FileEvent::Welcome => Ok(Ok(())),
+            other => Err(HostFailure::unexpected(&other)),
+        }
+    }
+
+    fn ask_for_door(
+        &mut self,
+        address: Ipv4Addr,
+        wire: &WireOptions,
+    ) -> Result<Result<Door, NoDoor>, HostFailure> {
+        let failed = |error: std::io::Error| HostFailure::reported(error.to_string());
+        let identity = Identity::new().map_err(failed)?;
+        self.send(FileRequest::Listen(Listen {
+            address,
+            port: wire.data_port,
+            key: identity.public_key().to_string(),
+        }));
+        match self.next_event()?.0 {
+            FileEvent::Listening {
+                problem: Some(problem),
+                ..
+            } => Ok(Err(NoDoor::Closed(problem))),
+            FileEvent::Listening { port, key, .. } => {
+                let key = PublicKey::try_from(key).map_err(HostFailure::reported)?;
+                Ok(Ok(Door {
+                    address: SocketAddr::from((address, port)),
+                    identity,
+                    key,
+                }))
+            }
+            other => Err(HostFailure::unexpected(&other)),
+        }
+    }
+
+    /// Whether a direct connection carries the conversation.
+    pub fn is_direct(&self) -> bool {
+        self.login.is_some()
+    }
+
+    /// Where further connections to this host go, where that is not by logins.
+    pub fn door(&self) -> Option<Door> {
+        self.door.clone()
+    }
+
+    /// One more direct connection to a host, with its own conversation.
+    pub fn through(
+        door: &Door,
+        stop: Arc<AtomicUsize>,
+        first: FileRequest,
+    ) -> Result<HostClient, HostFailure> {
+        let made = door.connect(Instant::now() + SILENCE / 4);
+        let session = made.map_err(|none| HostFailure::lost(none.to_string()))?;
+        let is_lane = matches!(&first, FileRequest::Receive(receive) if receive.lane);
+        let mut client = HostClient::new(session, stop, is_lane);
+        client.send(first);
+        for expected in [true, false] {
+            match client.next_event()?.0 {
+                FileEvent::Welcome if expected => {}
+                FileEvent::Ready { .. } if !expected => {}
+                other => return Err(HostFailure::unexpected(&other)),
+            }
+        }
+        Ok(client)
+    }
+
+    /// After a direct connection broke, or one beside it: the login carries the conversation again,
+    /// if it still can. What was under way has to be asked for and sent again. The error is the
+    /// cause of it all, where the host or the login tells it.
+    pub fn take_back(&mut self) -> Result<(), HostFailure> {
+        let broken = self.login_over.clone().or(self.over.clone());
+        let broken = broken.unwrap_or_else(|| HostFailure::lost("connection lost"));
+        if self.stop.load(Ordering::Relaxed) != 0 || self.login_over.is_some() {
+            return Err(broken);
+        }
+        let Some(login) = self.login.take() else {
+            return Err(broken);
+        };
+        self.session = login;
+        (self.door, self.over) = (None, None);
+        self.begin_conversation();
+        let number = self.sync();
+        let until = Instant::now() + TAKE_BACK;
+        while Instant::now() < until {
+            match self.take_event() {
+                Some((FileEvent::Synced { number: told }, _)) if told == number => return Ok(()),
+                Some(_) => {}
+                None => self.exchange(Duration::from_millis(200))?,
+            }
+        }
+        Err(HostFailure::lost(
+            "connection lost: the host does not answer",
+        ))
+    }
+
+    /// Another session carries it now.
+    fn begin_conversation(&mut self) {
+        self.events.clear();
+        self.dealt_with = self.session.received();
+        self.moved = (self.session.pending(), Instant::now());
+    }
+
     /// Puts a request behind what is still to be sent.
     pub fn send(&mut self, step: FileRequest) {
         self.send_with(step, &[]);
@@ -133,6 +317,20 @@ impl HostClient {
         self.begin_silence();
         self.session
             .send_file(&Request::File(step), file, at, length);
+    }
+
+    /// The same with bytes of a file that were read already: `bytes` becomes what may be used to
+    /// read the next ones. Without a copy over a direct connection.
+    pub fn send_read(&mut self, step: FileRequest, bytes: &mut Vec<u8>) {
+        self.begin_silence();
+        let body = std::mem::take(bytes);
+        self.session.send_owned(&Request::File(step), body);
+        *bytes = self.session.buffer();
+    }
+
+    /// Whether [`HostClient::send_read`] is cheaper than [`HostClient::send_file`].
+    pub fn copies_files(&self) -> bool {
+        self.session.is_direct()
     }
 
     /// Where the host had nothing to do, its silence begins now.
@@ -238,7 +436,11 @@ impl HostClient {
         if self.beaten.elapsed() >= BEAT {
             self.beaten = Instant::now();
             self.session.send(&Request::Alive);
+            if let Some(login) = &mut self.login {
+                login.send(&Request::Alive);
+            }
         }
+        self.look_at_login();
         for heard in self.session.step(None, limit) {
             match heard {
                 SessionEvent::Event(Event::File(FileEvent::Silence { seconds }), _) => {
@@ -278,6 +480,25 @@ impl HostClient {
         self.look_for_silence();
     }
 
+    fn look_at_login(&mut self) {
+        let Some(login) = &mut self.login else { return };
+        if self.looked_at_login.elapsed() < LOOK_AT_LOGIN {
+            return;
+        }
+        self.looked_at_login = Instant::now();
+        for heard in login.step(None, Duration::ZERO) {
+            let broken = match heard {
+                SessionEvent::Event(Event::Failed(failure), _) => {
+                    HostFailure::reported(failure.problem)
+                }
+                SessionEvent::Event(..) => continue,
+                SessionEvent::Lost(why) => HostFailure::lost(format!("connection lost: {why}")),
+            };
+            self.login_over.get_or_insert_with(|| broken.clone());
+            self.over.get_or_insert(broken);
+        }
+    }
+
     fn look_for_silence(&mut self) {
         let pending = self.session.pending();
         if pending != self.moved.0 || self.session.last_heard() > self.moved.1 {
@@ -299,6 +520,11 @@ impl HostClient {
     /// Ends it and waits until the host has cleaned up, but not for long.
     pub fn end(mut self) {
         self.session.close_stdin();
+        if let Some(login) = self.login.take() {
+            self.session.step(None, Duration::ZERO);
+            self.session = login;
+            self.session.close_stdin();
+        }
         let until = Instant::now() + LEAVE;
         while Instant::now() < until {
             let heard = self

@@ -15,6 +15,7 @@
 mod bootstrap;
 mod channel;
 pub mod conversation;
+pub mod direct;
 pub mod host_client;
 mod hostkey;
 pub mod lanes;
@@ -41,6 +42,7 @@ use std::ffi::OsString;
 use std::io::Read as _;
 use std::net::Ipv4Addr;
 use std::os::unix::ffi::OsStringExt;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
 
@@ -369,6 +371,12 @@ fn raise_descriptors() {
         // where it is refused, the host that finds none left says so
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
+}
+
+/// Whether an address is one of this machine's.
+fn is_here(address: Ipv4Addr) -> bool {
+    static HERE: OnceLock<HashSet<Ipv4Addr>> = OnceLock::new();
+    HERE.get_or_init(addresses_here).contains(&address)
 }
 
 fn addresses_here() -> HashSet<Ipv4Addr> {

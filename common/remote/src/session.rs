@@ -60,6 +60,16 @@ impl Session {
         Session::greet(transport, token, agents, limit)
     }
 
+    /// The same agent over a connection that has been made beside its login.
+    pub(crate) fn over(channel: Box<dyn Channel>) -> Session {
+        Session {
+            transport: Transport::new(channel),
+            decoder: Decoder::default(),
+            received: 0,
+            over: false,
+        }
+    }
+
     fn greet(
         transport: Transport,
         token: String,
@@ -108,6 +118,23 @@ impl Session {
     pub fn send_file(&mut self, request: &Request, file: File, offset: u64, length: usize) {
         self.transport.send(codec::encode_head(request, length));
         self.transport.send_file(file, offset, length as u64);
+    }
+
+    /// The same with bytes that become its own; where a file is sent, this is the cheaper way once
+    /// [`Session::is_direct`].
+    pub fn send_owned(&mut self, request: &Request, body: Vec<u8>) {
+        self.transport.send(codec::encode_head(request, body.len()));
+        self.transport.send(body);
+    }
+
+    /// An empty buffer, if one that was sent by [`Session::send_owned`] can be used again.
+    pub fn buffer(&mut self) -> Vec<u8> {
+        self.transport.spare.pop().unwrap_or_default()
+    }
+
+    /// Whether bytes of a file are copied on their way in any case.
+    pub fn is_direct(&self) -> bool {
+        self.transport.channel.is_direct()
     }
 
     /// Why a file that was sent could not be read whole.

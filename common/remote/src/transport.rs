@@ -43,7 +43,13 @@ pub(crate) struct Transport {
     last_heard: Instant,
     /// What [`Transport::receive`] read last.
     pub(crate) buffer: Vec<u8>,
+    /// Large buffers whose bytes are gone, to be used again: new ones cost the kernel's pages.
+    pub(crate) spare: Vec<Vec<u8>>,
 }
+
+/// So many buffers are kept, of at least this size.
+const SPARE: usize = 4;
+const SPARE_BYTES: usize = 256 << 10;
 
 impl Transport {
     pub(crate) fn new(channel: Box<dyn Channel>) -> Transport {
@@ -57,6 +63,7 @@ impl Transport {
             open: [true, true],
             last_heard: Instant::now(),
             buffer: vec![0; 64 << 10],
+            spare: Vec::new(),
         }
     }
 
@@ -196,8 +203,12 @@ impl Transport {
                 Ok(count) => {
                     progress |= count > 0;
                     self.pending -= count as u64;
-                    if first.advance(count) {
-                        self.outbox.pop_front();
+                    if first.advance(count)
+                        && let Some(Piece::Bytes { bytes, .. }) = self.outbox.pop_front()
+                        && bytes.capacity() >= SPARE_BYTES
+                        && self.spare.len() < SPARE
+                    {
+                        self.spare.push(bytes);
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return progress,

@@ -11,3 +11,11 @@ mod pinned;
 
 pub use identity::{Identity, PublicKey};
 pub use link::{Guests, Link};
+
+/// Whether a connection was given up because the other side has another key than was told.
+pub fn is_wrong_key(error: &std::io::Error) -> bool {
+    let cause = error
+        .get_ref()
+        .and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    matches!(cause, Some(rustls::Error::InvalidCertificate(_)))
+}

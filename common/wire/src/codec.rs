@@ -84,12 +84,17 @@ struct Announced {
 impl Decoder {
     /// Puts bytes behind those that are there.
     pub fn push(&mut self, bytes: &[u8]) {
+        self.end_of_buffer().extend_from_slice(bytes);
+    }
+
+    /// Where the next bytes are put: only behind those that are there.
+    pub fn end_of_buffer(&mut self) -> &mut Vec<u8> {
         if self.taken > 0 {
             self.buffer.drain(..self.taken);
             self.searched = self.searched.saturating_sub(self.taken);
             self.taken = 0;
         }
-        self.buffer.extend_from_slice(bytes);
+        &mut self.buffer
     }
 
     /// What was not given out, for somebody else to read on from there.

@@ -9,6 +9,7 @@
 
 use crate::Text;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::net::Ipv4Addr;
 
 /// The content of one message at most.
 pub const BLOCK: u64 = crate::codec::MAX_BODY as u64;
@@ -79,6 +80,13 @@ pub enum FileRequest {
         /// A number that the caller chooses and the answer repeats.
         number: u64,
     },
+    /// Opens a port to which this tool alone can connect; answered by [`FileEvent::Listening`].
+    Listen(Listen),
+    /// The first word over such a connection: the conversation of the login will go on over it.
+    Continue,
+    /// What follows comes over the connection that said [`FileRequest::Continue`], and is answered
+    /// there, until that ends or something comes over the login again.
+    Move,
     /// Which files and empty folders are there; answered by [`FileEvent::Found`], the last of them
     /// with `last`.
     Find {
@@ -130,6 +138,17 @@ pub struct Receive {
     /// One more connection of a push that has the folder already.
     #[serde(default)]
     pub lane: bool,
+}
+
+/// A way to the host beside the login.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listen {
+    /// The address to listen on, and no other.
+    pub address: Ipv4Addr,
+    /// The port; 0 for one that the system chooses.
+    pub port: u16,
+    /// The tool's public key: nobody else is let in.
+    pub key: String,
 }
 
 /// A folder whose files are fetched; nothing is written.
@@ -270,6 +289,18 @@ pub enum FileEvent {
         /// These are not.
         failed: Vec<(u32, Fault)>,
     },
+    /// The port is open, or why it is not.
+    Listening {
+        /// The port; 0 where there is none.
+        port: u16,
+        /// The agent's public key.
+        key: String,
+        /// Why there is none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        problem: Option<String>,
+    },
+    /// The first word over a connection to that port: it is let in.
+    Welcome,
     /// All before this [`FileRequest::Sync`] has been dealt with.
     Synced {
         /// The number of the request.

@@ -1,5 +1,6 @@
 //! Requests on their way in.
 
+use crate::output::{SharedLink, lock};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -22,11 +23,13 @@ const FIRST_BYTES: usize = 32 << 10;
 /// Read at once where much comes.
 const MUCH_BYTES: usize = 256 << 10;
 
-/// stdin, message by message.
+/// stdin, or a direct connection, message by message.
 #[derive(Debug)]
 pub struct Requests {
     decoder: Decoder,
     buffer: Vec<u8>,
+    /// `None` for stdin.
+    link: Option<SharedLink>,
 }
 
 /// What comes next on stdin.
@@ -50,11 +53,23 @@ impl Default for Requests {
         Requests {
             decoder,
             buffer: vec![0; FIRST_BYTES],
+            link: None,
         }
     }
 }
 
 impl Requests {
+    /// Those of a direct connection, of which something was read already.
+    pub fn over(link: SharedLink, said: &[u8]) -> Requests {
+        let mut decoder = Decoder::default();
+        decoder.push(said);
+        Requests {
+            decoder,
+            buffer: Vec::new(),
+            link: Some(link),
+        }
+    }
+
     /// What was read and is no request yet: somebody else goes on there.
     pub fn into_rest(self) -> Vec<u8> {
         self.decoder.into_rest()
@@ -70,6 +85,23 @@ impl Requests {
                 .map_err(|malformed| malformed.to_string())?
             {
                 return Ok(Next::Request(message));
+            }
+            if let Some(link) = &self.link {
+                let before = self.decoder.rest().len();
+                // one that breaks is at its end: what was under way is asked for over the login
+                let open = lock(link)
+                    .receive(self.decoder.end_of_buffer())
+                    .unwrap_or(false);
+                if self.decoder.rest().len() > before {
+                    continue;
+                }
+                if !open {
+                    return Ok(Next::End);
+                }
+                if !is_link_readable(link, limit) {
+                    return Ok(Next::Silence);
+                }
+                continue;
             }
             if let Some(limit) = limit
                 && !is_readable(limit)
@@ -115,9 +147,22 @@ fn from_hex(text: &str) -> Vec<u8> {
 
 /// Waits until something, or its end, is there to be read.
 fn is_readable(limit: Duration) -> bool {
-    let stdin = io::stdin();
-    let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
-    let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
+    is_ready(&io::stdin(), Some(limit))
+}
+
+/// The same of a direct connection. Nobody holds it meanwhile.
+fn is_link_readable(link: &SharedLink, limit: Option<Duration>) -> bool {
+    let Ok(descriptor) = lock(link).as_fd().try_clone_to_owned() else {
+        return false;
+    };
+    is_ready(&descriptor, limit)
+}
+
+fn is_ready(descriptor: &impl AsFd, limit: Option<Duration>) -> bool {
+    let mut fds = [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)];
+    let timeout = limit.map_or(PollTimeout::NONE, |limit| {
+        PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX)
+    });
     loop {
         match poll(&mut fds, timeout) {
             Err(Errno::EINTR) => {}

@@ -10,6 +10,7 @@ use record::exit::Exit;
 use record::jsonl::{Out, Stream};
 use record::term;
 use record::{Host, Pulled, path_fields};
+use remote::direct::{Door, Wire, WireOptions};
 use remote::host_client::HostFailure;
 use remote::lanes::{self, Lanes};
 use remote::{self, Kind, Remote, Session};
@@ -25,7 +26,7 @@ const AGAIN: &str = "run this again: what is here already does not come again";
 /// A host with what it gives.
 struct Task<'a> {
     host: &'a Host,
-    giver: Result<SourceHost, String>,
+    giver: Result<SourceHost, HostFailure>,
     items: Vec<Item>,
     /// The id of its first item.
     first: u32,
@@ -82,7 +83,7 @@ pub fn run(
             // another one is writing there
             tasks
                 .iter_mut()
-                .for_each(|task| task.giver = Err("interrupted".to_owned()));
+                .for_each(|task| task.giver = Err(HostFailure::lost("interrupted")));
         }
         let board = Reporter {
             out: Mutex::new(Out::new("part-pull")),
@@ -98,13 +99,15 @@ pub fn run(
                 .pass(stream);
         }
         let streams = lanes::wanted(args.streams, at_once, remote.is_ssh());
-        let more = |host: &Host| {
-            SourceHost::begin(remote.open_agent(host).ok()?, stop.clone(), workspace).ok()
+        let more = |host: &Host, door: Option<&Door>| match door {
+            Some(door) => SourceHost::through(door, stop.clone(), workspace).ok(),
+            None => SourceHost::begin(remote.open_agent(host).ok()?, stop.clone(), workspace).ok(),
         };
+        let wire = args.wire.options(&args.connect);
         pool.install(|| {
             tasks
                 .par_iter_mut()
-                .for_each(|task| task.pull(&board, streams, &more));
+                .for_each(|task| task.pull(&board, streams, &wire, &more));
         });
         report.0.extend(
             board
@@ -119,12 +122,13 @@ pub fn run(
         .map(|fault| fault.place.clone())
         .collect::<Vec<_>>();
     for task in &tasks {
-        if let (Err(why), place) = (&task.giver, task.host.place())
+        if let (Err(broken), place) = (&task.giver, task.host.place())
             && !known.contains(&place)
         {
+            let fix = "look at --workspace and at the host, then run this again";
             report.push(
-                Fault::unreachable(place, why.clone())
-                    .fix("look at --workspace and at the host, then run this again"),
+                Fault::unreachable(place, broken.why.clone())
+                    .fix(broken.fix.as_deref().unwrap_or(fix)),
             );
         }
     }
@@ -236,7 +240,7 @@ impl<'a> Task<'a> {
                 Ok((giver, listed))
             });
         let (giver, listed) = listed.map_or_else(
-            |broken| (Err(broken.why), Vec::new()),
+            |broken| (Err(broken), Vec::new()),
             |(giver, listed)| (Ok(giver), listed),
         );
         let item = |(src, there): (PathBuf, _)| Item {
@@ -256,11 +260,10 @@ impl<'a> Task<'a> {
         &mut self,
         board: &Reporter,
         streams: (usize, u64),
-        more: &dyn Fn(&Host) -> Option<SourceHost>,
+        wire: &WireOptions,
+        more: &dyn Fn(&Host, Option<&Door>) -> Option<SourceHost>,
     ) {
         let begun = Instant::now();
-        let open = || more(self.host);
-        let mut lanes = Lanes::new(streams, &open);
         let mut came: HashMap<PathBuf, Received> = HashMap::new();
         let here: Vec<bool> = self.items.iter().map(local::is_here).collect();
         let missing: Vec<&Item> = self
@@ -271,17 +274,30 @@ impl<'a> Task<'a> {
             .map(|(item, _)| item)
             .collect();
         if let Ok(giver) = &mut self.giver
-            && let Err(broken) = bring(giver, &mut lanes, &missing, &mut came)
+            && let Err(broken) = bring_by_wire(
+                giver,
+                self.host,
+                &missing,
+                wire,
+                &mut came,
+                |giver, missing, came| {
+                    let door = giver.client().door();
+                    let open = || more(self.host, door.as_ref());
+                    let mut lanes = Lanes::new(streams, &open);
+                    let brought = bring(giver, &mut lanes, missing, came);
+                    lanes.into_sites().for_each(SourceHost::end);
+                    brought
+                },
+            )
         {
-            self.giver = Err(broken.why);
+            self.giver = Err(broken);
         }
-        lanes.into_sites().for_each(SourceHost::end);
         let bytes = came.values().flatten().sum();
         if self.items.is_empty() {
-            if let Err(why) = &self.giver {
+            if let Err(broken) = &self.giver {
                 board.record(&Pulled {
                     host: self.host.id,
-                    error: Some(why.clone()),
+                    error: Some(broken.why.clone()),
                     ..Pulled::default()
                 });
             }
@@ -291,7 +307,7 @@ impl<'a> Task<'a> {
             let result = match (skipped, came.remove(&item.src), &self.giver) {
                 (true, ..) => Ok(0),
                 (false, Some(result), _) => result,
-                (false, None, Err(why)) => Err(why.clone()),
+                (false, None, Err(broken)) => Err(broken.why.clone()),
                 (false, None, Ok(_)) => Err("it was not there any more".to_owned()),
             };
             board.tell(
@@ -313,6 +329,41 @@ impl<'a> Task<'a> {
             here.len() - missing.len()
         );
     }
+}
+
+/// Brings the files over a direct connection if there can be one; what is missing when that breaks
+/// comes over the login.
+fn bring_by_wire<'i>(
+    giver: &mut SourceHost,
+    host: &Host,
+    items: &[&'i Item],
+    wire: &WireOptions,
+    came: &mut HashMap<PathBuf, Received>,
+    bring: impl Fn(
+        &mut SourceHost,
+        &[&'i Item],
+        &mut HashMap<PathBuf, Received>,
+    ) -> Result<(), HostFailure>,
+) -> Result<(), HostFailure> {
+    let bytes = items.iter().map(|item| item.bytes()).sum();
+    if let Some(warning) = giver.client().choose_wire(host.ip.0, bytes, wire)? {
+        eprintln!("part-pull: {}: {warning}", host.place());
+    }
+    let Err(broken) = bring(giver, items, came) else {
+        return Ok(());
+    };
+    if !giver.client().is_direct() || wire.wire == Wire::Direct {
+        return Err(broken);
+    }
+    giver.client().take_back()?;
+    let place = host.place();
+    eprintln!("part-pull: {place}: its direct connection broke; its login is used instead");
+    let missing: Vec<&Item> = items
+        .iter()
+        .filter(|item| !came.contains_key(&item.src))
+        .copied()
+        .collect();
+    bring(giver, &missing, came)
 }
 
 /// Brings the files; each has its name as soon as it is whole, so that what has come stays when the

@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::Parser;
-use cli::Connect;
+use cli::{Connect, WireArgs};
 use std::path::PathBuf;
 
 /// Brings files back from the hosts: models, embeddings, logs.
@@ -38,6 +38,9 @@ pub struct Args {
     /// processors for, 4 at most]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=8), value_name = "N")]
     pub streams: Option<u16>,
+
+    #[command(flatten)]
+    pub wire: WireArgs,
 
     /// Bring nothing; say what would be brought
     #[arg(long)]

@@ -3,6 +3,7 @@
 use crate::local;
 use crate::plan::{Item, WantedFile};
 use remote::Session;
+use remote::direct::Door;
 use remote::host_client::{HostClient, HostFailure};
 use remote::lanes::Lanes;
 use std::collections::VecDeque;
@@ -50,6 +51,23 @@ impl SourceHost {
             }),
         )?;
         Ok(SourceHost { client })
+    }
+
+    /// One more direct connection to a host that gives already.
+    pub fn through(
+        door: &Door,
+        stop: Arc<AtomicUsize>,
+        workspace: &Path,
+    ) -> Result<SourceHost, HostFailure> {
+        let give = FileRequest::Give(Give {
+            base: workspace.into(),
+        });
+        HostClient::through(door, stop, give).map(|client| SourceHost { client })
+    }
+
+    /// What carries the conversation.
+    pub fn client(&mut self) -> &mut HostClient {
+        &mut self.client
     }
 
     /// The files and empty folders that are wanted and what the host says of them.

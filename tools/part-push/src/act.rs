@@ -13,6 +13,7 @@ use record::exit::Exit;
 use record::jsonl::{self, Out, Stream};
 use record::term::{self, millis};
 use record::{Host, Pushed, Record};
+use remote::direct::{Door, Wire, WireOptions};
 use remote::host_client::{HostClient, HostFailure};
 use remote::{self, Kind, Remote, Session, lanes};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -34,6 +35,7 @@ const HANDED_ON: u64 = 16 << 20;
 struct PushContext<'a> {
     args: &'a Args,
     remote: Remote,
+    wire: WireOptions,
     stop: Arc<AtomicUsize>,
     base: &'a Path,
     run: String,
@@ -53,13 +55,16 @@ impl PushContext<'_> {
     }
 
     /// One more connection to a host that receives already.
-    fn lane(&self, host: &Host) -> Option<HostClient> {
-        let session = self.remote.open_agent(host).ok()?;
-        let receive = Receive {
+    fn lane(&self, host: &Host, door: Option<&Door>) -> Option<HostClient> {
+        let receive = FileRequest::Receive(Receive {
             lane: true,
             ..self.receive(host)
-        };
-        HostClient::begin(session, self.stop.clone(), FileRequest::Receive(receive))
+        });
+        if let Some(door) = door {
+            return HostClient::through(door, self.stop.clone(), receive).ok();
+        }
+        let session = self.remote.open_agent(host).ok()?;
+        HostClient::begin(session, self.stop.clone(), receive)
             .ok()
             .map(|(client, _)| client)
     }
@@ -112,6 +117,7 @@ pub fn run(
     let way = PushContext {
         args,
         remote,
+        wire: args.wire.options(&args.connect),
         stop,
         base,
         run,
@@ -204,12 +210,17 @@ fn open<'a>(
 }
 
 fn fault(host: &Host, broken: &HostFailure) -> Fault {
-    match broken.lost {
-        true => Fault::unreachable(host.place(), broken.why.clone())
-            .fix("run it again: what is there already is skipped"),
-        false => Fault::item(host.place(), broken.why.clone())
-            .fix("correct the workspace there, its room or its permissions, then run it again"),
-    }
+    let (fault, fix) = match broken.lost {
+        true => (
+            Fault::unreachable(host.place(), broken.why.clone()),
+            "run it again: what is there already is skipped",
+        ),
+        false => (
+            Fault::item(host.place(), broken.why.clone()),
+            "correct the workspace there, its room or its permissions, then run it again",
+        ),
+    };
+    fault.fix(broken.fix.as_deref().unwrap_or(fix))
 }
 
 /// Hosts that have nothing to do just now hear from us.
@@ -584,9 +595,7 @@ impl<'a> Task<'a> {
             done: Mutex::new(BTreeSet::new()),
         };
         if !to_send.is_empty() {
-            self.on_target(|target| {
-                push::push(target, &lacking, options, &|| way.lane(self.host), &told)
-            });
+            self.on_target(|target| self.send(target, &lacking, options, way, &told));
         }
         let mut done = told
             .done
@@ -602,6 +611,73 @@ impl<'a> Task<'a> {
         board
             .show
             .host(self.host, begun.elapsed(), state.broken.is_some() || waits);
+    }
+
+    /// Sends these, over a direct connection if there can be one; what is missing when that breaks
+    /// goes over the login.
+    fn send(
+        &self,
+        target: &mut Target,
+        lacking: &[&'a Delivery],
+        options: Options,
+        way: &PushContext<'_>,
+        told: &HostReporter<'_>,
+    ) -> Result<(), HostFailure> {
+        let bytes = lacking
+            .iter()
+            .map(|delivery| delivery.bytes - target.partial_bytes(delivery))
+            .sum();
+        let (address, place) = (self.host.ip.0, self.host.place());
+        if let Some(warning) = target.client.choose_wire(address, bytes, &way.wire)? {
+            eprintln!("part-push: {place}: {warning}");
+        }
+        let door = target.client.door();
+        let more = || way.lane(self.host, door.as_ref());
+        let sent = push::push(target, lacking, options, &more, told);
+        let Err(broken) = sent else { return Ok(()) };
+        if !target.client.is_direct() || way.wire.wire == Wire::Direct {
+            return Err(broken);
+        }
+        target.client.take_back()?;
+        eprintln!("part-push: {place}: its direct connection broke; its login is used instead");
+        let missing = self.missing(target, lacking, told)?;
+        let more = || way.lane(self.host, None);
+        push::push(target, &missing, options, &more, told)
+    }
+
+    /// What of these is not there, after a connection broke; of the others that is told.
+    fn missing(
+        &self,
+        target: &mut Target,
+        lacking: &[&'a Delivery],
+        told: &HostReporter<'_>,
+    ) -> Result<Vec<&'a Delivery>, HostFailure> {
+        let unknown: Vec<&Delivery> = lacking
+            .iter()
+            .filter(|delivery| !told.is_done(delivery))
+            .copied()
+            .collect();
+        let there = target.look(&unknown, Some(false))?;
+        let (there, missing): (Vec<_>, Vec<_>) = unknown
+            .into_iter()
+            .zip(there)
+            .partition(|(_, there)| *there);
+        for (delivery, _) in there {
+            let outcome = Outcome {
+                error: None,
+                sent_bytes: delivery.bytes,
+                elapsed: Duration::ZERO,
+            };
+            told.done(delivery, outcome);
+        }
+        let missing: Vec<&Delivery> = missing.into_iter().map(|(delivery, _)| delivery).collect();
+        let alone: Vec<&Delivery> = missing
+            .iter()
+            .filter(|delivery| !plan::is_small(delivery))
+            .copied()
+            .collect();
+        target.claim(&alone)?;
+        Ok(missing)
     }
 
     /// A record for each delivery that has none, and why.
@@ -720,6 +796,13 @@ struct HostReporter<'a> {
     host: &'a Host,
     board: &'a Reporter,
     done: Mutex<BTreeSet<u32>>,
+}
+
+impl HostReporter<'_> {
+    fn is_done(&self, delivery: &Delivery) -> bool {
+        let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        done.contains(&delivery.id)
+    }
 }
 
 impl Watch for HostReporter<'_> {

@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::{Parser, ValueEnum};
-use cli::Connect;
+use cli::{Connect, WireArgs};
 
 /// Copies files to their hosts; each is there whole or not at all.
 ///
@@ -41,6 +41,9 @@ pub struct Args {
     /// processors for, 4 at most]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=8), value_name = "N")]
     pub streams: Option<u16>,
+
+    #[command(flatten)]
+    pub wire: WireArgs,
 
     /// Compress on the way with zstd [auto: where the data shrinks and the link is slow]
     #[arg(long, value_enum, default_value_t = CompressWhen::Auto, value_name = "auto|always|never",

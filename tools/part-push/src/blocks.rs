@@ -18,26 +18,29 @@ pub fn send_blocks(
     (id, at, length): (u32, u64, u64),
     moved: &dyn Fn(u64),
 ) -> Result<Option<String>, HostFailure> {
-    let mut buffer = vec![0; usize::try_from(BLOCK.min(length)).unwrap_or(0)];
+    let mut buffer = Vec::new();
     let mut done = 0;
     while done < length && !has_failed(client, id) {
-        let room = buffer
-            .len()
-            .min(usize::try_from(length - done).unwrap_or(usize::MAX));
-        match source::read_at(source, at + done, &mut buffer[..room]) {
+        let room = usize::try_from(BLOCK.min(length - done)).unwrap_or(0);
+        buffer.resize(room, 0);
+        match source::read_at(source, at + done, &mut buffer) {
             Ok(count) if count == room => {}
             Ok(_) => return Ok(Some(SHORTER.to_owned())),
             Err(error) => return Ok(Some(error.to_string())),
         }
-        let again = source
-            .try_clone()
-            .map_err(|error| HostFailure::reported(error.to_string()))?;
-        let block = Block {
+        let block = FileRequest::Block(Block {
             id,
             at: at + done,
-            content: content::plain(&buffer[..room]),
-        };
-        client.send_file(FileRequest::Block(block), again, at + done, room);
+            content: content::plain(&buffer),
+        });
+        if client.copies_files() {
+            client.send_read(block, &mut buffer);
+        } else {
+            let again = source
+                .try_clone()
+                .map_err(|error| HostFailure::reported(error.to_string()))?;
+            client.send_file(block, again, at + done, room);
+        }
         done += room as u64;
         client.drain(AHEAD, moved)?;
         if let Some(wrong) = client.source_fault() {

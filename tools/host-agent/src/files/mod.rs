@@ -2,10 +2,12 @@
 //! until its stdin ends.
 //!
 //! Whoever comes first of the two requests decides; after that every request is answered in its
-//! order, without any other waiting for it. A word goes out now and then whatever is done here, and
+//! order, without any other waiting for it. A conversation may go on over a direct connection
+//! (`door`), and others come beside it. A word goes out now and then whatever is done here, and
 //! where none comes in for a minute the tool is taken for gone.
 
 mod chain;
+mod door;
 mod guard;
 mod look;
 mod place;
@@ -13,13 +15,15 @@ mod receive;
 mod send;
 mod stage;
 
-use crate::output::Output;
+use crate::output::{Output, SharedLink, lock};
 use crate::requests::{Next, Requests};
+use door::Door;
 use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use transfer::{BEAT, SILENCE};
-use wire::files::{FileEvent, FileRequest};
+use wire::codec::Message;
+use wire::files::{FileEvent, FileRequest, Listen};
 use wire::{Event, Failure, Request};
 
 /// Why a conversation is over.
@@ -32,28 +36,37 @@ pub fn serve(first: FileRequest, mut requests: Requests, output: Output) -> Exit
     let mut signals = nix::sys::signal::SigSet::empty();
     signals.add(nix::sys::signal::Signal::SIGXFSZ);
     let _ = signals.thread_block();
-    let told = SharedOutput(Mutex::new(output));
-    let begun = match first {
-        FileRequest::Receive(receive) if guard::is_needed(&receive) => {
-            return guard::run(&receive, &requests, &told);
-        }
-        FileRequest::Receive(receive) => receive::Receiver::begin(receive, &told)
-            .map(|receiver| Box::new(receiver) as Box<dyn Serve>),
-        FileRequest::Give(give) => {
-            send::Sender::begin(&give, &told).map(|sender| Box::new(sender) as Box<dyn Serve>)
-        }
-        _ => Err(Failure::new("neither receive nor give came before it")),
-    };
-    match begun {
+    let told = SharedOutput::new(output);
+    if let FileRequest::Receive(receive) = &first
+        && guard::is_needed(receive)
+    {
+        return guard::run(receive, &requests, &told);
+    }
+    match begin(first, &told) {
         Ok(mut serving) => {
             requests.widen();
             crate::requests::widen(&std::io::stdout());
-            converse(serving.as_mut(), &mut requests, &told)
+            let code = while_beating(serving.as_mut(), &told, |serving| {
+                converse_by_login(serving, requests, &told)
+            });
+            ExitCode::from(code)
         }
         Err(failure) => {
             told.event(&Event::Failed(failure));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Begins what the first request of a conversation asks for.
+fn begin(first: FileRequest, told: &SharedOutput) -> Result<Box<dyn Serve>, Failure> {
+    match first {
+        FileRequest::Receive(receive) => receive::Receiver::begin(receive, told)
+            .map(|receiver| Box::new(receiver) as Box<dyn Serve>),
+        FileRequest::Give(give) => {
+            send::Sender::begin(&give, told).map(|sender| Box::new(sender) as Box<dyn Serve>)
+        }
+        _ => Err(Failure::new("neither receive nor give came before it")),
     }
 }
 
@@ -70,9 +83,34 @@ trait Serve: Send {
     fn sign(&self) -> Option<Box<dyn Fn() + Send>> {
         None
     }
+    /// The connection broke over which files were on their way, and another goes on.
+    fn break_off(&mut self) {}
 }
 
-fn converse(serving: &mut dyn Serve, requests: &mut Requests, told: &SharedOutput) -> ExitCode {
+/// Why a stream of requests is no longer read.
+enum Stop {
+    /// It is at its end.
+    End,
+    /// Nothing came for too long.
+    Silence,
+    /// Nobody takes the answers.
+    Closed,
+    /// What came is no request.
+    Malformed(String),
+    /// A request could not be carried out, and what follows makes no sense without it.
+    Failed(Failure),
+    /// A port is to be opened.
+    Listen(Listen),
+    /// The conversation goes on over another connection.
+    Move,
+}
+
+/// A word goes out now and then while a conversation goes on.
+fn while_beating(
+    serving: &mut dyn Serve,
+    told: &SharedOutput,
+    converse: impl FnOnce(&mut dyn Serve) -> u8,
+) -> u8 {
     let (over, is_over) = channel::<()>();
     let sign = serving.sign();
     std::thread::scope(|scope| {
@@ -84,41 +122,151 @@ fn converse(serving: &mut dyn Serve, requests: &mut Requests, told: &SharedOutpu
                 }
             }
         });
-        let code = answer_all(serving, requests, told);
+        let code = converse(serving);
         drop(over);
-        ExitCode::from(code)
+        code
     })
 }
 
-fn answer_all(serving: &mut dyn Serve, requests: &mut Requests, told: &SharedOutput) -> u8 {
+/// The conversation of the login, which may go on over a direct connection and come back.
+fn converse_by_login(serving: &mut dyn Serve, mut requests: Requests, told: &SharedOutput) -> u8 {
+    let mut door: Option<Door> = None;
+    let mut first = None;
+    loop {
+        match answer_all(serving, first.take(), &mut requests, told) {
+            Stop::Listen(listen) => {
+                // a port that was asked for may be the one that is open
+                drop(door.take());
+                door = Door::open(&listen, told);
+            }
+            Stop::Move => {
+                let Some((link, direct)) = door.as_ref().and_then(Door::arrival) else {
+                    return end(
+                        Stop::Failed(Failure::new("there is no connection to move to")),
+                        told,
+                    );
+                };
+                match converse_directly(serving, (link, direct), requests, told) {
+                    Ok((back, message)) => (requests, first) = (back, Some(message)),
+                    Err(code) => return code,
+                }
+                door.iter().for_each(Door::end_lanes);
+                serving.break_off();
+            }
+            stop => return end(stop, told),
+        }
+    }
+}
+
+/// Goes on over a direct connection until that ends or something comes over the login again: what
+/// came, or how the agent ends.
+fn converse_directly(
+    serving: &mut dyn Serve,
+    (link, mut direct): (SharedLink, Requests),
+    mut login: Requests,
+    told: &SharedOutput,
+) -> Result<(Requests, Message<Request>), u8> {
+    told.redirect(Output::over(Arc::clone(&link)));
+    let (say, said) = channel();
+    std::thread::spawn(move || {
+        let word = word_by_login(&mut login);
+        lock(&link).shutdown();
+        let _ = say.send((word, login));
+    });
+    match answer_all(serving, None, &mut direct, told) {
+        stop @ Stop::Failed(_) => return Err(end(stop, told)),
+        Stop::Listen(_) | Stop::Move => {
+            let failure = Failure::new("a port is asked for by the login");
+            return Err(end(Stop::Failed(failure), told));
+        }
+        Stop::End | Stop::Silence | Stop::Closed | Stop::Malformed(_) => {}
+    }
+    told.redirect(Output::default());
+    match said.recv() {
+        Ok((Ok(Next::Request(message)), login)) => Ok((login, message)),
+        Ok((Ok(Next::Silence), _)) => Err(end(Stop::Silence, told)),
+        Ok((Err(malformed), _)) => Err(end(Stop::Malformed(malformed), told)),
+        Ok((Ok(Next::End), _)) | Err(_) => Err(end(Stop::End, told)),
+    }
+}
+
+/// What comes over the login while a direct connection carries the conversation, but for signs of
+/// life.
+fn word_by_login(login: &mut Requests) -> Result<Next, String> {
+    loop {
+        match login.next_within(Some(SILENCE)) {
+            Ok(Next::Request(message)) if message.head == Request::Alive => {}
+            other => return other,
+        }
+    }
+}
+
+/// The conversation of a connection that has its own.
+fn converse_alone(serving: &mut dyn Serve, requests: &mut Requests, told: &SharedOutput) {
+    while_beating(serving, told, |serving| {
+        let stop = match answer_all(serving, None, requests, told) {
+            Stop::Listen(_) | Stop::Move => {
+                Stop::Failed(Failure::new("a port is asked for by the login"))
+            }
+            stop => stop,
+        };
+        end(stop, told)
+    });
+}
+
+/// Tells why a conversation ends; the agent's exit status.
+fn end(stop: Stop, told: &SharedOutput) -> u8 {
     let fail = |failure: Failure, code: u8| {
         told.event(&Event::Failed(failure));
         code
     };
+    match stop {
+        Stop::End => 0,
+        Stop::Closed => OVER_LOST,
+        Stop::Silence => {
+            told.tell(FileEvent::Silence {
+                seconds: SILENCE.as_secs(),
+            });
+            OVER_LOST
+        }
+        Stop::Malformed(malformed) => fail(Failure::new(malformed), OVER_MALFORMED),
+        Stop::Failed(failure) => fail(failure, 1),
+        Stop::Listen(_) | Stop::Move => fail(Failure::new("a port is asked for by the login"), 1),
+    }
+}
+
+/// Answers one request after the other, beginning with one that was read already.
+fn answer_all(
+    serving: &mut dyn Serve,
+    mut first: Option<Message<Request>>,
+    requests: &mut Requests,
+    told: &SharedOutput,
+) -> Stop {
     loop {
-        let message = match requests.next_within(Some(SILENCE)) {
+        let next = match first.take() {
+            Some(message) => Ok(Next::Request(message)),
+            None => requests.next_within(Some(SILENCE)),
+        };
+        let message = match next {
             Ok(Next::Request(message)) => message,
-            Ok(Next::End) => return 0,
-            Ok(Next::Silence) => {
-                told.tell(FileEvent::Silence {
-                    seconds: SILENCE.as_secs(),
-                });
-                return OVER_LOST;
-            }
-            Err(malformed) => return fail(Failure::new(malformed), OVER_MALFORMED),
+            Ok(Next::End) => return Stop::End,
+            Ok(Next::Silence) => return Stop::Silence,
+            Err(malformed) => return Stop::Malformed(malformed),
         };
         let done = match message.head {
             Request::Alive => Ok(()),
+            Request::File(FileRequest::Listen(listen)) => return Stop::Listen(listen),
+            Request::File(FileRequest::Move) => return Stop::Move,
             Request::File(step) => serving.step(step, message.body, told),
             _ => Err(Failure::new(
                 "a request that is not about files, in the middle of files",
             )),
         };
         if let Err(failure) = done {
-            return fail(failure, 1);
+            return Stop::Failed(failure);
         }
         if told.is_closed() {
-            return OVER_LOST;
+            return Stop::Closed;
         }
     }
 }
@@ -127,6 +275,15 @@ fn answer_all(serving: &mut dyn Serve, requests: &mut Requests, told: &SharedOut
 struct SharedOutput(Mutex<Output>);
 
 impl SharedOutput {
+    fn new(output: Output) -> SharedOutput {
+        SharedOutput(Mutex::new(output))
+    }
+
+    /// From here on it goes elsewhere.
+    fn redirect(&self, output: Output) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = output;
+    }
+
     fn tell(&self, told: FileEvent) {
         self.tell_with(told, &[]);
     }

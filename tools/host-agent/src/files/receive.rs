@@ -380,6 +380,11 @@ impl Serve for Receiver {
         Ok(())
     }
 
+    fn break_off(&mut self) {
+        // what they have is written down, and they are begun again
+        self.files.clear();
+    }
+
     fn sign(&self) -> Option<Box<dyn Fn() + Send>> {
         let folder = self.stage.as_ref()?.folder.clone();
         Some(Box::new(move || Stage::sign(&folder)))
