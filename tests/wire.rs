@@ -211,7 +211,11 @@ fn files_go_directly_to_real_hosts_and_nobody_listens_afterwards() {
         let ran = lab.push(options);
         assert_eq!(ran.status, 0, "{options}: {}", ran.err);
         assert!(lab.has_all(), "{options}");
-        assert!(!ran.err.contains("direct"), "{options}: {}", ran.err);
+        let way = match options {
+            "--wire ssh" => ", through its login",
+            _ => ", directly",
+        };
+        assert!(ran.err.contains(way), "{options}: {}", ran.err);
         let connect = format!(
             "python3 -c 'import socket; socket.create_connection((\"{CLUSTER_ADDRESS}\", {PORT}))'"
         );
@@ -220,10 +224,53 @@ fn files_go_directly_to_real_hosts_and_nobody_listens_afterwards() {
 
         let pulled = lab.pull(&options.replace("--compress never", ""));
         assert_eq!(pulled.status, 0, "{options}: {}", pulled.err);
-        assert!(lab.has_brought_all(), "{options}");
+        assert!(
+            lab.has_brought_all() && pulled.err.contains(way),
+            "{options}: {}",
+            pulled.err
+        );
         let closed = lab.sh(&connect);
         assert!(closed.err.contains("refused"), "{options}: {}", closed.err);
     }
+    lab.cluster.assert_clean();
+}
+
+#[test]
+fn all_connections_to_real_hosts_together_keep_to_a_limit() {
+    let lab = Lab::up("wire-limit", "");
+    fs::write(lab.folder.join("ip.txt"), "10.77.0.2\n10.77.0.3\n").unwrap();
+    lab.run("ipconf-check ip.txt | part-map --workspace /srv/ws --extra src >plan.jsonl");
+    let least = std::time::Duration::from_secs_f64(2.0 * LARGE as f64 / 20e6 - 1.0);
+    for options in [
+        "--limit 20MB/s",
+        "--limit 20MB/s --wire ssh --compress never",
+    ] {
+        for host in [2, 3] {
+            let _ = fs::remove_dir_all(lab.cluster.0.join(format!("h{host}/srv/ws")));
+        }
+        let begun = std::time::Instant::now();
+        let ran = lab.push(options);
+        assert!(
+            ran.status == 0 && lab.has_all() && begun.elapsed() > least,
+            "{options}: {:?} {}",
+            begun.elapsed(),
+            ran.err
+        );
+    }
+    let begun = std::time::Instant::now();
+    let pulled = lab.pull("--limit 20MB/s");
+    assert!(
+        pulled.status == 0 && begun.elapsed() > least,
+        "{:?} {}",
+        begun.elapsed(),
+        pulled.err
+    );
+    let wrong = lab.push("--limit fast");
+    assert!(
+        wrong.status == 2 && wrong.err.contains("write it as 50MB/s"),
+        "{}",
+        wrong.err
+    );
     lab.cluster.assert_clean();
 }
 

@@ -11,10 +11,12 @@ use record::exit::Exit;
 use record::term;
 use record::{Host, Role};
 use remote::direct::{Wire, WireOptions};
+use remote::limit::Limit;
 use remote::{HostKey, Options};
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Runs a tool: parses its command line, prints what went wrong, ends with the status that says it.
@@ -175,7 +177,7 @@ pub struct Connect {
     pub format: Format,
 }
 
-/// Over what the content of files goes.
+/// Over what the content of files goes, and how quickly.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct WireArgs {
     /// How content goes: by connections of its own, or through logins [auto: as can be]
@@ -187,6 +189,10 @@ pub struct WireArgs {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..), value_name = "PORT",
         hide_short_help = true)]
     pub data_port: Option<u16>,
+
+    /// Keep to this rate, all hosts together, such as 50MB/s
+    #[arg(long, value_parser = remote::limit::rate, value_name = "RATE", hide_short_help = true)]
+    pub limit: Option<u64>,
 }
 
 /// Over what the content of files is to go.
@@ -212,6 +218,11 @@ impl WireArgs {
             data_port: self.data_port.unwrap_or(0),
             limit: connect.connect_timeout,
         }
+    }
+
+    /// What all connections of this process are to keep to.
+    pub fn limit(&self) -> Option<Arc<Limit>> {
+        self.limit.map(|rate| Arc::new(Limit::new(rate)))
     }
 }
 

@@ -2,6 +2,7 @@
 //! up.
 
 use crate::direct::{Door, NoDoor, Wire, WireOptions};
+use crate::limit::Limit;
 use crate::{Session, SessionEvent};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -25,6 +26,8 @@ const LEAVE: Duration = Duration::from_secs(5);
 const LOOK_AT_LOGIN: Duration = Duration::from_millis(200);
 /// The host has so long to take a conversation back to the login. It may have a block to write.
 const TAKE_BACK: Duration = Duration::from_secs(20);
+/// While bytes wait for their turn under a limit, what was let through is sent on so often.
+const PACE: Duration = Duration::from_millis(20);
 
 /// A host that files go to or come from.
 pub struct HostClient {
@@ -46,6 +49,8 @@ pub struct HostClient {
     /// What was still to be sent when something last moved, and when that was.
     moved: (u64, Instant),
     beaten: Instant,
+    /// What all hosts together keep to.
+    limit: Option<Arc<Limit>>,
     syncs: u64,
     /// It is one more connection to a host.
     pub is_lane: bool,
@@ -141,9 +146,34 @@ impl HostClient {
             over: None,
             moved: (0, now),
             beaten: now,
+            limit: None,
             syncs: 0,
             is_lane,
         }
+    }
+
+    /// From here on all that follows a line waits for its turn, in both directions.
+    pub fn keep_to(&mut self, limit: Option<Arc<Limit>>) {
+        self.limit = limit;
+    }
+
+    /// Waits until so many bytes have their turn.
+    fn pace(&mut self, bytes: usize) {
+        let Some(limit) = self.limit.as_ref().filter(|_| bytes > 0) else {
+            return;
+        };
+        let now = Instant::now();
+        let until = now + limit.let_through(bytes as u64, now);
+        while Instant::now() < until && self.stop.load(Ordering::Relaxed) == 0 {
+            self.beat();
+            self.session.flush();
+            if let Some(login) = &mut self.login {
+                login.flush();
+            }
+            std::thread::sleep(PACE.min(until.saturating_duration_since(Instant::now())));
+        }
+        // nobody was listened to
+        self.moved.1 = Instant::now();
     }
 
     /// Goes on over a direct connection where that is wanted, possible and worth it for so many
@@ -308,12 +338,14 @@ impl HostClient {
 
     /// The same with bytes behind it.
     pub fn send_with(&mut self, step: FileRequest, body: &[u8]) {
+        self.pace(body.len());
         self.begin_silence();
         self.session.send_with(&Request::File(step), body);
     }
 
     /// The same with bytes of a file behind it, without a copy where the connector can.
     pub fn send_file(&mut self, step: FileRequest, file: File, at: u64, length: usize) {
+        self.pace(length);
         self.begin_silence();
         self.session
             .send_file(&Request::File(step), file, at, length);
@@ -322,6 +354,7 @@ impl HostClient {
     /// The same with bytes of a file that were read already: `bytes` becomes what may be used to
     /// read the next ones. Without a copy over a direct connection.
     pub fn send_read(&mut self, step: FileRequest, bytes: &mut Vec<u8>) {
+        self.pace(bytes.len());
         self.begin_silence();
         let body = std::mem::take(bytes);
         self.session.send_owned(&Request::File(step), body);
@@ -365,6 +398,8 @@ impl HostClient {
     pub fn next_event(&mut self) -> Result<(FileEvent, Vec<u8>), HostFailure> {
         loop {
             if let Some(event) = self.take_event() {
+                // a host that is not read from sends no more
+                self.pace(event.1.len());
                 return Ok(event);
             }
             self.exchange(Duration::from_millis(200))?;
@@ -433,13 +468,7 @@ impl HostClient {
     }
 
     fn step(&mut self, limit: Duration) {
-        if self.beaten.elapsed() >= BEAT {
-            self.beaten = Instant::now();
-            self.session.send(&Request::Alive);
-            if let Some(login) = &mut self.login {
-                login.send(&Request::Alive);
-            }
-        }
+        self.beat();
         self.look_at_login();
         for heard in self.session.step(None, limit) {
             match heard {
@@ -478,6 +507,17 @@ impl HostClient {
             self.dealt_with = self.session.received();
         }
         self.look_for_silence();
+    }
+
+    /// The host is told now and then that we are here.
+    fn beat(&mut self) {
+        if self.beaten.elapsed() >= BEAT {
+            self.beaten = Instant::now();
+            self.session.send(&Request::Alive);
+            if let Some(login) = &mut self.login {
+                login.send(&Request::Alive);
+            }
+        }
     }
 
     fn look_at_login(&mut self) {

@@ -19,6 +19,7 @@ pub mod direct;
 pub mod host_client;
 mod hostkey;
 pub mod lanes;
+pub mod limit;
 mod logins;
 mod options;
 mod program;

@@ -147,6 +147,11 @@ impl Session {
         self.transport.pending()
     }
 
+    /// Sends what can be sent now, and hears nothing.
+    pub fn flush(&mut self) {
+        self.transport.write_some();
+    }
+
     /// No request will follow: the agent ends when it has answered those that were sent.
     pub fn close_stdin(&mut self) {
         self.transport.close_stdin();

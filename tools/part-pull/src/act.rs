@@ -99,11 +99,23 @@ pub fn run(
                 .pass(stream);
         }
         let streams = lanes::wanted(args.streams, at_once, remote.is_ssh());
-        let more = |host: &Host, door: Option<&Door>| match door {
-            Some(door) => SourceHost::through(door, stop.clone(), workspace).ok(),
-            None => SourceHost::begin(remote.open_agent(host).ok()?, stop.clone(), workspace).ok(),
+        let (wire, limit) = (args.wire.options(&args.connect), args.wire.limit());
+        for task in &mut tasks {
+            if let Ok(giver) = &mut task.giver {
+                giver.client().keep_to(limit.clone());
+            }
+        }
+        let more = |host: &Host, door: Option<&Door>| {
+            let mut giver = match door {
+                Some(door) => SourceHost::through(door, stop.clone(), workspace).ok()?,
+                None => {
+                    let session = remote.open_agent(host).ok()?;
+                    SourceHost::begin(session, stop.clone(), workspace).ok()?
+                }
+            };
+            giver.client().keep_to(limit.clone());
+            Some(giver)
         };
-        let wire = args.wire.options(&args.connect);
         pool.install(|| {
             tasks
                 .par_iter_mut()
@@ -318,10 +330,14 @@ impl<'a> Task<'a> {
                 result,
             );
         }
+        let direct = match &mut self.giver {
+            Ok(giver) => giver.client().is_direct(),
+            Err(_) => false,
+        };
         let (place, files, rate) = (
             self.host.place(),
             term::count(missing.len() as u64, "file"),
-            rate(bytes, begun),
+            rate(bytes, begun, direct),
         );
         eprintln!(
             "part-pull: {place}: {files}, {}; {} here already{rate}",
@@ -394,9 +410,14 @@ fn bring(
     Ok(())
 }
 
-fn rate(bytes: u64, begun: Instant) -> String {
+fn rate(bytes: u64, begun: Instant, direct: bool) -> String {
+    let way = if direct {
+        "directly"
+    } else {
+        "through its login"
+    };
     match bytes > 1_000_000 {
-        true => format!(", {}", term::rate(bytes, begun.elapsed())),
+        true => format!(", {}, {way}", term::rate(bytes, begun.elapsed())),
         false => String::new(),
     }
 }

@@ -15,6 +15,7 @@ use record::term::{self, millis};
 use record::{Host, Pushed, Record};
 use remote::direct::{Door, Wire, WireOptions};
 use remote::host_client::{HostClient, HostFailure};
+use remote::limit::Limit;
 use remote::{self, Kind, Remote, Session, lanes};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -36,6 +37,7 @@ struct PushContext<'a> {
     args: &'a Args,
     remote: Remote,
     wire: WireOptions,
+    limit: Option<Arc<Limit>>,
     stop: Arc<AtomicUsize>,
     base: &'a Path,
     run: String,
@@ -60,13 +62,17 @@ impl PushContext<'_> {
             lane: true,
             ..self.receive(host)
         });
-        if let Some(door) = door {
-            return HostClient::through(door, self.stop.clone(), receive).ok();
-        }
-        let session = self.remote.open_agent(host).ok()?;
-        HostClient::begin(session, self.stop.clone(), receive)
-            .ok()
-            .map(|(client, _)| client)
+        let mut client = match door {
+            Some(door) => HostClient::through(door, self.stop.clone(), receive).ok()?,
+            None => {
+                let session = self.remote.open_agent(host).ok()?;
+                HostClient::begin(session, self.stop.clone(), receive)
+                    .ok()?
+                    .0
+            }
+        };
+        client.keep_to(self.limit.clone());
+        Some(client)
     }
 }
 
@@ -118,6 +124,7 @@ pub fn run(
         args,
         remote,
         wire: args.wire.options(&args.connect),
+        limit: args.wire.limit(),
         stop,
         base,
         run,
@@ -178,7 +185,13 @@ fn open<'a>(
     let begin = |(host, opened): (&'a Host, Result<Session, remote::HostFault>)| {
         let reported = opened.is_err();
         let target = match opened {
-            Ok(session) => Target::begin(session, way.stop.clone(), way.receive(host)),
+            Ok(session) => {
+                let begun = Target::begin(session, way.stop.clone(), way.receive(host));
+                begun.map(|mut target| {
+                    target.client.keep_to(way.limit.clone());
+                    target
+                })
+            }
             Err(fault) => Err(HostFailure::lost(fault.problem)),
         };
         let (target, broken) =
@@ -631,6 +644,7 @@ impl<'a> Task<'a> {
         if let Some(warning) = target.client.choose_wire(address, bytes, &way.wire)? {
             eprintln!("part-push: {place}: {warning}");
         }
+        told.board.show.wire(self.host, target.client.is_direct());
         let door = target.client.door();
         let more = || way.lane(self.host, door.as_ref());
         let sent = push::push(target, lacking, options, &more, told);
@@ -640,6 +654,7 @@ impl<'a> Task<'a> {
         }
         target.client.take_back()?;
         eprintln!("part-push: {place}: its direct connection broke; its login is used instead");
+        told.board.show.wire(self.host, false);
         let missing = self.missing(target, lacking, told)?;
         let more = || way.lane(self.host, None);
         push::push(target, &missing, options, &more, told)

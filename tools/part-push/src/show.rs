@@ -31,6 +31,8 @@ struct Count {
     files: u64,
     bytes: u64,
     skipped: u64,
+    /// Over what the content goes; `None` until something does.
+    direct: Option<bool>,
 }
 
 impl ProgressDisplay {
@@ -83,6 +85,29 @@ impl ProgressDisplay {
         }
     }
 
+    /// Content goes to a host over a direct connection from here on, or over its login.
+    pub fn wire(&self, host: &Host, direct: bool) {
+        if let Some((bar, count)) = self.hosts.get(&host.id) {
+            lock(count).direct = Some(direct);
+            let behind = if direct { " direct" } else { "" };
+            bar.set_prefix(format!("{}{behind}", host.place()));
+        }
+    }
+
+    /// Over what content goes, of all hosts that it goes to.
+    fn wires(&self) -> String {
+        let wires = self
+            .hosts
+            .values()
+            .filter_map(|(_, count)| lock(count).direct);
+        let (direct, by_login): (Vec<bool>, Vec<bool>) = wires.partition(|direct| *direct);
+        match (direct.len(), by_login.len()) {
+            (_, 0) => "directly".to_owned(),
+            (0, _) => "through logins".to_owned(),
+            (direct, by_login) => format!("{direct} directly and {by_login} through logins"),
+        }
+    }
+
     /// So many bytes more went to a host, or need not go.
     pub fn moved(&self, host: &Host, bytes: u64) {
         self.total.inc(bytes);
@@ -97,9 +122,10 @@ impl ProgressDisplay {
             let left = took.mul_f64(all.saturating_sub(done) as f64 / done.max(1) as f64);
             let (rate, left) = (term::rate(done, took), term::seconds(left));
             eprintln!(
-                "part-push: {} of {}, {rate}, {left} left",
+                "part-push: {} of {}, {}, {rate}, {left} left",
                 term::bytes(done),
-                term::bytes(all)
+                term::bytes(all),
+                self.wires()
             );
         }
     }
@@ -132,9 +158,14 @@ impl ProgressDisplay {
             files,
             bytes,
             skipped,
+            direct,
         } = *lock(count);
+        let way = match direct {
+            Some(true) => ", directly",
+            _ => ", through its login",
+        };
         let rate = match bytes > 1_000_000 && !took.is_zero() {
-            true => format!(", {}", term::rate(bytes, took)),
+            true => format!(", {}{way}", term::rate(bytes, took)),
             false => String::new(),
         };
         let trouble = if trouble {
