@@ -55,6 +55,7 @@ own() { # of a file fK only to host K
 }
 each() { echo "k=0; for h in $all; do $1 & k=\$((k+1)); done; wait"; }
 push="part-push --progress never <plan.jsonl"
+push_ssh="part-push --wire ssh --progress never <plan.jsonl"
 look="part-push --progress never --dry-run <plan.jsonl"
 
 bulk() {
@@ -71,6 +72,7 @@ bulk() {
         shell cat "$(each "ssh -c $gcm \$h 'cat >/srv/ws/f' <src/f\$k")"
         shell cat-quick "$(each "ssh $quick \$h 'cat >/srv/ws/f' <src/f\$k")"
         shell push "$push"
+        shell push-ssh "$push_ssh"
         again scp-back "rm -rf back; mkdir back; $(each "scp -q \$h:/srv/ws/src/f\$k back/")"
         again pull "rm -rf back; ipconf-check ip.txt | part-pull --workspace /srv/ws --to back src"
         shell login "$(each "ssh -n -c $gcm \$h true")"
@@ -82,11 +84,13 @@ bulk() {
     goal "4 hosts, $mb MB each: rsync at once / part-push" rsync push 1.8
     goal "4 hosts, $mb MB each: ssh cat at once / part-push" cat push 0.9
     goal "  with the quick key exchange too" cat-quick push
+    goal "4 hosts, $mb MB each: part-push --wire ssh / part-push" push-ssh push
     goal "4 hosts, $mb MB each, back again: scp at once / part-pull" scp-back pull
     # a key exchange of OpenSSH 9 costs 90 ms: with it, and apart
     gb() { awk -v a="$(median "$1" 3)" -v b="$(median "${2:-none}" 3)" -v mb="$mb" 'BEGIN { printf "%.3f", (a - b) / (mb * 4 * 1048576 / 1e9) }'; }
     compare "sender's CPU a GB: scp / part-push" "$(gb scp)" "$(gb push)" s
     compare "sender's CPU a GB: ssh cat / part-push" "$(gb cat)" "$(gb push)" s
+    compare "sender's CPU a GB, login apart: part-push --wire ssh / part-push" "$(gb push-ssh look)" "$(gb push look)" s
     compare "sender's CPU a GB, login apart: ssh cat / part-push" "$(gb cat login)" "$(gb push look)" s
     limit "sender's CPU a GB of part-push, login apart" "$(gb push look)" s 0.65
     [ -z "${DGL_TOOLS:-}" ] || by_dgl
@@ -249,10 +253,11 @@ far() {
     sleep 1
     for ((i = 0; i < rounds; i++)); do
         shell cat-far "ssh -p 2200 -o HostKeyAlias=h2 -c $gcm h2 'cat >/srv/ws/f' <src/f"
-        shell push-far-1 "part-push --host-key accept-new --ssh-port 2200 --streams 1 --progress never <plan.jsonl"
-        shell push-far-4 "part-push --host-key accept-new --ssh-port 2200 --streams 4 --progress never <plan.jsonl"
+        # the way of the logins alone is long here
+        shell push-far-1 "part-push --wire ssh --host-key accept-new --ssh-port 2200 --streams 1 --progress never <plan.jsonl"
+        shell push-far-4 "part-push --wire ssh --host-key accept-new --ssh-port 2200 --streams 4 --progress never <plan.jsonl"
         for streams in 1 4; do
-            again "pull-far-$streams" "rm -rf back; ipconf-check ip.txt | part-pull --host-key accept-new --ssh-port 2200 --streams $streams \
+            again "pull-far-$streams" "rm -rf back; ipconf-check ip.txt | part-pull --wire ssh --host-key accept-new --ssh-port 2200 --streams $streams \
                 --workspace /srv/ws --to back src"
         done
     done
