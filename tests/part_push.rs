@@ -681,6 +681,55 @@ fn compressed_or_not_the_bytes_are_the_same() {
     assert_eq!(tree(&folder.join("src")), tree(&folder.join("ws/src")));
 }
 
+/// Room on the disk that a file takes.
+fn room(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().blocks() * 512
+}
+
+#[test]
+fn zeros_are_not_sent_and_holes_stay_holes() {
+    if takes_seconds() {
+        return;
+    }
+    // zeros at the beginning, in between and at the end
+    let folder = plan("holes", &[("small", noise(2, 5000))]);
+    let large = fs::File::create(folder.join("src/large")).unwrap();
+    for (at, seed) in [(20 << 20, 3), ((40 << 20) + 777, 4)] {
+        std::os::unix::fs::FileExt::write_all_at(&large, &noise(seed, 1 << 20), at).unwrap();
+    }
+    large.set_len((64 << 20) + 5).unwrap();
+    drop(large);
+    map(&folder);
+    for options in [
+        "",
+        "--compress always",
+        "--compress never --streams 3 --connect 'env A=b'",
+    ] {
+        let _ = fs::remove_dir_all(folder.join("ws"));
+        let ran = push(&folder, options);
+        assert_eq!(ran.status, 0, "{options}: {}", ran.err);
+        assert!(
+            tree(&folder.join("ws/src")) == tree(&folder.join("src")),
+            "{options}: other bytes arrived"
+        );
+        let sent: u64 = pushed(&ran.out).iter().map(|(_, sent, _)| sent).sum();
+        assert!(sent < 5 << 20, "{options}: {sent}");
+        // of several connections each takes room ahead, where another one may have left a hole
+        let there = room(&folder.join("ws/src/large"));
+        assert!(
+            there < 8 << 20 || options.contains("--streams"),
+            "{options}: {there}"
+        );
+    }
+    let pull = "ipconf-check ip.txt | DGL_TOOLS_CONNECT=local part-pull --workspace $PWD/ws --to \
+                back src";
+    let pulled = sh(&folder, pull);
+    assert_eq!(pulled.status, 0, "{}", pulled.err);
+    assert!(tree(&folder.join("back/src")) == tree(&folder.join("src")));
+    let here = room(&folder.join("back/src/large"));
+    assert!(here < 8 << 20, "{here}");
+}
+
 #[test]
 fn a_large_file_goes_over_several_connections() {
     if takes_seconds() {

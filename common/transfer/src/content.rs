@@ -10,6 +10,13 @@ pub fn sum(content: &[u8]) -> Sum {
     Sum(*blake3::hash(content).as_bytes())
 }
 
+/// Whether content is all zeros, and need not be sent.
+pub fn is_zeros(content: &[u8]) -> bool {
+    // a page at a time, without a branch for each byte
+    let is_zero = |page: &[u8]| page.iter().fold(0, |all, byte| all | byte) == 0;
+    content.chunks(4096).all(is_zero)
+}
+
 /// What describes this content, uncompressed.
 pub fn plain(content: &[u8]) -> Content {
     Content {
@@ -68,6 +75,17 @@ pub fn unpack(described: &Content, body: Vec<u8>) -> Result<Vec<u8>, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_byte_makes_the_difference() {
+        let mut content = vec![0; 100_000];
+        assert!(is_zeros(&content) && is_zeros(&[]));
+        for at in [0, 4095, 4096, 99_999] {
+            content[at] = 128;
+            assert!(!is_zeros(&content), "{at}");
+            content[at] = 0;
+        }
+    }
 
     #[test]
     fn content_comes_as_it_was_sent_or_not_at_all() {

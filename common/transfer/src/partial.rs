@@ -4,6 +4,7 @@
 //! second file beside it does: a line for each part, see [`Parts::line`], to which every connection
 //! adds its own.
 
+use crate::GRAIN;
 use crate::parts::Parts;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
@@ -160,15 +161,53 @@ impl Partial {
         &self.parts
     }
 
-    /// Writes a part.
-    pub fn write(&mut self, at: u64, content: &[u8]) -> Result<(), Fault> {
+    /// Where a part ends, if it has its place there.
+    fn end_of(&self, at: u64, length: u64) -> Result<u64, Fault> {
         let end = at
-            .checked_add(content.len() as u64)
+            .checked_add(length)
             .filter(|end| *end <= self.bytes)
             .ok_or(Fault::OutOfOrder)?;
         if self.noted.is_none() && at != self.parts.first() {
             return Err(Fault::OutOfOrder);
         }
+        Ok(end)
+    }
+
+    /// Makes a part all zeros; where the file system can, it takes no room.
+    pub fn write_zeros(&mut self, at: u64, length: u64) -> Result<(), Fault> {
+        let end = self.end_of(at, length)?;
+        if at == end {
+            return Ok(());
+        }
+        let written = self.make_hole(at, end).and_then(|()| self.note(at, end));
+        written.map_err(|error| Fault::system(&error))?;
+        self.parts.add(at, end);
+        Ok(())
+    }
+
+    fn make_hole(&self, at: u64, end: u64) -> io::Result<()> {
+        // the length says what has come; setting it could take away what another one writes
+        self.file.write_all_at(&[0], end - 1)?;
+        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        let number = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        if fallocate(&self.file, flags, number(at), number(end - at)).is_ok() {
+            return Ok(());
+        }
+        let zeros = vec![0; usize::try_from(GRAIN.min(end - at)).unwrap_or(0)];
+        let mut next = at;
+        while next < end {
+            let count = zeros
+                .len()
+                .min(usize::try_from(end - next).unwrap_or(usize::MAX));
+            self.file.write_all_at(&zeros[..count], next)?;
+            next += count as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes a part.
+    pub fn write(&mut self, at: u64, content: &[u8]) -> Result<(), Fault> {
+        let end = self.end_of(at, content.len() as u64)?;
         let written = self
             .reserve(at, end)
             .and_then(|()| self.file.write_all_at(content, at));

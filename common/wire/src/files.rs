@@ -59,6 +59,8 @@ pub enum FileRequest {
     },
     /// A part of a file.
     Block(Block),
+    /// A part of a file that is all zeros.
+    Zeros(Zeros),
     /// All of a file has come: it gets its name. Answered by [`FileEvent::Landed`].
     End {
         /// The number of the delivery.
@@ -99,7 +101,8 @@ pub enum FileRequest {
         /// Which, at most [`FILES_AT_ONCE`].
         files: Vec<Named>,
     },
-    /// A part of a file; answered by [`FileEvent::Block`] in order, and [`FileEvent::Read`].
+    /// A part of a file; answered by [`FileEvent::Block`] or [`FileEvent::Zeros`] in order, and
+    /// [`FileEvent::Read`].
     Read {
         /// The file.
         file: Named,
@@ -242,6 +245,17 @@ pub struct Block {
     pub content: Content,
 }
 
+/// A part of a file in place of which nothing is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Zeros {
+    /// Which file it is.
+    pub id: u32,
+    /// Where it begins.
+    pub at: u64,
+    /// How long it is.
+    pub length: u64,
+}
+
 /// A file by its name, and by a number for the answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {
@@ -328,6 +342,8 @@ pub enum FileEvent {
     },
     /// A part of a file.
     Block(Block),
+    /// A part of a file that is all zeros.
+    Zeros(Zeros),
     /// The end of what was read of a file.
     Read(Read),
     /// The sums of parts of a file stand behind the line, 32 bytes each; none if it cannot be read.

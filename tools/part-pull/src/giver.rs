@@ -326,6 +326,16 @@ impl SourceHost {
                         partial = Err(local::here(&fault));
                     }
                 }
+                (FileEvent::Zeros(zeros), _)
+                    if zeros.id == id && zeros.at == next && zeros.length <= end - next =>
+                {
+                    next += zeros.length;
+                    if let Ok(writer) = &mut partial
+                        && let Err(fault) = writer.write_zeros(zeros.at, zeros.length)
+                    {
+                        partial = Err(local::here(&fault));
+                    }
+                }
                 (FileEvent::Read(read), _) if read.id == id && read.bytes == next - at => {
                     let written = partial.map(drop);
                     let short = if next < end && read.fault.is_none() {

@@ -3,7 +3,7 @@
 use remote::host_client::{HostClient, HostFailure};
 use std::fs::File;
 use transfer::{content, source};
-use wire::files::{BLOCK, Block, FileEvent, FileRequest};
+use wire::files::{BLOCK, Block, FileEvent, FileRequest, Zeros};
 
 /// Enough that the link never waits for us.
 pub const AHEAD: u64 = 2 * BLOCK;
@@ -11,26 +11,49 @@ pub const AHEAD: u64 = 2 * BLOCK;
 /// What is wrong with a file whose end came too early.
 pub const SHORTER: &str = "it became shorter while it was read";
 
-/// Sends a part of a file as it is; what was wrong with the file. `moved` is told of what went.
+/// What was sent of a part of a file.
+pub struct Sent {
+    /// On the wire: zeros are not.
+    pub bytes: u64,
+    /// What was wrong with the file.
+    pub wrong: Option<String>,
+}
+
+/// Sends a part of a file as it is. `moved` is told of what went, and of what need not go.
 pub fn send_blocks(
     client: &mut HostClient,
     source: &File,
     (id, at, length): (u32, u64, u64),
     moved: &dyn Fn(u64),
-) -> Result<Option<String>, HostFailure> {
+) -> Result<Sent, HostFailure> {
     let mut buffer = Vec::new();
     let mut done = 0;
+    let mut zeros = 0;
+    let sent = |done: u64, zeros: u64, wrong: Option<String>| Sent {
+        bytes: done - zeros,
+        wrong,
+    };
     while done < length && !has_failed(client, id) {
         let room = usize::try_from(BLOCK.min(length - done)).unwrap_or(0);
         buffer.resize(room, 0);
         match source::read_at(source, at + done, &mut buffer) {
             Ok(count) if count == room => {}
-            Ok(_) => return Ok(Some(SHORTER.to_owned())),
-            Err(error) => return Ok(Some(error.to_string())),
+            Ok(_) => return Ok(sent(done, zeros, Some(SHORTER.to_owned()))),
+            Err(error) => return Ok(sent(done, zeros, Some(error.to_string()))),
+        }
+        let (at, bytes) = (at + done, room as u64);
+        done += bytes;
+        if content::is_zeros(&buffer) {
+            let length = bytes;
+            client.send(FileRequest::Zeros(Zeros { id, at, length }));
+            zeros += bytes;
+            moved(bytes);
+            client.drain(AHEAD, &|_| ())?;
+            continue;
         }
         let block = FileRequest::Block(Block {
             id,
-            at: at + done,
+            at,
             content: content::plain(&buffer),
         });
         if client.copies_files() {
@@ -39,18 +62,17 @@ pub fn send_blocks(
             let again = source
                 .try_clone()
                 .map_err(|error| HostFailure::reported(error.to_string()))?;
-            client.send_file(block, again, at + done, room);
+            client.send_file(block, again, at, room);
         }
-        done += room as u64;
         client.drain(AHEAD, moved)?;
         if let Some(wrong) = client.source_fault() {
-            return Ok(Some(wrong));
+            return Ok(sent(done, zeros, Some(wrong)));
         }
     }
     // to its end, so that a fault of the source is this file's; the pipe and ssh hold enough to
     // keep the link busy
     client.drain(0, moved)?;
-    Ok(client.source_fault())
+    Ok(sent(done, zeros, client.source_fault()))
 }
 
 /// Whether the host has said already that a file cannot be there.

@@ -1,7 +1,7 @@
 //! Sends to one host what it lacks: the next file is on its way before the host has said a word
 //! about the last one.
 
-use crate::blocks::{AHEAD, SHORTER, send_blocks};
+use crate::blocks::{AHEAD, SHORTER, Sent, send_blocks};
 use crate::feed::{self, Message, Sink, SinkClosed, small};
 use crate::plan::{self, Delivery, Job, Source, key};
 use crate::target::Target;
@@ -13,7 +13,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 use transfer::parts::Parts;
 use transfer::{content, source};
-use wire::files::{BLOCK, Begin, Block, Fault, FileEvent, FileRequest};
+use wire::files::{BLOCK, Begin, Block, Fault, FileEvent, FileRequest, Zeros};
 
 /// Whether to compress is asked anew after so much of a file,
 const SEGMENT: u64 = 32 << 20;
@@ -310,11 +310,11 @@ impl<'d> Push<'_, 'd> {
                 segment = (segment * 2).min(LONGEST_SEGMENT);
             }
             if !packed && measured && self.lanes.pays(end - at) {
-                let (length, wrong) = self.parallel(file, source, at, end)?;
-                self.sent(file.id, length);
+                let (length, sent) = self.parallel(file, source, at, end)?;
+                self.sent(file.id, sent.bytes);
                 at += length;
-                if wrong.is_some() {
-                    return Ok(wrong);
+                if sent.wrong.is_some() {
+                    return Ok(sent.wrong);
                 }
                 continue;
             }
@@ -324,13 +324,13 @@ impl<'d> Push<'_, 'd> {
                 true => self.packed(file, source, at, length)?,
                 false => {
                     let watch = self.watch;
-                    let wrong = send_blocks(
+                    let sent = send_blocks(
                         &mut self.target.client,
                         source,
                         (file.id, at, length),
                         &|bytes| watch.moved(bytes),
                     )?;
-                    (length, wrong)
+                    (sent.bytes, sent.wrong)
                 }
             };
             self.sent(file.id, bytes);
@@ -339,7 +339,7 @@ impl<'d> Push<'_, 'd> {
             if wrong.is_some() {
                 return Ok(wrong);
             }
-            if !measured && at < end {
+            if !measured && at < end && bytes > 0 {
                 self.wait(|push| push.marks.is_empty())?;
             }
             self.settle()?;
@@ -365,14 +365,15 @@ impl<'d> Push<'_, 'd> {
         Ok((wire, wrong))
     }
 
-    /// Sends the next of a large file over all connections: how much, and what was wrong with it.
+    /// Sends the next of a large file over all connections: how much of the file that is, and what
+    /// was sent of it.
     fn parallel(
         &mut self,
         file: &'d Delivery,
         source: &File,
         at: u64,
         end: u64,
-    ) -> Result<(u64, Option<String>), HostFailure> {
+    ) -> Result<(u64, Sent), HostFailure> {
         // nothing else is told meanwhile; and the other connections may be quicker than this one,
         // on which the host may yet have to begin the file
         self.target
@@ -381,7 +382,11 @@ impl<'d> Push<'_, 'd> {
         self.mark(0, 0, Instant::now(), false);
         self.wait(|push| push.marks.is_empty() && push.under_way.keys().all(|id| *id == file.id))?;
         if !self.under_way.contains_key(&file.id) {
-            return Ok((end - at, None));
+            let nothing = Sent {
+                bytes: 0,
+                wrong: None,
+            };
+            return Ok((end - at, nothing));
         }
         let begun = Instant::now();
         let watch = self.watch;
@@ -389,12 +394,17 @@ impl<'d> Push<'_, 'd> {
             send_range(client, source, file, range, &|bytes| watch.moved(bytes))
         };
         let (length, sent) = self.lanes.round(&mut self.target.client, (at, end), &send);
-        let mut wrong = None;
+        let mut all = Sent {
+            bytes: 0,
+            wrong: None,
+        };
         for sent in sent {
-            wrong = wrong.or(sent?);
+            let sent = sent?;
+            all.bytes += sent.bytes;
+            all.wrong = all.wrong.or(sent.wrong);
         }
         self.rate = Some(length as f64 / begun.elapsed().as_secs_f64().max(1e-6));
-        Ok((length, wrong))
+        Ok((length, all))
     }
 
     fn is_auto(&self) -> bool {
@@ -588,16 +598,18 @@ fn pack_blocks(
             Ok(_) => Some(SHORTER.to_owned()),
             Err(error) => Some(error.to_string()),
         };
-        let bytes = raw.len() as u64;
-        let (content, body) = content::pack(raw, true);
+        let (at, bytes) = (at + done, raw.len() as u64);
+        let (step, body) = if content::is_zeros(&raw) {
+            let length = bytes;
+            (FileRequest::Zeros(Zeros { id, at, length }), Vec::new())
+        } else {
+            let (content, body) = content::pack(raw, true);
+            (FileRequest::Block(Block { id, at, content }), body)
+        };
         let failed: Vec<_> = wrong.into_iter().map(|why| (id, why)).collect();
         let over = !failed.is_empty();
         sink(Message {
-            step: FileRequest::Block(Block {
-                id,
-                at: at + done,
-                content,
-            }),
+            step,
             body,
             raw: bytes,
             failed,
@@ -617,7 +629,7 @@ fn send_range(
     file: &Delivery,
     (offset, length): (u64, u64),
     moved: &dyn Fn(u64),
-) -> Result<Option<String>, HostFailure> {
+) -> Result<Sent, HostFailure> {
     if client.is_lane {
         let begin = Begin {
             file: small(file),
@@ -628,16 +640,17 @@ fn send_range(
         };
         client.send(FileRequest::Begin(begin));
     }
-    let mut wrong = send_blocks(client, source, (file.id, offset, length), moved)?;
+    let mut sent = send_blocks(client, source, (file.id, offset, length), moved)?;
     if client.is_lane {
         client.send(FileRequest::Close { id: file.id });
     }
     let number = client.sync();
     loop {
         match client.next_event()?.0 {
-            FileEvent::Synced { number: told } if told == number => return Ok(wrong),
+            FileEvent::Synced { number: told } if told == number => return Ok(sent),
             FileEvent::Landed { failed, .. } => {
-                wrong = wrong.or(failed.first().map(|(_, fault)| why(file, fault)));
+                let failed = failed.first().map(|(_, fault)| why(file, fault));
+                sent.wrong = sent.wrong.or(failed);
             }
             other => return Err(HostFailure::unexpected(&other)),
         }

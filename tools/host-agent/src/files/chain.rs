@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
-use wire::files::{Begin, Block, FileRequest, Hop};
+use wire::files::{Begin, Block, FileRequest, Hop, Zeros};
 use wire::{Request, codec};
 
 /// The last host of a chain has so long to take what is on its way.
@@ -62,6 +62,17 @@ impl Chain {
                 ..*block
             }),
             body,
+        );
+    }
+
+    /// A part that is all zeros.
+    pub fn zeros(&mut self, zeros: &Zeros) {
+        self.step(
+            FileRequest::Zeros(Zeros {
+                id: self.id,
+                ..*zeros
+            }),
+            &[],
         );
     }
 

@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use transfer::partial::{self, Finish, Partial};
 use transfer::parts::Parts;
 use transfer::{content, source, sums};
-use wire::files::{Batch, Begin, Block, Content, Fault, FileEvent, FileRequest, Receive, Small};
+use wire::files::{
+    Batch, Begin, Block, Content, Fault, FileEvent, FileRequest, Receive, Small, Zeros,
+};
 use wire::{Failure, Text};
 
 /// A push at work on this host, over one connection.
@@ -213,6 +215,15 @@ impl Receiver {
         });
     }
 
+    fn zeros(&mut self, zeros: Zeros, told: &SharedOutput) {
+        self.on(zeros.id, told, |coming| {
+            if let Some(chain) = &mut coming.chain {
+                chain.zeros(&zeros);
+            }
+            coming.partial.write_zeros(zeros.at, zeros.length)
+        });
+    }
+
     /// Gives a file its name.
     fn end(&mut self, id: u32, told: &SharedOutput) {
         let Some(Fate::IncomingFile(mut coming)) = self.files.remove(&id) else {
@@ -359,6 +370,7 @@ impl Serve for Receiver {
                 });
             }
             FileRequest::Block(block) => self.block(block, body, told),
+            FileRequest::Zeros(zeros) => self.zeros(zeros, told),
             FileRequest::End { id } => self.end(id, told),
             FileRequest::Close { id } => {
                 if let Some(Fate::IncomingFile(coming)) = self.files.remove(&id)

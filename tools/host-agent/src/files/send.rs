@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use transfer::parts::Parts;
 use transfer::{content, source, sums};
 use wire::files::{
-    BLOCK, Block, FILES_AT_ONCE, Fault, FileEvent, FileRequest, Found, Give, Named, Read,
+    BLOCK, Block, FILES_AT_ONCE, Fault, FileEvent, FileRequest, Found, Give, Named, Read, Zeros,
 };
 use wire::{Failure, Text};
 
@@ -177,15 +177,14 @@ impl Sender {
                 Ok(count) => count,
                 Err(error) => return Some(fault(&error)),
             };
-            let bytes = &self.block[..count];
-            told.tell_with(
-                FileEvent::Block(Block {
-                    id,
-                    at: at + *sent,
-                    content: content::plain(bytes),
-                }),
-                bytes,
-            );
+            let (at, bytes) = (at + *sent, &self.block[..count]);
+            if content::is_zeros(bytes) {
+                let length = count as u64;
+                told.tell(FileEvent::Zeros(Zeros { id, at, length }));
+            } else {
+                let content = content::plain(bytes);
+                told.tell_with(FileEvent::Block(Block { id, at, content }), bytes);
+            }
             *sent += count as u64;
         }
         None
