@@ -325,7 +325,8 @@ fn of_command_lines() {
                 "2,1: torch's launcher supports one number",
             ),
             (
-                "<hosts dgl-env --role worker --launcher torchrun --worker-env A={rank} -- python3 t",
+                "<hosts dgl-env --role worker --launcher torchrun --worker-env A={rank} \
+                 -- python3 t",
                 2,
                 "--worker-env",
                 "A: torch's launcher gives all processes of a host one environment",

@@ -22,8 +22,8 @@ enum Kind {
 }
 
 impl StartsLauncher {
-    /// Whether it is torch's, which starts the processes of one host only; the others start those of
-    /// a cluster.
+    /// Whether it is torch's, which starts the processes of one host only; the others start those
+    /// of a cluster.
     pub fn is_torchs(&self) -> bool {
         self.kind == Kind::Torch
     }
