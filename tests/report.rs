@@ -369,13 +369,17 @@ fn sampled_run() -> String {
             let cpu_s = if host == 9 { 40 } else { 5 };
             let time_ms = 1000 + time * 50_000;
             records += &format!(
-                r#"{{"type":"sample","host":{host},"time_ms":{time_ms},"interval_ms":5000,"cpu_s":{cpu_s},"cpus":16,"mem_used_bytes":{},"mem_bytes":64000000000}}"#,
+                r#"{{"type":"sample","host":{host},"time_ms":{time_ms},"interval_ms":5000,"#
+            );
+            records += &format!(
+                r#""cpu_s":{cpu_s},"cpus":16,"mem_used_bytes":{},"mem_bytes":64000000000}}"#,
                 time * 500_000_000
             );
             records += "\n";
         }
     }
-    records += r#"{"type":"sample","host":0,"id":1,"role":"trainer","rank":0,"time_ms":9000,"interval_ms":5000,"cpu_s":5,"rss_bytes":7000000000}
+    records += r#"{"type":"sample","host":0,"id":1,"role":"trainer","rank":0,"time_ms":9000,"#;
+    records += r#""interval_ms":5000,"cpu_s":5,"rss_bytes":7000000000}
 {"type":"stalled","since_ms":3001000,"silent_s":600,"reason":"Nobody moves.","time_ms":3601000}
 "#;
     records
@@ -423,15 +427,18 @@ fn samples_of_many_hosts_are_legible_in_a_browser() {
     let folder = scratch("report-samples");
     std::fs::write(folder.join("run.jsonl"), sampled_run()).unwrap();
     let page = sh(&folder, "dgl-report run.jsonl").out;
-    // of what hosts used: how wide each drawing is, how high its line is above the foot, whether its
-    // caption is cut; the width of the page; what the keyboard reaches
+    // of what hosts used: how wide each drawing is, how high its line is above the foot, whether
+    // its caption is cut; the width of the page; what the keyboard reaches
     let script = r"[...document.querySelectorAll('section > .multiples figure')].map(figure => {
             const svg = figure.querySelector('svg').getBoundingClientRect();
             const line = figure.querySelector('polyline').getBoundingClientRect();
             const name = figure.querySelector('figcaption span');
-            return Math.round(svg.width) + ' ' + ((svg.bottom - line.top) / svg.height).toFixed(2) + ' ' + (name.scrollWidth > name.clientWidth);
+            const high = (svg.bottom - line.top) / svg.height;
+            const cut = name.scrollWidth > name.clientWidth;
+            return Math.round(svg.width) + ' ' + high.toFixed(2) + ' ' + cut;
         }).join(';') + '|' + document.documentElement.scrollWidth + '|' +
-        [...document.querySelectorAll('details > summary')].filter(one => one.tabIndex >= 0).length";
+        [...document.querySelectorAll('details > summary')]
+            .filter(one => one.tabIndex >= 0).length";
     for width in [320, 700, 1200] {
         let Some(said) = drawn(&folder, &page, width, script) else {
             return;
@@ -479,7 +486,9 @@ fn the_page_is_dark_where_the_reader_wants_it_so() {
     std::fs::write(folder.join("run.jsonl"), sampled_run()).unwrap();
     let page = sh(&folder, "dgl-report run.jsonl").out;
     // a browser without a screen has no wish: the rule itself is asked, and the colours it sets
-    let script = "getComputedStyle(document.documentElement).colorScheme + '|' + [...document.styleSheets[0].cssRules].filter(rule => rule.conditionText == '(prefers-color-scheme: dark)').length";
+    let script = r"getComputedStyle(document.documentElement).colorScheme + '|' +
+        [...document.styleSheets[0].cssRules]
+            .filter(rule => rule.conditionText == '(prefers-color-scheme: dark)').length";
     if let Some(said) = drawn(&folder, &page, 1200, script) {
         assert_eq!(said, "light dark|1");
     }

@@ -1,5 +1,5 @@
-//! The page: HTML, CSS and drawings in it, no script, nothing to load. All that is drawn is also told
-//! in words, for those who cannot see it or print it.
+//! The page: HTML, CSS and drawings in it, no script, nothing to load. All that is drawn is also
+//! told in words, for those who cannot see it or print it.
 
 use crate::plan::{Bar, CopySummary, Event, EventKind, HostRun, Run};
 use crate::samples::{Line, Panel};
@@ -106,7 +106,9 @@ fn culprit(run: &Run) -> Markup {
     let mut bars = run.hosts.iter().flat_map(|host| &host.processes);
     html! {
         @if let Some(bar) = bars.find(|bar| bar.culprit && !has_failed) {
-            p { a href={ "#process-" (bar.id) } { (bar.role) " " (bar.rank) " and its last lines" } }
+            p {
+                a href={ "#process-" (bar.id) } { (bar.role) " " (bar.rank) " and its last lines" }
+            }
         }
     }
 }
@@ -114,7 +116,9 @@ fn culprit(run: &Run) -> Markup {
 fn finding(run: &Run, finding: &Finding) -> Markup {
     html! {
         (term::plain(&finding.text)) "."
-        @if let Some(since) = dgl_why::since(finding, run.verdict.began_ms) { " Since " (since) "." }
+        @if let Some(since) = dgl_why::since(finding, run.verdict.began_ms) {
+            " Since " (since) "."
+        }
         @if let Some(fix) = finding.fix { br; "What to do: " (fix) "." }
     }
 }
@@ -289,8 +293,9 @@ fn marks(run: &Run) -> Markup {
     html! {
         @for event in run.events.iter().filter(of_all).take(NAMED) {
             @let width = event.to_ms.unwrap_or(event.at_ms).saturating_sub(event.at_ms);
+            @let (left, width) = (percent(event.at_ms, length_ms), percent(width, length_ms));
             span.mark.(class(event.kind)) title=(event.text)
-                style={ "left:" (percent(event.at_ms, length_ms)) ";width:" (percent(width, length_ms)) } {}
+                style={ "left:" (left) ";width:" (width) } {}
         }
     }
 }

@@ -411,8 +411,10 @@ mod tests {
 
     #[test]
     fn failures_tries_and_stalls_are_events() {
-        let again = r#"{"type":"started","id":0,"host":0,"role":"server","rank":0,"pid":9,"time_ms":3000}
-{"type":"stalled","since_ms":3500,"silent_s":0.5,"reason":"Nobody moves.","time_ms":4000}"#;
+        let again =
+            r#"{"type":"started","id":0,"host":0,"role":"server","rank":0,"pid":9,"time_ms":@}
+{"type":"stalled","since_ms":3500,"silent_s":0.5,"reason":"Nobody moves.","time_ms":4000}"#
+                .replace('@', "3000");
         let events = read(&format!("{RECORDS}\n{again}")).events;
         let told: Vec<(u64, Option<u64>, EventKind, &str)> = events
             .iter()

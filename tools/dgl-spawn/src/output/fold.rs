@@ -10,8 +10,8 @@ pub fn is_folded(line: &[u8], is_stderr: bool, while_ending: bool) -> bool {
     (is_stderr && while_ending) || is_frame(&text) || text.starts_with(traceback::EXTENSION_MODULES)
 }
 
-/// `frame #3: c10::Error::Error(...) + 0x3e (0x7f in libc10.so)` of torch, `  [bt] (3) libdgl.so(…)`
-/// of DGL.
+/// `frame #3: c10::Error::Error(...) + 0x3e (0x7f in libc10.so)` of torch, and
+/// `  [bt] (3) libdgl.so(…)` of DGL.
 fn is_frame(text: &str) -> bool {
     let text = text.trim_start();
     let number = text
