@@ -42,6 +42,7 @@ pub struct Args {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=8), value_name = "N")]
     pub streams: Option<u16>,
 
+    /// Over what content goes, and how quickly.
     #[command(flatten)]
     pub wire: WireArgs,
 
