@@ -113,7 +113,11 @@ fn crates_know_only_those_below_them() {
     }
     let tools = packages("tools");
     for tool in &tools {
-        let other = tools.iter().find(|other| named[tool].contains(*other));
+        // a page of a run begins with the verdict on it
+        let may = |other: &str| tool == "dgl-report" && other == "dgl-why";
+        let other = tools
+            .iter()
+            .find(|other| named[tool].contains(*other) && !may(other));
         assert_eq!(other, None, "{tool} names another tool");
     }
 }

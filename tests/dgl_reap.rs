@@ -555,8 +555,8 @@ fn folders_of_ended_jobs_are_forgotten() {
 #[test]
 fn what_answers_dgl_reap_with_a_status_of_its_own_is_told_as_ended_by_it() {
     let folder = scratch("reap-answer");
-    let record = serde_json::json!({"type": "process", "id": 0, "of": 1, "host": 0, "ip": "127.0.0.1",
-        "role": "worker", "rank": 0, "cwd": folder,
+    let record = serde_json::json!({"type": "process", "id": 0, "of": 1, "host": 0,
+        "ip": "127.0.0.1", "role": "worker", "rank": 0, "cwd": folder,
         "argv": ["sh", "-c", "trap 'exit 3' TERM; : >up; while :; do sleep 0.1; done"]});
     std::fs::write(folder.join("process"), record.to_string()).unwrap();
     let script = "echo 127.0.0.1 | ipconf-check >hosts; cat hosts process >job.jsonl

@@ -201,7 +201,8 @@ record='{\\\"type\\\":\\\"process\\\",\\\"id\\\":ID,\\\"of\\\":2,\\\"host\\\":ID
 record=$record'\\\"ip\\\":\\\"10.99.0.1\\\",\\\"role\\\":\\\"worker\\\",\\\"rank\\\":ID,'
 record=$record'\\\"argv\\\":[\\\"t\\\"]}'
 past() { printf '{\"event\":\"past\",\"time_ms\":1,\"what\":{\"event\":%s}}\\n' \"$1\"; }
-printf '{\"event\":\"record\",\"record\":\"%s\"}\\n{\"event\":\"ready\"}\\n' \"$(echo \"$record\" | sed s/ID/$1/g)\"
+printf '{\"event\":\"record\",\"record\":\"%s\"}\\n{\"event\":\"ready\"}\\n' \"$(echo \"$record\" \
+    | sed s/ID/$1/g)\"
 IFS= read -r start
 [ $1 = 1 ] || sleep 2
 past '\"started\",\"index\":0,\"pid\":1'

@@ -50,8 +50,8 @@ const ALIVE_PACE: Duration = Duration::from_secs(5);
 /// Processes that were started less than this ago are not ended yet: where all fail at once, each
 /// has its own words to say.
 const FIRST_WORDS: Duration = Duration::from_millis(200);
-/// The same once one of a host dies of what dgl-reap sent to all: Python prints its stacks before it
-/// dies of ABRT, here perhaps a moment later.
+/// The same once one of a host dies of what dgl-reap sent to all: Python prints its stacks before
+/// it dies of ABRT, here perhaps a moment later.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// What dies of a signal so long after dgl-reap has acted on the job died of that: a core file of
 /// many gigabytes is written first.
