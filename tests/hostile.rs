@@ -207,7 +207,8 @@ IFS= read -r start
 [ $1 = 1 ] || sleep 2
 past '\"started\",\"index\":0,\"pid\":1'
 past '\"exited\",\"index\":0,\"code\":'$((3 - $1 * 3))',\"cpu_s\":0,\"max_rss_bytes\":1'
-failure=',\"cause\":\"process\",\"failure\":{\"host\":0,\"index\":0,\"reason\":{\"ended\":{\"status\":{\"code\":3}}}}'
+reason='\"reason\":{\"ended\":{\"status\":{\"code\":3}}}'
+failure=',\"cause\":\"process\",\"failure\":{\"host\":0,\"index\":0,'$reason'}'
 [ $1 = 0 ] || failure=
 past '\"ending\"'\"$failure\"
 past '\"over\",\"survivors\":0'

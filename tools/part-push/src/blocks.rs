@@ -43,7 +43,7 @@ pub fn send_blocks(
         }
         let (at, bytes) = (at + done, room as u64);
         done += bytes;
-        if content::is_zeros(&buffer) {
+        if content::is_hole(&buffer) {
             let length = bytes;
             client.send(FileRequest::Zeros(Zeros { id, at, length }));
             zeros += bytes;

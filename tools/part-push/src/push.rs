@@ -599,7 +599,7 @@ fn pack_blocks(
             Err(error) => Some(error.to_string()),
         };
         let (at, bytes) = (at + done, raw.len() as u64);
-        let (step, body) = if content::is_zeros(&raw) {
+        let (step, body) = if content::is_hole(&raw) {
             let length = bytes;
             (FileRequest::Zeros(Zeros { id, at, length }), Vec::new())
         } else {

@@ -178,7 +178,7 @@ impl Sender {
                 Err(error) => return Some(fault(&error)),
             };
             let (at, bytes) = (at + *sent, &self.block[..count]);
-            if content::is_zeros(bytes) {
+            if content::is_hole(bytes) {
                 let length = count as u64;
                 told.tell(FileEvent::Zeros(Zeros { id, at, length }));
             } else {
