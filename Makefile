@@ -54,7 +54,7 @@ test: need-test
 	cargo build --workspace --locked
 	tests/run.sh $(TESTS)
 
-# Under half a minute once built: no hosts, no DGL, and of the system what a build needs.
+# No hosts, no DGL, and of the system what a build needs.
 test-fast: need
 	cargo build --workspace --locked
 	tests/run.sh --fast $(TESTS)
