@@ -2,8 +2,8 @@
 //! is taken was asked for, and nothing is left that a terminal obeys.
 #![no_main]
 
-use record::term::{coloured, plain};
 use libfuzzer_sys::fuzz_target;
+use record::term::{coloured, plain};
 use transfer::parts::Parts;
 use transfer::source::same_time;
 use wire::Event;

@@ -2,10 +2,10 @@
 //! no panic; and what is taken can be written as an ip_config that DGL reads, which says the same.
 #![no_main]
 
-use record::Host;
 use ipconf_check::plan::{Options, names, plan};
 use ipconf_check::{login, text};
 use libfuzzer_sys::fuzz_target;
+use record::Host;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 

@@ -2,9 +2,9 @@
 //! again, byte for byte.
 #![no_main]
 
+use libfuzzer_sys::fuzz_target;
 use record::jsonl::Stream;
 use record::{FileCopy, Graph, Host, Process, Pushed};
-use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     for partial in [false, true] {
