@@ -5,6 +5,7 @@ use super::settings::Settings;
 use super::{HostFault, UnknownKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
@@ -141,24 +142,16 @@ pub(crate) fn remember(settings: &Settings, blob: &[u8]) -> Result<(), HostFault
             .map_err(failed)?;
     }
     let kind = kind_of(blob).ok_or_else(|| HostFault::new("its key is of no known form"))?;
-    // one write: other threads and programs append to the same file
+    // one write: ssh appends to the same file without a lock
     let line = format!("{} {kind} {}\n", name(settings), BASE64.encode(blob));
-    let mut known_hosts = OpenOptions::new()
+    let known_hosts = OpenOptions::new()
         .read(true)
         .append(true)
         .create(true)
         .mode(0o600)
         .open(file)
         .map_err(failed)?;
-    // a last line without an end would become one with ours, and both keys be lost
-    let end = if ends_in_a_line(&mut known_hosts).map_err(failed)? {
-        ""
-    } else {
-        "\n"
-    };
-    known_hosts
-        .write_all(format!("{end}{line}").as_bytes())
-        .map_err(failed)
+    append_line(known_hosts, &line).map_err(failed)
 }
 
 /// What [`remember`] sees to, where `ssh` will write the key: that of OpenSSH 9.2 writes it behind
@@ -169,10 +162,26 @@ pub(crate) fn end_last_line(settings: &Settings) {
         .first()
         .and_then(|file| OpenOptions::new().read(true).append(true).open(file).ok());
     // where nobody can write, ssh cannot either, and says so
-    if let Some(mut file) = file
-        && let Ok(false) = ends_in_a_line(&mut file)
-    {
-        let _ = file.write_all(b"\n");
+    if let Some(file) = file {
+        let _ = append_line(file, "");
+    }
+}
+
+/// Appends a line, or nothing, behind a last line that has an end: otherwise both would become one,
+/// and both keys be lost. Other logins of this tool and of others do the same at the same moment.
+fn append_line(file: fs::File, line: &str) -> std::io::Result<()> {
+    match Flock::lock(file, FlockArg::LockExclusive) {
+        Ok(mut locked) => append_behind_an_end(&mut locked, line),
+        // a file system without locks
+        Err((mut file, _)) => append_behind_an_end(&mut file, line),
+    }
+}
+
+fn append_behind_an_end(file: &mut fs::File, line: &str) -> std::io::Result<()> {
+    let end = if ends_in_a_line(file)? { "" } else { "\n" };
+    match format!("{end}{line}").as_str() {
+        "" => Ok(()),
+        text => file.write_all(text.as_bytes()),
     }
 }
 
