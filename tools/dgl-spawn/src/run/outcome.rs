@@ -203,9 +203,12 @@ pub fn explain(
             } else {
                 "; its last lines:"
             };
-            let error = error.map_or(String::new(), |error| format!(": {error}"));
+            // what people look for stands before all else
+            if let Some(error) = error {
+                say(format!("{who}: {error}"));
+            }
             say(format!(
-                "{who} {what}{error}{}",
+                "{who} {what}{}",
                 if failure.role.is_some() { last } else { "" }
             ));
             for line in lines {
