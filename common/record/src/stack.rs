@@ -41,10 +41,10 @@ pub struct Thread {
     /// As Python names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its number in the kernel, where Python knows it.
+    /// Its number in the kernel; Pythons before 3.11 do not tell it of all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tid: Option<u32>,
-    /// It computed at that moment.
+    /// Whether it computed at that moment.
     pub active: bool,
     /// `function (file.py:123)`, innermost first.
     pub frames: Vec<String>,

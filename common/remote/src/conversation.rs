@@ -19,9 +19,9 @@ pub type Read<'r, A> = &'r (dyn Fn(u32, Event) -> Option<A> + Sync);
 
 /// A host and all that it has answered.
 pub struct HostAnswers<'a, A> {
-    /// It.
+    /// The host that was asked.
     pub host: &'a Host,
-    /// What it has told.
+    /// What it has told, in the order in which it came.
     pub answers: Vec<A>,
     /// Why it tells nothing more.
     pub fault: Option<Fault>,
@@ -31,7 +31,7 @@ pub struct HostAnswers<'a, A> {
 
 impl<'a, A: Send> HostAnswers<'a, A> {
     /// Nothing was asked yet.
-    pub fn new(host: &'a Host, session: Session) -> HostAnswers<'a, A> {
+    pub fn new((host, session): (&'a Host, Session)) -> HostAnswers<'a, A> {
         HostAnswers {
             host,
             answers: Vec::new(),

@@ -183,6 +183,23 @@ impl Remote {
         })
     }
 
+    /// Starts host-agent on each host, as [`Remote::open_agents`] does: the hosts on which it runs,
+    /// and why it does not on the others.
+    pub fn open_reachable<'a>(&self, hosts: &'a [Host]) -> (Vec<(&'a Host, Session)>, Report) {
+        let opened = self.open_agents(hosts);
+        let refused = hosts
+            .iter()
+            .zip(&opened)
+            .filter_map(|(host, opened)| Some((host, opened.as_ref().err()?)));
+        let report = report(refused, self.options.host_key);
+        let reached = hosts
+            .iter()
+            .zip(opened)
+            .filter_map(|(host, opened)| Some((host, opened.ok()?)))
+            .collect();
+        (reached, report)
+    }
+
     /// Asks each host one thing; `limit` is the longest silence. What each answered, in the order
     /// of the hosts.
     pub fn ask_all(

@@ -1,6 +1,7 @@
 //! Where the threads of a job's processes stand.
 
 use ::job::Role;
+pub use record::Thread;
 use serde::{Deserialize, Serialize};
 
 /// The Python stacks of one process of a job.
@@ -36,21 +37,6 @@ pub struct Reading {
     /// Why there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Unreadable>,
-}
-
-/// A thread of a Python.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Thread {
-    /// As Python names it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Its number in the kernel; Pythons before 3.11 do not tell it of all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tid: Option<u32>,
-    /// Whether it computed at that moment.
-    pub active: bool,
-    /// `function (file.py:123)`, innermost first.
-    pub frames: Vec<String>,
 }
 
 /// Why the stacks of a process could not be read.

@@ -9,7 +9,7 @@ use record::jsonl::{Out, Stream};
 use record::term;
 use record::{Found, Host, Reaped, Summary};
 use remote::conversation::{self, HostAnswers};
-use remote::{self, Kind, Remote};
+use remote::{Kind, Remote};
 use std::time::{Duration, Instant};
 
 /// Beyond the grace: 10 s of KILL, and looking through /proc on a busy host.
@@ -26,17 +26,9 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         out.pass(stream);
     }
     // all hosts are reached before anything is done on any
-    let opened = remote.open_agents(hosts);
-    let refused = hosts
-        .iter()
-        .zip(&opened)
-        .filter_map(|(host, opened)| Some((host, opened.as_ref().err()?)));
-    let mut report = remote::report(refused, args.connect.host_key);
-    let mut asked: Vec<HostAnswers<'_, Answer>> = hosts
-        .iter()
-        .zip(opened)
-        .filter_map(|(host, opened)| Some(HostAnswers::new(host, opened.ok()?)))
-        .collect();
+    let (reached, mut report) = remote.open_reachable(hosts);
+    let mut asked: Vec<HostAnswers<'_, Answer>> =
+        reached.into_iter().map(HostAnswers::new).collect();
     conversation::ask(
         &mut asked,
         |host| what.requests(host, args.grace),

@@ -28,17 +28,9 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     if !human {
         out.pass(stream);
     }
-    let opened = remote.open_agents(hosts);
-    let refused = hosts
-        .iter()
-        .zip(&opened)
-        .filter_map(|(host, opened)| Some((host, opened.as_ref().err()?)));
-    let mut report = remote::report(refused, args.connect.host_key);
-    let mut asked: Vec<HostAnswers<'_, Answer>> = hosts
-        .iter()
-        .zip(opened)
-        .filter_map(|(host, opened)| Some(HostAnswers::new(host, opened.ok()?)))
-        .collect();
+    let (reached, mut report) = remote.open_reachable(hosts);
+    let mut asked: Vec<HostAnswers<'_, Answer>> =
+        reached.into_iter().map(HostAnswers::new).collect();
     let wanted = Pick {
         job: args.job.clone(),
         role: args.role.map(RoleArg::role),

@@ -1,7 +1,7 @@
 //! From what a host answers to records, and to what is wrong.
 
 use record::error::Fault;
-use record::{Host, Process, Stack, Thread};
+use record::{Host, Process, Stack};
 use wire::Event;
 use wire::stacks::Why;
 
@@ -28,12 +28,6 @@ pub fn answer(host: u32, processes: &[Process], event: Event, time_ms: u64) -> O
     let is_its = |process: &&Process| {
         process.host == host && Some(process.role) == told.role && Some(process.rank) == told.rank
     };
-    let threads = told.reading.threads.into_iter().map(|thread| Thread {
-        name: thread.name,
-        tid: thread.tid,
-        active: thread.active,
-        frames: thread.frames,
-    });
     let (why, error) = match told.reading.error {
         Some(error) => (Some(error.why), Some(cut(&error.problem, NAME_CHARS))),
         None => (None, None),
@@ -48,7 +42,7 @@ pub fn answer(host: u32, processes: &[Process], event: Event, time_ms: u64) -> O
             pid: told.pid,
             parent: told.parent,
             command: cut(&told.command, COMMAND_CHARS),
-            threads: threads.collect(),
+            threads: told.reading.threads,
             error,
             time_ms,
         },

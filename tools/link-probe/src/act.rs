@@ -26,12 +26,10 @@ struct Peer<'a> {
 /// Measures the links; prints the stream with their records.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report> {
     let remote = Remote::new(args.connect.options(), Kind::Ssh2)?;
-    let opened = remote.open_agents(hosts);
-    let refused = hosts.iter().zip(&opened);
-    let refused = refused.filter_map(|(host, session)| Some((host, session.as_ref().err()?)));
-    remote::report(refused, args.connect.host_key).check()?;
-    let peers = hosts.iter().zip(opened.into_iter().flatten());
-    let mut peers: Vec<Peer<'_>> = peers
+    let (reached, report) = remote.open_reachable(hosts);
+    report.check()?;
+    let mut peers: Vec<Peer<'_>> = reached
+        .into_iter()
         .map(|(host, session)| Peer { host, session })
         .collect();
 

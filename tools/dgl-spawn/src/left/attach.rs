@@ -31,7 +31,7 @@ const MAX_PROCESSES: usize = 65_536;
 pub fn attach(args: &Args, stream: &Stream, hosts: &[Host], name: &str) -> Result<Exit, Report> {
     let begun = Instant::now();
     let remote = Remote::new(args.connect.options(), Kind::Ssh2)?;
-    let (found, report) = find(&remote, args, hosts, name)?;
+    let (found, report) = find(&remote, hosts, name)?;
     if found.is_empty() {
         report.check()?;
         let fault = Fault::item(
@@ -89,21 +89,10 @@ struct FoundJob<'a> {
 /// Looks for the job on all hosts; what cannot be asked is reported beside it.
 fn find<'a>(
     remote: &Remote,
-    args: &Args,
     hosts: &'a [Host],
     name: &str,
 ) -> Result<(Vec<FoundJob<'a>>, Report), Report> {
-    let opened = remote.open_agents(hosts);
-    let refused = hosts
-        .iter()
-        .zip(&opened)
-        .filter_map(|(host, opened)| Some((host, opened.as_ref().err()?)));
-    let mut report = remote::report(refused, args.connect.host_key);
-    let sessions: Vec<_> = hosts
-        .iter()
-        .zip(opened)
-        .filter_map(|(host, opened)| Some((host, opened.ok()?)))
-        .collect();
+    let (sessions, mut report) = remote.open_reachable(hosts);
     let pool = remote::threads(sessions.len().min(AT_ONCE))?;
     let read: Vec<_> = pool.install(|| {
         sessions
