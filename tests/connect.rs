@@ -62,6 +62,8 @@ fn a_template_that_fails_says_why() {
         "#!/bin/sh\nread -r line; echo done; exit 0\n",
     );
     executable(&folder.join("waits"), "#!/bin/sh\nexec sleep 60\n");
+    let nologin = "#!/bin/sh\necho welcome; echo 'This account is not available.'; exit 1\n";
+    executable(&folder.join("nologin"), nologin);
     let queues = "#!/bin/sh\ntrap 'kill $!; echo left >>queue.log; exit 1' TERM; echo 'job 3 \
         queued' >&2; sleep 60 >/dev/null 2>&1 & wait\n";
     executable(&folder.join("queues"), queues);
@@ -78,6 +80,11 @@ fn a_template_that_fails_says_why() {
         (
             "./swallows {name}",
             "(127.0.0.1): ./swallows: the connection ended before the script; exit status: 0",
+            74,
+        ),
+        (
+            "./nologin {name}",
+            "script; exit status: 1; its login shell said: This account is not available.\n",
             74,
         ),
         (

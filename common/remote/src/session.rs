@@ -12,6 +12,8 @@ use wire::{Event, Failure, Request};
 
 /// What the login shell may say before the agent runs; what says more is no shell that ends.
 const MAX_GREETING: usize = 1 << 20;
+/// What is shown of a login shell's words, in characters.
+const MAX_SAID: usize = 200;
 /// No more events are taken off a host before somebody has dealt with these, so that one that talks
 /// without end stops itself.
 const MAX_HEARD: usize = 256;
@@ -80,6 +82,7 @@ impl Session {
             transport,
             token,
             line: Vec::new(),
+            said: String::new(),
             seen: 0,
         };
         match greeting.wait_for_agent(agents, limit) {
@@ -297,6 +300,8 @@ struct Greeting {
     token: String,
     /// A line whose end has not come.
     line: Vec<u8>,
+    /// The last words that were not the bootstrap's: a shell such as nologin says why it ends.
+    said: String,
     /// Bytes that came so far.
     seen: usize,
 }
@@ -369,11 +374,18 @@ impl Greeting {
                     self.transport.send(agents.message(&machine, gzip)?);
                 }
                 Some(Line::Refused(why)) => return Err(refused(&why)),
-                None => {}
+                None => self.remember(&line),
             }
         }
         self.line.extend_from_slice(rest);
         Ok(None)
+    }
+
+    fn remember(&mut self, line: &[u8]) {
+        let words = String::from_utf8_lossy(line);
+        if !words.trim().is_empty() {
+            self.said = words.trim().chars().take(MAX_SAID).collect();
+        }
     }
 
     fn marked(&self, line: &str) -> Option<Line> {
@@ -396,6 +408,12 @@ impl Greeting {
         let why = self
             .transport
             .why_lost("the connection ended before the script");
+        let unfinished = std::mem::take(&mut self.line);
+        self.remember(&unfinished);
+        let said = match self.transport.engine_said().is_empty() && !self.said.is_empty() {
+            true => format!("; its login shell said: {}", self.said),
+            false => String::new(),
+        };
         let again = [
             "Connection closed by",
             "Connection reset by",
@@ -405,7 +423,7 @@ impl Greeting {
         HostFault {
             again,
             timed_out: why.contains("timed out"),
-            ..HostFault::new(why)
+            ..HostFault::new(why + &said)
         }
     }
 
