@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
-use support::{Cluster, Ran, ip_config, root, scratch, sh};
+use support::{Cluster, Ran, ip_config, root, scratch, sh, takes_seconds};
 
 /// Waits for USR1 and says so; the server listens.
 const JOB_PY: &str = "
@@ -331,6 +331,9 @@ fn what_threw_its_environment_away_is_found_by_its_place() {
 
 #[test]
 fn one_that_was_there_before_the_job_is_no_part_of_it() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch("reap-stranger");
     // the stranger is put into the group of a process of the job, as a shell does with a pipeline
     let script = "
@@ -376,6 +379,9 @@ member.wait()
 
 #[test]
 fn shared_memory_below_a_folder_of_dev_shm_is_left_alone() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch("reap-shm");
     let name = format!("reap-{}", std::process::id());
     let script = format!(
@@ -560,7 +566,7 @@ fn what_answers_dgl_reap_with_a_status_of_its_own_is_told_as_ended_by_it() {
         "argv": ["sh", "-c", "trap 'exit 3' TERM; : >up; while :; do sleep 0.1; done"]});
     std::fs::write(folder.join("process"), record.to_string()).unwrap();
     let script = "echo 127.0.0.1 | ipconf-check >hosts; cat hosts process >job.jsonl
-        dgl-spawn --connect local --job reap-answer <job.jsonl >out & p=$!
+        dgl-spawn --connect local --no-preflight --job reap-answer <job.jsonl >out & p=$!
         until [ -e up ] || ! kill -0 $p; do sleep 0.1; done
         dgl-reap --connect local --job reap-answer <hosts >reaped; wait $p; echo $?; cat out";
     let ran = sh(&folder, script);

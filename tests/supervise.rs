@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{Ran, scratch, sh, soon};
+use support::{Ran, scratch, sh, soon, takes_seconds};
 
 /// The records of a job on this machine, a trainer for each command.
 fn job(folder: &Path, commands: &[&str]) {
@@ -117,6 +117,9 @@ impl Drop for Limited {
 
 #[test]
 fn a_process_that_the_kernel_killed_for_memory_is_named_so() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch("oom");
     let Some(limited) = Limited::new(64 << 20) else {
         println!("skipped: no cgroup can be made here");
@@ -205,6 +208,9 @@ fn while_it_runs(folder: &Path, options: &str, script: &str) -> Ran {
 
 #[test]
 fn nothing_survives_an_agent_that_is_killed() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch("agent-killed");
     let deaf = "trap '' TERM; touch up; sleep 9444; sleep 9444";
     let daemon = "setsid env -i sh -c 'trap \"\" TERM; sleep 9444' & sleep 9444";
@@ -349,6 +355,9 @@ fn records_and_logs_that_cannot_be_written_make_the_status() {
 
 #[test]
 fn what_ends_after_the_end_began_is_marked() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch("marked");
     job(
         &folder,
@@ -395,6 +404,9 @@ fn what_ends_after_the_end_began_is_marked() {
 
 #[test]
 fn a_server_listens_by_a_socket_of_its_own() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch("own-socket");
     let strangers = "import socket, time\ns = socket.create_server(('', 30984))\ntime.sleep(4)\n";
     std::fs::write(folder.join("stranger.py"), strangers).unwrap();
@@ -430,6 +442,9 @@ while True: os.write(1, block)
 
 #[test]
 fn a_host_that_talks_without_end_fills_no_memory_and_keeps_no_signal_from_being_heard() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch("hostile-flood");
     job(&folder, &["true"]);
     let started = r#"b'{"event":"started","index":0,"pid":1}\n'"#;

@@ -5,7 +5,9 @@
 use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{Cluster, Ran, ip_config, partition, python_with_dgl, root, scratch, sh};
+use support::{
+    Cluster, Ran, ip_config, partition, python_with_dgl, root, scratch, sh, takes_seconds,
+};
 
 /// A graph server that loads for two seconds before it listens, as real ones do, and then stays for
 /// three.
@@ -68,6 +70,9 @@ fn both(folder: &Path, apart: &str, options: &str, second: &str) -> (Ran, String
 
 #[test]
 fn of_two_launchers_one_starts_and_the_other_is_told_by_whom() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch("two-launchers");
     job(&folder, "job.jsonl", 30750);
     for apart in ["0", "0", "0.05", "0.5", "3"] {
@@ -108,6 +113,9 @@ fn of_two_launchers_one_starts_and_the_other_is_told_by_whom() {
 
 #[test]
 fn one_that_waits_starts_when_the_other_has_ended() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch("two-wait");
     job(&folder, "job.jsonl", 30760);
     for apart in ["0", "1"] {
@@ -127,6 +135,9 @@ fn one_that_waits_starts_when_the_other_has_ended() {
 /// Servers of two jobs of DGL overwrite each other's features in /dev/shm, whatever their ports.
 #[test]
 fn jobs_of_dgl_on_other_ports_are_in_each_others_way_until_they_have_a_shm_of_their_own() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch("two-shm");
     partition(&folder, 3);
     for (file, port) in [("job.jsonl", 30770), ("other.jsonl", 30780)] {
@@ -151,6 +162,9 @@ fn jobs_of_dgl_on_other_ports_are_in_each_others_way_until_they_have_a_shm_of_th
 /// A job whose launcher was killed leaves neither its name nor its ports behind.
 #[test]
 fn what_a_job_has_claimed_is_free_when_it_is_gone() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch("two-killed");
     job(&folder, "job.jsonl", 30790);
     let script =

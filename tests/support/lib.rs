@@ -170,14 +170,20 @@ pub fn flags_of_help(tool: &str) -> BTreeSet<String> {
 /// Hosts of our own; taken down at the end whatever happens.
 pub struct Cluster(pub PathBuf, #[expect(dead_code, reason = "only held")] Turn);
 
-/// Held by the one cluster that is up. Hosts with real work on them are hungry: beside others, what
-/// a test waits for comes too late. cargo-nextest runs one such test at a time by itself (see
-/// .config/nextest.toml); cargo test, and a second run of the tests on this machine, wait here.
+/// Held by the one cluster of its kind that is up: with real DGL, or with other work. Hosts with
+/// real work on them are hungry: beside more of them, what a test waits for comes too late.
+/// cargo-nextest runs one such test at a time by itself (see .config/nextest.toml); cargo test, and
+/// a second run of the tests on this machine, wait here.
 type Turn = Flock<File>;
 
 fn await_turn() -> Turn {
     let user = std::fs::metadata("/proc/self").unwrap().uid();
-    let file = File::create(format!("/var/tmp/dgl-tools-test-{user}.lock")).unwrap();
+    let thread = std::thread::current();
+    let kind = match thread.name() {
+        Some(test) if test.contains("real_dgl") => "dgl",
+        _ => "hosts",
+    };
+    let file = File::create(format!("/var/tmp/dgl-tools-test-{kind}-{user}.lock")).unwrap();
     Flock::lock(file, FlockArg::LockExclusive).expect("waiting for the cluster of another test")
 }
 
