@@ -8,7 +8,7 @@ mod left;
 mod outcome;
 mod output;
 mod plan;
-mod preflight;
+pub mod preflight;
 mod run;
 mod spec;
 mod token;

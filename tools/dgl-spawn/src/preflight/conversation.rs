@@ -18,6 +18,7 @@ pub enum PreflightEvent {
 
 /// Who was asked how much and has not answered yet.
 pub struct Conversation<'a, 'h> {
+    /// The hosts that are asked.
     pub hosts: &'a ConnectedHosts<'h>,
     unanswered: Vec<usize>,
     lost: Vec<bool>,

@@ -1,7 +1,9 @@
-//! From what hosts have found to what is wrong, with its place and its cure.
+//! From what all hosts have found to what is wrong, with its place. What one finding means by itself
+//! stands in words.rs.
 
 use super::conversation::PreflightEvent;
 use super::reachability::{self, UnreachablePair};
+use super::words::{self, COPY_ANEW, Words, plain};
 use record::error::{Fault, Report};
 use record::python;
 use record::term;
@@ -10,30 +12,17 @@ use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use std::time::Duration;
 use wire::Event;
-use wire::preflight::{Claimant, Claimed, Finding, Owner, SharedFiles, Taken, Unreachable};
+use wire::preflight::{Claimant, Claimed, Finding, Taken, Unreachable};
 
-const COPY_ANEW: &str = "copy it anew, to all hosts, with part-map and part-push";
-const COPY_THERE: &str = "copy the job there with part-map and part-push, or correct --workspace";
-const OTHER_PORT: &str = "choose another port in ip_config.txt, or --master-port in dgl-env";
 const OPEN_PORTS: &str = "open to one another between the hosts the ports of ip_config.txt and \
     all of net.ipv4.ip_local_port_range: \
                           DGL's servers connect back to such ports of their clients, and without \
                           them the job hangs";
-const PRIVATE_SHM: &str = "be root there, or allow namespaces to users: sysctl \
-    kernel.unprivileged_userns_clone=1 (Debian), \
-                           kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), docker run \
-                           --cap-add SYS_ADMIN";
-/// What is shown of a text that a host has sent.
-const SHOWN: usize = 300;
-
 /// Something that is wrong on a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct HostProblem {
     at: usize,
-    problem: String,
-    fix: Option<String>,
-    /// Another job is in the way: it is gone when that job has ended.
-    passes: bool,
+    words: Words,
 }
 
 /// A host as it was looked at.
@@ -54,7 +43,9 @@ struct Seen {
 /// What another job has taken on a host.
 #[derive(Clone, Debug)]
 pub struct Conflict {
+    /// The host, by its place among those that have processes of the job.
     pub at: usize,
+    /// What is taken, and by whom.
     pub taken: Taken,
 }
 
@@ -125,12 +116,16 @@ impl<'a> Diagnosis<'a> {
     }
 
     fn push(&mut self, at: usize, problem: impl Into<String>, fix: Option<&str>, passes: bool) {
-        let problem = HostProblem {
-            at,
+        let words = Words {
             problem: problem.into(),
             fix: fix.map(str::to_owned),
             passes,
         };
+        self.push_words(at, words);
+    }
+
+    fn push_words(&mut self, at: usize, words: Words) {
+        let problem = HostProblem { at, words };
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }
@@ -138,109 +133,16 @@ impl<'a> Diagnosis<'a> {
 
     fn found(&mut self, at: usize, finding: Finding, body: &[u8]) {
         match finding {
-            Finding::NoFolder { path } => self.push(
-                at,
-                format!("no such folder: {}", shown(&path)),
-                Some(COPY_THERE),
-                false,
-            ),
-            Finding::NoFile { path } => self.push(
-                at,
-                format!("no such file: {}", shown(&path)),
-                Some(COPY_THERE),
-                false,
-            ),
-            Finding::Unreadable { path } => {
-                self.push(
-                    at,
-                    format!("cannot be read: {}", shown(&path)),
-                    Some("let this user read it there"),
-                    false,
-                );
-            }
             Finding::IpConfig => self.ip_config(at, body),
             Finding::PartitionConfig {
                 hash,
                 num_parts,
                 graph_name,
             } => self.partition_config(at, hash, num_parts, graph_name),
-            Finding::NoPartition { config, part } => {
-                let problem = format!(
-                    "{} has no part-{part}, which is this host's",
-                    shown(&config)
-                );
-                self.push(at, problem, Some(COPY_ANEW), false);
-            }
-            Finding::NoGraph { config, part } => {
-                self.push(
-                    at,
-                    format!("{} names no graph for part-{part}", shown(&config)),
-                    Some(COPY_ANEW),
-                    false,
-                );
-            }
-            Finding::Elsewhere { path } => self.seen[at].elsewhere.push(shown(&path)),
-            Finding::SmallSharedMemory {
-                need_bytes,
-                free_bytes,
-            } => {
-                let (need, room) = (need_bytes >> 20, free_bytes >> 20);
-                let problem = format!(
-                    "its part of the graph has {need} MiB, and /dev/shm only {room} MiB of room"
-                );
-                let fix = "make it larger: mount -o remount,size=… /dev/shm, or docker run \
-                    --shm-size; or more partitions and hosts";
-                self.push(at, problem, Some(fix), false);
-            }
-            Finding::NoPrivateSharedMemory { error } => {
-                self.push(
-                    at,
-                    format!(
-                        "no /dev/shm of its own can be made: {}",
-                        term::plain(&error)
-                    ),
-                    Some(PRIVATE_SHM),
-                    false,
-                );
-            }
-            Finding::FewOpenFiles { limit, need } => {
-                let problem = format!(
-                    "a process may have {limit} open files, and a server needs about {need} for \
-                     the clients of this job"
-                );
-                let fix = "raise the hard limit there: LimitNOFILE= of its sshd, or \
-                    /etc/security/limits.conf";
-                self.push(at, problem, Some(fix), false);
-            }
+            Finding::Elsewhere { path } => self.seen[at].elsewhere.push(words::shown(&path)),
             Finding::NameInUse => {
                 let Fault { problem, fix, .. } = super::named(self.busy[at], self.job);
                 self.push(at, problem, fix.as_deref(), true);
-            }
-            Finding::Abandoned { job, pids } => self.abandoned(at, &job, &pids),
-            Finding::SharedMemory {
-                state,
-                files,
-                total_bytes,
-            } => self.shared_memory(at, state, files, total_bytes),
-            Finding::NoCommand { word } => {
-                let fix = "install it there, give its whole path, or set PATH with --env or \
-                    --setup in dgl-env";
-                self.push(
-                    at,
-                    format!("no such command: {}", shown(&word)),
-                    Some(fix),
-                    false,
-                );
-            }
-            Finding::NoPython { said } => {
-                let fix =
-                    "try it in a shell on that host; --env and --setup of dgl-env are in force";
-                self.push(
-                    at,
-                    format!("its Python does not run: {}", plain(&said)),
-                    Some(fix),
-                    false,
-                );
             }
             Finding::Python {
                 executable,
@@ -249,58 +151,19 @@ impl<'a> Diagnosis<'a> {
                 dgl,
             } => {
                 for module in missing {
-                    let (module, python) = (plain(&module), plain(&executable));
-                    let problem = format!(
-                        "no module named {module} for {python} (Python {})",
-                        plain(&version)
-                    );
-                    let fix = "name the Python that has it, by its path, by host-probe --conda or \
-                        --venv, or by --setup in dgl-env";
-                    self.push(at, problem, Some(fix), false);
+                    let words = words::of_missing_module(&module, &executable, &version);
+                    self.push_words(at, words);
                 }
                 self.seen[at].dgl = self.seen[at].dgl.take().or(dgl);
             }
             Finding::Listens { port, ephemeral } => self.seen[at].listens = Some((port, ephemeral)),
             Finding::Unreached { target, why } => self.unreached(at, target, why),
-            port => self.port(at, port),
-        }
-    }
-
-    fn port(&mut self, at: usize, finding: Finding) {
-        match finding {
-            Finding::PortTaken { port, by } => {
-                let fix = match own_job(&by) {
-                    Some(job) => format!(
-                        "end that job: ipconf-check ip_config.txt | dgl-reap --job {job}; or \
-                         {OTHER_PORT}"
-                    ),
-                    None if by.pid.is_none() => {
-                        format!("its user can tell what it is; or {OTHER_PORT}")
-                    }
-                    None => format!("end that process, or {OTHER_PORT}"),
-                };
-                let problem = format!("port {port} is taken by {}", owner(&by));
-                self.push(at, problem, Some(&fix), by.job.is_some());
-            }
             Finding::PortLingers { port, blocks } => self.seen[at].lingers.push((port, blocks)),
-            Finding::PortUnusable { port, error } => {
-                self.push(
-                    at,
-                    format!("port {port} cannot be bound: {}", plain(&error)),
-                    Some(OTHER_PORT),
-                    false,
-                );
+            other => {
+                if let Some(words) = words::of(&other) {
+                    self.push_words(at, words);
+                }
             }
-            Finding::ForeignAddress { address } => {
-                let fix = "write the address that the host has into ip_config.txt";
-                self.push(
-                    at,
-                    format!("{address} is no address of this host"),
-                    Some(fix),
-                    false,
-                );
-            }
-            _ => {}
         }
     }
 
@@ -363,64 +226,6 @@ impl<'a> Diagnosis<'a> {
                 graph.graph_name
             );
             self.push(at, problem, Some(COPY_ANEW), false);
-        }
-    }
-
-    fn abandoned(&mut self, at: usize, job: &str, pids: &[u32]) {
-        let job = plain(job);
-        let pids = pids
-            .iter()
-            .take(20)
-            .map(u32::to_string)
-            .collect::<Vec<_>>()
-            .join(" ");
-        let fix = checked_name(&job)
-            .map(|job| format!("end it: ipconf-check ip_config.txt | dgl-reap --job {job}"));
-        self.push(
-            at,
-            format!("job {job} was left there without a launcher: process {pids}"),
-            fix.as_deref(),
-            false,
-        );
-    }
-
-    fn shared_memory(&mut self, at: usize, state: SharedFiles, files: u64, bytes: u64) {
-        let what = format!("{}, {}", term::count(files, "file"), term::bytes(bytes));
-        match state {
-            SharedFiles::Used(by) => {
-                let problem = format!(
-                    "another job of DGL runs there: {what} in /dev/shm, mapped by {}",
-                    owner(&by)
-                );
-                let fix = "jobs of DGL on one host overwrite each other's features without a \
-                    word: wait for its end, or say --private-shm";
-                self.push(at, problem, Some(fix), by.job.is_some());
-            }
-            SharedFiles::Stale(file) => {
-                let problem = format!(
-                    "a job of DGL has left {what} in /dev/shm, such as {}",
-                    shown(&file)
-                );
-                self.push(
-                    at,
-                    problem,
-                    Some("remove it: ipconf-check ip_config.txt | dgl-reap --stale-shm"),
-                    false,
-                );
-            }
-            SharedFiles::Foreign(user) => {
-                let user = plain(&user);
-                let problem = format!(
-                    "/dev/shm has {what} of a job of DGL of user {user}, and only that user can \
-                     see whether it runs"
-                );
-                self.push(
-                    at,
-                    problem,
-                    Some("say --private-shm, or ask the user for dgl-reap --stale-shm"),
-                    false,
-                );
-            }
         }
     }
 
@@ -531,14 +336,13 @@ impl<'a> Diagnosis<'a> {
                 self.push(at, problem, fix.as_deref(), true);
                 continue;
             }
-            let (problem, fix) = taken(&what, by, is_alone);
-            self.push(at, problem, Some(&fix), true);
+            self.push_words(at, words::of_claims(&what, by, is_alone));
         }
     }
 
     /// Whether all that is wrong is gone when other jobs have ended.
     pub fn passes(&self) -> bool {
-        !self.problems.is_empty() && self.problems.iter().all(|problem| problem.passes)
+        !self.problems.is_empty() && self.problems.iter().all(|problem| problem.words.passes)
     }
 
     /// All that is wrong; the same on several hosts is one fault.
@@ -549,16 +353,17 @@ impl<'a> Diagnosis<'a> {
         self.problems.sort_by_key(|problem| problem.at);
         let mut grouped: Vec<(Vec<usize>, HostProblem)> = Vec::new();
         for problem in std::mem::take(&mut self.problems) {
-            let same =
-                |other: &HostProblem| other.problem == problem.problem && other.fix == problem.fix;
+            let same = |other: &HostProblem| {
+                other.words.problem == problem.words.problem && other.words.fix == problem.words.fix
+            };
             match grouped.iter_mut().find(|(_, other)| same(other)) {
                 Some((all, _)) => all.push(problem.at),
                 None => grouped.push((vec![problem.at], problem)),
             }
         }
-        let fault = |(all, HostProblem { problem, fix, .. }): (Vec<usize>, _)| Fault {
-            fix,
-            ..Fault::unreachable(self.place(&all), problem)
+        let fault = |(all, HostProblem { words, .. }): (Vec<usize>, _)| Fault {
+            fix: words.fix,
+            ..Fault::unreachable(self.place(&all), words.problem)
         };
         Report(grouped.into_iter().map(fault).collect())
     }
@@ -631,125 +436,6 @@ impl<'a> Diagnosis<'a> {
             self.push(wall.at, problem, Some(OPEN_PORTS), false);
         }
     }
-}
-
-/// What another job has, and what to do.
-fn taken(what: &[Claimed], by: &Claimant, is_alone: bool) -> (String, String) {
-    let mut ports: Vec<u32> = Vec::new();
-    let mut memory = false;
-    for claimed in what {
-        match claimed {
-            Claimed::Port(port) => ports.push(u32::from(*port)),
-            Claimed::SharedMemory => memory = true,
-            Claimed::Name => {}
-        }
-    }
-    let job = by.job.as_deref().map_or_else(
-        || "a job that does not answer".to_owned(),
-        |job| format!("job {}", plain(job)),
-    );
-    let user = by
-        .user
-        .as_deref()
-        .map_or(String::new(), |user| format!(" of user {}", plain(user)));
-    // what differs from host to host would make a line for each
-    let process = match (by.pid, is_alone) {
-        (Some(pid), true) => format!(
-            " (process {pid}, for {})",
-            term::seconds(Duration::from_millis(by.age_ms))
-        ),
-        _ => String::new(),
-    };
-    let end = match by
-        .job
-        .as_deref()
-        .filter(|_| by.user.is_none())
-        .and_then(checked_name)
-    {
-        Some(job) => format!(
-            "wait for its end with --wait 1h, or end it: ipconf-check ip_config.txt | dgl-reap \
-             --job {job}"
-        ),
-        None => "wait for its end with --wait 1h".to_owned(),
-    };
-    if ports.is_empty() {
-        let fix = format!(
-            "jobs of DGL on one host overwrite each other's features without a word: {end}; or \
-             say --private-shm"
-        );
-        return (
-            format!("another job of DGL runs there: {job}{user}{process}"),
-            fix,
-        );
-    }
-    let (noun, verb) = if ports.len() == 1 {
-        ("port", "is")
-    } else {
-        ("ports", "are")
-    };
-    let memory = if memory { ", and /dev/shm," } else { "" };
-    let problem = format!(
-        "{noun} {}{memory} {verb} taken by {job}{user}{process}",
-        reachability::ranges(&ports)
-    );
-    (problem, format!("{end}; or {OTHER_PORT}"))
-}
-
-/// A process in words: `process 12 (python3 train.py) of job a`, with its user where that is not
-/// this one.
-fn owner(by: &Owner) -> String {
-    let command = by
-        .command
-        .as_deref()
-        .map_or(String::new(), |command| format!(" ({})", plain(command)));
-    let process = by.pid.map_or_else(
-        || "a process".to_owned(),
-        |pid| format!("process {pid}{command}"),
-    );
-    let job = by
-        .job
-        .as_deref()
-        .map_or(String::new(), |job| format!(" of job {}", plain(job)));
-    let user = by
-        .user
-        .as_deref()
-        .map_or(String::new(), |user| format!(" of user {}", plain(user)));
-    let unseen = if by.pid.is_none() && user.is_empty() {
-        " that cannot be seen there, perhaps in a container"
-    } else {
-        ""
-    };
-    format!("{process}{job}{user}{unseen}")
-}
-
-/// A job of this user that has it, whose name can stand in a command to be pasted.
-fn own_job(by: &Owner) -> Option<&str> {
-    by.job
-        .as_deref()
-        .filter(|_| by.user.is_none())
-        .and_then(checked_name)
-}
-
-fn checked_name(job: &str) -> Option<&str> {
-    let is_checked = (1..=64).contains(&job.len())
-        && job
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
-    Some(job).filter(|job| is_checked && !job.starts_with('-'))
-}
-
-fn shown(text: &wire::Text) -> String {
-    plain(&text.0.to_string_lossy())
-}
-
-/// A text of a host on one line of a terminal.
-fn plain(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .take(SHOWN)
-        .collect::<String>()
-        .trim_end()
-        .to_owned()
 }
 
 #[cfg(test)]

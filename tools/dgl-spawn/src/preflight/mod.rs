@@ -2,13 +2,15 @@
 //! start. All that is wrong comes in one report, and then nothing is started.
 //!
 //! [`request`] says what a host is asked, [`claims`] who of several launchers may start,
-//! [`diagnosis`] what the answers mean, [`reachability`] which host tries to reach which.
+//! [`diagnosis`] what the answers of all mean, [`words`] what one means by itself, [`reachability`]
+//! which host tries to reach which.
 
 mod claims;
 pub mod conversation;
-mod diagnosis;
+pub mod diagnosis;
 pub mod reachability;
 mod request;
+mod words;
 
 use crate::run::hosts::ConnectedHosts;
 use crate::run::outcome::Stopped;
