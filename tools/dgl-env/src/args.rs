@@ -56,10 +56,10 @@ pub struct Args {
     #[arg(long, hide_short_help = true, value_name = "PATH")]
     pub ip_config: Option<PathBuf>,
 
-    /// OpenMP threads of a server
-    #[arg(long, hide_short_help = true, default_value_t = 1,
-        value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
-    pub num_server_threads: u32,
+    /// OpenMP threads of a server; auto: by its host's cores
+    #[arg(long, hide_short_help = true, default_value = "1", value_parser = server_threads,
+        value_name = "N|auto")]
+    pub num_server_threads: ServerThreads,
 
     /// OpenMP threads of a trainer or worker [default: by its host's cores]
     #[arg(long, hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..),
@@ -190,6 +190,23 @@ pub enum PerHost {
     Numbers(Vec<u32>),
     /// One a card that host-probe counted.
     Gpus,
+}
+
+/// How many threads a graph server has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerThreads {
+    /// So many.
+    Number(u32),
+    /// The servers of a host share a quarter of its processors.
+    Auto,
+}
+
+fn server_threads(text: &str) -> Result<ServerThreads, String> {
+    match (text, text.parse()) {
+        ("auto", _) => Ok(ServerThreads::Auto),
+        (_, Ok(threads @ 1..)) => Ok(ServerThreads::Number(threads)),
+        _ => Err(format!("{text:?} is neither a number from 1 on nor auto")),
+    }
 }
 
 /// What a script calls its local rank.

@@ -1,7 +1,7 @@
 //! What can be seen to be wrong before a process is started: in flags, in records, which anyone may
 //! have edited, and in what is installed.
 
-use crate::args::{Args, Launcher, MAX_PER_HOST, PerHost, RoleArg};
+use crate::args::{Args, Launcher, MAX_PER_HOST, PerHost, RoleArg, ServerThreads};
 use crate::command::UserCommand;
 use crate::environment::UserEnv;
 use crate::launchers::StartsLauncher;
@@ -137,7 +137,7 @@ fn not_for_workers(args: &Args) -> Vec<Fault> {
         ("--num-servers", args.num_servers != 1, LEAVE_OUT),
         (
             "--num-server-threads",
-            args.num_server_threads != 1,
+            args.num_server_threads != ServerThreads::Number(1),
             LEAVE_OUT,
         ),
         ("--graph-format", args.graph_format != "csc", LEAVE_OUT),

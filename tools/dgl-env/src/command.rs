@@ -151,6 +151,19 @@ impl UserCommand {
         })
     }
 
+    /// The script of its Python program, or its module, where it can be seen.
+    pub fn script(&self) -> Option<String> {
+        let (words, program) = match self {
+            UserCommand::Words(words) => {
+                let words = plain(words);
+                let program = program(&words).ok()?;
+                (words, program)
+            }
+            UserCommand::Shell(text) => only_program(text).ok()?,
+        };
+        words.get(program.script).map(|word| word.text.clone())
+    }
+
     /// What the script is given, as far as it can be seen: `None` for what only the host's shell
     /// knows.
     pub fn script_args(&self) -> Vec<Option<String>> {

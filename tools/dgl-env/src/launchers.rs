@@ -38,11 +38,12 @@ impl StartsLauncher {
         };
         let problem = format!("starts {name} itself, whose processes the plan does not know");
         let inner = self.inner.as_deref().unwrap_or("python3 train.py …");
-        let torchrun = match self.kind {
+        let another_way = match self.kind {
             Kind::Torch => ", with --launcher torchrun where it needs that",
+            Kind::GraphStorm => "; or put gs-launch before the line",
             _ => "",
         };
-        Fault::usage("COMMAND", problem).fix(format!("give what it starts: {inner}{torchrun}"))
+        Fault::usage("COMMAND", problem).fix(format!("give what it starts: {inner}{another_way}"))
     }
 }
 

@@ -6,6 +6,7 @@ mod check;
 mod command;
 mod config;
 pub mod environment;
+mod graphstorm;
 mod launchers;
 mod paths;
 pub mod placeholders;

@@ -11,10 +11,11 @@
 //!   that is a warning.
 //! - Values and words arrive as they were given; launch.py has the host's shell read them again.
 
-use crate::args::{Args, Launcher, PerHost, RankOption, RoleArg};
+use crate::args::{Args, Launcher, PerHost, RankOption, RoleArg, ServerThreads};
 use crate::check;
 use crate::command::{UserCommand, torch_words};
 use crate::environment::{UserEnv, set};
+use crate::graphstorm;
 use crate::paths::ProcessPaths;
 use crate::placeholders::ProcessPlace;
 use crate::script;
@@ -286,6 +287,8 @@ impl<'a> Plan<'a> {
             warnings.extend(check::unknown_torch(&self.hosts));
         }
         warnings.extend(check::more_than_gpus(&self.hosts, &self.counts()));
+        let workspace = self.workspace.as_deref();
+        warnings.extend(graphstorm::own_disks(&self.command, workspace, &self.hosts));
         warnings.extend(
             check::redirects(&self.hosts, self.args.launcher, &self.args.launcher_arg)
                 .filter(|_| self.trainers || self.workers),
@@ -408,11 +411,7 @@ impl<'a> Plan<'a> {
             "DGL_KEEP_ALIVE",
             u8::from(self.args.keep_alive),
         );
-        set(
-            &mut process,
-            "OMP_NUM_THREADS",
-            self.args.num_server_threads,
-        );
+        set(&mut process, "OMP_NUM_THREADS", self.server_threads(host));
         self.advice(&mut process, host);
         let place = self.place(host, rank, s);
         self.env.add_to(&mut process, &self.env.server, place);
@@ -639,6 +638,16 @@ impl<'a> Plan<'a> {
     fn launcher_omp(&self) -> Option<&OsString> {
         self.own_omp()
             .filter(|_| self.args.num_omp_threads.is_none())
+    }
+
+    /// For auto a quarter of the processors, shared by the servers: so GraphStorm's launcher
+    /// counts, but with the processors of the machine that it runs on.
+    fn server_threads(&self, host: &Host) -> u32 {
+        let cpus = host.facts.cpus.unwrap_or(self.here.cpus);
+        match self.args.num_server_threads {
+            ServerThreads::Number(threads) => threads,
+            ServerThreads::Auto => (cpus / 4 / self.num_servers).max(1),
+        }
     }
 
     /// As launch.py: half of the processors, which hyperthreads double, shared by the trainers.
@@ -969,6 +978,19 @@ mod tests {
             omp("--num-server-threads 2 --env OMP_NUM_THREADS=9", Some("6")),
             pair("9", "9")
         );
+        assert_eq!(omp("--num-server-threads auto", None), pair("4", "4"));
+        assert_eq!(
+            omp("--num-server-threads auto --num-servers 8", None),
+            pair("1", "1"),
+            "never none; the second process is a server too"
+        );
+        let none = plan(
+            "--num-server-threads 0 --num-trainers 2 -- t",
+            hosts(1),
+            Some(graph(1)),
+            LauncherFacts::default(),
+        );
+        assert!(none.unwrap_err()[0].contains("neither a number from 1 on nor auto"));
     }
 
     #[test]

@@ -81,7 +81,7 @@ pub fn warnings(command: &UserCommand, job: &Job, hosts: &[Host]) -> Vec<String>
 
 /// The last of an option's values, as argparse takes it, with the option as it was written:
 /// `--ip_config X`, `--ip-config=X`.
-fn option<'a>(args: &'a [Option<String>], names: &[&str]) -> Option<(&'a str, &'a str)> {
+pub fn option<'a>(args: &'a [Option<String>], names: &[&str]) -> Option<(&'a str, &'a str)> {
     let named = |word: &str| {
         word.strip_prefix("--")
             .is_some_and(|name| names.contains(&name.replace('-', "_").as_str()))

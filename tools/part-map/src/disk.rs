@@ -11,14 +11,17 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
 
-/// What GraphStorm puts beside its config, though no config names it, and looks for there on every
-/// host: statistics of labels, and which node is which of the user's (seen with 0.4.2).
-const OF_GRAPHSTORM: [&str; 5] = [
+/// What GraphStorm puts beside its config, though no config names it, and looks for there on the
+/// hosts: statistics of labels, which node is which of the user's (seen with 0.4.2), how the graph
+/// was constructed, which goes into saved models (0.5), features for WholeGraph (its source).
+const OF_GRAPHSTORM: [&str; 7] = [
     "node_label_stats.json",
     "edge_label_stats.json",
     "node_mapping.pt",
     "edge_mapping.pt",
     "raw_id_mappings",
+    "data_transform_new.json",
+    "wholegraph",
 ];
 
 /// The files of GraphStorm's beside a config, relative to its folder; one below a folder that

@@ -1,0 +1,134 @@
+//! What GraphStorm's processes read of one another: files, which must then lie where all hosts see
+//! them. It does not look whether they do; a wrong place shows at the end of a training, or hangs.
+//! Read off its source: 0.4 and 0.5 are alike.
+
+use crate::command::UserCommand;
+use crate::script::option;
+use record::Host;
+use std::path::Path;
+
+/// File systems that belong to one host.
+const OF_ONE_HOST: [&str; 9] = [
+    "ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "tmpfs", "overlay",
+];
+
+/// A word where a file that others read would lie in a workspace that each host has for itself.
+pub fn own_disks(command: &UserCommand, workspace: Option<&str>, hosts: &[Host]) -> Option<String> {
+    if hosts.len() < 2 {
+        return None;
+    }
+    let kind = |host: &Host| {
+        let kind = host.facts.workspace_fs.as_deref()?;
+        OF_ONE_HOST.contains(&kind).then(|| kind.to_owned())
+    };
+    let (host, kind) = hosts.iter().find_map(|host| Some((host, kind(host)?)))?;
+    let script = command.script()?;
+    let args = command.script_args();
+    let given = |name: &str| option(&args, &[name]);
+    let below = |path: &str| Path::new(workspace.unwrap_or_default()).join(path);
+    let is_in_workspace = |path: &str| workspace.is_some_and(|dir| below(path).starts_with(dir));
+    let in_workspace = |name: &str| given(name).filter(|(_, path)| is_in_workspace(path));
+
+    let remaps = script == "graphstorm.gconstruct.remap_result";
+    let name = script.rsplit('.').next().unwrap_or_default();
+    let trains = script.starts_with("graphstorm.run.")
+        && name.starts_with("gsgnn_")
+        && name != "gsgnn_node_emb";
+    let shared = given("with_shared_fs")
+        .is_none_or(|(_, value)| ["true", "1"].contains(&value.to_lowercase().as_str()));
+    let (found, why, fix) = match (remaps, trains) {
+        (true, _) if shared => (
+            in_workspace("save_embed_path").or(in_workspace("save_prediction_path")),
+            "worker 0 would wait there for ever for what the others write",
+            "give a path on storage that all hosts share, or say --with-shared-fs False",
+        ),
+        (_, true) if given("save_embed_path").is_some() => (
+            in_workspace("save_model_path"),
+            "to save embeddings, all trainers read the model there that trainer 0 has written",
+            "give a path on storage that all hosts share, or save embeddings by an inference",
+        ),
+        _ => return None,
+    };
+    let (name, path) = found?;
+    Some(format!(
+        "{name} {path} lies in the workspace, which is {kind} on {}, its own: {why}\n  fix: {fix}",
+        host.place()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsString;
+
+    fn told(line: &str, kinds: &[Option<&str>]) -> String {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let hosts = kinds.iter().map(|kind| {
+            let mut host = Host::default();
+            host.facts.workspace_fs = kind.map(str::to_owned);
+            host
+        });
+        let hosts: Vec<Host> = hosts.collect();
+        own_disks(&UserCommand::Words(words), Some("/ws"), &hosts).unwrap_or_default()
+    }
+
+    const TRAIN: &str = "python3 -m graphstorm.run.gsgnn_np.gsgnn_np --cf c.yaml";
+    const REMAP: &str = "python3 -m graphstorm.gconstruct.remap_result --cf c.yaml";
+
+    #[test]
+    fn what_others_read_is_where_they_see_it() {
+        let own = &[Some("ext4"), Some("ext4")][..];
+        let fine = [
+            (format!("{TRAIN} --save-model-path m"), own),
+            (
+                format!("{TRAIN} --save-model-path /nfs/m --save-embed-path e"),
+                own,
+            ),
+            (format!("{REMAP} --save-embed-path /nfs/e"), own),
+            (
+                format!("{REMAP} --save-embed-path e --with-shared-fs False"),
+                own,
+            ),
+            (
+                format!("{REMAP} --save-embed-path e"),
+                &[Some("nfs4"), Some("nfs4")],
+            ),
+            (format!("{REMAP} --save-embed-path e"), &[None, None]),
+            (format!("{REMAP} --save-embed-path e"), &[Some("ext4")]),
+            (
+                "python3 t.py --save-embed-path e --save-model-path m".to_owned(),
+                own,
+            ),
+            (
+                "python3 -m graphstorm.run.gsgnn_np.np_infer_gnn --save-embed-path e \
+                 --save-model-path m"
+                    .to_owned(),
+                own,
+            ),
+        ];
+        for (line, kinds) in fine {
+            assert_eq!(told(&line, kinds), "", "{line}");
+        }
+        let table = [
+            (
+                format!("{TRAIN} --save-model-path m --save-embed-path /nfs/e"),
+                "--save-model-path m lies in the workspace, which is ext4 on host 0",
+            ),
+            (
+                format!("{REMAP} --save-embed-path=/ws/e"),
+                "--save-embed-path /ws/e lies in the workspace",
+            ),
+            (
+                format!("{REMAP} --save-prediction-path p --with-shared-fs true"),
+                "worker 0 would wait there for ever",
+            ),
+        ];
+        for (line, problem) in table {
+            assert!(
+                told(&line, own).contains(problem),
+                "{line}: {}",
+                told(&line, own)
+            );
+        }
+    }
+}
