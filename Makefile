@@ -2,7 +2,7 @@
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe host-swap link-probe part-map part-push part-pull dgl-env dgl-spawn dgl-reap dgl-stacks dgl-why dgl-report
-SCRIPTS = dgl-copy dgl-launch
+SCRIPTS = dgl-copy dgl-launch host-lab
 COMMANDS = $(TOOLS) $(SCRIPTS)
 # host-agent is no command of users, but they may read what it does on their hosts.
 PAGES = $(COMMANDS) host-agent
@@ -28,7 +28,7 @@ check: need-check
 	shellcheck -s sh common/remote/src/*.sh tests/need.sh packaging/agent.sh
 	shellcheck tests/example/train.sbatch
 	shellcheck -s bash completions/dgl-tools.bash
-	shellcheck tests/cluster/cluster.sh tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/recordings/record.sh tests/graphstorm/python.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/wheel.sh .ci/run
+	shellcheck tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/recordings/record.sh tests/graphstorm/python.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/wheel.sh .ci/run
 	mandoc -T lint -W warning $(PAGES:%=man/%.1) man/dgl-tools.7
 
 # Licences, sources and versions of what is linked in; known faults of it where the database of advisories was fetched before

@@ -4,14 +4,14 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
-cluster=$root/tests/cluster/cluster.sh
+host_lab=$root/tools/host-lab/host-lab
 PATH=$PATH:/usr/sbin:/sbin
 
 work=$(mktemp -d /var/tmp/dgl-tools-demo-XXXXXX) # not in /tmp, which every host has for itself
 export LAB=$work/lab
 end() {
     status=$?
-    "$cluster" down || true
+    "$host_lab" down || true
     rm -rf "$work"
     exit "$status"
 }
@@ -50,30 +50,29 @@ python=$(tests/dgl/python.sh)
 echo "$python"
 
 say "Starting 4 hosts, 10.77.0.1 to 10.77.0.4, each with its own network, processes and sshd"
-"$cluster" up 4 >/dev/null
+"$host_lab" up 4 --quiet >"$work/ip_config.txt"
 
 say "Partitioning a graph into 4 parts"
 cd "$work"
-seq -f 10.77.0.%g 4 >ip_config.txt
 mkdir code
 cp "$root/tests/dgl/train.py" code/
 "$python" "$root/tests/dgl/partition.py" --out out --num-parts 4 2>partition.log || { cat partition.log; exit 1; }
 
 say "Copying it over ssh: ipconf-check | part-map | part-push"
-"$cluster" exec 1 sh -c "ipconf-check --num-servers 2 ip_config.txt |
+"$host_lab" exec 1 sh -c "ipconf-check --num-servers 2 ip_config.txt |
     part-map --part-config out/g.json --workspace /srv/job --script-folder code |
     part-push >pushed.jsonl"
 jq -rs 'map(select(.type == "pushed")) | "\(length) files, \(map(.sent_bytes // 0) | add) bytes sent"' pushed.jsonl
 
 say "Training on 4 hosts, 2 trainers, 2 servers and 1 sampler a trainer: host-probe | dgl-env | dgl-spawn"
-"$cluster" exec 1 sh -c "ipconf-check --num-servers 2 ip_config.txt |
+"$host_lab" exec 1 sh -c "ipconf-check --num-servers 2 ip_config.txt |
     host-probe --num-servers 2 --workspace /srv/job --python '$python' |
     dgl-env --workspace /srv/job --part-config data/g.json --num-trainers 2 --num-samplers 1 --num-servers 2 \
         -- '$python' code/train.py --ip-config ip_config.txt --part-config data/g.json |
     dgl-spawn" | progress
 
 say "What is left on the hosts: processes, files in /dev/shm"
-if "$cluster" left; then
+if "$host_lab" left; then
     echo "nothing"
 else
     echo "the job left something behind"
@@ -81,12 +80,12 @@ else
 fi
 
 say "Taking the hosts down"
-"$cluster" down
+"$host_lab" down
 cat <<'END'
 all is as it was before
 
 What next:
-  tests/cluster/cluster.sh up 4     such hosts to play on; it says how
+  tools/host-lab/host-lab up 4      such hosts to play on; it says how
   cp -r tests/example myjob         a repository that trains with make, to begin yours with: see its Makefile
   make install PREFIX=~/.local      the tools, their manual (man dgl-tools) and dgl.mk, for your own cluster
 END

@@ -422,7 +422,7 @@ impl Launched {
             folder.display(),
             path()
         );
-        let mut command = Command::new(root().join("tests/cluster/cluster.sh"));
+        let mut command = Command::new(root().join("tools/host-lab/host-lab"));
         command
             .args(["exec", "1", "sh", "-c", &launch])
             .env("LAB", &cluster.0)

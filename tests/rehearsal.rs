@@ -1,11 +1,12 @@
-//! Hosts to rehearse on: tests/cluster/cluster.sh as people use it.
+//! Hosts to rehearse on: host-lab as people use it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use support::{Cluster, Ran, ran, root, tools};
+use support::{Cluster, Ran, executable, ran, root, scratch, sh, tools};
 
 /// Beside another, what a test waits for comes too late.
 #[test]
@@ -24,32 +25,53 @@ fn real_hosts_of_one_test_at_a_time() {
     });
 }
 
+/// A shell's call of a host-lab that knows nothing of the tools.
+fn call(script: &Path, cluster: &Cluster, folder: &Path, args: &[&str]) -> Ran {
+    let target = tools().parent().unwrap().to_owned();
+    let mut call = Command::new(script);
+    call.args(args)
+        .current_dir(folder)
+        .env("LAB", &cluster.0)
+        .env("PATH", "/usr/bin:/bin")
+        .env("CARGO_TARGET_DIR", target);
+    ran(call.output().unwrap())
+}
+
 #[test]
 fn real_hosts_say_what_to_do_with_them() {
     let cluster = Cluster::up("said", 2);
-    let script = root().join("tests/cluster/cluster.sh");
+    let script = root().join("tools/host-lab/host-lab");
     let target = tools().parent().unwrap().to_owned();
-    // as a shell would call it that knows nothing of the tools
-    let call = |args: &[&str]| -> Ran {
-        let mut call = Command::new(&script);
-        call.args(args)
-            .env("LAB", &cluster.0)
-            .env("PATH", "/usr/bin:/bin")
-            .env("CARGO_TARGET_DIR", &target);
-        ran(call.output().unwrap())
-    };
+    let call = |args: &[&str]| call(&script, &cluster, &root(), args);
     assert_eq!(call(&["down"]).status, 0);
-    let up = call(&["up", "2"]);
-    assert_eq!(up.status, 0, "{}", up.err);
+    let up = call(&["up", "2", "--shm=16m", "--disk", "32m"]);
+    assert_eq!(
+        (up.status, up.out.as_str()),
+        (0, "10.77.0.1\n10.77.0.2\n"),
+        "{}",
+        up.err
+    );
     for part in [
         "2 hosts are up: h1 to h2, 10.77.0.1 to 10.77.0.2",
-        "cluster.sh exec 1 bash",
+        "host-lab exec 1 bash",
         "with the tools of",
-        "cluster.sh down",
+        "host-lab down",
     ] {
-        assert!(up.out.contains(part), "{part}: {}", up.out);
+        assert!(up.err.contains(part), "{part}: {}", up.err);
     }
-    for tool in ["dgl-spawn", "dgl-launch"] {
+    assert_eq!(call(&["list"]).out, up.out);
+    let sizes = call(&[
+        "exec",
+        "h2",
+        "df",
+        "-k",
+        "--output=size",
+        "/dev/shm",
+        "/srv",
+    ]);
+    let sizes: Vec<&str> = sizes.out.split_whitespace().skip(1).collect();
+    assert_eq!(sizes, ["16384", "32768"]);
+    for tool in ["dgl-spawn", "dgl-launch", "host-lab"] {
         let found = call(&["exec", "2", "sh", "-c", &format!("command -v {tool}")]);
         let built = found.out.starts_with(target.to_str().unwrap())
             || found.out.starts_with(root().to_str().unwrap());
@@ -61,12 +83,12 @@ fn real_hosts_say_what_to_do_with_them() {
         );
     }
     // tools that are called by their folder stay those
-    let path = format!("{}:/usr/bin:/bin", tools().display());
+    let path = format!("PATH={}:/usr/bin:/bin", tools().display());
     let chosen = cluster.call(&[
         "exec",
         "1",
         "env",
-        &format!("PATH={path}"),
+        &path,
         "sh",
         "-c",
         "command -v dgl-spawn",
@@ -75,4 +97,150 @@ fn real_hosts_say_what_to_do_with_them() {
         chosen.out.trim(),
         tools().join("dgl-spawn").to_str().unwrap()
     );
+}
+
+#[test]
+fn real_hosts_go_by_number_name_and_address() {
+    let cluster = Cluster::up("named", 2);
+    for name in ["2", "h2", "10.77.0.2"] {
+        assert_eq!(
+            cluster.call(&["exec", name, "hostname"]).out,
+            "h2\n",
+            "{name}"
+        );
+    }
+    assert_eq!(cluster.call(&["stop", "10.77.0.2"]).status, 0);
+    let table = [
+        (
+            &["exec", "h2", "true"][..],
+            "host 2 is stopped\n  fix: switch it on",
+        ),
+        (&["cut", "2"], "host 2 is stopped"),
+        (&["start", "1"], "host 1 is up already"),
+        (
+            &["exec", "h3", "true"],
+            "there is no host 'h3'\n  fix: name one of these: 1 2",
+        ),
+        (&["stop"], "there is no host ''"),
+        (&["exec", "1"], "COMMAND: is missing"),
+        (&["up", "2"], "hosts are up already"),
+    ];
+    for (args, problem) in table {
+        let refused = cluster.call(args);
+        assert!(
+            refused.status == 2 && refused.err.contains(problem),
+            "{args:?}: {}",
+            refused.err
+        );
+    }
+    assert_eq!(cluster.call(&["start", "h2"]).status, 0);
+    let there = |host: &str| cluster.call(&["exec", "1", "ssh", host, "hostname"]).out;
+    assert_eq!(there("h2"), "h2\n");
+    assert_eq!(cluster.call(&["cut", "h2"]).status, 0);
+    let cable = "cat /sys/class/net/eth0/carrier";
+    let carrier = || cluster.call(&["exec", "2", "sh", "-c", cable]).out;
+    assert_eq!(carrier(), "0\n");
+    assert_eq!(cluster.call(&["mend", "h2"]).status, 0);
+    assert_eq!(carrier(), "1\n");
+}
+
+/// The recipe of dgl-tools(7), with an installed host-lab and nothing else.
+#[test]
+fn real_hosts_of_an_installed_host_lab() {
+    let folder = scratch("installed-lab");
+    let make = format!(
+        "make -C '{}' install BUILT='{}' PREFIX=\"$PWD/prefix\" && mkdir code && \
+         echo 'echo run on $(hostname)' >code/run.sh",
+        root().display(),
+        tools().display()
+    );
+    assert_eq!(sh(&folder, &make).status, 0);
+    let cluster = Cluster::up("installed-lab", 1);
+    let script = folder.join("prefix/bin/host-lab");
+    let call = |args: &[&str]| call(&script, &cluster, &folder, args);
+    assert_eq!(call(&["down"]).status, 0);
+    let up = call(&["up", "2", "--quiet"]);
+    assert_eq!((up.status, up.err.as_str()), (0, ""));
+    std::fs::write(folder.join("ip_config.txt"), up.out).unwrap();
+    let job = "ipconf-check ip_config.txt | host-probe |
+        part-map --workspace /srv/job --script-folder code | part-push |
+        dgl-env --role worker -- sh code/run.sh | dgl-spawn --format human";
+    let ran = call(&["exec", "1", "sh", "-c", job]);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    for line in ["worker 0] run on h1\n", "worker 1] run on h2\n"] {
+        assert!(ran.out.contains(line), "{line}: {}", ran.out);
+    }
+    cluster.assert_clean();
+    let version = call(&["--version"]);
+    assert!(
+        version.out.starts_with("dgl-spawn "),
+        "{}{}",
+        version.out,
+        version.err
+    );
+}
+
+#[test]
+fn what_a_machine_lacks_is_named() {
+    let folder = scratch("lab-refuses");
+    let lab: PathBuf = folder.join("lab");
+    let script = root().join("tools/host-lab/host-lab");
+    let begin = format!("export LAB='{}'; H='{}'; ", lab.display(), script.display());
+    // a machine without ssh, and one that allows no namespaces
+    assert_eq!(
+        sh(
+            &folder,
+            "mkdir bin && ln -sf /usr/bin/* bin && rm -f bin/ssh"
+        )
+        .status,
+        0
+    );
+    executable(
+        &folder.join("forbids/unshare"),
+        "#!/bin/sh\n[ \"$1\" != --help ] || exec /usr/bin/unshare --help\n\
+         echo 'unshare: unshare failed: Operation not permitted' >&2; exit 1\n",
+    );
+    let is_root = sh(&folder, "id -u").out == "0\n";
+    let forbidden = match is_root {
+        true => "this container may not make namespaces: unshare: unshare failed",
+        false => "ordinary users may not make namespaces here: unshare: unshare failed",
+    };
+    let table = [
+        (
+            "PATH=$PWD/bin \"$H\" up 1",
+            69,
+            "ssh is missing on this machine",
+        ),
+        ("PATH=$PWD/forbids:$PATH host-lab up 1", 69, forbidden),
+        ("host-lab list", 2, "no hosts are up in"),
+        ("host-lab exec 1 true", 2, "no hosts are up in"),
+        ("host-lab up", 2, "up: '' is no number of hosts"),
+        ("host-lab up 251", 2, "'251' is no number of hosts"),
+        ("host-lab up 2 3", 2, "up: a second number: 3"),
+        ("host-lab up 2 --rate", 2, "--rate: its value is missing"),
+        ("host-lab up 2 --frob", 2, "--frob: no such flag"),
+        (
+            "LAB=/tmp/lab host-lab up 2",
+            2,
+            "a host has a folder of its own in that place",
+        ),
+        (
+            "mkdir lab && touch lab/file && host-lab up 2",
+            2,
+            "is a folder of something else",
+        ),
+        ("host-lab frob", 2, "frob: no such command"),
+        ("host-lab", 2, "COMMAND: is missing"),
+    ];
+    for (line, status, problem) in table {
+        let got = sh(&folder, &format!("{begin}{line}"));
+        let told = got.err.contains(problem) && got.err.contains("\n  fix: ");
+        assert!(
+            got.status == status && told,
+            "{line}: {} {}",
+            got.status,
+            got.err
+        );
+        assert_eq!(got.out, "", "{line}");
+    }
 }

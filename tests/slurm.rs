@@ -15,7 +15,7 @@ impl Slurm {
     /// Where there is none, a test is skipped, except in continuous integration.
     fn up(name: &str, hosts: u32) -> Option<Slurm> {
         let cluster = Cluster::up(name, hosts);
-        let up = cluster.call_script("slurm.sh", &["up"]);
+        let up = cluster.call_script("tests/cluster/slurm.sh", &["up"]);
         if up.status == 69 && std::env::var_os("CI").is_none() {
             println!("skipped: {}", up.err);
             return None;
@@ -44,13 +44,13 @@ impl Slurm {
             "",
             "a step without a job"
         );
-        let mut left = self.0.call_script("slurm.sh", &["left"]);
+        let mut left = self.0.call_script("tests/cluster/slurm.sh", &["left"]);
         for _ in 0..240 {
             if left.status == 0 {
                 return;
             }
             std::thread::sleep(Duration::from_millis(250));
-            left = self.0.call_script("slurm.sh", &["left"]);
+            left = self.0.call_script("tests/cluster/slurm.sh", &["left"]);
         }
         panic!("left on the hosts:\n{}", left.out);
     }

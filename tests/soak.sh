@@ -7,7 +7,7 @@ target=${CARGO_TARGET_DIR:-$PWD/target}
 case $target in /*) ;; *) target=$PWD/$target ;; esac
 PATH=$target/${PROFILE:-debug}:$PATH
 export LAB=${LAB:-/var/tmp/dgl-tools-soak-$$}
-cluster=$PWD/tests/cluster/cluster.sh tree=$PWD/tests/tree.py
+cluster=$PWD/tools/host-lab/host-lab tree=$PWD/tests/tree.py
 hosts=3 jobs=${JOBS:-200}
 RANDOM=${SEED:=$((RANDOM))}
 work=$(mktemp -d "$target/soak-XXXXXX")
@@ -47,7 +47,7 @@ nothing_left() {
     return 1
 }
 
-"$cluster" up "$hosts"
+"$cluster" up "$hosts" --quiet >/dev/null
 echo "soak: $jobs jobs, SEED=$SEED"
 begun=$SECONDS
 for ((n = 1; n <= jobs; n++)); do

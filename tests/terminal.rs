@@ -9,7 +9,7 @@ use support::{Cluster, ip_config, partition, path, ran, scratch, sh, soon, takes
 
 /// A terminal of tmux, with a server of its own.
 struct Terminal {
-    /// What leads to the machine that it is a terminal of: nothing, or `cluster.sh exec 1`.
+    /// What leads to the machine that it is a terminal of: nothing, or `host-lab exec 1`.
     way: String,
     folder: PathBuf,
     socket: PathBuf,
@@ -161,7 +161,7 @@ fn ctrl_c_ends_a_job_on_real_hosts() {
     let folder = scratch("ctrl-c");
     let cluster = Cluster::up("ctrl-c", 3);
     ip_config(&folder, 3);
-    let script = support::root().join("tests/cluster/cluster.sh");
+    let script = support::root().join("tools/host-lab/host-lab");
     let way = format!(
         "LAB='{}' '{}' exec 1",
         cluster.0.display(),

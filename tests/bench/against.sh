@@ -17,7 +17,7 @@ new=${BIN:-$target/release}
 old=${OLD:+$(readlink -f "$OLD")}
 builds="new${old:+ old}"
 hosts=${HOSTS:-250}
-cluster=$root/tests/cluster/cluster.sh
+cluster=$root/tools/host-lab/host-lab
 work=$(mktemp -d /var/tmp/dgl-tools-bench-XXXXXX) # not in /tmp, which every host has for itself
 export LAB=$work/lab MAXSTARTUPS=100 SHM=16m
 loops=()
@@ -179,7 +179,7 @@ parts=${PARTS:-start busy probe push lines first memory}
 [ "$hosts" -gt 0 ] || parts=$(sed -E 's/\b(start|busy|probe|push)\b//g' <<<"$parts")
 case " $parts " in
     *" start "* | *" busy "* | *" probe "* | *" push "*)
-        "$cluster" up "$hosts" >/dev/null
+        "$cluster" up "$hosts" --quiet >/dev/null
         plan "$hosts"
         meet
         for part in $parts; do
@@ -195,7 +195,7 @@ case " $parts " in
 esac
 case " $parts " in
     *" lines "* | *" first "* | *" memory "*)
-        "$cluster" up 5 >/dev/null
+        "$cluster" up 5 --quiet >/dev/null
         plan 5
         meet
         for part in $parts; do

@@ -18,7 +18,7 @@ rounds=${1:-3} mb=${2:-256}
 target=${CARGO_TARGET_DIR:-$root/target}
 case $target in /*) ;; *) target=$root/$target ;; esac
 PATH=${BIN:-$target/release}:$PATH:/usr/sbin
-cluster=$root/tests/cluster/cluster.sh
+cluster=$root/tools/host-lab/host-lab
 work=$(mktemp -d /var/tmp/dgl-tools-bench-XXXXXX) # not in /tmp, which every host has for itself
 export LAB=$work/lab DISK=${DISK-4g}
 trap '"$cluster" down || true; rm -rf "$work"' EXIT
@@ -284,10 +284,10 @@ many() { # sshd's own limits on logins are in force
 header
 for part in ${PARTS:-bulk one small slow far many}; do
     case $part in
-        slow) "$cluster" up 2 1gbit && slow ;;
-        far) "$cluster" up 2 && far ;;
-        many) SHM=16m "$cluster" up "${HOSTS:-250}" && many "${HOSTS:-250}" ;;
-        *) "$cluster" up 5 && "$part" ;;
+        slow) "$cluster" up 2 --rate 1gbit --quiet >/dev/null && slow ;;
+        far) "$cluster" up 2 --quiet >/dev/null && far ;;
+        many) SHM=16m "$cluster" up "${HOSTS:-250}" --quiet >/dev/null && many "${HOSTS:-250}" ;;
+        *) "$cluster" up 5 --quiet >/dev/null && "$part" ;;
     esac
     "$cluster" down
 done

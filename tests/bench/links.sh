@@ -12,7 +12,7 @@ target=${CARGO_TARGET_DIR:-$PWD/target}
 case $target in /*) ;; *) target=$PWD/$target ;; esac
 PATH=$target/${PROFILE:-release}:$PATH
 export LAB=${LAB:-/var/tmp/dgl-tools-bench-$$} SHM=16m
-cluster=$PWD/tests/cluster/cluster.sh
+cluster=$PWD/tools/host-lab/host-lab
 work=$(mktemp -d "$target/bench-XXXXXX")
 trap '"$cluster" down; rm -rf "$work" "$LAB"' EXIT
 tests/bench/machine.sh
@@ -22,7 +22,7 @@ cd "$work"
 seq -f 10.77.0.%g 2 | ipconf-check >hosts.jsonl
 printf '%-60s %10s  %10s\n' "links" shaped measured
 for rate in 100 1000; do
-    "$cluster" up 2 "${rate}mbit" >/dev/null
+    "$cluster" up 2 --rate "${rate}mbit" --quiet >/dev/null
     for ((i = 0; i < rounds; i++)); do
         "$cluster" exec 1 sh -c "cd '$work'; PATH='$PATH' link-probe --connect-timeout 60s --time 2s <hosts.jsonl" 2>>said >>"links-$rate"
     done

@@ -16,7 +16,7 @@ target=${CARGO_TARGET_DIR:-$PWD/target}
 case $target in /*) ;; *) target=$PWD/$target ;; esac
 PATH=$target/${PROFILE:-release}:$root/tools/dgl-launch:$PATH
 export LAB=${LAB:-/var/tmp/dgl-tools-bench-$$} MAXSTARTUPS=100 SHM=16m
-cluster=$root/tests/cluster/cluster.sh
+cluster=$root/tools/host-lab/host-lab
 many=${HOSTS:-250}
 work=$(mktemp -d "$target/bench-XXXXXX")
 trap '"$cluster" down; rm -rf "$work" "$LAB"' EXIT
@@ -64,7 +64,7 @@ versus() { # WHAT OURS PEER PEER-NAME
 has() { command -v "$1" >/dev/null; }
 
 # From host 1 to the four others, so that nobody gets by without ssh.
-"$cluster" up 5
+"$cluster" up 5 --quiet >/dev/null
 four="10.77.0.2 10.77.0.3 10.77.0.4 10.77.0.5"
 list=${four// /,}
 five='for i in 1 2 3 4 5; do /bin/true & done; wait'
@@ -113,7 +113,7 @@ versus "dgl-launch, 4 servers and a trainer a host" launch launch.py "launch.py"
 # ---- alone ----------------------------------------------------------------------------------------------------------
 
 begun=$(now)
-"$cluster" up "$many"
+"$cluster" up "$many" --quiet >/dev/null
 say "$many hosts up" "$(seconds "$begun") s"
 job "$many" 5 true >job.jsonl
 begun=$(now)

@@ -4,7 +4,7 @@
     kubectl exec -i POD -- COMMAND ARG...
     docker exec -i CONTAINER COMMAND ARG...
 
-A pod or container is a host of cluster.sh (h1, h2 ...; $LAB). As with the real ones the command belongs to the engine: it outlives this
+A pod or container is a host of host-lab (h1, h2 ...; $LAB). As with the real ones the command belongs to the engine: it outlives this
 program, and then sees no more than the end of its stdin. Words and statuses are those of kubectl 1.29 and docker 24.
 """
 
@@ -15,7 +15,8 @@ import threading
 
 engine = os.path.basename(sys.argv[0])
 lab = os.environ["LAB"]
-cluster = os.path.join(os.path.dirname(os.path.realpath(__file__)), "cluster.sh")
+here = os.path.dirname(os.path.realpath(__file__))
+cluster = os.path.join(here, "../../tools/host-lab/host-lab")
 
 
 def fail(words):

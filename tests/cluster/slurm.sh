@@ -1,25 +1,25 @@
 #!/bin/bash
-# A real Slurm on the hosts of cluster.sh: see usage() for what it does. It needs Debian's slurmctld, slurmd, slurm-client and munge, but
+# A real Slurm on the hosts of host-lab: see usage() for what it does. It needs Debian's slurmctld, slurmd, slurm-client and munge, but
 # none of their services: munged, slurmctld and slurmd run on the hosts alone, and go down with them.
 set -euo pipefail
 PATH=$PATH:/usr/sbin:/sbin
 
-cluster=$(dirname "$(readlink -f "$0")")/cluster.sh
-LAB=$(readlink -m "${LAB:-/var/tmp/dgl-tools-cluster-$(id -un)}")
+cluster=$(readlink -f "$(dirname "$(readlink -f "$0")")/../../tools/host-lab/host-lab")
+LAB=$(readlink -m "${LAB:-/var/tmp/dgl-tools-host-lab-$(id -un)}")
 export LAB
 
 usage() {
     cat <<EOF2
-A real Slurm on the hosts that 'cluster.sh up N' has started.
+A real Slurm on the hosts that 'host-lab up N' has started.
 
   slurm.sh up      start it: slurmctld on host 1, slurmd on every host; partition p has all hosts
-  slurm.sh left    as 'cluster.sh left', without Slurm's own daemons
-  slurm.sh down    end every job and every daemon; 'cluster.sh down' does so too
+  slurm.sh left    as 'host-lab left', without Slurm's own daemons
+  slurm.sh down    end every job and every daemon; 'host-lab down' does so too
 
 For example:
-  cluster.sh up 2
+  host-lab up 2
   slurm.sh up
-  cluster.sh exec 1 srun -N2 hostname
+  host-lab exec 1 srun -N2 hostname
   slurm.sh down
 
 Environment:
@@ -75,7 +75,7 @@ up() {
     need srun slurm-client
     need munged munge
     last=$(hosts | tail -n 1)
-    [ -n "$last" ] || die "no cluster is up in $LAB: $cluster up N"
+    [ -n "$last" ] || die "no hosts are up in $LAB: $cluster up N"
     mkdir -p "$LAB/slurm"
     config "$last" >"$LAB/slurm/slurm.conf"
     # slurmd ends without this file

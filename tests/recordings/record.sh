@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 root=$PWD
-cluster=$root/tests/cluster/cluster.sh
+cluster=$root/tools/host-lab/host-lab
 to=$root/tools/dgl-why/tests/recordings
 PATH=${CARGO_TARGET_DIR:-$root/target}/debug:$PATH:/usr/sbin:/sbin
 hosts=3
@@ -135,7 +135,7 @@ copy() { # OUT
 
 up() {
     "$cluster" down
-    "$cluster" up $hosts >/dev/null
+    "$cluster" up $hosts --quiet >/dev/null
 }
 
 partition() { DGLBACKEND=pytorch "$python" "$root/tests/dgl/partition.py" "$@" --num-parts $hosts 2>"$work/partition.log" >/dev/null; }
@@ -157,7 +157,7 @@ fault() {
             group cpu cpu.cfs_quota_us 12000 cpu.max '12000 100000' || { say "$1: left out: no cgroup can be made here"; return; }
             up && copy out && slow_host && record "$1" -- "$train" --num-epochs 3; up && copy out ;;
         shm-full)
-            "$cluster" down && SHM=1m "$cluster" up $hosts >/dev/null && copy large && record "$1" --no-preflight -- "$train"
+            "$cluster" down && SHM=1m "$cluster" up $hosts --quiet >/dev/null && copy large && record "$1" --no-preflight -- "$train"
             up && copy out ;;
         uneven-partitions)
             copy uneven && KEEP_FILES=1 record "$1" -- "$train" --num-epochs 3; copy out ;;

@@ -58,8 +58,8 @@ pub const TOOLS: [&str; 13] = [
     "dgl-why",
     "dgl-report",
 ];
-/// Plain sh; their flags have the underscores of DGL's own scripts.
-pub const SCRIPTS: [&str; 2] = ["dgl-copy", "dgl-launch"];
+/// Shell scripts; the flags of the first two have the underscores of DGL's own.
+pub const SCRIPTS: [&str; 3] = ["dgl-copy", "dgl-launch", "host-lab"];
 
 /// All that is installed for users to run.
 pub fn commands() -> impl Iterator<Item = &'static str> {
@@ -89,11 +89,11 @@ pub fn ran(output: Output) -> Ran {
 
 /// The tools, and the scripts, which lie beside their sources.
 pub fn path() -> String {
-    let (tools, scripts) = (tools(), root().join("tools"));
+    let scripts = SCRIPTS.map(|script| format!("{}/tools/{script}:", root().display()));
     format!(
-        "{}:{1}/dgl-copy:{1}/dgl-launch:{2}",
-        tools.display(),
-        scripts.display(),
+        "{}:{}{}",
+        tools().display(),
+        scripts.concat(),
         std::env::var("PATH").unwrap()
     )
 }
@@ -199,18 +199,18 @@ impl Cluster {
             std::process::id()
         ));
         let cluster = Cluster(lab, await_turn());
-        let up = cluster.call(&["up", &hosts.to_string(), rate]);
+        let up = cluster.call(&["up", &hosts.to_string(), "--rate", rate]);
         assert_eq!(up.status, 0, "the cluster did not start: {}", up.err);
         cluster
     }
 
     pub fn call(&self, args: &[&str]) -> Ran {
-        self.call_script("cluster.sh", args)
+        self.call_script("tools/host-lab/host-lab", args)
     }
 
-    /// A script of tests/cluster.
-    pub fn call_script(&self, name: &str, args: &[&str]) -> Ran {
-        let script = root().join("tests/cluster").join(name);
+    /// Another script, by its path in the repository.
+    pub fn call_script(&self, script: &str, args: &[&str]) -> Ran {
+        let script = root().join(script);
         let mut call = Command::new("timeout");
         // on a busy machine a login may take long, and hosts that are there are not what tests of
         // limits look for
