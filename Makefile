@@ -2,7 +2,7 @@
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe host-swap link-probe part-map part-push part-pull dgl-env dgl-spawn dgl-reap dgl-stacks dgl-why dgl-report
-SCRIPTS = dgl-copy dgl-launch host-lab
+SCRIPTS = dgl-copy dgl-launch gs-copy gs-launch host-lab
 COMMANDS = $(TOOLS) $(SCRIPTS)
 # host-agent is no command of users, but they may read what it does on their hosts.
 PAGES = $(COMMANDS) host-agent

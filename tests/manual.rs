@@ -81,9 +81,27 @@ fn stages(text: &str, help: &BTreeMap<&str, Names>) -> Vec<(String, String)> {
 #[test]
 fn examples_have_flags_that_their_tools_have() {
     let dashed = |flags: Names| flags.iter().map(|flag| flag.replace('_', "-")).collect();
-    let help: BTreeMap<&'static str, Names> = commands()
+    let mut help: BTreeMap<&'static str, Names> = commands()
         .map(|tool| (tool, dashed(flags_of_help(tool))))
         .collect();
+    // what a script of GraphStorm's is given stands among the flags, and gs-copy takes the line of
+    // gs-launch
+    let of_launch = help["gs-launch"].clone();
+    let of_scripts = [
+        "cf",
+        "save-model-path",
+        "save-prediction-path",
+        "restore-model-path",
+    ];
+    for tool in ["gs-copy", "gs-launch"] {
+        let flags = help.get_mut(tool).unwrap();
+        flags.extend(
+            of_scripts
+                .map(str::to_owned)
+                .into_iter()
+                .chain(of_launch.clone()),
+        );
+    }
     let mut texts: Vec<(String, String)> = Vec::new();
     for name in commands()
         .map(|tool| format!("{tool}.1"))

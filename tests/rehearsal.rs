@@ -71,7 +71,7 @@ fn real_hosts_say_what_to_do_with_them() {
     ]);
     let sizes: Vec<&str> = sizes.out.split_whitespace().skip(1).collect();
     assert_eq!(sizes, ["16384", "32768"]);
-    for tool in ["dgl-spawn", "dgl-launch", "host-lab"] {
+    for tool in ["dgl-spawn", "dgl-launch", "gs-copy", "host-lab"] {
         let found = call(&["exec", "2", "sh", "-c", &format!("command -v {tool}")]);
         let built = found.out.starts_with(target.to_str().unwrap())
             || found.out.starts_with(root().to_str().unwrap());

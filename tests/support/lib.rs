@@ -59,7 +59,7 @@ pub const TOOLS: [&str; 13] = [
     "dgl-report",
 ];
 /// Shell scripts; the flags of the first two have the underscores of DGL's own.
-pub const SCRIPTS: [&str; 3] = ["dgl-copy", "dgl-launch", "host-lab"];
+pub const SCRIPTS: [&str; 5] = ["dgl-copy", "dgl-launch", "gs-copy", "gs-launch", "host-lab"];
 
 /// All that is installed for users to run.
 pub fn commands() -> impl Iterator<Item = &'static str> {
