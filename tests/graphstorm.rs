@@ -99,34 +99,37 @@ fn gs_launch_on_real_hosts() {
     );
     let files = |name: &str| well(&cluster, &folder.join(name), "find . -type f | sort");
     assert_eq!(files("ours"), files("theirs"));
+    infer_on_own_disks(&cluster, &folder, &python, &own);
+}
 
-    // inference with a disk for each host: the model is brought there, results stay there
+/// Inference with a disk for each host: the model is brought there, results stay there.
+fn infer_on_own_disks(cluster: &Cluster, folder: &Path, python: &str, own: &str) {
     fs::rename(folder.join("ours/model"), folder.join("model")).unwrap();
     let infer = format!(
         "{own} --inference --restore-model-path model/epoch-1 --save-prediction-path pred \
          --with-shared-fs false"
     );
     well(
-        &cluster,
-        &folder,
+        cluster,
+        folder,
         &format!("gs-copy {infer} && gs-launch {infer}"),
     );
     cluster.assert_clean();
     let fetch =
         "ipconf-check ip_config.txt | part-pull --workspace /srv/job --to pulled 'pred/_N/*'";
     well(
-        &cluster,
-        &folder,
+        cluster,
+        folder,
         &format!(
             "{fetch} && mkdir -p all/_N && \
         for host in pulled/*; do for file in $host/pred/_N/*.parquet; do \
         cp $file all/_N/${{host##*/}}-${{file##*/}}; done; done"
         ),
     );
-    assert!(named(&cluster, &folder, &python, "all") > 0);
+    assert!(named(cluster, folder, python, "all") > 0);
     // what would wait for ever is told before it starts
     let told = format!("gs-launch --print {infer} | sed 's/fs False/fs True/' | head -n 7");
-    let told = cluster.sh(&folder, &format!("{told} >plan; echo : >>plan; . ./plan"));
+    let told = cluster.sh(folder, &format!("{told} >plan; echo : >>plan; . ./plan"));
     assert!(
         told.err.contains("worker 0 would wait there for ever"),
         "{}",

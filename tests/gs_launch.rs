@@ -220,9 +220,22 @@ fn results_are_renamed_only_after_a_job_that_ended_well() {
     );
 }
 
+/// Each line is refused with that problem, and a cure.
+fn refused(folder: &Path, table: &[(&str, &str)]) {
+    for (line, problem) in table {
+        let got = sh(folder, line);
+        let told = got.err.contains(problem) && got.err.contains("fix: ");
+        assert!(
+            got.status == 2 && told,
+            "{line}: {} {}",
+            got.status,
+            got.err
+        );
+    }
+}
+
 #[test]
-fn what_is_missing_is_named() {
-    let folder = scratch("gs-usage");
+fn what_gs_launch_misses_is_named() {
     let flags = "--workspace /w --part-config g --ip-config i --num-trainers 1";
     let table = [
         ("gs-launch", "gs_TASK: is missing"),
@@ -256,6 +269,13 @@ fn what_is_missing_is_named() {
             &format!("gs-launch gs_node_regression {flags} --with-shared-fs maybe"),
             "--with-shared-fs: maybe is neither true nor false",
         ),
+    ];
+    refused(&scratch("gs-launch-usage"), &table);
+}
+
+#[test]
+fn what_gs_copy_misses_is_named() {
+    let table = [
         ("gs-copy", "gs_TASK: is missing"),
         ("gs-copy gs_link_prediction", "--workspace: is missing"),
         (
@@ -275,16 +295,7 @@ fn what_is_missing_is_named() {
             "--ip-config: ../i has no place in the workspace",
         ),
     ];
-    for (line, problem) in table {
-        let got = sh(&folder, line);
-        let told = got.err.contains(problem) && got.err.contains("fix: ");
-        assert!(
-            got.status == 2 && told,
-            "{line}: {} {}",
-            got.status,
-            got.err
-        );
-    }
+    refused(&scratch("gs-copy-usage"), &table);
 }
 
 #[test]

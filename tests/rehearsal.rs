@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -180,12 +180,25 @@ fn real_hosts_of_an_installed_host_lab() {
     );
 }
 
+/// Each line is refused with that status and problem, and a cure; its state would be in `lab`.
+fn refused(folder: &Path, table: &[(&str, i32, &str)]) {
+    let (lab, script) = (folder.join("lab"), root().join("tools/host-lab/host-lab"));
+    let begin = format!("export LAB='{}'; H='{}'; ", lab.display(), script.display());
+    for (line, status, problem) in table {
+        let got = sh(folder, &format!("{begin}{line}"));
+        let told = got.err.contains(problem) && got.err.contains("\n  fix: ");
+        assert!(
+            got.status == *status && told && got.out.is_empty(),
+            "{line}: {} {}",
+            got.status,
+            got.err
+        );
+    }
+}
+
 #[test]
 fn what_a_machine_lacks_is_named() {
-    let folder = scratch("lab-refuses");
-    let lab: PathBuf = folder.join("lab");
-    let script = root().join("tools/host-lab/host-lab");
-    let begin = format!("export LAB='{}'; H='{}'; ", lab.display(), script.display());
+    let folder = scratch("lab-lacks");
     // a machine without ssh, and one that allows no namespaces
     assert_eq!(
         sh(
@@ -212,6 +225,13 @@ fn what_a_machine_lacks_is_named() {
             "ssh is missing on this machine",
         ),
         ("PATH=$PWD/forbids:$PATH host-lab up 1", 69, forbidden),
+    ];
+    refused(&folder, &table);
+}
+
+#[test]
+fn wrong_use_of_host_lab_has_a_cure() {
+    let table = [
         ("host-lab list", 2, "no hosts are up in"),
         ("host-lab exec 1 true", 2, "no hosts are up in"),
         ("host-lab up", 2, "up: '' is no number of hosts"),
@@ -232,15 +252,5 @@ fn what_a_machine_lacks_is_named() {
         ("host-lab frob", 2, "frob: no such command"),
         ("host-lab", 2, "COMMAND: is missing"),
     ];
-    for (line, status, problem) in table {
-        let got = sh(&folder, &format!("{begin}{line}"));
-        let told = got.err.contains(problem) && got.err.contains("\n  fix: ");
-        assert!(
-            got.status == status && told,
-            "{line}: {} {}",
-            got.status,
-            got.err
-        );
-        assert_eq!(got.out, "", "{line}");
-    }
+    refused(&scratch("lab-refuses"), &table);
 }
