@@ -1,7 +1,7 @@
-# make build | agent | check | deny | test | test-fast | test-bare | test-versions | test-graphstorm | soak | two-jobs | demo | bench | recordings | fuzz | install | uninstall | wheel | clean
+# make build | agent | check | deny | test | test-fast | test-bare | test-versions | test-graphstorm | test-partitioning | soak | two-jobs | demo | bench | recordings | fuzz | install | uninstall | wheel | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
-TOOLS = ipconf-check host-probe host-swap link-probe part-map part-push part-pull dgl-env dgl-spawn dgl-reap dgl-stacks dgl-why dgl-report
+TOOLS = ipconf-check host-probe host-swap link-probe part-assign chunk-map part-map part-push part-pull dgl-env dgl-spawn dgl-reap dgl-stacks dgl-why dgl-report
 SCRIPTS = dgl-copy dgl-launch gs-copy gs-launch host-lab
 COMMANDS = $(TOOLS) $(SCRIPTS)
 # host-agent is no command of users, but they may read what it does on their hosts.
@@ -84,6 +84,11 @@ test-graphstorm: need-test
 	cargo build --workspace --locked
 	cargo test -p dgl-tools-tests --test graphstorm -- --ignored --nocapture
 
+# DGL's distributed partitioning pipeline on real hosts; DGL_TOOLS=DIR is the folder tools/ of DGL's repository, 1.0 to 2.4.
+test-partitioning: need-test
+	cargo build --workspace --locked
+	cargo test -p dgl-tools-tests --test partitioning -- --ignored --nocapture
+
 demo: need
 	cargo build --workspace --locked
 	@tests/demo.sh
@@ -149,4 +154,4 @@ wheel:
 clean:
 	cargo clean
 
-.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-versions test-graphstorm soak two-jobs demo bench recordings fuzz install uninstall wheel clean
+.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-versions test-graphstorm test-partitioning soak two-jobs demo bench recordings fuzz install uninstall wheel clean

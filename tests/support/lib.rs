@@ -43,11 +43,13 @@ pub fn executable(path: &Path, text: &str) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-pub const TOOLS: [&str; 13] = [
+pub const TOOLS: [&str; 15] = [
     "ipconf-check",
     "host-probe",
     "host-swap",
     "link-probe",
+    "part-assign",
+    "chunk-map",
     "part-map",
     "part-push",
     "part-pull",

@@ -45,7 +45,7 @@ pub struct FileCopy {
     /// The host it goes to; without it, every host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<u32>,
-    /// config ip_config partition map script extra.
+    /// config ip_config partition map script extra chunk.
     pub kind: String,
     /// The path of the file on this machine, absolute.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,0 +1,111 @@
+//! Assignments that are read and written.
+
+use crate::npy;
+use chunks::assignment::of_line;
+use record::error::{Fault, Report};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::path::Path;
+
+/// More than any header of an array of one axis has.
+const HEAD: usize = 1 << 12;
+
+fn failed(path: &Path) -> impl Fn(io::Error) -> Report {
+    move |error| {
+        let fault = Fault::unreachable(path.display().to_string(), error.to_string());
+        fault
+            .fix("correct the path, or make it accessible")
+            .report()
+    }
+}
+
+/// The text of the metadata.
+pub fn read(path: &Path) -> Result<Vec<u8>, Report> {
+    fs::read(path).map_err(failed(path))
+}
+
+/// The partitions of the nodes of a type, of text or of an array.
+pub fn given(path: &Path) -> Result<Vec<u32>, Report> {
+    let mut reader = BufReader::with_capacity(1 << 20, File::open(path).map_err(failed(path))?);
+    let is_array = reader
+        .fill_buf()
+        .map_err(failed(path))?
+        .starts_with(npy::MAGIC);
+    match is_array {
+        true => array(path, reader),
+        false => text(path, reader),
+    }
+}
+
+fn no_partition(path: &Path, nth: usize) -> Report {
+    let place = format!("{}:{nth}", path.display());
+    let fault = Fault::data(place, "is no number of a partition");
+    fault.fix("give a number for each node, from 0 on").report()
+}
+
+fn text(path: &Path, mut reader: impl BufRead) -> Result<Vec<u32>, Report> {
+    let (mut parts, mut line) = (Vec::new(), Vec::new());
+    while reader.read_until(b'\n', &mut line).map_err(failed(path))? > 0 {
+        parts.push(of_line(&line).ok_or_else(|| no_partition(path, parts.len() + 1))?);
+        line.clear();
+    }
+    Ok(parts)
+}
+
+fn array(path: &Path, mut reader: impl Read) -> Result<Vec<u32>, Report> {
+    let mut head = Vec::new();
+    reader
+        .by_ref()
+        .take(HEAD as u64)
+        .read_to_end(&mut head)
+        .map_err(failed(path))?;
+    let wrong = |problem: String| {
+        let fault = Fault::data(path.display().to_string(), problem);
+        fault
+            .fix("save it as numpy.save(FILE, array.astype('int32')), one number a node")
+            .report()
+    };
+    let header = npy::header(&head).map_err(wrong)?;
+    let mut body = head.split_off(header.at);
+    reader.read_to_end(&mut body).map_err(failed(path))?;
+    if body.len() as u64 != header.count.saturating_mul(header.width as u64) {
+        return Err(wrong(format!(
+            "has {} bytes for {} numbers",
+            body.len(),
+            header.count
+        )));
+    }
+    let numbers = body.chunks_exact(header.width).map(npy::number);
+    let parts: Option<Vec<u32>> = numbers.clone().collect();
+    let nth = || numbers.take_while(Option::is_some).count() + 1;
+    parts.ok_or_else(|| no_partition(path, nth()))
+}
+
+/// Writes a file under its name when it is whole.
+pub fn write(
+    path: &Path,
+    content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), Report> {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    let written = File::create(&partial).and_then(|file| {
+        let mut writer = BufWriter::with_capacity(1 << 20, file);
+        content(&mut writer)?;
+        writer
+            .into_inner()
+            .map_err(io::IntoInnerError::into_error)?
+            .sync_all()
+    });
+    written
+        .and_then(|()| fs::rename(&partial, path))
+        .map_err(|error| {
+            // what is left of it is of no use
+            let _ = fs::remove_file(&partial);
+            failed(path)(error)
+        })
+}
+
+/// The folder to write into.
+pub fn make_folder(path: &Path) -> Result<(), Report> {
+    fs::create_dir_all(path).map_err(failed(path))
+}

@@ -1,0 +1,134 @@
+//! Where the assignment of each type comes from, and what is wrong with one: values to values.
+
+use chunks::Metadata;
+use record::error::{Fault, Report};
+use std::path::PathBuf;
+
+/// Where the partitions of the nodes of a type come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Drawn, with this seed.
+    Drawn(u64),
+    /// Of a file.
+    File(PathBuf),
+}
+
+/// For each type of nodes its source.
+pub fn sources(
+    metadata: &Metadata,
+    random: Option<u64>,
+    given: &[String],
+) -> Result<Vec<Source>, Report> {
+    let types = &metadata.node_types;
+    if let Some(seed) = random {
+        // types must not be drawn alike
+        let drawn = (0u64..)
+            .zip(types)
+            .map(|(nth, _)| Source::Drawn(seed ^ nth << 32));
+        return Ok(drawn.collect());
+    }
+    let mut report = Report::default();
+    let mut files = vec![None; types.len()];
+    for given in given {
+        let is_type = |name: &str| types.iter().position(|(other, _)| other == name);
+        let named = given
+            .split_once('=')
+            .and_then(|(name, file)| Some((is_type(name)?, file)));
+        let of = match (named, types.len()) {
+            (Some((of, file)), _) => Some((of, file)),
+            (None, 1) => Some((0, given.as_str())),
+            (None, _) => None,
+        };
+        match of {
+            Some((of, file)) if files[of].is_none() => files[of] = Some(Source::File(file.into())),
+            Some((of, _)) => {
+                let problem = format!("{} is there twice", types[of].0);
+                report.push(Fault::usage("--given", problem).fix("give one file for each type"));
+            }
+            None => {
+                let names: Vec<&str> = types.iter().map(|(name, _)| name.as_str()).collect();
+                let problem = format!("{given} names no type of the graph");
+                let fix = format!("write TYPE=FILE, with one of {}", names.join(", "));
+                report.push(Fault::usage("--given", problem).fix(fix));
+            }
+        }
+    }
+    for ((name, _), _) in types.iter().zip(&files).filter(|(_, file)| file.is_none()) {
+        let fault = Fault::usage("--given", format!("has no file for {name}"));
+        report.push(fault.fix(format!("add --given {name}=FILE")));
+    }
+    report.check()?;
+    Ok(files.into_iter().flatten().collect())
+}
+
+/// Partitions that get no node of any type: DGL cannot load them. `counts` has, for each type, the
+/// nodes of each partition.
+pub fn check_empty(counts: &[Vec<u64>], parts: u32) -> Result<(), Report> {
+    let of = |part: u32| {
+        counts
+            .iter()
+            .filter_map(|of| of.get(part as usize))
+            .sum::<u64>()
+    };
+    let empty: Vec<String> = (0..parts)
+        .filter(|part| of(*part) == 0)
+        .map(|part| part.to_string())
+        .collect();
+    if empty.is_empty() {
+        return Ok(());
+    }
+    let problem = format!("no node goes to partition {}", empty.join(", "));
+    Err(Fault::data("--num-parts", problem)
+        .fix("take fewer partitions")
+        .report())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata(types: &[&str]) -> Metadata {
+        let files = r#"{"format":{"name":"csv"},"data":["0"]}"#;
+        let (first, counts) = (types[0], vec![1; types.len()]);
+        let text = format!(
+            r#"{{"graph_name":"g","node_type":{types:?},"edge_type":["{first}:e:{first}"],
+            "num_nodes_per_type":{counts:?},"num_edges_per_type":[1],
+            "edges":{{"{first}:e:{first}":{files}}}}}"#
+        );
+        Metadata::parse("m", text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn each_type_has_a_source() {
+        let (one, two) = (metadata(&["n"]), metadata(&["a", "b=c"]));
+        let given = |metadata: &Metadata, given: &[&str]| {
+            let given: Vec<String> = given.iter().map(|text| (*text).to_owned()).collect();
+            sources(metadata, None, &given)
+                .map_err(|report| report.0.iter().map(Fault::to_string).collect::<String>())
+        };
+        let file = |name: &str| Source::File(name.into());
+        assert_eq!(given(&one, &["x=y.npy"]), Ok(vec![file("x=y.npy")]));
+        assert_eq!(given(&one, &["n=y.npy"]), Ok(vec![file("y.npy")]));
+        let drawn = sources(&two, Some(7), &[]).unwrap();
+        assert!(drawn[0] == Source::Drawn(7) && drawn[1] != drawn[0]);
+        let table = [
+            (&["a=1", "a=2"][..], "--given: a is there twice"),
+            (
+                &["1"],
+                "--given: 1 names no type of the graph\n  fix: write TYPE=FILE, with one of a, b=c",
+            ),
+            (&["a=1"], "--given: has no file for b=c"),
+        ];
+        for (files, problem) in table {
+            let told = given(&two, files).unwrap_err();
+            assert!(told.contains(problem), "{told}");
+        }
+    }
+
+    #[test]
+    fn no_partition_is_empty() {
+        assert!(check_empty(&[vec![1, 0], vec![0, 1]], 2).is_ok());
+        let told = check_empty(&[vec![1], vec![0, 0, 2]], 4).unwrap_err();
+        assert_eq!(told.0[0].problem, "no node goes to partition 1, 3");
+    }
+}
