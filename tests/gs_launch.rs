@@ -172,7 +172,7 @@ fn a_line_for_graphstorm_needs_but_a_word_before_it() {
         bare[0].words
     );
 
-    let whole = format!("gs-launch /v/bin/python3 -m graphstorm.run.gs_edge_regression {flags}");
+    let whole = format!("gs-launch /v/bin/python3 -u -m graphstorm.run.gs_edge_regression {flags}");
     let (_, with_python, spawned) = run(&folder, &whole);
     assert!(
         with_python
