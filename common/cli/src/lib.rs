@@ -1,6 +1,7 @@
 //! The frame of every tool: parse, call, report, exit; and the options that all tools share that
 //! reach hosts.
 
+pub mod counts;
 pub mod signal;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};

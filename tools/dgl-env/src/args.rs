@@ -3,6 +3,7 @@
 use crate::command::UserCommand;
 use crate::environment::Given;
 use clap::{Parser, ValueEnum};
+use cli::counts::{PerHost, graph_format, per_host};
 use cli::job_name;
 use record::error::{Fault, Report};
 use std::ffi::OsString;
@@ -183,15 +184,6 @@ pub enum RoleArg {
     Worker,
 }
 
-/// How many processes each host has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PerHost {
-    /// One number for all hosts, or one a host.
-    Numbers(Vec<u32>),
-    /// One a card that host-probe counted.
-    Gpus,
-}
-
 /// How many threads a graph server has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerThreads {
@@ -229,38 +221,6 @@ fn rank_option(text: &str) -> Result<RankOption, String> {
         )),
         (given, name) if given == name => Ok(RankOption::Named(format!("--{name}"))),
         (given, _) => Ok(RankOption::Named(given.to_owned())),
-    }
-}
-
-/// More than processors in any machine that is sold; beyond it a number is a typing error.
-pub const MAX_PER_HOST: u32 = 1024;
-
-fn per_host(text: &str) -> Result<PerHost, String> {
-    let one = |word: &str| match word.parse() {
-        Ok(count @ 1..=MAX_PER_HOST) => Ok(count),
-        _ => Err(format!(
-            "{word:?} is not a number from 1 to {MAX_PER_HOST}, nor gpus"
-        )),
-    };
-    match text {
-        "gpus" => Ok(PerHost::Gpus),
-        numbers => numbers
-            .split(',')
-            .map(one)
-            .collect::<Result<_, _>>()
-            .map(PerHost::Numbers),
-    }
-}
-
-fn graph_format(text: &str) -> Result<String, String> {
-    match text
-        .split(',')
-        .find(|word| !["csc", "coo", "csr"].contains(word))
-    {
-        Some(word) => Err(format!(
-            "{word:?} is not csc, coo or csr; write them as csc,coo"
-        )),
-        None => Ok(text.to_owned()),
     }
 }
 

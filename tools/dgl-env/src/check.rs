@@ -1,11 +1,12 @@
 //! What can be seen to be wrong before a process is started: in flags, in records, which anyone may
 //! have edited, and in what is installed.
 
-use crate::args::{Args, Launcher, MAX_PER_HOST, PerHost, RoleArg, ServerThreads};
+use crate::args::{Args, Launcher, RoleArg, ServerThreads};
 use crate::command::UserCommand;
 use crate::environment::UserEnv;
 use crate::launchers::StartsLauncher;
-use record::error::{Fault, Report};
+use cli::counts::PerHost;
+use record::error::Fault;
 use record::python::{Version, version};
 use record::{Graph, Host};
 use std::collections::HashMap;
@@ -179,34 +180,6 @@ pub fn equal(option: &'static str, counts: &[u32], launcher: Launcher) -> Option
         listed(counts)
     );
     Some(Fault::usage(option, problem).fix("take --launcher direct"))
-}
-
-/// How many cards each host has, as host-probe counted them.
-pub fn gpus(option: &'static str, hosts: &[Host]) -> Result<Vec<u32>, Report> {
-    let mut report = Report::default();
-    let of_host = |host: &Host| {
-        let (problem, fix) = match host.facts.gpus {
-            Some(count @ 1..=MAX_PER_HOST) => return Ok(count),
-            Some(0) => (
-                "has no GPU that nvidia-smi or the kernel shows".to_owned(),
-                format!("give {option} a number, or leave the host out"),
-            ),
-            Some(count) => (
-                format!("{count} GPUs are more than any machine has"),
-                "run host-probe again".to_owned(),
-            ),
-            None => (
-                "nobody counted its GPUs".to_owned(),
-                format!("put host-probe before dgl-env, or give {option} a number"),
-            ),
-        };
-        Err(Fault::data(host.place(), format!("{option} gpus: {problem}")).fix(fix))
-    };
-    let counts = hosts
-        .iter()
-        .filter_map(|host| report.keep(of_host(host).map_err(Report::from)))
-        .collect();
-    report.check().map(|()| counts)
 }
 
 /// Without a torch that is known, nobody knows which spelling it has.

@@ -11,7 +11,7 @@
 //!   that is a warning.
 //! - Values and words arrive as they were given; launch.py has the host's shell read them again.
 
-use crate::args::{Args, Launcher, PerHost, RankOption, RoleArg, ServerThreads};
+use crate::args::{Args, Launcher, RankOption, RoleArg, ServerThreads};
 use crate::check;
 use crate::command::{UserCommand, torch_words};
 use crate::environment::{UserEnv, set};
@@ -19,6 +19,7 @@ use crate::graphstorm;
 use crate::paths::ProcessPaths;
 use crate::placeholders::ProcessPlace;
 use crate::script;
+use cli::counts::PerHost;
 use record::error::{Fault, Report};
 use record::jsonl::MAX_SET;
 use record::{Facts, Graph, Host, Process, Role, Workspace};
@@ -666,16 +667,8 @@ fn of_hosts(
 ) -> Result<Vec<HostShare>, Report> {
     let counts = match count {
         None => vec![1; hosts.len()],
-        Some(PerHost::Gpus) => check::gpus(option, hosts)?,
-        Some(PerHost::Numbers(counts)) if counts.len() == 1 => vec![counts[0]; hosts.len()],
-        Some(PerHost::Numbers(counts)) => counts.clone(),
+        Some(count) => count.counts(option, hosts)?,
     };
-    if counts.len() != hosts.len() {
-        let problem = format!("has {} numbers for {} hosts", counts.len(), hosts.len());
-        return Err(Fault::usage(option, problem)
-            .fix("give one for all, or one a host in the order of ip_config")
-            .report());
-    }
     let mut first = 0;
     let of_host = |count: u32| {
         first += count;

@@ -1,0 +1,94 @@
+//! Options that dgl-env and part-fit share: how many processes a host has, which formats its
+//! servers make of the graph.
+
+use record::Host;
+use record::error::{Fault, Report};
+
+/// More than processors in any machine that is sold; beyond it a number is a typing error.
+pub const MAX_PER_HOST: u32 = 1024;
+
+/// How many processes each host has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PerHost {
+    /// One number for all hosts, or one a host.
+    Numbers(Vec<u32>),
+    /// One a card that host-probe counted.
+    Gpus,
+}
+
+impl PerHost {
+    /// One number a host.
+    pub fn counts(&self, option: &'static str, hosts: &[Host]) -> Result<Vec<u32>, Report> {
+        let counts = match self {
+            PerHost::Gpus => gpus(option, hosts)?,
+            PerHost::Numbers(counts) if counts.len() == 1 => vec![counts[0]; hosts.len()],
+            PerHost::Numbers(counts) => counts.clone(),
+        };
+        if counts.len() == hosts.len() {
+            return Ok(counts);
+        }
+        let problem = format!("has {} numbers for {} hosts", counts.len(), hosts.len());
+        Err(Fault::usage(option, problem)
+            .fix("give one for all, or one a host in the order of ip_config")
+            .report())
+    }
+}
+
+/// How many cards each host has, as host-probe counted them.
+fn gpus(option: &'static str, hosts: &[Host]) -> Result<Vec<u32>, Report> {
+    let mut report = Report::default();
+    let of_host = |host: &Host| {
+        let (problem, fix) = match host.facts.gpus {
+            Some(count @ 1..=MAX_PER_HOST) => return Ok(count),
+            Some(0) => (
+                "has no GPU that nvidia-smi or the kernel shows".to_owned(),
+                format!("give {option} a number, or leave the host out"),
+            ),
+            Some(count) => (
+                format!("{count} GPUs are more than any machine has"),
+                "run host-probe again".to_owned(),
+            ),
+            None => (
+                "nobody counted its GPUs".to_owned(),
+                format!("put host-probe before dgl-env, or give {option} a number"),
+            ),
+        };
+        Err(Fault::data(host.place(), format!("{option} gpus: {problem}")).fix(fix))
+    };
+    let counts = hosts
+        .iter()
+        .filter_map(|host| report.keep(of_host(host).map_err(Report::from)))
+        .collect();
+    report.check().map(|()| counts)
+}
+
+/// Reads `N`, `N,N,…` or `gpus`.
+pub fn per_host(text: &str) -> Result<PerHost, String> {
+    let one = |word: &str| match word.parse() {
+        Ok(count @ 1..=MAX_PER_HOST) => Ok(count),
+        _ => Err(format!(
+            "{word:?} is not a number from 1 to {MAX_PER_HOST}, nor gpus"
+        )),
+    };
+    match text {
+        "gpus" => Ok(PerHost::Gpus),
+        numbers => numbers
+            .split(',')
+            .map(one)
+            .collect::<Result<_, _>>()
+            .map(PerHost::Numbers),
+    }
+}
+
+/// Takes a list of csc, coo and csr, as DGL_GRAPH_FORMAT has it.
+pub fn graph_format(text: &str) -> Result<String, String> {
+    match text
+        .split(',')
+        .find(|word| !["csc", "coo", "csr"].contains(word))
+    {
+        Some(word) => Err(format!(
+            "{word:?} is not csc, coo or csr; write them as csc,coo"
+        )),
+        None => Ok(text.to_owned()),
+    }
+}
