@@ -79,9 +79,16 @@ pub struct Facts {
     /// Processors online.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
+    /// The same by NUMA node and core: `[[[0,2],[1,3]]]` is one node of two cores with two
+    /// hyper-threads each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub numa_cores: Vec<Vec<Vec<u32>>>,
     /// Main memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mem_bytes: Option<u64>,
+    /// What a control group allows a job of that, where it is less.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mem_limit_bytes: Option<u64>,
     /// Room in /dev/shm, where graph servers keep their data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shm_free_bytes: Option<u64>,

@@ -5,6 +5,7 @@
 //! is a new type. No integer goes beyond 2^53, because jq would change it.
 
 pub mod copied;
+pub mod cpus;
 mod encoded;
 pub mod error;
 mod events;

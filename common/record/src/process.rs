@@ -1,6 +1,7 @@
 //! A process that is to be started: what it runs, where, in what environment.
 
 use crate::IpAddr;
+use crate::cpus;
 use crate::encoded::{edited, encode, unbase64};
 use crate::error::Fault;
 use indexmap::IndexMap;
@@ -58,6 +59,9 @@ pub struct Process {
     /// The working directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
+    /// The processors that it may run on, as `0-3,8`; without them, on all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<String>,
     /// Environment variables that are added to those of the login.
     #[serde(default)]
     pub env: IndexMap<String, String>,
@@ -119,6 +123,15 @@ impl Process {
     /// byte, which ends a word for the kernel and is left out by a shell, so that something else
     /// would run than what was written.
     pub fn check(&self) -> Result<(), Fault> {
+        if let Some(list) = &self.cpus
+            && cpus::parse(list).is_none()
+        {
+            let problem = format!("{list:?} is no list of processors");
+            return Err(edited(
+                format!("process record {}: cpus", self.id),
+                &problem,
+            ));
+        }
         let command = match self.command()? {
             Command::Words(words) => words,
             Command::Shell(text) => vec![text.into()],

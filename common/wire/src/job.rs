@@ -42,6 +42,9 @@ pub struct Process {
     /// Where it is started; relative to the home of the login.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<Text>,
+    /// The processors that it may run on, as `0-3,8`; without them, on those of the login.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<String>,
     /// Environment that is added to the login's.
     #[serde(default)]
     pub env: Vec<(String, Text)>,

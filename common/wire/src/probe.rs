@@ -49,8 +49,15 @@ pub struct Probed {
     pub cards: Vec<Card>,
     /// Processors that a job may use, which may be fewer than there are.
     pub cpus: Option<u32>,
+    /// The same by NUMA node and core: `[[[0,2],[1,3]]]` is one node of two cores with two
+    /// hyper-threads each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub numa_cores: Vec<Vec<Vec<u32>>>,
     /// Main memory.
     pub mem_bytes: Option<u64>,
+    /// What a control group allows of it, where that is less.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mem_limit_bytes: Option<u64>,
     /// Room in /dev/shm.
     pub shm_free_bytes: Option<u64>,
     /// Room for this user where the workspace is or will be.

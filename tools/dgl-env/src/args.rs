@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::bind::Bind;
 use crate::command::UserCommand;
 use crate::environment::Given;
 use clap::{Parser, ValueEnum};
@@ -66,6 +67,16 @@ pub struct Args {
     #[arg(long, hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..),
         value_name = "N")]
     pub num_omp_threads: Option<u32>,
+
+    /// Bind each process to cores: those of one NUMA node, or cores of its own there
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_enum,
+        value_name = "numa|cores",
+        hide_possible_values = true
+    )]
+    pub bind: Option<Bind>,
 
     /// Sparse formats that servers make of the graph: csc, coo, csr; link prediction wants csc,coo
     #[arg(long, default_value = "csc", value_parser = graph_format, value_name = "LIST")]

@@ -2,6 +2,7 @@
 //! but `config` and `script`, which look at files.
 
 pub mod args;
+pub mod bind;
 mod check;
 mod command;
 mod config;

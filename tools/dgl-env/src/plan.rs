@@ -12,6 +12,7 @@
 //! - Values and words arrive as they were given; launch.py has the host's shell read them again.
 
 use crate::args::{Args, Launcher, RankOption, RoleArg, ServerThreads};
+use crate::bind::{self, Crew, HostPlaces, Place};
 use crate::check;
 use crate::command::{UserCommand, torch_words};
 use crate::environment::{UserEnv, set};
@@ -20,6 +21,7 @@ use crate::paths::ProcessPaths;
 use crate::placeholders::ProcessPlace;
 use crate::script;
 use cli::counts::PerHost;
+use record::cpus;
 use record::error::{Fault, Report};
 use record::jsonl::MAX_SET;
 use record::{Facts, Graph, Host, Process, Role, Workspace};
@@ -88,6 +90,8 @@ pub struct Plan<'a> {
     workers: bool,
     /// Of each host.
     of_hosts: Vec<HostShare>,
+    /// Where the processes of each host run, if they are bound.
+    places: Vec<HostPlaces>,
     /// How many trainers, or workers, there are.
     world_size: u32,
     num_clients: u64,
@@ -205,6 +209,13 @@ impl<'a> Plan<'a> {
         report
             .0
             .extend(check::equal(option, &counts, args.launcher));
+        let crew = |(count, host): (&u32, &Host)| Crew {
+            servers: num_servers * u32::from(servers),
+            server_cores: server_threads(args, host, &here),
+            clients: count * u32::from(trainers || workers),
+        };
+        let places = bound(args, &hosts, counts.iter().zip(&hosts).map(crew));
+        let places = report.keep(places).unwrap_or_default();
         let world_size = counts.iter().sum();
         let num_clients = u64::from(world_size) * u64::from(1 + args.num_samplers);
         if num_clients > MAX_CLIENTS {
@@ -242,6 +253,7 @@ impl<'a> Plan<'a> {
             trainers,
             workers,
             of_hosts,
+            places,
             world_size,
             num_clients,
             num_servers,
@@ -284,6 +296,7 @@ impl<'a> Plan<'a> {
             self.omp_warning()
                 .filter(|_| self.counts_threads() && !self.env.sets("OMP_NUM_THREADS")),
         );
+        warnings.extend(self.crowded());
         if self.args.local_rank_arg == Some(RankOption::AsTorch) {
             warnings.extend(check::unknown_torch(&self.hosts));
         }
@@ -350,6 +363,28 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// Of hosts with more processes than cores, one stands for all.
+    fn crowded(&self) -> Option<String> {
+        let crowded = |(_, places): &(&Host, &HostPlaces)| places.is_crowded;
+        let (host, places) = self.hosts.iter().zip(&self.places).find(crowded)?;
+        Some(format!(
+            "--bind cores: {} has {} servers and trainers on fewer cores, so some share one",
+            host.place(),
+            places.servers.len() + places.clients.len()
+        ))
+    }
+
+    /// Where a process runs, by its number among those of its kind on the host.
+    fn place_of(
+        &self,
+        host: &Host,
+        of_kind: fn(&HostPlaces) -> &[Place],
+        at: u32,
+    ) -> Option<&Place> {
+        let places = self.places.get(usize::try_from(host.id).ok()?)?;
+        of_kind(places).get(usize::try_from(at).ok()?)
+    }
+
     fn num_processes(&self) -> u64 {
         let hosts = self.hosts.len() as u64;
         let clients = if self.direct() {
@@ -404,6 +439,8 @@ impl<'a> Plan<'a> {
         let rank = host.id * self.num_servers + s;
         let mut process = self.process(host, Role::Server, rank);
         process.port = u16::try_from(u32::from(host.port) + s).ok();
+        let place = self.place_of(host, |places| &places.servers, s);
+        process.cpus = place.map(|place| cpus::list(place.cpus.iter().copied()));
         self.dgl_env(&mut process);
         set(&mut process, "DGL_ROLE", "server");
         set(&mut process, "DGL_SERVER_ID", rank);
@@ -412,7 +449,11 @@ impl<'a> Plan<'a> {
             "DGL_KEEP_ALIVE",
             u8::from(self.args.keep_alive),
         );
-        set(&mut process, "OMP_NUM_THREADS", self.server_threads(host));
+        set(
+            &mut process,
+            "OMP_NUM_THREADS",
+            server_threads(self.args, host, &self.here),
+        );
         self.advice(&mut process, host);
         let place = self.place(host, rank, s);
         self.env.add_to(&mut process, &self.env.server, place);
@@ -422,7 +463,8 @@ impl<'a> Plan<'a> {
     /// A trainer or worker that is a process of ours, with what torch's launcher would give it.
     fn client(&self, host: &Host, of_host: HostShare, t: u32) -> Process {
         let rank = of_host.first + t;
-        let mut process = self.client_process(host, of_host, rank);
+        let place = self.place_of(host, |places| &places.clients, t);
+        let mut process = self.client_process(host, of_host, rank, place);
         set(&mut process, "RANK", rank);
         set(&mut process, "LOCAL_RANK", t);
         set(&mut process, "WORLD_SIZE", self.world_size);
@@ -454,7 +496,7 @@ impl<'a> Plan<'a> {
 
     /// Torch's launcher, which starts the trainers or workers of a host.
     fn torch(&self, host: &Host, of_host: HostShare) -> Process {
-        let mut process = self.client_process(host, of_host, host.id);
+        let mut process = self.client_process(host, of_host, host.id, None);
         process.nproc = Some(of_host.count);
         let place = self.place(host, host.id, 0);
         self.add_advice(&mut process, host, place);
@@ -483,17 +525,24 @@ impl<'a> Plan<'a> {
     }
 
     /// What all trainers have, or all workers, whoever starts them.
-    fn client_process(&self, host: &Host, of_host: HostShare, rank: u32) -> Process {
+    fn client_process(
+        &self,
+        host: &Host,
+        of_host: HostShare,
+        rank: u32,
+        place: Option<&Place>,
+    ) -> Process {
         let role = match self.workers {
             true => Role::Worker,
             false => Role::Trainer,
         };
         let mut process = self.process(host, role, rank);
+        process.cpus = place.map(|place| cpus::list(place.cpus.iter().copied()));
         if self.trainers {
             self.trainer_env(&mut process);
         }
         if self.counts_threads() {
-            self.set_threads(&mut process, host, of_host);
+            self.set_threads(&mut process, host, of_host, place);
         }
         process
     }
@@ -530,6 +579,7 @@ impl<'a> Plan<'a> {
             nproc: None,
             port: None,
             server_name: None,
+            cpus: None,
             cwd: self.workspace.clone(),
             env: Default::default(),
             env_b64: Default::default(),
@@ -565,15 +615,19 @@ impl<'a> Plan<'a> {
         }
     }
 
-    fn set_threads(&self, process: &mut Process, host: &Host, of_host: HostShare) {
-        match self.launcher_omp() {
-            Some(own) => process.set_env("OMP_NUM_THREADS", own),
-            None => set(
-                process,
-                "OMP_NUM_THREADS",
-                self.omp_threads(host.facts.cpus.unwrap_or(self.here.cpus), of_host.count),
-            ),
-        }
+    fn set_threads(
+        &self,
+        process: &mut Process,
+        host: &Host,
+        of_host: HostShare,
+        place: Option<&Place>,
+    ) {
+        let threads = match (self.launcher_omp(), self.args.num_omp_threads, place) {
+            (Some(own), ..) => return process.set_env("OMP_NUM_THREADS", own),
+            (None, None, Some(place)) => self.own_threads(place),
+            _ => self.omp_threads(host.facts.cpus.unwrap_or(self.here.cpus), of_host.count),
+        };
+        set(process, "OMP_NUM_THREADS", threads);
     }
 
     fn master_env(&self, process: &mut Process) {
@@ -641,14 +695,9 @@ impl<'a> Plan<'a> {
             .filter(|_| self.args.num_omp_threads.is_none())
     }
 
-    /// For auto a quarter of the processors, shared by the servers: so GraphStorm's launcher
-    /// counts, but with the processors of the machine that it runs on.
-    fn server_threads(&self, host: &Host) -> u32 {
-        let cpus = host.facts.cpus.unwrap_or(self.here.cpus);
-        match self.args.num_server_threads {
-            ServerThreads::Number(threads) => threads,
-            ServerThreads::Auto => (cpus / 4 / self.num_servers).max(1),
-        }
+    /// A thread for each of its cores that is not left to a sampler.
+    fn own_threads(&self, place: &Place) -> u32 {
+        place.cores.saturating_sub(self.args.num_samplers).max(1)
     }
 
     /// As launch.py: half of the processors, which hyperthreads double, shared by the trainers.
@@ -656,6 +705,40 @@ impl<'a> Plan<'a> {
         self.args
             .num_omp_threads
             .unwrap_or((cpus / 2 / trainers).max(1))
+    }
+}
+
+/// Where the processes of each host run, if they are to be bound.
+fn bound(
+    args: &Args,
+    hosts: &[Host],
+    crews: impl Iterator<Item = Crew>,
+) -> Result<Vec<HostPlaces>, Report> {
+    let Some(how) = args.bind else {
+        return Ok(Vec::new());
+    };
+    let mut report = Report::default();
+    if args.launcher != Launcher::Direct {
+        let problem = "torch's launcher starts the trainers, so they cannot be bound one by one";
+        report.push(Fault::usage("--bind", problem).fix("take --launcher direct"));
+    }
+    let unknown = hosts.iter().filter(|host| host.facts.numa_cores.is_empty());
+    report.0.extend(unknown.map(|host| {
+        let problem = "--bind: nobody looked at its processors";
+        Fault::data(host.place(), problem).fix("put host-probe before dgl-env")
+    }));
+    report.check()?;
+    let of_host = |(host, crew): (&Host, Crew)| bind::places(&host.facts.numa_cores, crew, how);
+    Ok(hosts.iter().zip(crews).map(of_host).collect())
+}
+
+/// How many threads each server of a host has. For auto they share a quarter of the processors: so
+/// GraphStorm's launcher counts, but with the processors of the machine that it runs on.
+fn server_threads(args: &Args, host: &Host, here: &LauncherFacts) -> u32 {
+    let cpus = host.facts.cpus.unwrap_or(here.cpus);
+    match args.num_server_threads {
+        ServerThreads::Number(threads) => threads,
+        ServerThreads::Auto => (cpus / 4 / u32::from(args.num_servers)).max(1),
     }
 }
 

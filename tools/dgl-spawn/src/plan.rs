@@ -168,6 +168,11 @@ pub fn pasted(options: &Options, host: &Host, process: &Process) -> Result<Vec<u
         line.extend(quote::sh(cwd));
         line.extend_from_slice(b" && ");
     }
+    if let Some(cpus) = &process.cpus {
+        line.extend_from_slice(b"taskset -c ");
+        line.extend(quote::sh(cpus));
+        line.push(b' ');
+    }
     line.extend_from_slice(b"env");
     for (name, value) in process.environment()? {
         line.push(b' ');

@@ -41,6 +41,7 @@ pub fn process(index: u32, process: &record::Process) -> Result<Process, Fault> 
         command,
         setup: process.setup.clone(),
         cwd: process.cwd.as_deref().map(Text::from),
+        cpus: process.cpus.clone(),
         env,
         port: process.port,
     })

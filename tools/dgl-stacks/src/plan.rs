@@ -127,6 +127,7 @@ mod tests {
             nproc: None,
             port: None,
             server_name: None,
+            cpus: None,
             cwd: None,
             env: Default::default(),
             env_b64: Default::default(),

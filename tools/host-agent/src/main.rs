@@ -54,8 +54,9 @@ fn main() -> ExitCode {
     abort_on_panic();
     let mut own = std::env::args_os().skip(1);
     if own.next().is_some_and(|word| word == "run") {
-        let folder = own.next().unwrap_or_default();
-        return supervise::start::run(&folder, &own.collect::<Vec<_>>());
+        let (cpus, folder) = (own.next(), own.next());
+        let (cpus, folder) = (cpus.unwrap_or_default(), folder.unwrap_or_default());
+        return supervise::start::run(&cpus, &folder, &own.collect::<Vec<_>>());
     }
     if let Some((folder, records)) = followed() {
         return keep::follow::run(&folder, records);

@@ -3,10 +3,8 @@
 use crate::claim::{self, HeldName};
 use crate::{command, environment, procfs, python, reap, shell};
 use nix::ifaddrs::getifaddrs;
-use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
-use nix::unistd::Pid;
 use std::collections::BTreeSet;
 use std::env;
 use std::fs;
@@ -28,8 +26,12 @@ const MASTER_PORTS: std::ops::RangeInclusive<u16> = 29500..=29599;
 pub fn probe(wanted: &Probe) -> Probed {
     let mut probed = Probed {
         cards: cards(),
-        cpus: usable_cpus(),
+        cpus: u32::try_from(procfs::usable_cpus().len())
+            .ok()
+            .filter(|cpus| *cpus > 0),
+        numa_cores: procfs::cores_by_node(),
         mem_bytes: procfs::memory_bytes(),
+        mem_limit_bytes: memory_limit_bytes(),
         shm_free_bytes: free_bytes(Path::new("/dev/shm")),
         gpus: gpus(),
         nofile: most_open_files(),
@@ -103,13 +105,11 @@ fn cards() -> Vec<Card> {
     cards
 }
 
-/// Those that a job may use, which may be fewer than there are.
-fn usable_cpus() -> Option<u32> {
-    let set = sched_getaffinity(Pid::from_raw(0)).ok()?;
-    let count = (0..CpuSet::count())
-        .filter(|cpu| set.is_set(*cpu).unwrap_or(false))
-        .count();
-    u32::try_from(count).ok()
+/// What a control group allows, where that is less than the host has.
+fn memory_limit_bytes() -> Option<u64> {
+    let limit = procfs::cgroup::memory_limit_bytes()?;
+    let is_less = procfs::memory_bytes().is_none_or(|all| limit < all);
+    is_less.then_some(limit)
 }
 
 fn free_bytes(folder: &Path) -> Option<u64> {

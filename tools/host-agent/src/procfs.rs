@@ -1,9 +1,11 @@
 //! What the kernel tells in /proc: one reader for each of its files. Pure functions read the text;
 //! those that open files are thin.
 
+pub mod cgroup;
 mod host;
 mod process;
 mod tcp;
+mod topology;
 
 pub use host::{HostCounters, host_counters, memory_use};
 pub use process::{
@@ -11,6 +13,7 @@ pub use process::{
     stat, status,
 };
 pub use tcp::{TcpSocket, tcp_sockets};
+pub use topology::{cores_by_node, usable_cpus};
 
 use std::fs;
 

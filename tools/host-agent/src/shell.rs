@@ -178,6 +178,7 @@ mod tests {
             command: Command::Words(vec!["python3".into(), "it's".into(), "a b".into()]),
             setup: None,
             cwd: None,
+            cpus: None,
             env: Vec::new(),
             port: None,
         };

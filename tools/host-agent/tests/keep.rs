@@ -223,6 +223,7 @@ impl Launcher {
             command,
             setup: None,
             cwd: None,
+            cpus: None,
             env,
             port: None,
         };

@@ -99,7 +99,9 @@ pub fn answer(host: &Host, python: &Python, probed: Probed) -> Result<Answer, Fa
     let facts = Facts {
         iface,
         cpus: probed.cpus,
+        numa_cores: probed.numa_cores,
         mem_bytes: probed.mem_bytes,
+        mem_limit_bytes: probed.mem_limit_bytes,
         shm_free_bytes: probed.shm_free_bytes,
         free_bytes: probed.free_bytes,
         gpus: Some(probed.gpus),
@@ -224,11 +226,18 @@ const OF_PYTHON: [&str; 7] = [
     "torch",
 ];
 
+/// What is left out where it does not hold any more.
+const MAY_BE_MISSING: [&str; 2] = ["numa_cores", "mem_limit_bytes"];
+
 /// A host's line with its facts, or with why it cannot be used. What is not known here stays as it
 /// was written.
 pub fn rewritten(line: &[u8], outcome: Result<&Facts, &str>) -> Result<Vec<u8>, serde_json::Error> {
     let mut fields: IndexMap<String, Box<RawValue>> = serde_json::from_slice(line)?;
-    for name in ["ok", "error"].iter().chain(&OF_PYTHON) {
+    for name in ["ok", "error"]
+        .iter()
+        .chain(&OF_PYTHON)
+        .chain(&MAY_BE_MISSING)
+    {
         fields.shift_remove(*name);
     }
     match outcome {

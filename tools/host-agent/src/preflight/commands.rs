@@ -165,6 +165,7 @@ mod tests {
             command,
             setup: setup.map(str::to_owned),
             cwd: Some("/".into()),
+            cpus: None,
             env: env
                 .iter()
                 .map(|(name, value)| ((*name).to_owned(), Text::from(*value)))

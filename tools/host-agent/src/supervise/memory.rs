@@ -1,6 +1,7 @@
 //! Whether the kernel killed a process because memory ran out: by its own count, of the process'
 //! cgroup where it keeps one.
 
+use crate::procfs::cgroup::memory_groups;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -79,36 +80,14 @@ fn count(text: &str) -> Option<u64> {
 
 /// The files that may count for a process, the closest first.
 fn counters(cgroup: &str, mounts: &str) -> Vec<PathBuf> {
-    let mount = |is_it: &dyn Fn(&str, &str) -> bool| {
-        mounts.lines().find_map(|line| {
-            let words: Vec<&str> = line.split(' ').collect();
-            let [_, point, kind, options, ..] = words[..] else {
-                return None;
-            };
-            is_it(kind, options).then(|| PathBuf::from(point))
-        })
-    };
     let mut found = Vec::new();
-    for line in cgroup.lines() {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
-            continue;
+    for group in memory_groups(cgroup, mounts) {
+        let file = match group.unified {
+            true => "memory.events",
+            false => "memory.oom_control",
         };
-        let (point, file) = match controllers {
-            "" => (mount(&|kind, _| kind == "cgroup2"), "memory.events"),
-            list if list.split(',').any(|name| name == "memory") => {
-                let is_memory = |kind: &str, options: &str| {
-                    kind == "cgroup" && options.split(',').any(|name| name == "memory")
-                };
-                (mount(&is_memory), "memory.oom_control")
-            }
-            _ => continue,
-        };
-        if let Some(point) = point {
-            found.push(point.join(path.trim_start_matches('/')).join(file));
-            // in a container the mount may be the cgroup itself
-            found.push(point.join(file));
-        }
+        // in a container the mount may be the cgroup itself
+        found.extend([group.folder.join(file), group.mount.join(file)]);
     }
     found.dedup();
     found

@@ -5,15 +5,20 @@
 use crate::processes::{JOB, TOKEN};
 use crate::shell;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
-use nix::unistd::{getppid, setsid};
+use nix::unistd::{Pid, getppid, setsid};
+use record::cpus;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, PipeReader};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
 use wire::job::{Job, Process};
+
+/// In place of a list of processors.
+const EVERYWHERE: &str = "-";
 
 /// A process that was started, and what it writes.
 pub struct Spawned {
@@ -30,6 +35,7 @@ pub fn start(job: &Job, process: &Process) -> io::Result<Spawned> {
     command
         .arg0("host-agent")
         .arg("run")
+        .arg(process.cpus.as_deref().unwrap_or(EVERYWHERE))
         .arg(process.cwd.as_ref().map_or(OsStr::new("."), AsRef::as_ref));
     command.args(shell::words(process));
     command.env(JOB, &job.name).env(TOKEN, &job.token);
@@ -49,9 +55,9 @@ pub fn start(job: &Job, process: &Process) -> io::Result<Spawned> {
     })
 }
 
-/// `host-agent run FOLDER WORD…`: becomes the command, in that folder, relative to the one of the
-/// login.
-pub fn run(folder: &OsStr, words: &[OsString]) -> ExitCode {
+/// `host-agent run CPUS FOLDER WORD…`: becomes the command, bound to these processors (`-` for none
+/// in particular), in that folder, relative to the one of the login.
+pub fn run(cpus: &OsStr, folder: &OsStr, words: &[OsString]) -> ExitCode {
     // it may lead a group already, where somebody runs this by hand: then it stays there
     let _ = setsid();
     // the supervisor has blocked what is meant for the processes, and a program inherits that
@@ -61,6 +67,13 @@ pub fn run(folder: &OsStr, words: &[OsString]) -> ExitCode {
     let _ = prctl::set_pdeathsig(Signal::SIGTERM);
     if getppid() != parent {
         return ExitCode::from(143);
+    }
+    if let Err(problem) = bind(cpus) {
+        eprintln!(
+            "host-agent: processors {}: {problem}",
+            cpus.to_string_lossy()
+        );
+        return ExitCode::from(1);
     }
     if let Err(error) = std::env::set_current_dir(folder) {
         eprintln!("host-agent: {}: {error}", folder.to_string_lossy());
@@ -81,4 +94,18 @@ pub fn run(folder: &OsStr, words: &[OsString]) -> ExitCode {
     } else {
         126
     })
+}
+
+/// Binds this process, and so what it becomes and starts, to processors.
+fn bind(list: &OsStr) -> Result<(), String> {
+    if list == EVERYWHERE {
+        return Ok(());
+    }
+    let wanted = list.to_str().and_then(cpus::parse);
+    let mut set = CpuSet::new();
+    for cpu in wanted.ok_or("are no list of processors")? {
+        let added = usize::try_from(cpu).map_err(|error| error.to_string());
+        set.set(added?).map_err(|error| error.to_string())?;
+    }
+    sched_setaffinity(Pid::from_raw(0), &set).map_err(|error| error.desc().to_owned())
 }

@@ -1,0 +1,61 @@
+//! Lists of processors as the kernel, taskset(1) and process records write them: `0-3,8`.
+
+use std::collections::BTreeSet;
+
+/// More than Linux can be built for: a larger number is none of a processor.
+const MOST: u32 = 8192;
+
+/// Reads a list; `None` where it is none, or names nothing.
+pub fn parse(text: &str) -> Option<BTreeSet<u32>> {
+    let range = |word: &str| {
+        let (first, last) = word.split_once('-').unwrap_or((word, word));
+        let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
+        (first <= last && last < MOST).then_some(first..=last)
+    };
+    let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
+    ranges.map(|ranges| ranges.into_iter().flatten().collect())
+}
+
+/// Writes a list.
+pub fn list(cpus: impl IntoIterator<Item = u32>) -> String {
+    let cpus: BTreeSet<u32> = cpus.into_iter().collect();
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for cpu in cpus {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == cpu => *last = cpu,
+            _ => ranges.push((cpu, cpu)),
+        }
+    }
+    let range = |(first, last): &(u32, u32)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    ranges.iter().map(range).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists() {
+        let table: [(&str, Option<&[u32]>); 9] = [
+            ("0-3,8,10-11", Some(&[0, 1, 2, 3, 8, 10, 11])),
+            ("5", Some(&[5])),
+            ("", None),
+            ("3-1", None),
+            ("1,", None),
+            ("-1", None),
+            ("x", None),
+            ("0-4000000000", None),
+            ("0 ,1", None),
+        ];
+        for (text, expected) in table {
+            let found = parse(text).map(Vec::from_iter);
+            assert_eq!(found.as_deref(), expected, "{text:?}");
+            if let Some(cpus) = found {
+                assert_eq!(list(cpus.into_iter().rev()), text);
+            }
+        }
+    }
+}

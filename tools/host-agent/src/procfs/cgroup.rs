@@ -1,0 +1,125 @@
+//! Where the kernel keeps what it knows of a process' control group and its memory.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The folders of a process' memory cgroup, for each hierarchy that has one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryGroup {
+    /// Where the hierarchy is mounted; in a container this may be the group itself.
+    pub mount: PathBuf,
+    /// The folder of the group.
+    pub folder: PathBuf,
+    /// Version 2; else version 1, whose files have other names.
+    pub unified: bool,
+}
+
+/// Reads `/proc/PID/cgroup` and the mounts; the texts as they stand there.
+pub fn memory_groups(cgroup: &str, mounts: &str) -> Vec<MemoryGroup> {
+    let mount = |is_it: &dyn Fn(&str, &str) -> bool| {
+        mounts.lines().find_map(|line| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [_, point, kind, options, ..] = words[..] else {
+                return None;
+            };
+            is_it(kind, options).then(|| PathBuf::from(point))
+        })
+    };
+    let mut found = Vec::new();
+    for line in cgroup.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
+            continue;
+        };
+        let unified = controllers.is_empty();
+        let point = match controllers {
+            "" => mount(&|kind, _| kind == "cgroup2"),
+            list if list.split(',').any(|name| name == "memory") => {
+                let is_memory = |kind: &str, options: &str| {
+                    kind == "cgroup" && options.split(',').any(|name| name == "memory")
+                };
+                mount(&is_memory)
+            }
+            _ => continue,
+        };
+        found.extend(point.map(|mount| MemoryGroup {
+            folder: mount.join(path.trim_start_matches('/')),
+            mount,
+            unified,
+        }));
+    }
+    found
+}
+
+/// The least that a cgroup of this process, or one above it, allows; `None` where none does.
+pub fn memory_limit_bytes() -> Option<u64> {
+    let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let groups = memory_groups(&text("/proc/self/cgroup"), &text("/proc/self/mounts"));
+    let files = groups.iter().flat_map(limit_files);
+    files
+        .filter_map(|file| limit(&fs::read_to_string(file).ok()?))
+        .min()
+}
+
+/// Where limits may stand: in the group and in those above it.
+fn limit_files(group: &MemoryGroup) -> Vec<PathBuf> {
+    let name = match group.unified {
+        true => "memory.max",
+        false => "memory.limit_in_bytes",
+    };
+    let below = |folder: &&Path| folder.starts_with(&group.mount);
+    let folders = group.folder.ancestors().take_while(below);
+    folders.map(|folder| folder.join(name)).collect()
+}
+
+/// Without a limit version 2 says `max`, and version 1 the largest number of pages that there is.
+fn limit(text: &str) -> Option<u64> {
+    const NONE: u64 = 1 << 62;
+    text.trim().parse().ok().filter(|bytes| *bytes < NONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_limits_may_stand() {
+        let mounts = "cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n\
+                      cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
+        let files = |cgroup: &str| {
+            let groups = memory_groups(cgroup, mounts);
+            let files = groups.iter().flat_map(limit_files);
+            files
+                .map(|file| file.display().to_string())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            files("4:memory:/a/b\n2:cpu:/x\n"),
+            [
+                "/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes",
+                "/sys/fs/cgroup/memory/a/memory.limit_in_bytes",
+                "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            ]
+        );
+        assert_eq!(
+            files("0::/job\n"),
+            [
+                "/sys/fs/cgroup/unified/job/memory.max",
+                "/sys/fs/cgroup/unified/memory.max",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_no_limit() {
+        let table = [
+            ("max\n", None),
+            ("9223372036854771712\n", None),
+            ("8589934592\n", Some(8 << 30)),
+            ("", None),
+        ];
+        for (text, expected) in table {
+            assert_eq!(limit(text), expected, "{text:?}");
+        }
+    }
+}
