@@ -1,7 +1,7 @@
 # make build | agent | check | deny | test | test-fast | test-bare | test-versions | test-graphstorm | test-partitioning | soak | two-jobs | demo | bench | recordings | fuzz | install | uninstall | wheel | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
-TOOLS = ipconf-check host-probe host-swap link-probe part-assign chunk-map part-map part-push part-pull dgl-env dgl-spawn dgl-reap dgl-stacks dgl-why dgl-report
+TOOLS = ipconf-check host-probe host-swap link-probe part-assign chunk-map part-map part-fit part-push part-pull dgl-env dgl-spawn dgl-reap dgl-stacks dgl-why dgl-report
 SCRIPTS = dgl-copy dgl-launch gs-copy gs-launch host-lab
 COMMANDS = $(TOOLS) $(SCRIPTS)
 # host-agent is no command of users, but they may read what it does on their hosts.

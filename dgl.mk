@@ -9,6 +9,7 @@
 #   include dgl.mk                           make -I PREFIX/include, where that is not /usr or /usr/local
 #
 #   make probe   what each host is and has
+#   make fit     whether each partition fits the memory of its host
 #   make push    copies what is not there yet; the hosts are asked, because a host may have lost its disk since
 #   make train   pushes, then trains; make fails when a process of the job does. With RETRY=3 SPARES=FILE, a file as
 #                HOSTS, spares take the places of hosts that are lost, up to so many times; the script must go on from
@@ -58,6 +59,11 @@ export PATH := $(PATH):$(if $(wildcard $(dgl_here)Cargo.toml),$(dgl_built)/relea
 probe:
 	$(dgl_hosts) | $(dgl_probe) --format human
 
+fit: $(PART_CONFIG)
+	$(dgl_hosts) | $(dgl_probe) --format jsonl | \
+	part-fit --part-config '$(or $(PART_CONFIG),$(error dgl.mk: set PART_CONFIG, what partition_graph wrote))' \
+	  --num-trainers $(NUM_TRAINERS) --num-samplers $(NUM_SAMPLERS) --num-servers $(NUM_SERVERS) --format human $(FIT_FLAGS)
+
 push: $(PART_CONFIG)
 	@mkdir -p '$(RUN)'
 	$(dgl_hosts) | \
@@ -85,6 +91,6 @@ reap:
 logs:
 	@tail -n $(TAIL) '$(RUN)'/logs/*.log
 
-.PHONY: probe push train fetch reap logs
+.PHONY: probe fit push train fetch reap logs
 # The first target stays the repo's own.
 .DEFAULT_GOAL := $(dgl_goal)

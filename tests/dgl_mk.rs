@@ -153,6 +153,18 @@ fn real_dgl_by_make() {
             )),
         )
     };
+    let fit = run("fit");
+    assert!(
+        fit.status == 0 && fit.out.contains("loading") && fit.out.contains(" fits"),
+        "{}",
+        fit.out
+    );
+    let large = run("fit FIT_FLAGS='--trainer-mem 90T'");
+    assert!(
+        large.status == 2 && large.out.contains("Error 65"),
+        "{}",
+        large.out
+    );
     let ran = run("train");
     assert_eq!(ran.status, 0, "{}", ran.out);
     assert!(

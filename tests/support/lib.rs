@@ -43,7 +43,7 @@ pub fn executable(path: &Path, text: &str) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-pub const TOOLS: [&str; 15] = [
+pub const TOOLS: [&str; 16] = [
     "ipconf-check",
     "host-probe",
     "host-swap",
@@ -51,6 +51,7 @@ pub const TOOLS: [&str; 15] = [
     "part-assign",
     "chunk-map",
     "part-map",
+    "part-fit",
     "part-push",
     "part-pull",
     "dgl-env",

@@ -11,6 +11,7 @@ pub mod error;
 mod events;
 pub mod exit;
 mod files;
+mod fit;
 mod host;
 mod insight;
 pub mod jsonl;
@@ -27,6 +28,7 @@ pub mod traceback;
 pub use encoded::path_fields;
 pub use events::{Dropped, Exited, FirstFailure, Listening, Output, Started, Summary};
 pub use files::{FileCopy, Graph, Pulled, Pushed, Workspace};
+pub use fit::Fit;
 pub use host::{Facts, Host, IpAddr};
 pub use insight::{Culprit, Gpu, Sample, Stalled};
 pub use link::Link;
@@ -51,7 +53,7 @@ macro_rules! records {
 }
 records! {
     "host" Host, "link" Link, "graph" Graph, "workspace" Workspace, "file" FileCopy,
-    "pushed" Pushed, "pulled" Pulled, "process" Process, "started" Started,
+    "fit" Fit, "pushed" Pushed, "pulled" Pulled, "process" Process, "started" Started,
     "listening" Listening,
     "output" Output, "dropped" Dropped, "exited" Exited, "found" Found, "reaped" Reaped,
     "stack" Stack, "sample" Sample, "stalled" Stalled, "summary" Summary,

@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 use record::error::{Fault, Report};
 use record::jsonl::Stream;
-use record::{Facts, FileCopy, FirstFailure, Host, Process, Pushed, Record, Summary};
+use record::{Facts, FileCopy, FirstFailure, Fit, Host, Process, Pushed, Record, Summary};
 use serde_json::value::{RawValue, to_raw_value};
 use std::collections::BTreeMap;
 
@@ -204,7 +204,7 @@ fn lines(
         let spare = host.and_then(|id| chosen.get(&id));
         let mut line = match (spare, type_of(line)?.as_str()) {
             (Some(spare), _) => in_place_of(&spare.line, line)?,
-            (None, Pushed::TYPE | Process::TYPE) => continue,
+            (None, Fit::TYPE | Pushed::TYPE | Process::TYPE) => continue,
             (None, FileCopy::TYPE) => with_ip_config(line, &ip_config)?,
             (None, _) => line.to_vec(),
         };
@@ -293,6 +293,7 @@ mod tests {
             host(1, "10.0.0.2", json!({"line": 2, "dgl": "1.0.4", "cpus": 2})),
             ip_config("10.0.0.1 30050\n10.0.0.2 30051\n"),
             partition(),
+            json!({"type": "fit", "id": 0, "of": 1}),
             pushed,
         ];
         let lines: Vec<String> = records.iter().map(Value::to_string).collect();

@@ -1,0 +1,95 @@
+//! The command line.
+
+use clap::{Parser, ValueEnum};
+use cli::counts::{PerHost, graph_format, per_host};
+use cli::{Format, size};
+use std::path::PathBuf;
+
+/// Works out what memory each partition needs on its host, and whether it fits.
+///
+/// Reads host records with what host-probe found, and the partitions that part-map's records name,
+/// or --part-config. Adds a fit record for each partition. Where one does not fit, nothing is
+/// printed but what is missing, and the pipeline stops before the first byte is copied.
+#[derive(Parser)]
+#[command(
+    version,
+    after_long_help = "Examples:
+  ipconf-check ip_config.txt | host-probe |
+    part-map --part-config out/g.json --workspace /data/job --script-folder code |
+    part-fit --num-trainers 8 --num-samplers 4 --trainer-mem 3G | part-push > pushed.jsonl
+  ipconf-check ip_config.txt | host-probe |
+    part-fit --part-config out/g.json --num-trainers 8 --format human
+  … | part-fit --num-trainers 8 --graph-format csc,coo --warn-only |
+    jq -r 'select(.type==\"fit\") | [.id, .load_bytes, .run_bytes] | @tsv'"
+)]
+pub struct Args {
+    /// The partition config [default: the one of part-map's records]
+    #[arg(long, value_name = "FILE")]
+    pub part_config: Option<PathBuf>,
+
+    /// Trainers a host; or N,N,… in the order of ip_config; or as many as GPUs
+    #[arg(long, value_parser = per_host, default_value = "1", value_name = "N|gpus")]
+    pub num_trainers: PerHost,
+
+    /// Samplers a trainer
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1024),
+        value_name = "N")]
+    pub num_samplers: u32,
+
+    /// Graph servers a host
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024),
+        value_name = "N")]
+    pub num_servers: u16,
+
+    /// Sparse formats that servers make of the graph, as dgl-env has them: csc, coo, csr
+    #[arg(long, default_value = "csc", value_parser = graph_format, value_name = "LIST")]
+    pub graph_format: String,
+
+    /// Which form of the graph the script loads [auto: where there are both, what needs more]
+    #[arg(long, hide_short_help = true, value_enum, default_value_t = GraphForm::Auto,
+        value_name = "auto|dgl|graphbolt", hide_possible_values = true)]
+    pub graph: GraphForm,
+
+    /// What a trainer takes beside DGL and torch: its model, its batches, its caches
+    #[arg(long, value_parser = size, default_value = "0", value_name = "SIZE")]
+    pub trainer_mem: u64,
+
+    /// What a sampler takes beside DGL and torch: the batches that it makes
+    #[arg(long, hide_short_help = true, value_parser = size, default_value = "0",
+        value_name = "SIZE")]
+    pub sampler_mem: u64,
+
+    /// What the script itself puts into /dev/shm of a host: embeddings, states of optimizers
+    #[arg(long, hide_short_help = true, value_parser = size, default_value = "0",
+        value_name = "SIZE")]
+    pub shm_extra: u64,
+
+    /// What a process takes once it has imported DGL and torch [default: as measured]
+    #[arg(long, hide_short_help = true, value_parser = size, value_name = "SIZE")]
+    pub process_mem: Option<u64>,
+
+    /// How much of a host's memory is to stay free, in percent
+    #[arg(long, hide_short_help = true, default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(0..=90), value_name = "PERCENT")]
+    pub margin: u64,
+
+    /// Say what does not fit, and go on
+    #[arg(long)]
+    pub warn_only: bool,
+
+    /// Records, or what people want to see [auto: people on a terminal]
+    #[arg(long, value_enum, default_value_t = Format::Auto, value_name = "auto|human|jsonl",
+        hide_possible_values = true)]
+    pub format: Format,
+}
+
+/// Which form of the graph the servers load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GraphForm {
+    /// What there is; of two, the one that needs more.
+    Auto,
+    /// DGL's own.
+    Dgl,
+    /// Graphbolt's.
+    Graphbolt,
+}

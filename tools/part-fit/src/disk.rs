@@ -1,0 +1,302 @@
+//! What part-fit reads: a partition config, and the headers of the files of its parts.
+
+use crate::args::GraphForm;
+use crate::config::{self, Config, Files};
+use crate::dgl_file::{self, GraphFile, Tensor};
+use crate::model::{Features, Graph, rows};
+use crate::plan::Part;
+use record::FileCopy;
+use record::error::{Fault, Report};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+const LOOK: &str = "partition the graph again, or correct the path; it is relative to the folder \
+    of the config";
+
+/// Where the parts lie on this machine.
+pub enum Parts<'a> {
+    /// Where a config says.
+    Config(&'a Path),
+    /// Where part-map's records say.
+    Records {
+        /// The `file` records.
+        files: &'a [FileCopy],
+        /// The folder of the job on the hosts.
+        workspace: &'a Path,
+    },
+}
+
+impl Parts<'_> {
+    /// Reads the parts; all that is missing or wrong is reported at once.
+    pub fn read(&self, form: GraphForm) -> Result<Vec<Part>, Report> {
+        match self {
+            Parts::Config(path) => {
+                let config = read_config(path)?;
+                let folder = path.parent().unwrap_or(Path::new(""));
+                parts(&config, form, |name| Ok(beside(folder, name)))
+            }
+            Parts::Records { files, workspace } => {
+                let copied = Copied::new(files)?;
+                let (config, folder) = copied.config()?;
+                parts(&config, form, |name| copied.find(name, &folder, workspace))
+            }
+        }
+    }
+}
+
+/// As DGL and part-map look for it: relative to the config's folder; else beside the config under
+/// the last two of its names, because some paths of DGL's are absolute and lead nowhere once the
+/// folder was moved.
+fn beside(folder: &Path, name: &str) -> PathBuf {
+    let path = folder.join(name);
+    let names: Vec<_> = Path::new(name).components().collect();
+    let end: PathBuf = names[names.len().saturating_sub(2)..].iter().collect();
+    match path.is_file() {
+        true => path,
+        false => Some(folder.join(end))
+            .filter(|moved| moved.is_file())
+            .unwrap_or(path),
+    }
+}
+
+fn read_config(path: &Path) -> Result<Config, Report> {
+    let place = path.display().to_string();
+    let mut text = Vec::new();
+    let unreadable = |error: std::io::Error| {
+        Fault::unreachable(&place, error.to_string())
+            .fix("name the JSON file that partition_graph wrote, such as out/GRAPH_NAME.json")
+    };
+    // a byte too many is enough to refuse it
+    File::open(path)
+        .and_then(|file| file.take(config::MAX_BYTES + 1).read_to_end(&mut text))
+        .map_err(unreadable)?;
+    if text.len() as u64 > config::MAX_BYTES {
+        let problem = format!(
+            "more than {} bytes: not a partition config",
+            config::MAX_BYTES
+        );
+        return Err(Fault::data(place, problem).fix(LOOK).report());
+    }
+    Ok(config::parse(&text, &place)?)
+}
+
+/// What is copied from this machine, by where it goes.
+struct Copied<'a> {
+    by_destination: HashMap<PathBuf, &'a FileCopy>,
+}
+
+impl Copied<'_> {
+    fn new(files: &[FileCopy]) -> Result<Copied<'_>, Fault> {
+        let mut by_destination = HashMap::new();
+        for file in files {
+            if ["config", "partition"].contains(&file.kind.as_str()) {
+                by_destination.insert(file.destination()?, file);
+            }
+        }
+        Ok(Copied { by_destination })
+    }
+
+    /// The config, and its folder on the hosts.
+    fn config(&self) -> Result<(Config, PathBuf), Report> {
+        let configs = self.by_destination.iter();
+        let found = configs.into_iter().find(|(_, file)| file.kind == "config");
+        let Some((path, file)) = found else {
+            return Err(
+                Fault::data("stdin", "no file record is the partition config's")
+                    .fix("put part-map --part-config … before part-fit, or give --part-config")
+                    .report(),
+            );
+        };
+        let config = match (&file.content, file.source()?) {
+            (Some(text), _) => config::parse(text.as_bytes(), &path.display().to_string())?,
+            (None, Some(source)) => read_config(&source)?,
+            (None, None) => return Err(not_here(path).report()),
+        };
+        Ok((config, path.parent().unwrap_or(Path::new("/")).to_owned()))
+    }
+
+    /// The file here that lies there under a name of the config's: relative to the config's folder,
+    /// or to the workspace.
+    fn find(&self, name: &str, folder: &Path, workspace: &Path) -> Result<PathBuf, Fault> {
+        let there = [folder.join(name), workspace.join(name)];
+        let file = there.iter().find_map(|path| self.by_destination.get(path));
+        let missing = || {
+            Fault::data(
+                "stdin",
+                format!("no file record is that of {name} of the config"),
+            )
+            .fix("make the stream anew, with part-map")
+        };
+        let file = file.ok_or_else(missing)?;
+        file.source()?.ok_or_else(|| not_here(&there[0]))
+    }
+}
+
+fn not_here(path: &Path) -> Fault {
+    let problem = "is not on this machine, so nobody can say here what it needs";
+    Fault::data(path.display().to_string(), problem).fix(
+        "name the config where the parts can be read with --part-config, or leave part-fit out",
+    )
+}
+
+fn parts(
+    config: &Config,
+    form: GraphForm,
+    find: impl Fn(&str) -> Result<PathBuf, Fault>,
+) -> Result<Vec<Part>, Report> {
+    let mut report = Report::default();
+    let mut parts = Vec::new();
+    for (k, part) in config.parts.iter().enumerate() {
+        let read = || -> Result<Part, Report> {
+            let files = Opened::find(k, &part.files, form, &find)?;
+            files.look(part.own)
+        };
+        parts.extend(report.keep(read()));
+    }
+    report.check().map(|()| parts)
+}
+
+/// A file of a part that is there.
+struct Found {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+}
+
+impl Found {
+    fn open(path: PathBuf) -> Result<Found, Fault> {
+        let opened = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
+        match opened {
+            Ok((bytes, file)) => Ok(Found { path, file, bytes }),
+            Err(error) => {
+                Err(Fault::unreachable(path.display().to_string(), error.to_string()).fix(LOOK))
+            }
+        }
+    }
+
+    fn wrong(&self, problem: String) -> Fault {
+        Fault::data(self.path.display().to_string(), problem)
+            .fix("partition the graph again: the file is not as DGL writes it")
+    }
+
+    fn graph(&self) -> Result<GraphFile, Fault> {
+        GraphFile::read(&self.file, self.bytes).map_err(|problem| self.wrong(problem))
+    }
+
+    fn features(&self) -> Result<u64, Fault> {
+        let tensors =
+            dgl_file::tensors(&self.file, self.bytes).map_err(|problem| self.wrong(problem))?;
+        Ok(tensors.iter().map(|one| one.bytes).sum())
+    }
+
+    fn count(&self, tensor: &Tensor) -> Result<u64, Fault> {
+        dgl_file::count_nonzero(&self.file, tensor)
+            .map_err(|error| self.wrong(format!("{}: {error}", tensor.name)))
+    }
+}
+
+/// The files of a part.
+struct Opened {
+    k: usize,
+    dgl: Option<Found>,
+    graphbolt: Option<Found>,
+    /// Of nodes and of edges.
+    features: [Found; 2],
+    form: GraphForm,
+}
+
+impl Opened {
+    fn find(
+        k: usize,
+        files: &Files,
+        form: GraphForm,
+        find: impl Fn(&str) -> Result<PathBuf, Fault>,
+    ) -> Result<Opened, Report> {
+        let mut report = Report::default();
+        let mut open = |name: &str| {
+            let found = find(name).and_then(Found::open).map_err(Report::from);
+            report.keep(found)
+        };
+        let features = [open(&files.node_feats), open(&files.edge_feats)];
+        let dgl = files.part_graph.as_deref().map(&mut open);
+        let graphbolt = files.part_graph_graphbolt.as_deref();
+        // of two forms, only one may have been copied
+        let graphbolt = match (&dgl, form) {
+            (Some(_), GraphForm::Dgl) => None,
+            (Some(_), _) => graphbolt.and_then(|name| find(name).and_then(Found::open).ok()),
+            (None, _) => graphbolt.and_then(&mut open),
+        };
+        let ([Some(nodes), Some(edges)], true) = (features, report.0.is_empty()) else {
+            return Err(report);
+        };
+        Ok(Opened {
+            k,
+            dgl: dgl.flatten(),
+            graphbolt,
+            features: [nodes, edges],
+            form,
+        })
+    }
+
+    fn look(&self, own: Option<[u64; 2]>) -> Result<Part, Report> {
+        let mut report = Report::default();
+        let mut keep = |result: Result<u64, Fault>| report.keep(result.map_err(Report::from));
+        let [nodes, edges] = &self.features;
+        let (node_bytes, edge_bytes) = (keep(nodes.features()), keep(edges.features()));
+        let graph = self.dgl.as_ref().map(Found::graph).transpose();
+        let graph = report.keep(graph.map_err(Report::from)).flatten();
+        report.check()?;
+        let all = graph
+            .as_ref()
+            .map(|graph| [rows(&graph.node_data), rows(&graph.edge_data)]);
+        let by_npy = own.is_none();
+        let own = match (own, &self.dgl, &graph) {
+            (Some(own), ..) => own,
+            (None, Some(file), Some(graph)) => count_own(file, graph)?,
+            (None, ..) => return Err(self.unknown().report()),
+        };
+        let found = [&self.dgl, &self.graphbolt];
+        let found = found.into_iter().flatten().chain(&self.features);
+        Ok(Part {
+            own,
+            all,
+            disk_bytes: found.map(|file| file.bytes).sum(),
+            graphs: self.graphs(graph),
+            features: Features {
+                node_bytes: node_bytes.unwrap_or(0),
+                edge_bytes: edge_bytes.unwrap_or(0),
+            },
+            by_npy,
+        })
+    }
+
+    /// The forms that the servers may load.
+    fn graphs(&self, dgl: Option<GraphFile>) -> Vec<Graph> {
+        let graphbolt = self
+            .graphbolt
+            .as_ref()
+            .map(|file| Graph::Graphbolt { bytes: file.bytes });
+        let dgl = dgl.filter(|_| self.form != GraphForm::Graphbolt || graphbolt.is_none());
+        let dgl = dgl.map(|graph| Graph::Dgl(Box::new(graph)));
+        dgl.into_iter().chain(graphbolt).collect()
+    }
+
+    fn unknown(&self) -> Fault {
+        let problem = "the config does not say which nodes are its own, and it has no graph.dgl";
+        Fault::data(format!("part-{}", self.k), problem).fix(LOOK)
+    }
+}
+
+/// Where .npy maps say which ids are a part's own (to DGL 0.9), its graph has a mark at each.
+fn count_own(file: &Found, graph: &GraphFile) -> Result<[u64; 2], Fault> {
+    let count = |data: &[Tensor], name: &str| match data.iter().find(|one| one.name == name) {
+        Some(marks) => file.count(marks),
+        None => Err(file.wrong(format!("{name} is missing"))),
+    };
+    Ok([
+        count(&graph.node_data, "inner_node")?,
+        count(&graph.edge_data, "inner_edge")?,
+    ])
+}

@@ -1,0 +1,104 @@
+//! Works out what memory each partition needs on its host, and whether it fits. `config`,
+//! `dgl_file`, `model` and `plan` are values to values; `disk` looks at files, and writes none.
+
+pub mod args;
+pub mod config;
+pub mod dgl_file;
+pub mod disk;
+pub mod model;
+pub mod plan;
+pub mod show;
+
+pub use args::Args;
+
+use disk::Parts;
+use plan::Job;
+use record::error::{Fault, Report};
+use record::exit::Exit;
+use record::jsonl::{self, Stream};
+use record::python::version;
+use record::{FileCopy, Fit, Graph, Host};
+use std::borrow::Cow;
+use std::path::Path;
+
+/// Does what the command line says.
+pub fn main(args: Args) -> Result<Exit, Report> {
+    let stream = Stream::from_stdin(false)?;
+    let hosts: Vec<Host> = stream.require("ipconf-check")?;
+    if stream.has::<Fit>() {
+        let fault = Fault::data("stdin", "there are fit records in the stream already");
+        return Err(fault.fix("put part-fit into the pipeline once").report());
+    }
+    let job = job(&args, &hosts)?;
+    let parts = parts(&args, &stream)?;
+    let fits = plan::fits(&job, &hosts, &parts)?;
+    let faults = plan::faults(&job, &hosts, &fits);
+    if !args.warn_only {
+        Report(faults.clone()).check()?;
+    }
+    let unfit = Report(faults).lines("part-fit: warning");
+    unfit.iter().for_each(|line| eprintln!("{line}"));
+    let uncounted = uncounted(&hosts, &parts);
+    for warning in plan::warnings(&fits).iter().chain(&uncounted) {
+        eprintln!("part-fit: warning: {warning}");
+    }
+    match args.format.human() {
+        true => print!("{}", show::table(&hosts, &fits)),
+        false => jsonl::print(
+            Some(&stream),
+            fits.iter().map(|fit| Cow::Owned(jsonl::line(fit))),
+        )?,
+    }
+    Ok(Exit::Done)
+}
+
+fn job(args: &Args, hosts: &[Host]) -> Result<Job, Report> {
+    Ok(Job {
+        num_servers: args.num_servers.into(),
+        num_trainers: args.num_trainers.counts("--num-trainers", hosts)?,
+        num_samplers: args.num_samplers.into(),
+        formats: model::formats(&args.graph_format),
+        trainer_bytes: args.trainer_mem,
+        sampler_bytes: args.sampler_mem,
+        shm_extra_bytes: args.shm_extra,
+        process_bytes: args.process_mem,
+        margin_percent: args.margin,
+    })
+}
+
+fn parts(args: &Args, stream: &Stream) -> Result<Vec<plan::Part>, Report> {
+    if let Some(config) = &args.part_config {
+        return Parts::Config(config).read(args.graph);
+    }
+    let Some(graph) = stream.one::<Graph>()? else {
+        let fault = Fault::usage(
+            "--part-config",
+            "is missing, and the stream has no graph record",
+        );
+        return Err(fault
+            .fix("give --part-config, or put part-map --part-config … before part-fit")
+            .report());
+    };
+    let files: Vec<FileCopy> = stream.all()?;
+    let workspace = Path::new(&graph.workspace);
+    Parts::Records {
+        files: &files,
+        workspace,
+    }
+    .read(args.graph)
+}
+
+/// What the figures leave out.
+fn uncounted(hosts: &[Host], parts: &[plan::Part]) -> Vec<String> {
+    let before = |host: &Host| {
+        let dgl = host.facts.dgl.as_deref().and_then(version);
+        dgl.is_some_and(|version| version < (1, 0, 0))
+    };
+    let old = hosts.iter().any(before).then(|| {
+        "what DGL takes before 1.0 was not measured; the figures follow from its source".to_owned()
+    });
+    let by_npy = parts.iter().any(|part| part.by_npy).then(|| {
+        "every process loads the .npy maps of nodes and edges too, which is not counted".to_owned()
+    });
+    old.into_iter().chain(by_npy).collect()
+}

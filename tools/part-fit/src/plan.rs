@@ -1,0 +1,454 @@
+//! Which partition fits its host, and what is missing where one does not.
+
+use crate::dgl_file::Sparse;
+use crate::model::{self, Data, Features, Graph, Process};
+use record::error::{Fault, Report};
+use record::python::version;
+use record::{Fit, Host, term};
+
+/// Beyond it the largest partition is said: below it, partitions of METIS differ by themselves.
+const SKEW: f64 = 1.25;
+
+/// A partition, as its config and the headers of its files tell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    /// Nodes and edges that are its own.
+    pub own: [u64; 2],
+    /// Nodes and edges with those of the halo, where the files tell.
+    pub all: Option<[u64; 2]>,
+    /// The size of its files.
+    pub disk_bytes: u64,
+    /// The forms of its graph that the servers may load.
+    pub graphs: Vec<Graph>,
+    /// Its features.
+    pub features: Features,
+    /// Files say of each id whose it is, and no range does.
+    pub by_npy: bool,
+}
+
+/// What runs on the hosts.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Graph servers a host.
+    pub num_servers: u64,
+    /// Trainers of each host.
+    pub num_trainers: Vec<u32>,
+    /// Samplers a trainer.
+    pub num_samplers: u64,
+    /// What servers make of the graph.
+    pub formats: Vec<Sparse>,
+    /// What a trainer and a sampler take beside DGL and torch.
+    pub trainer_bytes: u64,
+    /// The same of a sampler.
+    pub sampler_bytes: u64,
+    /// What the script puts into /dev/shm.
+    pub shm_extra_bytes: u64,
+    /// What any process takes, where the user knows it.
+    pub process_bytes: Option<u64>,
+    /// What of the memory is to stay free, in percent.
+    pub margin_percent: u64,
+}
+
+impl Job {
+    /// What a process on a host takes before there is data.
+    fn process(&self, host: &Host) -> Process {
+        match self.process_bytes {
+            Some(own_bytes) => Process {
+                shared_bytes: 0,
+                own_bytes,
+            },
+            None => model::process(host.facts.dgl.as_deref().and_then(version)),
+        }
+    }
+
+    /// What all processes of a host take without data: servers and what DGL makes of trainers.
+    fn bare_bytes(&self, host: &Host, trainers: u64) -> u64 {
+        let process = self.process(host);
+        let count = self.num_servers + trainers * (1 + self.num_samplers);
+        process.shared_bytes + count * process.own_bytes
+    }
+
+    /// What the script's own processes take beside that.
+    fn script_bytes(&self, trainers: u64) -> u64 {
+        trainers * (self.trainer_bytes + self.num_samplers * self.sampler_bytes)
+    }
+
+    /// What of so much memory may be used.
+    fn usable(&self, mem_bytes: u64) -> u64 {
+        mem_bytes - mem_bytes / 100 * self.margin_percent
+    }
+}
+
+/// What a host has and a fit cannot be told without.
+struct Room {
+    mem_bytes: u64,
+    shm_free_bytes: u64,
+}
+
+fn room(host: &Host) -> Result<Room, Fault> {
+    let found = host.facts.mem_bytes.zip(host.facts.shm_free_bytes);
+    found
+        .map(|(mem_bytes, shm_free_bytes)| Room {
+            mem_bytes: mem_bytes.min(host.facts.mem_limit_bytes.unwrap_or(u64::MAX)),
+            shm_free_bytes,
+        })
+        .ok_or_else(|| {
+            Fault::data(host.place(), "nobody looked how much memory it has")
+                .fix("put host-probe before part-fit")
+        })
+}
+
+/// A record for each partition.
+pub fn fits(job: &Job, hosts: &[Host], parts: &[Part]) -> Result<Vec<Fit>, Report> {
+    if hosts.len() != parts.len() {
+        let problem = format!("{} hosts for {} partitions", hosts.len(), parts.len());
+        return Err(Fault::data("stdin", problem)
+            .fix("each host serves one: name as many hosts, or partition the graph again")
+            .report());
+    }
+    let mean = |what: fn(&Part) -> u64| {
+        let sum: u64 = parts.iter().map(what).sum();
+        sum as f64 / parts.len().max(1) as f64
+    };
+    let means = [mean(|part| part.own[0]), mean(|part| part.own[1])];
+    let mut report = Report::default();
+    let of = u32::try_from(parts.len()).unwrap_or(u32::MAX);
+    let mut fits = Vec::new();
+    for ((host, part), trainers) in hosts.iter().zip(parts).zip(&job.num_trainers) {
+        let fit = room(host).map(|room| Fit {
+            of,
+            node_skew: skew(part.own[0], means[0]),
+            edge_skew: skew(part.own[1], means[1]),
+            ..fit(job, host, part, u64::from(*trainers), &room)
+        });
+        fits.extend(report.keep(fit.map_err(Report::from)));
+    }
+    report.check().map(|()| fits)
+}
+
+/// A part by the mean, to three digits behind the point.
+fn skew(count: u64, mean: f64) -> f64 {
+    match mean > 0.0 {
+        true => (count as f64 / mean * 1000.0).round() / 1000.0,
+        false => 1.0,
+    }
+}
+
+fn fit(job: &Job, host: &Host, part: &Part, trainers: u64, room: &Room) -> Fit {
+    let data = data(job, host, part);
+    let shm_bytes = data.shm_bytes + job.shm_extra_bytes;
+    let process = job.process(host);
+    let bare_bytes = job.bare_bytes(host, trainers);
+    let load_bytes = bare_bytes + data.peak_bytes;
+    let run_bytes = bare_bytes + shm_bytes + job.script_bytes(trainers);
+    let missing = |needed: u64, there: u64| needed.checked_sub(there).filter(|bytes| *bytes > 0);
+    let missing_mem_bytes = missing(load_bytes.max(run_bytes), job.usable(room.mem_bytes));
+    let missing_shm_bytes = missing(shm_bytes, room.shm_free_bytes);
+    let halo = |at: usize| Some(part.all?[at].saturating_sub(part.own[at]));
+    Fit {
+        id: host.id,
+        host: host.id,
+        nodes: part.own[0],
+        edges: part.own[1],
+        halo_nodes: halo(0),
+        halo_edges: halo(1),
+        disk_bytes: part.disk_bytes,
+        shm_bytes,
+        server_bytes: process.shared_bytes + process.own_bytes + data.peak_bytes,
+        load_bytes,
+        run_bytes,
+        mem_bytes: room.mem_bytes,
+        shm_free_bytes: room.shm_free_bytes,
+        fits: missing_mem_bytes.is_none() && missing_shm_bytes.is_none(),
+        missing_mem_bytes,
+        missing_shm_bytes,
+        ..Fit::default()
+    }
+}
+
+/// What the partition takes, in the form of its graph that takes most.
+fn data(job: &Job, host: &Host, part: &Part) -> Data {
+    let deferred = model::defers_features(host.facts.dgl.as_deref().and_then(version));
+    let each = part
+        .graphs
+        .iter()
+        .map(|graph| model::data(graph, part.features, &job.formats, deferred));
+    each.fold(Data::default(), |most, one| Data {
+        shm_bytes: most.shm_bytes.max(one.shm_bytes),
+        peak_bytes: most.peak_bytes.max(one.peak_bytes),
+    })
+}
+
+/// A fault for each partition that does not fit, with what would do.
+pub fn faults(job: &Job, hosts: &[Host], fits: &[Fit]) -> Vec<Fault> {
+    let wrong = || hosts.iter().zip(fits).filter(|(_, fit)| !fit.fits);
+    let fix = cure(job, hosts, fits);
+    wrong()
+        .map(|(host, fit)| fault(job, host, fit).fix(fix.clone()))
+        .collect()
+}
+
+fn fault(job: &Job, host: &Host, fit: &Fit) -> Fault {
+    let memory = fit.missing_mem_bytes.map(|missing| {
+        let (needed, when) = match fit.load_bytes > fit.run_bytes {
+            true => (fit.load_bytes, "while its servers load"),
+            false => (fit.run_bytes, "while its trainers run"),
+        };
+        format!(
+            "{} of memory are missing: it needs {} {when}, and the host has {} of which {} % stay \
+             free",
+            term::bytes(missing),
+            term::bytes(needed),
+            term::bytes(fit.mem_bytes),
+            job.margin_percent
+        )
+    });
+    let shm = fit.missing_shm_bytes.map(|missing| {
+        format!(
+            "{} of /dev/shm are missing: it needs {}, and {} are free",
+            term::bytes(missing),
+            term::bytes(fit.shm_bytes),
+            term::bytes(fit.shm_free_bytes)
+        )
+    });
+    let problem = format!("partition {} does not fit", fit.id);
+    Fault::data(host.place(), problem).details(memory.into_iter().chain(shm).collect())
+}
+
+/// How many parts, or how much memory, would do.
+fn cure(job: &Job, hosts: &[Host], fits: &[Fit]) -> String {
+    let both = || hosts.iter().zip(fits).zip(&job.num_trainers);
+    let memory = both()
+        .filter(|((_, fit), _)| fit.missing_mem_bytes.is_some())
+        .map(|((_, fit), _)| fit.load_bytes.max(fit.run_bytes))
+        .max();
+    let shm = fits
+        .iter()
+        .filter(|fit| fit.missing_shm_bytes.is_some())
+        .map(|fit| fit.shm_bytes)
+        .max();
+    let wanted = [
+        memory.map(|bytes| {
+            let with_margin = bytes / (100 - job.margin_percent) * 100;
+            format!("{} of memory", term::bytes(with_margin))
+        }),
+        shm.map(|bytes| format!("{} of /dev/shm", term::bytes(bytes))),
+    ];
+    let wanted: Vec<String> = wanted.into_iter().flatten().collect();
+    let parts = both()
+        .map(|((host, fit), trainers)| parts_that_fit(job, host, fit, u64::from(*trainers)))
+        .collect::<Option<Vec<u64>>>();
+    let hosts_with = format!("take hosts with {}", wanted.join(" and "));
+    match parts.and_then(|parts| parts.into_iter().max()) {
+        Some(parts) => format!(
+            "{hosts_with}; or partition into some {parts} parts, if the halo shrinks as they do"
+        ),
+        None => format!(
+            "{hosts_with}; more parts would not do, because what does not shrink with them takes \
+             too much: take fewer trainers or samplers"
+        ),
+    }
+}
+
+/// Of how many partitions one would fit this host, where all its data shrinks as they become more.
+fn parts_that_fit(job: &Job, host: &Host, fit: &Fit, trainers: u64) -> Option<u64> {
+    let bare_bytes = job.bare_bytes(host, trainers);
+    let running = bare_bytes + job.script_bytes(trainers) + job.shm_extra_bytes;
+    let usable = job.usable(fit.mem_bytes);
+    let needs = [
+        (fit.load_bytes - bare_bytes, usable.checked_sub(bare_bytes)?),
+        (fit.run_bytes - running, usable.checked_sub(running)?),
+        (
+            fit.shm_bytes - job.shm_extra_bytes,
+            fit.shm_free_bytes.checked_sub(job.shm_extra_bytes)?,
+        ),
+    ];
+    let parts = needs.into_iter().map(|(data, room)| match (data, room) {
+        (0, _) => Some(1),
+        (_, 0) => None,
+        (data, room) => {
+            let parts = u128::from(data) * u128::from(fit.of);
+            u64::try_from(parts.div_ceil(room.into())).ok()
+        }
+    });
+    let parts = parts.collect::<Option<Vec<u64>>>()?;
+    parts
+        .into_iter()
+        .max()
+        .map(|parts| parts.max(fit.of.into()))
+}
+
+/// What the user should know of partitions that differ: the largest sets the pace.
+pub fn warnings(fits: &[Fit]) -> Vec<String> {
+    let largest = |what: &str, skew: fn(&Fit) -> f64| {
+        let largest = fits.iter().max_by(|a, b| skew(a).total_cmp(&skew(b)))?;
+        let factor = skew(largest);
+        (factor > SKEW).then(|| {
+            format!(
+                "partition {} has {factor:.2} times the mean of {what}: where all hosts are equal, \
+                 the others wait for it, up to {:.0} % of the time",
+                largest.id,
+                100.0 * (1.0 - 1.0 / factor)
+            )
+        })
+    };
+    [
+        largest("nodes", |fit| fit.node_skew),
+        largest("edges", |fit| fit.edge_skew),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::Facts;
+
+    const GB: u64 = 1_000_000_000;
+
+    fn host(id: u32, mem_bytes: u64, shm_free_bytes: u64) -> Host {
+        Host {
+            id,
+            of: 2,
+            facts: Facts {
+                mem_bytes: Some(mem_bytes),
+                shm_free_bytes: Some(shm_free_bytes),
+                dgl: Some("1.0.4".to_owned()),
+                ..Facts::default()
+            },
+            ..Host::default()
+        }
+    }
+
+    /// A part that is its features: 10 GB, which take twice as much while they are loaded.
+    fn part(own: u64) -> Part {
+        Part {
+            own: [own, 10 * own],
+            all: Some([own + 5, 10 * own + 7]),
+            disk_bytes: 10 * GB,
+            graphs: vec![Graph::Graphbolt { bytes: 0 }],
+            features: Features {
+                node_bytes: 10 * GB,
+                edge_bytes: 0,
+            },
+            by_npy: false,
+        }
+    }
+
+    fn job() -> Job {
+        Job {
+            num_servers: 1,
+            num_trainers: vec![2, 2],
+            num_samplers: 1,
+            formats: model::formats("csc"),
+            trainer_bytes: GB,
+            sampler_bytes: GB / 2,
+            shm_extra_bytes: GB,
+            process_bytes: Some(GB),
+            margin_percent: 10,
+        }
+    }
+
+    #[test]
+    fn what_a_host_needs() {
+        let hosts = [host(0, 100 * GB, 50 * GB), host(1, 100 * GB, 50 * GB)];
+        let found = fits(&job(), &hosts, &[part(30), part(10)]).unwrap();
+        let first = &found[0];
+        // a server, two trainers, two samplers; and the features twice, or once with what the
+        // script has
+        assert_eq!(
+            (first.load_bytes, first.run_bytes),
+            (25 * GB, 5 * GB + 11 * GB + 3 * GB)
+        );
+        assert_eq!((first.shm_bytes, first.server_bytes), (11 * GB, 21 * GB));
+        assert_eq!((first.halo_nodes, first.halo_edges), (Some(5), Some(7)));
+        assert_eq!((first.node_skew, found[1].edge_skew), (1.5, 0.5));
+        assert!(found.iter().all(|fit| fit.fits));
+        assert_eq!(faults(&job(), &hosts, &found), []);
+        let said = warnings(&found);
+        assert!(
+            said.len() == 2 && said[0].contains("partition 0 has 1.50 times"),
+            "{said:?}"
+        );
+        assert!(said[1].ends_with("up to 33 % of the time"), "{said:?}");
+        let alike = fits(&job(), &hosts, &[part(12), part(10)]).unwrap();
+        assert!(warnings(&alike).is_empty());
+    }
+
+    #[test]
+    fn what_is_missing_and_what_would_do() {
+        // memory and /dev/shm of the second host; what is said of it
+        let table = [
+            (28, 50, "", ""),
+            // 25 GB are needed, of 27 GB 24.3 GB may be had; 20.0 of them shrink to 19.3
+            (
+                27,
+                50,
+                "700 MB of memory are missing: it needs 25 GB while its servers load, and the host \
+                 has 27 GB of which 10 % stay free",
+                "take hosts with 28 GB of memory; or partition into some 3 parts",
+            ),
+            (
+                100,
+                6,
+                "5.0 GB of /dev/shm are missing: it needs 11 GB, and 6.0 GB are free",
+                "take hosts with 11 GB of /dev/shm; or partition into some 4 parts",
+            ),
+            (
+                5,
+                50,
+                "of memory are missing",
+                "more parts would not do, because what does not shrink with them",
+            ),
+        ];
+        for (memory, shm, problem, fix) in table {
+            let hosts = [host(0, 100 * GB, 50 * GB), host(1, memory * GB, shm * GB)];
+            let found = fits(&job(), &hosts, &[part(10), part(10)]).unwrap();
+            let faults = faults(&job(), &hosts, &found);
+            assert_eq!(found[1].fits, problem.is_empty());
+            let said = faults.first().map(ToString::to_string).unwrap_or_default();
+            assert!(said.contains(problem) && said.contains(fix), "{said}");
+            assert!(faults.len() < 2 && found[0].fits);
+        }
+    }
+
+    #[test]
+    fn a_control_group_counts_where_it_allows_less() {
+        for (limit, fits_there) in [(20 * GB, false), (200 * GB, true)] {
+            let mut hosts = [host(0, 100 * GB, 50 * GB), host(1, 100 * GB, 50 * GB)];
+            hosts[1].facts.mem_limit_bytes = Some(limit);
+            let found = fits(&job(), &hosts, &[part(10), part(10)]).unwrap();
+            assert_eq!(found[1].fits, fits_there);
+            assert_eq!(found[1].mem_bytes, limit.min(100 * GB));
+        }
+    }
+
+    #[test]
+    fn of_two_forms_what_needs_more_counts() {
+        let hosts = [host(0, 100 * GB, 50 * GB)];
+        let both = Part {
+            graphs: vec![
+                Graph::Graphbolt { bytes: GB },
+                Graph::Graphbolt { bytes: 2 * GB },
+            ],
+            ..part(1)
+        };
+        let job = Job {
+            num_trainers: vec![1],
+            ..job()
+        };
+        let found = fits(&job, &hosts, &[both]).unwrap();
+        assert_eq!(found[0].shm_bytes, 13 * GB);
+    }
+
+    #[test]
+    fn what_nobody_knows_is_reported_of_all_hosts() {
+        let hosts = [Host::default(), Host::default()];
+        let report = fits(&job(), &hosts, &[part(1), part(1)]).unwrap_err();
+        assert_eq!(report.0.len(), 2);
+        let report = fits(&job(), &hosts, &[part(1)]).unwrap_err();
+        assert_eq!(report.0[0].problem, "2 hosts for 1 partitions");
+    }
+}

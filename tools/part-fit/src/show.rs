@@ -1,0 +1,59 @@
+//! Fits as people want to see them.
+
+use record::{Fit, Host, term};
+
+/// A table, a line a partition.
+pub fn table(hosts: &[Host], fits: &[Fit]) -> String {
+    let head = [
+        "partition",
+        "host",
+        "nodes",
+        "edges",
+        "halo",
+        "disk",
+        "/dev/shm",
+        "of",
+        "loading",
+        "running",
+        "of",
+        "",
+    ];
+    let mut rows = vec![head.map(str::to_owned)];
+    rows.extend(hosts.iter().zip(fits).map(|(host, fit)| row(host, fit)));
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let line = |row: &[String; 12]| {
+        let cells = row.iter().zip(&widths).enumerate();
+        let cells: Vec<String> = cells
+            .map(|(at, (cell, width))| match at {
+                // names to the left, numbers to the right
+                1 | 11 => format!("{cell:<width$}"),
+                _ => format!("{cell:>width$}"),
+            })
+            .collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+fn row(host: &Host, fit: &Fit) -> [String; 12] {
+    let name = host.name.clone().unwrap_or_else(|| host.ip.to_string());
+    [
+        fit.id.to_string(),
+        term::plain(&name).into_owned(),
+        fit.nodes.to_string(),
+        fit.edges.to_string(),
+        fit.halo_nodes
+            .map_or("?".to_owned(), |nodes| nodes.to_string()),
+        term::bytes(fit.disk_bytes),
+        term::bytes(fit.shm_bytes),
+        term::bytes(fit.shm_free_bytes),
+        term::bytes(fit.load_bytes),
+        term::bytes(fit.run_bytes),
+        term::bytes(fit.mem_bytes),
+        if fit.fits { "fits" } else { "does not fit" }.to_owned(),
+    ]
+}
