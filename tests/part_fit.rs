@@ -96,7 +96,8 @@ fn a_record_says_what_a_partition_has_and_needs() {
     );
     assert_eq!(number(first, "edges") + number(&records[1], "edges"), 400);
     assert_eq!(first["node_skew"], 1.017);
-    // 64 KiB for its description; in csc 8 bytes for each node and one more, and 16 for each edge; and 9 for each of both
+    // 64 KiB for its description; in csc 8 bytes for each node and one more, and 16 for each edge;
+    // and 9 for each of both
     let (nodes, edges) = (117, number(first, "edges") + number(first, "halo_edges"));
     let graph = (64 << 10) + 8 * (nodes + 1) + 16 * edges + 9 * (nodes + edges);
     // of each own node three masks, a label and four numbers; of each own edge one number
@@ -225,7 +226,8 @@ fn partitions_of_each_version_in_the_pipeline() {
             continue;
         }
         let copy = format!(
-            "rm -rf g; cp -r '{0}' g; jq -c 'del(.dgl)' hosts >h && mv h hosts; sed -i \"s|@HERE@|$PWD/g|\" g/*.json; config=$(echo g/*.json); \
+            "rm -rf g; cp -r '{0}' g; jq -c 'del(.dgl)' hosts >h && mv h hosts; \
+             sed -i \"s|@HERE@|$PWD/g|\" g/*.json; config=$(echo g/*.json); \
              part-map --part-config $config --workspace /srv/job <hosts >plan && \
              part-fit <plan >out && head -c \"$(wc -c <plan)\" out | cmp - plan && \
              part-fit --part-config $config <hosts | grep '\"fit\"' >alone && \
@@ -285,7 +287,8 @@ fn real_dgl_is_refused_where_it_does_not_fit_and_runs_where_it_just_does() {
     );
     let prepared = sh(&folder, &prepare);
     assert_eq!(prepared.status, 0, "{}", prepared.err);
-    let plan = "fit() { part-fit --margin 0 --process-mem $(cat process) --trainer-mem 300M \"$@\"; }; \
+    let plan = "fit() { part-fit --margin 0 --process-mem $(cat process) --trainer-mem 300M \
+        \"$@\"; }; \
         ipconf-check ip.txt | host-probe --workspace /srv/job | part-map --part-config out/g.json \
         --workspace /srv/job --script-folder code >plan && fit --warn-only <plan >fits && \
         jq 'select(.type == \"fit\") | [.load_bytes, .run_bytes] | max' fits | sort -n | tail -n 1 \

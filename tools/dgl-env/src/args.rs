@@ -27,7 +27,7 @@ use std::path::PathBuf;
   … | dgl-env --role worker --num-workers gpus -- python3 ddp.py | dgl-spawn"
 )]
 pub struct Args {
-    /// Trainers a host; or N,N,… in the order of ip_config; or as many as GPUs
+    /// Trainers a host; or N,N,… for one host each; or as many as GPUs
     #[arg(long, value_parser = per_host, value_name = "N|gpus",
         required_unless_present = "role")]
     pub num_trainers: Option<PerHost>,
@@ -46,7 +46,7 @@ pub struct Args {
         value_name = "N")]
     pub num_servers: u16,
 
-    /// The folder of the job on every host; ~/ is the hosts' home [default: the graph record's]
+    /// The job's folder on every host, or '~/…' [default: the graph record's]
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
 
@@ -68,7 +68,7 @@ pub struct Args {
         value_name = "N")]
     pub num_omp_threads: Option<u32>,
 
-    /// Bind each process to cores: those of one NUMA node, or cores of its own there
+    /// Bind each process to the cores of a NUMA node, or to its own of them
     #[arg(
         long,
         hide_short_help = true,

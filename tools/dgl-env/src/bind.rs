@@ -120,7 +120,7 @@ mod tests {
     use super::*;
     use record::cpus;
 
-    /// Cores with two hyper-threads each, numbered as Linux does: the second ones behind all others.
+    /// Cores with two hyper-threads each, the second ones numbered last, as Linux does.
     fn host(nodes: usize, cores: u32) -> Vec<Vec<Core>> {
         let all = u32::try_from(nodes).unwrap() * cores;
         let cores: Vec<Core> = (0..all).map(|core| vec![core, core + all]).collect();
