@@ -5,7 +5,7 @@
 set -euo pipefail
 export DGLBACKEND=pytorch # without it DGL writes ~/.dgl/config.json
 here=$(cd "$(dirname "$0")/.." && pwd)
-tools=${CARGO_TARGET_DIR:-$here/../target}/debug
+tools=${CARGO_TARGET_DIR:-$here/../target}/${PROFILE:-release}
 work=$(mktemp -d "${TMPDIR:-/tmp}/memory.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 pythons=("$@")
