@@ -40,10 +40,10 @@ types  csc,coo,csr
 typed-edges csc
 '
 
-predicted() { # CONFIG FORMATS FORM VERSION
-    local host='{"type":"host","id":%d,"of":2,"ip":"127.0.0.%d","port":30050,"mem_bytes":1,"shm_free_bytes":1,"dgl":"%s"}\n'
+predicted() { # CONFIG FORMATS FORM DGL TORCH
+    local host='{"type":"host","id":%d,"of":2,"ip":"127.0.0.%d","port":30050,"mem_bytes":1,"shm_free_bytes":1,"dgl":"%s","torch":"%s"}\n'
     # shellcheck disable=SC2059 # the format is above
-    { printf "$host" 0 1 "$4"; printf "$host" 1 2 "$4"; } |
+    { printf "$host" 0 1 "$4" "$5"; printf "$host" 1 2 "$4" "$5"; } |
         "$tools/part-fit" --part-config "$1" --graph-format "$2" --graph "$3" --warn-only --format jsonl 2>/dev/null |
         jq -c 'select(.type == "fit" and .id == 0)'
 }
@@ -56,7 +56,7 @@ measure() { # PYTHON FORM NAME FORMATS
     [ "$2" = dgl ] || flags=(--graphbolt)
     said=$(served "$1" "$here/dgl/memory.py" serve --config "$work/$3/g.json" --formats "$4" "${flags[@]}" 2>"$work/said") ||
         { tail -n 3 "$work/said" >&2; return 1; }
-    figures=$(predicted "$work/$3/g.json" "$4" "$2" "$(jq -r .dgl <<<"$said")")
+    figures=$(predicted "$work/$3/g.json" "$4" "$2" "$(jq -r .dgl <<<"$said")" "$(jq -r .torch <<<"$said")")
     jq -rn --argjson node_feat "$(stat -c %s "$work/$3/part0/node_feat.dgl")" \
         --argjson edge_feat "$(stat -c %s "$work/$3/part0/edge_feat.dgl")" --argjson m "$said" --argjson p "$figures" --arg name "$3" --arg formats "$4" --arg form "$2" '
         def mb: . / 1e6 | round;

@@ -1,0 +1,152 @@
+//! What graph servers of real DGL took, as tests/bench/memory.sh measured it, and what the model
+//! says of them; part-fit(1) shows it.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+
+use part_fit::dgl_file::{GraphFile, Sparse, Tensor};
+use part_fit::model::{Data, Features, Graph, data, formats, process};
+use record::python::{Version, version};
+
+/// DGL's own form of a graph: its name and formats; nodes, edges, whether they have types; bytes of
+/// their features; bytes in /dev/shm, and the most resident memory.
+type OfDgl = (
+    &'static str,
+    &'static str,
+    u64,
+    u64,
+    bool,
+    u64,
+    u64,
+    u64,
+    u64,
+);
+
+#[rustfmt::skip]
+const DGL_1_0_4: [OfDgl; 14] = [
+    ("tiny", "csc", 989, 3_023, false, 8_447, 24, 126_976, 294_539_264),
+    ("graph", "csc", 399_999, 4_494_687, false, 24, 24, 119_197_696, 534_220_800),
+    ("graph", "coo", 399_999, 4_494_687, false, 24, 24, 115_994_624, 527_474_688),
+    ("graph", "csr", 399_999, 4_494_687, false, 24, 24, 119_197_696, 534_286_336),
+    ("graph", "csc,coo", 399_999, 4_494_687, false, 24, 24, 191_115_264, 678_539_264),
+    ("nodes", "csc", 326_661, 300_244, false, 200_208_095, 24, 213_303_296, 710_057_984),
+    ("edges", "csc", 99_993, 749_600, false, 24, 120_031_781, 140_513_280, 562_061_312),
+    ("both", "csc", 198_192, 598_107, false, 79_836_895, 79_759_701, 177_963_008, 556_851_200),
+    ("both", "coo", 198_192, 598_107, false, 79_836_895, 79_759_701, 176_373_760, 554_434_560),
+    ("all", "csc", 300_000, 2_998_305, false, 59_944_895, 79_942_381, 219_983_872, 611_766_272),
+    ("all", "csc,coo", 300_000, 2_998_305, false, 59_944_895, 79_942_381, 267_964_416,
+        659_709_952),
+    ("types", "csc", 399_795, 3_748_326, true, 48_040_970, 24, 163_569_664, 528_969_728),
+    ("types", "csc,coo,csr", 399_795, 3_748_326, true, 48_040_970, 24, 286_715_904,
+        778_092_544),
+    ("typed-edges", "csc", 199_682, 1_503_075, true, 24, 120_284_233, 167_301_120, 586_784_768),
+];
+
+#[rustfmt::skip]
+const DGL_2_1_0: [OfDgl; 14] = [
+    ("tiny", "csc", 987, 2_987, false, 8_095, 24, 122_880, 476_315_648),
+    ("graph", "csc", 400_000, 4_498_904, false, 24, 24, 119_300_096, 716_406_784),
+    ("graph", "coo", 400_000, 4_498_904, false, 24, 24, 116_097_024, 709_648_384),
+    ("graph", "csr", 400_000, 4_498_904, false, 24, 24, 119_300_096, 716_214_272),
+    ("graph", "csc,coo", 400_000, 4_498_904, false, 24, 24, 191_283_200, 859_926_528),
+    ("nodes", "csc", 326_562, 300_037, false, 200_224_095, 24, 213_311_488, 891_244_544),
+    ("edges", "csc", 99_998, 749_433, false, 24, 120_066_581, 140_533_760, 744_239_104),
+    ("both", "csc", 198_167, 599_497, false, 79_909_695, 79_866_101, 178_167_808, 738_287_616),
+    ("both", "coo", 198_167, 599_497, false, 79_909_695, 79_866_101, 176_578_560, 736_169_984),
+    ("all", "csc", 299_999, 2_994_812, false, 59_844_095, 79_843_261, 219_693_056, 791_691_264),
+    ("all", "csc,coo", 299_999, 2_994_812, false, 59_844_095, 79_843_261, 267_616_256, 840_396_800),
+    ("types", "csc", 399_800, 3_748_233, true, 48_016_490, 24, 163_545_088, 709_423_104),
+    ("types", "csc,coo,csr", 399_800, 3_748_233, true, 48_016_490, 24, 286_691_328, 962_240_512),
+    ("typed-edges", "csc", 199_686, 1_506_481, true, 24, 120_703_393, 167_825_408, 772_820_992),
+];
+
+/// Graphbolt's form: the name, bytes of its file, of features of nodes and of edges; bytes in
+/// /dev/shm, and the most resident memory.
+#[rustfmt::skip]
+const GRAPHBOLT_2_1_0: [(&str, u64, u64, u64, u64, u64); 8] = [
+    ("tiny", 26_200, 8_095, 24, 61_440, 479_879_168),
+    ("graph", 22_798_040, 24, 24, 22_827_008, 524_427_264),
+    ("nodes", 5_121_304, 200_224_095, 24, 205_373_440, 886_439_936),
+    ("edges", 4_200_152, 24, 120_066_581, 124_297_216, 728_854_528),
+    ("both", 4_778_392, 79_909_695, 79_866_101, 164_589_568, 728_498_176),
+    ("all", 15_581_720, 59_844_095, 79_843_261, 155_299_840, 731_062_272),
+    ("types", 23_542_553, 48_016_490, 24, 71_598_080, 599_515_136),
+    ("typed-edges", 9_932_505, 24, 120_703_393, 130_670_592, 739_680_256),
+];
+
+/// A graph as partition_graph writes it, in coo.
+fn graph(nodes: u64, edges: u64, has_types: bool) -> Graph {
+    let tensor = |rows: u64| {
+        move |(name, width): &(&str, u64)| Tensor {
+            name: (*name).to_owned(),
+            rows,
+            width: *width,
+            bytes: rows * width,
+            at: 0,
+        }
+    };
+    let of_nodes = [("_TYPE", 4), ("part_id", 8), ("inner_node", 1), ("_ID", 8)];
+    let of_edges = [("_TYPE", 4), ("inner_edge", 1), ("_ID", 8)];
+    let first = usize::from(!has_types);
+    Graph::Dgl(Box::new(GraphFile {
+        formats: vec![(Sparse::Coo, 16 * edges)],
+        id_width: 8,
+        node_data: of_nodes[first..].iter().map(tensor(nodes)).collect(),
+        edge_data: of_edges[first..].iter().map(tensor(edges)).collect(),
+    }))
+}
+
+fn check(what: &str, said: Data, versions: [&str; 2], shm: u64, peak: u64) {
+    let of = |text: &str| -> Option<Version> { version(text) };
+    let process = process(of(versions[0]), of(versions[1]));
+    let bytes = process.shared_bytes + process.own_bytes + said.peak_bytes;
+    let error = bytes as f64 / peak as f64 - 1.0;
+    assert!((-0.05..0.10).contains(&error), "{what}: {error}");
+    // enough, and no more than pages make of it
+    let more = said.shm_bytes.checked_sub(shm);
+    assert!(
+        more.is_some_and(|more| more < 1 << 16),
+        "{what}: {said:?}, {shm}"
+    );
+}
+
+#[test]
+fn servers_took_what_the_model_says() {
+    for (table, versions) in [
+        (DGL_1_0_4, ["1.0.4", "1.13.0"]),
+        (DGL_2_1_0, ["2.1.0", "2.2.1"]),
+    ] {
+        for (name, list, nodes, edges, has_types, node_bytes, edge_bytes, shm, peak) in table {
+            let features = Features {
+                node_bytes,
+                edge_bytes,
+            };
+            let said = data(
+                &graph(nodes, edges, has_types),
+                features,
+                &formats(list),
+                true,
+            );
+            check(
+                &format!("{} {name} {list}", versions[0]),
+                said,
+                versions,
+                shm,
+                peak,
+            );
+        }
+    }
+    for (name, bytes, node_bytes, edge_bytes, shm, peak) in GRAPHBOLT_2_1_0 {
+        let features = Features {
+            node_bytes,
+            edge_bytes,
+        };
+        let said = data(&Graph::Graphbolt { bytes }, features, &formats("csc"), true);
+        check(
+            &format!("graphbolt {name}"),
+            said,
+            ["2.1.0", "2.2.1"],
+            shm,
+            peak,
+        );
+    }
+}
