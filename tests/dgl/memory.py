@@ -13,6 +13,7 @@ import gc
 import json
 import os
 import sys
+import tempfile
 
 os.environ.setdefault("DGLBACKEND", "pytorch")  # without it DGL writes ~/.dgl/config.json
 
@@ -67,8 +68,9 @@ def shared_bytes():
 
 
 def serve(args):
-    with open("/tmp/memory-ip-config", "w") as text:
-        text.write("127.0.0.1 30050\n127.0.0.2 30050\n")
+    hosts = tempfile.NamedTemporaryFile("w")
+    hosts.write("127.0.0.1 30050\n127.0.0.2 30050\n")
+    hosts.flush()
     gc.collect()
     before = status()
     options = {"use_graphbolt": True} if args.graphbolt else {}
@@ -76,7 +78,7 @@ def serve(args):
         # as dgl.distributed.initialize does in a server
         dgl.distributed.rpc.reset()
         server = dgl.distributed.DistGraphServer(
-            0, "/tmp/memory-ip-config", 1, 1, args.config, graph_format=args.formats.split(","), **options
+            0, hosts.name, 1, 1, args.config, graph_format=args.formats.split(","), **options
         )
     found = {"peak": status()["VmHWM"], "shm": shared_bytes(), "before": before, "after": status()}
     found.update(dgl=dgl.__version__, torch=torch.__version__)
