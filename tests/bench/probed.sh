@@ -12,7 +12,7 @@ here=$PWD target=${CARGO_TARGET_DIR:-$PWD/target}
 case $target in /*) ;; *) target=$PWD/$target ;; esac
 PATH=$target/${PROFILE:-release}:$PATH
 export LAB=${LAB:-/var/tmp/dgl-tools-bench-$$} SHM=256m
-cluster=$PWD/tests/cluster/cluster.sh
+cluster=$PWD/tools/host-lab/host-lab
 work=$(mktemp -d "$target/bench-XXXXXX")
 trap '"$cluster" down; rm -rf "$work" "$LAB"' EXIT
 tests/bench/machine.sh
@@ -24,7 +24,7 @@ seq -f 10.77.0.%g 2 | ipconf-check >hosts.jsonl
 seq -f 10.77.0.%g 2 >ip.txt
 DGLBACKEND=pytorch "$python" "$here/tests/dgl/partition.py" --out out --num-parts 2 --num-nodes 20000 2>/dev/null >&2
 head -c 150000000 /dev/urandom >load
-"$cluster" up 2 "$rate" >/dev/null
+"$cluster" up 2 --rate "$rate" --quiet >/dev/null
 on() { "$cluster" exec "$1" sh -c "cd '$work'; PATH='$PATH'; export DGL_TOOLS_CONNECT_TIMEOUT=60s; $2"; }
 probe() { sleep "$1"; on 1 'link-probe <hosts.jsonl >/dev/null 2>>said'; }
 seconds() { local begun; begun=$(date +%s.%N); "$@" >&2; awk -v b="$begun" -v e="$(date +%s.%N)" 'BEGIN { print e - b }'; }

@@ -1,5 +1,5 @@
-//! From what all hosts have found to what is wrong, with its place. What one finding means by itself
-//! stands in words.rs.
+//! From what all hosts have found to what is wrong, with its place. What one finding means by
+//! itself stands in words.rs.
 
 use super::conversation::PreflightEvent;
 use super::reachability::{self, UnreachablePair};
