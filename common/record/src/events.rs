@@ -109,7 +109,8 @@ pub struct Summary {
     pub ok: bool,
     /// The tool's exit status.
     pub code: u8,
-    /// What determined `code`: `input`, `preflight`, `host`, `process`, `timeout` or `signal`.
+    /// What determined `code`: `input`, `preflight`, `host`, `process`, `timeout`,
+    /// `stalled` or `signal`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
     /// What failed first.

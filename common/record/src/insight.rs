@@ -98,6 +98,15 @@ pub struct Stalled {
     pub time_ms: u64,
 }
 
+/// A job that stalled moves again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resumed {
+    /// When the last sign of life was before the stall, since 1970.
+    pub since_ms: u64,
+    /// When the next one was noticed, since 1970.
+    pub time_ms: u64,
+}
+
 /// The process that the others wait for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Culprit {

@@ -30,7 +30,7 @@ pub use events::{Dropped, Exited, FirstFailure, Listening, Output, Started, Summ
 pub use files::{FileCopy, Graph, Pulled, Pushed, Workspace};
 pub use fit::Fit;
 pub use host::{Facts, Host, IpAddr};
-pub use insight::{Culprit, Gpu, Sample, Stalled};
+pub use insight::{Culprit, Gpu, Resumed, Sample, Stalled};
 pub use link::Link;
 pub use process::{Command, Process, Role};
 pub use reap::{Found, Reaped};
@@ -56,5 +56,6 @@ records! {
     "fit" Fit, "pushed" Pushed, "pulled" Pulled, "process" Process, "started" Started,
     "listening" Listening,
     "output" Output, "dropped" Dropped, "exited" Exited, "found" Found, "reaped" Reaped,
-    "stack" Stack, "sample" Sample, "stalled" Stalled, "summary" Summary,
+    "stack" Stack, "sample" Sample, "stalled" Stalled, "resumed" Resumed,
+    "summary" Summary,
 }

@@ -66,6 +66,68 @@ pub fn exceptions<'a>(lines: &[&'a str]) -> Vec<(usize, usize, &'a str)> {
     found
 }
 
+/// Whose exception a traceback is of, by the line before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Raiser {
+    /// The main thread's, or one that was caught and is told all the same.
+    #[default]
+    Main,
+    /// Another thread's, which has ended by it.
+    Thread,
+    /// A child's of multiprocessing, which has ended by it.
+    Child,
+    /// Nobody's: Python goes on, as after one in a destructor.
+    Nobody,
+}
+
+impl Raiser {
+    /// By the line before the traceback; one that is raised while another was dealt with is of the
+    /// same raiser.
+    fn by(line: &str, last: Raiser) -> Raiser {
+        let line = unmarked(line);
+        let begins = |words: &str| line.starts_with(words);
+        match () {
+            () if begins("Exception in thread ") => Raiser::Thread,
+            () if begins("Exception ignored ") => Raiser::Nobody,
+            () if begins("Process ") && line.ends_with(':') => Raiser::Child,
+            () if begins("During handling of the above exception") => last,
+            () if begins("The above exception was the direct cause") => last,
+            () => Raiser::Main,
+        }
+    }
+}
+
+/// Finds exceptions among lines of one stream as they come.
+#[derive(Clone, Debug, Default)]
+pub struct Exceptions {
+    /// The last line that was not empty.
+    before: String,
+    /// Whose traceback has begun.
+    within: Option<Raiser>,
+    last: Raiser,
+}
+
+impl Exceptions {
+    /// The next line, without its end; the exception that it names, and whose it is.
+    pub fn line<'a>(&mut self, line: &'a str) -> Option<(Raiser, &'a str)> {
+        let mut found = None;
+        if begins(line) {
+            self.last = Raiser::by(&self.before, self.last);
+            self.within = Some(self.last);
+        } else if let Some(raiser) = self.within
+            && !line.is_empty()
+            && !unmarked(line).starts_with([' ', '\t'])
+        {
+            self.within = None;
+            found = Some((raiser, unmarked(line)));
+        }
+        if !line.is_empty() {
+            line.clone_into(&mut self.before);
+        }
+        found
+    }
+}
+
 /// The stacks that faulthandler wrote, each of the thread that got the signal, which is the main
 /// one: where its first frame stands among the lines, and its frames, the innermost first, as
 /// `function (file.py:123)`. A process whose children write to the same stream has several.
@@ -99,6 +161,12 @@ fn frame(line: &str) -> Option<String> {
     // a traceback has a comma there
     let number = number.trim_end_matches(',');
     Some(format!("{function} ({}:{number})", short(path)))
+}
+
+/// Whether a frame is that of a file as a whole, outside of all functions: the outermost one of a
+/// main thread that is in its script.
+pub fn is_module(frame: &str) -> bool {
+    frame.starts_with("<module> (")
 }
 
 /// The path below the folder in which Python looks for packages, else the name of the file.
@@ -153,6 +221,43 @@ mod tests {
             [(1, 4, "KeyError: 1"), (8, 10, "Odd: 2")]
         );
         assert_eq!(raised_in(&lines[..5]), ["f (a.py:1)"]);
+    }
+
+    #[test]
+    fn whose_exception_it_is() {
+        const TRACE: &str = "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n";
+        let during = "\nDuring handling of the above exception, another exception occurred:\n\n";
+        let table = [
+            (
+                format!("epoch 1\n{TRACE}E: 1"),
+                vec![(Raiser::Main, "E: 1")],
+            ),
+            (
+                format!("Exception in thread Thread-3 (run):\n{TRACE}E: 1\n{during}{TRACE}F: 2"),
+                vec![(Raiser::Thread, "E: 1"), (Raiser::Thread, "F: 2")],
+            ),
+            (
+                format!("Process SpawnProcess-1:\n{TRACE}E: 1\n{TRACE}F: 2"),
+                vec![(Raiser::Child, "E: 1"), (Raiser::Main, "F: 2")],
+            ),
+            (
+                format!("Exception ignored in: <function A.__del__ at 0x7f>\n{TRACE}E: 1\nbye"),
+                vec![(Raiser::Nobody, "E: 1")],
+            ),
+            (
+                format!("[trainer0]:{}", TRACE.replace("\n  ", "\n[trainer0]:  ")),
+                vec![],
+            ),
+            ("ValueError: no traceback".to_owned(), vec![]),
+        ];
+        for (text, expected) in table {
+            let mut exceptions = Exceptions::default();
+            let found: Vec<_> = text
+                .lines()
+                .filter_map(|line| exceptions.line(line))
+                .collect();
+            assert_eq!(found, expected, "{text}");
+        }
     }
 
     #[test]

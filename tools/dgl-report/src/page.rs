@@ -331,6 +331,9 @@ fn row(bar: &Bar, run: &Run) -> Markup {
             }
             p {
                 @if let Some(pid) = bar.pid { "process " (pid) "; " }
+                @if let Some(since_ms) = bar.silent_ms {
+                    "silent from " (time(since_ms)) " on, for " (time(silence(bar, run))) "; "
+                }
                 @if bar.last_lines.is_empty() { "it wrote nothing" } @else { "its last lines:" }
             }
             @if !bar.last_lines.is_empty() { pre { @for line in &bar.last_lines { (line) "\n" } } }
@@ -343,6 +346,12 @@ fn row(bar: &Bar, run: &Run) -> Markup {
             }
         }
     }
+}
+
+/// For how long a process was silent in the end: until it ended, or the records do.
+fn silence(bar: &Bar, run: &Run) -> u64 {
+    let end_ms = bar.to_ms.unwrap_or(run.length_ms);
+    end_ms.saturating_sub(bar.silent_ms.unwrap_or(end_ms))
 }
 
 /// What the bar of a process shows, for those who do not see it.

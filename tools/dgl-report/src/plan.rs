@@ -2,7 +2,7 @@
 
 use crate::samples::{self, Panel};
 use dgl_why::Verdict;
-use record::{Exited, Host, Output, Pushed, Started, Summary};
+use record::{Exited, Host, Output, Pushed, Stalled, Started, Summary};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 pub use dgl_why::Records;
@@ -92,6 +92,9 @@ pub struct Bar {
     pub from_ms: Option<u64>,
     /// When it ended; none where the records do not tell.
     pub to_ms: Option<u64>,
+    /// Since when it was silent in the end: its last line before the end of the job began, or its
+    /// start.
+    pub silent_ms: Option<u64>,
     /// When its port was open.
     pub listening_ms: Option<u64>,
     /// `status 0`, `SIGKILL`.
@@ -140,6 +143,12 @@ pub fn run(records: &Records, lines: usize) -> Run {
         .map(|exited| (exited.id, exited))
         .collect();
     let mut said = last_lines(&records.output, lines);
+    let words: HashMap<u32, u64> = records
+        .output
+        .iter()
+        .filter(|line| !line.while_ending)
+        .map(|line| (line.id, since(line.time_ms)))
+        .collect();
     let verdict = dgl_why::verdict(records);
     let culprit = records
         .summary
@@ -167,6 +176,10 @@ pub fn run(records: &Records, lines: usize) -> Run {
             to_ms: from_ms
                 .zip(end)
                 .map(|(from_ms, end)| from_ms.saturating_add(end.elapsed_ms)),
+            silent_ms: from_ms.map(|from_ms| {
+                let word = words.get(&process.id).copied();
+                word.map_or(from_ms, |word| word.max(from_ms))
+            }),
             listening_ms: listening.get(&process.id).copied(),
             end: end.map(|end| how_it_ended(end)),
             failed: end
@@ -261,9 +274,14 @@ fn events(records: &Records, began_ms: u64, length_ms: u64) -> Vec<Event> {
                 text: format!("try {number} begins"),
             }),
     );
+    let over_ms = |stalled: &Stalled| {
+        let mut resumed = records.resumed.iter();
+        let resumed = resumed.find(|one| one.since_ms == stalled.since_ms);
+        resumed.map_or(stalled.time_ms, |one| one.time_ms)
+    };
     events.extend(records.stalled.iter().map(|stalled| Event {
         at_ms: since(stalled.since_ms),
-        to_ms: Some(since(stalled.time_ms)),
+        to_ms: Some(since(over_ms(stalled))),
         kind: EventKind::Stall,
         text: format!("stalled: {}", stalled.reason.trim_end_matches('.')),
     }));
@@ -413,7 +431,9 @@ mod tests {
     fn failures_tries_and_stalls_are_events() {
         let again =
             r#"{"type":"started","id":0,"host":0,"role":"server","rank":0,"pid":9,"time_ms":@}
-{"type":"stalled","since_ms":3500,"silent_s":0.5,"reason":"Nobody moves.","time_ms":4000}"#
+{"type":"stalled","since_ms":3500,"silent_s":0.5,"reason":"Nobody moves.","time_ms":4000}
+{"type":"stalled","since_ms":3600,"silent_s":0.2,"reason":"Nor now.","time_ms":3800}
+{"type":"resumed","since_ms":3600,"time_ms":3900}"#
                 .replace('@', "3000");
         let events = read(&format!("{RECORDS}\n{again}")).events;
         let told: Vec<(u64, Option<u64>, EventKind, &str)> = events
@@ -431,6 +451,7 @@ mod tests {
                 ),
                 (2000, None, EventKind::Restart, "try 2 begins"),
                 (2500, Some(3000), EventKind::Stall, "stalled: Nobody moves"),
+                (2600, Some(2900), EventKind::Stall, "stalled: Nor now"),
             ]
         );
     }

@@ -43,6 +43,7 @@ fn ended(job: &Job, summary: &Summary) -> (Outcome, Finding) {
     let (outcome, finding) = match (cause, failure) {
         ("", _) if summary.ok => (Outcome::EndedWell, all_ended(job, summary)),
         ("timeout", _) => (Outcome::Failed, time_limit(job, failure)),
+        ("stalled", _) => (Outcome::Failed, ended_stall(job)),
         ("signal", _) => (Outcome::Interrupted, interrupted(job, summary)),
         ("preflight", _) => (Outcome::NotStarted, Finding::new(PREFLIGHT)),
         (_, Some(failure)) => (Outcome::Failed, failed(job, failure)),
@@ -78,6 +79,17 @@ fn time_limit(job: &Job, failure: Option<&FirstFailure>) -> Finding {
             "its time limit was over; the records do not show that it waited for anything",
         )
         .shown_by_all(last_words(job)),
+    }
+}
+
+/// It gave no sign of life, and was to be ended then.
+fn ended_stall(job: &Job) -> Finding {
+    match wait::on(job) {
+        Some(mut finding) => {
+            finding.text = format!("it stalled: {}", finding.text);
+            finding
+        }
+        None => Finding::new("it stalled").shown_by_all(last_words(job)),
     }
 }
 

@@ -3,8 +3,8 @@
 use record::error::Report;
 use record::jsonl::Stream;
 use record::{
-    Dropped, Exited, FileCopy, Host, Listening, Output, Process, Pushed, Sample, Stack, Stalled,
-    Started, Summary,
+    Dropped, Exited, FileCopy, Host, Listening, Output, Process, Pushed, Resumed, Sample, Stack,
+    Stalled, Started, Summary,
 };
 
 /// The records of a run, those of each type in the order in which they came, sets by their ids.
@@ -23,6 +23,7 @@ pub struct Records {
     pub stacks: Vec<Stack>,
     pub samples: Vec<Sample>,
     pub stalled: Vec<Stalled>,
+    pub resumed: Vec<Resumed>,
     /// The last one.
     pub summary: Option<Summary>,
 }
@@ -43,6 +44,7 @@ impl Records {
             stacks: stream.all_including_failed()?,
             samples: stream.all_including_failed()?,
             stalled: stream.all_including_failed()?,
+            resumed: stream.all_including_failed()?,
             summary: stream.all_including_failed()?.pop(),
         })
     }

@@ -4,7 +4,7 @@ use crate::job::{Job, Life, several};
 use crate::verdict::Finding;
 use record::stacks::{self, Child, Group, Wait};
 use record::term;
-use record::{Output, Process, Role, Stack};
+use record::{Output, Process, Role, Stack, Stalled};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -40,17 +40,38 @@ fn exception(job: &Job) -> Option<Finding> {
     }
     if !others.is_empty() {
         text += &format!("; {} {} for it", several(&others), waits(others.len()));
+        text += &where_all_stand(job, &others);
     }
     let mut finding = Finding::new(text)
         .since(raised.named.time_ms)
         .on_account_of(life.culprit())
         .shown_by(raised.first)
         .shown_by(raised.named)
-        .fix("end the script with os._exit(1) when it raises: man dgl-tools, recipes");
+        .fix(
+            "say dgl-spawn --fail-on-exception, or end the script with os._exit(1) when it \
+             raises: man dgl-tools, recipes",
+        );
     if let Some(stack) = &stack {
         finding = stack.show(finding);
     }
+    if let Some(stalled) = last_stall(job) {
+        finding = finding.shown_by(stalled);
+    }
     Some(finding)
+}
+
+/// ` in over_all (train.py:75)`, where their stacks say the same of all of them.
+fn where_all_stand(job: &Job, lives: &[&Life]) -> String {
+    let place = |life: &&Life| {
+        let standing = stack_of(job, life)?;
+        stacks::own_frame(&standing.frames).map(str::to_owned)
+    };
+    let mut places = lives.iter().map(place);
+    let first = places.next().flatten();
+    match first.filter(|first| places.all(|place| place.as_ref() == Some(first))) {
+        Some(place) => format!(" in {place}"),
+        None => String::new(),
+    }
 }
 
 fn waits(count: usize) -> &'static str {
@@ -92,18 +113,22 @@ fn servers(job: &Job) -> Option<Finding> {
     Some(finding)
 }
 
-/// What was noticed while the job ran.
-fn stalled(job: &Job) -> Option<Finding> {
+/// The stall of the last try after which the job has not moved.
+pub fn last_stall<'a>(job: &Job<'a>) -> Option<&'a Stalled> {
     let stalled = job.records.stalled.last()?;
     let is_of_try = job.began_ms.is_none_or(|began| stalled.time_ms >= began);
-    // it has moved since
+    let is_later = |time_ms: u64| time_ms > stalled.time_ms;
     let has_moved = job
         .clients()
         .filter_map(|life| life.last_word())
-        .any(|word| word.time_ms > stalled.time_ms);
-    if !is_of_try || has_moved {
-        return None;
-    }
+        .any(|word| is_later(word.time_ms))
+        || job.records.resumed.iter().any(|one| is_later(one.time_ms));
+    (is_of_try && !has_moved).then_some(stalled)
+}
+
+/// What was noticed while the job ran.
+fn stalled(job: &Job) -> Option<Finding> {
+    let stalled = last_stall(job)?;
     let by_stacks = stands(job).filter(|finding| finding.culprit.is_some());
     let mut finding =
         by_stacks.unwrap_or_else(|| Finding::new(stalled.reason.trim_end_matches('.')));
@@ -195,7 +220,7 @@ fn without_samplers(job: &Job, life: &Life) -> &'static str {
 
 /// By the stacks: who stands elsewhere than the others, or where all stand.
 fn stands(job: &Job) -> Option<Finding> {
-    if !is_silent(job) && job.records.stalled.is_empty() {
+    if !is_silent(job) && last_stall(job).is_none() {
         return None;
     }
     let standing: Vec<(&Life, Standing)> = job

@@ -33,7 +33,7 @@ const SERVER_1: Account = Some((1, Some((Role::Server, 1))));
 
 #[test]
 fn verdicts_of_runs_that_failed() {
-    let table: [(&str, Account, &[&str]); 7] = [
+    let table: [(&str, Account, &[&str]); 9] = [
         (
             "trainer-raises",
             TRAINER_1,
@@ -47,6 +47,26 @@ fn verdicts_of_runs_that_failed() {
                  is not a number",
                 "did not end: it waits at DGL's exit barrier",
                 "trainers 0 and 2 wait for it",
+            ],
+        ),
+        (
+            "trainer-raises-and-stalls",
+            TRAINER_1,
+            &[
+                "it stalled: trainer 1 on host 1 (10.77.0.2) raised ValueError: loss is not a \
+                 number",
+                "did not end: it waits at DGL's exit barrier",
+                "trainers 0 and 2 wait for it in train (train.py:",
+            ],
+        ),
+        (
+            "trainer-stalls-in-barrier",
+            TRAINER_1,
+            &[
+                "it stalled: trainer 1 on host 1 (10.77.0.2) waits in a barrier for all others \
+                     [go_wrong (faulty.py:",
+                "while trainers 0 and 2 wait for all others in DDP's backward pass \
+                     [train (train.py:",
             ],
         ),
         (
@@ -163,7 +183,15 @@ fn later(text: &str, after_ms: u64) -> String {
 fn verdicts_of_runs_that_go_on() {
     // the exception is there before the end; of a barrier and of samplers the records say nothing
     // yet but that all are silent; and one that is just started is nothing unusual
-    let table: [(&str, u64, Outcome, Account, &str); 6] = [
+    let table: [(&str, u64, Outcome, Account, &str); 7] = [
+        // a stall is told while the job goes on
+        (
+            "trainer-stalls-in-barrier",
+            0,
+            Outcome::Waits,
+            TRAINER_1,
+            "trainer 1 on host 1 (10.77.0.2) waits in a barrier for all others",
+        ),
         (
             "trainer-raises-and-stays",
             0,
@@ -274,6 +302,14 @@ fn stacks_stalls_and_samples_tell_more() {
          trainers 0 and 2 wait in a collective operation for all others [train (train.py:8)]"
     );
     assert_eq!(verdict.cause.since_ms, Some(begun - 60_000));
+
+    // it moves again, and is silent no longer than before
+    let resumed = format!(
+        "{{\"type\":\"resumed\",\"since_ms\":9,\"time_ms\":{}}}",
+        begun + 1
+    );
+    let verdict = of(&[base.trim_end(), &stalled, &resumed].join("\n"));
+    assert!(!verdict.cause.text.contains("written, computed or sent"));
 
     let named = stalled.replace(
         r#""time_ms""#,
