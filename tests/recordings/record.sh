@@ -148,6 +148,8 @@ fault() {
         trainer-raises) record "$1" -- "$train" --fail-rank 1 --fail-epoch 1 ;;
         trainer-raises-and-stays) FAULT=raise record "$1" --timeout 75s -- "$faulty" ;;
         trainer-hangs-in-barrier) FAULT=barrier record "$1" --timeout 75s -- "$faulty" ;;
+        trainer-raises-and-stalls) FAULT=raise record "$1" --stall-timeout 20s --on-stall end -- "$faulty" ;;
+        trainer-stalls-in-barrier) FAULT=barrier record "$1" --stall-timeout 20s --on-stall end -- "$faulty" ;;
         network-cut) DURING=cut_host record "$1" --host-timeout 5s -- "$train" --num-epochs 100000; "$cluster" mend 3 ;;
         server-out-of-memory)
             group memory memory.limit_in_bytes 90M memory.max 90M || { say "$1: left out: no cgroup can be made here"; return; }
@@ -171,8 +173,8 @@ main() {
     partition --out "$work/uneven" --uneven --num-nodes 20000
     up
     copy out
-    [ $# -gt 0 ] || set -- healthy trainer-raises trainer-raises-and-stays trainer-hangs-in-barrier sampler-killed server-out-of-memory \
-        network-cut shm-full uneven-partitions slow-host
+    [ $# -gt 0 ] || set -- healthy trainer-raises trainer-raises-and-stays trainer-raises-and-stalls trainer-hangs-in-barrier \
+        trainer-stalls-in-barrier sampler-killed server-out-of-memory network-cut shm-full uneven-partitions slow-host
     for name; do fault "$name" || say "$name: not recorded"; done
 }
 

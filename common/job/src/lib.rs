@@ -6,10 +6,12 @@
 
 mod last_lines;
 mod machine;
+mod stall;
 
 pub use last_lines::LastLines;
 pub use machine::{Job, ONE_SIGNAL, SERVERS_LINGER};
 pub use record::Role;
+pub use stall::{StallRule, StallStep, StallWatch};
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -99,6 +101,8 @@ pub enum Cause {
     Signal(i32),
     /// A time limit ran out.
     Time(Limit),
+    /// It gave no sign of life for longer than this.
+    Stalled(Duration),
 }
 
 /// What may not take longer than its time.
@@ -132,6 +136,8 @@ pub enum Reason {
     NotListening(Duration),
     /// The host was lost.
     Lost(Loss),
+    /// The process raised this exception, which nobody caught, and did not end.
+    Raised(String),
 }
 
 /// Why a host was lost.

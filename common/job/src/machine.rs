@@ -130,6 +130,23 @@ impl Job {
         self.end(Cause::Host)
     }
 
+    /// A process has raised an exception that nobody caught, and does not end by itself.
+    pub fn raised(&mut self, at: usize, exception: String) -> Option<Action> {
+        if self.ending || self.mode != Mode::Deciding || !self.members[at].running {
+            return None;
+        }
+        self.fail(at, Reason::Raised(exception));
+        self.end(Cause::Process)
+    }
+
+    /// There was no sign of life for so long, and the job is to end then.
+    pub fn stalled(&mut self, limit: Duration) -> Option<Action> {
+        if self.ending || self.mode != Mode::Deciding {
+            return None;
+        }
+        self.end(Cause::Stalled(limit))
+    }
+
     /// A signal arrived. The first one ends the job, the next one ends it at once. But an engine
     /// such as Slurm signals the processes, the launcher and the shell above it, in any order: a
     /// signal that comes together with the first one, or that comes first while the job is ending
@@ -422,6 +439,33 @@ mod tests {
         assert_eq!(
             (job.cause(), job.failure()),
             (Some(&Cause::Time(Limit::Job(limit))), None)
+        );
+    }
+
+    #[test]
+    fn a_job_that_stalls_and_one_that_raised_are_ended_once() {
+        let (mut stalls, now) = job(&members(&[Role::Trainer, Role::Trainer]));
+        let limit = Duration::from_secs(600);
+        assert_eq!(stalls.stalled(limit), Some(Action::End));
+        assert_eq!(stalls.raised(0, "E".to_owned()), None);
+        assert_eq!(stalls.exited(0, Signal(15).into(), now), None);
+        assert_eq!(
+            (stalls.cause(), stalls.failure()),
+            (Some(&Cause::Stalled(limit)), None)
+        );
+        let (mut raises, now) = job(&members(&[Role::Trainer, Role::Trainer]));
+        assert_eq!(raises.exited(0, Code(0).into(), now), None);
+        assert_eq!(raises.raised(0, "late".to_owned()), None, "it has ended");
+        assert_eq!(raises.raised(1, "E: 1".to_owned()), Some(Action::End));
+        assert_eq!(raises.stalled(limit), None);
+        let failure = Failure {
+            host: 1,
+            member: Some(1),
+            reason: Reason::Raised("E: 1".to_owned()),
+        };
+        assert_eq!(
+            (raises.cause(), raises.failure()),
+            (Some(&Cause::Process), Some(&failure))
         );
     }
 

@@ -23,6 +23,10 @@ pub struct Found {
     /// Processor time that it has taken.
     #[serde(default)]
     pub cpu_s: f64,
+    /// For how long it has written nothing; of processes that dgl-spawn has started itself, not of
+    /// what these have started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_s: Option<f64>,
     /// The resident memory of the process.
     pub rss_bytes: u64,
     /// What of that is shared memory, which the processes of a job map together.

@@ -20,7 +20,7 @@
 pub use crate::ending::{Ending, Failure};
 
 use crate::Event;
-use ::job::{Exit, Limit, Loss, Role};
+use ::job::{Exit, Limit, Loss, Role, StallRule};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 
@@ -32,6 +32,9 @@ pub struct Prepare {
     /// What may not take longer; the leader watches it.
     #[serde(default)]
     pub limits: Vec<Limit>,
+    /// What is a stall; the leader watches for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stall: Option<StallRule>,
     /// Of graph servers that stay: what their trainers must have in common with them, by
     /// [`crate::servers`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -128,6 +131,17 @@ pub struct Follow {
     pub records: bool,
 }
 
+/// The leader has found that the job stalls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stalled {
+    /// The question by which it was found out, and which all hosts have answered.
+    pub number: u32,
+    /// For how long there was no sign of life on any host, in milliseconds.
+    pub silent_ms: u64,
+    /// The job is ended because of that.
+    pub ends: bool,
+}
+
 /// What happened, and when. The journal of a job is lines of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Past {
@@ -163,6 +177,32 @@ pub enum PeerMessage {
         index: u32,
         /// How the process ended.
         exit: Exit,
+    },
+    /// To the leader: no process of this host has given a sign of life for so long.
+    Idle {
+        /// In milliseconds.
+        for_ms: u64,
+    },
+    /// To the leader: one does.
+    Moves,
+    /// To the others: the leader asks where the processes stand.
+    Stand {
+        /// The number of the question.
+        number: u32,
+    },
+    /// To the leader: where they stand was written down.
+    Stands {
+        /// The number of the question.
+        number: u32,
+        /// For how long there has been no sign of life, in milliseconds.
+        idle_ms: u64,
+    },
+    /// To the leader: a process has raised an exception that nobody caught, and is to fail by that.
+    Raised {
+        /// The number of the process on its host.
+        index: u32,
+        /// The line that names the exception.
+        exception: String,
     },
     /// To the leader: this host cannot go on.
     Lost {

@@ -45,6 +45,8 @@ pub enum Request {
     End(supervise::End),
     /// Ends them at once.
     Kill,
+    /// Where all of them stand.
+    Stand(supervise::Stand),
     /// What follows is for an agent that outlives this connection.
     Keep,
     /// A record of a process, kept for those who follow.
@@ -116,6 +118,14 @@ pub enum Event {
     ShmRemoved(supervise::ShmRemoved),
     /// What the host and the job's processes have used since this was told last.
     Usage(supervise::Usage),
+    /// The job's processes give no sign of life.
+    Idle(supervise::Idle),
+    /// They do again.
+    Moves,
+    /// The answer to [`Request::Stand`], behind the stacks.
+    Stands(supervise::Stands),
+    /// A process has raised an exception and stays.
+    Raised(supervise::Raised),
     /// The graph servers that the job uses have ended.
     ServersEnded,
     /// All processes have ended.
@@ -138,6 +148,10 @@ pub enum Event {
     Past(keep::Past),
     /// The job's end has begun.
     Ending(keep::Ending),
+    /// The job stalls.
+    Stalled(keep::Stalled),
+    /// It moves again.
+    Resumed,
     /// Nobody keeps the job any more, and nobody knows how it ended.
     KeeperGone,
     /// The answer to [`Request::FindServers`].

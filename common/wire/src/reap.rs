@@ -60,6 +60,10 @@ pub struct Found {
     pub age_s: u64,
     /// Processor time that it has taken, in milliseconds.
     pub cpu_ms: u64,
+    /// For how long it has written nothing, in milliseconds; of processes that dgl-spawn has
+    /// started itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_ms: Option<u64>,
     /// Memory that it holds.
     pub rss_bytes: u64,
     /// What of that is shared memory.

@@ -28,6 +28,35 @@ pub struct Stack {
     pub reading: Reading,
 }
 
+/// A command is shown up to here.
+const COMMAND_CHARS: usize = 200;
+/// A job's name comes from an environment, and could be as long as that; so could a reason.
+const NAME_CHARS: usize = 255;
+
+impl Stack {
+    /// As a record, of a process of that host; `id` is that of its process record.
+    pub fn record(self, host: u32, id: Option<u32>, time_ms: u64) -> record::Stack {
+        let error = self.reading.error;
+        record::Stack {
+            job: cut(&self.job, NAME_CHARS),
+            host,
+            id,
+            role: self.role.map(|role| role.name().to_owned()),
+            rank: self.rank,
+            pid: self.pid,
+            parent: self.parent,
+            command: cut(&self.command, COMMAND_CHARS),
+            threads: self.reading.threads,
+            error: error.map(|error| cut(&error.problem, NAME_CHARS)),
+            time_ms,
+        }
+    }
+}
+
+fn cut(text: &str, chars: usize) -> String {
+    text.chars().take(chars).collect()
+}
+
 /// What was read of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {

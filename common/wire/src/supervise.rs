@@ -23,6 +23,12 @@ pub struct Start {
     pub uses: Option<crate::servers::Servers>,
     /// How often [`Event::Usage`](crate::Event::Usage) is told, in milliseconds; 0 for never.
     pub usage_ms: u64,
+    /// After how long without a sign of life the job stalls, in milliseconds; 0 where nobody wants
+    /// to know. [`Event::Idle`](crate::Event::Idle) is told oftener.
+    pub stall_ms: u64,
+    /// A process that raises an exception which nobody catches is to be told of at once, where its
+    /// stack shows that it has left its script.
+    pub fail_on_exception: bool,
 }
 
 /// Ends all processes of the job: TERM, and KILL for what is left after the grace.
@@ -148,6 +154,54 @@ pub struct ProcessUsage {
     pub rss_bytes: u64,
     /// What of that is shared memory.
     pub shm_bytes: u64,
+}
+
+/// None of the job's processes has given a sign of life: output, processor time, bytes over the
+/// network or from a disk. Told again and again as long as it is so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Idle {
+    /// For so long, in milliseconds.
+    pub for_ms: u64,
+}
+
+/// Asks where all processes of the job stand: [`Event::Stack`](crate::Event::Stack) each, and then
+/// [`Stands`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stand {
+    /// Of the question.
+    pub number: u32,
+}
+
+/// Where all stand was told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stands {
+    /// Of the question.
+    pub number: u32,
+    /// For how long there has been no sign of life, when the stacks had been taken, in
+    /// milliseconds.
+    pub idle_ms: u64,
+    /// Processes that a signal has stopped (SIGSTOP), by their numbers on the host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stopped: Vec<u32>,
+}
+
+/// A process has written a traceback and nothing since, and does not end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Raised {
+    /// The number of the process on its host.
+    pub index: u32,
+    /// The line that names the exception.
+    pub exception: String,
+    /// For how long it has written nothing, in milliseconds.
+    pub silent_ms: u64,
+    /// Its main thread has left its script, which proves that nobody caught the exception; false
+    /// where it is still there. Absent where that is not known: its stack could not be read, or the
+    /// exception was another thread's or a child's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_script: Option<bool>,
+    /// Where it stands, the innermost frame first; empty where that is not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub frames: Vec<String>,
 }
 
 /// Files that the job had left in /dev/shm were removed.

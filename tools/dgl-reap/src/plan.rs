@@ -156,6 +156,7 @@ fn found_record(host: u32, found: wire::reap::Found) -> Found {
         rank: found.rank,
         age_s: found.age_s,
         cpu_s: found.cpu_ms as f64 / 1000.0,
+        silent_s: found.silent_ms.map(|time| time as f64 / 1000.0),
         rss_bytes: found.rss_bytes,
         shm_bytes: found.shm_bytes,
         ports: found.ports.into_iter().take(PORTS_SHOWN).collect(),
@@ -206,6 +207,7 @@ mod tests {
             job: "a".repeat(999),
             command: "x ".repeat(300),
             cpu_ms: 2500,
+            silent_ms: Some(61_500),
             ..Default::default()
         };
         let Some(Answer::Found(one)) = answer(2, &What::List, Event::Found(found)) else {
@@ -215,6 +217,7 @@ mod tests {
             (one.host, one.cpu_s, one.job.len(), one.command.len()),
             (2, 2.5, 255, 200)
         );
+        assert_eq!(one.silent_s, Some(61.5));
     }
 
     #[test]

@@ -74,16 +74,21 @@ fn job_lines(name: &str, all: &[&Found]) -> String {
     }
     let mut text = format!("job {}: {}\n", term::plain(name), head.join(", "));
     text += &format!(
-        "{:>6}  {:<11}  {:>8}  {:>10}  {:>7}  {:<11}  command\n",
-        "host", "role", "pid", "age", "memory", "ports"
+        "{:>6}  {:<11}  {:>8}  {:>10}  {:>10}  {:>7}  {:>10}  {:<11}  command\n",
+        "host", "role", "pid", "age", "CPU", "memory", "silent for", "ports"
     );
     for one in all {
         let rank = one.rank.map_or_else(String::new, |rank| format!(" {rank}"));
         let role = format!("{}{rank}", one.role.map_or("-", Role::name));
+        let time = |seconds: f64| {
+            let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+            term::seconds(Duration::from_secs(time.as_secs()))
+        };
         let (age, memory) = (
             term::seconds(Duration::from_secs(one.age_s)),
             term::bytes(one.rss_bytes),
         );
+        let (cpu, silent) = (time(one.cpu_s), one.silent_s.map_or_else(String::new, time));
         let ports = one
             .ports
             .iter()
@@ -92,7 +97,8 @@ fn job_lines(name: &str, all: &[&Found]) -> String {
             .join(" ");
         let command = term::plain(&one.command);
         text += &format!(
-            "{:>6}  {role:<11}  {:>8}  {age:>10}  {memory:>7}  {ports:<11}  {command}\n",
+            "{:>6}  {role:<11}  {:>8}  {age:>10}  {cpu:>10}  {memory:>7}  {silent:>10}  \
+             {ports:<11}  {command}\n",
             one.host, one.pid
         );
     }
@@ -146,6 +152,7 @@ mod tests {
             rank: Some(rank),
             age_s: 75,
             cpu_s: 0.1,
+            silent_s: (role == Role::Trainer).then_some(601.5),
             rss_bytes: (1000 + shm_kb) * 1024,
             shm_bytes: shm_kb * 1024,
             ports: ports.to_vec(),
@@ -185,6 +192,12 @@ mod tests {
             "numbers that no host can have"
         );
         assert_eq!(text.lines().count(), 2 + all.len());
+        let lines: Vec<&str> = text.lines().collect();
+        let columns =
+            "  host  role              pid         age         CPU   memory  silent for  ports";
+        assert!(lines[1].starts_with(columns), "{text}");
+        assert!(lines[3].contains(" 10 min 1 s  29500 "), "{text}");
+        assert!(!lines[2].contains("min 1 s"), "nobody knows: {text}");
     }
 
     #[test]

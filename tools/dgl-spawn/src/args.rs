@@ -1,6 +1,6 @@
 //! The command line.
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use cli::{Connect, duration, job_name};
 use record::{Process, Role};
 use std::path::PathBuf;
@@ -55,6 +55,20 @@ pub struct Args {
     #[arg(long, hide_short_help = true, value_parser = duration, value_name = "TIME")]
     pub start_timeout: Option<Duration>,
 
+    /// Say where all stand when nothing of the job has moved for so long; 0 for never
+    #[arg(long, hide_short_help = true, default_value = "10m", value_parser = stall_timeout,
+        value_name = "TIME", conflicts_with = "dry_run")]
+    pub stall_timeout: Duration,
+
+    /// What becomes of a job that stalls so
+    #[arg(long, hide_short_help = true, value_enum, default_value_t = OnStall::Notice,
+        value_name = "WHAT", conflicts_with = "dry_run")]
+    pub on_stall: OnStall,
+
+    /// End the job when a process raises an exception that nobody catches, and stays
+    #[arg(long, hide_short_help = true, conflicts_with = "dry_run")]
+    pub fail_on_exception: bool,
+
     /// Write what each host and process uses, so often: sample records
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = pace,
         conflicts_with_all = ["dry_run", "detach", "attach"])]
@@ -75,7 +89,8 @@ pub struct Args {
 
     /// Go back to a job that was left there, to its output and status
     #[arg(long, value_name = "JOB", value_parser = job_name, conflicts_with_all = ["job",
-        "dry_run", "detach", "restart", "timeout", "start_timeout", "private_shm", "wait"])]
+        "dry_run", "detach", "restart", "timeout", "start_timeout", "stall_timeout", "on_stall",
+        "fail_on_exception", "private_shm", "wait"])]
     pub attach: Option<String>,
 
     /// Give the job a /dev/shm of its own on each host: two jobs of DGL can share hosts, and
@@ -83,8 +98,7 @@ pub struct Args {
     #[arg(long)]
     pub private_shm: bool,
 
-    /// Do not look before the start whether files, command, ports, network and shared memory are
-    /// all right
+    /// Do not look at the hosts before the start
     #[arg(long)]
     pub no_preflight: bool,
 
@@ -96,6 +110,15 @@ pub struct Args {
     // last: its heading would stand over all that follows
     #[command(flatten)]
     pub connect: Connect,
+}
+
+/// What becomes of a job that stalls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnStall {
+    /// It goes on.
+    Notice,
+    /// It is ended.
+    End,
 }
 
 /// Processes that are to be shown.
@@ -154,6 +177,20 @@ fn pace(text: &str) -> Result<Duration, String> {
     duration(text).and_then(|time| {
         if time < Duration::from_secs(1) {
             Err("1s or more".to_owned())
+        } else {
+            Ok(time)
+        }
+    })
+}
+
+/// Zero, or as long as host-agent needs for some looks.
+fn stall_timeout(text: &str) -> Result<Duration, String> {
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    duration(text).and_then(|time| {
+        if time < Duration::from_secs(2) && !time.is_zero() {
+            Err("0, or 2s or more".to_owned())
         } else {
             Ok(time)
         }

@@ -15,7 +15,8 @@ mod token;
 
 pub use args::Args;
 
-use job::Limit;
+use args::OnStall;
+use job::{Limit, StallRule};
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::Stream;
@@ -65,8 +66,17 @@ pub fn main(args: Args) -> Result<Exit, Report> {
             .into_iter()
             .chain(args.timeout.map(Limit::Job))
             .collect(),
+        stall: stall_rule(&args),
+        fail_on_exception: args.fail_on_exception,
     };
     run::launcher::run(&args, &stream, &hosts, &parts, job)
+}
+
+fn stall_rule(args: &Args) -> Option<StallRule> {
+    (!args.stall_timeout.is_zero()).then_some(StallRule {
+        limit: args.stall_timeout,
+        ends: args.on_stall == OnStall::End,
+    })
 }
 
 /// What does not go together with graph servers that stay.

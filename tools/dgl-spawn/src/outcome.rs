@@ -49,6 +49,9 @@ pub fn first_failure(
         Reason::NotListening(time) => {
             first.error = Some(format!("does not listen after {} s", time.as_secs_f32()));
         }
+        Reason::Raised(exception) => {
+            first.error = Some(format!("raised {exception} and did not end"));
+        }
         Reason::Lost(loss) => first.error = Some(loss_label(loss)),
     }
     first
@@ -74,7 +77,7 @@ pub fn exit(job: &Job) -> Exit {
         (None, _) => Exit::Done,
         (Some(Cause::Signal(number)), _) => Exit::Signal(*number),
         (Some(Cause::Host), _) => Exit::Unreachable,
-        (Some(Cause::Time(_)), _) => Exit::TimeLimit,
+        (Some(Cause::Time(_) | Cause::Stalled(_)), _) => Exit::TimeLimit,
         (Some(Cause::Process), Some(Reason::Ended(exit))) => {
             Exit::Process(exit.status.shell_code())
         }
@@ -159,6 +162,23 @@ mod tests {
                 (None, None, None, Some("silent")),
             ),
             (Some(Cause::Signal(2)), None, 130, (None, None, None, None)),
+            (
+                Some(Cause::Process),
+                process(Reason::Raised("KeyError: 7".to_owned())),
+                1,
+                (
+                    Some(1),
+                    None,
+                    None,
+                    Some("raised KeyError: 7 and did not end"),
+                ),
+            ),
+            (
+                Some(Cause::Stalled(minute)),
+                None,
+                124,
+                (None, None, None, None),
+            ),
             (
                 Some(Cause::Time(Limit::Job(minute))),
                 None,

@@ -1,7 +1,7 @@
 //! What runs on each host: the script that starts and watches its processes, or the same for people
 //! to paste.
 
-use job::Limit;
+use job::{Limit, StallRule};
 use record::error::{Fault, Report};
 use record::quote;
 use record::{Command, Host, Process, Role};
@@ -26,6 +26,10 @@ pub struct Job {
     pub preflight: bool,
     /// What may not take longer.
     pub limits: Vec<Limit>,
+    /// What is a stall, where anybody wants to know.
+    pub stall: Option<StallRule>,
+    /// A process that has left its script by an exception has failed, though it does not end.
+    pub fail_on_exception: bool,
     /// It outlives this launcher.
     pub detach: bool,
     /// How often what hosts and processes use is written down.
@@ -42,6 +46,8 @@ impl Job {
             host_timeout,
             preflight: false,
             limits: Vec::new(),
+            stall: None,
+            fail_on_exception: false,
             detach: true,
             sample: None,
         }

@@ -5,11 +5,6 @@ use record::{Host, Process, Stack};
 use wire::Event;
 use wire::stacks::Why;
 
-/// A command is shown up to here.
-const COMMAND_CHARS: usize = 200;
-/// A job's name comes from an environment, and could be as long as that.
-const NAME_CHARS: usize = 255;
-
 /// Where a process stands, and why that is not known.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
@@ -28,30 +23,12 @@ pub fn answer(host: u32, processes: &[Process], event: Event, time_ms: u64) -> O
     let is_its = |process: &&Process| {
         process.host == host && Some(process.role) == told.role && Some(process.rank) == told.rank
     };
-    let (why, error) = match told.reading.error {
-        Some(error) => (Some(error.why), Some(cut(&error.problem, NAME_CHARS))),
-        None => (None, None),
-    };
+    let id = processes.iter().find(is_its).map(|process| process.id);
+    let why = told.reading.error.as_ref().map(|error| error.why);
     Some(Answer {
-        stack: Stack {
-            job: cut(&told.job, NAME_CHARS),
-            host,
-            id: processes.iter().find(is_its).map(|process| process.id),
-            role: told.role.map(|role| role.name().to_owned()),
-            rank: told.rank,
-            pid: told.pid,
-            parent: told.parent,
-            command: cut(&told.command, COMMAND_CHARS),
-            threads: told.reading.threads,
-            error,
-            time_ms,
-        },
+        stack: told.record(host, id, time_ms),
         why,
     })
-}
-
-fn cut(text: &str, chars: usize) -> String {
-    text.chars().take(chars).collect()
 }
 
 /// Pythons that could not be read, a fault a host and reason. What is no Python, or has ended

@@ -12,6 +12,7 @@ mod install;
 mod job;
 mod keep;
 mod link;
+mod netlink;
 mod output;
 mod people;
 mod preflight;
@@ -250,7 +251,12 @@ fn carry_out(
                 output.event_with(&Event::Preflight(found), body);
             })?;
         }
-        Request::Start(_) | Request::End(_) | Request::Kill | Request::Alive | Request::File(_) => {
+        Request::Start(_)
+        | Request::End(_)
+        | Request::Kill
+        | Request::Stand(_)
+        | Request::Alive
+        | Request::File(_) => {
             return Err(Failure::new("no job runs here"));
         }
         Request::ExpectLink(wanted) => output.event(&Event::LinkExpected(link.expect(wanted)?)),

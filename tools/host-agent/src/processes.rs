@@ -460,6 +460,7 @@ mod tests {
                 group,
                 session,
                 cpu_ticks: 0,
+                children_ticks: 0,
                 start_ticks,
             },
             marks,

@@ -9,8 +9,8 @@ mod topology;
 
 pub use host::{HostCounters, host_counters, memory_use};
 pub use process::{
-    Environment, MappedFile, Stat, command_line, environment, mapped_files, pids, socket_inodes,
-    stat, status,
+    Environment, IoCounts, MappedFile, Stat, command_line, environment, io, mapped_files, pids,
+    socket_inodes, stat, status,
 };
 pub use tcp::{TcpSocket, tcp_sockets};
 pub use topology::{cores_by_node, usable_cpus};

@@ -6,6 +6,7 @@ use crate::output::Output;
 use crate::processes::{self, Finder, Member, ProcessHandle, Watches};
 use crate::procfs::{self, Environment};
 use crate::shm::{self, ShmFile};
+use crate::stacks::desk;
 use job::Role;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -103,6 +104,8 @@ fn describe(part: &Part, listening: &HashMap<u64, u16>, now_ticks: u64) -> Optio
         rank: part.rank,
         age_s: procfs::ticks_to_ms(now_ticks.saturating_sub(stat.start_ticks)) / 1000,
         cpu_ms: procfs::ticks_to_ms(stat.cpu_ticks),
+        silent_ms: desk::silence(&part.member.token, part.member.process)
+            .map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
         rss_bytes: status.rss_bytes,
         shm_bytes: status.shm_bytes,
         ports: ports.into_iter().collect(),

@@ -183,6 +183,7 @@ impl Launcher {
             let answer = agent.ask(&Request::Prepare(Box::new(Prepare {
                 leads: host == 0,
                 limits,
+                stall: None,
                 serves: None,
             })));
             let [Event::Prepared(prepared)] = &answer[..] else {
@@ -564,6 +565,7 @@ fn one_name_one_job() {
     let answer = agent.ask(&Request::Prepare(Box::new(Prepare {
         leads: true,
         limits: Vec::new(),
+        stall: None,
         serves: None,
     })));
     assert!(

@@ -74,9 +74,12 @@ fn prepare(
         } else {
             Vec::new()
         };
+        // graph servers alone wait for trainers, whenever these come
+        let has_clients = processes.iter().any(|one| one.role != Role::Server);
         session.send(Request::Prepare(Box::new(Prepare {
             leads: at == 0,
             limits,
+            stall: plan.stall.filter(|_| at == 0 && has_clients),
             serves,
         })));
     }

@@ -147,7 +147,7 @@ fn end_label(host: &Host, ending: Option<&Ending>, all: &[Host]) -> String {
             _ => format!("{}: one has failed", place(failure.host)),
         },
         (Some(Cause::Host), Some(failure)) => format!("{} was lost", place(failure.host)),
-        (Some(Cause::Time(_)), _) => "a time limit was over".to_owned(),
+        (Some(Cause::Time(_) | Cause::Stalled(_)), _) => "a time limit was over".to_owned(),
         _ => "by order".to_owned(),
     }
 }

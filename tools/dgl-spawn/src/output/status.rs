@@ -13,13 +13,27 @@ pub enum Phase {
     Ending { kill_in: Option<Duration> },
 }
 
+/// How the job is beside that.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct State<'a> {
+    /// What the busiest hosts use.
+    pub busiest: &'a str,
+    /// It stalls.
+    pub stalls: bool,
+    /// Who has written nothing for the longest time, and for how long.
+    pub silent: Option<(&'a str, Duration)>,
+}
+
+/// Below this nobody wonders.
+const SILENCE_SHOWN: Duration = Duration::from_secs(60);
+
 /// How far a job is, in a line.
 pub fn line(
     name: &str,
     (up, hosts): (usize, usize),
     progress: Progress,
     age: Duration,
-    busiest: &str,
+    state: State<'_>,
     phase: Phase,
 ) -> String {
     let Progress {
@@ -39,8 +53,8 @@ pub fn line(
         );
     }
     text += &format!(", {}", whole_seconds(age));
-    if !busiest.is_empty() && phase == Phase::Running {
-        text += &format!(", {busiest}");
+    if phase == Phase::Running {
+        text += &state_text(state);
     }
     match phase {
         Phase::Running => text,
@@ -49,6 +63,22 @@ pub fn line(
             kill_in: Some(left),
         } => text + &format!(", ending: {}", kill_notice(left)),
     }
+}
+
+fn state_text(state: State<'_>) -> String {
+    let mut text = String::new();
+    if state.stalls {
+        text += ", stalls";
+    }
+    if let Some((who, time)) = state.silent
+        && time >= SILENCE_SHOWN
+    {
+        text += &format!(", {who} silent for {}", term::seconds(time));
+    }
+    if !state.busiest.is_empty() {
+        text += &format!(", {}", state.busiest);
+    }
+    text
 }
 
 /// What comes next, and what can be done about it.
@@ -81,16 +111,24 @@ mod tests {
             others: 4,
         };
         let seconds = Duration::from_secs;
-        let shown = |phase| line("try7", (2, 3), progress, seconds(9), "", phase);
-        let busy = line(
-            "try7",
-            (2, 3),
-            progress,
-            seconds(9),
-            "CPU 90 %",
-            Phase::Running,
-        );
+        let state = State::default();
+        let shown = |phase| line("try7", (2, 3), progress, seconds(9), state, phase);
+        let with = |state| line("try7", (2, 3), progress, seconds(9), state, Phase::Running);
+        let busy = with(State {
+            busiest: "CPU 90 %",
+            silent: Some(("trainer 3", seconds(59))),
+            ..state
+        });
         assert!(busy.ends_with("running, 9 s, CPU 90 %"), "{busy}");
+        let silent = with(State {
+            stalls: true,
+            silent: Some(("trainer 3", seconds(245))),
+            ..state
+        });
+        assert!(
+            silent.ends_with("running, 9 s, stalls, trainer 3 silent for 4 min 5 s"),
+            "{silent}"
+        );
         assert_eq!(
             shown(Phase::Running),
             "job try7: 2/3 hosts up, 1/2 servers listening, 3/4 trainers running, 9 s"
@@ -109,7 +147,7 @@ mod tests {
             ..Progress::default()
         };
         assert_eq!(
-            line("a", (1, 1), alone, seconds(75), "", Phase::Running),
+            line("a", (1, 1), alone, seconds(75), state, Phase::Running),
             "job a: 1/1 hosts up, 1/1 processes running, 1 min 15 s"
         );
     }

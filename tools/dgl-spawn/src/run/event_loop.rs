@@ -6,24 +6,27 @@
 //! when, and the keeper of its first host decides.
 
 use super::hosts::{ConnectedHosts, RunEvent};
+use super::stall::{self, FoundStall, StallDesk, ToldStall};
 use super::usage::{self, Busiest};
 use crate::outcome::{exit, first_failure, member, status_fields};
 use crate::output::lines::{LineBuffer, Split};
 use crate::output::queue::OutputLines;
 use crate::output::sink::OutputSink;
-use crate::output::status::{self, Phase};
+use crate::output::status::{self, Phase, State};
 use crate::plan;
-use job::{Action, Cause, Failure, Job, LastLines, Loss, Mode};
+use job::{Action, Cause, Failure, Job, LastLines, Loss, Mode, StallStep, StallWatch};
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::stacks::{self, Group};
-use record::term::now_ms;
-use record::{Exited, FirstFailure, Listening, Process, Role, Started, traceback};
+use record::term::{self, now_ms};
+use record::{
+    Exited, FirstFailure, Listening, Process, Resumed, Role, Stalled, Started, traceback,
+};
 use remote::SessionEvent;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 use wire::keep;
-use wire::supervise::{self, End, Stream};
+use wire::supervise::{self, End, Raised, Stand, Stream};
 use wire::{Event, Request};
 
 /// What faulthandler writes of a process with some samplers fits in there twice.
@@ -46,6 +49,8 @@ struct ProcessState {
     started: Option<u64>,
     listens: bool,
     exited: bool,
+    /// When it wrote something last, in milliseconds since 1970.
+    wrote: Option<u64>,
     /// It exited before the end of the job had begun: what of its output comes later is no word of
     /// one that is ended.
     exited_before_end: bool,
@@ -108,6 +113,12 @@ pub struct EventLoop<'a, 'h> {
     ending: Option<Ending>,
     /// What hosts use, for the status line.
     busiest: Busiest,
+    /// Whether the job moves.
+    stall: StallDesk,
+    /// The stall was told, and the job has not moved since.
+    stalls: bool,
+    /// Processes that have raised an exception and stay.
+    raised: BTreeMap<usize, Raised>,
     /// What could not be ended.
     left: Report,
 }
@@ -126,6 +137,8 @@ pub struct Ended {
     pub servers_ended: bool,
     /// Where processes stood when a time limit ended the job, as far as Python has told.
     pub stacks: Vec<Group<(Role, u32)>>,
+    /// Processes that had raised an exception and did not end, a sentence each.
+    pub raised: Vec<String>,
 }
 
 impl<'a, 'h> EventLoop<'a, 'h> {
@@ -146,6 +159,14 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 .iter()
                 .for_each(|member| host_of[*member] = at);
         }
+        let has_clients = processes.iter().any(|one| one.role != Role::Server);
+        let watch = plan
+            .stall
+            .filter(|_| mode == Mode::Deciding && has_clients)
+            .map(|rule| {
+                let ids = hosts.sessions.iter().map(|session| session.host.id);
+                StallWatch::new(rule.limit, ids)
+            });
         EventLoop {
             mode,
             job: Job::new(mode, processes.iter().map(member), &plan.limits, begun),
@@ -167,6 +188,9 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             pieces_at: begun,
             ending: None,
             busiest: Busiest::default(),
+            stall: StallDesk::new(watch),
+            stalls: false,
+            raised: BTreeMap::new(),
             left: Report::default(),
         }
     }
@@ -300,6 +324,13 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 return self.exited(member, &exited);
             }
             Event::Usage(usage) => self.used(at, &usage)?,
+            Event::Raised(raised) => return self.has_raised(self.own(at, raised.index)?, raised),
+            Event::Stack(_)
+            | Event::Idle(_)
+            | Event::Moves
+            | Event::Stands(_)
+            | Event::Stalled(_)
+            | Event::Resumed => return self.sign(at, event),
             Event::Over(supervise::Over { survivors }) => return Ok(self.over(at, survivors)),
             Event::Failed(failure) if self.mode == Mode::Following => {
                 self.no_longer_told(at, failure.problem);
@@ -460,6 +491,9 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         }
         let while_ending = self.is_ending(self.host_of[at]);
         self.states[at].exited_before_end = !while_ending;
+        if !while_ending {
+            self.raised.remove(&at);
+        }
         let (code, signal) = status_fields(exited.status);
         let Process {
             id,
@@ -512,9 +546,173 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         Ok(())
     }
 
+    /// What a host tells about signs of life.
+    fn sign(&mut self, at: usize, event: Event) -> Result<Option<Action>, ProtocolBreach> {
+        let id = self.hosts.sessions[at].host.id;
+        let time_ms = self.time_ms();
+        let watch = self.stall.watch();
+        let step = match event {
+            Event::Stack(stack) => {
+                let member = |one: &&Process| {
+                    one.host == id && Some(one.role) == stack.role && Some(one.rank) == stack.rank
+                };
+                let id_of = self.processes.iter().find(member).map(|one| one.id);
+                self.stall.stack(at, stack.record(id, id_of, time_ms));
+                None
+            }
+            Event::Idle(idle) => {
+                watch.and_then(|watch| watch.idle(id, Duration::from_millis(idle.for_ms)))
+            }
+            Event::Moves => watch.and_then(|watch| watch.moves(id)),
+            Event::Stands(stands) => {
+                let idle = Duration::from_millis(stands.idle_ms);
+                let step = watch.and_then(|watch| watch.answered(id, stands.number, idle));
+                let own = stands.stopped.iter().map(|index| self.own(at, *index));
+                let stopped = own.collect::<Result<Vec<_>, _>>()?;
+                self.stall.stands(at, &stands, stopped);
+                step
+            }
+            // the first host leads
+            Event::Stalled(found) if at == 0 => {
+                self.stall.found(FoundStall {
+                    number: found.number,
+                    silent: Duration::from_millis(found.silent_ms),
+                    time_ms,
+                    ends: found.ends,
+                });
+                None
+            }
+            Event::Resumed if at == 0 => Some(StallStep::Resumed),
+            _ => None,
+        };
+        Ok(self.stall_step(step, time_ms))
+    }
+
+    /// What comes of what was told about signs of life.
+    fn stall_step(&mut self, step: Option<StallStep>, time_ms: u64) -> Option<Action> {
+        match step {
+            Some(StallStep::Ask(number)) => {
+                self.hosts.send_all(&Request::Stand(Stand { number }));
+            }
+            // who is ended moves too
+            Some(StallStep::Resumed) if self.job.ending() => {}
+            Some(StallStep::Resumed) => self.resumed(time_ms),
+            Some(stalled) => {
+                let ends = self.plan.stall.is_some_and(|rule| rule.ends);
+                if let Some(found) = StallDesk::found_by(stalled, time_ms, ends) {
+                    self.stall.found(found);
+                }
+            }
+            None => {}
+        }
+        let is_up = |at: usize| self.host_states[at] == HostState::Up;
+        let told = self.stall.complete(is_up, self.host_states.len())?;
+        self.tell_stall(&told);
+        let rule = self.plan.stall.filter(|rule| rule.ends)?;
+        self.job.stalled(rule.limit)
+    }
+
+    /// A host says nothing any more.
+    fn gone(&mut self, at: usize) {
+        let id = self.hosts.sessions[at].host.id;
+        let step = self.stall.watch().and_then(|watch| watch.gone(id));
+        let action = self.stall_step(step, now_ms());
+        self.act(action);
+    }
+
+    /// The job stalls: for programs, and for people.
+    fn tell_stall(&mut self, told: &ToldStall) {
+        let why = stall::explain(told, self.processes, &self.raised);
+        for stack in &told.stacks {
+            let job = self.plan.name.clone();
+            self.sink.record(&record::Stack {
+                job,
+                ..stack.clone()
+            });
+        }
+        self.sink.record(&Stalled {
+            since_ms: told.since_ms(),
+            silent_s: told.stall.silent.as_secs_f64(),
+            reason: why.reason.clone(),
+            culprit: why.culprit.clone(),
+            time_ms: told.stall.time_ms,
+        });
+        for line in stall::lines(&self.plan.name, told, &why) {
+            self.say(&line);
+        }
+        self.stalls = true;
+    }
+
+    fn resumed(&mut self, time_ms: u64) {
+        let (untold, since_ms) = self.stall.resumed();
+        if let Some(told) = untold {
+            self.tell_stall(&told);
+        }
+        let Some(since_ms) = since_ms else { return };
+        self.stalls = false;
+        self.sink.record(&Resumed { since_ms, time_ms });
+        let time = Duration::from_millis(time_ms.saturating_sub(since_ms));
+        self.say(&format!(
+            "job {} moves again, after {}",
+            self.plan.name,
+            term::seconds(time)
+        ));
+    }
+
+    fn say(&self, text: &str) {
+        self.sink.say(&format!("dgl-spawn: {}", term::plain(text)));
+    }
+
+    /// A process has raised an exception, is silent since, and does not end.
+    fn has_raised(&mut self, at: usize, raised: Raised) -> Result<Option<Action>, ProtocolBreach> {
+        if self.states[at].exited {
+            return Ok(None);
+        }
+        let who = self.who(at);
+        let stays = match stacks::wait(&raised.frames) {
+            Some(wait) => format!("it {}", wait.words()),
+            None => "it does not end".to_owned(),
+        };
+        let silent = term::seconds(Duration::from_millis(raised.silent_ms));
+        self.say(&format!(
+            "{who} raised {} and has been silent for {silent}: {stays}",
+            raised.exception
+        ));
+        let is_certain = raised.left_script.unwrap_or(true);
+        let exception = raised.exception.clone();
+        self.raised.insert(at, raised);
+        if !self.plan.fail_on_exception || !is_certain {
+            return Ok(None);
+        }
+        Ok(self.job.raised(at, exception))
+    }
+
+    /// `host 1 (10.0.0.2): trainer 3`.
+    fn who(&self, at: usize) -> String {
+        let Process { role, rank, .. } = self.processes[at];
+        let host = self.hosts.sessions[self.host_of[at]].host.place();
+        format!("{host}: {} {rank}", role.name())
+    }
+
+    /// Those that have raised an exception and did not end before the job did.
+    fn raised_lines(&self) -> Vec<String> {
+        let failed = self.job.failure().and_then(|failure| failure.member);
+        let stayed = self.raised.iter().filter(|(at, _)| Some(**at) != failed);
+        stayed
+            .map(|(at, raised)| {
+                format!(
+                    "{} had raised {} and did not end",
+                    self.who(*at),
+                    raised.exception
+                )
+            })
+            .collect()
+    }
+
     /// All has ended on a host.
     fn over(&mut self, at: usize, survivors: u32) -> Option<Action> {
         self.host_states[at] = HostState::Over;
+        self.gone(at);
         self.finish_lines(at);
         let host = self.hosts.sessions[at].host;
         if survivors > 0 {
@@ -534,6 +732,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     /// A host is gone.
     fn lost(&mut self, at: usize, why: String) -> Option<Action> {
         self.host_states[at] = HostState::Over;
+        self.gone(at);
         self.finish_lines(at);
         let host = self.hosts.sessions[at].host;
         if self.mode == Mode::Following {
@@ -558,6 +757,11 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             return Err(ProtocolBreach(
                 "a process writes to a stream that is at its end".to_owned(),
             ));
+        }
+        self.states[at].wrote = Some(now_ms());
+        // of a job that is followed it may have been written before
+        if self.mode == Mode::Deciding && !self.job.ending() {
+            self.raised.remove(&at);
         }
         let state = &mut self.states[at].lines[stream as usize];
         let continues = state.was_shown();
@@ -712,14 +916,32 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 kill_in: left.filter(|left| !left.is_zero()),
             },
         };
+        let silent = self.silent();
+        let busiest = self.busiest.text();
         status::line(
             &self.plan.name,
             (up, self.host_states.len()),
             self.job.progress(),
             self.age(),
-            &self.busiest.text(),
+            State {
+                busiest: &busiest,
+                stalls: self.stalls,
+                silent: silent.as_ref().map(|(who, time)| (who.as_str(), *time)),
+            },
             phase,
         )
+    }
+
+    /// The trainer or worker that has written nothing for the longest time.
+    fn silent(&self) -> Option<(String, Duration)> {
+        let clients = self.processes.iter().zip(&self.states);
+        let clients = clients.filter(|(process, state)| {
+            process.role != Role::Server && state.started.is_some() && !state.exited
+        });
+        let since = |state: &ProcessState| state.wrote.max(state.started);
+        let (process, state) = clients.min_by_key(|(_, state)| since(state))?;
+        let time = Duration::from_millis(now_ms().saturating_sub(since(state)?));
+        Some((format!("{} {}", process.role.name(), process.rank), time))
     }
 
     fn age(&self) -> Duration {
@@ -745,7 +967,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             }
         }
         self.sink.status("");
-        let stacks = self.stacks();
+        let (stacks, raised) = (self.stacks(), self.raised_lines());
         let last_lines: Vec<LastLines> = self
             .states
             .into_iter()
@@ -776,6 +998,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             goes_on,
             servers_ended,
             stacks,
+            raised,
         }
     }
 

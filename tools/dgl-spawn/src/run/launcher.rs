@@ -58,7 +58,7 @@ pub fn run(
         let outcome = launcher.one_try(&plan, parts, &mut sink);
         let failed = matches!(
             outcome.cause,
-            Some(Cause::Process | Cause::Host | Cause::Time(Limit::Start(_)))
+            Some(Cause::Process | Cause::Host | Cause::Time(Limit::Start(_)) | Cause::Stalled(_))
         );
         // a first try that started nothing has found what is wrong; a later one may only have come
         // too early
@@ -208,6 +208,8 @@ impl<'a> Launcher<'a> {
                         name: name.to_owned(),
                         token,
                         limits,
+                        stall: None,
+                        fail_on_exception: false,
                         detach: true,
                         ..*plan
                     };
@@ -268,6 +270,8 @@ impl<'a> Launcher<'a> {
                 true => 0,
                 false => term::millis(plan.sample.unwrap_or(USAGE_PACE)),
             },
+            stall_ms: plan.stall.map_or(0, |stall| term::millis(stall.limit)),
+            fail_on_exception: plan.fail_on_exception,
         };
         let mut early = Vec::new();
         match plan.detach {

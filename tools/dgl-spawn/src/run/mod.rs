@@ -6,4 +6,5 @@ pub mod hosts;
 pub mod launcher;
 pub mod outcome;
 pub mod signals;
+mod stall;
 mod usage;

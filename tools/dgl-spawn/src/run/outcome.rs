@@ -31,6 +31,8 @@ pub struct Outcome {
     pub unserved: bool,
     /// Where processes stood when a time limit ended it.
     pub stacks: Vec<Group<(Role, u32)>>,
+    /// Processes that had raised an exception and did not end, a sentence each.
+    pub raised: Vec<String>,
 }
 
 /// What stopped a job before it began.
@@ -57,6 +59,7 @@ impl Outcome {
             goes_on,
             servers_ended,
             stacks,
+            raised,
         } = ended;
         let word = cause.as_ref().map(cause_word);
         Outcome {
@@ -70,6 +73,7 @@ impl Outcome {
             age,
             unserved: servers_ended,
             stacks,
+            raised,
         }
     }
 }
@@ -81,6 +85,7 @@ pub fn cause_word(cause: &Cause) -> &'static str {
         Cause::Host => "host",
         Cause::Signal(_) => "signal",
         Cause::Time(_) => "timeout",
+        Cause::Stalled(_) => "stalled",
     }
 }
 
@@ -109,6 +114,7 @@ impl Stopped {
             age: Duration::ZERO,
             unserved: false,
             stacks: Vec::new(),
+            raised: Vec::new(),
         }
     }
 }
@@ -171,6 +177,9 @@ pub fn explain(
                 .to_owned(),
         );
     }
+    for raised in &outcome.raised {
+        say(raised.clone());
+    }
     match (&outcome.failure, &outcome.cause) {
         (Some(failure), cause) => {
             let host = hosts
@@ -231,6 +240,11 @@ pub fn explain(
             ));
             standing(&outcome.stacks).into_iter().for_each(say);
         }
+        (None, Some(Cause::Stalled(limit))) => say(format!(
+            "job {} was ended: it had stalled for {}",
+            plan.name,
+            term::seconds(*limit)
+        )),
         _ => say(format!(
             "job {} ended well after {}",
             plan.name,

@@ -2,10 +2,13 @@
 //! the state machine that a launcher runs too, for processes on all hosts; what hosts tell goes in,
 //! what is to be done comes out. It opens nothing and asks no clock.
 
-use job::{Action, Exit, Job, Limit, Loss, Member, Mode, ONE_SIGNAL, Role};
+use job::{
+    Action, Exit, Job, Limit, Loss, Member, Mode, ONE_SIGNAL, Role, StallRule, StallStep,
+    StallWatch,
+};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use wire::keep::{Ending, Failure};
+use wire::keep::{Ending, Failure, Stalled};
 
 /// A host has fewer processes than this; one that tells of more is lost.
 const MAX_PROCESSES: usize = 65_536;
@@ -26,6 +29,12 @@ pub enum Decision {
     },
     /// What is left ends at once.
     Kill,
+    /// Where the processes stand is written down, for the question of that number.
+    Ask(u32),
+    /// The job stalls, which is written down here alone.
+    Stalled(Stalled),
+    /// It moves again; the same.
+    Resumed,
 }
 
 /// The policy of a job.
@@ -41,6 +50,10 @@ pub struct Leader {
     expected: usize,
     /// From the beginning on.
     job: Option<Job>,
+    /// What is a stall, where anybody wants to know.
+    rule: Option<StallRule>,
+    /// From the beginning on.
+    stall: Option<StallWatch>,
     /// Why it ends, once that is decided.
     ending: Option<Ending>,
     /// When each host has said first that somebody wants the end.
@@ -49,7 +62,13 @@ pub struct Leader {
 
 impl Leader {
     /// For a job of so many hosts.
-    pub fn new(expected: usize, limits: Vec<Limit>, patience: Duration, now: Instant) -> Leader {
+    pub fn new(
+        expected: usize,
+        limits: Vec<Limit>,
+        rule: Option<StallRule>,
+        patience: Duration,
+        now: Instant,
+    ) -> Leader {
         let (hosts, stopped) = Default::default();
         Leader {
             limits,
@@ -58,6 +77,8 @@ impl Leader {
             hosts,
             expected,
             job: None,
+            rule,
+            stall: None,
             ending: None,
             stopped,
         }
@@ -97,6 +118,8 @@ impl Leader {
             .flat_map(|(members, _)| members.iter().copied())
             .collect();
         self.job = Some(Job::new(Mode::Deciding, members, &self.limits, now));
+        let hosts = self.hosts.keys().copied();
+        self.stall = self.rule.map(|rule| StallWatch::new(rule.limit, hosts));
         Some(Decision::Begin)
     }
 
@@ -123,6 +146,56 @@ impl Leader {
                 self.act(action)
             }
             _ => self.lost(host, stranger()),
+        }
+    }
+
+    /// A process has raised an exception that nobody caught, and has failed by that.
+    pub fn raised(&mut self, host: u32, index: u32, exception: String) -> Option<Decision> {
+        match (self.position(host, index), &mut self.job) {
+            (Some(at), Some(job)) => {
+                let action = job.raised(at, exception);
+                self.act(action)
+            }
+            _ => self.lost(host, stranger()),
+        }
+    }
+
+    /// No process of a host has given a sign of life for so long.
+    pub fn idle(&mut self, host: u32, time: Duration) -> Vec<Decision> {
+        let step = self.stall.as_mut().and_then(|watch| watch.idle(host, time));
+        self.stall_step(step)
+    }
+
+    /// One has given a sign of life again.
+    pub fn moves(&mut self, host: u32) -> Vec<Decision> {
+        let step = self.stall.as_mut().and_then(|watch| watch.moves(host));
+        self.stall_step(step)
+    }
+
+    /// A host has written down where its processes stand.
+    pub fn stands(&mut self, host: u32, number: u32, idle: Duration) -> Vec<Decision> {
+        let watch = self.stall.as_mut();
+        let step = watch.and_then(|watch| watch.answered(host, number, idle));
+        self.stall_step(step)
+    }
+
+    fn stall_step(&mut self, step: Option<StallStep>) -> Vec<Decision> {
+        let (Some(step), Some(rule), None) = (step, self.rule, &self.ending) else {
+            return Vec::new();
+        };
+        match step {
+            StallStep::Ask(number) => vec![Decision::Ask(number)],
+            StallStep::Resumed => vec![Decision::Resumed],
+            StallStep::Stalled { number, silent } => {
+                let stalled = Decision::Stalled(Stalled {
+                    number,
+                    silent_ms: u64::try_from(silent.as_millis()).unwrap_or(u64::MAX),
+                    ends: rule.ends,
+                });
+                let job = self.job.as_mut().filter(|_| rule.ends);
+                let action = job.and_then(|job| job.stalled(rule.limit));
+                [stalled].into_iter().chain(self.act(action)).collect()
+            }
         }
     }
 
@@ -266,7 +339,11 @@ mod tests {
     /// Two hosts with a server and a trainer each, begun.
     fn begun(limits: Vec<Limit>) -> (Leader, Instant) {
         let now = Instant::now();
-        let mut leader = Leader::new(2, limits, MINUTE, now);
+        let rule = StallRule {
+            limit: MINUTE,
+            ends: true,
+        };
+        let mut leader = Leader::new(2, limits, Some(rule), MINUTE, now);
         for host in [4, 1] {
             assert_eq!(leader.member(host, Role::Server, true), None);
             assert_eq!(leader.member(host, Role::Trainer, false), None);
@@ -332,6 +409,47 @@ mod tests {
     }
 
     #[test]
+    fn a_job_that_stalls_is_asked_about_and_ended() {
+        let (mut leader, now) = begun(Vec::new());
+        assert_eq!(leader.idle(1, MINUTE), []);
+        assert_eq!(leader.idle(4, MINUTE), [Decision::Ask(1)]);
+        assert_eq!(leader.stands(4, 1, MINUTE), []);
+        let stalled = Stalled {
+            number: 1,
+            silent_ms: 60_000,
+            ends: true,
+        };
+        let ending = Ending {
+            cause: Some(Cause::Stalled(MINUTE)),
+            failure: None,
+        };
+        let decisions = [
+            Decision::Stalled(stalled),
+            Decision::End {
+                stacks: false,
+                ending,
+            },
+        ];
+        assert_eq!(leader.stands(1, 1, MINUTE), decisions);
+        assert_eq!(leader.moves(1), [], "it is ending");
+        assert_eq!(leader.exited(1, 1, Signal(15).into(), now), None);
+    }
+
+    #[test]
+    fn a_process_that_raised_and_stays_has_failed() {
+        let (mut leader, _) = begun(Vec::new());
+        let failure = Failure {
+            host: 4,
+            index: Some(1),
+            reason: Reason::Raised("E: 1".to_owned()),
+        };
+        assert_eq!(
+            leader.raised(4, 1, "E: 1".to_owned()),
+            end(Some(Cause::Process), Some(failure))
+        );
+    }
+
+    #[test]
     fn a_host_is_lost() {
         let (mut leader, _) = begun(Vec::new());
         let ending = Ending::lost(4, Loss::Silent(MINUTE));
@@ -347,7 +465,7 @@ mod tests {
     #[test]
     fn a_host_that_does_not_join_is_waited_for_and_no_longer() {
         let now = Instant::now();
-        let mut leader = Leader::new(3, Vec::new(), MINUTE, now);
+        let mut leader = Leader::new(3, Vec::new(), None, MINUTE, now);
         assert_eq!((leader.joined(0, now), leader.tick(0, now)), (None, None));
         let ending = Ending::lost(
             0,
@@ -370,7 +488,10 @@ mod tests {
     #[test]
     fn a_host_speaks_for_its_own_processes_alone() {
         type Tell = fn(&mut Leader, Instant) -> Option<Decision>;
-        let table: [(&str, u32, Tell); 5] = [
+        let table: [(&str, u32, Tell); 6] = [
+            ("an exception of nobody", 4, |leader, _| {
+                leader.raised(4, 2, String::new())
+            }),
             ("a process too many", 4, |leader, now| {
                 leader.exited(4, 2, Code(0).into(), now)
             }),
@@ -421,7 +542,7 @@ mod tests {
     #[test]
     fn a_job_that_has_not_begun_can_be_ended_too() {
         let now = Instant::now();
-        let mut leader = Leader::new(2, Vec::new(), MINUTE, now);
+        let mut leader = Leader::new(2, Vec::new(), None, MINUTE, now);
         assert_eq!(leader.stop(0, 15, now), end(Some(Cause::Signal(15)), None));
         assert_eq!(leader.lost(1, Loss::KeeperGone), None);
     }

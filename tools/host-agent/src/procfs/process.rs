@@ -32,6 +32,8 @@ pub struct Stat {
     pub session: i32,
     /// Processor time of its own, of all its threads, in clock ticks.
     pub cpu_ticks: u64,
+    /// The same of children that have ended and that it waited for, and of theirs.
+    pub children_ticks: u64,
     /// When it began, in clock ticks since the start of the machine. With the pid it is this
     /// process and no other, also behind an exec.
     pub start_ticks: u64,
@@ -67,7 +69,35 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
         group: id(5)?,
         session: id(6)?,
         cpu_ticks: number(14)?.checked_add(number(15)?)?,
+        children_ticks: number(16)?.checked_add(number(17)?)?,
         start_ticks: number(22)?,
+    })
+}
+
+/// Of /proc/PID/io: counts since the process began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IoCounts {
+    /// Bytes that came from disks or went there; of file systems over the network where the kernel
+    /// counts them, as it does for NFS from Linux 6 on.
+    pub disk_bytes: u64,
+    /// Bytes by read(2), write(2) and the like, also of what was in memory, and of pipes.
+    pub file_bytes: u64,
+}
+
+/// Reads /proc/PID/io, which only the process's own user may.
+pub fn io(pid: i32) -> Option<IoCounts> {
+    parse_io(&fs::read_to_string(path(pid, "io")).ok()?)
+}
+
+fn parse_io(text: &str) -> Option<IoCounts> {
+    let count = |key: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+        line.trim().parse::<u64>().ok()
+    };
+    let sum = |one: &str, other: &str| count(one)?.checked_add(count(other)?);
+    Some(IoCounts {
+        disk_bytes: sum("read_bytes:", "write_bytes:")?,
+        file_bytes: sum("rchar:", "wchar:")?,
     })
 }
 
@@ -217,13 +247,14 @@ mod tests {
 
     #[test]
     fn a_stat_whatever_the_process_calls_itself() {
-        let rest = "S 5 6 7 34816 1 4194304 1 0 0 0 11 22 0 0 20 0 1 0 777 1 2 3 4";
+        let rest = "S 5 6 7 34816 1 4194304 1 0 0 0 11 22 3 4 20 0 1 0 777 1 2 3 4";
         let expected = Stat {
             state: 'S',
             parent: 5,
             group: 6,
             session: 7,
             cpu_ticks: 33,
+            children_ticks: 7,
             start_ticks: 777,
         };
         for name in ["python3", "a) Z 1 1 1 (b", "", " ", "x\ny", "\u{fffd}"] {
@@ -244,6 +275,18 @@ mod tests {
         ] {
             assert_eq!(parse_stat(text.as_bytes()), None, "{text}");
         }
+    }
+
+    #[test]
+    fn what_was_read_and_written() {
+        let text = "rchar: 5\nwchar: 7\nsyscr: 1\nsyscw: 1\nread_bytes: 4096\nwrite_bytes: 1\n\
+            cancelled_write_bytes: 9\n";
+        let expected = IoCounts {
+            disk_bytes: 4097,
+            file_bytes: 12,
+        };
+        assert_eq!(parse_io(text), Some(expected));
+        assert_eq!(parse_io("rchar: 5\n"), None);
     }
 
     #[test]

@@ -4,20 +4,23 @@
 //! the agent of a new login is none of them, the supervisor of the job is. So it listens on an
 //! abstract Unix socket, whose name is made of the job's token and its own number, and reads for
 //! its own user what it has started itself. A thread does it, in no hurry: the job's own affairs go
-//! on.
+//! on. Since when a process has written nothing it tells there as well: nobody else knows that.
 
 use super::reader;
 use crate::processes::{self, ProcessHandle};
 use crate::procfs;
 use nix::sys::signal::SigSet;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::stacks::Reading;
 
 /// A question comes at once.
@@ -36,13 +39,27 @@ const MAX_ANCESTORS: usize = 64;
 struct Question {
     pid: i32,
     start_ticks: u64,
+    /// Not its stacks are wanted, but since when it has written nothing.
+    #[serde(default)]
+    silence: bool,
 }
+
+/// For how long a process has written nothing; absent where it is none that the supervisor has
+/// started itself.
+#[derive(Serialize, Deserialize)]
+struct Silence {
+    silent_ms: Option<u64>,
+}
+
+/// When each process has written something last, by its number.
+type Written = Arc<Mutex<HashMap<i32, Instant>>>;
 
 /// The supervisor's end.
 #[derive(Debug)]
 pub struct Desk {
     socket: UnixListener,
     busy: Vec<JoinHandle<()>>,
+    written: Written,
 }
 
 impl Desk {
@@ -54,7 +71,14 @@ impl Desk {
         Some(Desk {
             socket,
             busy: Vec::new(),
+            written: Written::default(),
         })
+    }
+
+    /// A process was started, or has written something.
+    pub fn wrote(&self, pid: u32) {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        written.insert(pid.cast_signed(), Instant::now());
     }
 
     /// What is to be listened to, if one more can be served.
@@ -68,12 +92,13 @@ impl Desk {
         let Ok((stream, _)) = self.socket.accept() else {
             return;
         };
+        let written = Arc::clone(&self.written);
         let thread = std::thread::Builder::new()
             .name(THREAD.to_owned())
             .spawn(move || {
                 // signals are for the thread that deals with them
                 let _ = SigSet::all().thread_block();
-                let _ = answer(stream);
+                let _ = answer(stream, &written);
             });
         self.busy.extend(thread);
     }
@@ -82,7 +107,7 @@ impl Desk {
 /// The name of the threads in which a panic ends nothing but themselves.
 pub const THREAD: &str = "stacks";
 
-fn answer(mut stream: UnixStream) -> io::Result<()> {
+fn answer(mut stream: UnixStream, written: &Written) -> io::Result<()> {
     let peer = getsockopt(&stream, PeerCredentials)?;
     if peer.uid() != nix::unistd::geteuid().as_raw() {
         return Ok(());
@@ -92,10 +117,22 @@ fn answer(mut stream: UnixStream) -> io::Result<()> {
     stream.set_write_timeout(Some(QUESTION_LIMIT))?;
     let mut text = Vec::new();
     (&stream).take(MAX_BYTES).read_to_end(&mut text)?;
-    let Question { pid, start_ticks } = serde_json::from_slice(&text)?;
+    let Question {
+        pid,
+        start_ticks,
+        silence,
+    } = serde_json::from_slice(&text)?;
     let process = ProcessHandle { pid, start_ticks };
     // nobody shall read by us what has nothing to do with us
-    if processes::find_below(std::process::id().cast_signed()).contains(&process) {
+    if !processes::find_below(std::process::id().cast_signed()).contains(&process) {
+        return Ok(());
+    }
+    if silence {
+        let written = written.lock().unwrap_or_else(PoisonError::into_inner);
+        let silent = written.get(&pid).map(|last| last.elapsed().as_millis());
+        let silent_ms = silent.map(|time| u64::try_from(time).unwrap_or(u64::MAX));
+        stream.write_all(&serde_json::to_vec(&Silence { silent_ms })?)?;
+    } else {
         stream.write_all(&serde_json::to_vec(&reader::read(process))?)?;
     }
     Ok(())
@@ -111,13 +148,31 @@ pub enum Asked {
 
 /// Asks whoever is above a process and has a desk for its job.
 pub fn ask(token: &str, process: ProcessHandle) -> Asked {
-    let ancestors = std::iter::successors(parent_of(process.pid), |pid| parent_of(*pid));
-    for ancestor in ancestors.take(MAX_ANCESTORS) {
-        if let Ok(reading) = ask_one(token, ancestor, process) {
-            return Asked::Answered(reading);
-        }
-    }
-    Asked::NoDesk
+    let question = Question {
+        pid: process.pid,
+        start_ticks: process.start_ticks,
+        silence: false,
+    };
+    ask_ancestors(token, &question).map_or(Asked::NoDesk, Asked::Answered)
+}
+
+/// For how long a process has written nothing, by its supervisor's word. `None` where no supervisor
+/// knows that.
+pub fn silence(token: &str, process: ProcessHandle) -> Option<Duration> {
+    let question = Question {
+        pid: process.pid,
+        start_ticks: process.start_ticks,
+        silence: true,
+    };
+    let told: Silence = ask_ancestors(token, &question)?;
+    told.silent_ms.map(Duration::from_millis)
+}
+
+fn ask_ancestors<T: DeserializeOwned>(token: &str, question: &Question) -> Option<T> {
+    let ancestors = std::iter::successors(parent_of(question.pid), |pid| parent_of(*pid));
+    ancestors
+        .take(MAX_ANCESTORS)
+        .find_map(|ancestor| ask_one(token, ancestor, question).ok())
 }
 
 fn parent_of(pid: i32) -> Option<i32> {
@@ -126,7 +181,11 @@ fn parent_of(pid: i32) -> Option<i32> {
         .filter(|parent| *parent > 0)
 }
 
-fn ask_one(token: &str, supervisor: i32, process: ProcessHandle) -> io::Result<Reading> {
+fn ask_one<T: DeserializeOwned>(
+    token: &str,
+    supervisor: i32,
+    question: &Question,
+) -> io::Result<T> {
     let mut stream = UnixStream::connect_addr(&address(token, supervisor)?)?;
     // who took the name beforehand is believed nothing
     let peer = getsockopt(&stream, PeerCredentials)?;
@@ -135,11 +194,7 @@ fn ask_one(token: &str, supervisor: i32, process: ProcessHandle) -> io::Result<R
     }
     stream.set_read_timeout(Some(ANSWER_LIMIT))?;
     stream.set_write_timeout(Some(QUESTION_LIMIT))?;
-    let question = Question {
-        pid: process.pid,
-        start_ticks: process.start_ticks,
-    };
-    stream.write_all(&serde_json::to_vec(&question)?)?;
+    stream.write_all(&serde_json::to_vec(question)?)?;
     stream.shutdown(std::net::Shutdown::Write)?;
     let mut text = Vec::new();
     stream.take(MAX_BYTES).read_to_end(&mut text)?;

@@ -15,6 +15,7 @@ use crate::processes::ProcessHandle;
 use crate::procfs;
 use crate::reap::{self, Part};
 use desk::Asked;
+use job::Role;
 use std::process::{Command, ExitCode};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -46,6 +47,32 @@ pub fn take(wanted: &Pick, output: &mut Output) {
     for stack in stacks {
         output.event(&Event::Stack(stack));
     }
+}
+
+/// A process whose part in its job is known.
+pub struct Known {
+    /// The process.
+    pub process: ProcessHandle,
+    /// Its role, where it has one.
+    pub role: Option<Role>,
+    /// Its number among those of its role.
+    pub rank: Option<u32>,
+}
+
+/// Where each of these stands; for the supervisor of their job, in a thread that may fail.
+pub fn read_all(job: &str, all: &[Known]) -> Vec<Stack> {
+    let stack = |known: &Known| Stack {
+        job: job.to_owned(),
+        pid: known.process.pid.cast_unsigned(),
+        parent: None,
+        role: known.role,
+        rank: known.rank,
+        command: procfs::command_line(known.process.pid).unwrap_or_default(),
+        reading: reader::read(known.process),
+    };
+    let mut stacks: Vec<Stack> = all.iter().map(stack).collect();
+    name_parents(&mut stacks, |pid| Some(procfs::stat(pid)?.parent));
+    stacks
 }
 
 fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {

@@ -5,9 +5,12 @@
 //!                                                               which becomes the process
 //!
 //! [`guardian`] is the process that was asked to start; [`watch`] is the supervisor's loop; [`end`]
-//! says what its end looks like; [`members`] finds the processes of the job and signals them.
+//! says what its end looks like; [`members`] finds the processes of the job and signals them;
+//! [`signs`] tells whether they give signs of life.
 
+mod activity;
 mod end;
+mod exceptions;
 mod guardian;
 mod listen;
 mod members;
@@ -15,6 +18,8 @@ mod memory;
 mod outbox;
 pub mod private;
 mod shm;
+mod signs;
+mod standing;
 pub mod start;
 mod usage;
 mod watch;

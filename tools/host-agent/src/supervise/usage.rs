@@ -95,7 +95,10 @@ fn difference(before: &HostCounters, now: &HostCounters) -> HostUsage {
 
 /// Each process with all that descend from it. One that was started below another one of the job
 /// counts with the closest.
-fn families(stats: &BTreeMap<i32, Stat>, processes: &[(u32, i32)]) -> Vec<(u32, BTreeSet<i32>)> {
+pub fn families(
+    stats: &BTreeMap<i32, Stat>,
+    processes: &[(u32, i32)],
+) -> Vec<(u32, BTreeSet<i32>)> {
     let roots: HashMap<i32, usize> = processes
         .iter()
         .enumerate()
@@ -127,6 +130,7 @@ mod tests {
             group: 0,
             session: 0,
             cpu_ticks: 0,
+            children_ticks: 0,
             start_ticks: 0,
         };
         let parents = [

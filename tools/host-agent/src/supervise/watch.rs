@@ -6,6 +6,8 @@ use super::end::{self, State};
 use super::memory::OomWatch;
 use super::outbox::Outbox;
 use super::shm::{self, ShmWatch};
+use super::signs::{Running, Signs};
+use super::standing::Root;
 use super::start::{self, Spawned};
 use super::usage::UsageWatch;
 use super::{block_signals, listen, members, private, signal_of};
@@ -140,6 +142,8 @@ struct Supervisor {
     looked_at_shm: Instant,
     /// What the job uses, where the launcher wants to know.
     usage: Option<UsageWatch>,
+    /// Whether the job moves.
+    signs: Signs,
     said_alive: Instant,
     /// Where others ask us to read the stacks of our processes.
     desk: Option<Desk>,
@@ -158,6 +162,7 @@ enum Ready {
     Stdin,
     Stdout,
     Desk,
+    Stacks,
     Pipe(usize, Stream),
 }
 
@@ -201,6 +206,7 @@ impl Supervisor {
             looked: now,
             looked_at_shm: now,
             usage: UsageWatch::begin(start.usage_ms),
+            signs: Signs::begin(&start, now),
             said_alive: now,
             desk,
             used_servers: start.uses.as_ref().and_then(Watched::new),
@@ -224,6 +230,8 @@ impl Supervisor {
             }) => {
                 let pid = child.id();
                 self.outbox.news(&Event::Started(Started { index, pid }));
+                self.signs.moved(index);
+                self.desk.iter().for_each(|desk| desk.wrote(pid));
                 self.oom.look(index, pid);
                 Supervised {
                     process,
@@ -301,8 +309,12 @@ impl Supervisor {
                 Ready::Stdin => self.read_requests(),
                 Ready::Stdout => self.outbox.write_some(),
                 Ready::Desk => self.desk.iter_mut().for_each(Desk::serve),
+                Ready::Stacks => self.take_stacks(),
                 Ready::Pipe(at, stream) => self.relay(at, stream),
             }
+        }
+        if self.signs.move_again() {
+            self.outbox.news(&Event::Moves);
         }
         self.keep_alive();
         Ok(())
@@ -329,6 +341,10 @@ impl Supervisor {
         if let Some(desk) = self.desk.as_mut().and_then(Desk::listening) {
             fds.push(PollFd::new(desk, PollFlags::POLLIN));
             meaning.push(Ready::Desk);
+        }
+        if let Some(end) = self.signs.wait_for() {
+            fds.push(PollFd::new(end, PollFlags::POLLIN));
+            meaning.push(Ready::Stacks);
         }
         if self.outbox.has_room() {
             let count = self.processes.len();
@@ -417,6 +433,10 @@ impl Supervisor {
                 stacks,
             }),
             Request::Kill => self.end(end::Event::Kill),
+            Request::Stand(stand) => {
+                self.signs.ask(stand);
+                self.look_at_signs();
+            }
             // Alive is told by its coming; all else has no meaning while a job runs
             _ => {}
         }
@@ -445,6 +465,7 @@ impl Supervisor {
                 }
                 self.oom.age();
                 self.look_at_usage();
+                self.look_at_signs();
             }
             _ if self.is_anybody_left() => self.end(end::Event::Tick),
             _ => self.end(end::Event::NoneLeft),
@@ -468,6 +489,42 @@ impl Supervisor {
         }
     }
 
+    /// Those that run, as they are watched for signs of life.
+    fn running(&self) -> Vec<Running> {
+        let running = |one: &Supervised| Running {
+            root: Root {
+                index: one.process.index,
+                pid: one.pid.cast_signed(),
+                role: one.process.role,
+                rank: one.process.rank,
+            },
+            listens: one.process.port.is_some() && one.awaited.is_none(),
+        };
+        let alive = self.processes.iter().filter(|one| one.child.is_some());
+        alive.map(running).collect()
+    }
+
+    fn look_at_signs(&mut self) {
+        if self.state != State::Running {
+            return;
+        }
+        if !self.outbox.has_room() {
+            return self.signs.excuse();
+        }
+        let running = self.running();
+        for event in self.signs.look(&self.job, &running) {
+            self.outbox.news(&event);
+        }
+    }
+
+    fn take_stacks(&mut self) {
+        let running = self.running();
+        for event in self.signs.take_stacks(&running) {
+            self.outbox.output(&event, &[]);
+        }
+        self.look_at_signs();
+    }
+
     fn is_anybody_left(&self) -> bool {
         self.processes.iter().any(|one| one.child.is_some())
             || !members::of_job(&self.job.token).is_empty()
@@ -487,6 +544,7 @@ impl Supervisor {
                 .is_some_and(|port| listen::listens(one.pid.cast_signed(), port))
             {
                 one.awaited = None;
+                self.signs.moved(one.process.index);
                 self.outbox.news(&Event::Listening(Listening {
                     index: one.process.index,
                 }));
@@ -616,6 +674,7 @@ impl Supervisor {
         };
         let was_killed = status == ExitStatus::Signal(Signal::SIGKILL as i32);
         let reaped = self.has_reaped(status);
+        self.signs.ended(index);
         self.outbox.news(&Event::Exited(Exited {
             index,
             status,
@@ -642,9 +701,12 @@ impl Supervisor {
         let Some(open) = pipe else { return };
         let mut buffer = vec![0; READ_AT_ONCE];
         match open.read(&mut buffer) {
-            Ok(count) if count > 0 => self
-                .outbox
-                .output(&Event::Output(Output { index, stream }), &buffer[..count]),
+            Ok(count) if count > 0 => {
+                self.signs.wrote(index, stream, &buffer[..count]);
+                self.desk.iter().for_each(|desk| desk.wrote(one.pid));
+                self.outbox
+                    .output(&Event::Output(Output { index, stream }), &buffer[..count]);
+            }
             Err(error)
                 if matches!(
                     error.kind(),

@@ -149,6 +149,7 @@ impl Keeper {
                 let leader = Leader::new(
                     job.hosts as usize,
                     wanted.limits.clone(),
+                    wanted.stall,
                     self.patience(),
                     Instant::now(),
                 );

@@ -5,11 +5,11 @@ use super::{Keeper, Place};
 use crate::keep::guests::{GuestListener, NewGuest};
 use crate::keep::leader::Decision;
 use job::Loss;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tls::Link;
 use wire::codec::{self, Decoder};
 use wire::keep::{Ending, PeerMessage};
-use wire::supervise::{End, Over};
+use wire::supervise::{End, Over, Stand};
 use wire::{Event, Request};
 
 /// Another keeper.
@@ -148,16 +148,33 @@ impl Keeper {
             PeerMessage::Stop { signal: None } => leader.end(now),
             PeerMessage::Kill => {
                 let decisions = leader.kill(now);
-                return decisions
-                    .into_iter()
-                    .for_each(|decision| self.apply(Some(decision)));
+                return self.apply_all(decisions);
+            }
+            PeerMessage::Raised { index, exception } => leader.raised(host, index, exception),
+            PeerMessage::Idle { for_ms } => {
+                let decisions = leader.idle(host, Duration::from_millis(for_ms));
+                return self.apply_all(decisions);
+            }
+            PeerMessage::Moves => {
+                let decisions = leader.moves(host);
+                return self.apply_all(decisions);
+            }
+            PeerMessage::Stands { number, idle_ms } => {
+                let decisions = leader.stands(host, number, Duration::from_millis(idle_ms));
+                return self.apply_all(decisions);
             }
             PeerMessage::Alive => None,
-            PeerMessage::Begin | PeerMessage::End { .. } => {
+            PeerMessage::Begin | PeerMessage::End { .. } | PeerMessage::Stand { .. } => {
                 leader.lost(host, "it speaks as the leader of the job".into())
             }
         };
         self.apply(decision);
+    }
+
+    fn apply_all(&mut self, decisions: Vec<Decision>) {
+        for decision in decisions {
+            self.apply(Some(decision));
+        }
     }
 
     /// What the leader decided, on all hosts.
@@ -167,6 +184,9 @@ impl Keeper {
             Decision::Begin => PeerMessage::Begin,
             Decision::End { stacks, ending } => PeerMessage::End { stacks, ending },
             Decision::Kill => PeerMessage::Kill,
+            Decision::Ask(number) => PeerMessage::Stand { number },
+            Decision::Stalled(stalled) => return self.note(Event::Stalled(stalled)),
+            Decision::Resumed => return self.note(Event::Resumed),
         };
         if let Place::Leads { peers, .. } = &mut self.place {
             peers.values_mut().for_each(|peer| peer.tell(&message));
@@ -189,6 +209,9 @@ impl Keeper {
             }
             PeerMessage::End { stacks, ending } => self.end(stacks, ending),
             PeerMessage::Kill => self.supervisor.ask(&Request::Kill),
+            PeerMessage::Stand { number } if self.ending.is_none() => {
+                self.supervisor.ask(&Request::Stand(Stand { number }));
+            }
             _ => {}
         }
     }

@@ -90,11 +90,20 @@ impl Keeper {
             | Event::Exited(_)
             | Event::ShmRemoved(_)
             | Event::ServersEnded
+            | Event::Stack(_)
+            | Event::Stands(_)
+            | Event::Raised(_)
             | Event::Over(_) => {
                 self.note(head.clone());
             }
+            Event::Idle(_) | Event::Moves => {}
             _ => return,
         }
+        self.tell_leader(head);
+    }
+
+    /// What of it decides about the job.
+    fn tell_leader(&mut self, head: Event) {
         match head {
             Event::Listening(listening) => self.tell(PeerMessage::Listening {
                 index: listening.index,
@@ -104,6 +113,26 @@ impl Keeper {
                     index: exited.index,
                     exit: exit_of(&exited),
                 });
+            }
+            Event::Idle(idle) => self.tell(PeerMessage::Idle {
+                for_ms: idle.for_ms,
+            }),
+            Event::Moves => self.tell(PeerMessage::Moves),
+            Event::Stands(stands) => self.tell(PeerMessage::Stands {
+                number: stands.number,
+                idle_ms: stands.idle_ms,
+            }),
+            Event::Raised(raised) => {
+                let fails = self
+                    .start
+                    .as_ref()
+                    .is_some_and(|start| start.fail_on_exception);
+                if fails && raised.left_script.unwrap_or(true) {
+                    self.tell(PeerMessage::Raised {
+                        index: raised.index,
+                        exception: raised.exception,
+                    });
+                }
             }
             Event::ServersEnded => self.tell(PeerMessage::Lost {
                 loss: Loss::ServersEnded,

@@ -1,0 +1,233 @@
+//! Whether a job stalls: a state machine that opens nothing and asks no clock.
+//!
+//! The agent of each host watches its own processes, by its own clock, and tells for how long none
+//! of them has given a sign of life. What it tells may wait on its way, behind a launcher that was
+//! stopped for instance, and two hosts that were idle one after the other are no stall. So nothing
+//! is decided by that alone: when all hosts say that they are idle, all are asked, and only if all
+//! answer that they have been idle for the whole time is it a stall.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What is a stall, and what comes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StallRule {
+    /// A job without a sign of life for so long stalls.
+    pub limit: Duration,
+    /// It is ended then.
+    pub ends: bool,
+}
+
+/// What is to be done or told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StallStep {
+    /// All hosts are to be asked where their processes stand, with this number.
+    Ask(u32),
+    /// The job stalls.
+    Stalled {
+        /// The question by which it was found out.
+        number: u32,
+        /// There has been no sign of life for so long.
+        silent: Duration,
+    },
+    /// A job that stalled moves again.
+    Resumed,
+}
+
+/// Watches the hosts of a job.
+#[derive(Debug)]
+pub struct StallWatch {
+    limit: Duration,
+    /// The hosts that have processes of the job, and for how long each has been idle by its last
+    /// word; none where it moves.
+    hosts: BTreeMap<u32, Option<Duration>>,
+    phase: Phase,
+    /// The number of the last question.
+    asked: u32,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Watching,
+    /// All were asked; those that have answered, each for how long it had been idle then.
+    Asking(BTreeMap<u32, Duration>),
+    Stalled,
+}
+
+impl StallWatch {
+    /// A job that has just been started on these hosts.
+    pub fn new(limit: Duration, hosts: impl IntoIterator<Item = u32>) -> StallWatch {
+        StallWatch {
+            limit,
+            hosts: hosts.into_iter().map(|host| (host, None)).collect(),
+            phase: Phase::Watching,
+            asked: 0,
+        }
+    }
+
+    /// A host says for how long its processes have been idle.
+    pub fn idle(&mut self, host: u32, time: Duration) -> Option<StallStep> {
+        *self.hosts.get_mut(&host)? = Some(time);
+        let is_idle = |idle: &Option<Duration>| idle.is_some_and(|time| time >= self.limit);
+        if !matches!(self.phase, Phase::Watching) || !self.hosts.values().all(is_idle) {
+            return None;
+        }
+        self.asked += 1;
+        self.phase = Phase::Asking(BTreeMap::new());
+        Some(StallStep::Ask(self.asked))
+    }
+
+    /// A host says that its processes move.
+    pub fn moves(&mut self, host: u32) -> Option<StallStep> {
+        *self.hosts.get_mut(&host)? = None;
+        match std::mem::replace(&mut self.phase, Phase::Watching) {
+            Phase::Stalled => Some(StallStep::Resumed),
+            Phase::Watching | Phase::Asking(_) => None,
+        }
+    }
+
+    /// A host answers a question: for how long its processes have been idle.
+    pub fn answered(&mut self, host: u32, number: u32, idle: Duration) -> Option<StallStep> {
+        let Phase::Asking(answers) = &mut self.phase else {
+            return None;
+        };
+        if number != self.asked || !self.hosts.contains_key(&host) {
+            return None;
+        }
+        if idle < self.limit {
+            return self.moves(host);
+        }
+        answers.insert(host, idle);
+        self.conclude()
+    }
+
+    /// A host has no processes of the job any more.
+    pub fn gone(&mut self, host: u32) -> Option<StallStep> {
+        self.hosts.remove(&host)?;
+        self.conclude()
+    }
+
+    /// Whether all have answered.
+    fn conclude(&mut self) -> Option<StallStep> {
+        let Phase::Asking(answers) = &self.phase else {
+            return None;
+        };
+        if !self.hosts.keys().all(|host| answers.contains_key(host)) {
+            return None;
+        }
+        let idle = self.hosts.keys().filter_map(|host| answers.get(host)).min();
+        let silent = *idle?;
+        self.phase = Phase::Stalled;
+        Some(StallStep::Stalled {
+            number: self.asked,
+            silent,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use StallStep::{Ask, Resumed};
+
+    /// What a host of two says, with seconds where it says them.
+    #[derive(Clone, Copy, Debug)]
+    enum Say {
+        Idle(u32, u64),
+        Moves(u32),
+        Answer(u32, u32, u64),
+        Gone(u32),
+    }
+    use Say::{Answer, Gone, Idle, Moves};
+
+    /// What comes of it, where the limit is 60 s.
+    fn steps(said: &[Say]) -> Vec<StallStep> {
+        let seconds = Duration::from_secs;
+        let mut watch = StallWatch::new(seconds(60), [0, 1]);
+        let step = |say: &Say| match *say {
+            Idle(host, time) => watch.idle(host, seconds(time)),
+            Moves(host) => watch.moves(host),
+            Answer(host, number, time) => watch.answered(host, number, seconds(time)),
+            Gone(host) => watch.gone(host),
+        };
+        said.iter().filter_map(step).collect()
+    }
+
+    fn stalled(number: u32, silent: u64) -> StallStep {
+        StallStep::Stalled {
+            number,
+            silent: Duration::from_secs(silent),
+        }
+    }
+
+    #[test]
+    fn a_stall_is_what_all_hosts_confirm() {
+        let all = [Idle(0, 60), Idle(1, 62)];
+        let with = |more: &[Say]| [&all[..], more].concat();
+        let table: [(&str, Vec<Say>, Vec<StallStep>); 9] = [
+            (
+                "one host is not enough",
+                vec![Idle(0, 600), Idle(1, 59)],
+                vec![],
+            ),
+            ("all are asked, once", with(&[Idle(0, 70)]), vec![Ask(1)]),
+            (
+                "the shortest time counts",
+                with(&[Answer(0, 1, 61), Answer(1, 1, 63)]),
+                vec![Ask(1), stalled(1, 61)],
+            ),
+            (
+                "what was told late is no evidence",
+                with(&[Answer(0, 1, 61), Answer(1, 1, 3)]),
+                vec![Ask(1)],
+            ),
+            (
+                "it moves before all have answered",
+                with(&[Answer(0, 1, 61), Moves(1), Answer(1, 1, 63)]),
+                vec![Ask(1)],
+            ),
+            (
+                "an answer to an earlier question",
+                with(&[Moves(0), Idle(0, 60), Answer(0, 1, 99), Answer(1, 1, 99)]),
+                vec![Ask(1), Ask(2)],
+            ),
+            (
+                "who has gone is not waited for",
+                with(&[Answer(0, 1, 61), Gone(1), Gone(0)]),
+                vec![Ask(1), stalled(1, 61)],
+            ),
+            (
+                "once for each stall",
+                with(&[Answer(0, 1, 61), Answer(1, 1, 63), Idle(0, 99), Idle(1, 99)]),
+                vec![Ask(1), stalled(1, 61)],
+            ),
+            (
+                "no host of the job",
+                vec![Idle(0, 60), Idle(7, 60), Moves(7), Gone(7)],
+                vec![],
+            ),
+        ];
+        for (case, said, expected) in table {
+            assert_eq!(steps(&said), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_job_that_moves_again_can_stall_again() {
+        let said = [
+            Idle(0, 60),
+            Idle(1, 60),
+            Answer(1, 1, 60),
+            Answer(0, 1, 60),
+            Moves(1),
+            Moves(1),
+            Idle(1, 59),
+            Idle(1, 61),
+            Answer(1, 2, 62),
+            Answer(0, 2, 130),
+        ];
+        let expected = [Ask(1), stalled(1, 60), Resumed, Ask(2), stalled(2, 62)];
+        assert_eq!(steps(&said), expected);
+    }
+}

@@ -1,0 +1,471 @@
+//! Whether a job stalls, and what people and programs are told then: where all of it stands, the
+//! odd one first, and on whose account.
+//!
+//! Whoever decides (this launcher, or the leader of a job that was left) has asked all hosts by a
+//! number; each has told its stacks, and behind them that number. When all have, and the decision
+//! has come, there is something to tell.
+
+use job::{Role, StallStep, StallWatch};
+use record::stacks::{self, Group};
+use record::{Culprit, Process, Stack, term};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use wire::supervise::{Raised, Stands};
+
+/// More processes than a host has that can be read. What it tells beyond them is dropped.
+const MAX_STACKS: usize = 4096;
+
+/// What hosts have told of a job that gives no sign of life.
+#[derive(Debug, Default)]
+pub struct StallDesk {
+    /// Of a launcher that decides.
+    watch: Option<StallWatch>,
+    /// Stacks of each host that come before its answer.
+    coming: BTreeMap<usize, Vec<Stack>>,
+    /// What each host has answered last.
+    answers: BTreeMap<usize, Answer>,
+    /// The stall that was found out, until it was told.
+    found: Option<FoundStall>,
+    /// When the last sign of life was, of a stall that was told.
+    since_ms: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Answer {
+    number: u32,
+    stacks: Vec<Stack>,
+    /// By their positions among the job's processes.
+    stopped: Vec<usize>,
+}
+
+/// A stall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundStall {
+    /// The question that all hosts have answered.
+    pub number: u32,
+    /// There was no sign of life for so long.
+    pub silent: Duration,
+    /// When that was found out, since 1970.
+    pub time_ms: u64,
+    /// The job is ended because of it.
+    pub ends: bool,
+}
+
+/// All that was told of a stall.
+#[derive(Debug)]
+pub struct ToldStall {
+    pub stall: FoundStall,
+    pub stacks: Vec<Stack>,
+    /// Processes that a signal has stopped, by their positions among the job's.
+    pub stopped: Vec<usize>,
+}
+
+impl ToldStall {
+    /// When the last sign of life was, since 1970.
+    pub fn since_ms(&self) -> u64 {
+        let silent_ms = term::millis(self.stall.silent);
+        self.stall.time_ms.saturating_sub(silent_ms)
+    }
+}
+
+impl StallDesk {
+    /// `watch` decides, where this launcher does.
+    pub fn new(watch: Option<StallWatch>) -> StallDesk {
+        StallDesk {
+            watch,
+            ..StallDesk::default()
+        }
+    }
+
+    /// Who decides, if it is this launcher.
+    pub fn watch(&mut self) -> Option<&mut StallWatch> {
+        self.watch.as_mut()
+    }
+
+    /// A host tells where a process stands.
+    pub fn stack(&mut self, at: usize, stack: Stack) {
+        let stacks = self.coming.entry(at).or_default();
+        if stacks.len() < MAX_STACKS {
+            stacks.push(stack);
+        }
+    }
+
+    /// A host has told that of all its processes; those that are stopped stand at these positions.
+    pub fn stands(&mut self, at: usize, stands: &Stands, stopped: Vec<usize>) {
+        let answer = Answer {
+            number: stands.number,
+            stacks: self.coming.remove(&at).unwrap_or_default(),
+            stopped,
+        };
+        self.answers.insert(at, answer);
+    }
+
+    /// Who decides has found out that the job stalls.
+    pub fn found(&mut self, stall: FoundStall) {
+        self.found = Some(stall);
+    }
+
+    /// What there is to tell, when all hosts that are up have told theirs.
+    pub fn complete(&mut self, is_up: impl Fn(usize) -> bool, hosts: usize) -> Option<ToldStall> {
+        let number = self.found?.number;
+        let has_told = |at: usize| {
+            self.answers
+                .get(&at)
+                .is_some_and(|one| one.number == number)
+        };
+        (0..hosts)
+            .all(|at| has_told(at) || !is_up(at))
+            .then(|| self.tell())?
+    }
+
+    /// What there is to tell, whoever has told his part of it.
+    fn tell(&mut self) -> Option<ToldStall> {
+        let stall = self.found.take()?;
+        let answers = std::mem::take(&mut self.answers).into_values();
+        let mut told = ToldStall {
+            stall,
+            stacks: Vec::new(),
+            stopped: Vec::new(),
+        };
+        for answer in answers.filter(|answer| answer.number == stall.number) {
+            told.stacks.extend(answer.stacks);
+            told.stopped.extend(answer.stopped);
+        }
+        self.since_ms = Some(told.since_ms());
+        Some(told)
+    }
+
+    /// The job moves again: what was not told yet, and when the last sign of life was before.
+    pub fn resumed(&mut self) -> (Option<ToldStall>, Option<u64>) {
+        let told = self.tell();
+        (told, self.since_ms.take())
+    }
+
+    /// The step of a watch, as a stall that was found out now.
+    pub fn found_by(step: StallStep, time_ms: u64, ends: bool) -> Option<FoundStall> {
+        match step {
+            StallStep::Stalled { number, silent } => Some(FoundStall {
+                number,
+                silent,
+                time_ms,
+                ends,
+            }),
+            StallStep::Ask(_) | StallStep::Resumed => None,
+        }
+    }
+}
+
+/// Why a job is believed to stall, in a sentence without its full stop, and on whose account.
+#[derive(Debug, PartialEq)]
+pub struct Explanation {
+    pub reason: String,
+    pub culprit: Option<Culprit>,
+    /// Where the processes stand: the odd ones first, then all others.
+    pub groups: Vec<Group<(Role, u32)>>,
+    /// The first of them is unlike the others.
+    pub has_odd: bool,
+    /// The reason says what the groups do not.
+    pub says_more: bool,
+}
+
+/// Explains a stall of these processes, of which some have raised an exception.
+pub fn explain(
+    told: &ToldStall,
+    processes: &[Process],
+    raised: &BTreeMap<usize, Raised>,
+) -> Explanation {
+    let mut groups = client_groups(&told.stacks);
+    let odd = stacks::odd(&groups).map(|odd| odd.members.clone());
+    if let Some(odd) = &odd {
+        groups.sort_by_key(|group| group.members != *odd);
+    }
+    let name = |at: usize| {
+        let Process { role, rank, .. } = &processes[at];
+        format!("{} {rank}", role.name())
+    };
+    let one_odd = odd.as_deref().and_then(|members| match members {
+        [one] => processes.iter().position(|it| (it.role, it.rank) == *one),
+        _ => None,
+    });
+    let position = |at: usize| (processes[at].role, processes[at].rank);
+    let others = |at: usize| {
+        let rest: Vec<Group<(Role, u32)>> = groups
+            .iter()
+            .map(|group| Group {
+                frames: group.frames.clone(),
+                members: group
+                    .members
+                    .iter()
+                    .copied()
+                    .filter(|one| *one != position(at))
+                    .collect(),
+            })
+            .filter(|group| !group.members.is_empty())
+            .collect();
+        rest.iter().map(line).collect::<Vec<_>>().join("; ")
+    };
+    let silence = format!(
+        "no process has written, computed or moved data for {}",
+        term::seconds(told.stall.silent)
+    );
+    let (reason, culprit) = match (raised.first_key_value(), &told.stopped[..]) {
+        (Some((at, raised)), _) => {
+            let text = format!("{} raised {} and did not end", name(*at), raised.exception);
+            let rest = others(*at);
+            let rest = if rest.is_empty() {
+                rest
+            } else {
+                format!("; {rest}")
+            };
+            (format!("{text}{rest}"), Some(*at))
+        }
+        (None, [at]) => (format!("{} is stopped by a signal", name(*at)), Some(*at)),
+        (None, []) => match (groups.first().filter(|_| odd.is_some()), one_odd) {
+            (Some(group), _) => (format!("{}, unlike the others", line(group)), one_odd),
+            (None, _) => (silence, None),
+        },
+        (None, many) => (
+            format!("{} processes are stopped by a signal", many.len()),
+            None,
+        ),
+    };
+    Explanation {
+        reason,
+        culprit: culprit.map(|at| culprit_of(&processes[at])),
+        has_odd: odd.is_some(),
+        says_more: !raised.is_empty() || !told.stopped.is_empty(),
+        groups,
+    }
+}
+
+fn culprit_of(process: &Process) -> Culprit {
+    Culprit {
+        host: process.host,
+        id: Some(process.id),
+        role: Some(process.role),
+        rank: Some(process.rank),
+    }
+}
+
+/// `trainer 1 waits for its samplers [train (train.py:93)]`.
+fn line(group: &Group<(Role, u32)>) -> String {
+    format!("{} {}", stacks::names(&group.members), group.words())
+}
+
+/// Where the main threads of trainers and workers stand, equal ones together; those of servers only
+/// where there is nothing else.
+fn client_groups(all: &[Stack]) -> Vec<Group<(Role, u32)>> {
+    let roles = [Role::Server, Role::Trainer, Role::Worker];
+    let member = |stack: &Stack| {
+        let role = roles
+            .into_iter()
+            .find(|role| Some(role.name()) == stack.role.as_deref())?;
+        Some((role, stack.rank?))
+    };
+    let main = |stack: &Stack| {
+        let main = stack
+            .threads
+            .iter()
+            .find(|one| one.name.as_deref() == Some("MainThread"));
+        let frames = main.or(stack.threads.first())?.frames.clone();
+        (stack.parent.is_none() && stacks::child(&frames).is_none()).then_some(frames)
+    };
+    let found = all
+        .iter()
+        .filter_map(|stack| Some((member(stack)?, main(stack)?)));
+    let (servers, clients): (Vec<_>, Vec<_>) =
+        found.partition(|((role, _), _)| *role == Role::Server);
+    stacks::groups(if clients.is_empty() { servers } else { clients })
+}
+
+/// What people read of a stall.
+pub fn lines(job: &str, told: &ToldStall, why: &Explanation) -> Vec<String> {
+    let silent = term::seconds(told.stall.silent);
+    let mut lines = vec![format!(
+        "job {job} stalls: for {silent} no process on any host has written, computed or moved data"
+    )];
+    if why.says_more {
+        lines.push(why.reason.clone());
+    }
+    for (at, group) in why.groups.iter().enumerate() {
+        let unlike = if at == 0 && why.has_odd {
+            ", unlike the others,"
+        } else {
+            ""
+        };
+        lines.push(format!(
+            "{}{unlike} {}",
+            stacks::names(&group.members),
+            group.words()
+        ));
+    }
+    if !told.stall.ends {
+        lines.push(format!(
+            "it is left as it is; dgl-stacks --job {job} shows all threads, dgl-reap --job {job} \
+             ends it, --on-stall end does so by itself"
+        ));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::Thread;
+
+    const REDUCE: &[&str] = &[
+        "all_reduce (c10d.py:9)",
+        "step (train.py:75)",
+        "<module> (train.py:131)",
+    ];
+    const LOOP: &[&str] = &["spin (train.py:12)", "<module> (train.py:131)"];
+    const EXIT: &[&str] = &[
+        "client_barrier (rpc.py:1109)",
+        "exit_client (dist_context.py:384)",
+    ];
+
+    fn processes() -> Vec<Process> {
+        let text = |id: u32| {
+            let (role, rank) = if id == 0 {
+                ("server", 0)
+            } else {
+                ("trainer", id - 1)
+            };
+            format!(
+                "{{\"id\":{id},\"of\":4,\"host\":{},\"ip\":\"10.0.0.1\",\"role\":\"{role}\",\
+                 \"rank\":{rank},\"argv\":[\"t\"]}}",
+                id / 2
+            )
+        };
+        (0..4)
+            .map(|id| serde_json::from_str(&text(id)).unwrap())
+            .collect()
+    }
+
+    fn stack(role: Role, rank: u32, frames: &[&str]) -> Stack {
+        Stack {
+            role: Some(role.name().to_owned()),
+            rank: Some(rank),
+            threads: vec![Thread {
+                name: Some("MainThread".to_owned()),
+                frames: frames.iter().map(|frame| (*frame).to_owned()).collect(),
+                ..Thread::default()
+            }],
+            ..Stack::default()
+        }
+    }
+
+    fn stall(ends: bool) -> FoundStall {
+        FoundStall {
+            number: 1,
+            silent: Duration::from_secs(600),
+            time_ms: 700_000,
+            ends,
+        }
+    }
+
+    fn told(trainers: [&[&str]; 3], stopped: &[usize]) -> ToldStall {
+        let mut stacks = vec![stack(Role::Server, 0, &["recv (rpc.py:1)"])];
+        stacks.extend(
+            (0..)
+                .zip(trainers)
+                .map(|(rank, frames)| stack(Role::Trainer, rank, frames)),
+        );
+        ToldStall {
+            stall: stall(false),
+            stacks,
+            stopped: stopped.to_vec(),
+        }
+    }
+
+    #[test]
+    fn on_whose_account_a_job_stalls() {
+        let error = Raised {
+            index: 0,
+            exception: "ValueError: no".to_owned(),
+            silent_ms: 0,
+            left_script: Some(true),
+            frames: Vec::new(),
+        };
+        let raised = |at: Option<usize>| at.map(|at| (at, error.clone())).into_iter().collect();
+        let table = [
+            (
+                told([REDUCE, REDUCE, LOOP], &[]),
+                None,
+                "trainer 2 is in spin (train.py:12), unlike the others",
+                Some(3),
+            ),
+            (
+                told([REDUCE, REDUCE, REDUCE], &[]),
+                None,
+                "no process has written, computed or moved data for 10 min 0 s",
+                None,
+            ),
+            (
+                told([REDUCE, REDUCE, LOOP], &[2]),
+                None,
+                "trainer 1 is stopped by a signal",
+                Some(2),
+            ),
+            (
+                told([REDUCE, EXIT, REDUCE], &[]),
+                Some(2),
+                "trainer 1 raised ValueError: no and did not end; trainers 0 and 2 wait in a \
+                 collective operation for all others [step (train.py:75)]",
+                Some(2),
+            ),
+            (
+                told([LOOP, LOOP, LOOP], &[1, 2, 3]),
+                None,
+                "3 processes are stopped by a signal",
+                None,
+            ),
+        ];
+        for (told, at, reason, id) in table {
+            let why = explain(&told, &processes(), &raised(at));
+            assert_eq!(why.reason, reason);
+            assert_eq!(why.culprit.and_then(|one| one.id), id, "{reason}");
+        }
+    }
+
+    #[test]
+    fn the_odd_one_is_told_first_and_once() {
+        let stalled = told([REDUCE, LOOP, REDUCE], &[]);
+        let why = explain(&stalled, &processes(), &BTreeMap::new());
+        let text = lines("try7", &stalled, &why);
+        assert_eq!(text.len(), 4, "{text:?}");
+        assert!(text[0].starts_with("job try7 stalls: for 10 min 0 s no process on any host"));
+        assert_eq!(
+            text[1],
+            "trainer 1, unlike the others, is in spin (train.py:12)"
+        );
+        assert!(text[2].starts_with("trainers 0 and 2 wait in a collective operation"));
+        assert!(text[3].contains("dgl-stacks --job try7"));
+        assert_eq!(stalled.since_ms(), 100_000);
+    }
+
+    #[test]
+    fn a_stall_is_told_when_all_hosts_have_told_theirs() {
+        let mut desk = StallDesk::new(None);
+        let stands = |number| Stands {
+            number,
+            idle_ms: 0,
+            stopped: Vec::new(),
+        };
+        desk.stack(0, stack(Role::Trainer, 0, LOOP));
+        desk.stands(0, &stands(1), Vec::new());
+        desk.found(stall(false));
+        assert!(desk.complete(|_| true, 3).is_none());
+        desk.stack(1, stack(Role::Trainer, 1, LOOP));
+        desk.stack(1, stack(Role::Trainer, 2, LOOP));
+        desk.stands(1, &stands(1), vec![2]);
+        desk.stands(2, &stands(7), vec![5]);
+        assert!(desk.complete(|_| true, 3).is_none(), "another question's");
+        let told = desk.complete(|at| at != 2, 3).unwrap();
+        assert_eq!((told.stacks.len(), told.stopped), (3, vec![2]));
+        assert!(desk.complete(|_| true, 3).is_none(), "once");
+        let (told, since) = desk.resumed();
+        assert!(told.is_none());
+        assert_eq!((since, desk.resumed().1), (Some(100_000), None));
+    }
+}

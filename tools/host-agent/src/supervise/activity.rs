@@ -1,0 +1,417 @@
+//! Whether the job's processes on this host give signs of life, from one look to the next.
+//!
+//! A sign is: processor time beyond what waiting takes; bytes read from or written to files; bytes
+//! that their own TCP sockets move, to other hosts or to this one. Whoever is seen to compute is
+//! not asked for his sockets, so that a job which is at work costs little. What others do on the
+//! host counts nowhere.
+
+use super::usage::families;
+use crate::netlink;
+use crate::procfs::{self, IoCounts, Stat};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+/// Of a processor, in thousandths, by a process with all its threads: waiting takes less. A trainer
+/// of DGL 1.0 that waits in a barrier of DGL's or of gloo takes 0.0 to 0.4 % with its sampler, a
+/// server 0.0 %.
+const BUSY_PER_MILLE: u64 = 10;
+/// And so much at least: the kernel tells it in hundredths of a second.
+const BUSY_MS: u64 = 20;
+/// Bytes a second to and from disks, as the kernel counts them: a page in four seconds.
+const DISK_RATE: u64 = 1 << 10;
+/// Bytes a second by read(2) and write(2), from whatever: pipes and events between threads are
+/// among them, and programs that watch their host read some KiB a second in /proc.
+const FILE_RATE: u64 = 64 << 10;
+/// Bytes a second over connections. torchrun keeps its rendezvous alive by some hundred bytes in
+/// five seconds.
+const NET_RATE: u64 = 1 << 10;
+/// The same where the kernel does not tell whose they are, over the host's cards.
+const HOST_NET_RATE: u64 = 64 << 10;
+/// A look that comes so many times later than it should says nothing: the host was stopped, or this
+/// program.
+const LATE: u32 = 3;
+/// Stands for what has left its family and came to us, and for nobody's index.
+const STRAYS: u32 = u32::MAX;
+
+/// A process of the job that is watched.
+#[derive(Clone, Copy, Debug)]
+pub struct Watched {
+    /// Its number.
+    pub index: u32,
+    /// Its process.
+    pub pid: i32,
+    /// Whether computing alone is a sign of life. Graph servers that listen work only for those who
+    /// ask, and one of DGL whose client has died spins for ever.
+    pub computes: bool,
+}
+
+/// The last look, and when each process has given its last sign.
+#[derive(Debug)]
+pub struct ActivityWatch {
+    pace: Duration,
+    looked: Instant,
+    cpu_ticks: HashMap<(i32, u64), u64>,
+    io: HashMap<(i32, u64), IoCounts>,
+    net: Option<NetCounts>,
+    signs: HashMap<u32, Instant>,
+    /// Of those that have given none.
+    begun: Instant,
+    last_sign: Instant,
+}
+
+/// What was moved over the network until a look.
+#[derive(Debug)]
+enum NetCounts {
+    /// By each socket.
+    Sockets(HashMap<u64, u64>),
+    /// By the cards of the host.
+    Host(u64),
+}
+
+impl NetCounts {
+    fn now() -> NetCounts {
+        netlink::tcp_bytes().map_or_else(
+            || {
+                let host = procfs::host_counters();
+                NetCounts::Host(host.net_rx_bytes.saturating_add(host.net_tx_bytes))
+            },
+            NetCounts::Sockets,
+        )
+    }
+}
+
+impl ActivityWatch {
+    /// All begins now.
+    pub fn begin(pace: Duration, now: Instant) -> ActivityWatch {
+        ActivityWatch {
+            pace,
+            looked: now,
+            cpu_ticks: HashMap::new(),
+            io: HashMap::new(),
+            net: None,
+            signs: HashMap::new(),
+            begun: now,
+            last_sign: now,
+        }
+    }
+
+    /// Whether it is time to look again.
+    pub fn is_due(&self, now: Instant) -> bool {
+        now >= self.looked + self.pace
+    }
+
+    /// A process has given a sign of life.
+    pub fn sign(&mut self, index: u32, now: Instant) {
+        self.signs.insert(index, now);
+        self.last_sign = now;
+    }
+
+    /// What is silent now is so on somebody else's account.
+    pub fn excuse(&mut self, now: Instant) {
+        (self.begun, self.last_sign) = (now, now);
+        self.signs.clear();
+    }
+
+    /// For how long nobody has given a sign.
+    pub fn idle(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.last_sign)
+    }
+
+    /// For how long one process has given none.
+    pub fn idle_of(&self, index: u32, now: Instant) -> Duration {
+        let sign = self.signs.get(&index).copied().unwrap_or(self.begun);
+        now.saturating_duration_since(sign)
+    }
+
+    /// Looks for signs of all processes together, and of each that is `wanted`.
+    pub fn look(&mut self, processes: &[Watched], wanted: &BTreeSet<u32>, now: Instant) {
+        let interval = now.saturating_duration_since(self.looked);
+        self.looked = now;
+        let own = std::process::id().cast_signed();
+        let stats: BTreeMap<i32, Stat> = procfs::pids()
+            .into_iter()
+            .filter_map(|pid| Some((pid, procfs::stat(pid)?)))
+            .collect();
+        let mut roots: Vec<(u32, i32)> = processes.iter().map(|one| (one.index, one.pid)).collect();
+        roots.push((STRAYS, own));
+        let mut families = families(&stats, &roots);
+        for (_, family) in &mut families {
+            family.remove(&own);
+        }
+        let computes = |index: u32| {
+            let watched = processes.iter().find(|one| one.index == index);
+            watched.is_none_or(|one| one.computes)
+        };
+        let busy = self.look_at_cpu(&stats, &families, interval);
+        let moving = self.look_at_io(&stats, &families, interval);
+        let mut moved: BTreeSet<u32> = busy.into_iter().filter(|one| computes(*one)).collect();
+        moved.extend(moving);
+        families.retain(|(index, _)| !moved.contains(index));
+        let asks = moved.is_empty() || families.iter().any(|(index, _)| wanted.contains(index));
+        match asks {
+            true => moved.extend(self.look_at_net(&families, interval)),
+            false => self.net = None,
+        }
+        for index in moved {
+            self.sign(index, now);
+        }
+        if interval > self.pace * LATE {
+            self.excuse(now);
+        }
+    }
+
+    fn look_at_cpu(
+        &mut self,
+        stats: &BTreeMap<i32, Stat>,
+        families: &[(u32, BTreeSet<i32>)],
+        interval: Duration,
+    ) -> Vec<u32> {
+        let mut seen = HashMap::new();
+        let mut busy = Vec::new();
+        for (index, family) in families {
+            let mut most = 0;
+            for pid in family {
+                let stat = &stats[pid];
+                let key = (*pid, stat.start_ticks);
+                // what children have taken that have ended is told with their parent
+                let ticks = stat.cpu_ticks.saturating_add(stat.children_ticks);
+                let earlier = self.cpu_ticks.get(&key).copied().unwrap_or(0);
+                most = most.max(ticks.saturating_sub(earlier));
+                seen.insert(key, ticks);
+            }
+            if is_busy(procfs::ticks_to_ms(most), interval) {
+                busy.push(*index);
+            }
+        }
+        self.cpu_ticks = seen;
+        busy
+    }
+
+    fn look_at_io(
+        &mut self,
+        stats: &BTreeMap<i32, Stat>,
+        families: &[(u32, BTreeSet<i32>)],
+        interval: Duration,
+    ) -> Vec<u32> {
+        let mut seen = HashMap::new();
+        let mut moving = Vec::new();
+        for (index, family) in families {
+            let mut moved = IoCounts::default();
+            for pid in family {
+                let key = (*pid, stats[pid].start_ticks);
+                let Some(now) = procfs::io(*pid) else {
+                    continue;
+                };
+                let earlier = self.io.get(&key).copied().unwrap_or_default();
+                moved.disk_bytes += now.disk_bytes.saturating_sub(earlier.disk_bytes);
+                moved.file_bytes += now.file_bytes.saturating_sub(earlier.file_bytes);
+                seen.insert(key, now);
+            }
+            if is_above(moved.disk_bytes, DISK_RATE, interval)
+                || is_above(moved.file_bytes, FILE_RATE, interval)
+            {
+                moving.push(*index);
+            }
+        }
+        self.io = seen;
+        moving
+    }
+
+    /// Of those whose sockets were not looked at before nothing is known: they count as moving.
+    fn look_at_net(
+        &mut self,
+        families: &[(u32, BTreeSet<i32>)],
+        interval: Duration,
+    ) -> BTreeSet<u32> {
+        let now = NetCounts::now();
+        let before = self.net.take();
+        let moves = |family: &BTreeSet<i32>| match (&before, &now) {
+            (Some(NetCounts::Sockets(before)), NetCounts::Sockets(now)) => {
+                let inodes = family.iter().flat_map(|pid| procfs::socket_inodes(*pid));
+                // processes of a job may share one
+                let moved = inodes
+                    .collect::<BTreeSet<u64>>()
+                    .iter()
+                    .fold(0, |sum, inode| {
+                        let earlier = before.get(inode).copied().unwrap_or(0);
+                        let bytes = now.get(inode).copied().unwrap_or(0);
+                        sum + bytes.saturating_sub(earlier)
+                    });
+                is_above(moved, NET_RATE, interval)
+            }
+            (Some(NetCounts::Host(before)), NetCounts::Host(now)) => {
+                is_above(now.saturating_sub(*before), HOST_NET_RATE, interval)
+            }
+            _ => true,
+        };
+        let moved = families
+            .iter()
+            .filter(|(_, family)| !family.is_empty() && moves(family))
+            .map(|(index, _)| *index)
+            .collect();
+        self.net = Some(now);
+        moved
+    }
+}
+
+/// Whether so much processor time is more than waiting takes.
+fn is_busy(cpu_ms: u64, interval: Duration) -> bool {
+    let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
+    cpu_ms >= (interval_ms.saturating_mul(BUSY_PER_MILLE) / 1000).max(BUSY_MS)
+}
+
+/// Whether so many bytes are more than `rate` in a second.
+fn is_above(bytes: u64, rate: u64, interval: Duration) -> bool {
+    let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
+    bytes > 0 && bytes.saturating_mul(1000) >= rate.saturating_mul(interval_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::process::{Child, Command, Stdio};
+
+    #[test]
+    fn waiting_takes_little() {
+        let second = Duration::from_secs(1);
+        let busy = [(0, 1), (10, 1), (20, 1), (30, 10), (90, 10), (100, 10)];
+        let found = busy.map(|(ms, seconds)| is_busy(ms, second * seconds));
+        assert_eq!(found, [false, false, true, false, false, true]);
+        let above = [(0, 1), (1023, 1), (1024, 1), (5000, 10), (10_240, 10)];
+        let found = above.map(|(bytes, seconds)| is_above(bytes, 1024, second * seconds));
+        assert_eq!(found, [false, false, true, false, true]);
+    }
+
+    struct Shell(Child);
+
+    impl Shell {
+        fn run(script: &str) -> Shell {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]).stdin(Stdio::piped());
+            Shell(command.stdout(Stdio::piped()).spawn().unwrap())
+        }
+
+        fn watched(&self, computes: bool) -> Watched {
+            Watched {
+                index: 0,
+                pid: self.0.id().cast_signed(),
+                computes,
+            }
+        }
+
+        /// Has it go on, and waits until it has done the next thing.
+        fn go_on(&mut self) {
+            self.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+            self.0
+                .stdout
+                .as_mut()
+                .unwrap()
+                .read_exact(&mut [0])
+                .unwrap();
+        }
+    }
+
+    impl Drop for Shell {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// Looks again and again, a second of its clock later each, and says after each look whether
+    /// there was a sign.
+    struct Looks(ActivityWatch, Instant);
+
+    impl Looks {
+        fn begin() -> Looks {
+            let now = Instant::now();
+            Looks(ActivityWatch::begin(Duration::from_secs(1), now), now)
+        }
+
+        fn look(&mut self, watched: Watched) -> bool {
+            self.1 += Duration::from_secs(1);
+            self.0.look(&[watched], &[0].into(), self.1);
+            self.0.idle_of(0, self.1).is_zero()
+        }
+
+        /// Until two looks have found nothing.
+        fn settle(&mut self, watched: Watched) {
+            let begun = Instant::now();
+            while self.look(watched) || self.look(watched) {
+                assert!(begun.elapsed().as_secs() < 30, "it never rests");
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+    }
+
+    #[test]
+    fn who_computes_or_reads_gives_a_sign_and_who_waits_gives_none() {
+        let spin = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; printf x";
+        let table = [
+            ("computes", spin, true, true),
+            ("a server that computes", spin, false, false),
+            ("a child computes", &*format!("({spin})"), true, true),
+            ("waits", "printf x", true, false),
+        ];
+        for (case, work, computes, expected) in table {
+            let mut shell = Shell::run(&format!("read a; {work}; read b"));
+            let (watched, mut looks) = (shell.watched(computes), Looks::begin());
+            looks.settle(watched);
+            shell.go_on();
+            assert_eq!(looks.look(watched), expected, "{case}");
+            looks.settle(watched);
+        }
+    }
+
+    #[test]
+    fn who_reads_gives_a_sign() {
+        let mut shell = Shell::run("exec cat");
+        let (watched, mut looks) = (shell.watched(true), Looks::begin());
+        looks.settle(watched);
+        let stdin = shell.0.stdin.as_mut().unwrap();
+        let mut read = vec![0; 60_000];
+        for _ in 0..2 {
+            stdin.write_all(&read).unwrap();
+            shell
+                .0
+                .stdout
+                .as_mut()
+                .unwrap()
+                .read_exact(&mut read)
+                .unwrap();
+        }
+        assert!(looks.look(watched));
+        looks.settle(watched);
+    }
+
+    #[test]
+    fn who_sends_gives_a_sign_though_it_takes_no_time() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let script = format!(
+            "exec python3 -c 'import socket, sys\ns = socket.create_connection\
+            ((\"127.0.0.1\", {port}))\nwhile sys.stdin.readline(): s.sendall(bytes(3000)); \
+            print(end=\"x\", flush=True)'"
+        );
+        let mut shell = Shell::run(&script);
+        let (mut peer, _) = listener.accept().unwrap();
+        let (watched, mut looks) = (shell.watched(true), Looks::begin());
+        looks.settle(watched);
+        shell.go_on();
+        peer.read_exact(&mut [0; 3000]).unwrap();
+        assert!(looks.look(watched));
+        looks.settle(watched);
+    }
+
+    #[test]
+    fn a_look_that_comes_late_says_nothing() {
+        let shell = Shell::run("read a");
+        let (watched, mut looks) = (shell.watched(true), Looks::begin());
+        looks.settle(watched);
+        assert!(looks.0.idle_of(0, looks.1) >= Duration::from_secs(1));
+        looks.1 += Duration::from_secs(5);
+        assert!(looks.look(watched), "the host was stopped");
+        looks.settle(watched);
+    }
+}

@@ -1,0 +1,383 @@
+//! Processes that have written a traceback and nothing since, and do not end: DGL's clients wait at
+//! its exit barrier for all others, which wait for them.
+//!
+//! What stands on stderr does not tell whether somebody caught the exception. The process itself
+//! does: of a Python whose main thread is at work or waits in its script, the stack has a
+//! `<module>`; of one that has left its script, and runs what is to be done at its exit, it has
+//! none.
+
+use record::traceback::{Exceptions, Raiser};
+use record::{stacks, traceback};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+use wire::stacks::Stack;
+use wire::supervise::{Raised, Stream};
+
+/// What follows the exception within this time belongs to it: the rest of its message, DGL's word
+/// that the client leaves. Whoever writes something later goes on.
+const AFTERTHOUGHT: Duration = Duration::from_secs(2);
+/// The longest line that is looked at; of a longer one its beginning.
+const LINE_BYTES: usize = 4 << 10;
+/// The longest line that is told.
+const TOLD_CHARS: usize = 500;
+
+/// All processes of a host.
+#[derive(Debug)]
+pub struct ExceptionWatch {
+    /// A process that is silent for so long after its traceback is told of.
+    after: Duration,
+    /// One that has left its script is told of at once.
+    early: bool,
+    processes: Vec<Watched>,
+}
+
+#[derive(Debug, Default)]
+struct Watched {
+    exceptions: Exceptions,
+    /// A line of stderr whose end has not come.
+    line: Vec<u8>,
+    pending: Option<Pending>,
+}
+
+/// An exception after which nothing was written.
+#[derive(Debug)]
+struct Pending {
+    exception: String,
+    raiser: Raiser,
+    raised: Instant,
+    /// When the process wrote something last.
+    wrote: Instant,
+    /// The stack is looked at when it has been silent for so long.
+    look_after: Duration,
+    /// By the last look at it, if there was one.
+    left_script: Option<bool>,
+    frames: Vec<String>,
+    told: bool,
+}
+
+/// What is to be done about a process.
+#[derive(Debug, PartialEq)]
+pub enum Step {
+    /// Its stacks are to be read.
+    Look(u32),
+    /// It is to be told of.
+    Tell(Raised),
+}
+
+impl ExceptionWatch {
+    /// `stall` is the time after which a job without a sign of life stalls; zero where nobody wants
+    /// to know.
+    pub fn new(stall: Duration, early: bool) -> ExceptionWatch {
+        let minute = Duration::from_secs(60);
+        ExceptionWatch {
+            after: if stall.is_zero() {
+                minute
+            } else {
+                stall.min(minute)
+            },
+            early,
+            processes: Vec::new(),
+        }
+    }
+
+    fn watched(&mut self, index: u32) -> Option<&mut Watched> {
+        let at = usize::try_from(index).ok()?;
+        if self.processes.len() <= at {
+            self.processes.resize_with(at + 1, Watched::default);
+        }
+        self.processes.get_mut(at)
+    }
+
+    /// A process has written something.
+    pub fn wrote(&mut self, index: u32, stream: Stream, bytes: &[u8], now: Instant) {
+        let look_after = if self.early { AFTERTHOUGHT } else { self.after };
+        let Some(watched) = self.watched(index) else {
+            return;
+        };
+        match &mut watched.pending {
+            Some(pending) if now > pending.raised + AFTERTHOUGHT => watched.pending = None,
+            Some(pending) => pending.wrote = now,
+            None => {}
+        }
+        if stream == Stream::Stdout {
+            return;
+        }
+        for (raiser, exception) in watched.lines(bytes) {
+            watched.pending = (raiser != Raiser::Nobody).then(|| Pending {
+                exception,
+                raiser,
+                raised: now,
+                wrote: now,
+                look_after,
+                left_script: None,
+                frames: Vec::new(),
+                told: false,
+            });
+        }
+    }
+
+    /// A process has ended.
+    pub fn ended(&mut self, index: u32) {
+        if let Some(watched) = self.watched(index) {
+            watched.pending = None;
+        }
+    }
+
+    /// Those of which something is still to be found out.
+    pub fn pending(&self) -> BTreeSet<u32> {
+        let is_open = |watched: &Watched| watched.pending.as_ref().is_some_and(|one| !one.told);
+        let indices = (0..).zip(&self.processes);
+        indices
+            .filter(|(_, watched)| is_open(watched))
+            .map(|(index, _)| index)
+            .collect()
+    }
+
+    /// What is to be done now; `idle` says for how long a process has given no sign of life.
+    pub fn steps(&mut self, now: Instant, idle: impl Fn(u32) -> Duration) -> Vec<Step> {
+        let (after, early) = (self.after, self.early);
+        let all = (0..).zip(&mut self.processes);
+        let pending = all.filter_map(|(index, one)| Some((index, one.pending.as_mut()?)));
+        pending
+            .filter_map(|(index, one)| one.step(index, (after, early), idle(index), now))
+            .collect()
+    }
+
+    /// The stacks of a process and its children were read.
+    pub fn looked(&mut self, index: u32, stacks: &[Stack]) {
+        let Some(pending) = self.watched(index).and_then(|one| one.pending.as_mut()) else {
+            return;
+        };
+        let mains: Vec<&[String]> = stacks.iter().filter_map(main_frames).collect();
+        let left = mains.iter().find(|frames| has_left_script(frames));
+        pending.left_script = (!mains.is_empty()).then_some(left.is_some());
+        pending.frames = left
+            .or(mains.first())
+            .map_or(Vec::new(), |one| one.to_vec());
+    }
+}
+
+impl Watched {
+    /// The exceptions that are named by lines which end in this piece of stderr.
+    fn lines(&mut self, bytes: &[u8]) -> Vec<(Raiser, String)> {
+        let mut found = Vec::new();
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let room = LINE_BYTES.saturating_sub(self.line.len());
+            self.line.extend_from_slice(&piece[..piece.len().min(room)]);
+            if !piece.ends_with(b"\n") {
+                continue;
+            }
+            let line = std::mem::take(&mut self.line);
+            let line = String::from_utf8_lossy(&line);
+            let line = line.trim_end_matches(['\n', '\r']);
+            let named = self.exceptions.line(line);
+            found.extend(named.map(|(raiser, text)| {
+                let short = text.trim_end().chars().take(TOLD_CHARS).collect();
+                (raiser, short)
+            }));
+        }
+        found
+    }
+}
+
+impl Pending {
+    fn step(
+        &mut self,
+        index: u32,
+        (after, early): (Duration, bool),
+        idle: Duration,
+        now: Instant,
+    ) -> Option<Step> {
+        let quiet = now.saturating_duration_since(self.wrote);
+        if self.told {
+            return None;
+        }
+        let is_main = self.raiser == Raiser::Main;
+        let is_late = quiet >= after;
+        if is_main && self.left_script != Some(true) && quiet >= self.look_after {
+            // a last look comes when it is to be told
+            self.look_after = if is_late {
+                quiet * 2
+            } else {
+                (quiet * 2).min(after)
+            };
+            return Some(Step::Look(index));
+        }
+        // what it did when it raised is seen a while later; one that has not left its script may
+        // compute, and tell nothing
+        let rests = idle * 2 >= quiet;
+        let is_certain = self.left_script == Some(true) && (early || is_late);
+        if !(is_certain || is_late && rests) {
+            return None;
+        }
+        self.told = true;
+        Some(Step::Tell(Raised {
+            index,
+            exception: self.exception.clone(),
+            silent_ms: u64::try_from(quiet.as_millis()).unwrap_or(u64::MAX),
+            left_script: self.left_script,
+            frames: std::mem::take(&mut self.frames),
+        }))
+    }
+}
+
+/// The frames of the main thread of a Python; none of a sampler and other children. A Python that
+/// has not imported `threading` has no names for its threads; the oldest comes first.
+fn main_frames(stack: &Stack) -> Option<&[String]> {
+    let threads = &stack.reading.threads;
+    let is_main = |name: Option<&str>| name == Some("MainThread");
+    let main = threads.iter().find(|one| is_main(one.name.as_deref()));
+    let main = main.or(threads.first())?;
+    let is_child = stack.parent.is_some() || stacks::child(&main.frames).is_some();
+    (!is_child && !main.frames.is_empty()).then_some(&main.frames)
+}
+
+/// Whether a main thread is outside of the script that it was to run.
+fn has_left_script(frames: &[String]) -> bool {
+    !frames.iter().any(|frame| traceback::is_module(frame))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::stacks::{Reading, Thread};
+
+    const TRACE: &[u8] = b"Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n";
+
+    /// What a trainer does, in seconds since the beginning.
+    struct Trainer(ExceptionWatch, Instant);
+
+    impl Trainer {
+        fn new(early: bool) -> Trainer {
+            Trainer(ExceptionWatch::new(Duration::ZERO, early), Instant::now())
+        }
+
+        fn writes(&mut self, at: u64, stream: Stream, text: &[u8]) {
+            self.0
+                .wrote(0, stream, text, self.1 + Duration::from_secs(at));
+        }
+
+        fn raises(&mut self, at: u64) {
+            self.writes(at, Stream::Stderr, TRACE);
+            self.writes(at, Stream::Stderr, b"ValueError: no\n");
+        }
+
+        /// What is to be done at that time, where it has been idle for so long; a look finds these
+        /// frames.
+        fn steps(&mut self, at: u64, idle: u64, frames: &[&str]) -> Vec<Step> {
+            let now = self.1 + Duration::from_secs(at);
+            let idle = |_| Duration::from_secs(idle);
+            let mut steps = self.0.steps(now, idle);
+            if steps == [Step::Look(0)] {
+                self.0.looked(0, &[stack(frames)]);
+                steps = self.0.steps(now, idle);
+            }
+            steps
+        }
+    }
+
+    fn stack(frames: &[&str]) -> Stack {
+        let thread = Thread {
+            name: Some("MainThread".to_owned()),
+            frames: frames.iter().map(|frame| (*frame).to_owned()).collect(),
+            ..Thread::default()
+        };
+        Stack {
+            reading: Reading {
+                threads: vec![thread],
+                error: None,
+            },
+            ..Stack::default()
+        }
+    }
+
+    const EXIT: &[&str] = &[
+        "client_barrier (rpc.py:1109)",
+        "exit_client (dist_context.py:384)",
+    ];
+    const AT_WORK: &[&str] = &["all_reduce (c10d.py:9)", "<module> (train.py:131)"];
+
+    fn told(left: Option<bool>, silent_s: u64, frames: &[&str]) -> Vec<Step> {
+        vec![Step::Tell(Raised {
+            index: 0,
+            exception: "ValueError: no".to_owned(),
+            silent_ms: silent_s * 1000,
+            left_script: left,
+            frames: frames.iter().map(|frame| (*frame).to_owned()).collect(),
+        })]
+    }
+
+    #[test]
+    fn one_that_waits_at_its_exit_is_told_of_once() {
+        let mut trainer = Trainer::new(false);
+        trainer.raises(0);
+        trainer.writes(1, Stream::Stdout, b"Client[1] in group[0] is exiting...\n");
+        assert_eq!(trainer.steps(60, 58, EXIT), []);
+        assert_eq!(trainer.steps(61, 50, EXIT), told(Some(true), 60, EXIT));
+        assert_eq!(trainer.steps(300, 290, EXIT), []);
+        assert!(trainer.0.pending().is_empty());
+        let mut early = Trainer::new(true);
+        early.raises(0);
+        assert_eq!(early.steps(1, 0, EXIT), []);
+        assert_eq!(early.steps(2, 0, EXIT), told(Some(true), 2, EXIT));
+        let mut nameless = stack(EXIT);
+        nameless.reading.threads[0].name = None;
+        assert!(main_frames(&nameless).is_some_and(has_left_script));
+    }
+
+    #[test]
+    fn who_caught_it_and_goes_on_is_not_told_of() {
+        type Do = fn(&mut Trainer);
+        let table: [(&str, Do); 5] = [
+            ("writes later", |one| {
+                one.writes(30, Stream::Stdout, b"epoch 2\n");
+            }),
+            ("has ended", |one| one.0.ended(0)),
+            ("a destructor's", |one| {
+                one.writes(1, Stream::Stderr, b"Exception ignored in: <f>\n");
+                one.raises(1);
+            }),
+            ("never raised", |one| {
+                one.0 = ExceptionWatch::new(Duration::ZERO, true);
+            }),
+            ("computes in its script", |_| {}),
+        ];
+        for (case, then) in table {
+            let mut trainer = Trainer::new(true);
+            trainer.raises(0);
+            then(&mut trainer);
+            for at in [2, 5, 40, 120] {
+                assert_eq!(trainer.steps(at, 0, AT_WORK), [], "{case} {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_that_waits_in_its_script_is_told_of_after_a_minute() {
+        let mut trainer = Trainer::new(true);
+        trainer.raises(0);
+        assert_eq!(trainer.steps(5, 5, AT_WORK), []);
+        assert_eq!(
+            trainer.steps(60, 50, AT_WORK),
+            told(Some(false), 60, AT_WORK)
+        );
+        let mut unreadable = Trainer::new(true);
+        unreadable.raises(0);
+        assert_eq!(unreadable.steps(60, 50, &[]), told(None, 60, &[]));
+        let mut thread = Trainer::new(true);
+        thread.writes(0, Stream::Stderr, b"Exception in thread Thread-1:\n");
+        thread.raises(0);
+        assert_eq!(thread.steps(30, 30, EXIT), []);
+        assert_eq!(thread.steps(60, 50, EXIT), told(None, 60, &[]));
+    }
+
+    #[test]
+    fn lines_come_in_pieces_and_may_be_long() {
+        let mut trainer = Trainer::new(true);
+        let long = [TRACE, b"ValueError: no", &[b' '; 9000], b"\n"].concat();
+        for piece in long.chunks(7) {
+            trainer.writes(0, Stream::Stderr, piece);
+        }
+        assert_eq!(trainer.steps(3, 3, EXIT), told(Some(true), 3, EXIT));
+    }
+}

@@ -1,0 +1,169 @@
+//! Whether the job moves, as far as this host sees it: what is told of its processes that are idle,
+//! that have raised an exception, and of where they stand. What that means for the job is decided
+//! elsewhere, by who sees all hosts ([`job::StallWatch`]).
+
+use super::activity::{ActivityWatch, Watched};
+use super::exceptions::{ExceptionWatch, Step};
+use super::standing::{Root, Standing, Subject};
+use crate::procfs;
+use job::Role;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+use wire::Event;
+use wire::job::Job;
+use wire::supervise::{Idle, Stand, Stands, Start, Stream};
+
+/// A tenth of the time after which the job stalls, within these: oftener than the first tells
+/// nothing, because processor time is counted in hundredths of a second, and less often than the
+/// second takes too long to be seen.
+const QUICKEST: Duration = Duration::from_secs(1);
+const SLOWEST: Duration = Duration::from_secs(10);
+
+/// The signs of life of all processes of the host.
+#[derive(Debug)]
+pub struct Signs {
+    /// Zero where nobody wants to know about stalls.
+    stall: Duration,
+    activity: ActivityWatch,
+    exceptions: ExceptionWatch,
+    standing: Standing,
+    /// The launcher believes that all is idle.
+    told_idle: bool,
+}
+
+/// A process that runs, for those who watch it.
+#[derive(Clone, Copy, Debug)]
+pub struct Running {
+    pub root: Root,
+    /// It is a server, and listens.
+    pub listens: bool,
+}
+
+impl Signs {
+    pub fn begin(start: &Start, now: Instant) -> Signs {
+        let stall = Duration::from_millis(start.stall_ms);
+        Signs {
+            stall,
+            activity: ActivityWatch::begin((stall / 10).clamp(QUICKEST, SLOWEST), now),
+            exceptions: ExceptionWatch::new(stall, start.fail_on_exception),
+            standing: Standing::default(),
+            told_idle: false,
+        }
+    }
+
+    /// A process was started, listens, or wrote something.
+    pub fn moved(&mut self, index: u32) {
+        self.activity.sign(index, Instant::now());
+    }
+
+    /// A process wrote something.
+    pub fn wrote(&mut self, index: u32, stream: Stream, bytes: &[u8]) {
+        let now = Instant::now();
+        self.activity.sign(index, now);
+        self.exceptions.wrote(index, stream, bytes, now);
+    }
+
+    /// A process has ended.
+    pub fn ended(&mut self, index: u32) {
+        self.moved(index);
+        self.exceptions.ended(index);
+    }
+
+    /// The launcher takes nothing at the moment: who cannot write is not to blame.
+    pub fn excuse(&mut self) {
+        self.activity.excuse(Instant::now());
+    }
+
+    /// The launcher wants to know where all stand.
+    pub fn ask(&mut self, stand: Stand) {
+        self.standing.ask(Subject::All(stand.number));
+    }
+
+    /// Looks at the processes that run; what is to be told.
+    pub fn look(&mut self, job: &Job, running: &[Running]) -> Vec<Event> {
+        let now = Instant::now();
+        let wanted = self.exceptions.pending();
+        let mut events = Vec::new();
+        let is_watched = !self.stall.is_zero() || !wanted.is_empty();
+        let is_due = is_watched && self.activity.is_due(now);
+        if is_due {
+            let watched: Vec<Watched> = running.iter().map(watched).collect();
+            self.activity.look(&watched, &wanted, now);
+        }
+        if !self.stall.is_zero() {
+            let idle = self.activity.idle(now);
+            let is_idle = idle >= self.stall;
+            if is_idle && is_due {
+                self.told_idle = true;
+                events.push(Event::Idle(Idle {
+                    for_ms: millis(idle),
+                }));
+            }
+        }
+        let steps = self
+            .exceptions
+            .steps(now, |index| self.activity.idle_of(index, now));
+        for step in steps {
+            match step {
+                Step::Look(index) => self.standing.ask(Subject::One(index)),
+                Step::Tell(raised) => events.push(Event::Raised(raised)),
+            }
+        }
+        let roots: Vec<Root> = running.iter().map(|one| one.root).collect();
+        self.standing.begin(&job.name, &job.token, &roots);
+        events
+    }
+
+    /// Whether it is to be told that somebody moves again: the launcher believes that all is idle.
+    pub fn move_again(&mut self) -> bool {
+        let moves = self.told_idle && self.activity.idle(Instant::now()) < self.stall;
+        self.told_idle &= !moves;
+        moves
+    }
+
+    /// What tells that stacks have been read.
+    pub fn wait_for(&self) -> Option<BorrowedFd<'_>> {
+        self.standing.wait_for()
+    }
+
+    /// Stacks have been read; what is to be told.
+    pub fn take_stacks(&mut self, running: &[Running]) -> Vec<Event> {
+        let Some((subject, stacks)) = self.standing.take() else {
+            return Vec::new();
+        };
+        let number = match subject {
+            Subject::One(index) => {
+                self.exceptions.looked(index, &stacks);
+                return Vec::new();
+            }
+            Subject::All(number) => number,
+        };
+        let is_stopped = |one: &&Running| {
+            procfs::stat(one.root.pid).is_some_and(|stat| matches!(stat.state, 'T' | 't'))
+        };
+        let stands = Stands {
+            number,
+            idle_ms: millis(self.activity.idle(Instant::now())),
+            stopped: running
+                .iter()
+                .filter(is_stopped)
+                .map(|one| one.root.index)
+                .collect(),
+        };
+        let stacks = stacks.into_iter().map(Event::Stack);
+        stacks.chain([Event::Stands(stands)]).collect()
+    }
+}
+
+/// A graph server that listens works only for those who ask it: they would move too.
+fn watched(running: &Running) -> Watched {
+    Watched {
+        index: running.root.index,
+        pid: running.root.pid,
+        computes: running.root.role != Role::Server || !running.listens,
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
