@@ -4,7 +4,7 @@
 
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{Ran, scratch, sh, shells, takes_seconds};
+use support::{Ran, executable, scratch, sh, shells, takes_seconds};
 
 /// The records of a job of workers on this machine, each a command for sh. One with a port is a
 /// server.
@@ -547,6 +547,51 @@ fn fields(out: &str, kind: &str, name: &str) -> Vec<serde_json::Value> {
         .filter(|record| record["type"] == kind)
         .filter_map(|record| record.get(name).cloned())
         .collect()
+}
+
+#[test]
+fn samples_have_the_cards_that_nvidia_smi_tells() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("samples-gpus");
+    let says = "case $1 in --query-gpu=*) echo '0, 97, 30123, 81559'; echo '1, 3, 4, 81559'; esac";
+    for (what, script, cards) in [
+        ("tells", says, Some(2)),
+        ("hangs", "exec sleep 9555", None),
+        ("fails", "echo 'No devices were found'; exit 6", None),
+    ] {
+        executable(
+            &folder.join("bin/nvidia-smi"),
+            &format!("#!/bin/sh\n{script}\n"),
+        );
+        job(&folder, &[(None, "sleep 4")]);
+        let ran = sh(
+            &folder,
+            "PATH=$PWD/bin:$PATH dgl-spawn --connect local --no-preflight --sample 1s \
+             --format jsonl <job.jsonl; echo $? >status; pgrep -f '[s]leep 9555' >&2",
+        );
+        let status = std::fs::read_to_string(folder.join("status")).unwrap();
+        assert_eq!(
+            (status.as_str(), ran.err.contains("9555")),
+            ("0\n", false),
+            "{what}"
+        );
+        let left = ran.err.lines().filter(|line| line.parse::<u32>().is_ok());
+        assert_eq!(
+            left.count(),
+            0,
+            "{what}: it is ended with the job: {}",
+            ran.err
+        );
+        let gpus = fields(&ran.out, "sample", "gpus");
+        let first = gpus.iter().find_map(|cards| cards.as_array());
+        assert_eq!(first.map(Vec::len), cards, "{what}: {}", ran.out);
+        if let Some(first) = first {
+            assert_eq!(first[0]["util_percent"], 97.0, "{}", first[0]);
+            assert_eq!(first[0]["mem_used_bytes"], 30_123_u64 << 20);
+        }
+    }
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub struct Start {
     pub uses: Option<crate::servers::Servers>,
     /// How often [`Event::Usage`](crate::Event::Usage) is told, in milliseconds; 0 for never.
     pub usage_ms: u64,
+    /// NVIDIA's cards are told of, too.
+    pub gpus: bool,
     /// After how long without a sign of life the job stalls, in milliseconds; 0 where nobody wants
     /// to know. [`Event::Idle`](crate::Event::Idle) is told oftener.
     pub stall_ms: u64,
@@ -118,6 +120,22 @@ pub struct Usage {
     pub host: HostUsage,
     /// By processes of the job, each with its children; of those that run.
     pub processes: Vec<ProcessUsage>,
+    /// What the cards of the host do, where they were to be told of and there are some.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<Gpu>,
+}
+
+/// A card of NVIDIA's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// Its number on the host.
+    pub index: u32,
+    /// How much of the time it computed.
+    pub util_percent: u8,
+    /// Memory in use.
+    pub mem_used_bytes: u64,
+    /// Memory.
+    pub mem_bytes: u64,
 }
 
 /// What a host has used, whoever it was.

@@ -270,6 +270,7 @@ impl<'a> Launcher<'a> {
                 true => 0,
                 false => term::millis(plan.sample.unwrap_or(USAGE_PACE)),
             },
+            gpus: plan.sample.is_some(),
             stall_ms: plan.stall.map_or(0, |stall| term::millis(stall.limit)),
             fail_on_exception: plan.fail_on_exception,
         };

@@ -1,10 +1,10 @@
 //! What hosts and processes use: records of it, and the figures of the busiest for people.
 
 use record::term;
-use record::{Process, Sample};
+use record::{Gpu, Process, Sample};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use wire::supervise::Usage;
+use wire::supervise::{self, Usage};
 
 /// The records of what a host has told: one of the host, and one of each process. `owners` are the
 /// records of the processes, in the order in which they are told of.
@@ -32,7 +32,8 @@ pub fn samples<'a>(
         net_tx_bytes: Some(used.net_tx_bytes),
         disk_read_bytes: Some(used.disk_read_bytes),
         disk_write_bytes: Some(used.disk_write_bytes),
-        ..all.clone()
+        gpus: usage.gpus.iter().map(gpu).collect(),
+        ..all
     };
     let of_processes = owners.zip(&usage.processes).map(|(owner, used)| Sample {
         id: Some(owner.id),
@@ -44,6 +45,15 @@ pub fn samples<'a>(
         ..all.clone()
     });
     [of_host].into_iter().chain(of_processes).collect()
+}
+
+fn gpu(told: &supervise::Gpu) -> Gpu {
+    Gpu {
+        index: told.index,
+        util_percent: f64::from(told.util_percent),
+        mem_used_bytes: told.mem_used_bytes,
+        mem_bytes: told.mem_bytes,
+    }
 }
 
 /// What each host has told last.
@@ -130,6 +140,12 @@ mod tests {
                 rss_bytes: 9,
                 shm_bytes: 3,
             }],
+            gpus: vec![supervise::Gpu {
+                index: 1,
+                util_percent: 97,
+                mem_used_bytes: 5,
+                mem_bytes: 8,
+            }],
         }
     }
 
@@ -166,6 +182,10 @@ mod tests {
             (None, Some(4), None)
         );
         assert_eq!((all[0].cpu_s, all[0].net_rx_bytes), (Some(2.5), Some(20)));
+        let cards = all
+            .iter()
+            .map(|one| one.gpus.first().map(|gpu| gpu.util_percent));
+        assert_eq!(cards.collect::<Vec<_>>(), [Some(97.0), None]);
         let one = &all[1];
         assert_eq!(
             (one.id, one.role, one.rank),

@@ -7,6 +7,7 @@
 
 use super::usage::families;
 use crate::netlink;
+use crate::processes;
 use crate::procfs::{self, IoCounts, Stat};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -124,7 +125,7 @@ impl ActivityWatch {
     }
 
     /// Looks for signs of all processes together, and of each that is `wanted`.
-    pub fn look(&mut self, processes: &[Watched], wanted: &BTreeSet<u32>, now: Instant) {
+    pub fn look(&mut self, all: &[Watched], wanted: &BTreeSet<u32>, now: Instant) {
         let interval = now.saturating_duration_since(self.looked);
         self.looked = now;
         let own = std::process::id().cast_signed();
@@ -132,14 +133,18 @@ impl ActivityWatch {
             .into_iter()
             .filter_map(|pid| Some((pid, procfs::stat(pid)?)))
             .collect();
-        let mut roots: Vec<(u32, i32)> = processes.iter().map(|one| (one.index, one.pid)).collect();
+        let mut roots: Vec<(u32, i32)> = all.iter().map(|one| (one.index, one.pid)).collect();
         roots.push((STRAYS, own));
         let mut families = families(&stats, &roots);
-        for (_, family) in &mut families {
+        for (index, family) in &mut families {
             family.remove(&own);
+            if *index == STRAYS {
+                // what we ask for our own sake
+                family.retain(|pid| !processes::is_outside(*pid));
+            }
         }
         let computes = |index: u32| {
-            let watched = processes.iter().find(|one| one.index == index);
+            let watched = all.iter().find(|one| one.index == index);
             watched.is_none_or(|one| one.computes)
         };
         let busy = self.look_at_cpu(&stats, &families, interval);

@@ -11,6 +11,7 @@
 mod activity;
 mod end;
 mod exceptions;
+mod gpus;
 mod guardian;
 mod listen;
 mod members;

@@ -1,6 +1,7 @@
 //! What the job's processes and their host use, from one look to the next: a reader of /proc at a
 //! slow pace. Children count with the process that was started, as samplers with their trainer.
 
+use super::gpus::GpuWatch;
 use crate::procfs::{self, HostCounters, Stat};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -14,12 +15,15 @@ pub struct UsageWatch {
     host: HostCounters,
     /// Of each process of the job: its number and when it began, and its processor time.
     cpu_ticks: HashMap<(i32, u64), u64>,
+    /// Where they are wanted and there is somebody to be asked.
+    gpus: Option<GpuWatch>,
 }
 
 impl UsageWatch {
     /// Looks for the first time; `None` where nobody wants to know.
-    pub fn begin(pace_ms: u64) -> Option<UsageWatch> {
+    pub fn begin(pace_ms: u64, gpus: bool) -> Option<UsageWatch> {
         (pace_ms > 0).then(|| UsageWatch {
+            gpus: gpus.then(GpuWatch::begin).flatten(),
             pace: Duration::from_millis(pace_ms),
             looked: Instant::now(),
             host: procfs::host_counters(),
@@ -74,6 +78,7 @@ impl UsageWatch {
             interval_ms: u64::try_from(interval.as_millis()).unwrap_or(u64::MAX),
             host: difference(&before, &self.host),
             processes: told,
+            gpus: self.gpus.as_mut().map_or(Vec::new(), GpuWatch::look),
         }
     }
 }
@@ -152,8 +157,8 @@ mod tests {
 
     #[test]
     fn a_process_that_computes_is_seen_to() {
-        assert!(UsageWatch::begin(0).is_none());
-        let mut watch = UsageWatch::begin(1).unwrap();
+        assert!(UsageWatch::begin(0, true).is_none());
+        let mut watch = UsageWatch::begin(1, false).unwrap();
         let own = std::process::id().cast_signed();
         watch.look(&[(7, own)]);
         let until = Instant::now() + Duration::from_millis(200);

@@ -205,7 +205,7 @@ impl Supervisor {
             heard: now,
             looked: now,
             looked_at_shm: now,
-            usage: UsageWatch::begin(start.usage_ms),
+            usage: UsageWatch::begin(start.usage_ms, start.gpus),
             signs: Signs::begin(&start, now),
             said_alive: now,
             desk,
