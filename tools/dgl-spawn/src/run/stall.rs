@@ -179,55 +179,28 @@ pub fn explain(
     if let Some(odd) = &odd {
         groups.sort_by_key(|group| group.members != *odd);
     }
-    let name = |at: usize| {
-        let Process { role, rank, .. } = &processes[at];
-        format!("{} {rank}", role.name())
-    };
-    let one_odd = odd.as_deref().and_then(|members| match members {
-        [one] => processes.iter().position(|it| (it.role, it.rank) == *one),
-        _ => None,
-    });
-    let position = |at: usize| (processes[at].role, processes[at].rank);
-    let others = |at: usize| {
-        let rest: Vec<Group<(Role, u32)>> = groups
-            .iter()
-            .map(|group| Group {
-                frames: group.frames.clone(),
-                members: group
-                    .members
-                    .iter()
-                    .copied()
-                    .filter(|one| *one != position(at))
-                    .collect(),
-            })
-            .filter(|group| !group.members.is_empty())
-            .collect();
-        rest.iter().map(line).collect::<Vec<_>>().join("; ")
-    };
-    let silence = format!(
-        "no process has written, computed or moved data for {}",
-        term::seconds(told.stall.silent)
-    );
+    let name = |at: usize| stacks::names(&[member_of(&processes[at])]);
     let (reason, culprit) = match (raised.first_key_value(), &told.stopped[..]) {
         (Some((at, raised)), _) => {
             let text = format!("{} raised {} and did not end", name(*at), raised.exception);
-            let rest = others(*at);
-            let rest = if rest.is_empty() {
-                rest
-            } else {
-                format!("; {rest}")
-            };
-            (format!("{text}{rest}"), Some(*at))
+            let others = others(&groups, member_of(&processes[*at]));
+            let all: Vec<String> = [text].into_iter().chain(others).collect();
+            (all.join("; "), Some(*at))
         }
         (None, [at]) => (format!("{} is stopped by a signal", name(*at)), Some(*at)),
-        (None, []) => match (groups.first().filter(|_| odd.is_some()), one_odd) {
-            (Some(group), _) => (format!("{}, unlike the others", line(group)), one_odd),
-            (None, _) => (silence, None),
+        (None, []) => match (odd.as_deref(), groups.first()) {
+            (Some(members), Some(group)) => {
+                let one = members.first().filter(|_| members.len() == 1);
+                let is_it = |process: &Process| Some(&member_of(process)) == one;
+                let reason = format!("{}, unlike the others", line(group));
+                (reason, processes.iter().position(is_it))
+            }
+            _ => (silence(told), None),
         },
-        (None, many) => (
-            format!("{} processes are stopped by a signal", many.len()),
-            None,
-        ),
+        (None, many) => {
+            let count = many.len();
+            (format!("{count} processes are stopped by a signal"), None)
+        }
     };
     Explanation {
         reason,
@@ -236,6 +209,32 @@ pub fn explain(
         says_more: !raised.is_empty() || !told.stopped.is_empty(),
         groups,
     }
+}
+
+fn silence(told: &ToldStall) -> String {
+    let silent = term::seconds(told.stall.silent);
+    format!("no process has written, computed or moved data for {silent}")
+}
+
+/// Where all but one stand.
+fn others(groups: &[Group<(Role, u32)>], one: (Role, u32)) -> Vec<String> {
+    let without = |group: &Group<(Role, u32)>| Group {
+        frames: group.frames.clone(),
+        members: group
+            .members
+            .iter()
+            .copied()
+            .filter(|member| *member != one)
+            .collect(),
+    };
+    let rest = groups.iter().map(without);
+    rest.filter(|group| !group.members.is_empty())
+        .map(|group| line(&group))
+        .collect()
+}
+
+fn member_of(process: &Process) -> (Role, u32) {
+    (process.role, process.rank)
 }
 
 fn culprit_of(process: &Process) -> Culprit {
