@@ -2,11 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use support::{Cluster, Ran, ip_config, partition, python_with_dgl, root, scratch, sh, soon};
 
 const SRUN: &str = "export DGL_TOOLS_CONNECT='srun --overlap --unbuffered -N1 -n1 -w {name}'; ";
+
+/// One step for all hosts.
+const DIAL: &str = "export DGL_TOOLS_CONNECT='dial srun --overlap -N{count} -w {names} \
+    --ntasks-per-node=1'; ";
 
 /// Hosts with Slurm.
 struct Slurm(Cluster);
@@ -433,4 +438,56 @@ fn real_hosts_copies_through_slurm_and_what_it_refuses() {
     slurm.sh(&folder, "kill $(cat /srv/slurm/munged.pid)");
     let unknown = slurm.sh(&folder, &format!("{SRUN} {} | host-probe", host(1)));
     refused(unknown, "host-probe: host 0 (h1, 10.77.0.1): srun: error: ");
+}
+
+#[test]
+fn real_hosts_dial_in_from_one_step_of_slurm() {
+    let folder = scratch("slurm-dial");
+    let Some(slurm) = Slurm::up("slurm-dial", 4) else {
+        return;
+    };
+    partition(&folder, 4);
+    let within = |script: &str| {
+        fs::write(folder.join("within.sh"), format!("{DIAL} {script}")).unwrap();
+        slurm.sh(&folder, "salloc -Q -N4 sh within.sh")
+    };
+    let ran = within(
+        "scontrol show hostnames | ipconf-check --resolve - | host-probe --workspace /srv/job |
+         part-map --part-config out/g.json --workspace /srv/job --script-folder code |
+         part-push --verify >pushed.jsonl &&
+         dgl-env --role worker -- sh -c 'tail -n 1 \"data/part$RANK/graph.dgl\"; echo' \
+             <pushed.jsonl | dgl-spawn --format human | sort",
+    );
+    let lines = (0..4).map(|k| format!("[h{} worker {k}] graph of part {k}\n", k + 1));
+    assert_eq!(
+        (ran.status, ran.out),
+        (0, lines.collect::<String>()),
+        "{}",
+        ran.err
+    );
+    slurm.assert_clean();
+
+    // what a step leaves behind goes with it
+    let left = within(
+        "dgl-env --role worker -- sleep 60 <pushed.jsonl | dgl-spawn --detach --no-preflight",
+    );
+    assert!(
+        left.status == 2 && left.err.contains("Slurm ends what a step leaves behind"),
+        "{}",
+        left.err
+    );
+    slurm.assert_clean();
+
+    // a process that fails, and a step that is ended from outside
+    let failed = within(
+        "dgl-env --role worker -- sh -c '[ $RANK != 2 ] || exit 7; sleep 60' <pushed.jsonl | \
+         dgl-spawn --no-preflight --grace 1s",
+    );
+    assert_eq!(failed.status, 7, "{}", failed.err);
+    let ended = within(
+        "dgl-env --role worker -- sh -c 'sleep 3; scancel $SLURM_JOB_ID.0; sleep 60' \
+         <pushed.jsonl | dgl-spawn --no-preflight --grace 1s --host-timeout 10s",
+    );
+    assert_ne!(ended.status, 0, "{}", ended.err);
+    slurm.assert_clean();
 }

@@ -15,16 +15,27 @@ use remote::direct::{Wire, WireOptions};
 use remote::limit::Limit;
 use remote::{HostKey, Options};
 use std::io::Write as _;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+/// The tool that runs.
+static TOOL: OnceLock<String> = OnceLock::new();
+
+/// Tells people a line that is no error.
+fn say(line: &str) {
+    let tool = TOOL.get().map_or("dgl-tools", String::as_str);
+    eprintln!("{tool}: {line}");
+}
 
 /// Runs a tool: parses its command line, prints what went wrong, ends with the status that says it.
 pub fn run<A: Parser + CommandFactory + FromArgMatches>(
     tool: &str,
     main: impl FnOnce(A) -> Result<Exit, Report>,
 ) -> ExitCode {
+    let _ = TOOL.set(tool.to_owned());
     let args = match command::<A>()
         .try_get_matches()
         .and_then(|matches| A::from_arg_matches(&matches))
@@ -128,7 +139,8 @@ const HOSTS: &str = "Hosts";
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = HOSTS)]
 pub struct Connect {
-    /// How to reach a host: ssh2, ssh, local, or a command such as 'kubectl exec -i {login} --'
+    /// How to reach a host: ssh2, ssh, local, a command such as 'kubectl exec -i {login} --', or
+    /// 'dial COMMAND', which starts agents that connect to this machine
     #[arg(long, env = "DGL_TOOLS_CONNECT", value_name = "HOW", hide_env = true)]
     pub connect: Option<String>,
 
@@ -163,6 +175,24 @@ pub struct Connect {
     #[arg(long, env = "DGL_TOOLS_CONNECT_TIMEOUT", hide_env = true, default_value = "10s",
         value_parser = duration, value_name = "TIME")]
     pub connect_timeout: Duration,
+
+    /// The port of this machine that hosts dial in to [default: one that is free]
+    #[arg(
+        long,
+        env = "DGL_TOOLS_DIAL_PORT",
+        value_name = "PORT",
+        hide_env = true
+    )]
+    pub dial_port: Option<u16>,
+
+    /// The address of this machine that they dial [default: the one that reaches them]
+    #[arg(
+        long,
+        env = "DGL_TOOLS_DIAL_ADDRESS",
+        value_name = "ADDRESS",
+        hide_env = true
+    )]
+    pub dial_address: Option<Ipv4Addr>,
 
     /// Act on these hosts only
     #[arg(long, value_delimiter = ',', value_name = "ID[,ID…]")]
@@ -270,6 +300,9 @@ impl Connect {
             ssh_config: self.ssh_config.clone(),
             host_key: self.host_key,
             connect_timeout: self.connect_timeout,
+            dial_address: self.dial_address,
+            dial_port: self.dial_port.unwrap_or(0),
+            say,
         }
     }
 

@@ -4,7 +4,9 @@ use super::HostFault;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::collections::BTreeMap;
+use std::fs::OpenOptions;
 use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -47,6 +49,29 @@ impl Agent {
             false => &self.content,
         };
         Ok([format!("{}\n", bytes.len()).as_bytes(), bytes].concat())
+    }
+
+    /// Whether a file is this agent, whole.
+    fn lies_in(&self, path: &Path) -> bool {
+        let length = std::fs::metadata(path).map(|meta| meta.len());
+        length.is_ok_and(|length| length == self.content.len() as u64)
+            && std::fs::read(path).is_ok_and(|content| content == self.content)
+    }
+
+    /// It gets its name when it is there whole.
+    fn put(&self, folder: &Path, path: &Path) -> io::Result<()> {
+        let part = folder.join(format!(".{}", super::random_token()?));
+        let written = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o700)
+            .open(&part)
+            .and_then(|mut file| file.write_all(&self.content))
+            .and_then(|()| std::fs::rename(&part, path));
+        if written.is_err() {
+            let _ = std::fs::remove_file(&part);
+        }
+        written
     }
 
     fn gzipped(&self) -> io::Result<&[u8]> {
@@ -129,6 +154,19 @@ impl Agents {
             .get(machine)
             .map(|agent| agent.path.as_path())
             .ok_or_else(|| no_agent(machine))
+    }
+
+    /// Puts all of them into a folder of the user's, each under its hash, as the script does on a
+    /// host: their machine types and files.
+    pub(crate) fn put_into(&self, folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
+        let put = |(machine, agent): (&String, &Agent)| {
+            let path = folder.join(format!("host-agent-{}", agent.hash));
+            if !agent.lies_in(&path) {
+                agent.put(folder, &path)?;
+            }
+            Ok((machine.clone(), path))
+        };
+        self.0.iter().map(put).collect()
     }
 
     /// The agent for a machine type.

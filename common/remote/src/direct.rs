@@ -110,24 +110,36 @@ impl Door {
                 return Err(closed(io::ErrorKind::ConnectionReset.into()));
             }
         }
-        link.widen();
-        Ok(Session::over(Box::new(Direct {
-            link,
-            plain,
-            given: 0,
-            open: true,
-        })))
+        Ok(Session::over(Box::new(Direct::over(link, plain))))
     }
 }
 
 /// The connection as what a connector gives: without a stderr.
-struct Direct {
+pub(crate) struct Direct {
     link: Link,
     /// What came and was not given out yet, from `given` on.
     plain: Vec<u8>,
     given: usize,
     /// More may come.
     open: bool,
+}
+
+impl Direct {
+    /// Over a connection of which something was read already.
+    pub(crate) fn over(mut link: Link, plain: Vec<u8>) -> Direct {
+        link.widen();
+        Direct {
+            link,
+            plain,
+            given: 0,
+            open: true,
+        }
+    }
+
+    /// Whether more may come.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open
+    }
 }
 
 impl Channel for Direct {

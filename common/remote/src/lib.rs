@@ -7,6 +7,7 @@
 //! - [`program`]: OpenSSH's `ssh`, whose cipher costs a fifth a byte of libssh2's: the default
 //!   where much is copied; any command that runs a command elsewhere (srun, kubectl exec, docker
 //!   exec); on this machine the agent itself.
+//! - [`dial`]: one command starts the agents of all hosts, and they connect to this tool.
 //!
 //! [`Session`] is the same over all of them. That a request was carried out is told by the agent's
 //! own answer, because no connector's exit status is proof: libssh2 says 0 after a lost connection,
@@ -15,6 +16,7 @@
 mod bootstrap;
 mod channel;
 pub mod conversation;
+mod dial;
 pub mod direct;
 pub mod host_client;
 mod hostkey;
@@ -64,6 +66,8 @@ pub enum Kind {
     Local,
     /// A template of a command.
     Command(String),
+    /// Agents that one command has started dial in.
+    Dial,
 }
 
 /// Reaches hosts as the command line says.
@@ -72,6 +76,8 @@ pub struct Remote {
     kind: Kind,
     /// Addresses of this machine: what is here needs no ssh.
     here: HashSet<Ipv4Addr>,
+    /// With [`Kind::Dial`].
+    dial: Option<dial::Dial>,
 }
 
 /// Why a host cannot be used.
@@ -83,6 +89,8 @@ pub struct HostFault {
     pub fix: Option<String>,
     /// Its key, where that was never seen before.
     pub unknown_key: Option<Box<UnknownKey>>,
+    /// It is not the host's alone: there is no way to any host, which is told once.
+    of_the_way: bool,
     /// Worth another try: the connection was dropped before the login.
     pub(crate) again: bool,
     /// It did not answer in time, which a busy machine explains too.
@@ -110,8 +118,16 @@ impl HostFault {
             problem: problem.into(),
             fix: None,
             unknown_key: None,
+            of_the_way: false,
             again: false,
             timed_out: false,
+        }
+    }
+
+    pub(crate) fn of_the_way(problem: impl Into<String>) -> HostFault {
+        HostFault {
+            of_the_way: true,
+            ..HostFault::new(problem)
         }
     }
 
@@ -133,6 +149,11 @@ impl Remote {
             Some("ssh2") => Kind::Ssh2,
             Some("ssh") => Kind::Ssh { bulk },
             Some("local") => Kind::Local,
+            Some(word) if word.trim() == "dial" => return Err(no_command()),
+            Some(dialed) if dialed.starts_with("dial ") => {
+                check_dialed(dialed)?;
+                Kind::Dial
+            }
             Some(template) if template.contains(char::is_whitespace) => {
                 Kind::Command(template.to_owned())
             }
@@ -153,15 +174,25 @@ impl Remote {
             true => addresses_here(),
             false => HashSet::new(),
         };
+        let command = options.connect.as_deref().unwrap_or_default();
+        let dial = (kind == Kind::Dial).then(|| {
+            let command = command.trim_start_matches("dial ").trim();
+            dial::Dial::new(command, options.clone())
+        });
         Ok(Remote {
             options,
             kind,
             here,
+            dial,
         })
     }
 
     /// Starts host-agent on a host, and waits until it runs.
     pub fn open_agent(&self, host: &Host) -> Result<Session, HostFault> {
+        if let Some(dial) = &self.dial {
+            let opened = dial.open_all(std::slice::from_ref(host)).pop();
+            return opened.unwrap_or_else(|| Err(HostFault::new("it was not asked for")));
+        }
         self.try_again(host, || {
             let limit = self.options.connect_timeout;
             let channel = match self.kind_for(host) {
@@ -171,6 +202,7 @@ impl Remote {
                 Kind::Command(template) => {
                     program::template(&self.options, host, &template, bootstrap::COMMAND)?
                 }
+                Kind::Dial => return Err(HostFault::new("it must dial in")),
             };
             Session::begin(channel, limit)
         })
@@ -178,6 +210,9 @@ impl Remote {
 
     /// Starts host-agent on each host, logging in to several at once. In the order of the hosts.
     pub fn open_agents(&self, hosts: &[Host]) -> Vec<Result<Session, HostFault>> {
+        if let Some(dial) = &self.dial {
+            return dial.open_all(hosts);
+        }
         logins::open_each(hosts.len(), self.options.connect_timeout, |at| {
             self.open_agent(&hosts[at])
         })
@@ -263,7 +298,14 @@ impl Remote {
                 let command = program::fill(&self.options, host, &template).unwrap_or(template);
                 fault.fix(format!("try it here: {command} echo hello; {NEEDS}"))
             }
+            Kind::Dial => fault.fix("look whether the command starts an agent on the host"),
         }
+    }
+
+    /// Why nothing can be left on the hosts, where the engine that has started their agents ends
+    /// what these leave behind.
+    pub fn why_nothing_stays(&self) -> Option<String> {
+        Some(self.dial.as_ref()?.ender()?.to_string())
     }
 
     /// Whether hosts are reached by ssh.
@@ -288,6 +330,30 @@ impl Remote {
             (Kind::Ssh { .. }, true) => ssh2::refused_key(&self.options, host).unwrap_or(fault),
             _ => fault,
         }
+    }
+}
+
+const DIAL_FIX: &str = "as in 'dial srun --overlap -N{count} -w {names} --ntasks-per-node=1'";
+
+fn no_command() -> Report {
+    let fault = Fault::usage("--connect", "dial needs the command that starts the agents");
+    fault.fix(DIAL_FIX).report()
+}
+
+/// A command that is run once for all hosts names none of them alone.
+fn check_dialed(command: &str) -> Result<(), Report> {
+    if command.trim() == "dial" {
+        return Err(no_command());
+    }
+    match dial::OF_ONE_HOST
+        .iter()
+        .find(|name| command.contains(**name))
+    {
+        Some(name) => {
+            let problem = format!("{name} is of one host, and dial runs its command once for all");
+            Err(Fault::usage("--connect", problem).fix(DIAL_FIX).report())
+        }
+        None => Ok(()),
     }
 }
 
@@ -319,6 +385,16 @@ pub fn report<'a>(
     let mut report = Report::default();
     let mut unknown = Vec::new();
     for (host, fault) in faults {
+        if fault.of_the_way {
+            let once = Fault {
+                fix: fault.fix.clone(),
+                ..Fault::unreachable("--connect", fault.problem.clone())
+            };
+            if !report.0.contains(&once) {
+                report.push(once);
+            }
+            continue;
+        }
         match &fault.unknown_key {
             Some(key) if how == HostKey::Strict => unknown.push((host, key.as_ref())),
             _ => {

@@ -1,13 +1,14 @@
 //! What a tool wants of the way to its hosts, as plain values.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// How hosts are reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Options {
-    /// `ssh2`, `ssh`, `local` or a template of a command; the tool's own choice where nothing was
-    /// said.
+    /// `ssh2`, `ssh`, `local`, a template of a command, or `dial` and a command; the tool's own
+    /// choice where nothing was said.
     pub connect: Option<String>,
     /// The port of the hosts' sshd; ssh's own configuration where nothing was said, as below.
     pub ssh_port: Option<u16>,
@@ -21,6 +22,13 @@ pub struct Options {
     pub host_key: HostKey,
     /// How long connecting and logging in may take.
     pub connect_timeout: Duration,
+    /// The address of this machine to which hosts dial in; the one from which they are reached
+    /// where nothing was said.
+    pub dial_address: Option<Ipv4Addr>,
+    /// The port; 0 for any.
+    pub dial_port: u16,
+    /// Tells people a line that is no error.
+    pub say: fn(&str),
 }
 
 /// Whether to trust a host key that known_hosts does not have.

@@ -62,6 +62,15 @@ impl Session {
         Session::greet(transport, token, agents, limit)
     }
 
+    /// The same over the connection of an agent that has dialed in and was told to serve.
+    pub(crate) fn begin_dialed(
+        channel: Box<dyn Channel>,
+        token: String,
+        limit: Duration,
+    ) -> Result<Session, HostFault> {
+        Session::greet(Transport::new(channel), token, Agents::here()?, limit)
+    }
+
     /// The same agent over a connection that has been made beside its login.
     pub(crate) fn over(channel: Box<dyn Channel>) -> Session {
         Session {

@@ -6,7 +6,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// What is kept of the other side's stderr: enough for its last words.
@@ -297,7 +297,7 @@ impl Piece {
 }
 
 /// The last lines of a stderr as one, each once.
-fn last_words(stderr: &[u8]) -> String {
+pub(crate) fn last_words(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let mut lines: Vec<&str> = text
         .lines()
@@ -337,6 +337,12 @@ impl Waker {
         while matches!(nix::unistd::read(&self.reader, &mut buffer),
             Ok(count) if count == buffer.len())
         {}
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.reader.as_fd()
     }
 }
 

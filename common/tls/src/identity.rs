@@ -74,9 +74,29 @@ pub struct Identity {
 impl Identity {
     /// A new one, from the system's randomness.
     pub fn new() -> io::Result<Identity> {
-        let error = |_| io::Error::other("no key pair can be made");
-        let pkcs8 = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).map_err(error)?;
-        let pair = Ed25519KeyPair::from_pkcs8(pkcs8.as_ref())
+        Identity::from_pkcs8(&new_pkcs8()?)
+    }
+
+    /// A new one, and its private half as text, for whoever is to be let in as this one:
+    /// hexadecimal digits, which [`Identity::from_secret`] reads.
+    pub fn with_secret() -> io::Result<(Identity, String)> {
+        let pkcs8 = new_pkcs8()?;
+        let secret = pkcs8.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok((Identity::from_pkcs8(&pkcs8)?, secret))
+    }
+
+    /// The key pair whose private half was told.
+    pub fn from_secret(text: &str) -> io::Result<Identity> {
+        let wrong = || io::Error::other("what was told is no private key");
+        let digits = text.as_bytes().chunks(2);
+        let bytes: Option<Vec<u8>> = digits
+            .map(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok())
+            .collect();
+        Identity::from_pkcs8(&bytes.ok_or_else(wrong)?).map_err(|_| wrong())
+    }
+
+    fn from_pkcs8(pkcs8: &[u8]) -> io::Result<Identity> {
+        let pair = Ed25519KeyPair::from_pkcs8(pkcs8)
             .map_err(|rejected| io::Error::other(rejected.to_string()))?;
         let public_key = PublicKey(
             pair.public_key()
@@ -84,8 +104,7 @@ impl Identity {
                 .try_into()
                 .map_err(io::Error::other)?,
         );
-        let signing =
-            any_eddsa_type(&PrivatePkcs8KeyDer::from(pkcs8.as_ref())).map_err(io::Error::other)?;
+        let signing = any_eddsa_type(&PrivatePkcs8KeyDer::from(pkcs8)).map_err(io::Error::other)?;
         let spki = CertificateDer::from([&ED25519_SPKI[..], &public_key.0].concat());
         Ok(Identity {
             key: Arc::new(CertifiedKey::new(vec![spki], signing)),
@@ -97,6 +116,12 @@ impl Identity {
     pub fn public_key(&self) -> PublicKey {
         self.public_key
     }
+}
+
+fn new_pkcs8() -> io::Result<Vec<u8>> {
+    let pkcs8 = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
+    let pkcs8 = pkcs8.map_err(|_| io::Error::other("no key pair can be made"))?;
+    Ok(pkcs8.as_ref().to_vec())
 }
 
 impl fmt::Debug for Identity {
@@ -125,6 +150,18 @@ mod tests {
         ] {
             assert!(PublicKey::try_from(wrong.to_owned()).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_secret_makes_the_same_key_pair() {
+        let (identity, secret) = Identity::with_secret().unwrap();
+        let again = Identity::from_secret(&secret).unwrap();
+        assert_eq!(again.public_key(), identity.public_key());
+        let changed = format!("{}00", &secret[2..]);
+        for wrong in ["", "0", "zz", "é", &secret[2..], &changed] {
+            assert!(Identity::from_secret(wrong).is_err(), "{wrong}");
+        }
+        assert!(!format!("{identity:?}").contains(&secret[40..80]));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::{Identity, PublicKey, pinned};
 use nix::poll::PollFlags;
+use nix::sys::socket::{setsockopt, sockopt};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, Connection, ServerConfig, ServerConnection};
 use std::io::{self, BufRead, ErrorKind, Read, Write};
@@ -20,6 +21,11 @@ const MAX_WRITTEN: usize = 512 << 10;
 const LITTLE: usize = 16 << 10;
 /// and where much does: rustls itself asks for 4 KiB at a time.
 const MUCH: usize = 512 << 10;
+
+/// The kernel asks a silent other side so often, in seconds,
+const PROBE_PACE: u32 = 10;
+/// and takes it for gone after so many questions without an answer: as ssh does, after 30 s.
+const PROBES: u32 = 3;
 
 /// Whom a listener lets in.
 #[derive(Clone, Debug)]
@@ -136,6 +142,19 @@ impl Link {
             ));
         }
         self.flush()
+    }
+
+    /// From here on the kernel finds out when the other side is gone without a word, also while
+    /// nothing is sent: the connection then breaks, and whoever waits for it is woken.
+    pub fn notice_silence(&self) -> io::Result<()> {
+        setsockopt(&self.stream, sockopt::KeepAlive, &true)?;
+        setsockopt(&self.stream, sockopt::TcpKeepIdle, &PROBE_PACE)?;
+        setsockopt(&self.stream, sockopt::TcpKeepInterval, &PROBE_PACE)?;
+        setsockopt(&self.stream, sockopt::TcpKeepCount, &PROBES)?;
+        // what was sent and is not confirmed counts as a question too
+        let limit_ms = (PROBES + 1) * PROBE_PACE * 1000;
+        setsockopt(&self.stream, sockopt::TcpUserTimeout, &limit_ms)?;
+        Ok(())
     }
 
     /// Much will come.

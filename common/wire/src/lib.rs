@@ -9,6 +9,7 @@
 //! anything.
 
 pub mod codec;
+pub mod dial;
 mod ending;
 pub mod files;
 pub mod job;

@@ -6,6 +6,7 @@
 
 mod claim;
 mod command;
+mod dial;
 mod environment;
 mod files;
 mod install;
@@ -43,6 +44,7 @@ const USAGE: &str =
 
 Usage: host-agent                 serves requests until its stdin ends
        host-agent serve TOKEN     the same; says `TOKEN runs` first, for the tool that started it
+       host-agent dial [FILE]     dials in to a tool that waits, with the ticket in FILE or on stdin
        host-agent follow FOLDER [records]   tells what a job that was left has done and does
        host-agent private-shm     ends with 0 if a job can have a /dev/shm of its own here
        host-agent stack PID TICKS tells where the threads of a Python stand; TICKS is when it began
@@ -53,11 +55,15 @@ Example: echo '{\"do\":\"probe\",\"python\":{\"command\":\"python3\"}}' | host-a
 
 fn main() -> ExitCode {
     abort_on_panic();
-    let mut own = std::env::args_os().skip(1);
-    if own.next().is_some_and(|word| word == "run") {
-        let (cpus, folder) = (own.next(), own.next());
-        let (cpus, folder) = (cpus.unwrap_or_default(), folder.unwrap_or_default());
-        return supervise::start::run(&cpus, &folder, &own.collect::<Vec<_>>());
+    let own: Vec<OsString> = std::env::args_os().skip(1).collect();
+    match &own[..] {
+        [verb, cpus, folder, words @ ..] if verb == "run" => {
+            return supervise::start::run(cpus, folder, words);
+        }
+        [verb, folder, input, command] if verb == "engine" => {
+            return dial::engine::watch(folder, input, command);
+        }
+        _ => {}
     }
     if let Some((folder, records)) = followed() {
         return keep::follow::run(&folder, records);
@@ -69,6 +75,8 @@ fn main() -> ExitCode {
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => serve(None),
         ["serve", token] => serve(Some(token)),
+        ["dial"] => dial::dial(None),
+        ["dial", source] => dial::dial(Some(source)),
         ["keep"] => keep::relay::begin_session(),
         ["keep", "on"] => keep::keep(),
         ["supervise", told, notes] => supervise::supervise(told, notes),
@@ -129,6 +137,8 @@ fn say(text: &str) -> ExitCode {
 fn serve(token: Option<&str>) -> ExitCode {
     let mut output = Output::default();
     if let Some(token) = token {
+        // an agent that dials in keeps them from itself, and a program inherits that
+        let _ = supervise::unblock_signals();
         output.mark(token);
         install::tidy();
     }

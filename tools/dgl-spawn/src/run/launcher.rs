@@ -313,6 +313,9 @@ impl<'a> Launcher<'a> {
                 self.args.connect.host_key,
             )));
         }
+        if let Some(why) = self.remote.why_nothing_stays().filter(|_| plan.detach) {
+            return Err(Stopped::Preflight(nothing_stays(&why)));
+        }
         let mut sessions = Vec::new();
         for (host, mut session) in self
             .hosts
@@ -368,6 +371,16 @@ fn no_servers(name: &str, why: String) -> Stopped {
          --detach"
     );
     Stopped::Preflight(fault.fix(fix).report())
+}
+
+fn nothing_stays(why: &str) -> Report {
+    let fault = Fault::usage(
+        "--detach",
+        format!("the job would end with this tool: {why}"),
+    );
+    fault
+        .fix("leave this tool running, as in a script of sbatch's, or reach the hosts by ssh")
+        .report()
 }
 
 /// Opens stdout and the log files, and passes on what came in.

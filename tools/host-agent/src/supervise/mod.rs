@@ -34,10 +34,19 @@ use nix::sys::signal::{SigSet, Signal};
 /// Signals that ask us to end mean the processes: their end is ours to tell. Blocked, not ignored,
 /// because what is ignored stays so in a program that is started.
 fn block_signals() -> nix::Result<()> {
+    asking_to_end().thread_block()
+}
+
+/// They end this process again.
+pub fn unblock_signals() -> nix::Result<()> {
+    asking_to_end().thread_unblock()
+}
+
+/// Signals that ask a process to end.
+pub fn asking_to_end() -> SigSet {
     [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM]
         .into_iter()
-        .collect::<SigSet>()
-        .thread_block()
+        .collect()
 }
 
 fn signal_of(action: Action) -> Signal {

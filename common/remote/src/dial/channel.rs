@@ -1,0 +1,81 @@
+//! The connection of an agent that has dialed in, as what a connector gives.
+
+use super::engine::Engine;
+use super::lobby::Parked;
+use crate::channel::{Channel, Stream};
+use crate::direct::Direct;
+use nix::poll::PollFlags;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use wire::codec;
+use wire::dial::Word;
+
+/// One conversation. What the command says that carries the agent stands for a stderr, once the
+/// connection is at its end: it may tell why.
+pub(crate) struct Dialed {
+    direct: Direct,
+    engine: Arc<Engine>,
+    /// What the command had said when the conversation began explains no end of it.
+    said_before: u64,
+    explained: bool,
+}
+
+impl Dialed {
+    /// Tells the agent to serve, under a token.
+    pub(crate) fn begin(parked: Parked, token: &str, engine: Arc<Engine>) -> io::Result<Dialed> {
+        let Parked { mut link, plain } = parked;
+        let token = token.to_owned();
+        link.send(&codec::encode(&Word::Serve { token }, &[]))?;
+        Ok(Dialed {
+            direct: Direct::over(link, plain),
+            said_before: engine.said_bytes(),
+            engine,
+            explained: false,
+        })
+    }
+}
+
+impl Channel for Dialed {
+    fn read(&mut self, stream: Stream, buffer: &mut [u8]) -> io::Result<usize> {
+        match stream {
+            Stream::Stdout => self.direct.read(stream, buffer),
+            Stream::Stderr if self.direct.is_open() => Err(io::ErrorKind::WouldBlock.into()),
+            Stream::Stderr if std::mem::replace(&mut self.explained, true) => Ok(0),
+            Stream::Stderr => {
+                let words = self.engine.said_since(self.said_before);
+                let count = words.len().min(buffer.len());
+                buffer[..count].copy_from_slice(&words[words.len() - count..]);
+                Ok(count)
+            }
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.direct.write(bytes)
+    }
+
+    fn close_stdin(&mut self) -> io::Result<()> {
+        self.direct.close_stdin()
+    }
+
+    fn wait_for(&self, reading: [bool; 2], writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        self.direct.wait_for(reading, writing)
+    }
+
+    fn engine(&self) -> Option<&str> {
+        Some(self.engine.name())
+    }
+
+    fn ended(&mut self) -> Option<ExitStatus> {
+        self.engine
+            .status()
+            .map(|code| ExitStatus::from_raw(code << 8))
+    }
+
+    fn is_direct(&self) -> bool {
+        true
+    }
+}

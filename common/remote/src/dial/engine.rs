@@ -1,0 +1,312 @@
+//! The command that starts agents on all hosts: what stands in it, what it says, how it ends.
+
+use super::ticket::TicketFolder;
+use crate::HostFault;
+use crate::bootstrap::Agents;
+use crate::transport::last_words;
+use record::Host;
+use record::quote;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What is kept of its stderr: enough for its last words.
+const KEPT: usize = 8 << 10;
+/// It ends by itself when its agents have left; what sees to it takes so long at most, and a moment
+/// more: see the agent's dial/engine.rs.
+const LEAVE: Duration = Duration::from_secs(10);
+const AT_MOST: Duration = Duration::from_secs(20);
+
+/// Placeholders of one host, which a command for all hosts cannot mean.
+pub(crate) const OF_ONE_HOST: [&str; 5] = ["{name}", "{login}", "{ip}", "{id}", "{dgl_port}"];
+
+/// A command line as it is run.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Filled {
+    text: String,
+    /// What it reads.
+    input: PathBuf,
+}
+
+/// Fills in what the user's command asks for; the agent stands at its end where it has no place.
+pub(crate) fn fill(
+    command: &str,
+    folder: &TicketFolder,
+    hosts: &[&Host],
+) -> Result<Filled, HostFault> {
+    let list = |value: &dyn Fn(&Host) -> String| -> String {
+        hosts
+            .iter()
+            .map(|host| value(host))
+            .collect::<Vec<_>>()
+            .join(",")
+    };
+    let lists = [
+        (
+            "{names}",
+            list(&|host| host.name.clone().unwrap_or_else(|| host.ip.to_string())),
+        ),
+        ("{logins}", list(&Host::target)),
+        ("{ips}", list(&|host| host.ip.to_string())),
+        ("{count}", hosts.len().to_string()),
+    ];
+    // a value stands in the user's shell text as it is, so it must be a plain word
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-:@,".contains(c);
+    let mut used = lists.iter().filter(|(name, _)| command.contains(name));
+    if let Some((name, value)) =
+        used.find(|(_, value)| !value.chars().all(plain) || value.starts_with('-'))
+    {
+        let fault = HostFault::of_the_way(format!(
+            "{name} is {value:?}, which a command line should not hold"
+        ));
+        return Err(fault.fix("name the hosts by letters, digits, dots and dashes"));
+    }
+    let stdin = command.contains("{stdin}");
+    let starts = ["{agent}", "{ticket}", "{stdin}"];
+    let mut text = command.to_owned();
+    if !starts.iter().any(|start| text.contains(start)) {
+        text.push_str(" {agent}");
+    }
+    let ways = [
+        (
+            "{agent}",
+            quote::shown(folder.agent().as_os_str().as_encoded_bytes()),
+        ),
+        (
+            "{ticket}",
+            quote::shown(folder.ticket().as_os_str().as_encoded_bytes()),
+        ),
+        ("{stdin}", "-".to_owned()),
+    ];
+    let values = lists.iter().chain(&ways);
+    Ok(Filled {
+        text: values.fold(text, |text, (name, value)| text.replace(name, value)),
+        input: match stdin {
+            true => folder.ticket(),
+            false => PathBuf::from("/dev/null"),
+        },
+    })
+}
+
+#[derive(Debug, Default)]
+struct Said {
+    tail: Vec<u8>,
+    bytes: u64,
+    /// Its exit status, once it has ended.
+    status: Option<i32>,
+}
+
+/// The command, run by what sees to its end.
+pub(crate) struct Engine {
+    name: String,
+    watcher: Mutex<Child>,
+    /// Its end tells that this tool is gone.
+    presence: Mutex<Option<ChildStdin>>,
+    said: Arc<Mutex<Said>>,
+}
+
+impl Engine {
+    /// Runs it.
+    pub(crate) fn start(
+        command: &str,
+        filled: &Filled,
+        folder: &TicketFolder,
+    ) -> Result<Engine, HostFault> {
+        let name = command.split_whitespace().next().unwrap_or(command);
+        let failed = |error: std::io::Error| HostFault::of_the_way(format!("host-agent: {error}"));
+        let mut watcher = watch(Agents::here()?.own()?, folder.path(), filled)
+            .spawn()
+            .map_err(failed)?;
+        let said: Arc<Mutex<Said>> = Arc::default();
+        let (presence, status, stderr) = (
+            watcher.stdin.take(),
+            watcher.stdout.take(),
+            watcher.stderr.take(),
+        );
+        for (status, stderr) in status.into_iter().zip(stderr) {
+            listen(status, stderr, &said).map_err(failed)?;
+        }
+        Ok(Engine {
+            name: name.to_owned(),
+            watcher: Mutex::new(watcher),
+            presence: Mutex::new(presence),
+            said,
+        })
+    }
+
+    /// As people call it.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Said> {
+        lock(&self.said)
+    }
+
+    /// Its exit status, once it has ended.
+    pub(crate) fn status(&self) -> Option<i32> {
+        self.lock().status
+    }
+
+    /// Whether it has ended with another status than 0: engines that only order what others start
+    /// end at once, with 0.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.status().is_some_and(|code| code != 0)
+    }
+
+    /// How much it has said so far.
+    pub(crate) fn said_bytes(&self) -> u64 {
+        self.lock().bytes
+    }
+
+    /// What it has said since, if that is still known.
+    pub(crate) fn said_since(&self, before: u64) -> Vec<u8> {
+        let said = self.lock();
+        let fresh = usize::try_from(said.bytes - before).unwrap_or(usize::MAX);
+        said.tail[said.tail.len().saturating_sub(fresh)..].to_vec()
+    }
+
+    /// `srun ended with status 1`.
+    pub(crate) fn how_it_ended(&self) -> String {
+        let code = self.status().unwrap_or_default();
+        format!("{} ended with status {code}", self.name)
+    }
+
+    /// `: ` and its last words; nothing where it said nothing.
+    pub(crate) fn said(&self) -> String {
+        let words = last_words(&self.lock().tail);
+        match words.is_empty() {
+            true => String::new(),
+            false => format!(": {words}"),
+        }
+    }
+
+    /// The same behind a semicolon, and before it that it has ended.
+    pub(crate) fn state_and_words(&self) -> String {
+        let (status, said) = (self.status(), self.said());
+        match status {
+            Some(_) => format!("; {}{said}", self.how_it_ended()),
+            None if said.is_empty() => String::new(),
+            None => format!("; {} said{said}", self.name),
+        }
+    }
+
+    /// Its agents have left: waits until it has ended, which is seen to. What people should know.
+    pub(crate) fn end(&self) -> Option<String> {
+        let begun = Instant::now();
+        let presence = self
+            .presence
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(mut presence) = presence {
+            // one that is gone needs no word
+            let _ = presence.write_all(b"e");
+        }
+        let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
+        while matches!(watcher.try_wait(), Ok(None)) {
+            if begun.elapsed() > AT_MOST {
+                let _ = watcher.kill();
+                let _ = watcher.wait();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        (begun.elapsed() >= LEAVE).then(|| {
+            format!(
+                "{} did not end within {} s of its agents, and was ended",
+                self.name,
+                LEAVE.as_secs()
+            )
+        })
+    }
+}
+
+/// The agent of this machine runs the command, and ends it where we cannot any more.
+fn watch(agent: &Path, folder: &Path, filled: &Filled) -> Command {
+    let mut watcher = Command::new(agent);
+    watcher
+        .arg("engine")
+        .args([folder, &filled.input])
+        .arg(&filled.text)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        // a group of its own: Ctrl-C must not cut the line that cleans up
+        .process_group(0);
+    watcher
+}
+
+fn lock(said: &Mutex<Said>) -> MutexGuard<'_, Said> {
+    said.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps what it says, and notes when it has ended.
+fn listen(
+    status: ChildStdout,
+    mut stderr: ChildStderr,
+    said: &Arc<Mutex<Said>>,
+) -> std::io::Result<()> {
+    let (of_status, of_words) = (Arc::clone(said), Arc::clone(said));
+    std::thread::Builder::new().spawn(move || {
+        let mut line = String::new();
+        let read = BufReader::new(status).read_line(&mut line);
+        if read.is_ok() && !line.is_empty() {
+            lock(&of_status).status = line.trim().parse().ok();
+        }
+    })?;
+    std::thread::Builder::new().spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(count @ 1..) = stderr.read(&mut buffer) {
+            let mut said = lock(&of_words);
+            said.bytes += count as u64;
+            said.tail.extend_from_slice(&buffer[..count]);
+            let surplus = said.tail.len().saturating_sub(KEPT);
+            said.tail.drain(..surplus);
+        }
+    })?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::IpAddr;
+
+    #[test]
+    fn what_stands_in_a_command() {
+        let folder = TicketFolder::at(Path::new("/c a/dial-1"));
+        let host = |name: &str, last: u8| Host {
+            ip: IpAddr([10, 0, 0, last].into()),
+            name: Some(name.to_owned()),
+            ..Host::default()
+        };
+        let hosts = [host("n1", 1), host("n2", 2)];
+        let hosts: Vec<&Host> = hosts.iter().collect();
+        let (null, ticket) = ("/dev/null", "/c a/dial-1/ticket");
+        let table = [
+            ("srun -N2", "srun -N2 '/c a/dial-1/agent'", null),
+            (
+                "srun -N{count} -w {names} {agent} x",
+                "srun -N2 -w n1,n2 '/c a/dial-1/agent' x",
+                null,
+            ),
+            ("./pods {ticket}", "./pods '/c a/dial-1/ticket'", null),
+            (
+                "clush -w {ips} a dial {stdin}",
+                "clush -w 10.0.0.1,10.0.0.2 a dial -",
+                ticket,
+            ),
+        ];
+        for (command, text, input) in table {
+            let filled = fill(command, &folder, &hosts).unwrap();
+            assert_eq!(filled.text, text, "{command}");
+            assert_eq!(filled.input, Path::new(input), "{command}");
+        }
+        let odd = host("n1; reboot", 1);
+        assert!(fill("srun -w {names}", &folder, &[&odd]).is_err());
+        assert!(fill("srun -w {ips}", &folder, &[&odd]).is_ok());
+    }
+}

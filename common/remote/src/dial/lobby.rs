@@ -1,0 +1,457 @@
+//! Where agents dial to: who knocks, who is let in, who waits.
+//!
+//! A thread greets whoever knocks. Who has not the key of this run gets nowhere: how many may try
+//! at once, and for how long, is bounded, and the oldest goes first, so that those who hold the
+//! port keep nobody out. An agent that was let in waits with one connection at a time; where that
+//! is taken for a conversation, it dials again.
+
+use super::matching::Roll;
+use crate::transport::Waker;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{Backlog, listen};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tls::{Guests, Link};
+use wire::codec::{self, Decoder};
+use wire::dial::{Ender, Hello, Word};
+
+/// So many may try to get in at once. Agents of thousands of hosts come in the same second, and
+/// each is done within milliseconds.
+const KNOCKING: usize = 1024;
+/// Who has the key proves it at once.
+const KNOCK_LIMIT: Duration = Duration::from_secs(10);
+/// What an agent says of itself: some names and addresses.
+const MAX_HELLO: usize = 64 << 10;
+/// How often those who wait look at what nobody tells them.
+const LOOK: Duration = Duration::from_millis(50);
+/// An agent whose connection was taken has dialed again by then, or never will.
+const REDIAL_LIMIT: Duration = Duration::from_secs(20);
+
+/// The place of an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seat(usize);
+
+/// A connection that waits for a conversation, and what came over it that is not a hello's.
+pub(crate) struct Parked {
+    pub(crate) link: Link,
+    pub(crate) plain: Vec<u8>,
+}
+
+impl Parked {
+    /// Whether the agent still is at its other end.
+    fn is_there(&mut self) -> bool {
+        matches!(self.link.receive(&mut self.plain), Ok(true))
+    }
+}
+
+/// An agent that was let in.
+struct Agent {
+    hello: Hello,
+    from: IpAddr,
+    parked: VecDeque<Parked>,
+    /// When the last of its connections was taken.
+    taken: Instant,
+    /// It has ended, or does not answer.
+    gone: bool,
+}
+
+impl Agent {
+    fn is_live(&mut self) -> bool {
+        while !self.gone
+            && let Some(first) = self.parked.front_mut()
+            && !first.is_there()
+        {
+            self.parked.pop_front();
+            // one that has ended closes what waits
+            self.gone = self.parked.is_empty();
+        }
+        if self.parked.is_empty() && self.taken.elapsed() > REDIAL_LIMIT {
+            self.gone = true;
+        }
+        !self.gone
+    }
+
+    /// `n5 (10.0.0.5, SLURM_NODEID 4)`.
+    fn shown(&self) -> String {
+        let name = self.hello.names.last().map_or("?", String::as_str);
+        let place = self.hello.place.iter().map(|place| format!(", {place}"));
+        let text = format!("{name} ({}{})", self.from, place.collect::<String>());
+        record::term::plain(&text).into_owned()
+    }
+}
+
+/// Who has come beside those who were asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Census {
+    /// Agents of no host that was asked for.
+    pub(crate) unasked: Vec<String>,
+    /// Agents of hosts that have one already.
+    pub(crate) twice: Vec<String>,
+    /// How many had not the key of this run,
+    pub(crate) turned_away: u64,
+    /// and where the last of them came from.
+    pub(crate) last_from: Option<IpAddr>,
+}
+
+#[derive(Default)]
+struct State {
+    agents: Vec<Agent>,
+    by_id: HashMap<String, usize>,
+    turned_away: u64,
+    last_from: Option<IpAddr>,
+}
+
+struct Shared {
+    guests: Guests,
+    state: Mutex<State>,
+    arrived: Condvar,
+    closing: AtomicBool,
+    waker: Waker,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The lobby, open until it is closed.
+pub(crate) struct Lobby {
+    shared: Arc<Shared>,
+    doorkeeper: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Lobby {
+    /// Lets in, over these, whoever has the key.
+    pub(crate) fn open(listeners: Vec<TcpListener>, guests: Guests) -> io::Result<Lobby> {
+        for listener in &listeners {
+            listener.set_nonblocking(true)?;
+            // all may come at once, and what does not fit comes again a second later
+            listen(listener, Backlog::MAXALLOWABLE)?;
+        }
+        let shared = Arc::new(Shared {
+            guests,
+            state: Mutex::default(),
+            arrived: Condvar::new(),
+            closing: AtomicBool::new(false),
+            waker: Waker::new()?,
+        });
+        let keeper = Doorkeeper {
+            shared: Arc::clone(&shared),
+            listeners,
+            knocking: VecDeque::new(),
+        };
+        let thread = std::thread::Builder::new().spawn(move || keeper.run())?;
+        Ok(Lobby {
+            shared,
+            doorkeeper: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// The seats of the hosts whose agents are here.
+    pub(crate) fn seats(&self, roll: &Roll) -> Vec<Option<Seat>> {
+        let mut state = self.shared.lock();
+        let mut seats = vec![None; roll.count()];
+        for at in 0..state.agents.len() {
+            if state.agents[at].is_live() {
+                assign(&mut seats, roll, &state.agents[at].hello, at);
+            }
+        }
+        seats
+    }
+
+    /// Waits until all hosts' agents are here with a connection, until then, or until it is
+    /// pointless: the seats of those that are.
+    pub(crate) fn wait(
+        &self,
+        roll: &Roll,
+        until: Instant,
+        mut is_pointless: impl FnMut() -> bool,
+    ) -> Vec<Option<Seat>> {
+        let mut seats = self.seats(roll);
+        let mut state = self.shared.lock();
+        // one that has come meanwhile is looked at twice, and has its seat already
+        let mut seen = 0;
+        loop {
+            while seen < state.agents.len() {
+                if !state.agents[seen].gone {
+                    assign(&mut seats, roll, &state.agents[seen].hello, seen);
+                }
+                seen += 1;
+            }
+            let is_here = |seat: &Option<Seat>| {
+                let agent = seat.as_ref().map(|seat| &state.agents[seat.0]);
+                agent.is_some_and(|agent| !agent.parked.is_empty())
+            };
+            let missing = seats.iter().filter(|seat| !is_here(seat)).count();
+            let left = until.saturating_duration_since(Instant::now());
+            if missing == 0 || left.is_zero() || is_pointless() {
+                let here: Vec<bool> = seats.iter().map(is_here).collect();
+                let kept = seats.into_iter().zip(here);
+                return kept
+                    .map(|(seat, is_here)| seat.filter(|_| is_here))
+                    .collect();
+            }
+            let waited = self.shared.arrived.wait_timeout(state, left.min(LOOK));
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Takes a connection of an agent for a conversation; `None` where it is gone.
+    pub(crate) fn take(&self, seat: &Seat, until: Instant) -> Option<Parked> {
+        let mut state = self.shared.lock();
+        loop {
+            let agent = state.agents.get_mut(seat.0)?;
+            if !agent.is_live() {
+                return None;
+            }
+            if let Some(parked) = agent.parked.pop_front() {
+                agent.taken = Instant::now();
+                return Some(parked);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            let waited = self.shared.arrived.wait_timeout(state, left);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// An agent that does not answer is none.
+    pub(crate) fn forget(&self, seat: &Seat) {
+        if let Some(agent) = self.shared.lock().agents.get_mut(seat.0) {
+            agent.gone = true;
+            agent.parked.clear();
+        }
+    }
+
+    /// Who ends what agents leave behind.
+    pub(crate) fn ender(&self) -> Option<Ender> {
+        let state = self.shared.lock();
+        state.agents.iter().find_map(|agent| agent.hello.ender)
+    }
+
+    /// Who has come so far that was not asked for.
+    pub(crate) fn census(&self, roll: &Roll) -> Census {
+        let state = self.shared.lock();
+        let mut census = Census {
+            turned_away: state.turned_away,
+            last_from: state.last_from,
+            ..Census::default()
+        };
+        let mut seats = vec![None; roll.count()];
+        for (at, agent) in state.agents.iter().enumerate() {
+            let hosts = roll.hosts_of(&agent.hello);
+            if hosts.is_empty() {
+                census.unasked.push(agent.shown());
+            } else if hosts.iter().all(|host| seats[*host].is_some()) {
+                census.twice.push(agent.shown());
+            }
+            if !agent.gone {
+                assign(&mut seats, roll, &agent.hello, at);
+            }
+        }
+        census
+    }
+
+    /// Nobody else gets in, and those who wait are told to leave.
+    pub(crate) fn close(&self) {
+        self.shared.closing.store(true, Ordering::Relaxed);
+        self.shared.waker.wake();
+        let thread = self
+            .doorkeeper
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+        let mut state = self.shared.lock();
+        for parked in state.agents.iter_mut().flat_map(|agent| &mut agent.parked) {
+            // one that cannot be told sees the end of its connection
+            let _ = parked.link.send(&codec::encode(&Word::Leave, &[]));
+            let _ = parked.link.close();
+        }
+        state.agents.clear();
+    }
+}
+
+/// Gives the hosts that an agent is their seats, where they have none.
+fn assign(seats: &mut [Option<Seat>], roll: &Roll, hello: &Hello, agent: usize) {
+    for host in roll.hosts_of(hello) {
+        seats[host].get_or_insert(Seat(agent));
+    }
+}
+
+/// One that has connected and is not let in yet.
+struct Knock {
+    link: Link,
+    decoder: Decoder,
+    from: IpAddr,
+    until: Instant,
+}
+
+/// What came of a knock.
+enum Answer {
+    /// It goes on.
+    Later,
+    /// It said who it is.
+    Come(Hello),
+    /// It has not the key, or says nothing of use.
+    Away,
+}
+
+impl Knock {
+    fn answer(&mut self) -> Answer {
+        let received = self.link.flush().and_then(|()| {
+            let open = self.link.receive(self.decoder.end_of_buffer())?;
+            Ok(open || !self.decoder.is_empty())
+        });
+        if !matches!(received, Ok(true)) {
+            return Answer::Away;
+        }
+        if self.link.peer().is_none() {
+            return Answer::Later;
+        }
+        match self.decoder.next_message::<Hello>() {
+            Ok(Some(message)) => Answer::Come(message.head),
+            Ok(None) if self.decoder.rest().len() <= MAX_HELLO => Answer::Later,
+            _ => Answer::Away,
+        }
+    }
+}
+
+/// Greets whoever knocks.
+struct Doorkeeper {
+    shared: Arc<Shared>,
+    listeners: Vec<TcpListener>,
+    /// The oldest first.
+    knocking: VecDeque<Knock>,
+}
+
+impl Doorkeeper {
+    fn run(mut self) {
+        while !self.shared.closing.load(Ordering::Relaxed) {
+            let ready = self.wait();
+            self.answer(&ready);
+            self.turn_away_the_late();
+            for at in 0..self.listeners.len() {
+                self.accept(at);
+            }
+        }
+    }
+
+    /// Waits until something happens: which of those who knock have said something.
+    fn wait(&self) -> Vec<bool> {
+        let readable = PollFlags::POLLIN;
+        let mut fds = vec![PollFd::new(self.shared.waker.as_fd(), readable)];
+        fds.extend(
+            self.listeners
+                .iter()
+                .map(|one| PollFd::new(one.as_fd(), readable)),
+        );
+        let first = fds.len();
+        let knocks = self.knocking.iter();
+        fds.extend(knocks.map(|knock| PollFd::new(knock.link.as_fd(), knock.link.wait_for())));
+        let limit = self.knocking.front().map_or(PollTimeout::NONE, |oldest| {
+            let left = oldest.until.saturating_duration_since(Instant::now());
+            PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
+        });
+        let _ = poll(&mut fds, limit);
+        fds[first..]
+            .iter()
+            .map(|fd| fd.any().unwrap_or(false))
+            .collect()
+    }
+
+    fn accept(&mut self, listener: usize) {
+        for _ in 0..KNOCKING {
+            match self.listeners[listener].accept() {
+                Ok((stream, from)) => self.begin(stream, from.ip()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // out of descriptors: one may become free
+                Err(_) => return std::thread::sleep(LOOK),
+            }
+        }
+    }
+
+    fn begin(&mut self, stream: TcpStream, from: IpAddr) {
+        let Ok(link) = Link::accept(stream, &self.shared.guests) else {
+            return;
+        };
+        // one that has the key comes again
+        if self.knocking.len() >= KNOCKING
+            && let Some(oldest) = self.knocking.pop_front()
+        {
+            self.turn_away(oldest.from);
+        }
+        self.knocking.push_back(Knock {
+            link,
+            decoder: Decoder::default(),
+            from,
+            until: Instant::now() + KNOCK_LIMIT,
+        });
+    }
+
+    /// Hears those who have said something.
+    fn answer(&mut self, ready: &[bool]) {
+        let knocking = std::mem::take(&mut self.knocking);
+        for (mut knock, is_ready) in knocking.into_iter().zip(ready) {
+            match is_ready.then(|| knock.answer()) {
+                None | Some(Answer::Later) => self.knocking.push_back(knock),
+                Some(Answer::Come(hello)) => self.let_in(hello, knock),
+                Some(Answer::Away) => self.turn_away(knock.from),
+            }
+        }
+    }
+
+    fn let_in(&self, hello: Hello, knock: Knock) {
+        let _ = knock.link.notice_silence();
+        let parked = Parked {
+            link: knock.link,
+            plain: knock.decoder.into_rest(),
+        };
+        let mut state = self.shared.lock();
+        match state.by_id.get(&hello.agent).copied() {
+            Some(at) => state.agents[at].parked.push_back(parked),
+            None => {
+                let at = state.agents.len();
+                state.by_id.insert(hello.agent.clone(), at);
+                state.agents.push(Agent {
+                    hello,
+                    from: knock.from,
+                    parked: VecDeque::from([parked]),
+                    taken: Instant::now(),
+                    gone: false,
+                });
+            }
+        }
+        self.shared.arrived.notify_all();
+    }
+
+    fn turn_away(&self, from: IpAddr) {
+        let mut state = self.shared.lock();
+        state.turned_away += 1;
+        state.last_from = Some(from);
+    }
+
+    fn turn_away_the_late(&mut self) {
+        let now = Instant::now();
+        while self
+            .knocking
+            .front()
+            .is_some_and(|oldest| oldest.until <= now)
+        {
+            let late = self.knocking.pop_front();
+            late.iter().for_each(|late| self.turn_away(late.from));
+        }
+    }
+}

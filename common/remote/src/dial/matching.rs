@@ -1,0 +1,156 @@
+//! Which host an agent is that has dialed in: the one whose address is among those of its cards, or
+//! else the one that has its name. Never by a number of an engine's: nodes have their order there,
+//! and hosts have another one here.
+
+use record::Host;
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use wire::dial::Hello;
+
+/// The hosts that are asked for, by all that an agent may be known by; a host is named by its place
+/// among them.
+pub(crate) struct Roll {
+    count: usize,
+    by_address: HashMap<Ipv4Addr, Vec<usize>>,
+    by_name: HashMap<String, Vec<usize>>,
+    /// By the part of a name in front of its first dot.
+    by_label: HashMap<String, Vec<usize>>,
+}
+
+impl Roll {
+    pub(crate) fn new(hosts: &[Host]) -> Roll {
+        let mut roll = Roll {
+            count: hosts.len(),
+            by_address: HashMap::new(),
+            by_name: HashMap::new(),
+            by_label: HashMap::new(),
+        };
+        for (at, host) in hosts.iter().enumerate() {
+            roll.by_address.entry(host.ip.0).or_default().push(at);
+            for name in [&host.name, &host.login].into_iter().flatten() {
+                let name = name.to_ascii_lowercase();
+                if let Some(label) = label(&name) {
+                    put(&mut roll.by_label, label.to_owned(), at);
+                }
+                put(&mut roll.by_name, name, at);
+            }
+        }
+        roll
+    }
+
+    /// How many hosts are asked for.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The hosts that this agent is: as a rule one, and none where nobody asked for it.
+    pub(crate) fn hosts_of(&self, hello: &Hello) -> Vec<usize> {
+        let of_addresses = hello.addresses.iter();
+        let mut found: Vec<usize> = of_addresses
+            .filter_map(|address| self.by_address.get(address))
+            .flatten()
+            .copied()
+            .collect();
+        if found.is_empty() {
+            let names = hello.names.iter().map(|name| name.to_ascii_lowercase());
+            found = names.flat_map(|name| self.named(&name)).collect();
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// By the whole name; or by its first part, where only one of both says more than that and no
+    /// other host has it.
+    fn named(&self, name: &str) -> Vec<usize> {
+        if let Some(found) = self.by_name.get(name) {
+            return found.clone();
+        }
+        let (short, other) = match name.split_once('.') {
+            Some((short, _)) => (short, &self.by_name),
+            None => (name, &self.by_label),
+        };
+        match other.get(short).map(Vec::as_slice) {
+            Some([one]) => vec![*one],
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn put(map: &mut HashMap<String, Vec<usize>>, key: String, at: usize) {
+    let found = map.entry(key).or_default();
+    if !found.contains(&at) {
+        found.push(at);
+    }
+}
+
+/// The first part of a name that has more of them; an address has none.
+fn label(name: &str) -> Option<&str> {
+    let (first, _) = name.split_once('.')?;
+    name.parse::<Ipv4Addr>().is_err().then_some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::IpAddr;
+
+    fn host(ip: [u8; 4], name: Option<&str>, login: Option<&str>) -> Host {
+        Host {
+            ip: IpAddr(ip.into()),
+            name: name.map(str::to_owned),
+            login: login.map(str::to_owned),
+            ..Host::default()
+        }
+    }
+
+    fn hello(names: &[&str], addresses: &[[u8; 4]]) -> Hello {
+        Hello {
+            agent: "a".to_owned(),
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            addresses: addresses.iter().map(|ip| Ipv4Addr::from(*ip)).collect(),
+            place: None,
+            ender: None,
+        }
+    }
+
+    #[test]
+    fn an_agent_is_known_by_an_address_or_else_by_a_name() {
+        let hosts = [
+            host([10, 0, 0, 1], None, None),
+            host([10, 0, 0, 2], Some("n2"), None),
+            host([10, 0, 0, 3], Some("n3.a.example"), Some("pod-3")),
+            host([10, 0, 0, 4], Some("twin.a.example"), None),
+            host([10, 0, 0, 5], Some("twin.b.example"), None),
+            host([10, 0, 0, 6], Some("10.0.0.6"), None),
+        ];
+        let roll = Roll::new(&hosts);
+        let lo = [127, 0, 0, 1];
+        let table: [(&[&str], &[[u8; 4]], &[usize]); 13] = [
+            (&["x"], &[lo, [10, 0, 0, 1]], &[0]),
+            // an address counts more than a name
+            (&["n2"], &[[10, 0, 0, 1]], &[0]),
+            (&["n2"], &[lo], &[1]),
+            (&["N2"], &[], &[1]),
+            (&["n2.a.example"], &[], &[1]),
+            (&["n3"], &[], &[2]),
+            (&["x", "pod-3"], &[], &[2]),
+            // the rest of both names differs
+            (&["n3.b.example"], &[], &[]),
+            (&["twin"], &[], &[]),
+            (&["twin.b.example"], &[], &[4]),
+            (&["10"], &[], &[]),
+            (&["x"], &[lo], &[]),
+            // one machine that is two hosts
+            (&["x"], &[[10, 0, 0, 1], [10, 0, 0, 2]], &[0, 1]),
+        ];
+        for (names, addresses, expected) in table {
+            assert_eq!(
+                roll.hosts_of(&hello(names, addresses)),
+                expected,
+                "{names:?} {addresses:?}"
+            );
+        }
+        assert_eq!(roll.count(), hosts.len());
+    }
+}

@@ -1,0 +1,177 @@
+//! What agents need on their hosts: themselves, and a ticket. Both lie in a folder of the user's
+//! that the hosts share, the ticket readable by the user alone.
+//!
+//! The secret is in a file, and neither on a command line, which every user of a host may read, nor
+//! in the environment, which engines hand on to every process, keep with a job, and send in the
+//! clear.
+
+use crate::bootstrap::Agents;
+use crate::{HostFault, random_token};
+use record::quote;
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use wire::dial::Ticket;
+
+/// The folder of this run: `dial-` and a token.
+const PREFIX: &str = "dial-";
+/// What tools have left that lost their power is removed after so long.
+const UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// The folder with what agents of this run need; removed when it is dropped.
+#[derive(Debug)]
+pub(crate) struct TicketFolder {
+    path: PathBuf,
+}
+
+impl TicketFolder {
+    /// Puts the agents where hosts find them, and beside them a ticket and what starts an agent.
+    pub(crate) fn make(agents: &Agents, ticket: &Ticket) -> Result<TicketFolder, HostFault> {
+        let mut tried = Vec::new();
+        for folder in candidates() {
+            match TicketFolder::make_in(&folder, agents, ticket) {
+                Ok(made) => return Ok(made),
+                Err(error) => tried.push(format!("{} ({error})", folder.display())),
+            }
+        }
+        let fault = HostFault::of_the_way(format!(
+            "no folder here can hold the agents for the hosts; tried: {}",
+            tried.join(", ")
+        ));
+        Err(fault.fix("name one that the hosts share in DGL_TOOLS_AGENT_DIR"))
+    }
+
+    fn make_in(folder: &Path, agents: &Agents, ticket: &Ticket) -> io::Result<TicketFolder> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)?;
+        let installed = agents.put_into(folder)?;
+        tidy(folder);
+        let path = folder.join(format!("{PREFIX}{}", random_token()?));
+        DirBuilder::new().mode(0o700).create(&path)?;
+        let made = TicketFolder { path };
+        let mut line = serde_json::to_vec(ticket)?;
+        line.push(b'\n');
+        write(&made.ticket(), &line, 0o600)?;
+        write(&made.agent(), &script(&installed, &made.ticket()), 0o700)?;
+        Ok(made)
+    }
+
+    /// One that is there.
+    #[cfg(test)]
+    pub(crate) fn at(path: &Path) -> TicketFolder {
+        TicketFolder {
+            path: path.to_owned(),
+        }
+    }
+
+    /// The folder itself.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What starts the agent of a host.
+    pub(crate) fn agent(&self) -> PathBuf {
+        self.path.join("agent")
+    }
+
+    /// The ticket.
+    pub(crate) fn ticket(&self) -> PathBuf {
+        self.path.join("ticket")
+    }
+
+    /// Where the agents lie, which hosts must see.
+    pub(crate) fn agent_folder(&self) -> &Path {
+        self.path.parent().unwrap_or(&self.path)
+    }
+}
+
+impl Drop for TicketFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Folders that hosts may share, the first that will do.
+fn candidates() -> impl Iterator<Item = PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
+    let cache = variable("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")));
+    let named = variable("DGL_TOOLS_AGENT_DIR").map(PathBuf::from);
+    named
+        .into_iter()
+        .chain(cache.map(|cache| cache.join("dgl-tools")))
+}
+
+fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(path)?;
+    file.write_all(content)
+}
+
+/// A small script, so that a host runs the agent for its own machine type.
+fn script(agents: &[(String, PathBuf)], ticket: &Path) -> Vec<u8> {
+    let word = |path: &Path| quote::sh(path.as_os_str().as_encoded_bytes());
+    let mut text = b"#!/bin/sh\n# Starts host-agent, which dials in to the tool that has written \
+        this.\ncase $(uname -m) in\n"
+        .to_vec();
+    for (machine, path) in agents {
+        text.extend([machine.as_bytes(), b") exec "].concat());
+        text.extend([&word(path)[..], b" dial ", &word(ticket), b" ;;\n"].concat());
+    }
+    text.extend(
+        b"esac\necho \"host-agent: there is none for this machine type, $(uname -m)\" >&2\n\
+          exit 69\n",
+    );
+    text
+}
+
+/// Removes folders that nobody uses any more.
+fn tidy(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let age = entry.metadata().and_then(|meta| meta.modified());
+        let is_old = age.is_ok_and(|age| age.elapsed().is_ok_and(|age| age > UNUSED));
+        if is_old && entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_runs_the_agent_of_its_own_machine_type() {
+        let folder = std::env::temp_dir().join(format!("dgl-tools-ticket-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let own = folder.join("an agent");
+        write(&own, b"#!/bin/sh\necho \"$1\" \"$2\"\n", 0o700).unwrap();
+        let ran = |machine: &str| {
+            let text = script(&[(machine.to_owned(), own.clone())], Path::new("/a ticket"));
+            let ran = std::process::Command::new("sh")
+                .arg("-c")
+                .arg(String::from_utf8(text).unwrap())
+                .output()
+                .unwrap();
+            (
+                ran.status.code(),
+                String::from_utf8_lossy(&ran.stdout).into_owned(),
+            )
+        };
+        assert_eq!(
+            ran(std::env::consts::ARCH),
+            (Some(0), "dial /a ticket\n".to_owned())
+        );
+        assert_eq!(ran("vax"), (Some(69), String::new()));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

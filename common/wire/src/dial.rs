@@ -1,0 +1,85 @@
+//! An agent that an engine has started dials in to the tool that wants it: what it must know for
+//! that, what it says of itself first, and what it is told then.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// The variable in which a ticket may stand, where an engine hands on the environment and the hosts
+/// share no folder.
+pub const TICKET_VARIABLE: &str = "DGL_TOOLS_DIAL";
+
+/// What an agent must know to dial in: one JSON object on a line.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ticket {
+    /// Where the tool listens. The first that can be reached is taken.
+    pub addresses: Vec<SocketAddrV4>,
+    /// The tool's public key.
+    pub key: String,
+    /// The private key that lets an agent in. All agents of a run have the same.
+    pub secret: String,
+    /// For so long an agent tries to reach the tool.
+    pub patience_ms: u64,
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Ticket({:?})", self.addresses)
+    }
+}
+
+/// What an agent says of itself, first of all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// 128 random bits in hexadecimal, the same over all connections of an agent.
+    pub agent: String,
+    /// The names of its host: the kernel's, and the engine's where that has another one.
+    pub names: Vec<String>,
+    /// The IPv4 addresses of its cards.
+    pub addresses: Vec<Ipv4Addr>,
+    /// Which place the engine has given it, in the engine's own words: `SLURM_NODEID 3`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// Who ends what is left there when the agent ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ender: Option<Ender>,
+}
+
+/// An engine that ends all that an agent leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ender {
+    /// Slurm, when a step has ended.
+    Slurm,
+    /// PBS, when a task has ended.
+    Pbs,
+    /// LSF, when a task has ended.
+    Lsf,
+    /// The kernel, when the first process of a container has ended.
+    Container,
+}
+
+impl fmt::Display for Ender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Ender::Slurm => "Slurm ends what a step leaves behind",
+            Ender::Pbs => "PBS ends what a task leaves behind",
+            Ender::Lsf => "LSF ends what a task leaves behind",
+            Ender::Container => "the container ends with the agent that is its first process",
+        })
+    }
+}
+
+/// What the tool tells an agent that has dialed in and waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub enum Word {
+    /// From here on the connection is stdin and stdout of `host-agent serve TOKEN`. The agent dials
+    /// again meanwhile, to wait for the next word.
+    Serve {
+        /// What that says first.
+        token: String,
+    },
+    /// Nobody needs it any more.
+    Leave,
+}

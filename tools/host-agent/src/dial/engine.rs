@@ -1,0 +1,137 @@
+//! The command that starts agents everywhere, on the machine of the tool, and what sees to its end:
+//! it would stay in a queue after a tool that was killed, and so would the ticket.
+//!
+//! stdin is the tool: a byte and its end say that all agents were told to leave, its end alone that
+//! the tool is gone. stdout tells the command's exit status on a line as soon as it is known.
+
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
+use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+/// When all agents have left, a command has so long to end by itself: kubectl asks now and then.
+const LEAVE: Duration = Duration::from_secs(10);
+/// The same when the tool is gone: jobs have their grace, and what comes behind it.
+const CLEAN_UP: Duration = Duration::from_secs(60);
+/// From TERM to KILL: srun has to tell Slurm first.
+const GRACE: Duration = Duration::from_secs(5);
+/// What a shell says of a command that it does not find.
+const NOT_FOUND: i32 = 127;
+
+enum Happened {
+    /// The command has ended.
+    Ended,
+    /// The tool has ended, or said that it will.
+    ToolIsGone { orderly: bool },
+}
+
+/// `host-agent engine FOLDER INPUT COMMAND`: runs the command, with that file as its stdin, and
+/// removes the folder with the ticket when the tool is gone.
+pub fn watch(folder: &OsStr, input: &OsStr, command: &OsStr) -> ExitCode {
+    let (happens, happened) = channel();
+    let told = happens.clone();
+    std::thread::spawn(move || await_tool(&told));
+    match start(input, command) {
+        Ok(child) => see_to_its_end(&child, happens, &happened),
+        Err(error) => {
+            eprintln!("host-agent: sh: {error}");
+            say(NOT_FOUND);
+            while matches!(happened.recv(), Ok(Happened::Ended)) {}
+        }
+    }
+    // a name that is nobody else's, whatever was told
+    let folder = Path::new(folder);
+    let name = folder.file_name().unwrap_or_default();
+    if name.to_string_lossy().starts_with("dial-") {
+        let _ = fs::remove_dir_all(folder);
+    }
+    ExitCode::SUCCESS
+}
+
+fn start(input: &OsStr, command: &OsStr) -> io::Result<Child> {
+    let mut text = OsString::from("exec ");
+    text.push(command);
+    Command::new("sh")
+        .arg("-c")
+        .arg(text)
+        .stdin(File::open(input)?)
+        .stdout(Stdio::null())
+        .process_group(0)
+        .spawn()
+}
+
+fn see_to_its_end(child: &Child, happens: Sender<Happened>, happened: &Receiver<Happened>) {
+    let Ok(pid) = i32::try_from(child.id()).map(Pid::from_raw) else {
+        return;
+    };
+    // nobody has waited for it: its number is its own as long as we live
+    let descriptor = rustix::process::Pid::from_raw(pid.as_raw())
+        .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    std::thread::spawn(move || {
+        await_end(pid);
+        let _ = happens.send(Happened::Ended);
+    });
+    let mut has_ended = false;
+    let orderly = loop {
+        match happened.recv() {
+            Ok(Happened::Ended) => has_ended = true,
+            Ok(Happened::ToolIsGone { orderly }) => break orderly,
+            Err(_) => break false,
+        }
+    };
+    let mut wait = |limit| {
+        has_ended = has_ended || happened.recv_timeout(limit).is_ok();
+        has_ended
+    };
+    if wait(if orderly { LEAVE } else { CLEAN_UP }) {
+        return;
+    }
+    terminate(descriptor.as_ref());
+    if !wait(GRACE) {
+        // its own group, and it has not been waited for
+        let _ = killpg(pid, Signal::SIGKILL);
+    }
+}
+
+fn terminate(descriptor: Option<&OwnedFd>) {
+    if let Some(descriptor) = descriptor {
+        let _ = pidfd_send_signal(descriptor, rustix::process::Signal::TERM);
+    }
+}
+
+/// Waits for the end of the command and tells its status, as a shell would; it stays a zombie, so
+/// that its number is nobody else's.
+fn await_end(pid: Pid) {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+    loop {
+        match waitid(Id::Pid(pid), flags) {
+            Ok(WaitStatus::Exited(_, code)) => return say(code),
+            Ok(WaitStatus::Signaled(_, signal, _)) => return say(128 + signal as i32),
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn say(code: i32) {
+    let mut stdout = io::stdout().lock();
+    let _ = writeln!(stdout, "{code}").and_then(|()| stdout.flush());
+}
+
+fn await_tool(told: &Sender<Happened>) {
+    let mut byte = [0];
+    let orderly = io::stdin()
+        .lock()
+        .read(&mut byte)
+        .is_ok_and(|count| count == 1);
+    let _ = told.send(Happened::ToolIsGone { orderly });
+}

@@ -1,0 +1,249 @@
+//! An engine (srun, mpirun, pods that wait) has started this agent, which connects to the tool that
+//! wants it and waits there. Each conversation with it gets a `host-agent serve` of its own, whose
+//! stdin and stdout are the connection, as sshd would have it:
+//!
+//!     tool ══ TLS ══> host-agent dial ── pipes ──> host-agent serve TOKEN
+//!
+//! One connection waits at any time: where it is taken for a conversation, this agent dials again.
+//! It ends when the tool says so or is gone, and all conversations have come to their end.
+
+pub mod engine;
+mod hello;
+mod relay;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use relay::Relay;
+use std::io::{self, Read};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tls::{Identity, Link, PublicKey};
+use wire::codec::{self, Decoder};
+use wire::dial::{Hello, TICKET_VARIABLE, Ticket, Word};
+
+/// One address is tried for so long before the next one.
+const TRY_LIMIT: Duration = Duration::from_secs(5);
+/// Where the tool has many hosts to let in, the next try comes after so long,
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// and later no more often than this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// While it waits it is looked so often whether a signal that came is to be obeyed by now.
+const LOOK: Duration = Duration::from_secs(1);
+/// A ticket is some hundred bytes.
+const MAX_TICKET: u64 = 64 << 10;
+/// Nobody to dial to.
+const UNREACHABLE: u8 = 74;
+
+/// `host-agent dial [FILE]`: dials in with the ticket in a file, in the environment, or on stdin.
+pub fn dial(source: Option<&str>) -> ExitCode {
+    match Dialer::begin(source).and_then(Dialer::run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("host-agent: dial: {problem}");
+            ExitCode::from(UNREACHABLE)
+        }
+    }
+}
+
+struct Dialer {
+    ticket: Ticket,
+    identity: Identity,
+    key: PublicKey,
+    hello: Hello,
+    conversations: Vec<JoinHandle<()>>,
+    /// Once a conversation began: what a signal means is the processes' then, not ours.
+    signals: Option<SignalFd>,
+    /// A signal came that asks us to end.
+    asked_to_end: bool,
+}
+
+/// Why a try to dial in failed.
+enum Failed {
+    /// Another one may succeed.
+    Again(String),
+    /// None will.
+    Never(String),
+}
+
+impl Dialer {
+    fn begin(source: Option<&str>) -> Result<Dialer, String> {
+        let text = ticket_text(source)?;
+        let ticket: Ticket = serde_json::from_str(&text)
+            .map_err(|error| format!("what was given is no ticket: {error}"))?;
+        let key = PublicKey::try_from(ticket.key.clone()).map_err(str::to_owned)?;
+        let identity = Identity::from_secret(&ticket.secret).map_err(|error| error.to_string())?;
+        Ok(Dialer {
+            identity,
+            key,
+            hello: hello::hello().map_err(|error| format!("this host: {error}"))?,
+            ticket,
+            conversations: Vec::new(),
+            signals: None,
+            asked_to_end: false,
+        })
+    }
+
+    fn run(mut self) -> Result<(), String> {
+        let result = self.wait_and_serve();
+        for conversation in self.conversations {
+            let _ = conversation.join();
+        }
+        result
+    }
+
+    fn wait_and_serve(&mut self) -> Result<(), String> {
+        loop {
+            let mut link = match self.connect() {
+                Ok(link) => link,
+                // the tool may just have ended
+                Err(_) if !self.conversations.is_empty() => return Ok(()),
+                Err(problem) => return Err(problem),
+            };
+            let sent = link.send(&codec::encode(&self.hello, &[]));
+            let Some((token, rest)) = sent.ok().and_then(|()| self.wait_for_word(&mut link)) else {
+                return Ok(());
+            };
+            self.block_signals().map_err(|error| error.to_string())?;
+            let relay = Relay::begin(link, rest, &token)
+                .map_err(|error| format!("host-agent serve cannot be started: {error}"))?;
+            let thread = std::thread::Builder::new().spawn(move || relay.run());
+            self.conversations
+                .push(thread.map_err(|error| error.to_string())?);
+            self.conversations.retain(|thread| !thread.is_finished());
+        }
+    }
+
+    /// An engine may signal all that is here, as Slurm does at a time limit: that is for the
+    /// processes of a job, and this agent carries what they still have to say.
+    fn block_signals(&mut self) -> io::Result<()> {
+        if self.signals.is_none() {
+            let asking = crate::supervise::asking_to_end();
+            asking.thread_block()?;
+            let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+            self.signals = Some(SignalFd::with_flags(&asking, flags)?);
+        }
+        Ok(())
+    }
+
+    /// The token of the conversation that is to begin, and what was said behind that; `None` where
+    /// nothing more is to be done.
+    fn wait_for_word(&mut self, link: &mut Link) -> Option<(String, Vec<u8>)> {
+        let mut decoder = Decoder::default();
+        loop {
+            match decoder.next_message::<Word>() {
+                Ok(Some(message)) => match message.head {
+                    Word::Serve { token } => return Some((token, decoder.into_rest())),
+                    Word::Leave => return None,
+                },
+                Ok(None) => {}
+                Err(_) => return None,
+            }
+            let before = decoder.rest().len();
+            link.flush().ok()?;
+            let open = link.receive(decoder.end_of_buffer()).ok()?;
+            if decoder.rest().len() > before {
+                continue;
+            }
+            if !open {
+                return None;
+            }
+            self.wait(link);
+            let is_idle = self.conversations.iter().all(JoinHandle::is_finished);
+            if self.asked_to_end && is_idle {
+                return None;
+            }
+        }
+    }
+
+    fn wait(&mut self, link: &Link) {
+        let mut fds = vec![PollFd::new(link.as_fd(), link.wait_for())];
+        if let Some(signals) = &self.signals {
+            fds.push(PollFd::new(signals.as_fd(), PollFlags::POLLIN));
+        }
+        let limit = match self.asked_to_end {
+            true => PollTimeout::try_from(LOOK).unwrap_or(PollTimeout::MAX),
+            false => PollTimeout::NONE,
+        };
+        let _ = poll(&mut fds, limit);
+        if let Some(signals) = &mut self.signals {
+            while let Ok(Some(_)) = signals.read_signal() {
+                self.asked_to_end = true;
+            }
+        }
+    }
+
+    fn connect(&self) -> Result<Link, String> {
+        let until = Instant::now() + Duration::from_millis(self.ticket.patience_ms);
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let mut failures = Vec::new();
+            let mut may_come = false;
+            for address in &self.ticket.addresses {
+                match self.try_address((*address).into()) {
+                    Ok(link) => return Ok(link),
+                    Err(Failed::Again(why)) => {
+                        may_come = true;
+                        failures.push(format!("{address}: {why}"));
+                    }
+                    Err(Failed::Never(why)) => failures.push(format!("{address}: {why}")),
+                }
+            }
+            if !may_come || Instant::now() + pause > until {
+                return Err(format!(
+                    "the tool cannot be reached: {}",
+                    failures.join("; ")
+                ));
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn try_address(&self, address: SocketAddr) -> Result<Link, Failed> {
+        // the tool listens before an agent is started: where nobody does, it has ended
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::ConnectionRefused => Failed::Never("nobody listens there".to_owned()),
+            _ if tls::is_wrong_key(&error) => {
+                Failed::Never("it is not the tool that wrote this ticket".to_owned())
+            }
+            _ => Failed::Again(error.to_string()),
+        };
+        let stream = TcpStream::connect_timeout(&address, TRY_LIMIT).map_err(failed)?;
+        let mut link = Link::connect(stream, &self.identity, self.key).map_err(failed)?;
+        link.notice_silence().map_err(failed)?;
+        let until = Instant::now() + TRY_LIMIT;
+        let mut said = Vec::new();
+        while link.peer().is_none() {
+            let left = until.saturating_duration_since(Instant::now());
+            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
+            let _ = poll(&mut [PollFd::new(link.as_fd(), link.wait_for())], timeout);
+            link.flush().map_err(failed)?;
+            if !link.receive(&mut said).map_err(failed)? || left.is_zero() {
+                return Err(failed(io::ErrorKind::TimedOut.into()));
+            }
+        }
+        Ok(link)
+    }
+}
+
+/// From a file; `-` is stdin, and so is nothing at all where the variable is not set.
+fn ticket_text(source: Option<&str>) -> Result<String, String> {
+    let mut text = String::new();
+    match (source, std::env::var(TICKET_VARIABLE)) {
+        (None, Ok(ticket)) => return Ok(ticket),
+        (None | Some("-"), _) => {
+            // one line, because an engine may leave stdin open behind it
+            io::BufRead::read_line(&mut io::BufReader::new(io::stdin()), &mut text)
+                .map_err(|error| format!("stdin: {error}"))?;
+        }
+        (Some(file), _) => {
+            std::fs::File::open(file)
+                .and_then(|opened| opened.take(MAX_TICKET).read_to_string(&mut text))
+                .map_err(|error| format!("{file}: {error}"))?;
+        }
+    }
+    Ok(text)
+}
