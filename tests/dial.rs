@@ -186,6 +186,25 @@ fn a_host_that_does_not_dial_in_is_named_and_others_are_not() {
     lab.assert_clean();
 }
 
+/// Such as the address of a router in front of it, which nobody has set up here.
+#[test]
+fn agents_dial_the_address_that_was_said() {
+    let lab = Lab::new("dial-address", 1);
+    executable(&lab.folder.join("shows"), "#!/bin/sh\ncat \"$1\" >ticket\n");
+    let ran = lab.sh(
+        "dgl-reap --list --dial-address 192.0.2.1 --dial-port 31997 --connect \
+         'dial ./shows {ticket}' --connect-timeout 1s <hosts.jsonl",
+    );
+    assert_eq!(ran.status, 74, "{}", ran.err);
+    assert!(ran.err.contains("dials 192.0.2.1:31997 ("), "{}", ran.err);
+    assert!(
+        lab.read("ticket").contains("[\"192.0.2.1:31997\"]"),
+        "{}",
+        lab.read("ticket")
+    );
+    lab.assert_clean();
+}
+
 #[test]
 fn who_comes_twice_or_was_not_asked_for_is_named_and_harms_nobody() {
     let lab = Lab::new("dial-twice", 2);

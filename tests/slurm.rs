@@ -478,6 +478,15 @@ fn real_hosts_dial_in_from_one_step_of_slurm() {
     );
     slurm.assert_clean();
 
+    // a home that the nodes do not share: the agent by sbcast, the ticket by srun's stdin
+    let sent = within(
+        "sbcast -f \"$(command -v host-agent)\" /tmp/host-agent-$SLURM_JOB_ID || exit
+         export DGL_TOOLS_CONNECT=\"dial srun --overlap -N{count} -w {names} --ntasks-per-node=1 \
+             /tmp/host-agent-$SLURM_JOB_ID dial {stdin}\"
+         scontrol show hostnames | ipconf-check --resolve - | dgl-reap --list",
+    );
+    assert_eq!(sent.status, 0, "{}", sent.err);
+
     // a process that fails, and a step that is ended from outside
     let failed = within(
         "dgl-env --role worker -- sh -c '[ $RANK != 2 ] || exit 7; sleep 60' <pushed.jsonl | \

@@ -139,8 +139,7 @@ const HOSTS: &str = "Hosts";
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = HOSTS)]
 pub struct Connect {
-    /// How to reach a host: ssh2, ssh, local, a command such as 'kubectl exec -i {login} --', or
-    /// 'dial COMMAND', which starts agents that connect to this machine
+    /// How to reach hosts: ssh2, ssh, local, 'kubectl exec -i {login} --', 'dial COMMAND'
     #[arg(long, env = "DGL_TOOLS_CONNECT", value_name = "HOW", hide_env = true)]
     pub connect: Option<String>,
 
@@ -176,7 +175,7 @@ pub struct Connect {
         value_parser = duration, value_name = "TIME")]
     pub connect_timeout: Duration,
 
-    /// The port of this machine that hosts dial in to [default: one that is free]
+    /// The port here for hosts that dial in
     #[arg(
         long,
         env = "DGL_TOOLS_DIAL_PORT",
@@ -185,7 +184,7 @@ pub struct Connect {
     )]
     pub dial_port: Option<u16>,
 
-    /// The address of this machine that they dial [default: the one that reaches them]
+    /// The address of this machine that they dial
     #[arg(
         long,
         env = "DGL_TOOLS_DIAL_ADDRESS",
