@@ -22,8 +22,8 @@ use wire::codec::{self, Decoder};
 use wire::dial::{Ender, Hello, Word};
 
 /// So many may try to get in at once. Agents of thousands of hosts come in the same second, and
-/// each is done within milliseconds.
-const KNOCKING: usize = 1024;
+/// each is done within milliseconds; one that was sent away for another comes again.
+const KNOCKING: usize = 4096;
 /// Who has the key proves it at once.
 const KNOCK_LIMIT: Duration = Duration::from_secs(10);
 /// What an agent says of itself: some names and addresses.
@@ -377,8 +377,11 @@ impl Doorkeeper {
                 Ok((stream, from)) => self.begin(stream, from.ip()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // out of descriptors: one may become free
-                Err(_) => return std::thread::sleep(LOOK),
+                // out of descriptors: who has the key comes again
+                Err(_) => match self.knocking.pop_front() {
+                    Some(oldest) => self.turn_away(oldest.from),
+                    None => return std::thread::sleep(LOOK),
+                },
             }
         }
     }
@@ -421,7 +424,11 @@ impl Doorkeeper {
         };
         let mut state = self.shared.lock();
         match state.by_id.get(&hello.agent).copied() {
-            Some(at) => state.agents[at].parked.push_back(parked),
+            Some(at) => {
+                state.agents[at].parked.push_back(parked);
+                // its connection may have broken before
+                state.agents[at].gone = false;
+            }
             None => {
                 let at = state.agents.len();
                 state.by_id.insert(hello.agent.clone(), at);

@@ -60,6 +60,16 @@ struct Dialer {
     asked_to_end: bool,
 }
 
+/// What came of waiting.
+enum Waited {
+    /// The token of a conversation that is to begin, and what was said behind that.
+    Serve(String, Vec<u8>),
+    /// Nothing more is to be done.
+    Leave,
+    /// The connection has ended without a word.
+    Broken,
+}
+
 /// Why a try to dial in failed.
 enum Failed {
     /// Another one may succeed.
@@ -95,25 +105,37 @@ impl Dialer {
     }
 
     fn wait_and_serve(&mut self) -> Result<(), String> {
+        let mut was_there = false;
         loop {
             let mut link = match self.connect() {
                 Ok(link) => link,
-                // the tool may just have ended
-                Err(_) if !self.conversations.is_empty() => return Ok(()),
+                // the tool has ended meanwhile
+                Err(_) if was_there => return Ok(()),
                 Err(problem) => return Err(problem),
             };
-            let sent = link.send(&codec::encode(&self.hello, &[]));
-            let Some((token, rest)) = sent.ok().and_then(|()| self.wait_for_word(&mut link)) else {
-                return Ok(());
+            was_there = true;
+            let waited = match link.send(&codec::encode(&self.hello, &[])) {
+                Ok(()) => self.wait_for_word(&mut link),
+                Err(_) => Waited::Broken,
             };
-            self.block_signals().map_err(|error| error.to_string())?;
-            let relay = Relay::begin(link, rest, &token)
-                .map_err(|error| format!("host-agent serve cannot be started: {error}"))?;
-            let thread = std::thread::Builder::new().spawn(move || relay.run());
-            self.conversations
-                .push(thread.map_err(|error| error.to_string())?);
-            self.conversations.retain(|thread| !thread.is_finished());
+            match waited {
+                Waited::Serve(token, rest) => self.serve(link, rest, &token)?,
+                Waited::Leave => return Ok(()),
+                // too many came at once, or the network fails: a tool that lives takes us again
+                Waited::Broken => std::thread::sleep(FIRST_PAUSE),
+            }
         }
+    }
+
+    fn serve(&mut self, link: Link, said: Vec<u8>, token: &str) -> Result<(), String> {
+        self.block_signals().map_err(|error| error.to_string())?;
+        let relay = Relay::begin(link, said, token)
+            .map_err(|error| format!("host-agent serve cannot be started: {error}"))?;
+        let thread = std::thread::Builder::new().spawn(move || relay.run());
+        self.conversations.retain(|thread| !thread.is_finished());
+        self.conversations
+            .push(thread.map_err(|error| error.to_string())?);
+        Ok(())
     }
 
     /// An engine may signal all that is here, as Slurm does at a time limit: that is for the
@@ -128,32 +150,31 @@ impl Dialer {
         Ok(())
     }
 
-    /// The token of the conversation that is to begin, and what was said behind that; `None` where
-    /// nothing more is to be done.
-    fn wait_for_word(&mut self, link: &mut Link) -> Option<(String, Vec<u8>)> {
+    fn wait_for_word(&mut self, link: &mut Link) -> Waited {
         let mut decoder = Decoder::default();
         loop {
             match decoder.next_message::<Word>() {
                 Ok(Some(message)) => match message.head {
-                    Word::Serve { token } => return Some((token, decoder.into_rest())),
-                    Word::Leave => return None,
+                    Word::Serve { token } => return Waited::Serve(token, decoder.into_rest()),
+                    Word::Leave => return Waited::Leave,
                 },
                 Ok(None) => {}
-                Err(_) => return None,
+                Err(_) => return Waited::Leave,
             }
             let before = decoder.rest().len();
-            link.flush().ok()?;
-            let open = link.receive(decoder.end_of_buffer()).ok()?;
+            let received = link
+                .flush()
+                .and_then(|()| link.receive(decoder.end_of_buffer()));
             if decoder.rest().len() > before {
                 continue;
             }
-            if !open {
-                return None;
+            if !matches!(received, Ok(true)) {
+                return Waited::Broken;
             }
             self.wait(link);
             let is_idle = self.conversations.iter().all(JoinHandle::is_finished);
             if self.asked_to_end && is_idle {
-                return None;
+                return Waited::Leave;
             }
         }
     }
