@@ -80,10 +80,10 @@ impl Relay {
     /// Until the child has said its last word; an error where the connection broke.
     fn carry(&mut self) -> io::Result<()> {
         loop {
-            self.from_link()?;
-            self.to_child();
-            self.from_child();
-            self.to_link()?;
+            self.read_link()?;
+            self.write_child();
+            self.read_child();
+            self.write_link()?;
             let is_sent = self.sent == self.outward.len();
             let waits = self.link.wait_for().contains(PollFlags::POLLOUT);
             if self.stdout.is_none() && is_sent && !waits {
@@ -93,7 +93,7 @@ impl Relay {
         }
     }
 
-    fn from_link(&mut self) -> io::Result<()> {
+    fn read_link(&mut self) -> io::Result<()> {
         self.link.flush()?;
         if self.may_read_link() {
             self.link_is_open = self.link.receive(&mut self.inward)?;
@@ -105,7 +105,7 @@ impl Relay {
         self.link_is_open && self.inward.len() - self.taken < MAX_HELD
     }
 
-    fn to_child(&mut self) {
+    fn write_child(&mut self) {
         while self.taken < self.inward.len() {
             let Some(stdin) = &mut self.stdin else {
                 self.taken = self.inward.len();
@@ -126,7 +126,7 @@ impl Relay {
         }
     }
 
-    fn from_child(&mut self) {
+    fn read_child(&mut self) {
         let Some(stdout) = self.stdout.as_mut().filter(|_| self.outward.is_empty()) else {
             return;
         };
@@ -147,7 +147,7 @@ impl Relay {
         }
     }
 
-    fn to_link(&mut self) -> io::Result<()> {
+    fn write_link(&mut self) -> io::Result<()> {
         while self.sent < self.outward.len() {
             match self.link.write_some(&self.outward[self.sent..]) {
                 Ok(count) => self.sent += count,
