@@ -102,6 +102,8 @@ bench: build
 	tests/bench/planners.sh
 	tests/bench/copy.sh
 	tests/bench/spawn.sh
+	cargo build --release -p remote --example dialers
+	tests/bench/dial.sh
 	tests/bench/against.sh
 	tests/bench/links.sh
 
