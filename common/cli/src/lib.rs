@@ -164,7 +164,7 @@ pub struct Connect {
     #[arg(long, value_name = "FILE")]
     pub ssh_config: Option<PathBuf>,
 
-    /// What to do with the key of a host that was never seen
+    /// The key of a host that was never seen
     #[arg(long, env = "DGL_TOOLS_HOST_KEY", hide_env = true, default_value = "strict",
         value_parser = host_key(), value_name = "strict|accept-new")]
     #[arg(hide_possible_values = true)]

@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME", value_parser = job_name)]
     pub job: Option<String>,
 
-    /// Start nothing; print what would be run on each host, to be pasted into a shell
+    /// Start nothing; show what each host would run
     #[arg(long)]
     pub dry_run: bool,
 
@@ -34,12 +34,12 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
 
-    /// Show only some processes where output is shown to people: trainer:0,server:*
+    /// Show people these only: trainer:0,server:*
     #[arg(long, hide_short_help = true, value_name = "PROCESSES", value_delimiter = ',',
         value_parser = shown)]
     pub show: Vec<Shown>,
 
-    /// How long processes may take to end after TERM, before KILL
+    /// The time from TERM to KILL
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     pub grace: Duration,
 
@@ -55,21 +55,21 @@ pub struct Args {
     #[arg(long, hide_short_help = true, value_parser = duration, value_name = "TIME")]
     pub start_timeout: Option<Duration>,
 
-    /// Say where all stand when nothing of the job has moved for so long; 0 for never
+    /// Say where all stand when nothing has moved for so long; 0: never
     #[arg(long, hide_short_help = true, default_value = "10m", value_parser = stall_timeout,
         value_name = "TIME", conflicts_with = "dry_run")]
     pub stall_timeout: Duration,
 
-    /// What becomes of a job that stalls so
+    /// What a stall means for the job: notice or end
     #[arg(long, hide_short_help = true, value_enum, default_value_t = OnStall::Notice,
-        value_name = "WHAT", conflicts_with = "dry_run")]
+        hide_possible_values = true, value_name = "WHAT", conflicts_with = "dry_run")]
     pub on_stall: OnStall,
 
-    /// End the job when a process raises an exception that nobody catches, and stays
+    /// End the job when a process stays after an exception that nobody caught
     #[arg(long, hide_short_help = true, conflicts_with = "dry_run")]
     pub fail_on_exception: bool,
 
-    /// Write what each host and process uses, so often: sample records
+    /// Write what hosts and processes use, so often
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = pace,
         conflicts_with_all = ["dry_run", "detach", "attach"])]
     pub sample: Option<Duration>,
