@@ -410,12 +410,10 @@ fn results_come_back_as_they_are() {
         again.err
     );
 
-    // a large file that broke off goes on there at a whole block, if what is here is what it begins
-    // with
-    for (flip, received) in [
-        (0u8, (40 << 20) - 5_000_000 / 65_536 * 65_536),
-        (1, 40 << 20),
-    ] {
+    // a large file that broke off goes on there at a whole block; what is here and differs comes
+    // again
+    let rest = (40 << 20) - 5_000_000 / 65_536 * 65_536;
+    for (flip, received) in [(0u8, rest), (1, rest + 65_536)] {
         let fault = sh(
             &folder,
             "rm got/model.pt; ulimit -f 10000; ipconf-check ip.txt | part-pull --connect local \
@@ -473,6 +471,37 @@ fn results_come_back_as_they_are() {
         "{}",
         nowhere.err
     );
+}
+
+#[test]
+fn only_what_differs_comes() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("pull-differs");
+    fs::create_dir(folder.join("ws")).unwrap();
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    let mut content: Vec<u8> = (0..5_000_000u32)
+        .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
+        .collect();
+    let there = folder.join("ws/model.pt");
+    fs::write(&there, &content).unwrap();
+    assert_eq!(pull(&folder, "model.pt").status, 0);
+    // where something changes, and how much comes
+    for (at, received) in [(7 << 20, 65_536), ((9 << 20) - 5, 131_072)] {
+        content[at..at + 10].fill(1);
+        fs::write(&there, &content).unwrap();
+        let again = pull(&folder, "model.pt");
+        let expected = format!("\"received_bytes\":{received}");
+        assert!(
+            again.status == 0 && again.out.contains(&expected),
+            "{}{}",
+            again.out,
+            again.err
+        );
+        assert!(fs::read(folder.join("got/model.pt")).unwrap() == content);
+        assert_eq!(files(&folder.join("got")), [PathBuf::from("model.pt")]);
+    }
 }
 
 #[test]

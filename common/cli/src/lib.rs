@@ -2,6 +2,7 @@
 //! reach hosts.
 
 pub mod counts;
+pub mod progress;
 pub mod signal;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tls::{Identity, PublicKey};
 use transfer::{BEAT, SILENCE};
 use wire::files::{FileEvent, FileRequest, Listen};
-use wire::{Event, Request, Text};
+use wire::{Event, Request};
 
 /// What a host may tell before it is dealt with; one that tells more is none of ours.
 const MOST_HELD: u64 = 32 << 20;
@@ -52,6 +52,14 @@ pub struct HostClient {
     /// What all hosts together keep to.
     limit: Option<Arc<Limit>>,
     syncs: u64,
+    /// Up to this one answers to questions are of no interest any more.
+    forgotten: u64,
+    /// Where the agent listens, for this tool and for hosts that hand files on.
+    listens: Option<(u16, PublicKey)>,
+    /// Over what content goes was found out.
+    wire_chosen: bool,
+    /// What the host tells of files that hosts hand on is listened to; else it comes too late.
+    pub hears_of_chains: bool,
     /// It is one more connection to a host.
     pub is_lane: bool,
 }
@@ -63,8 +71,8 @@ pub struct Ready {
     pub free_bytes: Option<u64>,
     /// There was nothing where the files go.
     pub empty: bool,
-    /// Where its host-agent lies.
-    pub agent: Option<Text>,
+    /// The public key of its agent, by which other hosts know it.
+    pub key: Option<String>,
 }
 
 /// A host that cannot go on.
@@ -119,13 +127,13 @@ impl HostClient {
             FileEvent::Ready {
                 free_bytes,
                 empty,
-                agent,
+                key,
             } => Ok((
                 client,
                 Ready {
                     free_bytes,
                     empty,
-                    agent,
+                    key,
                 },
             )),
             other => Err(HostFailure::unexpected(&other)),
@@ -148,6 +156,10 @@ impl HostClient {
             beaten: now,
             limit: None,
             syncs: 0,
+            forgotten: 0,
+            listens: None,
+            wire_chosen: false,
+            hears_of_chains: false,
             is_lane,
         }
     }
@@ -177,17 +189,20 @@ impl HostClient {
     }
 
     /// Goes on over a direct connection where that is wanted, possible and worth it for so many
-    /// bytes. Nothing may be under way. What people should know of why it is not, if anything.
+    /// bytes; finds that out once. Nothing may be under way. The agents that have the keys `hosts`
+    /// may hand files on to it. What people should know of why it is not, if anything.
     pub fn choose_wire(
         &mut self,
         address: Ipv4Addr,
         bytes: u64,
         wire: &WireOptions,
+        hosts: &[String],
     ) -> Result<Option<String>, HostFailure> {
-        if self.is_direct() || !wire.is_worth(address, bytes) {
+        if self.wire_chosen || !wire.is_worth(address, bytes) {
             return Ok(None);
         }
-        let Err(none) = self.go_direct(address, wire)? else {
+        self.wire_chosen = true;
+        let Err(none) = self.go_direct(address, wire, hosts)? else {
             return Ok(None);
         };
         match (wire.wire, none) {
@@ -210,11 +225,13 @@ impl HostClient {
         &mut self,
         address: Ipv4Addr,
         wire: &WireOptions,
+        hosts: &[String],
     ) -> Result<Result<(), NoDoor>, HostFailure> {
-        let door = match self.ask_for_door(address, wire)? {
+        let door = match self.ask_for_door(address, wire, hosts)? {
             Ok(door) => door,
             Err(none) => return Ok(Err(none)),
         };
+        self.listens = Some((door.address.port(), door.key));
         let limit = wire.limit();
         let connected = self.keep_alive_during(|| {
             door.connect(Instant::now() + limit)
@@ -239,6 +256,7 @@ impl HostClient {
         &mut self,
         address: Ipv4Addr,
         wire: &WireOptions,
+        hosts: &[String],
     ) -> Result<Result<Door, NoDoor>, HostFailure> {
         let failed = |error: std::io::Error| HostFailure::reported(error.to_string());
         let identity = Identity::new().map_err(failed)?;
@@ -246,6 +264,7 @@ impl HostClient {
             address,
             port: wire.data_port,
             key: identity.public_key().to_string(),
+            hosts: hosts.to_vec(),
         }));
         match self.next_event()?.0 {
             FileEvent::Listening {
@@ -267,6 +286,16 @@ impl HostClient {
     /// Whether a direct connection carries the conversation.
     pub fn is_direct(&self) -> bool {
         self.login.is_some()
+    }
+
+    /// The port and the public key with which the agent listens for hosts that hand files on.
+    pub fn listens(&self) -> Option<(u16, String)> {
+        self.listens.map(|(port, key)| (port, key.to_string()))
+    }
+
+    /// Bytes that are still to be sent.
+    pub fn pending(&self) -> u64 {
+        self.session.pending()
     }
 
     /// Where further connections to this host go, where that is not by logins.
@@ -380,6 +409,13 @@ impl HostClient {
         self.syncs
     }
 
+    /// Nobody waits for the answers to what was asked so far.
+    pub fn forget_syncs(&mut self) {
+        self.forgotten = self.syncs;
+        let forgotten = self.forgotten;
+        self.events.retain(|(told, _)| !is_answer(told, forgotten));
+    }
+
     /// What the host told and nobody has taken yet.
     pub fn take_event(&mut self) -> Option<(FileEvent, Vec<u8>)> {
         let event = self.events.pop_front();
@@ -477,6 +513,11 @@ impl HostClient {
                         "connection lost: it heard nothing from here for {seconds} s"
                     )));
                 }
+                SessionEvent::Event(
+                    Event::File(FileEvent::Came { .. } | FileEvent::HandedOn { .. }),
+                    _,
+                ) if !self.hears_of_chains => {}
+                SessionEvent::Event(Event::File(told), _) if is_answer(&told, self.forgotten) => {}
                 SessionEvent::Event(Event::File(told), body) => self.events.push_back((told, body)),
                 SessionEvent::Event(Event::Alive, _) => {}
                 SessionEvent::Event(Event::Failed(failure), _) => {
@@ -578,6 +619,11 @@ impl HostClient {
             }
         }
     }
+}
+
+/// Whether it answers one of our first questions.
+fn is_answer(told: &FileEvent, up_to: u64) -> bool {
+    matches!(told, FileEvent::Synced { number } if *number <= up_to)
 }
 
 fn signal_name(signal: usize) -> String {

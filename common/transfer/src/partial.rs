@@ -2,26 +2,27 @@
 //!
 //! While its parts come in order, its length says what is there. Where they come in any order, a
 //! second file beside it does: a line for each part, see [`Parts::line`], to which every connection
-//! adds its own.
+//! adds its own. Several threads may write one [`Partial`].
 
 use crate::GRAIN;
 use crate::parts::Parts;
 use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, fallocate};
+use nix::fcntl::{FallocateFlags, copy_file_range, fallocate};
 use nix::sys::stat::futimens;
 use nix::sys::statvfs::fstatvfs;
 use nix::sys::time::TimeSpec;
+use nix::unistd::{Whence, lseek};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use wire::files::Fault;
 
-/// So much room is taken ahead of what is written, so that a disk that becomes full is known before
-/// the link has carried it in vain.
-const AHEAD: u64 = 16 << 20;
 /// What has come in any order is written down so often: as much comes again after the power went.
 const NOTED: u64 = 4 << 20;
+/// What is copied at once where the kernel cannot copy from file to file.
+const COPIED: usize = 1 << 20;
 
 /// What a file becomes when it is whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,11 +43,16 @@ pub struct Partial {
     notes: PathBuf,
     /// The size that it will have.
     bytes: u64,
+    state: Mutex<State>,
+    /// Whether nothing more is written. Held by those that write.
+    closed: RwLock<bool>,
+}
+
+#[derive(Debug)]
+struct State {
     parts: Parts,
     /// Open while parts come in any order.
     noted: Option<Notes>,
-    /// Room is taken up to here; `None` where the file system cannot.
-    reserved: Option<u64>,
 }
 
 /// The lines beside it.
@@ -86,79 +92,92 @@ pub fn kept(path: &Path, notes: &Path, bytes: u64) -> Parts {
 }
 
 impl Partial {
-    /// Begins a file, or goes on with what is kept of it. Fails at once where there is no room for
-    /// the rest.
-    pub fn begin(path: PathBuf, notes: PathBuf, bytes: u64, keep: Parts) -> io::Result<Partial> {
+    /// Begins a file, or goes on with what is kept of it; with an `earlier` file, `keep` is what is
+    /// taken over from that. Room for the rest is taken at once: an error says that there is none.
+    pub fn begin(
+        path: PathBuf,
+        notes: PathBuf,
+        bytes: u64,
+        keep: Parts,
+        earlier: Option<&File>,
+    ) -> io::Result<Partial> {
         let file = open(&path)?;
-        file.set_len(keep.list().last().map_or(0, |(_, end)| *end))?;
+        let end = keep.list().last().map_or(0, |(_, end)| *end);
+        file.set_len(if earlier.is_some() { 0 } else { end })?;
         remove(&notes)?;
         let room = fstatvfs(&file)?;
         let free = room.blocks_available() * room.fragment_size();
         if bytes.saturating_sub(keep.bytes()) > free {
             return Err(Errno::ENOSPC.into());
         }
-        let mut partial = Partial {
-            file,
-            path,
-            notes,
-            bytes,
-            parts: keep,
-            noted: None,
-            reserved: Some(0),
-        };
-        if !partial.parts.is_beginning() {
+        reserve(&file, &keep.missing(bytes))?;
+        if let Some(earlier) = earlier {
+            for (begin, end) in keep.list() {
+                copy(earlier, &file, *begin, *end)?;
+            }
+            file.set_len(end)?;
+        }
+        let partial = Partial::new(file, path, notes, bytes, keep);
+        if !partial.lock().parts.is_beginning() {
             partial.scatter()?;
         }
         Ok(partial)
     }
 
-    /// One more writer of a file that another one has begun: its parts come in any order.
+    /// One more writer of a file that another process has begun: its parts come in any order.
     pub fn join(path: PathBuf, notes: PathBuf, bytes: u64) -> io::Result<Partial> {
         let file = OpenOptions::new().write(true).open(&path)?;
-        let mut partial = Partial {
+        let partial = Partial::new(file, path, notes, bytes, Parts::default());
+        partial.scatter()?;
+        Ok(partial)
+    }
+
+    fn new(file: File, path: PathBuf, notes: PathBuf, bytes: u64, parts: Parts) -> Partial {
+        let noted = None;
+        Partial {
             file,
             path,
             notes,
             bytes,
-            parts: Parts::default(),
-            noted: None,
-            reserved: Some(0),
-        };
-        partial.noted = Some(partial.open_notes()?);
-        Ok(partial)
+            state: Mutex::new(State { parts, noted }),
+            closed: RwLock::new(false),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From here on parts come in any order, also from others.
-    pub fn scatter(&mut self) -> io::Result<()> {
-        if self.noted.is_none() {
-            let mut noted = self.open_notes()?;
-            let text: String = self
-                .parts
-                .list()
-                .iter()
+    pub fn scatter(&self) -> io::Result<()> {
+        let mut state = self.lock();
+        if state.noted.is_none() {
+            let mut lines = OpenOptions::new()
+                .create(true)
+                .append(true)
+                .mode(0o600)
+                .open(&self.notes)?;
+            let there = state.parts.list().iter();
+            let text: String = there
                 .map(|(begin, end)| Parts::line(*begin, *end))
                 .collect();
-            noted.lines.write_all(text.as_bytes())?;
-            self.noted = Some(noted);
+            lines.write_all(text.as_bytes())?;
+            state.noted = Some(Notes {
+                lines,
+                part: (0, 0),
+            });
         }
         Ok(())
     }
 
-    fn open_notes(&self) -> io::Result<Notes> {
-        let lines = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .mode(0o600)
-            .open(&self.notes)?;
-        Ok(Notes {
-            lines,
-            part: (0, 0),
-        })
+    /// What has come.
+    pub fn parts(&self) -> Parts {
+        self.lock().parts.clone()
     }
 
-    /// What has come.
-    pub fn parts(&self) -> &Parts {
-        &self.parts
+    /// The file itself, to read what has come.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Where a part ends, if it has its place there.
@@ -167,29 +186,39 @@ impl Partial {
             .checked_add(length)
             .filter(|end| *end <= self.bytes)
             .ok_or(Fault::OutOfOrder)?;
-        if self.noted.is_none() && at != self.parts.first() {
+        let state = self.lock();
+        if state.noted.is_none() && at != state.parts.first() {
             return Err(Fault::OutOfOrder);
         }
         Ok(end)
     }
 
+    /// Held while something is written; an error once nothing may be.
+    fn writing(&self) -> Result<RwLockReadGuard<'_, bool>, Fault> {
+        let closed = self.closed.read().unwrap_or_else(PoisonError::into_inner);
+        if *closed {
+            Err(Fault::OutOfOrder)
+        } else {
+            Ok(closed)
+        }
+    }
+
     /// Makes a part all zeros; where the file system can, it takes no room.
-    pub fn write_zeros(&mut self, at: u64, length: u64) -> Result<(), Fault> {
+    pub fn write_zeros(&self, at: u64, length: u64) -> Result<(), Fault> {
+        let _writing = self.writing()?;
         let end = self.end_of(at, length)?;
         if at == end {
             return Ok(());
         }
-        let written = self.make_hole(at, end).and_then(|()| self.note(at, end));
-        written.map_err(|error| Fault::system(&error))?;
-        self.parts.add(at, end);
-        Ok(())
+        let made = self.make_hole(at, end);
+        made.and_then(|()| self.note(at, end))
+            .map_err(|error| Fault::system(&error))
     }
 
     fn make_hole(&self, at: u64, end: u64) -> io::Result<()> {
         // the length says what has come; setting it could take away what another one writes
         self.file.write_all_at(&[0], end - 1)?;
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-        let number = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         if fallocate(&self.file, flags, number(at), number(end - at)).is_ok() {
             return Ok(());
         }
@@ -206,50 +235,20 @@ impl Partial {
     }
 
     /// Writes a part.
-    pub fn write(&mut self, at: u64, content: &[u8]) -> Result<(), Fault> {
+    pub fn write(&self, at: u64, content: &[u8]) -> Result<(), Fault> {
+        let _writing = self.writing()?;
         let end = self.end_of(at, content.len() as u64)?;
-        let written = self
-            .reserve(at, end)
-            .and_then(|()| self.file.write_all_at(content, at));
+        let written = self.file.write_all_at(content, at);
         written
             .and_then(|()| self.note(at, end))
-            .map_err(|error| Fault::system(&error))?;
-        self.parts.add(at, end);
-        Ok(())
+            .map_err(|error| Fault::system(&error))
     }
 
-    fn reserve(&mut self, at: u64, end: u64) -> io::Result<()> {
-        let Some(reserved) = self.reserved else {
-            return Ok(());
-        };
-        if at <= reserved && end <= reserved && reserved - at <= AHEAD {
-            return Ok(());
-        }
-        let until = (at + AHEAD).max(end).min(self.bytes);
-        let number = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-        match fallocate(
-            &self.file,
-            FallocateFlags::FALLOC_FL_KEEP_SIZE,
-            number(at),
-            number((until - at).max(1)),
-        ) {
-            Err(error @ (Errno::ENOSPC | Errno::EDQUOT | Errno::EIO)) => Err(error.into()),
-            Err(Errno::EINTR) => Ok(()),
-            // the file system has no such thing, or the write will say what is wrong
-            Err(_) => {
-                self.reserved = None;
-                Ok(())
-            }
-            Ok(()) => {
-                self.reserved = Some(until);
-                Ok(())
-            }
-        }
-    }
-
-    /// Writes down now and then what has come in any order.
-    fn note(&mut self, at: u64, end: u64) -> io::Result<()> {
-        let Some(noted) = &mut self.noted else {
+    /// A part has come. That is written down now and then where parts come in any order.
+    fn note(&self, at: u64, end: u64) -> io::Result<()> {
+        let mut state = self.lock();
+        state.parts.add(at, end);
+        let Some(noted) = &mut state.noted else {
             return Ok(());
         };
         if noted.part.1 != at {
@@ -265,24 +264,31 @@ impl Partial {
     }
 
     /// All that came is written down.
-    pub fn flush(&mut self) -> io::Result<()> {
-        self.noted.as_mut().map_or(Ok(()), Notes::flush)
+    pub fn flush(&self) -> io::Result<()> {
+        self.lock().noted.as_mut().map_or(Ok(()), Notes::flush)
+    }
+
+    /// Nothing more is written, by whichever thread; what has come is written down.
+    pub fn close(&self) -> io::Result<()> {
+        *self.closed.write().unwrap_or_else(PoisonError::into_inner) = true;
+        self.flush()
     }
 
     /// Gives it its mode, its time and its name. It must be whole.
-    pub fn finish(&mut self, dst: &Path, finish: Finish) -> Result<(), Fault> {
-        if self.noted.is_some() {
-            self.flush().map_err(|error| Fault::system(&error))?;
+    pub fn finish(&self, dst: &Path, finish: Finish) -> Result<(), Fault> {
+        self.close().map_err(|error| Fault::system(&error))?;
+        let mut parts = self.parts();
+        if self.lock().noted.is_some() {
             // with what others wrote
             let text = fs::read_to_string(&self.notes).map_err(|error| Fault::system(&error))?;
-            self.parts = Parts::parse(&text);
+            parts = Parts::parse(&text);
         }
         let length = self
             .file
             .metadata()
             .map_err(|error| Fault::system(&error))?
             .len();
-        if !self.parts.is_whole(self.bytes) || length != self.bytes {
+        if !parts.is_whole(self.bytes) || length != self.bytes {
             return Err(Fault::NotWhole);
         }
         let finished = stamp(&self.file, finish)
@@ -291,10 +297,87 @@ impl Partial {
         finished.map_err(|error| Fault::system(&error))
     }
 
-    /// Removes what has come.
-    pub fn discard(self) {
+    /// Removes what has come; nothing more is written.
+    pub fn discard(&self) {
+        let _ = self.close();
         let _ = remove(&self.path).and_then(|()| remove(&self.notes));
     }
+}
+
+fn number(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+/// Takes room, so that a disk that is full is known before the link has carried anything in vain.
+/// Where the file system has no such thing, the writes will say what is wrong.
+fn reserve(file: &File, parts: &[(u64, u64)]) -> io::Result<()> {
+    for (begin, end) in parts {
+        loop {
+            let flags = FallocateFlags::FALLOC_FL_KEEP_SIZE;
+            match fallocate(file, flags, number(*begin), number(end - begin)) {
+                Ok(()) => break,
+                Err(Errno::EINTR) => {}
+                Err(error @ (Errno::ENOSPC | Errno::EDQUOT | Errno::EIO)) => {
+                    return Err(error.into());
+                }
+                Err(_) => return Ok(()),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Takes a part over from another file, to the same place. Its holes stay holes in a file that is
+/// empty there, and where file systems share what is alike it takes no room.
+fn copy(from: &File, to: &File, begin: u64, end: u64) -> io::Result<()> {
+    let mut at = begin;
+    while at < end {
+        let data = match lseek(from, number(at), Whence::SeekData) {
+            Ok(data) => u64::try_from(data).unwrap_or(at),
+            // nothing but a hole follows
+            Err(Errno::ENXIO) => return Ok(()),
+            Err(_) => at,
+        };
+        if data >= end {
+            return Ok(());
+        }
+        let hole = match lseek(from, number(data), Whence::SeekHole) {
+            Ok(hole) => u64::try_from(hole).unwrap_or(end).clamp(data + 1, end),
+            Err(_) => end,
+        };
+        copy_data(from, to, data, hole)?;
+        at = hole;
+    }
+    Ok(())
+}
+
+fn copy_data(from: &File, to: &File, begin: u64, end: u64) -> io::Result<()> {
+    let (mut read, mut written) = (number(begin), number(begin));
+    while read < number(end) {
+        let left = usize::try_from(number(end) - read).unwrap_or(usize::MAX);
+        match copy_file_range(from, Some(&mut read), to, Some(&mut written), left) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error @ (Errno::ENOSPC | Errno::EDQUOT | Errno::EIO | Errno::EFBIG)) => {
+                return Err(error.into());
+            }
+            // older kernels and some file systems cannot
+            Err(_) => return copy_through_memory(from, to, u64::try_from(read).unwrap_or(0), end),
+        }
+    }
+    Ok(())
+}
+
+fn copy_through_memory(from: &File, to: &File, begin: u64, end: u64) -> io::Result<()> {
+    let mut buffer = vec![0; COPIED];
+    let mut at = begin;
+    while at < end {
+        let room = COPIED.min(usize::try_from(end - at).unwrap_or(usize::MAX));
+        from.read_exact_at(&mut buffer[..room], at)?;
+        to.write_all_at(&buffer[..room], at)?;
+        at += room as u64;
+    }
+    Ok(())
 }
 
 impl Notes {
@@ -372,5 +455,83 @@ pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder of its own, and a file in it.
+    fn folder(name: &str) -> PathBuf {
+        let name = format!("dgl-tools-partial-{name}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).unwrap();
+        folder
+    }
+
+    const FINISH: Finish = Finish {
+        mode: 0o644,
+        mtime: None,
+        fsync: false,
+    };
+
+    #[test]
+    fn what_is_the_same_is_taken_over_and_the_rest_is_written() {
+        let folder = folder("earlier");
+        let grain = usize::try_from(GRAIN).unwrap();
+        let earlier = vec![1; 3 * grain];
+        fs::write(folder.join("dst"), &earlier).unwrap();
+        let (begin, end) = (GRAIN, 2 * GRAIN);
+        let keep = Parts::of(&[(0, begin), (end, 3 * GRAIN)]);
+        let (path, notes) = (folder.join("part"), folder.join("good"));
+        let from = File::open(folder.join("dst")).unwrap();
+        let partial = Partial::begin(path, notes, 3 * GRAIN, keep, Some(&from)).unwrap();
+        assert_eq!(
+            partial.finish(&folder.join("dst"), FINISH),
+            Err(Fault::NotWhole)
+        );
+        assert_eq!(fs::read(folder.join("dst")).unwrap(), earlier);
+
+        let keep = Parts::of(&[(0, begin), (end, 3 * GRAIN)]);
+        let (path, notes) = (folder.join("part"), folder.join("good"));
+        let partial = Partial::begin(path, notes, 3 * GRAIN, keep, Some(&from)).unwrap();
+        partial.write(begin, &vec![2; grain]).unwrap();
+        partial.finish(&folder.join("dst"), FINISH).unwrap();
+        let expected = [vec![1; grain], vec![2; grain], vec![1; grain]].concat();
+        assert!(fs::read(folder.join("dst")).unwrap() == expected);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn nothing_is_written_once_it_is_closed() {
+        let folder = folder("closed");
+        let (path, notes) = (folder.join("part"), folder.join("good"));
+        let partial = Partial::begin(path, notes, 10, Parts::default(), None).unwrap();
+        partial.write(0, b"01234").unwrap();
+        partial.close().unwrap();
+        assert_eq!(partial.write(5, b"56789"), Err(Fault::OutOfOrder));
+        assert_eq!(partial.write_zeros(5, 5), Err(Fault::OutOfOrder));
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn room_is_taken_before_anything_comes() {
+        let folder = folder("room");
+        let (path, notes) = (folder.join("part"), folder.join("good"));
+        let partial = Partial::begin(path.clone(), notes, 1 << 20, Parts::default(), None).unwrap();
+        let meta = fs::metadata(&path).unwrap();
+        // a file system that cannot take room leaves it at none
+        let blocks = std::os::unix::fs::MetadataExt::blocks(&meta);
+        assert!(
+            meta.len() == 0 && (blocks == 0 || blocks * 512 >= 1 << 20),
+            "{blocks}"
+        );
+        partial.discard();
+        let (path, notes) = (folder.join("part"), folder.join("good"));
+        let error = Partial::begin(path, notes, 1 << 60, Parts::default(), None).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(nix::libc::ENOSPC));
+        fs::remove_dir_all(folder).unwrap();
     }
 }

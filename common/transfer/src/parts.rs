@@ -92,6 +92,30 @@ impl Parts {
         missing
     }
 
+    /// What lies in both.
+    pub fn both(&self, other: &Parts) -> Parts {
+        let (mut a, mut b) = (self.0.iter().peekable(), other.0.iter().peekable());
+        let mut both = Vec::new();
+        while let (Some(one), Some(two)) = (a.peek(), b.peek()) {
+            let (begin, end) = (one.0.max(two.0), one.1.min(two.1));
+            if begin < end {
+                both.push((begin, end));
+            }
+            if one.1 <= two.1 {
+                a.next();
+            } else {
+                b.next();
+            }
+        }
+        Parts(both)
+    }
+
+    /// What lies in this and not in the other.
+    pub fn without(&self, other: &Parts) -> Parts {
+        let end = self.0.last().map_or(0, |(_, end)| *end);
+        self.both(&Parts(other.missing(end)))
+    }
+
     /// What lies within the first so many bytes, cut to whole [`GRAIN`]s but for the end of the
     /// file.
     pub fn whole_grains(&self, bytes: u64) -> Parts {
@@ -173,6 +197,37 @@ mod tests {
                 && Parts::default().is_beginning()
                 && !Parts::of(&[(1, 2)]).is_beginning()
         );
+    }
+
+    #[test]
+    fn parts_are_compared() {
+        let table: [(&[(u64, u64)], &[(u64, u64)], &[(u64, u64)], &[(u64, u64)]); 6] = [
+            // one, another, in both, in the first alone
+            (&[], &[(0, 5)], &[], &[]),
+            (&[(0, 5)], &[], &[], &[(0, 5)]),
+            (&[(0, 5)], &[(0, 5)], &[(0, 5)], &[]),
+            (
+                &[(0, 9)],
+                &[(2, 3), (5, 20)],
+                &[(2, 3), (5, 9)],
+                &[(0, 2), (3, 5)],
+            ),
+            (
+                &[(0, 2), (4, 6)],
+                &[(1, 5)],
+                &[(1, 2), (4, 5)],
+                &[(0, 1), (5, 6)],
+            ),
+            (&[(2, 4)], &[(0, 2), (4, 9)], &[], &[(2, 4)]),
+        ];
+        for (one, other, both, alone) in table {
+            let (one, other) = (Parts::of(one), Parts::of(other));
+            assert_eq!(
+                (one.both(&other).list(), one.without(&other).list()),
+                (both, alone),
+                "{one:?} {other:?}"
+            );
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Whether what one end has of a file is what the other end has: sums of its pieces, compared one
-//! after the other.
+//! with the other.
 
+use crate::GRAIN;
 use crate::content;
 use crate::parts::Parts;
 use std::fs::File;
@@ -8,33 +9,71 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use wire::files::Sum;
 
-/// A piece has one sum; what is behind the first that differs is sent again.
-const PIECE: u64 = 4 << 20;
-/// So many sums are in one message at most.
+/// So many sums are in one message at most, but for pieces that parts cut.
 const MOST: u64 = 1 << 14;
+/// What a sum takes on its way.
+const SUM_BYTES: u64 = 32;
+/// More than this is read by several threads: one sums up 2 GB a second.
+const MUCH: u64 = 64 << 20;
+/// So many threads at most: other jobs are on the host too.
+const THREADS: usize = 4;
 
-/// The size of the pieces of a file of so many bytes.
+/// The size of the pieces of a file of so many bytes. Where one of them differs, it is sent, and
+/// all sums are: together these are least where a piece is as large as all sums.
 fn piece(bytes: u64) -> u64 {
-    PIECE.max(bytes.div_ceil(MOST).next_multiple_of(1 << 20))
+    let best = bytes.saturating_mul(SUM_BYTES).isqrt();
+    best.max(bytes.div_ceil(MOST))
+        .max(GRAIN)
+        .next_power_of_two()
 }
 
-/// Begin and end of each piece of the parts of a file of so many bytes, in order.
+/// Begin and end of each piece of the parts of a file of so many bytes, in order. A piece ends at
+/// a multiple of its size, whatever the parts are.
 pub fn pieces(parts: &Parts, bytes: u64) -> Vec<(u64, u64)> {
     let size = piece(bytes);
-    let cut = |&(begin, end): &(u64, u64)| {
-        let begins = (0..(end - begin).div_ceil(size)).map(move |number| begin + number * size);
-        begins.map(move |at| (at, end.min(at + size)))
-    };
-    parts.list().iter().flat_map(cut).collect()
+    let mut pieces = Vec::new();
+    for &(begin, end) in parts.list() {
+        let mut at = begin;
+        while at < end {
+            let next = end.min((at / size + 1) * size);
+            pieces.push((at, next));
+            at = next;
+        }
+    }
+    pieces
 }
 
 /// The sum of each piece; an error where one cannot be read whole.
 pub fn of(file: &File, parts: &Parts, bytes: u64) -> io::Result<Vec<Sum>> {
-    let mut buffer = vec![0; 256 << 10];
-    pieces(parts, bytes)
-        .into_iter()
-        .map(|(begin, end)| sum_of(file, begin, end, &mut buffer))
-        .collect()
+    let pieces = pieces(parts, bytes);
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if parts.bytes() > MUCH {
+        processors.min(THREADS)
+    } else {
+        1
+    };
+    let each = pieces.len().div_ceil(threads).max(1);
+    let sum_all = |pieces: &[(u64, u64)]| {
+        let mut buffer = vec![0; 256 << 10];
+        let sums = pieces
+            .iter()
+            .map(|(begin, end)| sum_of(file, *begin, *end, &mut buffer));
+        sums.collect::<io::Result<Vec<Sum>>>()
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = pieces
+            .chunks(each)
+            .map(|pieces| scope.spawn(move || sum_all(pieces)))
+            .collect();
+        let mut all = Vec::with_capacity(pieces.len());
+        for thread in threads {
+            let sums = thread
+                .join()
+                .map_err(|_| io::Error::other("a thread ended"))?;
+            all.extend(sums?);
+        }
+        Ok(all)
+    })
 }
 
 fn sum_of(file: &File, begin: u64, end: u64, buffer: &mut [u8]) -> io::Result<Sum> {
@@ -68,14 +107,15 @@ pub fn of_bytes(bytes: &[u8]) -> Sum {
     content::sum(bytes)
 }
 
-/// The pieces in front of the first whose sums differ: where one differs, another file was there.
+/// The pieces whose sums are equal.
 pub fn same(parts: &Parts, bytes: u64, ours: &[Sum], theirs: &[Sum]) -> Parts {
-    let equal = ours
-        .iter()
-        .zip(theirs)
-        .take_while(|(ours, theirs)| ours == theirs)
-        .count();
-    Parts::of(&pieces(parts, bytes)[..equal.min(pieces(parts, bytes).len())])
+    let pieces = pieces(parts, bytes);
+    let equal = pieces
+        .into_iter()
+        .zip(ours.iter().zip(theirs))
+        .filter(|(_, (ours, theirs))| ours == theirs)
+        .map(|(piece, _)| piece);
+    Parts::of(&equal.collect::<Vec<_>>())
 }
 
 #[cfg(test)]
@@ -83,36 +123,58 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_cut_the_same_way_at_both_ends() {
-        let parts = Parts::of(&[(0, PIECE + 1), (2 * PIECE, 3 * PIECE)]);
+    fn pieces_end_at_multiples_of_their_size_at_both_ends() {
+        let size = GRAIN;
+        let parts = Parts::of(&[(0, size + 1), (2 * size + 5, 4 * size)]);
         assert_eq!(
-            pieces(&parts, 4 * PIECE),
-            [(0, PIECE), (PIECE, PIECE + 1), (2 * PIECE, 3 * PIECE)]
+            pieces(&parts, 4 * size),
+            [
+                (0, size),
+                (size, size + 1),
+                (2 * size + 5, 3 * size),
+                (3 * size, 4 * size)
+            ]
         );
         assert_eq!(pieces(&Parts::default(), 5), []);
-        let huge = 1 << 50;
-        assert!(pieces(&Parts::beginning(huge), huge).len() as u64 <= MOST);
+        assert_eq!(piece(2 << 30), 256 << 10);
+        for huge in [1 << 40, 1 << 50] {
+            assert!(pieces(&Parts::beginning(huge), huge).len() as u64 <= MOST);
+        }
     }
 
     #[test]
-    fn what_is_behind_the_first_difference_does_not_count() {
-        let parts = Parts::of(&[(0, PIECE + 1), (2 * PIECE, 3 * PIECE)]);
+    fn what_differs_is_told_from_what_is_the_same() {
+        let size = GRAIN;
+        let parts = Parts::of(&[(0, size + 1), (2 * size, 3 * size)]);
         let (a, b) = (of_bytes(b"a"), of_bytes(b"b"));
         let table = [
-            ([a, a, a], vec![(0, PIECE + 1), (2 * PIECE, 3 * PIECE)]),
-            ([a, b, a], vec![(0, PIECE)]),
-            ([b, a, a], vec![]),
-            ([a, a, b], vec![(0, PIECE + 1)]),
+            ([a, a, a], vec![(0, size + 1), (2 * size, 3 * size)]),
+            ([a, b, a], vec![(0, size), (2 * size, 3 * size)]),
+            ([b, a, a], vec![(size, size + 1), (2 * size, 3 * size)]),
+            ([a, a, b], vec![(0, size + 1)]),
+            ([b, b, b], vec![]),
         ];
         for (theirs, expected) in table {
-            assert_eq!(
-                same(&parts, 4 * PIECE, &[a, a, a], &theirs).list(),
-                expected
-            );
+            assert_eq!(same(&parts, 4 * size, &[a, a, a], &theirs).list(), expected);
         }
         assert_eq!(
-            same(&parts, 4 * PIECE, &[a, a], &[a, a]).list(),
-            [(0, PIECE + 1)]
+            same(&parts, 4 * size, &[a, a], &[a, a]).list(),
+            [(0, size + 1)]
         );
+    }
+
+    #[test]
+    fn several_threads_sum_up_what_one_does() {
+        let path = std::env::temp_dir().join(format!("dgl-tools-sums-{}", std::process::id()));
+        std::fs::write(&path, vec![7; usize::try_from(MUCH).unwrap() + 5]).unwrap();
+        let file = File::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let (bytes, mut buffer) = (MUCH + 5, vec![0; 4096]);
+        let sums = of(&file, &Parts::beginning(bytes), bytes).unwrap();
+        let pieces = pieces(&Parts::beginning(bytes), bytes);
+        assert_eq!(sums.len(), pieces.len());
+        for ((begin, end), sum) in pieces.into_iter().zip(sums) {
+            assert_eq!(sum_of(&file, begin, end, &mut buffer).unwrap(), sum);
+        }
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! To a host: `receive` takes a folder; `look`, `peers` and `claim` ask what is there; small files
 //! come many in a [`Batch`], larger ones as `begin`, any number of `block`s and `end`. From a host:
-//! `give`, `find`, then `read` for content. Requests are not waited for one by one: each is
-//! answered in its order, and `sync` tells how far the agent has come. Sizes are called `size`,
+//! `give`, `find`, then `read` for content. From host to host: `hand_on`, and over the connection
+//! that is made for it `handed`, `block`s and `close`. Requests are not waited for one by one: each
+//! is answered in its order, and `sync` tells how far the agent has come. Sizes are called `size`,
 //! because `bytes` in a line announces what stands behind it. Content stands behind its line, at
 //! most [`crate::codec::MAX_BODY`] bytes, with its BLAKE3 sum in the line.
 
@@ -40,6 +41,9 @@ pub enum FileRequest {
         /// The size of the whole file.
         #[serde(rename = "size")]
         bytes: u64,
+        /// Where nothing is left of it, the file that has its place now.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        dst: Option<Text>,
     },
     /// Makes an empty folder; answered by [`FileEvent::Landed`].
     Folder {
@@ -66,7 +70,24 @@ pub enum FileRequest {
         /// The number of the delivery.
         id: u32,
     },
-    /// No more of a file comes over this connection.
+    /// What comes of a file goes on to another host; answered by [`FileEvent::HandedOn`] when that
+    /// has all of it, or cannot be reached any more.
+    HandOn(HandOn),
+    /// It goes no longer to that host.
+    KeepBack {
+        /// The number of the delivery.
+        id: u32,
+        /// The number of the other host.
+        host: u32,
+    },
+    /// The first word of another host over a connection of its own: parts of a file come, as
+    /// [`FileRequest::Block`] and [`FileRequest::Zeros`], and then [`FileRequest::Close`] and
+    /// [`FileRequest::Sync`]; nothing else may.
+    Handed {
+        /// The name of what has come of it.
+        key: String,
+    },
+    /// No more of a file comes over this connection; of one that was begun over it, over none.
     Close {
         /// The number of the delivery.
         id: u32,
@@ -150,8 +171,32 @@ pub struct Listen {
     pub address: Ipv4Addr,
     /// The port; 0 for one that the system chooses.
     pub port: u16,
-    /// The tool's public key: nobody else is let in.
+    /// The tool's public key.
     pub key: String,
+    /// Public keys of hosts that may hand files on. Nobody else is let in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
+}
+
+/// Another host that what comes of a file goes on to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandOn {
+    /// The number of the delivery, here.
+    pub id: u32,
+    /// The name of what has come of it, on both hosts.
+    pub key: String,
+    /// The number of the other host.
+    pub host: u32,
+    /// The number of the delivery there.
+    pub there: u32,
+    /// Where the other host listens,
+    pub address: Ipv4Addr,
+    /// on which port,
+    pub port: u16,
+    /// and its public key.
+    pub peer: String,
+    /// What it lacks: begin and end of each part.
+    pub parts: Vec<(u64, u64)>,
 }
 
 /// A folder whose files are fetched; nothing is written.
@@ -212,25 +257,15 @@ pub struct Begin {
     /// What of an earlier push stays: begin and end of each part.
     #[serde(default)]
     pub keep: Vec<(u64, u64)>,
+    /// These parts are taken over from the file that has its place now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub earlier: bool,
     /// Another connection has begun it; over this one come parts of it in any order.
     #[serde(default)]
     pub scattered: bool,
-    /// Hosts that it is handed on to, each by the one before it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub next: Vec<Hop>,
-}
-
-/// A host that a file is handed on to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hop {
-    /// The command that runs host-agent there.
-    pub words: Vec<Text>,
-    /// Its folder, for one connection more.
-    pub receive: Receive,
-    /// The file there.
-    pub file: Small,
-    /// The name of what has come of it there.
-    pub key: String,
+    /// Hosts hand it on: it comes in any order, and [`FileEvent::Came`] tells of what has come.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub chained: bool,
 }
 
 /// A part of a file.
@@ -275,8 +310,9 @@ pub enum FileEvent {
         free_bytes: Option<u64>,
         /// There is nothing in it.
         empty: bool,
-        /// The agent's own file.
-        agent: Option<Text>,
+        /// The agent's public key, by which other hosts know it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
     },
     /// What is there, in the order of the question; `None` for nothing.
     There {
@@ -295,6 +331,29 @@ pub enum FileEvent {
         key: String,
         /// Begin and end of each part; empty for none.
         parts: Vec<(u64, u64)>,
+        /// They are of the file that has its place now.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        earlier: bool,
+    },
+    /// What has come of a file that hosts hand on; of very many parts the first.
+    Came {
+        /// The number of the delivery.
+        id: u32,
+        /// Begin and end of each part.
+        parts: Vec<(u64, u64)>,
+    },
+    /// A host has all of a file that was to be handed on to it, or gets no more of it.
+    HandedOn {
+        /// The number of the delivery, on the host that says so.
+        id: u32,
+        /// The number of the other host.
+        host: u32,
+        /// Why it gets no more.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        problem: Option<String>,
+        /// It could not be reached at all.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        unreached: bool,
     },
     /// What became of deliveries.
     Landed {
@@ -541,8 +600,9 @@ mod tests {
             file,
             key: String::new(),
             keep: Vec::new(),
+            earlier: false,
             scattered: false,
-            next: Vec::new(),
+            chained: false,
         };
         let named = Named {
             id: 1,
@@ -553,6 +613,7 @@ mod tests {
             FileRequest::Claim {
                 key: String::new(),
                 bytes: 7,
+                dst: None,
             },
             FileRequest::Sum {
                 file: named,

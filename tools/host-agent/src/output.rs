@@ -74,7 +74,7 @@ impl Output {
 }
 
 /// Writes all of it; an error where the other side takes nothing for too long.
-fn write_over(link: &SharedLink, bytes: &[u8]) -> io::Result<()> {
+pub fn write_over(link: &SharedLink, bytes: &[u8]) -> io::Result<()> {
     let mut rest = bytes;
     let mut waits = false;
     while !rest.is_empty() || waits {

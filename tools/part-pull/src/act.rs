@@ -1,9 +1,10 @@
 //! Lists the files of every host first, then brings them from several at once.
 
 use crate::args::Args;
-use crate::giver::{self, Received, SourceHost};
+use crate::giver::{self, Moved, Received, SourceHost};
 use crate::local::{self, LARGE};
 use crate::plan::{Item, WantedFile};
+use cli::progress::{ProgressDisplay, Way};
 use rayon::prelude::*;
 use record::error::{Fault, Report};
 use record::exit::Exit;
@@ -89,6 +90,7 @@ pub fn run(
             out: Mutex::new(Out::new("part-pull")),
             human: args.connect.format.human(),
             of,
+            show: progress(args, &tasks),
             faults: Mutex::default(),
         };
         if !board.human {
@@ -121,6 +123,7 @@ pub fn run(
                 .par_iter_mut()
                 .for_each(|task| task.pull(&board, streams, &wire, &more));
         });
+        board.show.end();
         report.0.extend(
             board
                 .faults
@@ -224,6 +227,20 @@ fn unmatched(tasks: &[Task<'_>], wanted: &WantedFile) -> Option<Fault> {
     })
 }
 
+/// For all that is not here yet.
+fn progress(args: &Args, tasks: &[Task<'_>]) -> ProgressDisplay {
+    let missing = tasks.iter().flat_map(|task| {
+        let missing = task.items.iter().filter(|item| !local::is_here(item));
+        missing.map(|item| (task.host.id, item.bytes()))
+    });
+    ProgressDisplay::new(
+        ("part-pull", "here"),
+        args.progress,
+        tasks.iter().map(|task| task.host),
+        missing,
+    )
+}
+
 fn tell_plan(tasks: &[Task<'_>]) {
     let mut out = Out::new("part-pull");
     for task in tasks {
@@ -291,12 +308,13 @@ impl<'a> Task<'a> {
                 self.host,
                 &missing,
                 wire,
-                &mut came,
+                (&mut came, &board.show),
                 |giver, missing, came| {
+                    let moved = |bytes| board.show.moved(self.host, bytes);
                     let door = giver.client().door();
                     let open = || more(self.host, door.as_ref());
                     let mut lanes = Lanes::new(streams, &open);
-                    let brought = bring(giver, &mut lanes, missing, came);
+                    let brought = bring(giver, &mut lanes, missing, came, &moved);
                     lanes.into_sites().for_each(SourceHost::end);
                     brought
                 },
@@ -304,7 +322,6 @@ impl<'a> Task<'a> {
         {
             self.giver = Err(broken);
         }
-        let bytes = came.values().flatten().sum();
         if self.items.is_empty() {
             if let Err(broken) = &self.giver {
                 board.record(&Pulled {
@@ -330,20 +347,9 @@ impl<'a> Task<'a> {
                 result,
             );
         }
-        let direct = match &mut self.giver {
-            Ok(giver) => giver.client().is_direct(),
-            Err(_) => false,
-        };
-        let (place, files, rate) = (
-            self.host.place(),
-            term::count(missing.len() as u64, "file"),
-            rate(bytes, begun, direct),
-        );
-        eprintln!(
-            "part-pull: {place}: {files}, {}; {} here already{rate}",
-            term::bytes(bytes),
-            here.len() - missing.len()
-        );
+        board
+            .show
+            .host(self.host, begun.elapsed(), self.giver.is_err());
     }
 }
 
@@ -354,7 +360,7 @@ fn bring_by_wire<'i>(
     host: &Host,
     items: &[&'i Item],
     wire: &WireOptions,
-    came: &mut HashMap<PathBuf, Received>,
+    (came, show): (&mut HashMap<PathBuf, Received>, &ProgressDisplay),
     bring: impl Fn(
         &mut SourceHost,
         &[&'i Item],
@@ -362,9 +368,11 @@ fn bring_by_wire<'i>(
     ) -> Result<(), HostFailure>,
 ) -> Result<(), HostFailure> {
     let bytes = items.iter().map(|item| item.bytes()).sum();
-    if let Some(warning) = giver.client().choose_wire(host.ip.0, bytes, wire)? {
+    if let Some(warning) = giver.client().choose_wire(host.ip.0, bytes, wire, &[])? {
         eprintln!("part-pull: {}: {warning}", host.place());
     }
+    let is_direct = giver.client().is_direct();
+    show.way(host, if is_direct { Way::Direct } else { Way::Login });
     let Err(broken) = bring(giver, items, came) else {
         return Ok(());
     };
@@ -374,6 +382,7 @@ fn bring_by_wire<'i>(
     giver.client().take_back()?;
     let place = host.place();
     eprintln!("part-pull: {place}: its direct connection broke; its login is used instead");
+    show.way(host, Way::Login);
     let missing: Vec<&Item> = items
         .iter()
         .filter(|item| !came.contains_key(&item.src))
@@ -389,6 +398,7 @@ fn bring(
     lanes: &mut Lanes<'_, SourceHost>,
     items: &[&Item],
     came: &mut HashMap<PathBuf, Received>,
+    moved: Moved<'_>,
 ) -> Result<(), HostFailure> {
     let (folders, files): (Vec<&Item>, Vec<&Item>) =
         items.iter().partition(|item| item.there.is_folder());
@@ -401,25 +411,17 @@ fn bring(
         .into_iter()
         .partition(|item| item.there.bytes >= LARGE);
     let mut note = |item: &Item, result: Received| drop(came.insert(item.src.clone(), result));
-    giver.small(&small, &mut note)?;
-    giver.middle(&middle, &mut note)?;
+    let mut note_small = |item: &Item, result: Received| {
+        moved(item.bytes());
+        note(item, result);
+    };
+    giver.small(&small, &mut note_small)?;
+    giver.middle(&middle, &mut note, moved)?;
     for item in large {
-        let result = giver.large(item, lanes)?;
+        let result = giver.large(item, lanes, moved)?;
         note(item, result);
     }
     Ok(())
-}
-
-fn rate(bytes: u64, begun: Instant, direct: bool) -> String {
-    let way = if direct {
-        "directly"
-    } else {
-        "through its login"
-    };
-    match bytes > 1_000_000 {
-        true => format!(", {}, {way}", term::rate(bytes, begun.elapsed())),
-        false => String::new(),
-    }
 }
 
 /// Where all that is done is told.
@@ -427,6 +429,7 @@ struct Reporter {
     out: Mutex<Out>,
     human: bool,
     of: u32,
+    show: ProgressDisplay,
     faults: Mutex<Vec<Fault>>,
 }
 
@@ -444,6 +447,11 @@ impl Reporter {
         let (src, src_b64) = path_fields(item.src.strip_prefix(".").unwrap_or(&item.src));
         let (dst, dst_b64) = path_fields(&item.dst);
         let error = result.as_ref().err().cloned();
+        match &result {
+            Ok(0) if skipped => self.show.file(host, item.bytes(), true),
+            Ok(bytes) => self.show.file(host, *bytes, false),
+            Err(_) => {}
+        }
         self.record(&Pulled {
             id: Some(id),
             of: Some(self.of),

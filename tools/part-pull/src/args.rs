@@ -1,6 +1,7 @@
 //! The command line.
 
 use clap::Parser;
+use cli::progress::ProgressWhen;
 use cli::{Connect, WireArgs};
 use std::path::PathBuf;
 
@@ -46,6 +47,12 @@ pub struct Args {
     /// Bring nothing; say what would be brought
     #[arg(long)]
     pub dry_run: bool,
+
+    /// Progress on stderr [auto: bars on a terminal, else a line now and then, and a line a host at
+    /// its end]
+    #[arg(long, value_enum, default_value_t = ProgressWhen::Auto, value_name = "auto|always|never",
+        hide_possible_values = true)]
+    pub progress: ProgressWhen,
 
     /// The files, relative to the workspace
     #[arg(required = true, value_name = "PATTERN")]

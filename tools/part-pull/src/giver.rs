@@ -7,6 +7,7 @@ use remote::direct::Door;
 use remote::host_client::{HostClient, HostFailure};
 use remote::lanes::Lanes;
 use std::collections::VecDeque;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -27,6 +28,9 @@ const AT_ONCE: u64 = 1 << 30;
 
 const UNREADABLE: &str = "it could not be read whole there";
 const CHANGED: &str = "it changed on the host while it was read";
+
+/// Is told of so many bytes more.
+pub type Moved<'a> = &'a (dyn Fn(u64) + Sync);
 
 /// What came of a file: how many bytes, or why not.
 pub type Received = Result<u64, String>;
@@ -168,6 +172,7 @@ impl SourceHost {
         &mut self,
         items: &[&'i Item],
         came: &mut dyn FnMut(&'i Item, Received),
+        moved: Moved<'_>,
     ) -> Result<(), HostFailure> {
         let mut asked = 0;
         for (at, item) in items.iter().enumerate() {
@@ -175,15 +180,16 @@ impl SourceHost {
                 self.ask(number(asked), items[asked], (0, items[asked].there.bytes));
                 asked += 1;
             }
-            let mut opened = local::begin(item, Parts::default());
+            let opened = local::begin(item, Parts::default(), None);
             let (read, written) = self.receive(
                 number(at),
                 (0, item.there.bytes),
-                opened.as_mut().map_err(|why| why.clone()),
+                opened.as_ref().map_err(Clone::clone),
+                moved,
             )?;
             let result = whole(item, &read)
                 .and(written)
-                .and_then(|()| local::finish(item, &mut opened?));
+                .and_then(|()| local::finish(item, &opened?));
             if result.is_err() {
                 local::discard(item);
             }
@@ -197,31 +203,37 @@ impl SourceHost {
         &mut self,
         item: &Item,
         lanes: &mut Lanes<'_, SourceHost>,
+        moved: Moved<'_>,
     ) -> Result<Received, HostFailure> {
-        let kept = self.resume(item)?;
+        let (kept, earlier) = self.resume(item)?;
         let missing = kept.missing(item.there.bytes);
         let came = item.there.bytes - kept.bytes();
-        let mut partial = match local::begin(item, kept) {
+        moved(kept.bytes());
+        let begun = self
+            .client
+            .keep_alive_during(|| local::begin(item, kept, earlier.as_ref()))?;
+        let partial = match begun {
             Ok(partial) => partial,
             Err(why) => return Ok(Err(why)),
         };
         for (begin, end) in missing {
-            if let Err(why) = self.span(item, &mut partial, (begin, end), lanes)? {
+            if let Err(why) = self.span(item, &partial, (begin, end), lanes, moved)? {
                 if why == CHANGED || partial.parts().list().is_empty() {
                     local::discard(item);
                 }
                 return Ok(Err(why));
             }
         }
-        Ok(local::finish(item, &mut partial).map(|()| came))
+        Ok(local::finish(item, &partial).map(|()| came))
     }
 
     fn span(
         &mut self,
         item: &Item,
-        partial: &mut Partial,
+        partial: &Partial,
         (begin, end): (u64, u64),
         lanes: &mut Lanes<'_, SourceHost>,
+        moved: Moved<'_>,
     ) -> Result<Result<(), String>, HostFailure> {
         let mut at = begin;
         while at < end {
@@ -229,10 +241,7 @@ impl SourceHost {
                 if let Err(error) = partial.scatter() {
                     return Ok(Err(error.to_string()));
                 }
-                let bring = |giver: &mut SourceHost, range| match local::join(item) {
-                    Ok(mut partial) => giver.part(item, range, &mut partial),
-                    Err(why) => Ok(Err(why)),
-                };
+                let bring = |giver: &mut SourceHost, range| giver.part(item, range, partial, moved);
                 let (length, written) = lanes.round(self, (at, end), &bring);
                 (
                     length,
@@ -244,7 +253,7 @@ impl SourceHost {
                 )
             } else {
                 let length = AT_ONCE.min(end - at);
-                (length, self.part(item, (at, length), partial)?)
+                (length, self.part(item, (at, length), partial, moved)?)
             };
             if written.is_err() {
                 return Ok(written);
@@ -254,11 +263,15 @@ impl SourceHost {
         Ok(Ok(()))
     }
 
-    /// What is here of a file and is what it begins with there.
-    fn resume(&mut self, item: &Item) -> Result<Parts, HostFailure> {
-        let (parts, file) = match local::kept(item) {
-            Some(kept) => kept,
-            None => return Ok(Parts::default()),
+    /// What is here of a file and is the same there, and the earlier file where that has it.
+    fn resume(&mut self, item: &Item) -> Result<(Parts, Option<File>), HostFailure> {
+        let Some(local::Kept {
+            parts,
+            file,
+            is_earlier,
+        }) = local::kept(item)
+        else {
+            return Ok((Parts::default(), None));
         };
         let bytes = item.there.bytes;
         self.client.send(FileRequest::Sum {
@@ -271,12 +284,12 @@ impl SourceHost {
             .keep_alive_during(|| sums::of(&file, &parts, bytes))?
             .unwrap_or_default();
         match self.next()? {
-            (FileEvent::Sums { id: 0 }, body) => Ok(sums::same(
-                &parts,
-                bytes,
-                &ours,
-                &Sum::list(&body).unwrap_or_default(),
-            )),
+            (FileEvent::Sums { id: 0 }, body) => {
+                let theirs = Sum::list(&body).unwrap_or_default();
+                let same = sums::same(&parts, bytes, &ours, &theirs);
+                let earlier = is_earlier && !same.list().is_empty();
+                Ok((same, earlier.then_some(file)))
+            }
             (other, _) => Err(HostFailure::unexpected(&other)),
         }
     }
@@ -294,10 +307,11 @@ impl SourceHost {
         &mut self,
         item: &Item,
         range: (u64, u64),
-        partial: &mut Partial,
+        partial: &Partial,
+        moved: Moved<'_>,
     ) -> Result<Result<(), String>, HostFailure> {
         self.ask(0, item, range);
-        let (read, written) = self.receive(0, range, Ok(partial))?;
+        let (read, written) = self.receive(0, range, Ok(partial), moved)?;
         Ok(same(item, &read).and(written))
     }
 
@@ -307,7 +321,8 @@ impl SourceHost {
         &mut self,
         id: u32,
         (at, length): (u64, u64),
-        mut partial: Result<&mut Partial, String>,
+        mut partial: Result<&Partial, String>,
+        moved: Moved<'_>,
     ) -> Result<(Read, Result<(), String>), HostFailure> {
         let (mut next, end) = (at, at + length);
         loop {
@@ -320,7 +335,8 @@ impl SourceHost {
                     let content = content::unpack(&block.content, body)
                         .map_err(|fault| HostFailure::reported(fault.to_string()))?;
                     next += content.len() as u64;
-                    if let Ok(writer) = &mut partial
+                    moved(content.len() as u64);
+                    if let Ok(writer) = &partial
                         && let Err(fault) = writer.write(block.at, &content)
                     {
                         partial = Err(local::here(&fault));
@@ -330,7 +346,8 @@ impl SourceHost {
                     if zeros.id == id && zeros.at == next && zeros.length <= end - next =>
                 {
                     next += zeros.length;
-                    if let Ok(writer) = &mut partial
+                    moved(zeros.length);
+                    if let Ok(writer) = &partial
                         && let Err(fault) = writer.write_zeros(zeros.at, zeros.length)
                     {
                         partial = Err(local::here(&fault));

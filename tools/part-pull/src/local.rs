@@ -88,29 +88,45 @@ pub fn is_here(item: &Item) -> bool {
     here.is_file() && here.len() == item.there.bytes && source::same_time(item.there.mtime, time)
 }
 
-/// What is here of a file and worth going on with.
-pub fn kept(item: &Item) -> Option<(Parts, File)> {
-    let path = path(item);
-    let parts = partial::kept(&path, &notes(item), item.there.bytes);
-    if parts.list().is_empty() {
-        None
-    } else {
-        Some((parts, source::open(&path).ok()?))
-    }
+/// What is here of a file and may be the same there.
+pub struct Kept {
+    /// Which parts.
+    pub parts: Parts,
+    /// Where they are.
+    pub file: File,
+    /// It is the file that has the name now.
+    pub is_earlier: bool,
 }
 
-/// Begins to write a file, or goes on behind what is kept of it.
-pub fn begin(item: &Item, keep: Parts) -> Result<Partial, String> {
+/// What is here of a file: of one that broke off, else of the one that has its name.
+pub fn kept(item: &Item) -> Option<Kept> {
+    let path = path(item);
+    let bytes = item.there.bytes;
+    let parts = partial::kept(&path, &notes(item), bytes);
+    let is_earlier = parts.list().is_empty();
+    let file = source::open(if is_earlier { &item.dst } else { &path }).ok()?;
+    let parts = if is_earlier {
+        let length = file.metadata().ok()?.len();
+        Parts::beginning(length.min(bytes)).whole_grains(bytes)
+    } else {
+        parts
+    };
+    let kept = Kept {
+        parts,
+        file,
+        is_earlier,
+    };
+    Some(kept).filter(|kept| !kept.parts.list().is_empty())
+}
+
+/// Begins to write a file, or goes on with what is kept of it; or takes these parts over from an
+/// earlier one.
+pub fn begin(item: &Item, keep: Parts, earlier: Option<&File>) -> Result<Partial, String> {
     let begin = || {
         make_folder(item)?;
-        Partial::begin(path(item), notes(item), item.there.bytes, keep)
+        Partial::begin(path(item), notes(item), item.there.bytes, keep, earlier)
     };
     begin().map_err(|error| here(&Fault::system(&error)))
-}
-
-/// One more connection writes it.
-pub fn join(item: &Item) -> Result<Partial, String> {
-    Partial::join(path(item), notes(item), item.there.bytes).map_err(|error| error.to_string())
 }
 
 fn make_folder(item: &Item) -> io::Result<()> {
@@ -138,7 +154,7 @@ pub fn make_empty(item: &Item) -> Result<(), String> {
 }
 
 /// Gives it its mode, its time and its name.
-pub fn finish(item: &Item, partial: &mut Partial) -> Result<(), String> {
+pub fn finish(item: &Item, partial: &Partial) -> Result<(), String> {
     partial
         .finish(&item.dst, finish_of(item))
         .map_err(|fault| here(&fault))

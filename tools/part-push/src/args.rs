@@ -1,6 +1,7 @@
 //! The command line.
 
 use clap::{Parser, ValueEnum};
+use cli::progress::ProgressWhen;
 use cli::{Connect, WireArgs};
 
 /// Copies files to their hosts; each is there whole or not at all.
@@ -15,7 +16,6 @@ use cli::{Connect, WireArgs};
   ipconf-check ip_config.txt |
     part-map --part-config out/g.json --workspace /data/job | part-push
   … | part-push --host 2        to one host again
-  … | part-push --relay         maps for every host leave this machine once
   … | part-push --dry-run"
 )]
 pub struct Args {
@@ -27,9 +27,8 @@ pub struct Args {
     #[arg(long)]
     pub fsync: bool,
 
-    /// Let the hosts hand on large files that go to all of them; they must be able to log in to one
-    /// another
-    #[arg(long)]
+    /// No longer needed: hosts hand on large files that go to several of them wherever they can
+    #[arg(long, hide = true)]
     pub relay: bool,
 
     /// Hosts to copy to at once
@@ -57,9 +56,9 @@ pub struct Args {
 
     /// Progress on stderr [auto: bars on a terminal, else a line now and then, and a line a host at
     /// its end]
-    #[arg(long, value_enum, default_value_t = CompressWhen::Auto, value_name = "auto|always|never",
+    #[arg(long, value_enum, default_value_t = ProgressWhen::Auto, value_name = "auto|always|never",
         hide_possible_values = true)]
-    pub progress: CompressWhen,
+    pub progress: ProgressWhen,
 
     /// How hosts are reached.
     // last: its heading would stand over all that follows

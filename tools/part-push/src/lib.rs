@@ -4,12 +4,16 @@
 mod act;
 mod args;
 mod blocks;
+pub mod chain;
+mod context;
+mod fates;
 mod feed;
+mod hand_on;
 pub mod plan;
 mod push;
-mod relay;
-mod show;
+mod reporter;
 mod target;
+mod task;
 
 pub use args::Args;
 
@@ -23,6 +27,12 @@ use std::path::PathBuf;
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(args.connect.partial)?;
     args.connect.say_partial("part-push");
+    if args.relay {
+        eprintln!(
+            "part-push: --relay is no longer needed: hosts hand on large files that go to several \
+             of them wherever they can"
+        );
+    }
     let hosts: Vec<Host> = stream.require("ipconf-check")?;
     let workspace = stream
         .one::<Graph>()?

@@ -54,6 +54,9 @@ const BATCH_BYTES: u64 = 64 << 20;
 /// or so many files.
 const BATCH_FILES: usize = 4000;
 
+/// From here on a file for several hosts is handed on from host to host.
+const HANDED_ON: u64 = 16 << 20;
+
 /// What is sent in one go.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Job<D> {
@@ -206,6 +209,12 @@ pub fn jobs<'a>(deliveries: &[&'a Delivery]) -> Vec<Job<&'a Delivery>> {
 /// Whether it travels in one message with others.
 pub fn is_small(delivery: &Delivery) -> bool {
     delivery.bytes <= BLOCK
+}
+
+/// Whether hosts hand it on to one another where several get it: what is smaller is with each of
+/// them sooner than they have found each other.
+pub fn is_handed_on(delivery: &Delivery) -> bool {
+    delivery.bytes >= HANDED_ON && matches!(delivery.source, Source::File(_))
 }
 
 /// The name under which a host keeps what has arrived of a file: the same for the same file to the

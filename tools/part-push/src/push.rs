@@ -203,8 +203,7 @@ impl<'d> Push<'_, 'd> {
     }
 
     fn large(&mut self, file: &'d Delivery) -> Result<(), HostFailure> {
-        let relayed = self.target.relayed.get(&file.id).copied().unwrap_or(0);
-        self.begin(file, relayed);
+        self.begin(file, 0);
         let Source::File(path) = &file.source else {
             return self.large_content(file);
         };
@@ -216,9 +215,10 @@ impl<'d> Push<'_, 'd> {
                 return Ok(());
             }
         };
-        let kept = self.target.resume(file, &source)?;
-        self.send_begin(file, &kept);
-        self.watch.moved(kept.bytes());
+        let (kept, earlier) = self.target.resume(file, &source)?;
+        self.send_begin(file, &kept, earlier);
+        let counted = self.target.counted(file);
+        self.watch.moved(kept.bytes().saturating_sub(counted));
         if self.is_auto() && self.rate.is_none() {
             // what waits in pipes for the host to be done with other files would arrive at once
             self.wait(|push| push.marks.is_empty())?;
@@ -246,7 +246,7 @@ impl<'d> Push<'_, 'd> {
         let Source::Content(text) = &file.source else {
             return Ok(());
         };
-        self.send_begin(file, &Parts::default());
+        self.send_begin(file, &Parts::default(), false);
         let mut at = 0;
         for piece in text
             .as_bytes()
@@ -271,13 +271,14 @@ impl<'d> Push<'_, 'd> {
         Ok(())
     }
 
-    fn send_begin(&mut self, file: &Delivery, keep: &Parts) {
+    fn send_begin(&mut self, file: &Delivery, keep: &Parts, earlier: bool) {
         let begin = Begin {
             file: small(file),
             key: key(file),
             keep: keep.list().to_vec(),
+            earlier,
             scattered: false,
-            next: Vec::new(),
+            chained: false,
         };
         self.target.client.send(FileRequest::Begin(begin));
     }
@@ -428,11 +429,7 @@ impl<'d> Push<'_, 'd> {
     fn pays(&self, sample: &[u8]) -> bool {
         match (self.options.compress, self.rate) {
             (Some(wish), _) => wish,
-            (None, Some(rate)) if !self.too_slow && rate < FAST_LINK && !sample.is_empty() => {
-                let begun = Instant::now();
-                let small = content::compress(sample).map_or(sample.len(), |packed| packed.len());
-                worth(sample.len(), small, begun.elapsed(), rate)
-            }
+            (None, Some(rate)) if !self.too_slow => shrinks_enough(sample, rate),
             _ => false,
         }
     }
@@ -523,7 +520,7 @@ impl<'d> Push<'_, 'd> {
 }
 
 /// Why a file is not there: a sum that differs is a source that changed, as a rule.
-fn why(delivery: &Delivery, fault: &Fault) -> String {
+pub fn why(delivery: &Delivery, fault: &Fault) -> String {
     let changed = match (&delivery.source, fault) {
         (Source::File(path), Fault::OtherSum | Fault::NotWhole) => feed::changed(path, delivery),
         _ => None,
@@ -543,6 +540,16 @@ fn sample(file: &Delivery) -> Option<Vec<u8>> {
         }
         Source::Folder | Source::There => None,
     }
+}
+
+/// Whether compressing pays on a link of so many bytes a second, by a sample.
+pub fn shrinks_enough(sample: &[u8], rate: f64) -> bool {
+    if rate >= FAST_LINK || sample.is_empty() {
+        return false;
+    }
+    let begun = Instant::now();
+    let small = content::compress(sample).map_or(sample.len(), |packed| packed.len());
+    worth(sample.len(), small, begun.elapsed(), rate)
 }
 
 /// Whether a sample that shrank from `raw` to `small` in that time makes it quicker over a link of
@@ -635,8 +642,9 @@ fn send_range(
             file: small(file),
             key: key(file),
             keep: Vec::new(),
+            earlier: false,
             scattered: true,
-            next: Vec::new(),
+            chained: false,
         };
         client.send(FileRequest::Begin(begin));
     }

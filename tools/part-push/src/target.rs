@@ -1,18 +1,16 @@
-//! One host that receives: what is there, what an earlier push left, what it hands on.
+//! One host that receives: what is there, what an earlier push left, what of it need not be sent.
 
-use crate::blocks::send_blocks;
-use crate::feed::small;
 use crate::plan::{Delivery, Source, is_sure, is_there, key};
 use remote::Session;
 use remote::host_client::{HostClient, HostFailure, Ready};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use transfer::parts::Parts;
 use transfer::sums;
-use wire::files::{Begin, FileEvent, FileRequest, Hop, Meta, Receive, Sum};
+use wire::files::{BLOCK, FileEvent, FileRequest, Meta, Receive, Sum};
 
 /// Names are asked for so many at once: 4096 bytes at most each, in one message.
 const NAMES_AT_ONCE: usize = 200;
@@ -23,10 +21,21 @@ pub struct Target {
     pub client: HostClient,
     /// What it said at first.
     pub ready: Ready,
-    /// By key: what an earlier push left, and its sums.
-    partials: BTreeMap<String, (Parts, Vec<Sum>)>,
-    /// By delivery: what was sent of it for other hosts to have too.
-    pub relayed: BTreeMap<u32, u64>,
+    /// By key: what of files is there.
+    partials: BTreeMap<String, There>,
+    /// By delivery: where another file has its place.
+    occupied: BTreeSet<u32>,
+}
+
+/// What is there of a file.
+struct There {
+    parts: Parts,
+    /// Of its pieces; none where they came in this run.
+    sums: Option<Vec<Sum>>,
+    /// It is the file that has its place now, in part.
+    earlier: bool,
+    /// Progress was told of so much.
+    counted: u64,
 }
 
 impl Target {
@@ -41,7 +50,7 @@ impl Target {
             client,
             ready,
             partials: BTreeMap::new(),
-            relayed: BTreeMap::new(),
+            occupied: BTreeSet::new(),
         })
     }
 
@@ -62,6 +71,10 @@ impl Target {
         verify: Option<bool>,
     ) -> Result<Vec<bool>, HostFailure> {
         let there = self.ask(deliveries, false)?;
+        let occupied = deliveries.iter().zip(&there);
+        let occupied = occupied.filter(|(_, there)| there.is_some_and(|there| there.is_file()));
+        self.occupied
+            .extend(occupied.map(|(delivery, _)| delivery.id));
         let mut same: Vec<bool> = deliveries
             .iter()
             .zip(&there)
@@ -78,6 +91,15 @@ impl Target {
             check.into_iter().for_each(|at| same[at] = false);
             return Ok(same);
         }
+        // large files by their pieces: what differs of one need not be sent whole
+        let (large, check): (Vec<usize>, Vec<usize>) = check
+            .into_iter()
+            .partition(|at| deliveries[*at].bytes > BLOCK);
+        let chosen: Vec<&Delivery> = large.iter().map(|at| deliveries[*at]).collect();
+        self.claim(&chosen)?;
+        for at in large {
+            same[at] = self.is_same(deliveries[at])?;
+        }
         let chosen: Vec<&Delivery> = check.iter().map(|at| deliveries[*at]).collect();
         let there = self.ask(&chosen, true)?;
         let ours: Vec<Option<Sum>> = self.client.keep_alive_during(|| {
@@ -90,6 +112,27 @@ impl Target {
             same[at] = ours.is_some() && there.and_then(|there| there.sum) == ours;
         }
         Ok(same)
+    }
+
+    /// Whether all pieces of a large file are the same. Those that are need not be compared again.
+    fn is_same(&mut self, delivery: &Delivery) -> Result<bool, HostFailure> {
+        let Source::File(path) = &delivery.source else {
+            return Ok(false);
+        };
+        let Ok(source) = File::open(path) else {
+            return Ok(false);
+        };
+        let (parts, earlier) = self.resume(delivery, &source)?;
+        let is_same = earlier && parts.is_whole(delivery.bytes);
+        if let Some(there) = self.partials.get_mut(&key(delivery)) {
+            (there.parts, there.sums) = (parts, None);
+        }
+        Ok(is_same)
+    }
+
+    /// Whether it is known what is there of a file.
+    pub fn is_claimed(&self, delivery: &Delivery) -> bool {
+        self.partials.contains_key(&key(delivery))
     }
 
     fn ask(
@@ -118,26 +161,38 @@ impl Target {
         Ok(there)
     }
 
-    /// Takes what an earlier push has left of these on the host.
+    /// Takes what an earlier push has left of these on the host; where that is nothing, what the
+    /// files in their places have that is the same.
     pub fn claim(&mut self, deliveries: &[&Delivery]) -> Result<(), HostFailure> {
         for delivery in deliveries {
+            let dst = delivery.dst.as_path();
             self.client.send(FileRequest::Claim {
                 key: key(delivery),
                 bytes: delivery.bytes,
+                dst: self.occupied.contains(&delivery.id).then(|| dst.into()),
             });
         }
         for delivery in deliveries {
             match self.client.next_event()? {
-                (FileEvent::Partial { key: told, parts }, body) if told == key(delivery) => {
-                    let parts = Parts::of(&parts);
-                    let sums = Sum::list(&body).unwrap_or_default();
-                    if !parts.list().is_empty()
-                        && parts
-                            .missing(delivery.bytes)
-                            .iter()
-                            .all(|(_, end)| *end <= delivery.bytes)
-                    {
-                        self.partials.insert(told, (parts, sums));
+                (
+                    FileEvent::Partial {
+                        key: told,
+                        parts,
+                        earlier,
+                    },
+                    body,
+                ) if told == key(delivery) => {
+                    self.partials.remove(&told);
+                    let parts = Parts::of(&parts).whole_grains(delivery.bytes);
+                    let sums = Some(Sum::list(&body).unwrap_or_default());
+                    if !parts.list().is_empty() {
+                        let there = There {
+                            parts,
+                            sums,
+                            earlier,
+                            counted: 0,
+                        };
+                        self.partials.insert(told, there);
                     }
                 }
                 (other, _) => return Err(HostFailure::unexpected(&other)),
@@ -146,61 +201,61 @@ impl Target {
         Ok(())
     }
 
-    /// What is there of a file, in bytes.
-    pub fn partial_bytes(&self, delivery: &Delivery) -> u64 {
-        self.partials
-            .get(&key(delivery))
-            .map_or(0, |(parts, _)| parts.bytes().min(delivery.bytes))
+    /// The host has this of a file, as it came in this run; progress was told of so much.
+    pub fn go_on_with(&mut self, delivery: &Delivery, parts: Parts, counted: u64) {
+        let there = There {
+            parts,
+            sums: None,
+            earlier: false,
+            counted,
+        };
+        self.partials.insert(key(delivery), there);
     }
 
-    /// What is there of a file and is what the file here has there too.
-    pub fn resume(&mut self, delivery: &Delivery, source: &File) -> Result<Parts, HostFailure> {
-        let Some((parts, theirs)) = self.partials.get(&key(delivery)) else {
-            return Ok(Parts::default());
+    /// What arrived of a file already, in bytes.
+    pub fn partial_bytes(&self, delivery: &Delivery) -> u64 {
+        let there = self.partials.get(&key(delivery));
+        there
+            .filter(|there| !there.earlier)
+            .map_or(0, |there| there.parts.bytes())
+    }
+
+    /// What of a file is there and may be the same, in bytes.
+    pub fn there_bytes(&self, delivery: &Delivery) -> u64 {
+        let there = self.partials.get(&key(delivery));
+        there.map_or(0, |there| there.parts.bytes())
+    }
+
+    /// What progress was told of already.
+    pub fn counted(&self, delivery: &Delivery) -> u64 {
+        self.partials
+            .get(&key(delivery))
+            .map_or(0, |there| there.counted)
+    }
+
+    /// What is there of a file and is what the file here has there too, and whether that is in the
+    /// file that has its place now.
+    pub fn resume(
+        &mut self,
+        delivery: &Delivery,
+        source: &File,
+    ) -> Result<(Parts, bool), HostFailure> {
+        let Some(there) = self.partials.get(&key(delivery)) else {
+            return Ok((Parts::default(), false));
         };
-        let (parts, theirs) = (parts.whole_grains(delivery.bytes), theirs.clone());
+        let (parts, earlier) = (there.parts.clone(), there.earlier);
+        let Some(theirs) = there.sums.clone() else {
+            return Ok((parts, earlier));
+        };
         let ours = self
             .client
             .keep_alive_during(|| sums::of(source, &parts, delivery.bytes))?;
-        Ok(ours.map_or_else(
+        let same = ours.map_or_else(
             |_| Parts::default(),
             |ours| sums::same(&parts, delivery.bytes, &ours, &theirs),
-        ))
-    }
-
-    /// Sends a file that the host keeps and hands on to others. Whether it arrived is seen by
-    /// [`Target::claim`].
-    pub fn hand(
-        &mut self,
-        next: Vec<Hop>,
-        source: &File,
-        delivery: &Delivery,
-    ) -> Result<(), HostFailure> {
-        let begin = Begin {
-            file: small(delivery),
-            key: key(delivery),
-            keep: Vec::new(),
-            scattered: false,
-            next,
-        };
-        self.client.send(FileRequest::Begin(begin));
-        send_blocks(
-            &mut self.client,
-            source,
-            (delivery.id, 0, delivery.bytes),
-            &|_| (),
-        )?;
-        self.relayed.insert(delivery.id, delivery.bytes);
-        self.client.send(FileRequest::Close { id: delivery.id });
-        let number = self.client.sync();
-        loop {
-            match self.client.next_event()?.0 {
-                FileEvent::Synced { number: told } if told == number => return Ok(()),
-                // it is sent again, and then told
-                FileEvent::Landed { .. } => {}
-                other => return Err(HostFailure::unexpected(&other)),
-            }
-        }
+        );
+        let earlier = earlier && !same.list().is_empty();
+        Ok((same, earlier))
     }
 }
 

@@ -1,10 +1,12 @@
-//! A port of this host's for one tool alone: what comes over its connections of TLS is what comes
-//! over the login too.
+//! A port of this host's for one tool, and for the hosts of its push that hand files on: what comes
+//! over the tool's connections of TLS is what comes over the login too, and from hosts come parts of
+//! files that the login's conversation has begun.
 //!
-//! One connection may carry on the conversation of the login; each of the others has its own. The
-//! tool's key came over the login, and nobody else is let in: how many may try at once, and for how
-//! long, is bounded. The port is closed when the conversation of the login ends.
+//! One connection may carry on the conversation of the login; each of the others has its own. All
+//! keys came over the login, and nobody else is let in: how many may try at once, and for how long,
+//! is bounded. The port is closed when the conversation of the login ends.
 
+use super::coming::Arrivals;
 use super::{SharedOutput, begin, converse_alone};
 use crate::output::{Output, SharedLink};
 use crate::requests::{Next, Requests};
@@ -16,7 +18,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tls::{Guests, Identity, Link, PublicKey};
+use tls::{Guests, Link, PublicKey};
 use wire::files::{FileEvent, FileRequest, Listen};
 use wire::{Event, Request};
 
@@ -30,11 +32,14 @@ const MOVE_LIMIT: Duration = Duration::from_secs(10);
 /// The port, as long as the conversation of the login goes on.
 pub struct Door {
     shared: Arc<Shared>,
-    arrivals: Receiver<(SharedLink, Requests)>,
+    moving: Receiver<(SharedLink, Requests)>,
 }
 
 struct Shared {
     guests: Guests,
+    /// The tool's key; who else was let in is a host that hands on.
+    tool: PublicKey,
+    arrivals: Arc<Arrivals>,
     state: Mutex<State>,
     /// Where the connection goes that carries on the conversation of the login.
     arrived: SyncSender<(SharedLink, Requests)>,
@@ -50,8 +55,8 @@ struct State {
 
 impl Door {
     /// Opens the port and says so.
-    pub fn open(listen: &Listen, told: &SharedOutput) -> Option<Door> {
-        let opened = Door::listen(listen);
+    pub fn open(listen: &Listen, arrivals: &Arc<Arrivals>) -> Option<Door> {
+        let opened = Door::listen(listen, arrivals);
         let (door, answer) = match opened {
             Ok((door, port, key)) => (
                 Some(door),
@@ -71,25 +76,29 @@ impl Door {
                 (None, listening)
             }
         };
-        told.tell(answer);
+        arrivals.told.tell(answer);
         door
     }
 
-    fn listen(listen: &Listen) -> io::Result<(Door, u16, String)> {
-        let key = PublicKey::try_from(listen.key.clone()).map_err(io::Error::other)?;
-        let identity = Identity::new()?;
-        let guests = Guests::new(&identity, vec![key])?;
+    fn listen(listen: &Listen, arrivals: &Arc<Arrivals>) -> io::Result<(Door, u16, String)> {
+        let key = |text: &String| PublicKey::try_from(text.clone()).map_err(io::Error::other);
+        let (tool, identity) = (key(&listen.key)?, &arrivals.identity);
+        let hosts = listen.hosts.iter().map(key);
+        let keys = hosts.chain([Ok(tool)]).collect::<io::Result<Vec<_>>>()?;
+        let guests = Guests::new(identity, keys)?;
         let listener = TcpListener::bind((listen.address, listen.port))?;
         let port = listener.local_addr()?.port();
-        let (arrived, arrivals) = sync_channel(1);
+        let (arrived, moving) = sync_channel(1);
         let shared = Arc::new(Shared {
             guests,
+            tool,
+            arrivals: Arc::clone(arrivals),
             state: Mutex::default(),
             arrived,
         });
         let door = Door {
             shared: Arc::clone(&shared),
-            arrivals,
+            moving,
         };
         std::thread::Builder::new().spawn(move || accept(&listener, &shared))?;
         Ok((door, port, identity.public_key().to_string()))
@@ -97,7 +106,7 @@ impl Door {
 
     /// The connection that carries on the conversation of the login.
     pub fn arrival(&self) -> Option<(SharedLink, Requests)> {
-        self.arrivals.recv_timeout(MOVE_LIMIT).ok()
+        self.moving.recv_timeout(MOVE_LIMIT).ok()
     }
 
     /// Ends the connections that have conversations of their own, and waits until what they have is
@@ -179,6 +188,7 @@ fn let_in(stream: TcpStream, guests: &Guests) -> io::Result<(Link, Vec<u8>)> {
 
 /// One that was let in says what it is for.
 fn serve(link: Link, said: &[u8], shared: &Shared) {
+    let is_tool = link.peer() == Some(shared.tool);
     let link: SharedLink = Arc::new(Mutex::new(link));
     let mut requests = Requests::over(Arc::clone(&link), said);
     let told = SharedOutput::new(Output::over(Arc::clone(&link)));
@@ -186,20 +196,24 @@ fn serve(link: Link, said: &[u8], shared: &Shared) {
     let Ok(Next::Request(first)) = requests.next_within(Some(KNOCK_LIMIT)) else {
         return;
     };
-    match first.head {
-        Request::File(FileRequest::Continue) => {
+    let Request::File(first) = first.head else {
+        return;
+    };
+    match first {
+        FileRequest::Continue if is_tool => {
             let _ = shared.arrived.try_send((link, requests));
         }
-        Request::File(first @ FileRequest::Give(_)) => lane(first, &mut requests, &told),
-        Request::File(FileRequest::Receive(receive)) if receive.lane => {
-            lane(FileRequest::Receive(receive), &mut requests, &told);
+        FileRequest::Give(_) if is_tool => lane(first, &mut requests, &told, shared),
+        FileRequest::Receive(ref receive) if is_tool && receive.lane => {
+            lane(first, &mut requests, &told, shared);
         }
+        FileRequest::Handed { .. } if !is_tool => lane(first, &mut requests, &told, shared),
         _ => {}
     }
 }
 
-fn lane(first: FileRequest, requests: &mut Requests, told: &SharedOutput) {
-    match begin(first, told) {
+fn lane(first: FileRequest, requests: &mut Requests, told: &SharedOutput, shared: &Shared) {
+    match begin(first, told, &shared.arrivals) {
         Ok(mut serving) => converse_alone(serving.as_mut(), requests, told),
         Err(failure) => told.event(&Event::Failed(failure)),
     }

@@ -3,12 +3,13 @@
 //!
 //! Whoever comes first of the two requests decides; after that every request is answered in its
 //! order, without any other waiting for it. A conversation may go on over a direct connection
-//! (`door`), and others come beside it. A word goes out now and then whatever is done here, and
+//! (`door`), others come beside it, and other hosts hand files on over theirs (`hand`). A word goes out now and then whatever is done here, and
 //! where none comes in for a minute the tool is taken for gone.
 
-mod chain;
+mod coming;
 mod door;
 mod guard;
+mod hand;
 mod look;
 mod place;
 mod receive;
@@ -17,6 +18,7 @@ mod stage;
 
 use crate::output::{Output, SharedLink, lock};
 use crate::requests::{Next, Requests};
+use coming::Arrivals;
 use door::Door;
 use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -36,18 +38,25 @@ pub fn serve(first: FileRequest, mut requests: Requests, output: Output) -> Exit
     let mut signals = nix::sys::signal::SigSet::empty();
     signals.add(nix::sys::signal::Signal::SIGXFSZ);
     let _ = signals.thread_block();
-    let told = SharedOutput::new(output);
+    let told = Arc::new(SharedOutput::new(output));
     if let FileRequest::Receive(receive) = &first
         && guard::is_needed(receive)
     {
         return guard::run(receive, &requests, &told);
     }
-    match begin(first, &told) {
+    let arrivals = match Arrivals::new(Arc::clone(&told)) {
+        Ok(arrivals) => Arc::new(arrivals),
+        Err(error) => {
+            told.event(&Event::Failed(Failure::new(format!("host-agent: {error}"))));
+            return ExitCode::FAILURE;
+        }
+    };
+    match begin(first, &told, &arrivals) {
         Ok(mut serving) => {
             requests.widen();
             crate::requests::widen(&std::io::stdout());
             let code = while_beating(serving.as_mut(), &told, |serving| {
-                converse_by_login(serving, requests, &told)
+                converse_by_login(serving, requests, &arrivals)
             });
             ExitCode::from(code)
         }
@@ -59,18 +68,25 @@ pub fn serve(first: FileRequest, mut requests: Requests, output: Output) -> Exit
 }
 
 /// Begins what the first request of a conversation asks for.
-fn begin(first: FileRequest, told: &SharedOutput) -> Result<Box<dyn Serve>, Failure> {
+fn begin(
+    first: FileRequest,
+    told: &SharedOutput,
+    arrivals: &Arc<Arrivals>,
+) -> Result<Box<dyn Serve>, Failure> {
     match first {
-        FileRequest::Receive(receive) => receive::Receiver::begin(receive, told)
+        FileRequest::Receive(receive) => receive::Receiver::begin(receive, told, arrivals)
             .map(|receiver| Box::new(receiver) as Box<dyn Serve>),
         FileRequest::Give(give) => {
             send::Sender::begin(&give, told).map(|sender| Box::new(sender) as Box<dyn Serve>)
+        }
+        FileRequest::Handed { key } => {
+            receive::Heir::begin(&key, arrivals).map(|heir| Box::new(heir) as Box<dyn Serve>)
         }
         _ => Err(Failure::new("neither receive nor give came before it")),
     }
 }
 
-/// One of the two.
+/// One of the three.
 trait Serve: Send {
     /// Carries out a request; an error ends the conversation.
     fn step(
@@ -129,7 +145,12 @@ fn while_beating(
 }
 
 /// The conversation of the login, which may go on over a direct connection and come back.
-fn converse_by_login(serving: &mut dyn Serve, mut requests: Requests, told: &SharedOutput) -> u8 {
+fn converse_by_login(
+    serving: &mut dyn Serve,
+    mut requests: Requests,
+    arrivals: &Arc<Arrivals>,
+) -> u8 {
+    let told = arrivals.told.as_ref();
     let mut door: Option<Door> = None;
     let mut first = None;
     loop {
@@ -137,7 +158,7 @@ fn converse_by_login(serving: &mut dyn Serve, mut requests: Requests, told: &Sha
             Stop::Listen(listen) => {
                 // a port that was asked for may be the one that is open
                 drop(door.take());
-                door = Door::open(&listen, told);
+                door = Door::open(&listen, arrivals);
             }
             Stop::Move => {
                 let Some((link, direct)) = door.as_ref().and_then(Door::arrival) else {

@@ -1,21 +1,19 @@
 //! Files that come to this host: each is there whole, or not at all.
 
-use super::chain::Chain;
+use super::coming::{Arrivals, Coming};
 use super::place::{self, Place};
 use super::stage::{self, Stage};
-use super::{Serve, SharedOutput, look};
+use super::{Serve, SharedOutput, hand, look};
 use nix::fcntl::Flock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use transfer::partial::{self, Finish, Partial};
 use transfer::parts::Parts;
 use transfer::{content, source, sums};
-use wire::files::{
-    Batch, Begin, Block, Content, Fault, FileEvent, FileRequest, Receive, Small, Zeros,
-};
-use wire::{Failure, Text};
+use wire::Failure;
+use wire::files::{Batch, Begin, Fault, FileEvent, FileRequest, HandOn, Receive, Small};
 
 /// A push at work on this host, over one connection.
 pub struct Receiver {
@@ -27,24 +25,27 @@ pub struct Receiver {
     folder: PathBuf,
     _lane: Option<Flock<File>>,
     files: BTreeMap<u32, Fate>,
+    /// What comes over all connections.
+    arrivals: Arc<Arrivals>,
 }
 
 /// What becomes of a file whose content comes in blocks.
 enum Fate {
-    IncomingFile(Box<IncomingFile>),
+    /// It comes.
+    Comes(Arc<Coming>),
+    /// It has its name, and may still go on to other hosts.
+    Landed(Arc<Coming>),
     /// That was told; what still comes of it is passed over.
     Failed,
 }
 
-struct IncomingFile {
-    begin: Begin,
-    partial: Partial,
-    chain: Option<Chain>,
-}
-
 impl Receiver {
     /// Takes the folder.
-    pub fn begin(receive: Receive, told: &SharedOutput) -> Result<Receiver, Failure> {
+    pub fn begin(
+        receive: Receive,
+        told: &SharedOutput,
+        arrivals: &Arc<Arrivals>,
+    ) -> Result<Receiver, Failure> {
         nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
         let base = receive.base.path();
         let failed = |error: std::io::Error| Failure::new(format!("{}: {error}", base.display()));
@@ -74,7 +75,7 @@ impl Receiver {
         told.tell(FileEvent::Ready {
             free_bytes: free_bytes(base),
             empty,
-            agent: own_path(),
+            key: Some(arrivals.identity.public_key().to_string()),
         });
         Ok(Receiver {
             fsync: receive.fsync,
@@ -83,6 +84,7 @@ impl Receiver {
             folder,
             _lane: lane,
             files: BTreeMap::new(),
+            arrivals: Arc::clone(arrivals),
         })
     }
 
@@ -164,30 +166,38 @@ impl Receiver {
         if !is_key(&begin.key) || (self.stage.is_none() && self._lane.is_none()) {
             return Err(Fault::OutOfOrder);
         }
+        let system = |error: std::io::Error| Fault::system(&error);
+        if begin.scattered
+            && let Some(coming) = self.arrivals.find(&begin.key)
+        {
+            coming.partial.scatter().map_err(system)?;
+            return Ok(Fate::Comes(coming));
+        }
         let (path, notes) = stage::part(&self.folder, &begin.key);
         let bytes = begin.file.bytes;
+        if begin.scattered {
+            let partial = Partial::join(path, notes, bytes).map_err(system)?;
+            return Ok(Fate::Comes(Arc::new(Coming::elsewhere(begin, partial))));
+        }
         let keep = Parts::of(&begin.keep).whole_grains(bytes);
-        let opened = match begin.scattered {
-            true => Partial::join(path, notes, bytes),
-            false => Partial::begin(path, notes, bytes, keep),
+        let earlier = match begin.earlier {
+            true => {
+                let dst = begin.file.dst.path();
+                self.make_folder(dst)?;
+                Some(source::open(dst).map_err(system)?)
+            }
+            false => None,
         };
-        let partial = opened.map_err(|error| Fault::system(&error))?;
-        let chain = Chain::begin(&begin.next);
-        Ok(Fate::IncomingFile(Box::new(IncomingFile {
-            begin,
-            partial,
-            chain,
-        })))
+        let partial = Partial::begin(path, notes, bytes, keep, earlier.as_ref()).map_err(system)?;
+        if begin.chained {
+            partial.scatter().map_err(system)?;
+        }
+        Ok(Fate::Comes(self.arrivals.begin(begin, partial)))
     }
 
     /// Does something with a file that comes; where it fails that is told, once.
-    fn on(
-        &mut self,
-        id: u32,
-        told: &SharedOutput,
-        act: impl FnOnce(&mut IncomingFile) -> Result<(), Fault>,
-    ) {
-        let Some(Fate::IncomingFile(coming)) = self.files.get_mut(&id) else {
+    fn on(&mut self, id: u32, told: &SharedOutput, act: impl FnOnce(&Coming) -> Result<(), Fault>) {
+        let Some(Fate::Comes(coming)) = self.files.get(&id) else {
             return;
         };
         if let Err(fault) = act(coming) {
@@ -197,36 +207,28 @@ impl Receiver {
 
     fn fail(&mut self, id: u32, fault: Fault, told: &SharedOutput) {
         // what came of it before is kept
-        self.files.insert(id, Fate::Failed);
+        if let Some(Fate::Comes(coming)) = self.files.insert(id, Fate::Failed) {
+            self.leave(&coming);
+        }
         told.tell(FileEvent::Landed {
             done: Vec::new(),
             failed: vec![(id, fault)],
         });
     }
 
-    fn block(&mut self, block: Block, body: Vec<u8>, told: &SharedOutput) {
-        self.on(block.id, told, |coming| {
-            if let Some(chain) = &mut coming.chain {
-                chain.block(&block, &body);
-            }
-            coming
-                .partial
-                .write(block.at, &unpack(&block.content, body)?)
-        });
-    }
-
-    fn zeros(&mut self, zeros: Zeros, told: &SharedOutput) {
-        self.on(zeros.id, told, |coming| {
-            if let Some(chain) = &mut coming.chain {
-                chain.zeros(&zeros);
-            }
-            coming.partial.write_zeros(zeros.at, zeros.length)
-        });
+    /// Nothing more comes of a file that the login's conversation has begun.
+    fn leave(&self, coming: &Coming) {
+        if self.stage.is_some() {
+            coming.end(false);
+            let _ = coming.partial.close();
+        } else {
+            let _ = coming.partial.flush();
+        }
     }
 
     /// Gives a file its name.
     fn end(&mut self, id: u32, told: &SharedOutput) {
-        let Some(Fate::IncomingFile(mut coming)) = self.files.remove(&id) else {
+        let Some(Fate::Comes(coming)) = self.files.remove(&id) else {
             return;
         };
         let file = coming.begin.file.clone();
@@ -244,17 +246,46 @@ impl Receiver {
                 if let Some(stage) = &self.stage {
                     stage.forget_kept(&coming.begin.key);
                 }
+                coming.end(true);
+                if coming.begin.chained {
+                    self.files.insert(id, Fate::Landed(coming));
+                }
                 told.tell(FileEvent::Landed {
                     done: vec![id],
                     failed: Vec::new(),
                 });
             }
             Err(fault) => {
+                coming.end(false);
                 coming.partial.discard();
                 told.tell(FileEvent::Landed {
                     done: Vec::new(),
                     failed: vec![(id, fault)],
                 });
+            }
+        }
+    }
+
+    /// What comes of a file goes on to another host.
+    fn hand_on(&self, to: HandOn) {
+        match self.files.get(&to.id) {
+            Some(Fate::Comes(coming) | Fate::Landed(coming)) if self.stage.is_some() => {
+                hand::begin(Arc::clone(coming), to, Arc::clone(&self.arrivals));
+            }
+            _ => self.arrivals.told.tell(FileEvent::HandedOn {
+                id: to.id,
+                host: to.host,
+                problem: Some("it is not there".to_owned()),
+                unreached: false,
+            }),
+        }
+    }
+
+    /// What they have is written down, and they may be begun again.
+    fn leave_all(&mut self) {
+        for fate in std::mem::take(&mut self.files).into_values() {
+            if let Fate::Comes(coming) | Fate::Landed(coming) = fate {
+                self.leave(&coming);
             }
         }
     }
@@ -279,35 +310,36 @@ impl Receiver {
         });
     }
 
-    fn claim(&self, key: String, bytes: u64, told: &SharedOutput) {
-        let parts = self
+    fn claim(&mut self, key: String, bytes: u64, dst: Option<&Path>, told: &SharedOutput) {
+        let kept = self
             .stage
             .as_ref()
             .filter(|_| is_key(&key))
             .map_or_else(Parts::default, |stage| stage.claim(&key, bytes));
         let (path, _) = stage::part(&self.folder, &key);
-        let summed = source::open(&path).and_then(|file| sums::of(&file, &parts, bytes));
-        match summed {
-            Ok(sums) if !parts.list().is_empty() => {
-                let body: Vec<u8> = sums.iter().flat_map(|sum| sum.0).collect();
-                told.tell_with(
-                    FileEvent::Partial {
-                        key,
-                        parts: parts.list().to_vec(),
-                    },
-                    &body,
-                );
-            }
-            _ => told.tell(FileEvent::Partial {
-                key,
-                parts: Vec::new(),
+        let earlier = dst.filter(|_| kept.list().is_empty());
+        let summed = match earlier {
+            None => source::open(&path).map(|file| (kept, file)),
+            Some(dst) => source::open(dst).and_then(|file| {
+                let length = file.metadata()?.len().min(bytes);
+                Ok((Parts::beginning(length).whole_grains(bytes), file))
             }),
-        }
+        };
+        let summed = summed.and_then(|(parts, file)| {
+            let sums = sums::of(&file, &parts, bytes)?;
+            Ok((parts, sums))
+        });
+        let (parts, sums) = summed.unwrap_or_default();
+        let body: Vec<u8> = sums.iter().flat_map(|sum| sum.0).collect();
+        told.tell_with(
+            FileEvent::Partial {
+                key,
+                parts: parts.list().to_vec(),
+                earlier: earlier.is_some(),
+            },
+            &body,
+        );
     }
-}
-
-fn unpack(content: &Content, body: Vec<u8>) -> Result<Vec<u8>, Fault> {
-    content::unpack(content, body)
 }
 
 /// Two words of hexadecimal digits.
@@ -316,18 +348,6 @@ fn is_key(key: &str) -> bool {
         |word: &str| word.len() == 16 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
     key.split_once('.')
         .is_some_and(|(place, version)| is_number(place) && is_number(version))
-}
-
-/// Where this agent lies; another host that shares the home may have put an equal one in its place.
-fn own_path() -> Option<Text> {
-    let path = std::fs::read_link("/proc/self/exe")
-        .ok()?
-        .into_os_string()
-        .into_vec();
-    let path = path
-        .strip_suffix(b" (deleted)")
-        .map_or(path.clone(), <[u8]>::to_vec);
-    Some(Text::from(path))
 }
 
 /// Room for this user where a folder is or will be.
@@ -351,7 +371,9 @@ impl Serve for Receiver {
                     hosts: self.stage.as_ref().map_or_else(Vec::new, Stage::peers),
                 });
             }
-            FileRequest::Claim { key, bytes } => self.claim(key, bytes, told),
+            FileRequest::Claim { key, bytes, dst } => {
+                self.claim(key, bytes, dst.as_ref().map(wire::Text::path), told);
+            }
             FileRequest::Folder { id, dst } => self.folder(id, dst.path(), told),
             FileRequest::Batch(batch) => self.batch(&batch, body, told),
             FileRequest::Begin(begin) => {
@@ -369,20 +391,29 @@ impl Serve for Receiver {
                         .map_err(|error| Fault::system(&error))
                 });
             }
-            FileRequest::Block(block) => self.block(block, body, told),
-            FileRequest::Zeros(zeros) => self.zeros(zeros, told),
-            FileRequest::End { id } => self.end(id, told),
-            FileRequest::Close { id } => {
-                if let Some(Fate::IncomingFile(coming)) = self.files.remove(&id)
-                    && let IncomingFile {
-                        chain: Some(chain), ..
-                    } = *coming
-                {
-                    chain.close();
+            FileRequest::Block(block) => {
+                let main = Arc::clone(&self.arrivals.told);
+                self.on(block.id, told, |coming| coming.block(&block, body, &main));
+            }
+            FileRequest::Zeros(zeros) => {
+                let main = Arc::clone(&self.arrivals.told);
+                self.on(zeros.id, told, |coming| coming.zeros(&zeros, &main));
+            }
+            FileRequest::HandOn(to) => self.hand_on(to),
+            FileRequest::KeepBack { id, host } => {
+                if let Some(Fate::Comes(coming) | Fate::Landed(coming)) = self.files.get(&id) {
+                    coming.stop_way(host);
                 }
             }
+            FileRequest::End { id } => self.end(id, told),
+            FileRequest::Close { id } => match self.files.remove(&id) {
+                Some(Fate::Comes(coming)) => self.leave(&coming),
+                Some(Fate::Landed(coming)) => coming.end(false),
+                Some(Fate::Failed) | None => {}
+            },
             FileRequest::Discard { id } => {
-                if let Some(Fate::IncomingFile(coming)) = self.files.remove(&id) {
+                if let Some(Fate::Comes(coming)) = self.files.remove(&id) {
+                    coming.end(false);
                     coming.partial.discard();
                 }
             }
@@ -393,8 +424,7 @@ impl Serve for Receiver {
     }
 
     fn break_off(&mut self) {
-        // what they have is written down, and they are begun again
-        self.files.clear();
+        self.leave_all();
     }
 
     fn sign(&self) -> Option<Box<dyn Fn() + Send>> {
@@ -405,10 +435,75 @@ impl Serve for Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        // what they have is written down
-        self.files.clear();
+        self.leave_all();
         if let Some(stage) = &self.stage {
             stage.leave();
         }
+    }
+}
+
+/// Parts of one file that another host hands on.
+pub struct Heir {
+    coming: Arc<Coming>,
+    arrivals: Arc<Arrivals>,
+    failed: bool,
+}
+
+impl Heir {
+    /// The login's conversation has begun the file.
+    pub fn begin(key: &str, arrivals: &Arc<Arrivals>) -> Result<Heir, Failure> {
+        let coming = arrivals.find(key).filter(|coming| coming.begin.chained);
+        Ok(Heir {
+            coming: coming.ok_or_else(|| Failure::new("it does not get that file"))?,
+            arrivals: Arc::clone(arrivals),
+            failed: false,
+        })
+    }
+
+    /// What cannot be written is told to the host that sent it, once.
+    fn take(&mut self, taken: Result<(), Fault>, told: &SharedOutput) {
+        if let Err(fault) = taken
+            && !std::mem::replace(&mut self.failed, true)
+        {
+            told.tell(FileEvent::Landed {
+                done: Vec::new(),
+                failed: vec![(self.coming.begin.file.id, fault)],
+            });
+        }
+    }
+}
+
+impl Serve for Heir {
+    fn step(
+        &mut self,
+        step: FileRequest,
+        body: Vec<u8>,
+        told: &SharedOutput,
+    ) -> Result<(), Failure> {
+        let main = Arc::clone(&self.arrivals.told);
+        match step {
+            FileRequest::Block(block) => {
+                let taken = self.coming.block(&block, body, &main);
+                self.take(taken, told);
+            }
+            FileRequest::Zeros(zeros) => {
+                let taken = self.coming.zeros(&zeros, &main);
+                self.take(taken, told);
+            }
+            FileRequest::Close { .. } => {
+                let flushed = self.coming.partial.flush();
+                self.take(flushed.map_err(|error| Fault::system(&error)), told);
+                self.coming.tell(&main);
+            }
+            FileRequest::Sync { number } => told.tell(FileEvent::Synced { number }),
+            _ => return Err(Failure::new("a request that does not belong to handing on")),
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Heir {
+    fn drop(&mut self) {
+        let _ = self.coming.partial.flush();
     }
 }

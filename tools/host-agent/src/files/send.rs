@@ -32,7 +32,7 @@ impl Sender {
         told.tell(FileEvent::Ready {
             free_bytes: None,
             empty: false,
-            agent: None,
+            key: None,
         });
         Ok(Sender {
             base,

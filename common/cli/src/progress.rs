@@ -1,7 +1,7 @@
 //! What people see on stderr: a bar a host and one for all on a terminal, a line now and then
 //! elsewhere, a line a host at its end.
 
-use crate::args::CompressWhen;
+use clap::ValueEnum;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use record::Host;
 use record::term;
@@ -15,8 +15,33 @@ const BARS: usize = 16;
 /// Without a terminal, a line so often.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
+/// When progress is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ProgressWhen {
+    /// Bars on a terminal, lines elsewhere.
+    Auto,
+    /// Bars.
+    Always,
+    /// Nothing.
+    Never,
+}
+
+/// Over what content goes to or from a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    /// A connection of its own, beside the login.
+    Direct,
+    /// Its login.
+    Login,
+    /// Another host hands it on.
+    Chain,
+}
+
 /// How far it is.
 pub struct ProgressDisplay {
+    tool: &'static str,
+    /// Where files are that need not go.
+    here: &'static str,
     silent: bool,
     lines: bool,
     bars: MultiProgress,
@@ -32,20 +57,24 @@ struct Count {
     bytes: u64,
     skipped: u64,
     /// Over what the content goes; `None` until something does.
-    direct: Option<bool>,
+    way: Option<Way>,
+    /// What other hosts handed on.
+    handed_on: u64,
+    over: bool,
 }
 
 impl ProgressDisplay {
-    /// For these hosts, and what is to be sent: host and bytes.
+    /// For these hosts, and what is to go: host and bytes.
     pub fn new<'a>(
-        progress: CompressWhen,
+        (tool, here): (&'static str, &'static str),
+        progress: ProgressWhen,
         hosts: impl Iterator<Item = &'a Host>,
         send: impl Iterator<Item = (u32, u64)>,
     ) -> ProgressDisplay {
         let mut sizes: BTreeMap<u32, u64> = BTreeMap::new();
         send.for_each(|(host, bytes)| *sizes.entry(host).or_default() += bytes);
-        let terminal = progress == CompressWhen::Always
-            || (progress == CompressWhen::Auto && std::io::stderr().is_terminal());
+        let terminal = progress == ProgressWhen::Always
+            || (progress == ProgressWhen::Auto && std::io::stderr().is_terminal());
         let target = if terminal {
             ProgressDrawTarget::stderr_with_hz(5)
         } else {
@@ -73,9 +102,11 @@ impl ProgressDisplay {
             .add(ProgressBar::new(sizes.values().sum()))
             .with_style(style("  {eta} left"))
             .with_prefix("all");
-        let lines = !terminal && progress == CompressWhen::Auto;
+        let lines = !terminal && progress == ProgressWhen::Auto;
         ProgressDisplay {
-            silent: progress == CompressWhen::Never,
+            tool,
+            here,
+            silent: progress == ProgressWhen::Never,
             lines,
             bars,
             total,
@@ -85,26 +116,34 @@ impl ProgressDisplay {
         }
     }
 
-    /// Content goes to a host over a direct connection from here on, or over its login.
-    pub fn wire(&self, host: &Host, direct: bool) {
+    /// Content goes to a host or comes from it over this from here on.
+    pub fn way(&self, host: &Host, way: Way) {
         if let Some((bar, count)) = self.hosts.get(&host.id) {
-            lock(count).direct = Some(direct);
-            let behind = if direct { " direct" } else { "" };
+            lock(count).way = Some(way);
+            let behind = match way {
+                Way::Direct => " direct",
+                Way::Login => "",
+                Way::Chain => " chain",
+            };
             bar.set_prefix(format!("{}{behind}", host.place()));
         }
     }
 
     /// Over what content goes, of all hosts that it goes to.
-    fn wires(&self) -> String {
-        let wires = self
-            .hosts
-            .values()
-            .filter_map(|(_, count)| lock(count).direct);
-        let (direct, by_login): (Vec<bool>, Vec<bool>) = wires.partition(|direct| *direct);
-        match (direct.len(), by_login.len()) {
-            (_, 0) => "directly".to_owned(),
-            (0, _) => "through logins".to_owned(),
-            (direct, by_login) => format!("{direct} directly and {by_login} through logins"),
+    fn ways(&self) -> String {
+        let ways = self.hosts.values().filter_map(|(_, count)| {
+            let count = lock(count);
+            count.way.filter(|_| !count.over)
+        });
+        let mut numbers: BTreeMap<Way, usize> = BTreeMap::new();
+        ways.for_each(|way| *numbers.entry(way).or_default() += 1);
+        in_words(&numbers)
+    }
+
+    /// So much of what went to a host has come from another one.
+    pub fn handed_on(&self, host: &Host, bytes: u64) {
+        if let Some((_, count)) = self.hosts.get(&host.id) {
+            lock(count).handed_on += bytes;
         }
     }
 
@@ -122,10 +161,11 @@ impl ProgressDisplay {
             let left = took.mul_f64(all.saturating_sub(done) as f64 / done.max(1) as f64);
             let (rate, left) = (term::rate(done, took), term::seconds(left));
             eprintln!(
-                "part-push: {} of {}, {}, {rate}, {left} left",
+                "{}: {} of {}, {}, {rate}, {left} left",
+                self.tool,
                 term::bytes(done),
                 term::bytes(all),
-                self.wires()
+                self.ways()
             );
         }
     }
@@ -154,15 +194,26 @@ impl ProgressDisplay {
         if self.silent {
             return;
         }
+        lock(count).over = true;
         let Count {
             files,
             bytes,
             skipped,
-            direct,
+            way,
+            handed_on,
+            ..
         } = *lock(count);
-        let way = match direct {
-            Some(true) => ", directly",
-            _ => ", through its login",
+        let way = match (way, handed_on) {
+            (Some(Way::Chain), _) => ", through a chain".to_owned(),
+            (Some(Way::Direct), 0) => ", directly".to_owned(),
+            (_, 0) => ", through its login".to_owned(),
+            (Some(Way::Direct), most) => {
+                format!(", directly and {} through a chain", term::bytes(most))
+            }
+            (_, most) => format!(
+                ", through its login and {} through a chain",
+                term::bytes(most)
+            ),
         };
         let rate = match bytes > 1_000_000 && !took.is_zero() {
             true => format!(", {}{way}", term::rate(bytes, took)),
@@ -176,7 +227,8 @@ impl ProgressDisplay {
         let (place, files, bytes) = (host.place(), term::count(files, "file"), term::bytes(bytes));
         self.bars.suspend(|| {
             eprintln!(
-                "part-push: {place}: {files}, {bytes}; {skipped} there already{rate}{trouble}"
+                "{}: {place}: {files}, {bytes}; {skipped} {} already{rate}{trouble}",
+                self.tool, self.here
             );
         });
     }
@@ -184,6 +236,26 @@ impl ProgressDisplay {
     /// All is done.
     pub fn end(&self) {
         self.total.finish_and_clear();
+    }
+}
+
+/// Over which ways to how many hosts.
+fn in_words(numbers: &BTreeMap<Way, usize>) -> String {
+    let word = |way: &Way| match way {
+        Way::Direct => "directly",
+        Way::Login => "through logins",
+        Way::Chain => "through a chain",
+    };
+    if let Some((way, _)) = numbers.first_key_value().filter(|_| numbers.len() == 1) {
+        return word(way).to_owned();
+    }
+    let counts: Vec<String> = numbers
+        .iter()
+        .map(|(way, hosts)| format!("{hosts} {}", word(way)))
+        .collect();
+    match counts.split_last() {
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        None => "directly".to_owned(),
     }
 }
 
@@ -196,4 +268,29 @@ fn style(behind: &str) -> ProgressStyle {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ways_are_told_in_words() {
+        let table: [(&[(Way, usize)], &str); 5] = [
+            (&[], "directly"),
+            (&[(Way::Direct, 3)], "directly"),
+            (&[(Way::Chain, 1)], "through a chain"),
+            (
+                &[(Way::Direct, 3), (Way::Login, 1)],
+                "3 directly and 1 through logins",
+            ),
+            (
+                &[(Way::Direct, 1), (Way::Login, 2), (Way::Chain, 7)],
+                "1 directly, 2 through logins and 7 through a chain",
+            ),
+        ];
+        for (ways, expected) in table {
+            assert_eq!(in_words(&ways.iter().copied().collect()), expected);
+        }
+    }
 }

@@ -1,0 +1,238 @@
+//! Hands on to another host what comes of a file to this one: read back as it was written, so that
+//! a host that is slow holds up nobody but itself.
+
+use super::coming::{Arrivals, Coming, Next, Part};
+use crate::output::{SharedLink, lock, write_over};
+use nix::poll::{PollFd, PollTimeout, poll};
+use std::fs::File;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tls::{Link, PublicKey};
+use transfer::parts::Parts;
+use transfer::{content, source};
+use wire::codec::{self, Decoder};
+use wire::files::{Block, Content, FileEvent, FileRequest, HandOn, Zeros};
+use wire::{Event, Request};
+
+/// A port that can be reached answers within a millisecond on a cluster.
+const REACHED: Duration = Duration::from_secs(2);
+/// Nothing new comes to this host for so long: the other one hears of us all the same.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The other host has so long to write down what is on its way.
+const LAST: Duration = Duration::from_secs(60);
+
+/// Begins to hand a file on; what becomes of it is told.
+pub fn begin(coming: Arc<Coming>, to: HandOn, arrivals: Arc<Arrivals>) {
+    let host = to.host;
+    coming.begin_way(host);
+    // after that the file may get its name
+    let opened = coming.open();
+    std::thread::spawn(move || {
+        let ended = match opened {
+            Ok(file) => hand(&coming, &file, &to, &arrivals),
+            Err(error) => Err(Broken::after(error.to_string())),
+        };
+        let (problem, unreached) = match ended {
+            Ok(()) => (None, false),
+            Err(broken) => (Some(broken.why), broken.unreached),
+        };
+        coming.stop_way(host);
+        arrivals.told.tell(FileEvent::HandedOn {
+            id: to.id,
+            host,
+            problem,
+            unreached,
+        });
+    });
+}
+
+/// Why a host gets no more.
+struct Broken {
+    why: String,
+    unreached: bool,
+}
+
+impl Broken {
+    fn after(why: impl Into<String>) -> Broken {
+        Broken {
+            why: why.into(),
+            unreached: false,
+        }
+    }
+}
+
+fn hand(coming: &Coming, file: &File, to: &HandOn, arrivals: &Arrivals) -> Result<(), Broken> {
+    let unreached = |error: io::Error| Broken {
+        why: format!("{}:{}: {error}", to.address, to.port),
+        unreached: true,
+    };
+    let mut next = NextHost::connect(to, arrivals).map_err(unreached)?;
+    let stream = next.stream.try_clone().map_err(unreached)?;
+    if !coming.connect_way(to.host, stream) {
+        return Err(Broken::after("it is not handed on any more"));
+    }
+    let key = to.key.clone();
+    next.send(FileRequest::Handed { key }, &[])?;
+    let mut wanted = Parts::of(&to.parts);
+    while !wanted.list().is_empty() {
+        match coming.next(&wanted, to.host, PATIENCE) {
+            Next::Part(part) => {
+                next.part(file, to.there, part)?;
+                wanted = wanted.without(&Parts::of(&[(part.at, part.end)]));
+            }
+            Next::Nothing => next.say(&Request::Alive, &[])?,
+            Next::Over => return Err(Broken::after("it is not handed on any more")),
+        }
+    }
+    next.end(to.there)
+}
+
+/// The host that it goes on to.
+struct NextHost {
+    stream: TcpStream,
+    link: SharedLink,
+    heard: Decoder,
+}
+
+impl NextHost {
+    /// A connection, once both sides have proved their keys.
+    fn connect(to: &HandOn, arrivals: &Arrivals) -> io::Result<NextHost> {
+        let until = Instant::now() + REACHED;
+        let peer = PublicKey::try_from(to.peer.clone()).map_err(io::Error::other)?;
+        let place = SocketAddr::from((to.address, to.port));
+        let stream = TcpStream::connect_timeout(&place, REACHED)?;
+        let again = stream.try_clone()?;
+        let link = Link::connect(stream, &arrivals.identity, peer)?;
+        let mut next = NextHost {
+            stream: again,
+            link: Arc::new(Mutex::new(link)),
+            heard: Decoder::default(),
+        };
+        loop {
+            match next.hear()? {
+                Some(FileEvent::Welcome) => return Ok(next),
+                Some(_) => return Err(io::ErrorKind::InvalidData.into()),
+                None => {}
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            next.wait(left)?;
+        }
+    }
+
+    /// What it tells, if it does. An error when it tells no more.
+    fn hear(&mut self) -> io::Result<Option<FileEvent>> {
+        loop {
+            match self.heard.next_message::<Event>() {
+                Ok(Some(message)) => match message.head {
+                    Event::File(told) => return Ok(Some(told)),
+                    Event::Alive => {}
+                    Event::Failed(failure) => return Err(io::Error::other(failure.problem)),
+                    _ => return Err(io::ErrorKind::InvalidData.into()),
+                },
+                Ok(None) => {
+                    let before = self.heard.rest().len();
+                    let mut link = lock(&self.link);
+                    link.flush()?;
+                    let open = link.receive(self.heard.end_of_buffer())?;
+                    drop(link);
+                    if self.heard.rest().len() == before {
+                        return match open {
+                            true => Ok(None),
+                            false => Err(io::ErrorKind::ConnectionReset.into()),
+                        };
+                    }
+                }
+                Err(malformed) => return Err(io::Error::other(malformed)),
+            }
+        }
+    }
+
+    fn wait(&self, limit: Duration) -> io::Result<()> {
+        let wait_for = lock(&self.link).wait_for();
+        let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
+        poll(&mut [PollFd::new(self.stream.as_fd(), wait_for)], timeout)?;
+        Ok(())
+    }
+
+    fn send(&mut self, step: FileRequest, body: &[u8]) -> Result<(), Broken> {
+        self.say(&Request::File(step), body)
+    }
+
+    fn say(&mut self, request: &Request, body: &[u8]) -> Result<(), Broken> {
+        let head = codec::encode_head(request, body.len());
+        let written = write_over(&self.link, &head).and_then(|()| write_over(&self.link, body));
+        // why it takes no more is in what it has told
+        let told = self.hear();
+        match (told, written) {
+            (Ok(Some(FileEvent::Landed { failed, .. })), _) => {
+                let why = failed.first().map(|(_, fault)| fault.to_string());
+                Err(Broken::after(why.unwrap_or_default()))
+            }
+            (Ok(Some(_)), _) => Err(Broken::after("it tells what was not asked for")),
+            (Err(error), _) | (_, Err(error)) => Err(Broken::after(error.to_string())),
+            (Ok(None), Ok(())) => Ok(()),
+        }
+    }
+
+    fn part(&mut self, file: &File, id: u32, part: Part) -> Result<(), Broken> {
+        let length = part.end - part.at;
+        let mut raw = vec![0; usize::try_from(length).unwrap_or(0)];
+        match source::read_at(file, part.at, &mut raw) {
+            Ok(count) if count == raw.len() => {}
+            Ok(_) => return Err(Broken::after("what has come cannot be read back whole")),
+            Err(error) => return Err(Broken::after(error.to_string())),
+        }
+        let at = part.at;
+        if part.sum.is_none() && content::is_hole(&raw) {
+            return self.send(FileRequest::Zeros(Zeros { id, at, length }), &[]);
+        }
+        let (content, body) = match part.sum {
+            // the sum that it left the tool with: what was read back wrong is found out
+            Some(sum) => {
+                let packed = part.packed.then(|| content::compress(&raw)).flatten();
+                let packed = packed.filter(|packed| packed.len() < raw.len());
+                let content = Content {
+                    length: u32::try_from(raw.len()).unwrap_or(u32::MAX),
+                    packed: packed.is_some(),
+                    sum,
+                };
+                (content, packed.unwrap_or(raw))
+            }
+            None => (content::plain(&raw), raw),
+        };
+        self.send(FileRequest::Block(Block { id, at, content }), &body)
+    }
+
+    /// Waits until it has written down all that was sent.
+    fn end(&mut self, id: u32) -> Result<(), Broken> {
+        self.send(FileRequest::Close { id }, &[])?;
+        let head = codec::encode_head(&Request::File(FileRequest::Sync { number: 1 }), 0);
+        let broken = |error: io::Error| Broken::after(error.to_string());
+        write_over(&self.link, &head).map_err(broken)?;
+        let until = Instant::now() + LAST;
+        loop {
+            match self.hear().map_err(broken)? {
+                Some(FileEvent::Synced { .. }) => break,
+                Some(FileEvent::Landed { failed, .. }) => {
+                    let why = failed.first().map(|(_, fault)| fault.to_string());
+                    return Err(Broken::after(why.unwrap_or_default()));
+                }
+                Some(_) => return Err(Broken::after("it tells what was not asked for")),
+                None => {}
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Broken::after("it does not answer"));
+            }
+            self.wait(left).map_err(broken)?;
+        }
+        let _ = lock(&self.link).close();
+        Ok(())
+    }
+}

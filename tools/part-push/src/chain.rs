@@ -1,0 +1,520 @@
+//! Who hands a file on to whom, and what is done when one of them cannot: from a state and what
+//! has happened to a state and what is to be done. There is no clock here and no connection.
+
+use std::time::Duration;
+use transfer::parts::Parts;
+
+/// A host to which nothing comes for so long, although there is something for it, is left out.
+const STALL: Duration = Duration::from_secs(10);
+/// Whoever is this far behind the host before it
+const BEHIND: u64 = 64 << 20;
+/// after so long,
+const OBSERVED: Duration = Duration::from_secs(4);
+/// and this much slower, is left out: it holds up those behind it.
+const SLOWER: f64 = 3.0;
+/// Who cannot reach so many others hands nothing on: a firewall drops what goes from host to host.
+const UNREACHED: u32 = 2;
+
+/// Where a host gets a file from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// This machine.
+    Us,
+    /// The host with that place in the chain.
+    Host(usize),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    /// It is asked to take the file.
+    Joins,
+    /// It takes what comes.
+    Takes,
+    /// It has all.
+    Whole,
+    /// It has nothing to do with the chain any more.
+    Out,
+}
+
+/// What is to be done. Hosts are named by their places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// This machine sends the host what it lacks.
+    Feed(usize),
+    /// One host hands on to another what that lacks.
+    HandOn {
+        /// Who hands on.
+        from: usize,
+        /// Who gets it.
+        to: usize,
+    },
+    /// It does so no longer.
+    KeepBack {
+        /// Who hands on.
+        from: usize,
+        /// Who gets nothing more.
+        to: usize,
+    },
+    /// The host has all of it: the file gets its name.
+    Finish(usize),
+    /// The host is served apart.
+    LeaveOut(usize),
+}
+
+#[derive(Debug)]
+struct Member {
+    life: Life,
+    source: Source,
+    there: Parts,
+    /// What it had at first.
+    kept: u64,
+    /// From when to when something has come.
+    came: Option<(Duration, Duration)>,
+    /// Since when something is there for it that has not come.
+    waits: Option<Duration>,
+    /// How many hosts it could not reach.
+    unreached: u32,
+}
+
+impl Member {
+    /// Bytes a second that have come since the first.
+    fn pace(&self, now: Duration) -> f64 {
+        let Some((begun, last)) = self.came else {
+            return 0.0;
+        };
+        let until = if self.life == Life::Whole { last } else { now };
+        let took = until.saturating_sub(begun).as_secs_f64().max(0.1);
+        (self.there.bytes() - self.kept) as f64 / took
+    }
+
+    fn takes_part(&self) -> bool {
+        matches!(self.life, Life::Takes | Life::Whole)
+    }
+}
+
+/// The hosts that get one file.
+#[derive(Debug)]
+pub struct Chain {
+    bytes: u64,
+    members: Vec<Member>,
+    /// The file here was the same all the time while it was read.
+    confirmed: bool,
+}
+
+impl Chain {
+    /// For a file of so many bytes. The hosts have these parts of it and get it in this order, each
+    /// from the one before.
+    pub fn new(bytes: u64, kept: Vec<Parts>) -> Chain {
+        let member = |(place, there): (usize, Parts)| Member {
+            life: Life::Joins,
+            source: place.checked_sub(1).map_or(Source::Us, Source::Host),
+            kept: there.bytes(),
+            there,
+            came: None,
+            waits: Some(Duration::ZERO),
+            unreached: 0,
+        };
+        Chain {
+            bytes,
+            members: kept.into_iter().enumerate().map(member).collect(),
+            confirmed: false,
+        }
+    }
+
+    /// What a host lacks.
+    pub fn missing(&self, place: usize) -> Vec<(u64, u64)> {
+        self.members[place].there.missing(self.bytes)
+    }
+
+    /// What it has.
+    pub fn there(&self, place: usize) -> &Parts {
+        &self.members[place].there
+    }
+
+    /// Where it gets it from.
+    pub fn source(&self, place: usize) -> Source {
+        self.members[place].source
+    }
+
+    /// Whether it still is in the chain.
+    pub fn is_in(&self, place: usize) -> bool {
+        self.members[place].life != Life::Out
+    }
+
+    /// Whether nobody waits for anything any more.
+    pub fn is_over(&self) -> bool {
+        let over = |member: &Member| match member.life {
+            Life::Out => true,
+            Life::Whole => self.confirmed,
+            Life::Joins | Life::Takes => false,
+        };
+        self.members.iter().all(over)
+    }
+
+    /// The host takes what comes from here on.
+    pub fn joined(&mut self, place: usize, now: Duration) -> Vec<Action> {
+        let mut actions = Vec::new();
+        if self.members[place].life != Life::Joins {
+            return actions;
+        }
+        self.members[place].life = Life::Takes;
+        self.members[place].waits = Some(now);
+        self.get_from(place, self.members[place].source, &mut actions);
+        for child in self.children(place) {
+            self.get_from(child, Source::Host(place), &mut actions);
+        }
+        // it may have been whole before
+        let there = self.members[place].there.clone();
+        actions.extend(self.came(place, there, now));
+        actions
+    }
+
+    /// Those that wait for what a host has.
+    fn children(&self, place: usize) -> Vec<usize> {
+        let waits = |member: &Member| matches!(member.life, Life::Joins | Life::Takes);
+        let children = self.members.iter().enumerate();
+        children
+            .filter(|(_, member)| member.source == Source::Host(place) && waits(member))
+            .map(|(child, _)| child)
+            .collect()
+    }
+
+    /// From here on it gets the file from there.
+    fn get_from(&mut self, place: usize, source: Source, actions: &mut Vec<Action>) {
+        self.members[place].source = source;
+        if self.members[place].life != Life::Takes {
+            return;
+        }
+        // what it did behind another one counts no longer
+        let member = &mut self.members[place];
+        (member.came, member.waits) = (None, None);
+        member.kept = member.there.bytes();
+        match source {
+            Source::Us => actions.push(Action::Feed(place)),
+            Source::Host(from) if self.members[from].unreached >= UNREACHED => {
+                self.leave(place, actions);
+            }
+            Source::Host(from) if self.members[from].takes_part() => {
+                actions.push(Action::HandOn { from, to: place });
+            }
+            // when that has joined
+            Source::Host(_) => {}
+        }
+    }
+
+    /// The host tells what it has.
+    pub fn came(&mut self, place: usize, there: Parts, now: Duration) -> Vec<Action> {
+        let bytes = self.bytes;
+        let member = &mut self.members[place];
+        if !member.takes_part() {
+            return Vec::new();
+        }
+        if there.bytes() > member.there.bytes() {
+            let begun = member.came.map_or(now, |(begun, _)| begun);
+            member.came = Some((begun, now));
+            member.waits = (member.source == Source::Us).then_some(now);
+        }
+        let was_whole = member.life == Life::Whole;
+        member.there = there;
+        if !was_whole && member.there.is_whole(bytes) {
+            member.life = Life::Whole;
+            if self.confirmed {
+                return vec![Action::Finish(place)];
+            }
+        }
+        Vec::new()
+    }
+
+    /// All of the file was read, and it is the same file still.
+    pub fn confirm(&mut self) -> Vec<Action> {
+        if std::mem::replace(&mut self.confirmed, true) {
+            return Vec::new();
+        }
+        let places =
+            (0..self.members.len()).filter(|place| self.members[*place].life == Life::Whole);
+        places.map(Action::Finish).collect()
+    }
+
+    /// Something went on its way to a host that this machine feeds.
+    pub fn fed(&mut self, place: usize, now: Duration) {
+        self.members[place].waits = Some(now);
+    }
+
+    /// A host says that another one gets no more from it.
+    pub fn broke(&mut self, from: usize, to: usize, unreached: bool) -> Vec<Action> {
+        let mut actions = Vec::new();
+        if unreached {
+            self.members[from].unreached += 1;
+        }
+        let member = &self.members[to];
+        if member.source == Source::Host(from) && member.life == Life::Takes {
+            self.leave(to, &mut actions);
+        }
+        actions
+    }
+
+    /// A host is lost, or cannot have the file at all.
+    pub fn lost(&mut self, place: usize) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.leave(place, &mut actions);
+        // nobody is there to be served apart
+        actions.retain(|action| *action != Action::LeaveOut(place));
+        actions
+    }
+
+    fn leave(&mut self, place: usize, actions: &mut Vec<Action>) {
+        let was = std::mem::replace(&mut self.members[place].life, Life::Out);
+        if was == Life::Out {
+            return;
+        }
+        let source = self.members[place].source;
+        if was != Life::Whole {
+            if let (Source::Host(from), Life::Takes) = (source, was) {
+                actions.push(Action::KeepBack { from, to: place });
+            }
+            actions.push(Action::LeaveOut(place));
+        }
+        for child in self.children(place) {
+            self.get_from(child, source, actions);
+        }
+    }
+
+    /// Looks for hosts that hold up others.
+    pub fn look(&mut self, now: Duration) -> Vec<Action> {
+        let mut actions = Vec::new();
+        for place in 0..self.members.len() {
+            self.wait_since(place, now);
+            if self.is_stalled(place, now) || self.is_slow(place, now) {
+                self.leave(place, &mut actions);
+            }
+        }
+        actions
+    }
+
+    fn wait_since(&mut self, place: usize, now: Duration) {
+        let there_for_it = match (self.members[place].life, self.members[place].source) {
+            (Life::Takes, Source::Host(from)) => {
+                let more = self.members[from].there.without(&self.members[place].there);
+                !more.list().is_empty()
+            }
+            // what is sent to it says so
+            (Life::Takes, Source::Us) => return,
+            (Life::Joins, _) => true,
+            (Life::Whole | Life::Out, _) => false,
+        };
+        let member = &mut self.members[place];
+        member.waits = there_for_it.then(|| member.waits.unwrap_or(now));
+    }
+
+    fn is_stalled(&self, place: usize, now: Duration) -> bool {
+        let member = &self.members[place];
+        let waits = |member: &Member, limit: Duration| {
+            let waits = member.waits.map(|since| now.saturating_sub(since));
+            matches!(member.life, Life::Joins | Life::Takes)
+                && waits.is_some_and(|waits| waits > limit)
+        };
+        let is_held_up = match member.source {
+            Source::Us => false,
+            Source::Host(from) => waits(&self.members[from], STALL / 2),
+        };
+        waits(member, STALL) && !is_held_up
+    }
+
+    fn is_slow(&self, place: usize, now: Duration) -> bool {
+        let member = &self.members[place];
+        let (Life::Takes, Source::Host(from)) = (member.life, member.source) else {
+            return false;
+        };
+        let before = &self.members[from];
+        let observed = |member: &Member| {
+            member
+                .came
+                .is_some_and(|(begun, _)| now.saturating_sub(begun) > OBSERVED)
+        };
+        let behind = before.there.bytes().saturating_sub(member.there.bytes());
+        observed(member)
+            && observed(before)
+            && behind > BEHIND
+            && member.pace(now) * SLOWER < before.pace(now)
+    }
+}
+
+/// The order of a chain: who has most of the file first, so that least leaves this machine; else by
+/// address, as hosts of one switch have theirs, so that no link between switches is crossed twice.
+pub fn order<T>(hosts: &mut [T], kept_and_address: impl Fn(&T) -> (u64, u32)) {
+    hosts.sort_by_key(|host| {
+        let (kept, address) = kept_and_address(host);
+        (std::cmp::Reverse(kept), address)
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Action::{Feed, Finish, HandOn, KeepBack, LeaveOut};
+    use super::*;
+
+    const MB: u64 = 1 << 20;
+    const SIZE: u64 = 1000 * MB;
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// Three hosts that take what comes.
+    fn three() -> Chain {
+        let mut chain = Chain::new(SIZE, vec![Parts::default(); 3]);
+        let mut actions = Vec::new();
+        for place in [1, 0, 2] {
+            actions.extend(chain.joined(place, at(0)));
+        }
+        let handed = [HandOn { from: 0, to: 1 }, HandOn { from: 1, to: 2 }];
+        assert_eq!(actions, [&[Feed(0)], &handed[..]].concat());
+        chain
+    }
+
+    fn come(chain: &mut Chain, bytes: [u64; 3], now: Duration) -> Vec<Action> {
+        let told = bytes.iter().enumerate();
+        told.flat_map(|(place, bytes)| chain.came(place, Parts::beginning(*bytes), now))
+            .collect()
+    }
+
+    #[test]
+    fn a_file_has_its_name_when_it_is_whole_and_was_the_same_to_the_end() {
+        let mut chain = three();
+        assert_eq!(come(&mut chain, [SIZE, MB, 0], at(1)), []);
+        assert_eq!(chain.confirm(), [Finish(0)]);
+        assert_eq!(come(&mut chain, [SIZE, SIZE, MB], at(2)), [Finish(1)]);
+        assert!(!chain.is_over());
+        assert_eq!(come(&mut chain, [SIZE, SIZE, SIZE], at(3)), [Finish(2)]);
+        assert!(chain.is_over());
+    }
+
+    #[test]
+    fn who_cannot_go_on_is_left_out_and_the_next_one_gets_it_from_the_one_before() {
+        let relinked = HandOn { from: 0, to: 2 };
+        let kept_back = KeepBack { from: 0, to: 1 };
+        let mut chain = three();
+        come(&mut chain, [5 * MB, 4 * MB, 3 * MB], at(1));
+        assert_eq!(chain.lost(1), [kept_back, relinked]);
+        assert_eq!(chain.missing(2), [(3 * MB, SIZE)]);
+
+        let mut chain = three();
+        assert_eq!(chain.broke(0, 1, false), [kept_back, LeaveOut(1), relinked]);
+        // that came too late
+        assert_eq!(chain.broke(1, 2, false), []);
+
+        // the first: this machine feeds the next
+        let mut chain = three();
+        assert_eq!(chain.lost(0), [Feed(1)]);
+        assert_eq!(chain.lost(1), [Feed(2)]);
+        assert_eq!(chain.lost(2), []);
+        assert!(chain.is_over());
+    }
+
+    #[test]
+    fn a_host_that_has_all_and_is_lost_leaves_no_gap() {
+        let mut chain = three();
+        chain.confirm();
+        come(&mut chain, [SIZE, SIZE, MB], at(1));
+        assert_eq!(chain.lost(1), [HandOn { from: 0, to: 2 }]);
+        assert_eq!(chain.lost(0), [Feed(2)]);
+    }
+
+    #[test]
+    fn where_hosts_cannot_reach_one_another_all_but_the_first_are_served_apart() {
+        let mut chain = Chain::new(SIZE, vec![Parts::default(); 6]);
+        (0..6).for_each(|place| drop(chain.joined(place, at(0))));
+        let first = chain.broke(0, 1, true);
+        assert!(first.contains(&LeaveOut(1)) && first.contains(&HandOn { from: 0, to: 2 }));
+        let all = chain.broke(0, 2, true);
+        let left: Vec<Action> = all
+            .into_iter()
+            .filter(|action| matches!(action, LeaveOut(_) | HandOn { .. }))
+            .collect();
+        assert_eq!(left, [2, 3, 4, 5].map(LeaveOut));
+        assert!(chain.is_in(0));
+    }
+
+    #[test]
+    fn who_takes_nothing_is_left_out_where_there_is_something_for_it() {
+        let mut chain = three();
+        come(&mut chain, [50 * MB, 40 * MB, 40 * MB], at(1));
+        chain.fed(0, at(20));
+        // host 2 has what host 1 has; host 1 waits from here on
+        assert_eq!(chain.look(at(20)), []);
+        assert_eq!(chain.look(at(29)), []);
+        chain.fed(0, at(31));
+        let expected = [
+            KeepBack { from: 0, to: 1 },
+            LeaveOut(1),
+            HandOn { from: 0, to: 2 },
+        ];
+        assert_eq!(chain.look(at(31)), expected);
+        // the first, to which nothing goes any more
+        assert_eq!(chain.look(at(42))[..2], [LeaveOut(0), Feed(2)]);
+
+        // who waits for one that stands still is not at fault, even where it waits longer
+        let mut chain = three();
+        come(&mut chain, [50 * MB, 40 * MB, 30 * MB], at(1));
+        chain.fed(0, at(2));
+        chain.look(at(2));
+        chain.fed(0, at(12));
+        come(&mut chain, [50 * MB, 45 * MB, 30 * MB], at(3));
+        chain.look(at(3));
+        chain.fed(0, at(13));
+        assert_eq!(chain.look(at(13)), []);
+        chain.fed(0, at(14));
+        assert_eq!(
+            chain.look(at(14))[1..],
+            [LeaveOut(1), HandOn { from: 0, to: 2 }]
+        );
+
+        // one that does not even begin
+        let mut chain = Chain::new(SIZE, vec![Parts::default(); 2]);
+        chain.joined(0, at(1));
+        chain.fed(0, at(10));
+        assert_eq!(chain.look(at(10)), []);
+        assert_eq!(chain.look(at(11)), [LeaveOut(1)]);
+    }
+
+    #[test]
+    fn who_is_much_slower_than_the_one_before_is_left_out() {
+        // megabytes a second of hosts 0, 1 and 2, and who is left out after 6 s
+        let table = [
+            ([100, 100, 100], None),
+            ([100, 40, 40], None),
+            ([100, 30, 30], Some(1)),
+            ([100, 100, 10], Some(2)),
+            // all are slow: the uplink is
+            ([10, 3, 3], None),
+        ];
+        for (rates, left) in table {
+            let mut chain = three();
+            for second in 1..=7 {
+                chain.fed(0, at(second));
+                come(
+                    &mut chain,
+                    rates.map(|rate| rate * (second - 1) * MB + 1),
+                    at(second),
+                );
+            }
+            let actions = chain.look(at(7));
+            let out = actions.iter().find_map(|action| match action {
+                LeaveOut(place) => Some(*place),
+                _ => None,
+            });
+            assert_eq!(out, left, "{rates:?}: {actions:?}");
+        }
+    }
+
+    #[test]
+    fn what_hosts_have_from_before_comes_first() {
+        let mut hosts = [(0, 9u32), (5, 7), (0, 3), (8, 8)];
+        order(&mut hosts, |host| *host);
+        assert_eq!(hosts, [(8, 8), (5, 7), (0, 3), (0, 9)]);
+        let mut chain = Chain::new(SIZE, vec![Parts::beginning(SIZE), Parts::default()]);
+        assert_eq!(chain.joined(0, at(0)), [Feed(0)]);
+        assert_eq!(chain.joined(1, at(0)), [HandOn { from: 0, to: 1 }]);
+        assert_eq!(chain.confirm(), [Finish(0)]);
+    }
+}

@@ -1,0 +1,64 @@
+//! What all hosts of a push have in common.
+
+use crate::args::Args;
+use record::Host;
+use remote::Remote;
+use remote::direct::{Door, WireOptions};
+use remote::host_client::HostClient;
+use remote::limit::Limit;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use wire::files::{FileRequest, Receive};
+
+/// How the hosts are reached, where it all goes, and the name of this push.
+pub struct PushContext<'a> {
+    /// The command line.
+    pub args: &'a Args,
+    /// The way to hosts.
+    pub remote: Remote,
+    /// Over what content goes.
+    pub wire: WireOptions,
+    /// What all hosts together keep to.
+    pub limit: Option<Arc<Limit>>,
+    /// The number of a signal that ends it all.
+    pub stop: Arc<AtomicUsize>,
+    /// The folder that all files lie below.
+    pub base: &'a Path,
+    /// The name of this push.
+    pub run: String,
+}
+
+impl PushContext<'_> {
+    /// What a host is asked at first.
+    pub fn receive(&self, host: &Host) -> Receive {
+        let (dry, fsync) = (self.args.dry_run, self.args.fsync);
+        Receive {
+            base: self.base.into(),
+            run: self.run.clone(),
+            host: host.id,
+            dry,
+            fsync,
+            lane: false,
+        }
+    }
+
+    /// One more connection to a host that receives already.
+    pub fn lane(&self, host: &Host, door: Option<&Door>) -> Option<HostClient> {
+        let receive = FileRequest::Receive(Receive {
+            lane: true,
+            ..self.receive(host)
+        });
+        let mut client = match door {
+            Some(door) => HostClient::through(door, self.stop.clone(), receive).ok()?,
+            None => {
+                let session = self.remote.open_agent(host).ok()?;
+                HostClient::begin(session, self.stop.clone(), receive)
+                    .ok()?
+                    .0
+            }
+        };
+        client.keep_to(self.limit.clone());
+        Some(client)
+    }
+}

@@ -1,0 +1,580 @@
+//! Large files for several hosts: they leave this machine once, and the hosts hand them on. What
+//! [`Chain`] says is carried out here, a thread a host.
+//!
+//! Nothing depends on it: whoever is left out is served apart, from where it stands.
+
+use crate::blocks::{AHEAD, SHORTER};
+use crate::chain::{self, Action, Chain, Source as From};
+use crate::context::PushContext;
+use crate::feed::{self, small};
+use crate::plan::{self, Delivery, Source, key};
+use crate::push::{self, Options, Outcome, Watch};
+use crate::reporter::{HostReporter, Reporter};
+use crate::target::Target;
+use crate::task::Task;
+use cli::progress::Way;
+use remote::direct::Wire;
+use remote::host_client::HostFailure;
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use transfer::parts::Parts;
+use transfer::{content, source};
+use wire::files::{BLOCK, Begin, Block, FileEvent, FileRequest, HandOn, Zeros};
+
+/// A thread looks so often for what others want of its host.
+const TURN: Duration = Duration::from_millis(50);
+/// Whether to compress is asked anew after so much.
+const ASKED: u64 = 32 << 20;
+/// The first so much goes as it is and shows how quick the link is.
+const PROBE: u64 = 4 << 20;
+
+/// One host of a chain.
+struct Member<'t, 'a> {
+    task: &'t Task<'a>,
+    delivery: &'a Delivery,
+    kept: u64,
+    /// Where its agent listens, and its public key.
+    listens: (u16, String),
+}
+
+/// Lets the hosts hand on to one another what is large and goes to several.
+pub fn all(tasks: &[Task<'_>], way: &PushContext<'_>, options: Options, board: &Reporter) {
+    let must_be_direct = way.wire.wire == Wire::Direct;
+    let mut by_file: BTreeMap<u32, Vec<Member<'_, '_>>> = BTreeMap::new();
+    for task in tasks {
+        for delivery in task.lacking() {
+            if plan::is_handed_on(delivery)
+                && let Some((kept, listens)) = task.for_chain(delivery)
+            {
+                let member = Member {
+                    task,
+                    delivery,
+                    kept,
+                    listens,
+                };
+                by_file.entry(delivery.file).or_default().push(member);
+            }
+        }
+    }
+    for mut members in by_file.into_values() {
+        chain::order(&mut members, |member| {
+            (member.kept, u32::from(member.task.host.ip.0))
+        });
+        for members in members.chunks(usize::from(way.args.jobs)) {
+            if members.len() > 1 {
+                hand_on(members, options, must_be_direct, board);
+            }
+        }
+    }
+}
+
+fn hand_on(members: &[Member<'_, '_>], options: Options, must_be_direct: bool, board: &Reporter) {
+    let delivery = members[0].delivery;
+    let Source::File(path) = &delivery.source else {
+        return;
+    };
+    // what is wrong with it is told when it is sent to each
+    let Ok(file) = feed::open(path, delivery) else {
+        return;
+    };
+    let empty = vec![Parts::default(); members.len()];
+    let relay = Relay {
+        members,
+        file,
+        path,
+        options,
+        must_be_direct,
+        board,
+        begun: Instant::now(),
+        state: Mutex::new(State {
+            chain: Chain::new(delivery.bytes, empty),
+            orders: members.iter().map(|_| VecDeque::new()).collect(),
+            wrong: None,
+        }),
+    };
+    std::thread::scope(|scope| {
+        for place in 0..members.len() {
+            let relay = &relay;
+            scope.spawn(move || relay.serve(place));
+        }
+    });
+}
+
+/// One file on its way to all hosts of a chain.
+struct Relay<'r, 't, 'a> {
+    members: &'r [Member<'t, 'a>],
+    file: File,
+    path: &'r Path,
+    options: Options,
+    must_be_direct: bool,
+    board: &'r Reporter,
+    begun: Instant,
+    state: Mutex<State>,
+}
+
+struct State {
+    chain: Chain,
+    /// What is to be done by the thread of each host.
+    orders: Vec<VecDeque<Action>>,
+    /// What is wrong with the file here: nobody gets it.
+    wrong: Option<String>,
+}
+
+/// What a thread does next.
+enum Turn {
+    /// It waits for its host and for others.
+    Wait,
+    /// It sends the file to its host.
+    Feed,
+    /// Its host has nothing to do with the chain any more.
+    Leave,
+}
+
+/// A thread's own view of its host.
+#[derive(Default)]
+struct View {
+    /// Bytes that progress was told of.
+    counted: u64,
+    /// Bytes that left this machine for it.
+    sent: u64,
+    /// The last of our questions that it has answered.
+    synced: u64,
+    /// Its file has its name.
+    landed: bool,
+}
+
+impl Relay<'_, '_, '_> {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// What happened is dealt with, and what follows is for the threads.
+    fn tell(&self, happened: impl FnOnce(&mut Chain) -> Vec<Action>) {
+        let mut state = self.lock();
+        for action in happened(&mut state.chain) {
+            let (Action::HandOn { from: place, .. }
+            | Action::KeepBack { from: place, .. }
+            | Action::Feed(place)
+            | Action::Finish(place)
+            | Action::LeaveOut(place)) = action;
+            state.orders[place].push_back(action);
+        }
+    }
+
+    fn serve(&self, place: usize) {
+        let member = &self.members[place];
+        let mut view = View::default();
+        member.task.begun.get_or_init(|| self.begun);
+        let served = member.task.on_target(|target| {
+            target.client.hears_of_chains = true;
+            let served = self.serve_host(place, target, &mut view);
+            target.client.hears_of_chains = false;
+            let Err(broken) = served else { return Ok(()) };
+            self.tell(|chain| chain.lost(place));
+            self.take_back(place, target, broken)
+        });
+        if served.is_none() {
+            self.tell(|chain| chain.lost(place));
+        }
+    }
+
+    /// A host's connection broke. Where its login is there still, that serves it apart.
+    fn take_back(
+        &self,
+        place: usize,
+        target: &mut Target,
+        broken: HostFailure,
+    ) -> Result<(), HostFailure> {
+        let Member { task, delivery, .. } = &self.members[place];
+        if !target.client.is_direct() || self.must_be_direct {
+            return Err(broken);
+        }
+        target.client.take_back()?;
+        let at = task.host.place();
+        eprintln!("part-push: {at}: its direct connection broke; its login is used instead");
+        target.claim(&[delivery])
+    }
+
+    fn serve_host(
+        &self,
+        place: usize,
+        target: &mut Target,
+        view: &mut View,
+    ) -> Result<(), HostFailure> {
+        self.join(place, target, view)?;
+        loop {
+            match self.turn(place, target, view)? {
+                Turn::Leave => {
+                    self.leave(place, target, view);
+                    return Ok(());
+                }
+                Turn::Feed => self.feed(place, target, view)?,
+                Turn::Wait if self.is_over(place, view) => {
+                    self.end(place, target, view);
+                    return Ok(());
+                }
+                Turn::Wait => target.client.exchange(TURN)?,
+            }
+        }
+    }
+
+    /// Whether nobody needs this host any more, and it needs nobody.
+    fn is_over(&self, place: usize, view: &View) -> bool {
+        let state = self.lock();
+        let is_in = state.chain.is_in(place);
+        state.wrong.is_some() || !is_in || (state.chain.is_over() && view.landed)
+    }
+
+    /// The host begins the file, with what it has of it.
+    fn join(&self, place: usize, target: &mut Target, view: &mut View) -> Result<(), HostFailure> {
+        let delivery = self.members[place].delivery;
+        let (kept, earlier) = target.resume(delivery, &self.file)?;
+        target.client.send(FileRequest::Begin(Begin {
+            file: small(delivery),
+            key: key(delivery),
+            keep: kept.list().to_vec(),
+            earlier,
+            scattered: false,
+            chained: true,
+        }));
+        let number = target.client.sync();
+        view.counted = kept.bytes();
+        let host = self.members[place].task.host;
+        self.board.show.moved(host, view.counted);
+        loop {
+            match target.client.take_event().map(|(told, _)| told) {
+                Some(FileEvent::Synced { number: told }) if told == number => break,
+                Some(told) => self.hear(place, told, view)?,
+                None => target.client.exchange(TURN)?,
+            }
+            self.look();
+            if !self.lock().chain.is_in(place) {
+                target.client.forget_syncs();
+                return Ok(());
+            }
+        }
+        self.tell(|chain| {
+            let mut actions = chain.joined(place, self.now());
+            actions.extend(chain.came(place, kept, self.now()));
+            actions
+        });
+        if self.lock().chain.source(place) != From::Us {
+            self.board.show.way(host, Way::Chain);
+        }
+        Ok(())
+    }
+
+    fn look(&self) {
+        self.tell(|chain| chain.look(self.now()));
+    }
+
+    /// Hears the host, and does what is to be done.
+    fn turn(
+        &self,
+        place: usize,
+        target: &mut Target,
+        view: &mut View,
+    ) -> Result<Turn, HostFailure> {
+        while let Some((told, _)) = target.client.take_event() {
+            self.hear(place, told, view)?;
+        }
+        self.look();
+        let mut turn = Turn::Wait;
+        loop {
+            let order = self.lock().orders[place].pop_front();
+            let Some(order) = order else {
+                return Ok(turn);
+            };
+            let id = self.members[place].delivery.id;
+            match order {
+                Action::HandOn { to, .. } => self.send_hand_on(place, to, target),
+                Action::KeepBack { to, .. } => {
+                    let host = self.members[to].task.host.id;
+                    target.client.send(FileRequest::KeepBack { id, host });
+                }
+                Action::Finish(_) => target.client.send(FileRequest::End { id }),
+                Action::Feed(_) => turn = Turn::Feed,
+                Action::LeaveOut(_) => return Ok(Turn::Leave),
+            }
+        }
+    }
+
+    fn send_hand_on(&self, place: usize, to: usize, target: &mut Target) {
+        let next = &self.members[to];
+        let parts = self.lock().chain.missing(to);
+        let (port, peer) = next.listens.clone();
+        target.client.send(FileRequest::HandOn(HandOn {
+            id: self.members[place].delivery.id,
+            key: key(next.delivery),
+            host: next.task.host.id,
+            there: next.delivery.id,
+            address: next.task.host.ip.0,
+            port,
+            peer,
+            parts,
+        }));
+    }
+
+    fn hear(&self, place: usize, told: FileEvent, view: &mut View) -> Result<(), HostFailure> {
+        let delivery = self.members[place].delivery;
+        match told {
+            FileEvent::Came { id, parts } if id == delivery.id => {
+                let there = Parts::of(&parts).whole_grains(delivery.bytes);
+                let came = there.bytes().saturating_sub(view.counted);
+                view.counted += came;
+                let (host, show) = (self.members[place].task.host, &self.board.show);
+                show.moved(host, came);
+                if self.lock().chain.source(place) != From::Us {
+                    show.handed_on(host, came);
+                }
+                self.tell(|chain| chain.came(place, there, self.now()));
+            }
+            // of a file before this one
+            FileEvent::Came { .. } => {}
+            FileEvent::HandedOn {
+                id,
+                host,
+                problem: Some(_),
+                unreached,
+            } if id == delivery.id => {
+                let to = self
+                    .members
+                    .iter()
+                    .position(|member| member.task.host.id == host);
+                if let Some(to) = to {
+                    self.tell(|chain| chain.broke(place, to, unreached));
+                }
+            }
+            FileEvent::HandedOn { .. } => {}
+            FileEvent::Landed { done, failed } => {
+                if done.contains(&delivery.id) {
+                    view.landed = true;
+                    self.done(place, view.sent, None);
+                }
+                for (_, fault) in failed.iter().filter(|(id, _)| *id == delivery.id) {
+                    // a host that cannot write it here cannot write it otherwise
+                    self.done(place, view.sent, Some(push::why(delivery, fault)));
+                    self.tell(|chain| chain.lost(place));
+                }
+            }
+            FileEvent::Synced { number } => view.synced = number,
+            other => return Err(HostFailure::unexpected(&other)),
+        }
+        Ok(())
+    }
+
+    fn done(&self, place: usize, sent_bytes: u64, error: Option<String>) {
+        let member = &self.members[place];
+        let told = HostReporter {
+            host: member.task.host,
+            fates: &member.task.fates,
+            board: self.board,
+        };
+        let outcome = Outcome {
+            error,
+            sent_bytes,
+            elapsed: self.begun.elapsed(),
+        };
+        told.done(member.delivery, outcome);
+    }
+
+    /// Sends the host what it lacks, until it is left out.
+    fn feed(&self, place: usize, target: &mut Target, view: &mut View) -> Result<(), HostFailure> {
+        let missing = self.lock().chain.missing(place);
+        let mut packing = Packing::new(self.options.compress, self.now());
+        let mut buffer = Vec::new();
+        for (begin, end) in missing {
+            let mut at = begin;
+            while at < end {
+                let length = BLOCK.min(end - at);
+                let step = match self.block((at, length), &mut packing, &mut buffer) {
+                    Ok(step) => step,
+                    Err(why) => {
+                        self.fail(why);
+                        return Ok(());
+                    }
+                };
+                let id = self.members[place].delivery.id;
+                view.sent += buffer.len() as u64;
+                target.client.send_read(step(id), &mut buffer);
+                at += length;
+                if !self.drain(place, target, view, AHEAD)?
+                    || (packing.wants_rate(view.sent)
+                        && !self.probe(place, target, view, &mut packing)?)
+                {
+                    return Ok(());
+                }
+            }
+        }
+        if !self.drain(place, target, view, 0)? {
+            return Ok(());
+        }
+        match feed::changed(self.path, self.members[place].delivery) {
+            Some(why) => self.fail(why),
+            None => self.tell(Chain::confirm),
+        }
+        Ok(())
+    }
+
+    /// Reads a block: what is said of it, and in `buffer` what stands behind that.
+    fn block(
+        &self,
+        (at, length): (u64, u64),
+        packing: &mut Packing,
+        buffer: &mut Vec<u8>,
+    ) -> Result<impl FnOnce(u32) -> FileRequest + use<>, String> {
+        buffer.resize(usize::try_from(length).unwrap_or(0), 0);
+        match source::read_at(&self.file, at, buffer) {
+            Ok(count) if count == buffer.len() => {}
+            Ok(_) => return Err(SHORTER.to_owned()),
+            Err(error) => return Err(error.to_string()),
+        }
+        let content = if content::is_hole(buffer) {
+            buffer.clear();
+            None
+        } else {
+            let packed = packing.pays(buffer);
+            let (content, body) = content::pack(std::mem::take(buffer), packed);
+            *buffer = body;
+            Some(content)
+        };
+        Ok(move |id| match content {
+            Some(content) => FileRequest::Block(Block { id, at, content }),
+            None => FileRequest::Zeros(Zeros { id, at, length }),
+        })
+    }
+
+    /// Waits until the host has what was sent, which shows how quick the link is; whether it is
+    /// still fed.
+    fn probe(
+        &self,
+        place: usize,
+        target: &mut Target,
+        view: &mut View,
+        packing: &mut Packing,
+    ) -> Result<bool, HostFailure> {
+        let number = target.client.sync();
+        while view.synced < number {
+            if !self.drain(place, target, view, 0)? {
+                return Ok(false);
+            }
+            target.client.exchange(TURN)?;
+        }
+        packing.measured(view.sent, self.now());
+        Ok(true)
+    }
+
+    /// Waits until no more than this is waiting to be sent; whether the host is still fed.
+    fn drain(
+        &self,
+        place: usize,
+        target: &mut Target,
+        view: &mut View,
+        most: u64,
+    ) -> Result<bool, HostFailure> {
+        loop {
+            match self.turn(place, target, view)? {
+                Turn::Leave => {
+                    // it is done when the others are told
+                    self.lock().orders[place].push_front(Action::LeaveOut(place));
+                    return Ok(false);
+                }
+                Turn::Feed | Turn::Wait => {}
+            }
+            let state = self.lock();
+            if state.wrong.is_some() || !state.chain.is_in(place) {
+                return Ok(false);
+            }
+            drop(state);
+            let pending = target.client.pending();
+            if pending <= most {
+                return Ok(true);
+            }
+            target.client.exchange(TURN)?;
+            if target.client.pending() < pending {
+                self.lock().chain.fed(place, self.now());
+            }
+        }
+    }
+
+    /// The file here is not what it was: nobody gets it.
+    fn fail(&self, why: String) {
+        self.lock().wrong.get_or_insert(why);
+    }
+
+    /// The host is served apart, with what it has.
+    fn leave(&self, place: usize, target: &mut Target, view: &View) {
+        let delivery = self.members[place].delivery;
+        target.client.send(FileRequest::Close { id: delivery.id });
+        target.client.forget_syncs();
+        let there = self.lock().chain.there(place).clone();
+        target.go_on_with(delivery, there, view.counted);
+    }
+
+    /// All is done, or nobody gets it.
+    fn end(&self, place: usize, target: &mut Target, view: &View) {
+        let id = self.members[place].delivery.id;
+        let state = self.lock();
+        let wrong = state.wrong.clone().filter(|_| state.chain.is_in(place));
+        drop(state);
+        target.client.forget_syncs();
+        match wrong {
+            Some(why) if !view.landed => {
+                target.client.send(FileRequest::Discard { id });
+                self.done(place, view.sent, Some(why));
+            }
+            _ => target.client.send(FileRequest::Close { id }),
+        }
+    }
+}
+
+/// Whether what is sent is compressed.
+struct Packing {
+    wish: Option<bool>,
+    begun: Duration,
+    /// Bytes a second that the link has shown.
+    rate: Option<f64>,
+    packed: bool,
+    /// How much more goes before it is asked anew.
+    left: u64,
+}
+
+impl Packing {
+    fn new(wish: Option<bool>, now: Duration) -> Packing {
+        Packing {
+            wish,
+            begun: now,
+            rate: None,
+            packed: false,
+            left: 0,
+        }
+    }
+
+    fn wants_rate(&self, sent: u64) -> bool {
+        self.wish.is_none() && self.rate.is_none() && sent >= PROBE
+    }
+
+    fn measured(&mut self, sent: u64, now: Duration) {
+        let took = now.saturating_sub(self.begun).as_secs_f64().max(1e-6);
+        self.rate = Some(sent as f64 / took);
+    }
+
+    fn pays(&mut self, raw: &[u8]) -> bool {
+        let (None, Some(rate)) = (self.wish, self.rate) else {
+            return self.wish.unwrap_or(false);
+        };
+        if self.left < raw.len() as u64 {
+            self.left = ASKED;
+            self.packed = push::shrinks_enough(raw, rate);
+        }
+        self.left -= raw.len() as u64;
+        self.packed
+    }
+}

@@ -1,0 +1,302 @@
+//! A host with what it gets: looked at, served, given up.
+
+use crate::context::PushContext;
+use crate::fates::{Fate, Fates};
+use crate::plan::{self, Delivery, Source};
+use crate::push::{self, Options, Outcome, Watch};
+use crate::reporter::{HostReporter, Reporter};
+use crate::target::Target;
+use cli::progress::Way;
+use record::Host;
+use remote::direct::Wire;
+use remote::host_client::HostFailure;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A host with what it gets.
+pub struct Task<'a> {
+    /// The host.
+    pub host: &'a Host,
+    /// All that goes to it.
+    pub deliveries: Vec<&'a Delivery>,
+    /// What becomes of each.
+    pub fates: Fates,
+    /// When the first was sent.
+    pub begun: OnceLock<Instant>,
+    /// How the host is.
+    pub state: Mutex<State>,
+}
+
+/// How a host is.
+#[derive(Default)]
+pub struct State {
+    /// None where it could not be reached or was given up; why is in `broken`.
+    pub target: Option<Target>,
+    /// Why it was given up.
+    pub broken: Option<HostFailure>,
+    /// Each of its deliveries has its last word: what breaks now breaks nothing.
+    pub complete: bool,
+    /// That it is broken is in the report already.
+    pub reported: bool,
+    /// The first of the hosts that share its workspace.
+    pub leader: Option<u32>,
+    /// Where its agent listens for hosts that hand files on, and its public key.
+    pub listens: Option<(u16, String)>,
+}
+
+/// Nothing was sent.
+fn unsent(error: Option<String>) -> Outcome {
+    Outcome {
+        error,
+        sent_bytes: 0,
+        elapsed: Duration::ZERO,
+    }
+}
+
+impl<'a> Task<'a> {
+    /// How the host is.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the host, if it is there; one that breaks is given up.
+    pub fn on_target<T>(
+        &self,
+        act: impl FnOnce(&mut Target) -> Result<T, HostFailure>,
+    ) -> Option<T> {
+        let mut state = self.lock();
+        match act(state.target.as_mut()?) {
+            Ok(value) => Some(value),
+            Err(broken) => {
+                (state.target, state.broken) = (None, Some(broken));
+                None
+            }
+        }
+    }
+
+    /// What it needs and nobody else brings.
+    pub fn lacking(&self) -> Vec<&'a Delivery> {
+        if self.lock().target.is_none() {
+            return Vec::new();
+        }
+        self.fates.with(&Fate::Lacks, &self.deliveries)
+    }
+
+    /// Finds out what it lacks.
+    pub fn look(&self, options: Options, dry: bool) {
+        if self.deliveries.is_empty() {
+            return;
+        }
+        let look = |target: &mut Target| {
+            // nobody puts there what we have not sent, and 10,000 names cost a host a tenth of a
+            // second
+            let needless =
+                |delivery: &Delivery| target.ready.empty && delivery.source != Source::There;
+            let asked: Vec<&Delivery> = self
+                .deliveries
+                .iter()
+                .filter(|delivery| !needless(delivery))
+                .copied()
+                .collect();
+            // a dry run reads nothing but metadata
+            let same = target.look(&asked, if dry { None } else { Some(options.verify) })?;
+            let there = asked.into_iter().zip(same).filter(|(_, same)| *same);
+            there.for_each(|(delivery, _)| self.fates.set(delivery, Fate::There));
+            Ok(())
+        };
+        if self.on_target(look).is_none() || dry {
+            return;
+        }
+        let lacking = self.lacking();
+        self.on_target(|target| {
+            let unclaimed =
+                |delivery: &&Delivery| !plan::is_small(delivery) && !target.is_claimed(delivery);
+            let alone: Vec<&Delivery> = lacking.into_iter().filter(unclaimed).collect();
+            target.claim(&alone)
+        });
+    }
+
+    /// Finds out over what content goes, where something does. Agents with these keys may hand
+    /// files on to it.
+    pub fn open_way(&self, way: &PushContext<'_>, keys: &[String]) {
+        let lacking = self.lacking();
+        let (address, place) = (self.host.ip.0, self.host.place());
+        let listens = self.on_target(|target| {
+            let bytes = lacking
+                .iter()
+                .map(|delivery| delivery.bytes - target.partial_bytes(delivery))
+                .sum();
+            let own = target.ready.key.clone();
+            let others = |key: &&String| own.as_ref() != Some(key);
+            let keys: Vec<String> = keys.iter().filter(others).cloned().collect();
+            if let Some(warning) = target
+                .client
+                .choose_wire(address, bytes, &way.wire, &keys)?
+            {
+                eprintln!("part-push: {place}: {warning}");
+            }
+            Ok(target.client.listens())
+        });
+        self.lock().listens = listens.flatten();
+    }
+
+    /// How much the host has of a file that others may hand on to it, where its agent listens for
+    /// them, and its public key; `None` where they cannot.
+    pub fn for_chain(&self, delivery: &Delivery) -> Option<(u64, (u16, String))> {
+        let state = self.lock();
+        let kept = state.target.as_ref()?.there_bytes(delivery);
+        Some((kept, state.listens.clone()?))
+    }
+
+    /// Sends it the small files that it lacks.
+    pub fn push_small(&self, options: Options, way: &PushContext<'_>, board: &Reporter) {
+        self.begun.get_or_init(Instant::now);
+        let small: Vec<&Delivery> = self
+            .lacking()
+            .into_iter()
+            .filter(|delivery| plan::is_small(delivery))
+            .collect();
+        if !small.is_empty() {
+            self.on_target(|target| self.send(target, &small, options, way, board));
+        }
+    }
+
+    /// Sends it what it lacks; a record for each delivery, whatever happens.
+    pub fn push(&self, options: Options, way: &PushContext<'_>, board: &Reporter) {
+        let begun = *self.begun.get_or_init(Instant::now);
+        let was_there = self.lock().target.is_some();
+        for delivery in &self.deliveries {
+            let error = match self.fates.of(delivery) {
+                Fate::There => None,
+                Fate::Refused(why) => Some(why),
+                Fate::Lacks | Fate::Shared | Fate::Told => continue,
+            };
+            board.tell(self.host, delivery, error.is_none(), unsent(error));
+            self.fates.set(delivery, Fate::Told);
+        }
+        let lacking = self.lacking();
+        if !lacking.is_empty() {
+            self.on_target(|target| self.send(target, &lacking, options, way, board));
+        }
+        let waits = self.fates.count(&Fate::Lacks) > 0;
+        self.lock().complete = was_there && self.fates.are_told();
+        self.give_up(board);
+        let state = self.lock();
+        board
+            .show
+            .host(self.host, begun.elapsed(), state.broken.is_some() || waits);
+    }
+
+    /// Sends these, over a direct connection if there is one; what is missing when that breaks goes
+    /// over the login.
+    fn send(
+        &self,
+        target: &mut Target,
+        lacking: &[&'a Delivery],
+        options: Options,
+        way: &PushContext<'_>,
+        board: &Reporter,
+    ) -> Result<(), HostFailure> {
+        let told = HostReporter {
+            host: self.host,
+            fates: &self.fates,
+            board,
+        };
+        let is_direct = target.client.is_direct();
+        board
+            .show
+            .way(self.host, if is_direct { Way::Direct } else { Way::Login });
+        let door = target.client.door();
+        let more = || way.lane(self.host, door.as_ref());
+        let sent = push::push(target, lacking, options, &more, &told);
+        let Err(broken) = sent else { return Ok(()) };
+        if !target.client.is_direct() || way.wire.wire == Wire::Direct {
+            return Err(broken);
+        }
+        target.client.take_back()?;
+        let place = self.host.place();
+        eprintln!("part-push: {place}: its direct connection broke; its login is used instead");
+        board.show.way(self.host, Way::Login);
+        let missing = self.missing(target, lacking, &told)?;
+        let more = || way.lane(self.host, None);
+        push::push(target, &missing, options, &more, &told)
+    }
+
+    /// What of these is not there, after a connection broke; of the others that is told.
+    fn missing(
+        &self,
+        target: &mut Target,
+        lacking: &[&'a Delivery],
+        told: &HostReporter<'_>,
+    ) -> Result<Vec<&'a Delivery>, HostFailure> {
+        let unknown = self.fates.with(&Fate::Lacks, lacking);
+        let there = target.look(&unknown, Some(false))?;
+        let (there, missing): (Vec<_>, Vec<_>) = unknown
+            .into_iter()
+            .zip(there)
+            .partition(|(_, there)| *there);
+        for (delivery, _) in there {
+            let outcome = Outcome {
+                sent_bytes: delivery.bytes,
+                ..unsent(None)
+            };
+            told.done(delivery, outcome);
+        }
+        let missing: Vec<&Delivery> = missing.into_iter().map(|(delivery, _)| delivery).collect();
+        let alone: Vec<&Delivery> = missing
+            .iter()
+            .filter(|delivery| !plan::is_small(delivery))
+            .copied()
+            .collect();
+        target.claim(&alone)?;
+        Ok(missing)
+    }
+
+    /// A record for each delivery that the host lacks still, and why.
+    fn give_up(&self, board: &Reporter) {
+        let Some(broken) = self.lock().broken.clone() else {
+            return;
+        };
+        for delivery in self.fates.with(&Fate::Lacks, &self.deliveries) {
+            board.record(delivery, false, &unsent(Some(broken.why.clone())));
+            self.fates.set(delivery, Fate::Told);
+        }
+    }
+
+    /// A record for each of its deliveries: none was sent.
+    pub fn give_up_all(&self, board: &Reporter) {
+        let Some(broken) = self.lock().broken.clone() else {
+            return;
+        };
+        for delivery in &self.deliveries {
+            board.record(delivery, false, &unsent(Some(broken.why.clone())));
+            self.fates.set(delivery, Fate::Told);
+        }
+    }
+
+    /// Whether what another host has put on shared storage is there for this one too.
+    pub fn check_shared(&self, options: Options, board: &Reporter) {
+        let files = self.fates.with(&Fate::Shared, &self.deliveries);
+        if files.is_empty() {
+            return;
+        }
+        let there = self
+            .on_target(|target| target.look(&files, Some(options.verify)))
+            .unwrap_or_else(|| vec![false; files.len()]);
+        let broken = self.lock().broken.clone();
+        for (delivery, there) in files.into_iter().zip(there) {
+            let why = || {
+                let other = "the host that shares its folder did not get it";
+                broken
+                    .as_ref()
+                    .map_or(other, |broken| &broken.why)
+                    .to_owned()
+            };
+            let error = (!there).then(why);
+            board.tell(self.host, delivery, true, unsent(error));
+            self.fates.set(delivery, Fate::Told);
+        }
+        let mut state = self.lock();
+        state.complete = state.broken.is_none();
+    }
+}
