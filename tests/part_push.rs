@@ -1561,8 +1561,8 @@ fn real_hosts_and_every_fault() {
         // once it has begun, the room is the push's own
         let fill = || {
             assert!(mount(
-                "until [ -e /srv/ws/.part-push.*/good.* ]; do sleep 0.05; done; head -c 40m \
-                 /dev/zero >/srv/ws/fill; true"
+                "until [ $(stat -c %b /srv/ws/.part-push.*/part.* || echo 0) -ge 81920 ]; do sleep \
+                 0.02; done; head -c 40m /dev/zero >/srv/ws/fill; true"
             ));
         };
         let full = std::thread::scope(|scope| {

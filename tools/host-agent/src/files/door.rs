@@ -1,6 +1,6 @@
 //! A port of this host's for one tool, and for the hosts of its push that hand files on: what comes
-//! over the tool's connections of TLS is what comes over the login too, and from hosts come parts of
-//! files that the login's conversation has begun.
+//! over the tool's connections of TLS is what comes over the login too, and from hosts come parts
+//! of files that the login's conversation has begun.
 //!
 //! One connection may carry on the conversation of the login; each of the others has its own. All
 //! keys came over the login, and nobody else is let in: how many may try at once, and for how long,

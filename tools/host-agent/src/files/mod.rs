@@ -3,8 +3,9 @@
 //!
 //! Whoever comes first of the two requests decides; after that every request is answered in its
 //! order, without any other waiting for it. A conversation may go on over a direct connection
-//! (`door`), others come beside it, and other hosts hand files on over theirs (`hand`). A word goes out now and then whatever is done here, and
-//! where none comes in for a minute the tool is taken for gone.
+//! (`door`), others come beside it, and other hosts hand files on over theirs (`hand`). A word goes
+//! out now and then whatever is done here, and where none comes in for a minute the tool is taken
+//! for gone.
 
 mod coming;
 mod door;
