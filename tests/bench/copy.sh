@@ -7,7 +7,7 @@
 # DISK=4g        the hosts' disks, in memory; with an empty value they all share this machine's
 # HOSTS=250      for the part that logs in to many
 # DGL_TOOLS=DIR  DGL's tools folder: its copy_files.py is a contender too
-# PARTS='bulk one small slow far many'
+# PARTS='bulk one small slow far shared changed delay many'
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 root=$PWD
@@ -268,6 +268,75 @@ far() {
     rm -r src
 }
 
+# One file for 8 hosts behind an uplink of 1 Gbit/s, against the same file for one of them.
+shared() {
+    local i
+    mkdir -p src
+    head -c "$((mb * 2))M" /dev/urandom >src/f
+    for ((i = 0; i < rounds; i++)); do
+        all=h2
+        plan "$all"
+        shell push-alone "$push"
+        all="h2 h3 h4 h5 h6 h7 h8 h9"
+        plan "$all"
+        shell push-shared "$push"
+        shell push-shared-apart "$push_ssh"
+    done
+    goal "8 hosts, the same $((mb * 2)) MB: --wire ssh / part-push" push-shared-apart push-shared
+    limit "8 hosts, the same $((mb * 2)) MB: part-push / part-push to one" \
+        "$(awk -v a="$(median push-shared)" -v b="$(median push-alone)" 'BEGIN { print a / b }')" x 1.3
+    limit "  of the sender's CPU" "$(median push-shared 3)" s
+    rm -r src
+}
+
+# 64 KB that change in the middle of a large file, there and back.
+changed() {
+    local i
+    all=h2
+    mkdir -p src
+    head -c "$((mb * 8))M" /dev/urandom >src/f
+    plan "$all"
+    shell push-first "$push"
+    again pull-first "rm -rf back; ipconf-check ip.txt | part-pull --progress never --workspace /srv/ws --to back src"
+    for ((i = 0; i < rounds; i++)); do
+        head -c 64K /dev/urandom | dd of=src/f bs=64K seek=$((mb * 64 + i)) conv=notrunc 2>err
+        plan "$all"
+        again push-changed "$push | tee changed.jsonl"
+        head -c 64K /dev/urandom >piece
+        "$cluster" exec 2 dd if="$work/piece" of=/srv/ws/src/f bs=64K seek=$((mb * 64 + i)) conv=notrunc 2>err
+        again pull-changed "ipconf-check ip.txt | part-pull --progress never --workspace /srv/ws --to back src | tee brought.jsonl"
+    done
+    goal "$((mb * 8)) MB, of which 64 KB have changed: part-push at first / again" push-first push-changed
+    limit "  sent" "$(jq -s 'map(select(.type == "pushed") | .sent_bytes) | max / 1e3' changed.jsonl)" KB
+    goal "$((mb * 8)) MB, of which 64 KB have changed: part-pull at first / again" pull-first pull-changed
+    limit "  received" "$(jq -s 'map(select(.type == "pulled") | .received_bytes) | max / 1e3' brought.jsonl)" KB
+    rm -r src back
+}
+
+# A link on which every packet takes 20 ms each way; raw TCP with the same buffers of the kernel.
+delay() {
+    local i h
+    all=h2
+    mkdir -p src
+    head -c "$((mb * 2))M" /dev/urandom >src/f
+    plan "$all"
+    for h in 1 2; do
+        # shellcheck disable=SC2016 # the host's shell expands it
+        "$cluster" exec "$h" ssh "h$h" 'PATH=$PATH:/usr/sbin:/sbin; tc qdisc replace dev eth0 root netem delay 20ms rate 1gbit limit 20000'
+    done
+    on1 "ssh -n h2 'setsid python3 $work/sink.py >/dev/null 2>&1 </dev/null &'"
+    sleep 1
+    for ((i = 0; i < rounds; i++)); do
+        shell tcp-delay "python3 source.py 10.77.0.2 src/f"
+        shell push-delay "$push"
+        shell login-delay "$look"
+    done
+    # connection time apart
+    awk -v a="$(median push-delay)" -v b="$(median login-delay)" 'BEGIN { print "pushed-delay", a - b, 0 }' >>figures
+    goal "1 Gbit/s, 40 ms there and back: raw TCP / part-push" tcp-delay pushed-delay 0.9
+    rm -r src
+}
+
 many() { # sshd's own limits on logins are in force
     local k hosts=$1
     mkdir -p src
@@ -282,10 +351,12 @@ many() { # sshd's own limits on logins are in force
 }
 
 header
-for part in ${PARTS:-bulk one small slow far many}; do
+for part in ${PARTS:-bulk one small slow far shared changed delay many}; do
     case $part in
         slow) "$cluster" up 2 --rate 1gbit --quiet >/dev/null && slow ;;
         far) "$cluster" up 2 --quiet >/dev/null && far ;;
+        shared) "$cluster" up 9 --rate 1gbit --quiet >/dev/null && shared ;;
+        changed | delay) "$cluster" up 2 --quiet >/dev/null && "$part" ;;
         many) SHM=16m "$cluster" up "${HOSTS:-250}" --quiet >/dev/null && many "${HOSTS:-250}" ;;
         *) "$cluster" up 5 --quiet >/dev/null && "$part" ;;
     esac
