@@ -13,7 +13,7 @@ use record::term;
 use record::{Host, Pulled, path_fields};
 use remote::direct::{Door, Wire, WireOptions};
 use remote::host_client::HostFailure;
-use remote::lanes::{self, Lanes};
+use remote::lanes::{Lanes, Streams};
 use remote::{self, Kind, Remote, Session};
 use std::collections::HashMap;
 use std::io;
@@ -100,7 +100,7 @@ pub fn run(
                 .unwrap_or_else(PoisonError::into_inner)
                 .pass(stream);
         }
-        let streams = lanes::wanted(args.streams, at_once, remote.is_ssh());
+        let streams = Streams::wanted(args.streams, at_once, remote.is_ssh());
         let (wire, limit) = (args.wire.options(&args.connect), args.wire.limit());
         for task in &mut tasks {
             if let Ok(giver) = &mut task.giver {
@@ -288,7 +288,7 @@ impl<'a> Task<'a> {
     fn pull(
         &mut self,
         board: &Reporter,
-        streams: (usize, u64),
+        streams: Streams,
         wire: &WireOptions,
         more: &dyn Fn(&Host, Option<&Door>) -> Option<SourceHost>,
     ) {
@@ -313,7 +313,8 @@ impl<'a> Task<'a> {
                     let moved = |bytes| board.show.moved(self.host, bytes);
                     let door = giver.client().door();
                     let open = || more(self.host, door.as_ref());
-                    let mut lanes = Lanes::new(streams, &open);
+                    let is_direct = giver.client().is_direct();
+                    let mut lanes = Lanes::new(streams, is_direct, &open);
                     let brought = bring(giver, &mut lanes, missing, came, &moved);
                     lanes.into_sites().for_each(SourceHost::end);
                     brought

@@ -11,6 +11,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Instant;
 use transfer::partial::Partial;
 use transfer::parts::Parts;
 use transfer::{content, sums};
@@ -25,6 +26,8 @@ const MOST_FILES: usize = 2_000_000;
 const AHEAD: usize = 8;
 /// What is asked for at once of a file.
 const AT_ONCE: u64 = 1 << 30;
+/// So much shows how quick one connection is.
+const MEASURED: u64 = 64 << 20;
 
 const UNREADABLE: &str = "it could not be read whole there";
 const CHANGED: &str = "it changed on the host while it was read";
@@ -252,8 +255,16 @@ impl SourceHost {
                         .collect(),
                 )
             } else {
-                let length = AT_ONCE.min(end - at);
-                (length, self.part(item, (at, length), partial, moved)?)
+                let most = match lanes.wants_rate(end - at) {
+                    true => MEASURED,
+                    false => AT_ONCE,
+                };
+                let (length, begun) = (most.min(end - at), Instant::now());
+                let written = self.part(item, (at, length), partial, moved)?;
+                if length == MEASURED {
+                    lanes.saw_one(length, begun.elapsed());
+                }
+                (length, written)
             };
             if written.is_err() {
                 return Ok(written);

@@ -17,7 +17,8 @@ use record::jsonl::{Out, Stream};
 use record::term;
 use record::{Host, Pushed, Record};
 use remote::host_client::HostFailure;
-use remote::{self, Kind, Remote, Session, lanes};
+use remote::lanes::Streams;
+use remote::{self, Kind, Remote, Session};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,7 +64,7 @@ pub fn run(
     let options = Options {
         verify: args.verify,
         compress: args.compress.wish(),
-        streams: lanes::wanted(args.streams, at_once, way.remote.is_ssh()),
+        streams: Streams::wanted(args.streams, at_once, way.remote.is_ssh()),
     };
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

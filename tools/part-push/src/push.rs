@@ -6,7 +6,7 @@ use crate::feed::{self, Message, Sink, SinkClosed, small};
 use crate::plan::{self, Delivery, Job, Source, key};
 use crate::target::Target;
 use remote::host_client::{HostClient, HostFailure};
-use remote::lanes::Lanes;
+use remote::lanes::{Lanes, Streams};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -35,8 +35,8 @@ pub struct Options {
     pub verify: bool,
     /// Compress: always, never, or as it pays.
     pub compress: Option<bool>,
-    /// Connections to each host, and for files from which size on.
-    pub streams: (usize, u64),
+    /// Connections to each host.
+    pub streams: Streams,
 }
 
 /// What became of a delivery.
@@ -65,6 +65,7 @@ pub fn push(
     more: &dyn Fn() -> Option<HostClient>,
     watch: &dyn Watch,
 ) -> Result<(), HostFailure> {
+    let is_direct = target.client.is_direct();
     let mut push = Push {
         target,
         options,
@@ -74,7 +75,7 @@ pub fn push(
         rate: None,
         too_slow: false,
         heard_mark: Instant::now(),
-        lanes: Lanes::new(options.streams, more),
+        lanes: Lanes::new(options.streams, is_direct, more),
     };
     let sent = push.all(deliveries);
     if sent.is_err() {
@@ -303,6 +304,7 @@ impl<'d> Push<'_, 'd> {
             let measured = !self.is_auto() || self.rate.is_some();
             let packed = measured && self.pays_at(source, at);
             let most = match (self.is_auto(), measured) {
+                _ if self.lanes.wants_rate(end - at) && measured => SEGMENT,
                 (false, _) => LONGEST_SEGMENT,
                 (true, true) => segment,
                 (true, false) => PROBE,
@@ -482,6 +484,10 @@ impl<'d> Push<'_, 'd> {
         self.heard_mark = now;
         if mark.plain && mark.bytes >= PROBE {
             self.rate = Some(mark.bytes as f64 / took);
+            if mark.raw >= SEGMENT {
+                self.lanes
+                    .saw_one(mark.bytes, Duration::from_secs_f64(took));
+            }
         } else if !mark.plain && mark.raw >= PROBE {
             self.too_slow |= self
                 .rate
