@@ -307,6 +307,7 @@ changed() {
         again pull-changed "ipconf-check ip.txt | part-pull --progress never --workspace /srv/ws --to back src | tee brought.jsonl"
     done
     goal "$((mb * 8)) MB, of which 64 KB have changed: part-push at first / again" push-first push-changed
+    limit "  deliveries that failed" "$(jq -s 'map(select(.type == "pushed" and .ok == false)) | length' changed.jsonl)" "" 0
     limit "  sent" "$(jq -s 'map(select(.type == "pushed") | .sent_bytes) | max / 1e3' changed.jsonl)" KB
     goal "$((mb * 8)) MB, of which 64 KB have changed: part-pull at first / again" pull-first pull-changed
     limit "  received" "$(jq -s 'map(select(.type == "pulled") | .received_bytes) | max / 1e3' brought.jsonl)" KB
@@ -322,7 +323,11 @@ delay() {
     plan "$all"
     for h in 1 2; do
         # shellcheck disable=SC2016 # the host's shell expands it
-        "$cluster" exec "$h" ssh "h$h" 'PATH=$PATH:/usr/sbin:/sbin; tc qdisc replace dev eth0 root netem delay 20ms rate 1gbit limit 20000'
+        "$cluster" exec "$h" ssh "h$h" 'PATH=$PATH:/usr/sbin:/sbin; tc qdisc replace dev eth0 root netem delay 20ms rate 1gbit limit 20000' || {
+            echo "delay: left out, this kernel has no netem"
+            rm -r src
+            return 0
+        }
     done
     on1 "ssh -n h2 'setsid python3 $work/sink.py >/dev/null 2>&1 </dev/null &'"
     sleep 1
@@ -356,7 +361,8 @@ for part in ${PARTS:-bulk one small slow far shared changed delay many}; do
         slow) "$cluster" up 2 --rate 1gbit --quiet >/dev/null && slow ;;
         far) "$cluster" up 2 --quiet >/dev/null && far ;;
         shared) "$cluster" up 9 --rate 1gbit --quiet >/dev/null && shared ;;
-        changed | delay) "$cluster" up 2 --quiet >/dev/null && "$part" ;;
+        changed) DISK=$((mb * 24))m "$cluster" up 2 --quiet >/dev/null && changed ;; # what changes has its place twice for a while
+        delay) "$cluster" up 2 --quiet >/dev/null && delay ;;
         many) SHM=16m "$cluster" up "${HOSTS:-250}" --quiet >/dev/null && many "${HOSTS:-250}" ;;
         *) "$cluster" up 5 --quiet >/dev/null && "$part" ;;
     esac
