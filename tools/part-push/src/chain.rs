@@ -6,6 +6,8 @@ use transfer::parts::Parts;
 
 /// A host to which nothing comes for so long, although there is something for it, is left out.
 const STALL: Duration = Duration::from_secs(10);
+/// A host has so long to begin the file: it may have to copy what it has of it.
+const BEGIN: Duration = Duration::from_secs(30);
 /// Whoever is this far behind the host before it
 const BEHIND: u64 = 64 << 20;
 /// after so long,
@@ -111,7 +113,7 @@ impl Chain {
             kept: there.bytes(),
             there,
             came: None,
-            waits: Some(Duration::ZERO),
+            waits: None,
             unreached: 0,
         };
         Chain {
@@ -149,6 +151,11 @@ impl Chain {
             Life::Joins | Life::Takes => false,
         };
         self.members.iter().all(over)
+    }
+
+    /// The host is asked to begin the file.
+    pub fn begins(&mut self, place: usize, now: Duration) {
+        self.members[place].waits = Some(now);
     }
 
     /// The host takes what comes from here on.
@@ -298,8 +305,7 @@ impl Chain {
                 !more.list().is_empty()
             }
             // what is sent to it says so
-            (Life::Takes, Source::Us) => return,
-            (Life::Joins, _) => true,
+            (Life::Takes, Source::Us) | (Life::Joins, _) => return,
             (Life::Whole | Life::Out, _) => false,
         };
         let member = &mut self.members[place];
@@ -317,7 +323,11 @@ impl Chain {
             Source::Us => false,
             Source::Host(from) => waits(&self.members[from], STALL / 2),
         };
-        waits(member, STALL) && !is_held_up
+        let limit = match member.life {
+            Life::Joins => BEGIN,
+            _ => STALL,
+        };
+        waits(member, limit) && !is_held_up
     }
 
     fn is_slow(&self, place: usize, now: Duration) -> bool {
@@ -471,10 +481,14 @@ mod tests {
 
         // one that does not even begin
         let mut chain = Chain::new(SIZE, vec![Parts::default(); 2]);
-        chain.joined(0, at(1));
-        chain.fed(0, at(10));
-        assert_eq!(chain.look(at(10)), []);
-        assert_eq!(chain.look(at(11)), [LeaveOut(1)]);
+        // what is done here before that does not count
+        chain.joined(0, at(50));
+        chain.fed(0, at(100));
+        assert_eq!(chain.look(at(100)), []);
+        chain.begins(1, at(100));
+        chain.fed(0, at(130));
+        assert_eq!(chain.look(at(130)), []);
+        assert_eq!(chain.look(at(131)), [LeaveOut(1)]);
     }
 
     #[test]

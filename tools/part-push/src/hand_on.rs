@@ -142,6 +142,8 @@ struct View {
     sent: u64,
     /// The last of our questions that it has answered.
     synced: u64,
+    /// It takes what comes.
+    joined: bool,
     /// Its file has its name.
     landed: bool,
 }
@@ -236,6 +238,7 @@ impl Relay<'_, '_, '_> {
     fn join(&self, place: usize, target: &mut Target, view: &mut View) -> Result<(), HostFailure> {
         let delivery = self.members[place].delivery;
         let (kept, earlier) = target.resume(delivery, &self.file)?;
+        self.lock().chain.begins(place, self.now());
         target.client.send(FileRequest::Begin(Begin {
             file: small(delivery),
             key: key(delivery),
@@ -265,6 +268,7 @@ impl Relay<'_, '_, '_> {
             actions.extend(chain.came(place, kept, self.now()));
             actions
         });
+        view.joined = true;
         if self.lock().chain.source(place) != From::Us {
             self.board.show.way(host, Way::Chain);
         }
@@ -514,8 +518,11 @@ impl Relay<'_, '_, '_> {
         let delivery = self.members[place].delivery;
         target.client.send(FileRequest::Close { id: delivery.id });
         target.client.forget_syncs();
-        let there = self.lock().chain.there(place).clone();
-        target.go_on_with(delivery, there, view.counted);
+        // what it had before is known already
+        if view.joined {
+            let there = self.lock().chain.there(place).clone();
+            target.go_on_with(delivery, there, view.counted);
+        }
     }
 
     /// All is done, or nobody gets it.
