@@ -35,8 +35,8 @@ pub struct Args {
         value_name = "N")]
     pub jobs: u16,
 
-    /// Connections to each host for large files, 1 to 8 [default: as many as make it quicker; by
-    /// logins as many as this machine has processors for]
+    /// Connections to each host for large files, 1 to 8 [default: directly one, by logins
+    /// as many as this machine has processors for, 4 at most]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=8), value_name = "N")]
     pub streams: Option<u16>,
 

@@ -11,7 +11,6 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::time::Instant;
 use transfer::partial::Partial;
 use transfer::parts::Parts;
 use transfer::{content, sums};
@@ -26,8 +25,6 @@ const MOST_FILES: usize = 2_000_000;
 const AHEAD: usize = 8;
 /// What is asked for at once of a file.
 const AT_ONCE: u64 = 1 << 30;
-/// So much shows how quick one connection is.
-const MEASURED: u64 = 64 << 20;
 
 const UNREADABLE: &str = "it could not be read whole there";
 const CHANGED: &str = "it changed on the host while it was read";
@@ -255,15 +252,8 @@ impl SourceHost {
                         .collect(),
                 )
             } else {
-                let most = match lanes.wants_rate(end - at) {
-                    true => MEASURED,
-                    false => AT_ONCE,
-                };
-                let (length, begun) = (most.min(end - at), Instant::now());
+                let length = AT_ONCE.min(end - at);
                 let written = self.part(item, (at, length), partial, moved)?;
-                if length == MEASURED {
-                    lanes.saw_one(length, begun.elapsed());
-                }
                 (length, written)
             };
             if written.is_err() {

@@ -304,7 +304,6 @@ impl<'d> Push<'_, 'd> {
             let measured = !self.is_auto() || self.rate.is_some();
             let packed = measured && self.pays_at(source, at);
             let most = match (self.is_auto(), measured) {
-                _ if self.lanes.wants_rate(end - at) && measured => SEGMENT,
                 (false, _) => LONGEST_SEGMENT,
                 (true, true) => segment,
                 (true, false) => PROBE,
@@ -484,10 +483,6 @@ impl<'d> Push<'_, 'd> {
         self.heard_mark = now;
         if mark.plain && mark.bytes >= PROBE {
             self.rate = Some(mark.bytes as f64 / took);
-            if mark.raw >= SEGMENT {
-                self.lanes
-                    .saw_one(mark.bytes, Duration::from_secs_f64(took));
-            }
         } else if !mark.plain && mark.raw >= PROBE {
             self.too_slow |= self
                 .rate
