@@ -19,9 +19,9 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// As said; else directly one, because two share a link unfairly, and by logins of ssh to so many hosts at
-    /// once one for each processor that there is for a host, because the cipher of one keeps one
-    /// busy.
+    /// As said; else directly one, because two share a link unfairly, and by logins of ssh to so
+    /// many hosts at once one for each processor that there is for a host, because the cipher of
+    /// one keeps one busy.
     pub fn wanted(said: Option<u16>, hosts: usize, by_ssh: bool) -> Streams {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let by_login = match by_ssh {
