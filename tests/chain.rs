@@ -6,22 +6,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use support::{Cluster, Ran, scratch, soon};
-
-/// Bytes that do not compress.
-fn noise(length: usize) -> Vec<u8> {
-    let mut state = 0x9E37_79B9_7F4A_7C15u64;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    std::iter::repeat_with(next)
-        .take(length / 8)
-        .flatten()
-        .collect()
-}
+use support::{Cluster, Ran, noise, scratch, soon};
 
 const LARGE: usize = 48 << 20;
 
@@ -36,8 +21,8 @@ impl Lab {
         let folder = scratch(name);
         let cluster = Cluster::up_shaped(name, 4, rate);
         fs::create_dir_all(folder.join("src")).unwrap();
-        fs::write(folder.join("src/large"), noise(LARGE)).unwrap();
-        fs::write(folder.join("src/small"), noise(5000)).unwrap();
+        fs::write(folder.join("src/large"), noise(1, LARGE)).unwrap();
+        fs::write(folder.join("src/small"), noise(1, 5000)).unwrap();
         fs::write(folder.join("ip.txt"), "10.77.0.2\n10.77.0.3\n10.77.0.4\n").unwrap();
         let lab = Lab { cluster, folder };
         lab.run("ipconf-check ip.txt | part-map --workspace /srv/ws --extra src >plan.jsonl");

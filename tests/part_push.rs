@@ -10,23 +10,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{Cluster, Ran, executable, path, ran, scratch, sh, shells, takes_seconds};
-
-/// Bytes that neither compress nor repeat.
-fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    std::iter::repeat_with(&mut next)
-        .take(length / 8 + 1)
-        .flatten()
-        .take(length)
-        .collect()
-}
+use support::{Cluster, Ran, executable, noise, path, ran, scratch, sh, shells, takes_seconds};
 
 /// Every file below a folder, by its relative name; a link by where it leads.
 fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {

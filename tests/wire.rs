@@ -5,22 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use support::{Cluster, Ran, scratch, soon, tools};
-
-/// Bytes that do not compress.
-fn noise(length: usize) -> Vec<u8> {
-    let mut state = 0x9E37_79B9_7F4A_7C15u64;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    std::iter::repeat_with(next)
-        .take(length / 8)
-        .flatten()
-        .collect()
-}
+use support::{Cluster, Ran, noise, scratch, soon, tools};
 
 const LARGE: usize = 40 << 20;
 /// An address that host 2 has and that leads wherever host 1 is told: its logins go to host 2.
@@ -38,8 +23,8 @@ impl Lab {
         let folder = scratch(name);
         let cluster = Cluster::up_shaped(name, 3, rate);
         fs::create_dir_all(folder.join("src")).unwrap();
-        fs::write(folder.join("src/large"), noise(LARGE)).unwrap();
-        fs::write(folder.join("src/small"), noise(5000)).unwrap();
+        fs::write(folder.join("src/large"), noise(1, LARGE)).unwrap();
+        fs::write(folder.join("src/small"), noise(1, 5000)).unwrap();
         fs::write(folder.join("ip.txt"), format!("{CLUSTER_ADDRESS}\n")).unwrap();
         let lab = Lab { cluster, folder };
         let config = format!(

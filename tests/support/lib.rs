@@ -124,6 +124,22 @@ pub fn shells() -> impl Iterator<Item = &'static str> {
         })
 }
 
+/// Bytes that do not compress, the same for the same seed.
+pub fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    std::iter::repeat_with(&mut next)
+        .take(length / 8 + 1)
+        .flatten()
+        .take(length)
+        .collect()
+}
+
 /// Whether a test that takes seconds, though it starts no hosts, is left out: `make test-fast`
 /// does.
 pub fn takes_seconds() -> bool {

@@ -19,9 +19,9 @@ pub struct LocalFile {
     pub path: PathBuf,
     /// Its size.
     pub bytes: u64,
-    /// When it was changed: seconds since 1970,
+    /// When it was changed, in seconds since 1970.
     pub mtime_s: i64,
-    /// and nanoseconds.
+    /// The fraction of that second, in nanoseconds.
     pub mtime_nsec: u32,
     /// Permission bits.
     pub mode: u32,
