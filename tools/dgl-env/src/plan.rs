@@ -105,6 +105,121 @@ pub struct Plan<'a> {
     here: LauncherFacts,
 }
 
+/// Which kinds of processes are planned.
+#[derive(Clone, Copy)]
+struct Roles {
+    servers: bool,
+    trainers: bool,
+    workers: bool,
+}
+
+impl Roles {
+    /// Servers and trainers, unless --role says otherwise.
+    fn of(args: &Args) -> Roles {
+        let wants = |role| args.role.contains(&role);
+        match args.role.is_empty() {
+            true => Roles {
+                servers: true,
+                trainers: true,
+                workers: false,
+            },
+            false => Roles {
+                servers: wants(RoleArg::Server),
+                trainers: wants(RoleArg::Trainer),
+                workers: wants(RoleArg::Worker),
+            },
+        }
+    }
+}
+
+/// The folder of the job and what DGL reads there, as flags and records agree on them.
+struct JobPaths {
+    workspace: Option<String>,
+    part_config: Option<String>,
+    ip_config: Option<String>,
+}
+
+impl JobPaths {
+    fn of(args: &Args, said: &Said, hosts: &[Host], report: &mut Report) -> JobPaths {
+        let record = match said.graph {
+            Some(_) => "graph",
+            None => "workspace",
+        };
+        let mut agreed =
+            |folder: Option<&str>, option, value: &Option<PathBuf>, record_value: Option<&str>| {
+                let given = ProcessPaths {
+                    option,
+                    option_value: value.as_deref(),
+                    record_value,
+                    record,
+                };
+                report
+                    .keep(given.agreed(folder, hosts).map_err(Report::from))
+                    .flatten()
+            };
+        let workspace = agreed(None, "--workspace", &args.workspace, said.workspace());
+        let folder = workspace.as_deref();
+        let of_graph = said.graph.as_ref().map(|graph| graph.part_config.as_str());
+        let part_config = agreed(folder, "--part-config", &args.part_config, of_graph);
+        let ip_config = agreed(folder, "--ip-config", &args.ip_config, said.ip_config());
+        JobPaths {
+            workspace,
+            part_config,
+            ip_config,
+        }
+    }
+
+    /// Servers and trainers need a graph; a folder is the same on all hosts.
+    fn check(&self, args: &Args, roles: Roles, report: &mut Report) {
+        let needed = [
+            ("--workspace", &self.workspace),
+            ("--part-config", &self.part_config),
+        ];
+        for (option, value) in needed {
+            if (roles.servers || roles.trainers) && value.is_none() && report.0.is_empty() {
+                let fault = Fault::usage(option, "is missing, and the stream has no graph record");
+                report.push(fault.fix(format!(
+                    "give {option}, or put part-map --part-config … before dgl-env"
+                )));
+            }
+        }
+        if let Some(dir) = self.workspace.as_ref().filter(|dir| !dir.starts_with('/')) {
+            let problem = format!("{dir} is not an absolute path");
+            let fault = match args.workspace {
+                Some(_) => Fault::usage("--workspace", problem),
+                None => Fault::data("stdin: graph record: workspace", problem),
+            };
+            report.push(fault.fix("it is the same folder on every host: begin it with / (or ~/)"));
+        }
+    }
+}
+
+fn too_many_clients(num_clients: u64) -> Option<Fault> {
+    let problem =
+        format!("{num_clients} trainers and samplers are more than DGL can count ({MAX_CLIENTS})");
+    (num_clients > MAX_CLIENTS)
+        .then(|| Fault::data("stdin", problem).fix("take fewer trainers, samplers or hosts"))
+}
+
+fn too_many_processes(processes: u64) -> Option<Fault> {
+    let problem = format!("{processes} processes are more than a stream can hold ({MAX_SET})");
+    (processes > u64::from(MAX_SET))
+        .then(|| Fault::data("stdin", problem).fix("take fewer servers, trainers or hosts"))
+}
+
+/// What is wrong with where the trainers or workers meet, and with the torch that does it.
+fn rendezvous(args: &Args, roles: Roles, hosts: &[Host], master_port: u16) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    if roles.trainers {
+        let of_port = |host| check::master_port(host, master_port, u32::from(args.num_servers));
+        faults.extend(hosts.first().and_then(of_port));
+    }
+    if roles.trainers || (roles.workers && args.launcher != Launcher::Direct) {
+        faults.extend(check::torch(hosts, args.launcher));
+    }
+    faults
+}
+
 impl<'a> Plan<'a> {
     /// Checks all that can be seen before a process is worked out.
     pub fn new(
@@ -117,88 +232,24 @@ impl<'a> Plan<'a> {
     ) -> Result<Plan<'a>, Report> {
         let mut report = Report::default();
         let num_servers = u32::from(args.num_servers);
-        let wants = |role| args.role.contains(&role);
-        let (servers, trainers, workers) = match args.role.is_empty() {
-            true => (true, true, false),
-            false => (
-                wants(RoleArg::Server),
-                wants(RoleArg::Trainer),
-                wants(RoleArg::Worker),
-            ),
-        };
+        let roles = Roles::of(args);
         report
             .0
-            .extend(check::flags(args, trainers, &command, &env));
+            .extend(check::flags(args, roles.trainers, &command, &env));
         report.0.extend(check::hosts(&hosts, num_servers));
         report
             .0
-            .extend(check::servers_that_stay(args, servers, &hosts));
+            .extend(check::servers_that_stay(args, roles.servers, &hosts));
         report.0.extend(check::interpreter(&hosts, &command));
         report.0.extend(
             said.graph
                 .as_ref()
                 .and_then(|graph| check::graph(graph, hosts.len())),
         );
+        let paths = JobPaths::of(args, &said, &hosts, &mut report);
+        paths.check(args, roles, &mut report);
 
-        let agreed = |report: &mut Report,
-                      folder: Option<&str>,
-                      option,
-                      value: &'a Option<PathBuf>,
-                      record_value: Option<&str>| {
-            let given = ProcessPaths {
-                option,
-                option_value: value.as_deref(),
-                record_value,
-                record: if said.graph.is_some() {
-                    "graph"
-                } else {
-                    "workspace"
-                },
-            };
-            report
-                .keep(given.agreed(folder, &hosts).map_err(Report::from))
-                .flatten()
-        };
-        let workspace = agreed(
-            &mut report,
-            None,
-            "--workspace",
-            &args.workspace,
-            said.workspace(),
-        );
-        let folder = workspace.as_deref();
-        let part_config = agreed(
-            &mut report,
-            folder,
-            "--part-config",
-            &args.part_config,
-            said.graph.as_ref().map(|graph| graph.part_config.as_str()),
-        );
-        let ip_config = agreed(
-            &mut report,
-            folder,
-            "--ip-config",
-            &args.ip_config,
-            said.ip_config(),
-        );
-        for (option, value) in [("--workspace", &workspace), ("--part-config", &part_config)] {
-            if (servers || trainers) && value.is_none() && report.0.is_empty() {
-                let fault = Fault::usage(option, "is missing, and the stream has no graph record");
-                report.push(fault.fix(format!(
-                    "give {option}, or put part-map --part-config … before dgl-env"
-                )));
-            }
-        }
-        if let Some(dir) = workspace.as_ref().filter(|dir| !dir.starts_with('/')) {
-            let problem = format!("{dir} is not an absolute path");
-            let fault = match args.workspace {
-                Some(_) => Fault::usage("--workspace", problem),
-                None => Fault::data("stdin: graph record: workspace", problem),
-            };
-            report.push(fault.fix("it is the same folder on every host: begin it with / (or ~/)"));
-        }
-
-        let (option, count) = match workers {
+        let (option, count) = match roles.workers {
             true => ("--num-workers", args.num_workers.as_ref()),
             false => ("--num-trainers", args.num_trainers.as_ref()),
         };
@@ -210,69 +261,45 @@ impl<'a> Plan<'a> {
             .0
             .extend(check::equal(option, &counts, args.launcher));
         let crew = |(count, host): (&u32, &Host)| Crew {
-            servers: num_servers * u32::from(servers),
+            servers: num_servers * u32::from(roles.servers),
             server_cores: server_threads(args, host, &here),
-            clients: count * u32::from(trainers || workers),
+            clients: count * u32::from(roles.trainers || roles.workers),
         };
         let places = bound(args, &hosts, counts.iter().zip(&hosts).map(crew));
         let places = report.keep(places).unwrap_or_default();
         let world_size = counts.iter().sum();
         let num_clients = u64::from(world_size) * u64::from(1 + args.num_samplers);
-        if num_clients > MAX_CLIENTS {
-            let fault = Fault::data(
-                "stdin",
-                format!(
-                    "{num_clients} trainers and samplers are more than DGL can count \
-                     ({MAX_CLIENTS})"
-                ),
-            );
-            report.push(fault.fix("take fewer trainers, samplers or hosts"));
-        }
+        report.0.extend(too_many_clients(num_clients));
         let master_port = args
             .master_port
             .or_else(|| hosts.first()?.facts.master_port)
             .unwrap_or(MASTER_PORT);
-        if trainers {
-            report.0.extend(
-                hosts
-                    .first()
-                    .and_then(|host| check::master_port(host, master_port, num_servers)),
-            );
-            report.0.extend(check::torch(&hosts, args.launcher));
-        }
-        if workers && args.launcher != Launcher::Direct {
-            report.0.extend(check::torch(&hosts, args.launcher));
-        }
-        let graph_name = said.graph.map(|graph| graph.graph_name);
-        let ip_config = ip_config.unwrap_or_else(|| "ip_config.txt".to_owned());
+        report
+            .0
+            .extend(rendezvous(args, roles, &hosts, master_port));
         let plan = Plan {
             args,
             hosts,
-            graph_name,
-            servers,
-            trainers,
-            workers,
+            graph_name: said.graph.map(|graph| graph.graph_name),
+            servers: roles.servers,
+            trainers: roles.trainers,
+            workers: roles.workers,
             of_hosts,
             places,
             world_size,
             num_clients,
             num_servers,
-            workspace,
-            part_config,
-            ip_config,
+            workspace: paths.workspace,
+            part_config: paths.part_config,
+            ip_config: paths
+                .ip_config
+                .unwrap_or_else(|| "ip_config.txt".to_owned()),
             master_port,
             command,
             env,
             here,
         };
-        let processes = plan.num_processes();
-        if processes > u64::from(MAX_SET) {
-            let fault = Fault::data(
-                "stdin",
-                format!("{processes} processes are more than a stream can hold ({MAX_SET})"),
-            );
-            report.push(fault.fix("take fewer servers, trainers or hosts"));
-        }
+        report.0.extend(too_many_processes(plan.num_processes()));
         report.check()?;
         Ok(plan)
     }
