@@ -79,7 +79,61 @@ pub fn run(
     if args.dry_run {
         tell_plan(&tasks);
     } else {
-        let claims = claim_all(args, &tasks, &stop)?;
+        let puller = Puller {
+            args,
+            remote: &remote,
+            workspace,
+            stop: &stop,
+            at_once,
+        };
+        report
+            .0
+            .extend(puller.bring(stream, &pool, &mut tasks, of)?);
+    }
+    let known: Vec<_> = report.0.iter().map(|fault| fault.place.clone()).collect();
+    report.0.extend(failed_hosts(&tasks, &known));
+    report.print("part-pull");
+    match i32::try_from(stop.load(Ordering::Relaxed)).unwrap_or_default() {
+        0 => Ok(report.exit()),
+        signal => Ok(Exit::Signal(signal)),
+    }
+}
+
+/// Why hosts have given nothing, or not all, where that is not reported yet.
+fn failed_hosts(tasks: &[Task<'_>], known: &[String]) -> Vec<Fault> {
+    let fault = |task: &Task<'_>| {
+        let failure = task.giver.as_ref().err()?;
+        let place = task.host.place();
+        let fix = failure
+            .fix
+            .as_deref()
+            .unwrap_or("look at --workspace and at the host, then run this again");
+        (!known.contains(&place)).then(|| Fault::unreachable(place, failure.why.clone()).fix(fix))
+    };
+    tasks.iter().filter_map(fault).collect()
+}
+
+/// What bringing files takes beside the files.
+struct Puller<'a> {
+    args: &'a Args,
+    remote: &'a Remote,
+    workspace: &'a Path,
+    stop: &'a Arc<AtomicUsize>,
+    /// How many hosts are served at a time.
+    at_once: usize,
+}
+
+impl Puller<'_> {
+    /// Brings the files of all hosts, `of` of them; what goes wrong with single files.
+    fn bring(
+        &self,
+        stream: &Stream,
+        pool: &rayon::ThreadPool,
+        tasks: &mut [Task<'_>],
+        of: u32,
+    ) -> Result<Vec<Fault>, Report> {
+        let args = self.args;
+        let claims = claim_all(args, tasks, self.stop)?;
         if claims.is_none() {
             // another one is writing there
             tasks
@@ -90,7 +144,7 @@ pub fn run(
             out: Mutex::new(Out::new("part-pull")),
             human: args.connect.format.human(),
             of,
-            show: progress(args, &tasks),
+            show: progress(args, tasks),
             faults: Mutex::default(),
         };
         if !board.human {
@@ -100,21 +154,15 @@ pub fn run(
                 .unwrap_or_else(PoisonError::into_inner)
                 .pass(stream);
         }
-        let streams = Streams::wanted(args.streams, at_once, remote.is_ssh());
+        let streams = Streams::wanted(args.streams, self.at_once, self.remote.is_ssh());
         let (wire, limit) = (args.wire.options(&args.connect), args.wire.limit());
-        for task in &mut tasks {
+        for task in tasks.iter_mut() {
             if let Ok(giver) = &mut task.giver {
                 giver.client().keep_to(limit.clone());
             }
         }
         let more = |host: &Host, door: Option<&Door>| {
-            let mut giver = match door {
-                Some(door) => SourceHost::through(door, stop.clone(), workspace).ok()?,
-                None => {
-                    let session = remote.open_agent(host).ok()?;
-                    SourceHost::begin(session, stop.clone(), workspace).ok()?
-                }
-            };
+            let mut giver = self.connect(host, door)?;
             giver.client().keep_to(limit.clone());
             Some(giver)
         };
@@ -124,33 +172,21 @@ pub fn run(
                 .for_each(|task| task.pull(&board, streams, &wire, &more));
         });
         board.show.end();
-        report.0.extend(
-            board
-                .faults
-                .into_inner()
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+        Ok(board
+            .faults
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner))
     }
-    let known = report
-        .0
-        .iter()
-        .map(|fault| fault.place.clone())
-        .collect::<Vec<_>>();
-    for task in &tasks {
-        if let (Err(broken), place) = (&task.giver, task.host.place())
-            && !known.contains(&place)
-        {
-            let fix = "look at --workspace and at the host, then run this again";
-            report.push(
-                Fault::unreachable(place, broken.why.clone())
-                    .fix(broken.fix.as_deref().unwrap_or(fix)),
-            );
+
+    /// One more connection to a host: through its door, or by another login.
+    fn connect(&self, host: &Host, door: Option<&Door>) -> Option<SourceHost> {
+        match door {
+            Some(door) => SourceHost::through(door, self.stop.clone(), self.workspace).ok(),
+            None => {
+                let session = self.remote.open_agent(host).ok()?;
+                SourceHost::begin(session, self.stop.clone(), self.workspace).ok()
+            }
         }
-    }
-    report.print("part-pull");
-    match i32::try_from(stop.load(Ordering::Relaxed)).unwrap_or_default() {
-        0 => Ok(report.exit()),
-        signal => Ok(Exit::Signal(signal)),
     }
 }
 

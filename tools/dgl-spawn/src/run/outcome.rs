@@ -181,52 +181,7 @@ pub fn explain(
         say(raised.clone());
     }
     match (&outcome.failure, &outcome.cause) {
-        (Some(failure), cause) => {
-            let host = hosts
-                .iter()
-                .find(|host| host.id == failure.host)
-                .map_or_else(|| format!("host {}", failure.host), Host::place);
-            let who = match (failure.role, failure.rank) {
-                (Some(role), Some(rank)) => format!("{host}: {} {rank}", role.name()),
-                _ => host,
-            };
-            let what = match (&failure.error, failure.code, &failure.signal) {
-                (Some(error), ..) if *cause == Some(Cause::Host) => format!("lost: {error}"),
-                (Some(error), ..) => error.clone(),
-                (_, _, Some(signal)) if failure.oom => {
-                    format!("ended by SIG{signal}: the kernel killed it because memory ran out")
-                }
-                (_, _, Some(signal)) if failure.reaped => {
-                    format!("ended by a signal of dgl-reap, SIG{signal}")
-                }
-                (_, _, Some(signal)) => format!("ended by SIG{signal}"),
-                (_, code, _) if failure.reaped => {
-                    let code = code.unwrap_or(1);
-                    format!("exited with status {code} because of dgl-reap")
-                }
-                (_, code, _) => format!("exited with status {}", code.unwrap_or(1)),
-            };
-            let (lines, error) = telling(&failure.last_lines);
-            let last = if lines.is_empty() {
-                "; it wrote nothing"
-            } else {
-                "; its last lines:"
-            };
-            // what people look for stands before all else
-            if let Some(error) = error {
-                say(format!("{who}: {error}"));
-            }
-            say(format!(
-                "{who} {what}{}",
-                if failure.role.is_some() { last } else { "" }
-            ));
-            for line in lines {
-                sink.say(&format!(
-                    "    {}",
-                    String::from_utf8_lossy(&on_terminal(line.as_bytes()))
-                ));
-            }
-        }
+        (Some(failure), cause) => explain_failure(hosts, failure, cause.as_ref(), sink),
         (None, Some(Cause::Signal(number))) => say(format!(
             "job {} was ended by SIG{}",
             plan.name,
@@ -250,6 +205,59 @@ pub fn explain(
             plan.name,
             term::seconds(begun.elapsed().max(outcome.age))
         )),
+    }
+}
+
+/// Which host or process failed first, how, and its last lines.
+fn explain_failure(
+    hosts: &[Host],
+    failure: &FirstFailure,
+    cause: Option<&Cause>,
+    sink: &OutputSink,
+) {
+    let say = |text: String| sink.say(&format!("dgl-spawn: {}", term::plain(&text)));
+    let host = hosts
+        .iter()
+        .find(|host| host.id == failure.host)
+        .map_or_else(|| format!("host {}", failure.host), Host::place);
+    let who = match (failure.role, failure.rank) {
+        (Some(role), Some(rank)) => format!("{host}: {} {rank}", role.name()),
+        _ => host,
+    };
+    let what = how_it_failed(failure, cause);
+    let (lines, error) = telling(&failure.last_lines);
+    let last = match (failure.role, lines.is_empty()) {
+        (None, _) => "",
+        (Some(_), true) => "; it wrote nothing",
+        (Some(_), false) => "; its last lines:",
+    };
+    // what people look for stands before all else
+    if let Some(error) = error {
+        say(format!("{who}: {error}"));
+    }
+    say(format!("{who} {what}{last}"));
+    for line in lines {
+        let shown = on_terminal(line.as_bytes());
+        sink.say(&format!("    {}", String::from_utf8_lossy(&shown)));
+    }
+}
+
+fn how_it_failed(failure: &FirstFailure, cause: Option<&Cause>) -> String {
+    match (&failure.error, failure.code, &failure.signal) {
+        (Some(error), ..) if cause == Some(&Cause::Host) => format!("lost: {error}"),
+        (Some(error), ..) => error.clone(),
+        (_, _, Some(signal)) if failure.oom => {
+            format!("ended by SIG{signal}: the kernel killed it because memory ran out")
+        }
+        (_, _, Some(signal)) if failure.reaped => {
+            format!("ended by a signal of dgl-reap, SIG{signal}")
+        }
+        (_, _, Some(signal)) => format!("ended by SIG{signal}"),
+        (_, code, _) if failure.reaped => {
+            let code = code.unwrap_or(1);
+            format!("exited with status {code} because of dgl-reap")
+        }
+        (_, code, _) => format!("exited with status {}", code.unwrap_or(1)),
     }
 }
 
