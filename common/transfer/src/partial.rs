@@ -93,24 +93,28 @@ pub fn kept(path: &Path, notes: &Path, bytes: u64) -> Parts {
 
 impl Partial {
     /// Begins a file, or goes on with what is kept of it; with an `earlier` file, `keep` is what is
-    /// taken over from that. Room for the rest is taken at once: an error says that there is none.
+    /// taken over from that. Room for the rest is taken at once, and an error says that there is none;
+    /// not so for a file that is sparse, because it will not need all of it.
     pub fn begin(
         path: PathBuf,
         notes: PathBuf,
         bytes: u64,
         keep: Parts,
         earlier: Option<&File>,
+        is_sparse: bool,
     ) -> io::Result<Partial> {
         let file = open(&path)?;
         let end = keep.list().last().map_or(0, |(_, end)| *end);
         file.set_len(if earlier.is_some() { 0 } else { end })?;
         remove(&notes)?;
-        let room = fstatvfs(&file)?;
-        let free = room.blocks_available() * room.fragment_size();
-        if bytes.saturating_sub(keep.bytes()) > free {
-            return Err(Errno::ENOSPC.into());
+        if !is_sparse {
+            let room = fstatvfs(&file)?;
+            let free = room.blocks_available() * room.fragment_size();
+            if bytes.saturating_sub(keep.bytes()) > free {
+                return Err(Errno::ENOSPC.into());
+            }
+            reserve(&file, &keep.missing(bytes))?;
         }
-        reserve(&file, &keep.missing(bytes))?;
         if let Some(earlier) = earlier {
             for (begin, end) in keep.list() {
                 copy(earlier, &file, *begin, *end)?;
@@ -487,7 +491,7 @@ mod tests {
         let keep = Parts::of(&[(0, begin), (end, 3 * GRAIN)]);
         let (path, notes) = (folder.join("part"), folder.join("good"));
         let from = File::open(folder.join("dst")).unwrap();
-        let partial = Partial::begin(path, notes, 3 * GRAIN, keep, Some(&from)).unwrap();
+        let partial = Partial::begin(path, notes, 3 * GRAIN, keep, Some(&from), false).unwrap();
         assert_eq!(
             partial.finish(&folder.join("dst"), FINISH),
             Err(Fault::NotWhole)
@@ -496,7 +500,7 @@ mod tests {
 
         let keep = Parts::of(&[(0, begin), (end, 3 * GRAIN)]);
         let (path, notes) = (folder.join("part"), folder.join("good"));
-        let partial = Partial::begin(path, notes, 3 * GRAIN, keep, Some(&from)).unwrap();
+        let partial = Partial::begin(path, notes, 3 * GRAIN, keep, Some(&from), false).unwrap();
         partial.write(begin, &vec![2; grain]).unwrap();
         partial.finish(&folder.join("dst"), FINISH).unwrap();
         let expected = [vec![1; grain], vec![2; grain], vec![1; grain]].concat();
@@ -508,7 +512,7 @@ mod tests {
     fn nothing_is_written_once_it_is_closed() {
         let folder = folder("closed");
         let (path, notes) = (folder.join("part"), folder.join("good"));
-        let partial = Partial::begin(path, notes, 10, Parts::default(), None).unwrap();
+        let partial = Partial::begin(path, notes, 10, Parts::default(), None, false).unwrap();
         partial.write(0, b"01234").unwrap();
         partial.close().unwrap();
         assert_eq!(partial.write(5, b"56789"), Err(Fault::OutOfOrder));
@@ -520,7 +524,8 @@ mod tests {
     fn room_is_taken_before_anything_comes() {
         let folder = folder("room");
         let (path, notes) = (folder.join("part"), folder.join("good"));
-        let partial = Partial::begin(path.clone(), notes, 1 << 20, Parts::default(), None).unwrap();
+        let partial =
+            Partial::begin(path.clone(), notes, 1 << 20, Parts::default(), None, false).unwrap();
         let meta = fs::metadata(&path).unwrap();
         // a file system that cannot take room leaves it at none
         let blocks = std::os::unix::fs::MetadataExt::blocks(&meta);
@@ -530,7 +535,8 @@ mod tests {
         );
         partial.discard();
         let (path, notes) = (folder.join("part"), folder.join("good"));
-        let error = Partial::begin(path, notes, 1 << 60, Parts::default(), None).unwrap_err();
+        let error =
+            Partial::begin(path, notes, 1 << 60, Parts::default(), None, false).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(nix::libc::ENOSPC));
         fs::remove_dir_all(folder).unwrap();
     }

@@ -1,10 +1,16 @@
 //! Reading what is sent.
 
+use nix::errno::Errno;
+use nix::unistd::{Whence, lseek};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use wire::files::Meta;
+use wire::files::{BLOCK, Meta};
+
+/// Zeros that are told at once: where the file system of the host cannot make a hole it writes them,
+/// and is silent meanwhile.
+const MOST_ZEROS: u64 = 64 << 20;
 
 /// Opens a regular file; no link is followed, and nothing else is waited for.
 pub fn open(path: &Path) -> io::Result<File> {
@@ -34,6 +40,42 @@ pub fn read_at(file: &File, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
+/// Whether a file takes less room than its size says: it has holes, or its file system compresses.
+pub fn is_sparse(meta: &Metadata) -> bool {
+    room(meta) < meta.len()
+}
+
+/// The room that a file takes, in bytes.
+pub fn room(meta: &Metadata) -> u64 {
+    meta.blocks().saturating_mul(512) // whatever the blocks of its file system are
+}
+
+/// How much of a file is a hole from a place on, of `most` bytes at most and in whole blocks, unless
+/// nothing else is asked for; none where there is data.
+pub fn hole(source: &File, at: u64, most: u64) -> Option<u64> {
+    let bytes = hole_until(source, at)?.saturating_sub(at).min(most);
+    let whole = match bytes == most {
+        true => bytes,
+        false => bytes - bytes % BLOCK,
+    };
+    Some(whole.min(MOST_ZEROS)).filter(|whole| *whole > 0)
+}
+
+/// Where a hole ends that a file has at this place; none where there is data, or where its file
+/// system does not tell.
+fn hole_until(file: &File, at: u64) -> Option<u64> {
+    let place = i64::try_from(at).ok()?;
+    match lseek(file, place, Whence::SeekData) {
+        Ok(data) => u64::try_from(data).ok().filter(|data| *data > at),
+        // nothing but a hole follows
+        Err(Errno::ENXIO) => {
+            let length = file.metadata().ok()?.len();
+            Some(length).filter(|end| *end > at)
+        }
+        Err(_) => None,
+    }
+}
+
 /// What the other end is told of a file.
 pub fn meta(meta: &Metadata) -> Meta {
     let nanos = u32::try_from(meta.mtime_nsec()).unwrap_or(0);
@@ -42,6 +84,7 @@ pub fn meta(meta: &Metadata) -> Meta {
         mode: meta.mode(),
         mtime: (meta.mtime(), nanos),
         inode: meta.ino(),
+        sparse: is_sparse(meta),
         sum: None,
     }
 }

@@ -266,6 +266,9 @@ pub struct Begin {
     /// Hosts hand it on: it comes in any order, and [`FileEvent::Came`] tells of what has come.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub chained: bool,
+    /// It takes less room than its size says, so no room is taken for all of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sparse: bool,
 }
 
 /// A part of a file.
@@ -424,6 +427,9 @@ pub struct Meta {
     pub mtime: (i64, u32),
     /// Its inode: another one is another file, whatever its time says.
     pub inode: u64,
+    /// Whether it takes less room than its size says: it has holes, or its file system compresses.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sparse: bool,
     /// Of its content, where that was asked for and could be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sum: Option<Sum>,
@@ -603,6 +609,7 @@ mod tests {
             earlier: false,
             scattered: false,
             chained: false,
+            sparse: false,
         };
         let named = Named {
             id: 1,

@@ -124,7 +124,9 @@ pub fn kept(item: &Item) -> Option<Kept> {
 pub fn begin(item: &Item, keep: Parts, earlier: Option<&File>) -> Result<Partial, String> {
     let begin = || {
         make_folder(item)?;
-        Partial::begin(path(item), notes(item), item.there.bytes, keep, earlier)
+        let there = &item.there;
+        let (path, notes) = (path(item), notes(item));
+        Partial::begin(path, notes, there.bytes, keep, earlier, there.sparse)
     };
     begin().map_err(|error| here(&Fault::system(&error)))
 }

@@ -20,11 +20,12 @@ use remote::host_client::HostFailure;
 use remote::lanes::Streams;
 use remote::{self, Kind, Remote, Session};
 use std::collections::{BTreeMap, HashMap};
+use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use transfer::BEAT;
+use transfer::{BEAT, source};
 
 /// What a file system needs beside the files themselves.
 const ROOM_TO_SPARE: u64 = 1 << 20;
@@ -329,6 +330,17 @@ fn hosts_of_chains(tasks: &[Task<'_>]) -> Vec<String> {
     by_id.into_values().filter_map(key).collect()
 }
 
+/// The room that a file needs on its host: less than its size where it has holes.
+fn room(delivery: &Delivery) -> u64 {
+    match &delivery.source {
+        Source::File(path) => match fs::metadata(path) {
+            Ok(meta) if source::is_sparse(&meta) => source::room(&meta).min(delivery.bytes),
+            _ => delivery.bytes,
+        },
+        Source::Content(_) | Source::Folder | Source::There => delivery.bytes,
+    }
+}
+
 /// Hosts that lack the room for what goes to them and to those that share their folder.
 fn no_room(tasks: &[Task<'_>]) -> Vec<Fault> {
     let mut needed: BTreeMap<u32, u64> = BTreeMap::new();
@@ -341,7 +353,7 @@ fn no_room(tasks: &[Task<'_>]) -> Vec<Fault> {
         };
         let bytes: u64 = lacking
             .iter()
-            .map(|delivery| delivery.bytes - target.partial_bytes(delivery))
+            .map(|delivery| room(delivery).saturating_sub(target.partial_bytes(delivery)))
             .sum();
         drop(state);
         *needed.entry(leader(task)).or_default() += bytes;

@@ -34,6 +34,15 @@ pub fn send_blocks(
         wrong,
     };
     while done < length && !has_failed(client, id) {
+        if let Some(length) = source::hole(source, at + done, length - done) {
+            let at = at + done;
+            client.send(FileRequest::Zeros(Zeros { id, at, length }));
+            done += length;
+            zeros += length;
+            moved(length);
+            client.drain(AHEAD, &|_| ())?;
+            continue;
+        }
         let room = usize::try_from(BLOCK.min(length - done)).unwrap_or(0);
         buffer.resize(room, 0);
         match source::read_at(source, at + done, &mut buffer) {

@@ -108,6 +108,11 @@ fn read(file: &Delivery, all: &mut Vec<u8>) -> Result<(), String> {
     }
 }
 
+/// Whether a file takes less room than its size says; where nobody knows, it takes it.
+pub fn is_sparse(file: &File) -> bool {
+    file.metadata().is_ok_and(|meta| source::is_sparse(&meta))
+}
+
 /// Opens a file that is still the one that the record describes.
 pub fn open(path: &Path, file: &Delivery) -> Result<File, String> {
     let failed = |error: io::Error| format!("{}: {error}", path.display());

@@ -246,6 +246,7 @@ impl Relay<'_, '_, '_> {
             earlier,
             scattered: false,
             chained: true,
+            sparse: feed::is_sparse(&self.file),
         }));
         let number = target.client.sync();
         view.counted = kept.bytes();

@@ -305,6 +305,7 @@ mod tests {
         mode: 0o100_644,
         mtime: (100, 7),
         inode: 1,
+        sparse: false,
         sum: None,
     };
 

@@ -217,7 +217,7 @@ impl<'d> Push<'_, 'd> {
             }
         };
         let (kept, earlier) = self.target.resume(file, &source)?;
-        self.send_begin(file, &kept, earlier);
+        self.send_begin(file, &kept, earlier, feed::is_sparse(&source));
         let counted = self.target.counted(file);
         self.watch.moved(kept.bytes().saturating_sub(counted));
         if self.is_auto() && self.rate.is_none() {
@@ -247,7 +247,7 @@ impl<'d> Push<'_, 'd> {
         let Source::Content(text) = &file.source else {
             return Ok(());
         };
-        self.send_begin(file, &Parts::default(), false);
+        self.send_begin(file, &Parts::default(), false, false);
         let mut at = 0;
         for piece in text
             .as_bytes()
@@ -272,7 +272,7 @@ impl<'d> Push<'_, 'd> {
         Ok(())
     }
 
-    fn send_begin(&mut self, file: &Delivery, keep: &Parts, earlier: bool) {
+    fn send_begin(&mut self, file: &Delivery, keep: &Parts, earlier: bool, sparse: bool) {
         let begin = Begin {
             file: small(file),
             key: key(file),
@@ -280,6 +280,7 @@ impl<'d> Push<'_, 'd> {
             earlier,
             scattered: false,
             chained: false,
+            sparse,
         };
         self.target.client.send(FileRequest::Begin(begin));
     }
@@ -599,6 +600,17 @@ fn pack_blocks(
 ) -> Result<(), SinkClosed> {
     let mut done = 0;
     while done < length {
+        if let Some(length) = source::hole(source, at + done, length - done) {
+            let at = at + done;
+            sink(Message {
+                step: FileRequest::Zeros(Zeros { id, at, length }),
+                body: Vec::new(),
+                raw: length,
+                failed: Vec::new(),
+            })?;
+            done += length;
+            continue;
+        }
         let mut raw = vec![0; usize::try_from(BLOCK.min(length - done)).unwrap_or(0)];
         let read = source::read_at(source, at + done, &mut raw);
         let wrong = match read {
@@ -646,6 +658,7 @@ fn send_range(
             earlier: false,
             scattered: true,
             chained: false,
+            sparse: false,
         };
         client.send(FileRequest::Begin(begin));
     }

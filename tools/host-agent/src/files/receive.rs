@@ -188,7 +188,8 @@ impl Receiver {
             }
             false => None,
         };
-        let partial = Partial::begin(path, notes, bytes, keep, earlier.as_ref()).map_err(system)?;
+        let partial = Partial::begin(path, notes, bytes, keep, earlier.as_ref(), begin.sparse)
+            .map_err(system)?;
         if begin.chained {
             partial.scatter().map_err(system)?;
         }

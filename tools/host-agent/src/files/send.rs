@@ -168,6 +168,12 @@ impl Sender {
         told: &SharedOutput,
     ) -> Option<Fault> {
         while *sent < length && !told.is_closed() {
+            if let Some(length) = source::hole(file, at + *sent, length - *sent) {
+                let at = at + *sent;
+                told.tell(FileEvent::Zeros(Zeros { id, at, length }));
+                *sent += length;
+                continue;
+            }
             let room = self
                 .block
                 .len()

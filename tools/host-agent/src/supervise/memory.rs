@@ -5,15 +5,22 @@ use crate::procfs::cgroup::memory_groups;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Where the kernel counts for the whole host.
 const HOST: &str = "/proc/vmstat";
 
-/// The counts, as they were before the last look and at it: what is younger than a look may belong
-/// to a death that is not told yet.
+/// A kill is counted before its process has ended, and what is large or waits for a disk takes a
+/// while to end.
+const NEWS: Duration = Duration::from_secs(3);
+
+/// The counts, as they were when the time of news began before the last one, and the last time: what
+/// is younger may belong to a death that is not told yet.
 #[derive(Debug, Default)]
 pub struct OomWatch {
     counts: BTreeMap<PathBuf, [u64; 2]>,
+    /// When the counts were taken last.
+    aged: Option<Instant>,
     /// Where each process is counted, by its number among the processes.
     counter_of: BTreeMap<u32, PathBuf>,
 }
@@ -31,7 +38,11 @@ impl OomWatch {
     }
 
     /// Time went by: what was counted long ago is no news.
-    pub fn age(&mut self) {
+    pub fn age(&mut self, now: Instant) {
+        if self.aged.is_some_and(|aged| now < aged + NEWS) {
+            return;
+        }
+        self.aged = Some(now);
         for (path, counts) in &mut self.counts {
             *counts = [counts[1], read(path).unwrap_or(counts[1])];
         }
@@ -121,6 +132,31 @@ mod tests {
             "/sys/fs/cgroup/unified/user.slice/memory.events"
         );
         assert!(found("").is_empty());
+    }
+
+    #[test]
+    fn a_kill_is_news_until_its_process_has_ended() {
+        let file = std::env::temp_dir().join(format!("oom-watch-{}", std::process::id()));
+        let counted = |count: u64| fs::write(&file, format!("oom_kill {count}\n")).unwrap();
+        let begun = Instant::now();
+        let after = |seconds: u64| begun + Duration::from_secs(seconds);
+        counted(4);
+        let mut watch = OomWatch::default();
+        watch.counts.insert(file.clone(), [4, 4]);
+        watch.counter_of = BTreeMap::from([(0, file.clone()), (1, file.clone())]);
+        watch.age(begun);
+        assert!(!watch.killed(0), "nothing was counted");
+        counted(5);
+        for second in 1..=5 {
+            watch.age(after(second));
+        }
+        assert!(watch.killed(0), "it took seconds to end");
+        assert!(!watch.killed(1), "one death is one count");
+        counted(6);
+        watch.age(after(6));
+        watch.age(after(9));
+        assert!(!watch.killed(1), "that was long ago");
+        fs::remove_file(&file).unwrap();
     }
 
     #[test]

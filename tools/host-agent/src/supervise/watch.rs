@@ -463,7 +463,7 @@ impl Supervisor {
                 for one in self.processes.iter().filter(|one| one.child.is_some()) {
                     self.oom.look(one.process.index, one.pid);
                 }
-                self.oom.age();
+                self.oom.age(Instant::now());
                 self.look_at_usage();
                 self.look_at_signs();
             }
