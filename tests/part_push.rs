@@ -1629,8 +1629,9 @@ fn real_hosts_when_one_of_several_connections_breaks() {
         std::thread::sleep(Duration::from_secs(1));
     };
     // the youngest of those that have carried something
-    let kill_one = "for p in $(pgrep -x ssh); do awk -v p=\"$p\" '/^wchar/ && $2 > 1000000 { print p }' \
-        \"/proc/$p/io\"; done | tail -n 1 | xargs kill -9";
+    let kill_one = "for p in $(pgrep -x ssh); do \
+        awk -v p=\"$p\" '/^wchar/ && $2 > 1000000 { print p }' \"/proc/$p/io\"; \
+        done | tail -n 1 | xargs kill -9";
     let kill = || {
         all_send();
         assert_eq!(

@@ -93,8 +93,8 @@ pub fn kept(path: &Path, notes: &Path, bytes: u64) -> Parts {
 
 impl Partial {
     /// Begins a file, or goes on with what is kept of it; with an `earlier` file, `keep` is what is
-    /// taken over from that. Room for the rest is taken at once, and an error says that there is none;
-    /// not so for a file that is sparse, because it will not need all of it.
+    /// taken over from that. Room for the rest is taken at once, and an error says that there is
+    /// none; not so for a file that is sparse, because it will not need all of it.
     pub fn begin(
         path: PathBuf,
         notes: PathBuf,

@@ -8,8 +8,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use wire::files::{BLOCK, Meta};
 
-/// Zeros that are told at once: where the file system of the host cannot make a hole it writes them,
-/// and is silent meanwhile.
+/// Zeros that are told at once: where the file system of the host cannot make a hole it writes
+/// them, and is silent meanwhile.
 const MOST_ZEROS: u64 = 64 << 20;
 
 /// Opens a regular file; no link is followed, and nothing else is waited for.
@@ -50,8 +50,8 @@ pub fn room(meta: &Metadata) -> u64 {
     meta.blocks().saturating_mul(512) // whatever the blocks of its file system are
 }
 
-/// How much of a file is a hole from a place on, of `most` bytes at most and in whole blocks, unless
-/// nothing else is asked for; none where there is data.
+/// How much of a file is a hole from a place on, of `most` bytes at most and in whole blocks,
+/// unless nothing else is asked for; none where there is data.
 pub fn hole(source: &File, at: u64, most: u64) -> Option<u64> {
     let bytes = hole_until(source, at)?.saturating_sub(at).min(most);
     let whole = match bytes == most {

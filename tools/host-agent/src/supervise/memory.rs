@@ -14,8 +14,8 @@ const HOST: &str = "/proc/vmstat";
 /// while to end.
 const NEWS: Duration = Duration::from_secs(3);
 
-/// The counts, as they were when the time of news began before the last one, and the last time: what
-/// is younger may belong to a death that is not told yet.
+/// The counts, as they were when the time of news began before the last one, and the last time:
+/// what is younger may belong to a death that is not told yet.
 #[derive(Debug, Default)]
 pub struct OomWatch {
     counts: BTreeMap<PathBuf, [u64; 2]>,
