@@ -39,7 +39,7 @@ deny:
 		echo 'skipped: make deny needs cargo-deny: cargo install cargo-deny --locked'; \
 	else \
 		cargo deny --locked check bans licenses sources || exit; \
-		if [ -d "$(ADVISORIES)" ]; then cargo deny --locked check --disable-fetch advisories; \
+		if ls -d "$(ADVISORIES)"/advisory-db-* >/dev/null 2>&1; then cargo deny --locked --offline check advisories; \
 		else echo 'skipped: no database of advisories here: cargo deny fetch'; fi; \
 	fi
 
