@@ -128,7 +128,7 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     // who goes back to it may leave it again
     let watched = cluster.sh(
         &folder,
-        "ipconf-check ip.txt | timeout -s INT 5 dgl-spawn --attach \
+        "ipconf-check ip.txt | timeout --foreground -s INT 5 dgl-spawn --attach \
         kept --format human; echo status $?",
     );
     assert!(
@@ -231,7 +231,7 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
 
     // what follows it there is killed: it is not taken for the job's end
     assert_eq!(detach(&cluster, &folder, "--job followed").status, 0);
-    let blind = "ipconf-check ip.txt | timeout -s INT 15 dgl-spawn --attach followed &
+    let blind = "ipconf-check ip.txt | timeout --foreground -s INT 15 dgl-spawn --attach followed &
         until pid=$(pgrep -f '/followe[d]/10.77.0.1 records'); do sleep 0.2; done; kill -9 $pid; \
             wait";
     let blind = cluster.sh(&folder, blind);
@@ -362,7 +362,7 @@ fn a_detached_job_on_real_hosts_that_loses_one_ends_on_all() {
     let begun = Instant::now();
     let stopped = cluster.sh(
         &folder,
-        "timeout -s INT 4 dgl-spawn --detach --job stopped <job.jsonl; echo status $?",
+        "timeout --foreground -s INT 4 dgl-spawn --detach --job stopped <job.jsonl; echo status $?",
     );
     assert!(
         stopped.err.contains("job stopped was ended by SIGTERM"),

@@ -625,11 +625,12 @@ fn two_that_bring_files_to_one_folder_take_turns() {
     fs::create_dir_all(folder.join("got")).unwrap();
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     fs::write(folder.join("ws/a"), "a").unwrap();
-    // one that is ended while it waits touches nothing
+    // one that is ended while it waits touches nothing; without --foreground the signal comes
+    // twice, and the second one ends it at once
     let ended = "sh -c 'exec 9>got/.part-pull.lock; flock 9; : >held; exec sleep 30' & holder=$!; \
         until [ -e held ]; do sleep 0.1; done
-        ipconf-check ip.txt | timeout -s TERM 5 part-pull --connect local --workspace \"$PWD/ws\" \
-            --to got a; echo $?; kill $holder";
+        ipconf-check ip.txt | timeout --foreground -s TERM 5 part-pull --connect local \
+            --workspace \"$PWD/ws\" --to got a; echo $?; kill $holder";
     let ran = sh(&folder, ended);
     assert!(
         ran.out.contains("\"ok\":false")
