@@ -5,12 +5,13 @@
 pub const BLOCK: u64 = 64 << 10;
 /// What a connection brings before all wait for one another.
 const RANGE: u64 = 64 << 20;
-/// Without `--streams` no more connections by logins than so many,
+/// Without `--streams`, a host gets at most so many connections by logins.
 const MOST: usize = 4;
-/// and only for what takes much longer than a login.
+/// Without `--streams`, smaller files come over one connection: another login would take longer.
 const WORTH: u64 = 256 << 20;
 /// Less is not worth a range.
 const LEAST: u64 = 1 << 20;
+
 /// How many connections there are to be to a host.
 #[derive(Clone, Copy, Debug)]
 pub struct Streams {
@@ -19,9 +20,9 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// As said; else directly one, because two share a link unfairly, and by logins of ssh to so
-    /// many hosts at once one for each processor that there is for a host, because the cipher of
-    /// one keeps one busy.
+    /// `--streams` if given. Otherwise one direct connection, because two share a link unfairly.
+    /// Over ssh it is one for each processor that there is for a host, with `hosts` of them served
+    /// at once, because the cipher of a connection keeps a processor busy.
     pub fn wanted(said: Option<u16>, hosts: usize, by_ssh: bool) -> Streams {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let by_login = match by_ssh {
