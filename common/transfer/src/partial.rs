@@ -6,6 +6,7 @@
 
 use crate::GRAIN;
 use crate::parts::Parts;
+use crate::source;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, copy_file_range, fallocate};
 use nix::sys::stat::futimens;
@@ -336,20 +337,15 @@ fn reserve(file: &File, parts: &[(u64, u64)]) -> io::Result<()> {
 fn copy(from: &File, to: &File, begin: u64, end: u64) -> io::Result<()> {
     let mut at = begin;
     while at < end {
-        let data = match lseek(from, number(at), Whence::SeekData) {
-            Ok(data) => u64::try_from(data).unwrap_or(at),
-            // nothing but a hole follows
-            Err(Errno::ENXIO) => return Ok(()),
-            Err(_) => at,
-        };
-        if data >= end {
-            return Ok(());
+        if let Some(data) = source::hole_until(from, at) {
+            at = data;
+            continue;
         }
-        let hole = match lseek(from, number(data), Whence::SeekHole) {
-            Ok(hole) => u64::try_from(hole).unwrap_or(end).clamp(data + 1, end),
+        let hole = match lseek(from, number(at), Whence::SeekHole) {
+            Ok(hole) => u64::try_from(hole).unwrap_or(end).clamp(at + 1, end),
             Err(_) => end,
         };
-        copy_data(from, to, data, hole)?;
+        copy_data(from, to, at, hole)?;
         at = hole;
     }
     Ok(())

@@ -63,7 +63,7 @@ pub fn hole(source: &File, at: u64, most: u64) -> Option<u64> {
 
 /// Where a hole ends that a file has at this place; none where there is data, or where its file
 /// system does not tell.
-fn hole_until(file: &File, at: u64) -> Option<u64> {
+pub(crate) fn hole_until(file: &File, at: u64) -> Option<u64> {
     let place = i64::try_from(at).ok()?;
     match lseek(file, place, Whence::SeekData) {
         Ok(data) => u64::try_from(data).ok().filter(|data| *data > at),

@@ -330,14 +330,15 @@ fn hosts_of_chains(tasks: &[Task<'_>]) -> Vec<String> {
     by_id.into_values().filter_map(key).collect()
 }
 
-/// The room that a file needs on its host: less than its size where it has holes.
+/// The room that a file needs on its host: less than its size where it has holes. Small files are
+/// not looked at: there may be 10,000 of them for each of many hosts.
 fn room(delivery: &Delivery) -> u64 {
     match &delivery.source {
-        Source::File(path) => match fs::metadata(path) {
+        Source::File(path) if !plan::is_small(delivery) => match fs::metadata(path) {
             Ok(meta) if source::is_sparse(&meta) => source::room(&meta).min(delivery.bytes),
             _ => delivery.bytes,
         },
-        Source::Content(_) | Source::Folder | Source::There => delivery.bytes,
+        _ => delivery.bytes,
     }
 }
 
