@@ -44,9 +44,7 @@ impl Lab {
     }
 
     fn run(&self, script: &str) -> Ran {
-        let ran = self.sh(script);
-        assert_eq!(ran.status, 0, "{script}: {}{}", ran.out, ran.err);
-        ran
+        self.cluster.run(&self.folder, script)
     }
 
     /// On a host, with the right to change its network.

@@ -253,6 +253,13 @@ impl Cluster {
         ])
     }
 
+    /// The same, which must end well.
+    pub fn run(&self, folder: &Path, script: &str) -> Ran {
+        let ran = self.sh(folder, script);
+        assert_eq!(ran.status, 0, "{script}: {}{}", ran.out, ran.err);
+        ran
+    }
+
     /// Nothing is left on any host, soon.
     pub fn assert_clean(&self) {
         for _ in 0..240 {
