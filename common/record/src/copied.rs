@@ -1,4 +1,5 @@
-//! What a job asks of the copy before it: planned files are not there before part-push has run.
+//! The check that files were copied before a job starts: planned files reach the hosts only by
+//! part-push.
 
 use crate::error::{Fault, Report};
 use crate::jsonl::Stream;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-/// More than Linux can be built for: a larger number is none of a processor.
+/// More processors than a Linux kernel can be built for; a larger number is a mistake.
 const MOST: u32 = 8192;
 
-/// Reads a list; `None` where it is none, or names nothing.
+/// Parses a list; `None` if the text is not one, or if it is empty.
 pub fn parse(text: &str) -> Option<BTreeSet<u32>> {
     let range = |word: &str| {
         let (first, last) = word.split_once('-').unwrap_or((word, word));
@@ -16,7 +16,7 @@ pub fn parse(text: &str) -> Option<BTreeSet<u32>> {
     ranges.map(|ranges| ranges.into_iter().flatten().collect())
 }
 
-/// Writes a list.
+/// Formats a list, with ranges where numbers follow one another.
 pub fn list(cpus: impl IntoIterator<Item = u32>) -> String {
     let cpus: BTreeSet<u32> = cpus.into_iter().collect();
     let mut ranges: Vec<(u32, u32)> = Vec::new();

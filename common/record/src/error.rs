@@ -1,9 +1,8 @@
-//! An error knows its place and its cure, and is made where both are known; a report is all of them
-//! at once.
+//! Faults and reports. A fault knows its place and its cure and is made where both are known; a
+//! report holds all faults that were found at once.
 //!
-//! Hosts, files and other programs have their word in a problem. What they say is shown as text,
-//! whatever it is: here, where all that is wrong passes on its way to people. Records hold it as it
-//! was said.
+//! A problem may quote hosts, files and other programs. Such text is made harmless for a terminal
+//! here, where every fault passes on its way to people; records keep it unchanged.
 
 use crate::exit::Exit;
 use crate::term::plain;
@@ -16,12 +15,12 @@ pub struct Fault {
     pub place: String,
     /// What is wrong there, in lower case, without a full stop.
     pub problem: String,
-    /// Lines below it, each for one of several things.
+    /// Lines below the problem, where one line cannot name all parts of it.
     pub details: Vec<String>,
-    /// What to do about it; in words of ours, and of others only those that
-    /// [`crate::quote::may_be_pasted`].
+    /// The cure. It is written by us; of text from elsewhere it holds only what
+    /// [`crate::quote::may_be_pasted`] allows.
     pub fix: Option<String>,
-    /// What it means for the exit status.
+    /// The exit status that the fault leads to.
     pub exit: Exit,
 }
 
@@ -61,7 +60,7 @@ impl Fault {
         }
     }
 
-    /// The same with its cure.
+    /// Adds the cure.
     pub fn fix(self, fix: impl Into<String>) -> Fault {
         Fault {
             fix: Some(fix.into()),
@@ -69,12 +68,12 @@ impl Fault {
         }
     }
 
-    /// The same with lines below it.
+    /// Adds lines below the problem.
     pub fn details(self, details: Vec<String>) -> Fault {
         Fault { details, ..self }
     }
 
-    /// The same as a report of its own.
+    /// A report with only this fault.
     pub fn report(self) -> Report {
         Report(vec![self])
     }
@@ -87,7 +86,7 @@ impl fmt::Display for Fault {
             .iter()
             .try_for_each(|line| write!(f, "\n    {}", plain(line)))?;
         match &self.fix {
-            // some cures are commands, a line each
+            // some cures are commands, one on each line
             Some(fix) => write!(
                 f,
                 "\n  fix: {}",
@@ -98,30 +97,30 @@ impl fmt::Display for Fault {
     }
 }
 
-/// All that is wrong. More than [`Report::SHOWN`] faults are counted, not shown: nobody reads the
-/// same line for 500 hosts.
+/// All faults that were found. Beyond [`Report::SHOWN`] they are counted, not shown, because nobody
+/// reads the same line for 500 hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report(pub Vec<Fault>);
 
 impl Report {
     const SHOWN: usize = 40;
 
-    /// `Err(self)` where anything is wrong.
+    /// `Err(self)` if there is any fault.
     pub fn check(self) -> Result<(), Report> {
         if self.0.is_empty() { Ok(()) } else { Err(self) }
     }
 
-    /// One more fault.
+    /// Adds a fault.
     pub fn push(&mut self, fault: Fault) {
         self.0.push(fault);
     }
 
-    /// The faults of another report too.
+    /// Adds the faults of another report.
     pub fn extend(&mut self, other: Report) {
         self.0.extend(other.0);
     }
 
-    /// Takes the value, or keeps what is wrong.
+    /// Takes the value out of a result, or keeps its faults and returns `None`.
     pub fn keep<T>(&mut self, result: Result<T, Report>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
@@ -139,7 +138,8 @@ impl Report {
             .fold(Exit::Done, |exit, fault| exit.worst(fault.exit))
     }
 
-    /// Writes it to stderr, in one piece: all stages of a pipeline write there at once.
+    /// Writes the report to stderr in one piece, because all stages of a pipeline write there at
+    /// once.
     pub fn print(&self, tool: &str) {
         let text: String = self
             .lines(tool)
@@ -149,8 +149,8 @@ impl Report {
         eprint!("{text}");
     }
 
-    /// What people read. A cure that several faults in a row share stands once, behind the last of
-    /// them.
+    /// The lines that people read. A cure that several faults in a row share stands once, behind
+    /// the last of them.
     pub fn lines(&self, tool: &str) -> Vec<String> {
         let shown = self.0.len().min(Report::SHOWN);
         let line = |(at, fault): (usize, &Fault)| {

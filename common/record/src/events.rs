@@ -48,14 +48,14 @@ pub struct Output {
     pub line: String,
     /// When this happened, in milliseconds since 1970.
     pub time_ms: u64,
-    /// A piece of a line whose end had not come, or of one over 64 KiB; the next one goes on with
-    /// it.
+    /// Whether this is a piece of a line: the line's end had not come yet, or the line is longer
+    /// than 64 KiB. The next record of this stream continues it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
-    /// It was not UTF-8; what could not be read is U+FFFD.
+    /// Whether the line was not UTF-8; what could not be decoded is U+FFFD.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lossy: bool,
-    /// The end of the job had begun before.
+    /// Whether the end of the job had begun before.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub while_ending: bool,
 }
@@ -91,18 +91,18 @@ pub struct Exited {
     /// Seconds of processor time, of the process and of the children that it waited for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_s: Option<f64>,
-    /// The most main memory that it, or the largest of those children, had at once.
+    /// The largest resident memory, in bytes, of the process or of any child that it waited for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rss_bytes: Option<u64>,
-    /// The kernel killed it because memory ran out.
+    /// Whether the kernel killed the process because memory ran out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub oom: bool,
-    /// The end of the job had begun before: this is no failure of its own.
+    /// Whether the end of the job had begun before, so that this is not a failure of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub while_ending: bool,
 }
 
-/// How it all ended; the last record of a tool that acts on a job.
+/// How a tool that acts on a job ended; its last record.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Summary {
     /// Whether all went well.
@@ -128,7 +128,7 @@ pub struct Summary {
 pub struct FirstFailure {
     /// The `id` of the host.
     pub host: u32,
-    /// The process record's id, where a process failed.
+    /// The `id` of the process record, if a process failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u32>,
     /// The role of the process in its job.
@@ -143,16 +143,16 @@ pub struct FirstFailure {
     /// The signal that ended the process, in place of `code`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
-    /// What happened to the host, or that the server did not listen in time.
+    /// What happened to the host, or that the server did not listen in time; in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The kernel killed it because memory ran out.
+    /// Whether the kernel killed the process because memory ran out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub oom: bool,
-    /// dgl-reap ended it.
+    /// Whether dgl-reap ended the process.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reaped: bool,
-    /// The last lines that it wrote.
+    /// The last lines that the process wrote.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_lines: Vec<String>,
 }

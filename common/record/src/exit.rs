@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-/// How a tool ends.
+/// How a tool ends; each has one exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// All was done.
+    /// The tool did all its work.
     Done,
     /// An item failed: a file, a process, a host that was reached.
     ItemFailed,
@@ -16,9 +16,9 @@ pub enum Exit {
     BadData,
     /// A host or a file could not be reached or read. `EX_IOERR` of sysexits.h.
     Unreachable,
-    /// A time limit ran out, as timeout(1) says it.
+    /// A time limit ran out; the status is that of timeout(1).
     TimeLimit,
-    /// A signal ended it: 128 + the signal's number, as a shell says it.
+    /// A signal ended the tool: 128 + the signal's number, as shells report it.
     Signal(i32),
     /// The status of the user's own process that failed first.
     Process(u8),
@@ -65,7 +65,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// A signal's number as its name, without SIG: `KILL`.
+/// The name of a signal without SIG: `KILL` for 9.
 pub fn signal_name(number: i32) -> String {
     match nix::sys::signal::Signal::try_from(number) {
         Ok(signal) => signal.as_str().trim_start_matches("SIG").to_owned(),

@@ -1,4 +1,4 @@
-//! The partitioned graph, its files, and what became of each on its way.
+//! The partitioned graph, its files, and the result of each copy.
 
 use crate::encoded::{edited, unbase64};
 use crate::error::Fault;
@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-/// The partitioned graph and where it will lie.
+/// The partitioned graph and its place on the hosts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Graph {
-    /// Its name in the partition config.
+    /// The name of the graph in the partition config.
     pub graph_name: String,
-    /// Partitions; as many as hosts.
+    /// The number of partitions, which is also the number of hosts.
     pub num_parts: u32,
-    /// How many file records the stream has.
+    /// The number of file records in the stream.
     pub files: u32,
     /// The folder of the job on every host, absolute.
     pub workspace: String,
@@ -23,7 +23,7 @@ pub struct Graph {
     pub ip_config: String,
 }
 
-/// The folder of a job that has no graph.
+/// The folder on the hosts of a job that has no graph.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Workspace {
     /// The folder of the job on every host, absolute.
@@ -32,20 +32,20 @@ pub struct Workspace {
     pub ip_config: String,
 }
 
-/// A file and where it goes. It was found here (`src`) or is made (`content`). With neither it must
-/// be there already, as the parts are that the distributed partitioning pipeline left on their
-/// hosts: part-push looks whether it is, and sends nothing. A `dst` that ends in `/` is an empty
-/// folder.
+/// A file and its destination. It either lies on this machine (`src`) or is made from the record
+/// (`content`). With neither it must already be on the host, as the parts are that the distributed
+/// partitioning pipeline leaves there: part-push checks that it is and sends nothing. A `dst` that
+/// ends in `/` is an empty folder.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct FileCopy {
     /// The number of this record in its set: 0 to `of` - 1.
     pub id: u32,
     /// How many records the set has.
     pub of: u32,
-    /// The host it goes to; without it, every host.
+    /// The host that gets the file; absent if every host gets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<u32>,
-    /// config ip_config partition map script extra chunk.
+    /// The kind of file: config, ip_config, partition, map, script, extra or chunk.
     pub kind: String,
     /// The path of the file on this machine, absolute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,9 +62,11 @@ pub struct FileCopy {
     /// `dst` in base64, where the path is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dst_b64: Option<String>,
-    /// Its size; 0 where it must be there already, which is not known here.
+    /// The size in bytes; 0 if the file must already be on the host, because its size is not known
+    /// here.
     pub bytes: u64,
-    /// When it was last changed: seconds since 1970; not for one that is made.
+    /// When the file was last changed, in seconds since 1970; absent for a file made from
+    /// `content`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtime_s: Option<i64>,
     /// The nanoseconds of that time, beside `mtime_s`.
@@ -75,12 +77,12 @@ pub struct FileCopy {
 }
 
 impl FileCopy {
-    /// Whether it is an empty folder that is made.
+    /// Whether an empty folder is to be made.
     pub fn is_folder(&self) -> Result<bool, Fault> {
         Ok(self.destination()?.as_os_str().as_bytes().ends_with(b"/"))
     }
 
-    /// The file here, if it was found and not made.
+    /// The path on this machine; `None` for a file made from `content`.
     pub fn source(&self) -> Result<Option<PathBuf>, Fault> {
         self.path_of("src", &self.src, &self.src_b64)
     }
@@ -106,7 +108,7 @@ impl FileCopy {
         }
     }
 
-    /// The file there.
+    /// The path on the host.
     pub fn destination(&self) -> Result<PathBuf, Fault> {
         let missing = || edited(self.place(), "has neither dst nor dst_b64");
         self.path_of("dst", &self.dst, &self.dst_b64)?
@@ -114,7 +116,7 @@ impl FileCopy {
     }
 }
 
-/// A delivery: one file to one host.
+/// A delivery: one file that goes to one host.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Pushed {
     /// The number of this delivery: 0 to `of` - 1.
@@ -127,20 +129,20 @@ pub struct Pushed {
     pub host: u32,
     /// Whether the whole file is on the host.
     pub ok: bool,
-    /// The size of the file.
+    /// The size of the file in bytes.
     pub bytes: u64,
-    /// What went over the wire for it.
+    /// How many bytes went over the wire for it.
     pub sent_bytes: u64,
     /// The whole file was on the host already.
     pub skipped: bool,
-    /// From the beginning of its sending to the host's word that it is there.
+    /// Milliseconds from the beginning of the sending to the host's confirmation.
     pub elapsed_ms: u64,
     /// Why the file is not on the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// A file that was brought from a host; or, without a file, a host that gave none.
+/// A file that was brought from a host. Without a file, a host that gave none.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Pulled {
     /// The number of this file: 0 to `of` - 1; absent where the host gave no file.
@@ -165,9 +167,9 @@ pub struct Pulled {
     pub dst_b64: Option<String>,
     /// Whether the whole file is on this machine.
     pub ok: bool,
-    /// The size of the file.
+    /// The size of the file in bytes.
     pub bytes: u64,
-    /// What came over the wire for it.
+    /// How many bytes came over the wire for it.
     pub received_bytes: u64,
     /// The whole file was on this machine already.
     pub skipped: bool,

@@ -1,4 +1,4 @@
-//! What a partition needs of its host.
+//! The needs of a partition, compared with its host.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,40 +11,41 @@ pub struct Fit {
     pub of: u32,
     /// The `id` of the host that serves it.
     pub host: u32,
-    /// The nodes that are its own.
+    /// The nodes that the partition owns.
     pub nodes: u64,
-    /// The edges that are its own.
+    /// The edges that the partition owns.
     pub edges: u64,
-    /// Nodes of other partitions that it has a copy of; absent where its files do not tell.
+    /// Nodes of other partitions of which it has a copy; absent if its files do not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halo_nodes: Option<u64>,
-    /// Edges of other partitions that it has a copy of; absent where its files do not tell.
+    /// Edges of other partitions of which it has a copy; absent if its files do not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halo_edges: Option<u64>,
-    /// The size of its files.
+    /// The size of the partition's files in bytes.
     pub disk_bytes: u64,
-    /// What it takes in /dev/shm.
+    /// Bytes that the partition takes in /dev/shm.
     pub shm_bytes: u64,
-    /// The most resident memory of the first graph server, /dev/shm included.
+    /// The peak resident memory of the first graph server in bytes, /dev/shm included.
     pub server_bytes: u64,
-    /// The most that all processes of the host take while the servers load, /dev/shm included.
+    /// The peak memory in bytes of all processes of the host while the servers load, /dev/shm
+    /// included.
     pub load_bytes: u64,
-    /// What all processes of the host take while the trainers run, /dev/shm included.
+    /// The memory in bytes of all processes of the host while the trainers run, /dev/shm included.
     pub run_bytes: u64,
-    /// The memory that the host has.
+    /// The memory that the host has, in bytes.
     pub mem_bytes: u64,
-    /// The room in its /dev/shm.
+    /// The free space in the host's /dev/shm, in bytes.
     pub shm_free_bytes: u64,
-    /// Its nodes by the mean of all partitions.
+    /// The number of its nodes divided by the mean of all partitions.
     pub node_skew: f64,
-    /// Its edges by the mean of all partitions.
+    /// The number of its edges divided by the mean of all partitions.
     pub edge_skew: f64,
-    /// Whether the host has what it needs, and the margin.
+    /// Whether the host has what the partition needs, and the margin above it.
     pub fits: bool,
-    /// How much memory is missing; absent where none is.
+    /// Bytes of memory that are missing; absent if none are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing_mem_bytes: Option<u64>,
-    /// How much room in /dev/shm is missing; absent where none is.
+    /// Bytes of /dev/shm that are missing; absent if none are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing_shm_bytes: Option<u64>,
 }

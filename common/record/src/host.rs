@@ -1,4 +1,4 @@
-//! A machine of the job, and what host-probe finds there.
+//! A machine of the job, and the facts that host-probe finds about it.
 
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
@@ -6,27 +6,27 @@ use std::net::Ipv4Addr;
 /// A machine of the job; host k holds partition k.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Host {
-    /// 0..of-1, in the order of ip_config.
+    /// The number of this record in its set: 0 to `of` - 1, in the order of ip_config.
     pub id: u32,
     /// How many records the set has.
     pub of: u32,
-    /// The address that DGL uses.
+    /// The address that DGL uses for the host.
     pub ip: IpAddr,
-    /// The port of its first graph server.
+    /// The port of the host's first graph server.
     pub port: u16,
-    /// The line of ip_config it stands in, from 1.
+    /// The line of ip_config that names the host, counted from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
-    /// The name that was resolved.
+    /// The name in ip_config from which the address was resolved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Where to log in, if not at `name` or `ip`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub login: Option<String>,
-    /// What host-probe found.
+    /// The facts that host-probe found.
     #[serde(flatten)]
     pub facts: Facts,
-    /// `false` where host-probe failed.
+    /// `false` if host-probe failed on this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ok: Option<bool>,
     /// Why the host cannot be used.
@@ -35,7 +35,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// The name ssh is given: `login`, else `name`, else `ip`.
+    /// The name by which ssh reaches the host: `login`, else `name`, else `ip`.
     pub fn target(&self) -> String {
         self.login
             .clone()
@@ -43,7 +43,7 @@ impl Host {
             .unwrap_or_else(|| self.ip.to_string())
     }
 
-    /// For messages: `host 2 (10.0.0.7)`.
+    /// The host in messages: `host 2 (10.0.0.7)`.
     pub fn place(&self) -> String {
         match &self.name {
             Some(name) => format!("host {} ({name}, {})", self.id, self.ip),
@@ -69,66 +69,66 @@ impl std::fmt::Display for IpAddr {
     }
 }
 
-/// What host-probe adds to a host record. A fact that could not be had is left out.
+/// The facts that host-probe adds to a host record. A fact that could not be found is absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Facts {
-    /// The network card that holds `ip`.
+    /// The network interface that holds `ip`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iface: Option<String>,
-    /// Processors online.
+    /// The number of processors online.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
-    /// The same by NUMA node and core: `[[[0,2],[1,3]]]` is one node of two cores with two
+    /// The processors by NUMA node and core: `[[[0,2],[1,3]]]` is one node of two cores with two
     /// hyper-threads each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub numa_cores: Vec<Vec<Vec<u32>>>,
-    /// Main memory.
+    /// Main memory in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mem_bytes: Option<u64>,
-    /// What a control group allows a job of that, where it is less.
+    /// The memory in bytes that a control group allows a job, if it is less than `mem_bytes`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mem_limit_bytes: Option<u64>,
-    /// Room in /dev/shm, where graph servers keep their data.
+    /// Free space in bytes in /dev/shm, where graph servers keep their data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shm_free_bytes: Option<u64>,
-    /// Room where the workspace is or will be.
+    /// Free space in bytes where the workspace is or will be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub free_bytes: Option<u64>,
-    /// NVIDIA cards.
+    /// The number of NVIDIA GPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpus: Option<u32>,
-    /// The hard limit on open files.
+    /// The hard limit on open files (`ulimit -Hn`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nofile: Option<u64>,
     /// A port on which nothing listens, for torch's rendezvous.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub master_port: Option<u16>,
-    /// The user's home.
+    /// The user's home folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub home: Option<String>,
-    /// The kind of file system of the workspace: `ext4`, `nfs4`.
+    /// The type of the workspace's file system: `ext4`, `nfs4`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace_fs: Option<String>,
-    /// Python: its version.
+    /// The version of Python.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub python: Option<String>,
-    /// The interpreter's own path.
+    /// The path of the interpreter itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub python_path: Option<String>,
-    /// The folder of the environment that was asked for, a venv's or conda's.
+    /// The folder of the environment that was asked for, a venv or one of conda's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
-    /// What conda calls it, where it is conda's.
+    /// The name of the environment in conda, if it is one of conda's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conda_env: Option<String>,
-    /// PATH there, without that environment.
+    /// The value of PATH, without that environment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// DGL: its version.
+    /// The version of DGL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dgl: Option<String>,
-    /// PyTorch: its version.
+    /// The version of PyTorch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub torch: Option<String>,
 }

@@ -1,124 +1,125 @@
-//! What a job uses while it runs, and whether it moves.
+//! The resources that a job uses while it runs, and whether it makes progress.
 
 use crate::Role;
 use serde::{Deserialize, Serialize};
 
-/// What a process or a whole host used in an interval. Fields of the one are missing in the other.
+/// What a process or a whole host used in an interval. Fields that concern only the other are
+/// absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sample {
-    /// The host.
+    /// The `id` of the host.
     pub host: u32,
-    /// The process record's id; none for the host itself.
+    /// The `id` of the process record; absent for the host itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<u32>,
-    /// What it does.
+    /// The role of the process in its job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
-    /// Its number among those of its role.
+    /// The number of the process among those of its role, on all hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
-    /// The end of the interval, since 1970.
+    /// The end of the interval, in milliseconds since 1970.
     pub time_ms: u64,
-    /// The length of the interval.
+    /// The length of the interval in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval_ms: Option<u64>,
     /// Seconds of processor time in the interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_s: Option<f64>,
-    /// Of a process: resident memory.
+    /// Resident memory of a process in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rss_bytes: Option<u64>,
-    /// Of a process: what of that is shared memory.
+    /// Bytes of a process's resident memory that are shared memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shm_bytes: Option<u64>,
-    /// Of a host, as all below: processors.
+    /// The number of processors of a host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
-    /// Main memory in use.
+    /// Main memory of a host in use, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mem_used_bytes: Option<u64>,
-    /// Main memory.
+    /// Main memory of a host, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mem_bytes: Option<u64>,
-    /// What /dev/shm holds.
+    /// Bytes that a host's /dev/shm holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shm_used_bytes: Option<u64>,
-    /// Received in the interval.
+    /// Bytes that a host received in the interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub net_rx_bytes: Option<u64>,
-    /// Sent in the interval.
+    /// Bytes that a host sent in the interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub net_tx_bytes: Option<u64>,
-    /// Read from disks in the interval.
+    /// Bytes that a host read from disks in the interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_read_bytes: Option<u64>,
-    /// Written to disks in the interval.
+    /// Bytes that a host wrote to disks in the interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_write_bytes: Option<u64>,
-    /// NVIDIA cards.
+    /// The NVIDIA GPUs of a host.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<Gpu>,
 }
 
 impl Sample {
-    /// Whether it is of a host itself and not of one of its processes.
+    /// Whether the sample is of a host itself and not of one of its processes.
     pub fn is_of_host(&self) -> bool {
         self.id.is_none() && self.role.is_none()
     }
 }
 
-/// A card of a host at the time of a sample.
+/// The state of a GPU at the time of a sample.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Gpu {
-    /// Its number on the host.
+    /// The number of the GPU on its host.
     pub index: u32,
-    /// How much of the time it computed.
+    /// The share of the time in which it computed, in percent.
     pub util_percent: f64,
-    /// Memory in use.
+    /// GPU memory in use, in bytes.
     pub mem_used_bytes: u64,
-    /// Memory.
+    /// GPU memory, in bytes.
     pub mem_bytes: u64,
 }
 
-/// The job gives no sign of life any more.
+/// The job gives no sign of life any longer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stalled {
-    /// When the last sign of life was, since 1970.
+    /// When the last sign of life was, in milliseconds since 1970.
     pub since_ms: u64,
-    /// How long that was ago.
+    /// Seconds since the last sign of life.
     pub silent_s: f64,
-    /// Why it is believed to stall, in one sentence.
+    /// Why the job is believed to stall, in one sentence.
     pub reason: String,
-    /// On whose account, where that is known.
+    /// The process that the others wait for, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub culprit: Option<Culprit>,
-    /// Since 1970.
+    /// When the stall was noticed, in milliseconds since 1970.
     pub time_ms: u64,
 }
 
 /// A job that stalled moves again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resumed {
-    /// When the last sign of life was before the stall, since 1970.
+    /// When the last sign of life before the stall was, in milliseconds since 1970.
     pub since_ms: u64,
-    /// When the next one was noticed, since 1970.
+    /// When the next sign of life was noticed, in milliseconds since 1970.
     pub time_ms: u64,
 }
 
 /// The process that the others wait for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Culprit {
-    /// Its host.
+    /// The `id` of the host.
     pub host: u32,
-    /// The process record's id.
+    /// The `id` of the process record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u32>,
-    /// What it does.
+    /// The role of the process in its job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
-    /// Its number among those of its role.
+    /// The number of the process among those of its role, on all hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
 }

@@ -11,10 +11,10 @@
 //!    as one.
 //! 4. Input is read to its end before anything is done.
 //!
-//! A value that stands over several lines, as `jq .` prints it, is taken too, and goes on as one
-//! line. Line ends of Windows are white space.
+//! A value that spans several lines, as `jq .` prints it, is accepted and goes on as one line.
+//! Windows line ends are white space.
 //!
-//! What is refused is refused as it comes, and what is kept is the text and 40 bytes a line,
+//! Faults are reported as the lines come. Memory holds the text and 40 bytes for each line,
 //! whatever comes in.
 
 use crate::error::{Fault, Report};
@@ -27,35 +27,35 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::Path;
 
 /// A record may hold the config of a graph with thousands of partitions (some 600 bytes each), but
-/// not all memory.
+/// must not fill the memory.
 const MAX_LINE: usize = 64 << 20;
 /// More records than a job of 10,000 hosts with 100 processes each has.
 pub const MAX_SET: u32 = 4_000_000;
-/// As many hosts as the largest job that is thinkable.
+/// As many hosts as the largest job anybody could start.
 pub const MAX_HOSTS: u32 = 1 << 20;
-/// Faults of the stream beyond these tell nothing new.
+/// Further faults of the stream tell nothing new.
 const MAX_FAULTS: usize = 10;
 
-/// All that came in.
+/// All lines that came in.
 pub struct Stream {
-    /// The lines behind one another, each with its end: an allocation for each would double what
-    /// they take.
+    /// The lines one after another, each with its end. A separate allocation for each would double
+    /// the memory.
     text: Vec<u8>,
     lines: Vec<Line>,
 }
 
-/// A line of the stream and what of its head is asked for again.
+/// The position of a line in the stream, and the fields of it that are needed again.
 struct Line {
     begin: usize,
     /// A record has at most [`MAX_LINE`] bytes.
     length: u32,
-    /// Empty where no tool knows it.
+    /// The type of the record; empty if no tool knows it.
     r#type: &'static str,
     id: Option<u32>,
     ok: Option<bool>,
 }
 
-/// What every record shares; read first, then the record itself.
+/// The fields that all records share. They are parsed first, then the record itself.
 #[derive(Deserialize, Default)]
 struct Head {
     r#type: String,
@@ -84,7 +84,7 @@ impl Head {
 }
 
 impl Stream {
-    /// Reads stdin to its end and checks the rules.
+    /// Reads stdin to its end and checks the rules. `partial` allows sets with holes.
     pub fn from_stdin(partial: bool) -> Result<Stream, Report> {
         let stdin = io::stdin();
         if stdin.is_terminal() {
@@ -99,8 +99,8 @@ impl Stream {
         Stream::read(stdin.lock(), partial)
     }
 
-    /// As [`Stream::from_stdin`] of a run that may have failed or been cut short; from a file where
-    /// one is named that is not `-`.
+    /// Like [`Stream::from_stdin`], for a run that may have failed or been cut short. Reads `file`
+    /// unless it is absent or `-`.
     pub fn of_run(file: Option<&Path>) -> Result<Stream, Report> {
         let Some(file) = file.filter(|file| *file != "-") else {
             return Stream::from_stdin(true);
@@ -118,7 +118,7 @@ impl Stream {
         })
     }
 
-    /// Reads to the end and checks the rules.
+    /// Reads the input to its end and checks the rules. `partial` allows sets with holes.
     pub fn read(input: impl Read, partial: bool) -> Result<Stream, Report> {
         let mut input = BufReader::with_capacity(1 << 16, input);
         let mut stream = Stream {
@@ -167,13 +167,13 @@ impl Stream {
         &self.text[line.begin..][..line.length as usize]
     }
 
-    /// All records of a type, in the order of their ids where it is a set; those that say
-    /// `"ok":false` are left out.
+    /// All records of a type, in the order of their ids if they form a set; those with `"ok":false`
+    /// are left out.
     pub fn all<T: Record + DeserializeOwned>(&self) -> Result<Vec<T>, Report> {
         self.parse(|line| line.ok != Some(false))
     }
 
-    /// As [`Stream::all`], with those that say `"ok":false`.
+    /// Like [`Stream::all`], including those with `"ok":false`.
     pub fn all_including_failed<T: Record + DeserializeOwned>(&self) -> Result<Vec<T>, Report> {
         self.parse(|_| true)
     }
@@ -212,7 +212,8 @@ impl Stream {
         Ok(records.into_iter().map(|(_, record)| record).collect())
     }
 
-    /// All records of a type of which there must be some.
+    /// All records of a type of which at least one must be present. `from` names the tool that
+    /// writes them.
     pub fn require<T: Record + DeserializeOwned>(&self, from: &str) -> Result<Vec<T>, Report> {
         let records = self.all()?;
         if records.is_empty() {
@@ -224,7 +225,7 @@ impl Stream {
         Ok(records)
     }
 
-    /// The one record of a type, if there is one.
+    /// The only record of a type; `None` if none came in, a fault if several did.
     pub fn one<T: Record + DeserializeOwned>(&self) -> Result<Option<T>, Report> {
         let mut records = self.all()?;
         match records.len() {
@@ -238,12 +239,12 @@ impl Stream {
         }
     }
 
-    /// Whether a record of a type came in, whatever it says.
+    /// Whether a record of a type came in, whatever its content.
     pub fn has<T: Record>(&self) -> bool {
         self.lines.iter().any(|line| line.r#type == T::TYPE)
     }
 
-    /// All lines as they came, without the records of a type.
+    /// All lines unchanged, except for the records of one type.
     pub fn bytes_but(&self, left_out: &str) -> Vec<u8> {
         let lines = self
             .lines
@@ -255,8 +256,8 @@ impl Stream {
             .concat()
     }
 
-    /// Every line as it came, without its end, and whether it is a host record that is not marked
-    /// as failed, with its id.
+    /// Every line unchanged and without its end. For a host record that is not marked as failed,
+    /// its id comes along.
     pub fn lines(&self) -> impl Iterator<Item = (&[u8], Option<u32>)> {
         let host = |line: &Line| {
             line.id
@@ -270,8 +271,8 @@ impl Stream {
 
 const PIPE: &str = "a record is a JSON object with a \"type\"; only records may go into the pipe";
 
-/// The rules of the stream, held against each line as it comes: what breaks them is not kept until
-/// the end.
+/// Checks the rules of the stream on each line as it comes, so that a line that breaks them is
+/// refused before the end.
 struct Rules {
     partial: bool,
     report: Report,
@@ -279,15 +280,15 @@ struct Rules {
 }
 
 impl Rules {
-    /// `Err` where nothing that comes later can make it good, or enough is wrong.
+    /// `Err` if nothing that follows can make it good, or if there are too many faults already.
     fn follow(&mut self, head: &Head, text: &[u8]) -> Result<(), Report> {
         if head.r#type == Graph::TYPE
             && let Ok(Graph {
                 files: of @ 1.., ..
             }) = serde_json::from_slice(text)
         {
-            // it announces the file records that follow it: a stream cut between them has lost a
-            // whole set
+            // The graph record announces the file records that follow it: a stream cut between them
+            // has lost a whole set.
             self.set(FileCopy::TYPE, of);
         }
         if head.ok == Some(false) && !self.partial {
@@ -350,18 +351,18 @@ fn is_twice(id: u32) -> String {
     format!("id {id} is there twice")
 }
 
-/// The ids of a type. They are kept as they came, 4 bytes each: what a record says of the others
-/// sizes nothing.
+/// The ids of the records of one type. They are kept as they came, 4 bytes each; a number in a
+/// record never determines how much memory is taken.
 struct Set {
     of: u32,
     ids: Vec<u32>,
 }
 
-/// What is wrong about a record of a set.
+/// How a record breaks the rules of its set.
 enum Breach {
-    /// This record.
+    /// Only this record is wrong.
     One(String),
-    /// All of them: it cannot become a set that is taken.
+    /// All records are wrong: they cannot become an acceptable set.
     Whole(String),
 }
 
@@ -389,7 +390,7 @@ impl Set {
         Ok(())
     }
 
-    /// Ids that are there more than once, in ids that are sorted.
+    /// Ids that occur more than once. The ids must be sorted.
     fn twice(&self) -> impl Iterator<Item = u32> {
         self.ids
             .chunk_by(|one, other| one == other)
@@ -397,7 +398,7 @@ impl Set {
             .map(|same| same[0])
     }
 
-    /// What is missing of ids that are sorted.
+    /// What is missing from the set, in words. The ids must be sorted.
     fn hole(&mut self, name: &str) -> Option<String> {
         self.ids.dedup();
         let missing = self.of as usize - self.ids.len();
@@ -414,8 +415,8 @@ impl Set {
     }
 }
 
-/// The next value, white space around it taken off; `None` at the end. One that goes on over lines
-/// comes as one line.
+/// The next value without the white space around it; `None` at the end. A value that spans several
+/// lines is returned as one line.
 fn next_value(input: &mut impl BufRead, number: &mut u64) -> Result<Option<Vec<u8>>, Report> {
     let mut text = Vec::new();
     loop {
@@ -484,7 +485,7 @@ fn is_array(text: &[u8]) -> bool {
     text.trim_ascii_start().starts_with(b"[")
 }
 
-/// What other programs make of a stream is told by its name, with the way back.
+/// Names what other programs make of a stream, and the way back.
 fn not_a_record(number: u64, text: &[u8], error: &serde_json::Error) -> Report {
     let (problem, fix) = if is_array(text) {
         (
@@ -531,7 +532,7 @@ fn failed(head: &Head) -> String {
     )
 }
 
-/// The fault of an earlier stage.
+/// The fault that an earlier stage failed.
 fn before(problem: impl std::fmt::Display) -> Fault {
     Fault::data(
         "stdin",
@@ -539,7 +540,7 @@ fn before(problem: impl std::fmt::Display) -> Fault {
     )
 }
 
-/// A record as a line, its `type` first.
+/// A record as a line of JSON, with its `type` first.
 pub fn line<T: Record>(record: &T) -> Vec<u8> {
     let fields = serde_json::to_vec(record)
         .unwrap_or_else(|error| format!("{{\"unwritable\":\"{error}\"}}").into_bytes());
@@ -555,8 +556,8 @@ pub fn line<T: Record>(record: &T) -> Vec<u8> {
     line
 }
 
-/// Writes a planner's whole output: what came in, then its own lines. A reader that has gone ends
-/// it quietly.
+/// Writes the whole output of a planner: the input, then the planner's own lines. A reader that has
+/// gone away ends it quietly.
 pub fn print<'a>(
     stream: Option<&Stream>,
     own: impl IntoIterator<Item = Cow<'a, [u8]>>,
@@ -584,8 +585,8 @@ fn quiet(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Stdout of a tool that acts: a record is written as soon as it is true. When the reader goes
-/// away, that is said once and the work goes on.
+/// The stdout of a tool that acts: every record is written as soon as it is true. If the reader
+/// goes away, a warning says so once and the work continues.
 pub struct Out {
     tool: &'static str,
     open: bool,
@@ -593,7 +594,7 @@ pub struct Out {
 }
 
 impl Out {
-    /// For the tool of that name.
+    /// Creates the output of the tool of this name.
     pub fn new(tool: &'static str) -> Out {
         Out {
             tool,
@@ -602,13 +603,13 @@ impl Out {
         }
     }
 
-    /// Whether something could not be written for another reason than a reader that went away:
-    /// records are lost.
+    /// Whether a write failed for a reason other than a reader that went away, so that records are
+    /// lost.
     pub fn has_failed(&self) -> bool {
         self.failed
     }
 
-    /// Writes whole lines and flushes.
+    /// Writes whole lines and flushes them.
     pub fn write(&mut self, lines: &[u8]) {
         if !self.open {
             return;
@@ -616,7 +617,7 @@ impl Out {
         let mut out = io::stdout().lock();
         if let Err(error) = out.write_all(lines).and_then(|()| out.flush()) {
             self.open = false;
-            // a reader that went away has seen what it wanted
+            // a reader that went away has seen what it needed
             self.failed = error.kind() != io::ErrorKind::BrokenPipe;
             eprintln!(
                 "{}: stdout: {error}; the work goes on without it",
@@ -625,17 +626,18 @@ impl Out {
         }
     }
 
-    /// One record.
+    /// Writes one record.
     pub fn record<T: Record>(&mut self, record: &T) {
         self.write(&line(record));
     }
 
-    /// All that came in, as it came.
+    /// Writes all input lines unchanged.
     pub fn pass(&mut self, stream: &Stream) {
         self.pass_but(stream, "");
     }
 
-    /// The same without the records of a type, which will be told anew.
+    /// Writes all input lines unchanged, except for records of one type, which the tool writes
+    /// anew.
     pub fn pass_but(&mut self, stream: &Stream, left_out: &str) {
         self.write(&stream.bytes_but(left_out));
     }

@@ -1,8 +1,9 @@
-//! Every record of the stream, the stream itself with its rules, faults and exit statuses: what all
-//! tools share, whether they reach hosts or not. dgl-tools(7) describes it for users.
+//! Every record of the stream, the stream itself with its rules, faults, and exit statuses:
+//! everything that all tools share, whether they reach hosts or not. dgl-tools(7) describes it for
+//! users.
 //!
-//! Names are for good: a field is added, never renamed or given another meaning; a changed meaning
-//! is a new type. No integer goes beyond 2^53, because jq would change it.
+//! Names are permanent: a field is added, never renamed or given another meaning; a changed meaning
+//! needs a new type. No integer exceeds 2^53, because jq would change it.
 
 pub mod copied;
 pub mod cpus;
@@ -47,7 +48,7 @@ pub trait Record: Serialize {
 macro_rules! records {
     ($($name:literal $record:ty),* $(,)?) => {
         $(impl Record for $record { const TYPE: &'static str = $name; })*
-        /// The types that are known here.
+        /// The types that these tools know.
         pub const TYPES: &[&str] = &[$($name),*];
     };
 }

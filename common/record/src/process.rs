@@ -1,4 +1,4 @@
-//! A process that is to be started: what it runs, where, in what environment.
+//! A process to be started: its command, its host and its environment.
 
 use crate::IpAddr;
 use crate::cpus;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
-/// What a process does in the job.
+/// The role of a process in its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -17,12 +17,12 @@ pub enum Role {
     Server,
     /// A trainer, or under torchrun all trainers of a host.
     Trainer,
-    /// A plain process, one a host.
+    /// A process without DGL's roles, one on each host.
     Worker,
 }
 
 impl Role {
-    /// As records and users write it.
+    /// The name in records and on command lines: `server`.
     pub fn name(self) -> &'static str {
         match self {
             Role::Server => "server",
@@ -47,19 +47,19 @@ pub struct Process {
     pub role: Role,
     /// The number of the process among those of its role, on all hosts.
     pub rank: u32,
-    /// Under torchrun: the trainers this one starts.
+    /// How many trainers this process starts, if it is torchrun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nproc: Option<u32>,
     /// The port that a server will listen on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// The name of the graph servers that stay, of which it is one or which it uses.
+    /// The name of the graph servers that stay; the process is one of them or uses them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_name: Option<String>,
     /// The working directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
-    /// The processors that it may run on, as `0-3,8`; without them, on all.
+    /// The processors on which it may run, as `0-3,8`; absent if it may run on all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<String>,
     /// Environment variables that are added to those of the login.
@@ -82,22 +82,22 @@ pub struct Process {
     pub shell: Option<String>,
 }
 
-/// What a process runs.
+/// The command of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Words, exec'd.
+    /// Words that are executed without a shell.
     Words(Vec<OsString>),
-    /// The user's shell text.
+    /// Shell text of the user.
     Shell(String),
 }
 
 impl Process {
-    /// For messages: `host 1 server 2`.
+    /// The process in messages: `host 1 server 2`.
     pub fn place(&self) -> String {
         format!("host {} {} {}", self.host, self.role.name(), self.rank)
     }
 
-    /// What it runs.
+    /// The command, from whichever field holds it.
     pub fn command(&self) -> Result<Command, Fault> {
         let record = || format!("process record {}", self.id);
         match (&self.argv, &self.argv_b64, &self.shell) {
@@ -119,14 +119,14 @@ impl Process {
         }
     }
 
-    /// What can be told of it before it is started: it has one command, and no text with a NUL
-    /// byte, which ends a word for the kernel and is left out by a shell, so that something else
-    /// would run than what was written.
+    /// Checks what can be known before the start: that there is exactly one command, and that no
+    /// text contains a NUL byte. The kernel ends a word there and a shell leaves it out, so
+    /// something else than was written would run.
     pub fn check(&self) -> Result<(), Fault> {
         if let Some(list) = &self.cpus
             && cpus::parse(list).is_none()
         {
-            let problem = format!("{list:?} is no list of processors");
+            let problem = format!("{list:?} is not a list of processors");
             return Err(edited(
                 format!("process record {}: cpus", self.id),
                 &problem,
@@ -167,7 +167,7 @@ impl Process {
         }
     }
 
-    /// The command's words, in the field that can hold them.
+    /// Sets the command's words, in the field that can hold them.
     pub fn set_words(&mut self, words: &[OsString]) {
         let text: Option<Vec<String>> = words
             .iter()
@@ -179,7 +179,7 @@ impl Process {
         }
     }
 
-    /// Adds a variable, in the field that can hold it.
+    /// Adds an environment variable, in the field that can hold it.
     pub fn set_env(&mut self, name: &str, value: &OsStr) {
         match value.to_str() {
             Some(text) => {
@@ -193,7 +193,7 @@ impl Process {
         };
     }
 
-    /// All of its environment.
+    /// The whole environment, decoded.
     pub fn environment(&self) -> Result<Vec<(&str, OsString)>, Fault> {
         let record = format!("process record {}", self.id);
         let plain = self

@@ -1,7 +1,8 @@
-//! What the tools know of Python: which word of a command calls it, how versions are written.
+//! Facts about Python that several tools need: which word of a command is an interpreter, and how
+//! versions are written.
 
-/// Whether it is an interpreter: `python`, `python3`, `/opt/env/bin/python3.11`, `python3.13t`,
-/// `python3-dbg`; no option, no assignment.
+/// Whether a word is a Python interpreter: `python`, `python3`, `/opt/env/bin/python3.11`,
+/// `python3.13t`, `python3-dbg`; not an option or an assignment.
 pub fn is_interpreter(word: &str) -> bool {
     let name = word.rsplit('/').next().unwrap_or_default();
     let version = name
@@ -15,7 +16,8 @@ pub fn is_interpreter(word: &str) -> bool {
 /// Major, minor, patch.
 pub type Version = (u32, u32, u32);
 
-/// Of Python or of a package: `1.0.4`, `0.6.0post1`, `1.13.0+cu117`; not `unknown`.
+/// Parses a version of Python or of a package: `1.0.4`, `0.6.0post1`, `1.13.0+cu117`; `None` for
+/// `unknown`.
 pub fn version(text: &str) -> Option<Version> {
     let mut numbers = text.split('.').map(|part| {
         let digits = part

@@ -1,7 +1,7 @@
-//! Words for a POSIX shell.
+//! Quoting of words for a POSIX shell.
 
-/// The bytes as one shell word, whatever they are: in single quotes, or as they stand where nothing
-/// in them means anything.
+/// The bytes as one shell word, whatever they are: in single quotes, or unchanged if no byte has a
+/// meaning to the shell.
 pub fn sh(word: impl AsRef<[u8]>) -> Vec<u8> {
     let word = word.as_ref();
     if means_itself(word) {
@@ -23,8 +23,8 @@ fn means_itself(word: &[u8]) -> bool {
     !word.is_empty() && word.iter().all(plain) && word[0] != b'='
 }
 
-/// Whether a word that a host said may stand in a command that people are told to paste: it means
-/// itself there, and is no option.
+/// Whether a word from a host may stand in a command that people are told to paste: the shell takes
+/// it literally, and it is not an option.
 pub fn may_be_pasted(word: &str) -> bool {
     means_itself(word.as_bytes()) && !word.starts_with('-')
 }
@@ -41,13 +41,14 @@ pub fn sh_words<W: AsRef<[u8]>>(words: impl IntoIterator<Item = W>) -> Vec<u8> {
     line
 }
 
-/// Quoted words as one line: a newline stands as `"$nl"`, which the script has to know.
+/// Quoted words on one line: a newline becomes `"$nl"`, a variable that the script has to define.
 pub fn one_line(words: &[u8]) -> Vec<u8> {
     let pieces: Vec<&[u8]> = words.split(|byte| *byte == b'\n').collect();
     pieces.join(&b"'\"$nl\"'"[..])
 }
 
-/// For messages and plans that people read: as [`sh`], what is not UTF-8 replaced.
+/// Like [`sh`], as text for messages and plans that people read; bytes that are not UTF-8 are
+/// replaced.
 pub fn shown(word: impl AsRef<[u8]>) -> String {
     String::from_utf8_lossy(&sh(word)).into_owned()
 }

@@ -1,4 +1,4 @@
-//! What dgl-reap finds and ends.
+//! What dgl-reap finds and ends on hosts.
 
 use crate::Role;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ pub struct Found {
     pub job: String,
     /// The process id on that host.
     pub pid: u32,
-    /// What it does in the job, where that is known.
+    /// The role of the process in its job, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
     /// The number of the process among those of its role, on all hosts.
@@ -20,25 +20,27 @@ pub struct Found {
     pub rank: Option<u32>,
     /// How long the process has run, in seconds.
     pub age_s: u64,
-    /// Processor time that it has taken.
+    /// Processor time that the process has used, in seconds.
     #[serde(default)]
     pub cpu_s: f64,
-    /// For how long it has written nothing; of processes that dgl-spawn has started itself, not of
-    /// what these have started.
+    /// Seconds since the process wrote its last output; only for processes that dgl-spawn itself
+    /// started, not for their children.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_s: Option<f64>,
-    /// The resident memory of the process.
+    /// The resident memory of the process in bytes.
     pub rss_bytes: u64,
-    /// What of that is shared memory, which the processes of a job map together.
+    /// Bytes of the resident memory that are shared memory, which the processes of a job map
+    /// together.
     #[serde(default)]
     pub shm_bytes: u64,
-    /// Ports on which it listens.
+    /// The ports on which the process listens.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u16>,
-    /// Of graph servers that stay, on the first host: how many groups of trainers have used them.
+    /// How many groups of trainers have used these graph servers; only for servers that stay, on
+    /// the first host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<u32>,
-    /// Its command, cut at 200 characters.
+    /// The command of the process, cut at 200 characters.
     pub command: String,
 }
 
@@ -47,18 +49,18 @@ pub struct Found {
 pub struct Reaped {
     /// The `id` of the host.
     pub host: u32,
-    /// The job's name; empty for shared memory of which nobody knows the job.
+    /// The job's name; empty for shared memory whose job is not known.
     pub job: String,
     /// The signal that was sent, in place of ending the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
     /// Whether nothing of the job is left on the host.
     pub ok: bool,
-    /// Processes that were ended or signalled.
+    /// How many processes were ended or signalled.
     pub processes: u32,
-    /// Files removed from /dev/shm.
+    /// How many files were removed from /dev/shm.
     pub shm_files: u32,
-    /// Folders removed of jobs that were left and have ended.
+    /// How many folders were removed of left jobs that have ended.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub folders: u32,
     /// What could not be ended or removed.

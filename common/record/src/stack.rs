@@ -1,51 +1,52 @@
-//! Where processes stand: what dgl-stacks reads.
+//! The Python stacks of processes, as dgl-stacks reads them.
 
 use serde::{Deserialize, Serialize};
 
-/// The Python stacks of a process of a job.
+/// The Python stacks of one process of a job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stack {
     /// The job's name.
     pub job: String,
-    /// The host.
+    /// The `id` of the host.
     pub host: u32,
-    /// The process record's id, where that record came in.
+    /// The `id` of the process record, if that record came in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u32>,
-    /// server, trainer, worker.
+    /// The role of the process in its job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// Its number among those of its role.
+    /// The number of the process among those of its role, on all hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
-    /// Its process id there.
+    /// The process id on that host.
     pub pid: u32,
-    /// The process of the same role and rank that started it: a sampler's trainer.
+    /// The process of the same role and rank that started this one, such as the trainer of a
+    /// sampler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<u32>,
-    /// Its command, cut at 200 characters.
+    /// The command of the process, cut at 200 characters.
     pub command: String,
-    /// Its Python threads.
+    /// The Python threads of the process.
     #[serde(default)]
     pub threads: Vec<Thread>,
-    /// Why there are none.
+    /// Why there are no threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Since 1970.
+    /// When the stacks were read, in milliseconds since 1970.
     pub time_ms: u64,
 }
 
-/// A Python thread.
+/// A thread of Python, and where it stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thread {
-    /// As Python names it.
+    /// The name that Python gives the thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its number in the kernel; Pythons before 3.11 do not tell it of all.
+    /// The thread id in the kernel; Pythons before 3.11 do not tell it for every thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tid: Option<u32>,
-    /// Whether it computed at that moment.
+    /// Whether the thread computed at that moment.
     pub active: bool,
-    /// `function (file.py:123)`, innermost first.
+    /// The frames as `function (file.py:123)`, the innermost first.
     pub frames: Vec<String>,
 }

@@ -1,31 +1,31 @@
-//! Stacks of many processes, grouped: who stands where, and who stands elsewhere than the others.
-//! A frame is `function (file.py:123)`; the innermost comes first.
+//! Groups the stacks of many processes: which processes stand where, and which stand elsewhere than
+//! the others. A frame is `function (file.py:123)`; the innermost comes first.
 
 use crate::Role;
 
-/// What a process waits for, by the frames that say so.
+/// What a process waits for, as its frames tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// DGL's barrier at the end of a client, where it waits for all others to end.
     ExitBarrier,
     /// A barrier, DGL's or torch's.
     Barrier,
-    /// A collective operation of torch.distributed.
+    /// A collective operation of torch.distributed, such as all_reduce.
     Collective,
     /// The backward pass, in which torch's DDP waits for all others.
     Backward,
     /// The rendezvous of torch.distributed.
     Rendezvous,
-    /// Samplers, which are processes of its own.
+    /// The samplers, which are child processes of a trainer.
     Samplers,
-    /// The graph servers to be there.
+    /// The start of the graph servers.
     ServersStart,
-    /// An answer of graph servers.
+    /// An answer from graph servers.
     Servers,
 }
 
 impl Wait {
-    /// What it does, behind the name of who does it.
+    /// What the process does, to be put behind its name: `waits for its samplers`.
     pub fn words(self) -> &'static str {
         match self {
             Wait::ExitBarrier => "waits at DGL's exit barrier for all others to end",
@@ -39,13 +39,13 @@ impl Wait {
         }
     }
 
-    /// The same of several.
+    /// The same for several processes: `wait for their samplers`.
     fn words_of_several(self) -> String {
         let words = self.words().replacen("waits", "wait", 1);
         words.replacen("its samplers", "their samplers", 1)
     }
 
-    /// Whether it is other trainers that it waits for.
+    /// Whether the process waits for other trainers.
     pub fn is_for_others(self) -> bool {
         matches!(
             self,
@@ -58,7 +58,8 @@ impl Wait {
     }
 }
 
-/// What a stack waits for; none where it may compute. Names of DGL 0.5 to 2.4 and torch 1 and 2.
+/// What a stack waits for; `None` if it may be computing. The names are those of DGL 0.5 to 2.4 and
+/// torch 1 and 2.
 pub fn wait(frames: &[String]) -> Option<Wait> {
     let function = |frame: &String| frame.split(" (").next().unwrap_or_default().to_owned();
     let functions: Vec<String> = frames.iter().map(function).collect();
@@ -99,16 +100,16 @@ pub fn wait(frames: &[String]) -> Option<Wait> {
     })
 }
 
-/// What a child of a trainer is, which writes to the trainer's streams.
+/// What a child process of a trainer does. It writes to the trainer's streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Child {
-    /// It samples for the trainer.
+    /// It takes samples for the trainer.
     Sampler,
-    /// It does what multiprocessing needs of it.
+    /// It does what multiprocessing needs, such as tracking resources.
     Helper,
 }
 
-/// Whether a stack is that of a child, not of a trainer itself.
+/// The kind of child process to which a stack belongs; `None` for a trainer itself.
 pub fn child(frames: &[String]) -> Option<Child> {
     let has = |begin: &str| frames.iter().any(|frame| frame.starts_with(begin));
     let is_spawned = has("spawn_main (") || has("_bootstrap (multiprocessing/process.py");
@@ -124,11 +125,10 @@ pub fn child(frames: &[String]) -> Option<Child> {
     }
 }
 
-/// Where a stack is in the user's own code: the innermost frame whose file is neither in a package
-/// nor one of Python's own. Where no frame has its folder, it is the innermost one in the file of
-/// the `<module>`.
+/// The innermost frame in the user's own code: one whose file is neither in a package nor part of
+/// Python. Where no frame has its folder, it is the innermost one in the file of the `<module>`.
 pub fn own_frame(frames: &[String]) -> Option<&str> {
-    /// Of Python itself, those in which a script waits.
+    /// Files of Python itself in which a script waits.
     const PYTHONS: [&str; 9] = [
         "contextlib.py",
         "queue.py",
@@ -161,17 +161,18 @@ pub fn own_frame(frames: &[String]) -> Option<&str> {
     frames.get(at).map(String::as_str)
 }
 
-/// Those that stand at the same place.
+/// Processes that stand at the same place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group<T> {
-    /// Of all of them, the innermost first.
+    /// The frames that all members share, the innermost first.
     pub frames: Vec<String>,
-    /// Who they are.
+    /// The processes of the group.
     pub members: Vec<T>,
 }
 
 impl<T> Group<T> {
-    /// `waits for its samplers [train (train.py:93)]`, behind the name of who does it.
+    /// What the group does, to be put behind its name: `waits for its samplers [train
+    /// (train.py:93)]`.
     pub fn words(&self) -> String {
         let place = own_frame(&self.frames).unwrap_or("no frame");
         let inner = self.frames.first().filter(|inner| *inner != place);
@@ -188,9 +189,9 @@ impl<T> Group<T> {
     }
 }
 
-/// `trainers 0, 2 and 3`; of many how many they are.
+/// The members as people name them: `trainers 0, 2 and 3`; of many, only the number.
 pub fn names(members: &[(Role, u32)]) -> String {
-    /// As many as are read at a glance.
+    /// As many ranks as are read at a glance.
     const NAMED: usize = 6;
     let name = |(role, rank): &(Role, u32)| format!("{} {rank}", role.name());
     let role = members.first().map(|member| member.0.name());
@@ -210,7 +211,7 @@ pub fn names(members: &[(Role, u32)]) -> String {
     }
 }
 
-/// Equal stacks together, in the order in which they come.
+/// Groups equal stacks, in the order in which they come.
 pub fn groups<T>(stacks: impl IntoIterator<Item = (T, Vec<String>)>) -> Vec<Group<T>> {
     let mut groups: Vec<Group<T>> = Vec::new();
     for (member, frames) in stacks {
@@ -225,8 +226,8 @@ pub fn groups<T>(stacks: impl IntoIterator<Item = (T, Vec<String>)>) -> Vec<Grou
     groups
 }
 
-/// The group for which the others wait, if the stacks tell: most of all wait for others, and few
-/// stand elsewhere. Those who are where most are wait for those who are not.
+/// The group for which the others wait, if the stacks tell: most processes wait for others and a
+/// few stand elsewhere. Processes in the largest group wait for those outside it.
 pub fn odd<T>(groups: &[Group<T>]) -> Option<&Group<T>> {
     let all: usize = groups.iter().map(|group| group.members.len()).sum();
     let largest = groups.iter().max_by_key(|group| group.members.len())?;
@@ -236,14 +237,16 @@ pub fn odd<T>(groups: &[Group<T>]) -> Option<&Group<T>> {
         .filter(|group| is_waiting(group))
         .map(|group| group.members.len())
         .sum();
-    // who waits for others is not what they wait for, if there is one who does not
+    // A process that waits for others is not what they wait for, if there is one that does not
+    // wait.
     let mut busy = groups.iter().filter(|group| !is_waiting(group));
     match (busy.next(), busy.next()) {
         (Some(busy), None) if busy.members.len() * 2 <= all && waiting > 0 => return Some(busy),
         (Some(_), _) => return None,
         (None, _) => {}
     }
-    // all wait for others, at two places: those at the rarer one are missing at the other
+    // All processes wait for others, at two places: those at the rarer place are missing at the
+    // other.
     match groups.len() {
         2 if largest.members.len() * 2 > all => groups
             .iter()

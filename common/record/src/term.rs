@@ -1,11 +1,11 @@
-//! What people see: numbers with units, colours where they are wanted, and what others wrote
-//! without what a terminal would obey.
+//! Text for people: numbers with units, colours where they are wanted, and foreign text without
+//! what a terminal would obey.
 
 use std::borrow::Cow;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// Bytes with a decimal unit, three digits at most before it.
+/// Bytes with a decimal unit and at most three digits before the point.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["B", "kB", "MB", "GB", "TB", "PB"];
     let mut value = count as f64;
@@ -21,7 +21,7 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
-/// Bytes in a time: `118 MB/s`.
+/// A rate: `118 MB/s`.
 pub fn rate(count: u64, time: Duration) -> String {
     format!(
         "{}/s",
@@ -29,7 +29,7 @@ pub fn rate(count: u64, time: Duration) -> String {
     )
 }
 
-/// A span of time as people say it.
+/// A span of time as people write it: `2 min 5 s`.
 pub fn seconds(time: Duration) -> String {
     match time.as_secs() {
         0..60 => format!("{:.1} s", time.as_secs_f64()),
@@ -38,25 +38,25 @@ pub fn seconds(time: Duration) -> String {
     }
 }
 
-/// Milliseconds, as a record's field holds them.
+/// A span of time in milliseconds, as records hold it.
 pub fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Milliseconds since 1970.
+/// The current time in milliseconds since 1970.
 pub fn now_ms() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, millis)
 }
 
-/// Whether stdout wants colours: a terminal, and no NO_COLOR (no-color.org).
+/// Whether stdout should be coloured: it is a terminal, and NO_COLOR (no-color.org) is not set.
 pub fn colours() -> bool {
     std::io::stdout().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// The text in one of six colours, or plain.
+/// The text in one of six colours, or unchanged if colours are not wanted.
 pub fn colour(text: &str, number: usize, wanted: bool) -> String {
     match wanted {
         true => format!("\x1b[3{}m{text}\x1b[0m", number % 6 + 1),
@@ -64,9 +64,9 @@ pub fn colour(text: &str, number: usize, wanted: bool) -> String {
     }
 }
 
-/// Text of a host, a file or a user in a line of ours: what would move the cursor, set a title, ask
-/// the terminal something, begin another line or turn the order of letters round is written out, as
-/// `\x1b`.
+/// Text of a host, a file or a user, made safe to stand in one of our lines. Whatever would move
+/// the cursor, set a title, query the terminal, begin another line or reverse the direction of text
+/// is written out, as `\x1b`.
 pub fn plain(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return Cow::Borrowed(text);
@@ -87,16 +87,16 @@ pub fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// A control character of ASCII, of its upper half (which begins sequences too), or of Unicode's
-/// that have no shape of their own.
+/// Whether a character is an ASCII control character, one of the upper half (which begins sequences
+/// too), or one of Unicode's without a shape of its own.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
         || matches!(c, '\u{feff}' | '\u{fff9}'..='\u{fffb}')
 }
 
-/// A line that a process wrote, for a terminal: its colours stay, all else that a terminal would
-/// obey is left out.
+/// A line of a process for a terminal: its colours stay, everything else that a terminal would obey
+/// is removed.
 pub fn coloured(line: &[u8]) -> Vec<u8> {
     let upper = |c: &char| !('\u{80}'..='\u{9f}').contains(c);
     let mut clean = Vec::with_capacity(line.len());
@@ -140,8 +140,8 @@ pub fn coloured(line: &[u8]) -> Vec<u8> {
     shown
 }
 
-/// How long a control sequence is behind its ESC (ECMA-48, 5.3 to 5.6); one that has no end takes
-/// all there is.
+/// The length of a control sequence behind its ESC (ECMA-48, 5.3 to 5.6). A sequence without an end
+/// takes all of the text.
 fn sequence(text: &[u8]) -> usize {
     let until = |from: usize, is_last: fn(u8) -> bool| {
         let last = text.iter().skip(from).position(|byte| is_last(*byte));
@@ -161,7 +161,7 @@ fn sequence(text: &[u8]) -> usize {
     }
 }
 
-/// `1 file`, `2 files`, `2 processes`.
+/// A number with its noun: `1 file`, `2 files`, `2 processes`.
 pub fn count(number: u64, noun: &str) -> String {
     match number {
         1 => format!("1 {noun}"),

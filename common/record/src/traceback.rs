@@ -1,15 +1,16 @@
-//! What Python writes when something goes wrong: tracebacks, and faulthandler's stacks.
+//! What Python writes when something goes wrong: tracebacks, and the stacks of faulthandler.
 
 /// The first line of a traceback.
 const TRACEBACK: &str = "Traceback (most recent call last):";
-/// What faulthandler writes in front of the frames of the thread that got the signal.
+/// The line that faulthandler writes before the frames of the thread that got the signal.
 const CURRENT_THREAD: &str = "Current thread ";
-/// Stands in front of the frames where Python just looked for memory to free.
+/// The line that stands before the frames if Python was looking for memory to free.
 const GARBAGE: &str = "Garbage-collecting";
-/// The list of all that was imported, which faulthandler writes last: thousands of characters.
+/// The list of all imported extension modules, thousands of characters long, which faulthandler
+/// writes last.
 pub const EXTENSION_MODULES: &str = "Extension modules:";
 
-/// Whether a traceback begins with this line.
+/// Whether a line begins a traceback.
 pub fn begins(line: &str) -> bool {
     unmarked(line) == TRACEBACK
 }
@@ -25,8 +26,8 @@ fn unmarked(line: &str) -> &str {
     }
 }
 
-/// The line that names an exception, as the last of a traceback does: `ValueError: it is not one`.
-/// It begins at the left and with a class whose name says what it is.
+/// The exception that a line names, as the last line of a traceback does: `ValueError: it is not
+/// one`. Such a line is not indented and begins with a class whose name says what it is.
 pub fn exception(line: &str) -> Option<&str> {
     let line = unmarked(line);
     let class = line.split(':').next().unwrap_or_default();
@@ -44,8 +45,8 @@ pub fn exception(line: &str) -> Option<&str> {
     (is_class && says_so).then_some(line)
 }
 
-/// Where the exceptions stand among lines of one stream: the first line of the traceback, and the
-/// line that names the exception.
+/// The exceptions among the lines of one stream: the position of the traceback's first line, the
+/// position of the line that names the exception, and that exception.
 pub fn exceptions<'a>(lines: &[&'a str]) -> Vec<(usize, usize, &'a str)> {
     let mut found = Vec::new();
     let mut begun = None;
@@ -53,7 +54,7 @@ pub fn exceptions<'a>(lines: &[&'a str]) -> Vec<(usize, usize, &'a str)> {
         match begun {
             _ if begins(line) => begun = Some(at),
             Some(from) => {
-                // a class of a name that says nothing is known by its place alone
+                // An exception class whose name says nothing is recognised by its place alone.
                 let is_left = !unmarked(line).starts_with([' ', '\t']) && !line.is_empty();
                 if is_left {
                     found.push((from, at, unmarked(line)));
@@ -66,23 +67,23 @@ pub fn exceptions<'a>(lines: &[&'a str]) -> Vec<(usize, usize, &'a str)> {
     found
 }
 
-/// Whose exception a traceback is of, by the line before it.
+/// Who raised the exception of a traceback, as the line before it tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Raiser {
-    /// The main thread's, or one that was caught and is told all the same.
+    /// The main thread; or code that caught the exception and printed it.
     #[default]
     Main,
-    /// Another thread's, which has ended by it.
+    /// Another thread, which has ended by it.
     Thread,
-    /// A child's of multiprocessing, which has ended by it.
+    /// A child process of multiprocessing, which has ended by it.
     Child,
-    /// Nobody's: Python goes on, as after one in a destructor.
+    /// Code whose exceptions Python ignores, such as a destructor.
     Nobody,
 }
 
 impl Raiser {
-    /// By the line before the traceback; one that is raised while another was dealt with is of the
-    /// same raiser.
+    /// The raiser that the line before the traceback tells. An exception that is raised while
+    /// another one is handled has the raiser of that one (`last`).
     fn by(line: &str, last: Raiser) -> Raiser {
         let line = unmarked(line);
         let begins = |words: &str| line.starts_with(words);
@@ -97,18 +98,19 @@ impl Raiser {
     }
 }
 
-/// Finds exceptions among lines of one stream as they come.
+/// Finds exceptions among the lines of one stream as they come.
 #[derive(Clone, Debug, Default)]
 pub struct Exceptions {
     /// The last line that was not empty.
     before: String,
-    /// Whose traceback has begun.
+    /// The raiser of the traceback that has begun.
     within: Option<Raiser>,
     last: Raiser,
 }
 
 impl Exceptions {
-    /// The next line, without its end; the exception that it names, and whose it is.
+    /// Takes the next line, without its end. Returns the exception that it names, and who raised
+    /// it.
     pub fn line<'a>(&mut self, line: &'a str) -> Option<(Raiser, &'a str)> {
         let mut found = None;
         if begins(line) {
@@ -129,8 +131,9 @@ impl Exceptions {
 }
 
 /// The stacks that faulthandler wrote, each of the thread that got the signal, which is the main
-/// one: where its first frame stands among the lines, and its frames, the innermost first, as
-/// `function (file.py:123)`. A process whose children write to the same stream has several.
+/// thread: the position of the first frame among the lines, and the frames as `function
+/// (file.py:123)`, the innermost first. If child processes write to the same stream, there are
+/// several.
 pub fn fatal_stacks(lines: &[&str]) -> Vec<(usize, Vec<String>)> {
     let begins = |line: &&str| unmarked(line).starts_with(CURRENT_THREAD);
     let mut stacks = Vec::new();
@@ -147,29 +150,29 @@ pub fn fatal_stacks(lines: &[&str]) -> Vec<(usize, Vec<String>)> {
     stacks
 }
 
-/// The frames of a traceback, the innermost first, as those of [`fatal_stacks`].
+/// The frames of a traceback in the form of [`fatal_stacks`], the innermost first.
 pub fn raised_in(lines: &[&str]) -> Vec<String> {
     let frames = lines.iter().filter_map(|line| frame(unmarked(line)));
     frames.rev().collect()
 }
 
-/// `  File "/srv/train.py", line 97 in train` as `train (train.py:97)`; a package's file with its
-/// folder: `backward (torch/_tensor.py:488)`.
+/// Converts `  File "/srv/train.py", line 97 in train` to `train (train.py:97)`. A file in a
+/// package keeps its folder: `backward (torch/_tensor.py:488)`.
 fn frame(line: &str) -> Option<String> {
     let (path, rest) = line.trim_start().strip_prefix("File \"")?.split_once('"')?;
     let (number, function) = rest.strip_prefix(", line ")?.split_once(" in ")?;
-    // a traceback has a comma there
+    // a traceback has a comma here
     let number = number.trim_end_matches(',');
     Some(format!("{function} ({}:{number})", short(path)))
 }
 
-/// Whether a frame is that of a file as a whole, outside of all functions: the outermost one of a
-/// main thread that is in its script.
+/// Whether a frame is that of a file as a whole, outside of all functions. It is the outermost
+/// frame of a main thread that runs its script.
 pub fn is_module(frame: &str) -> bool {
     frame.starts_with("<module> (")
 }
 
-/// The path below the folder in which Python looks for packages, else the name of the file.
+/// The path below the folder in which Python looks for packages; otherwise the name of the file.
 fn short(path: &str) -> &str {
     let below = |folder: &str| Some(path.rsplit_once(folder)?.1);
     let library = || {
