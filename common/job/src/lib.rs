@@ -23,7 +23,7 @@ pub struct Member {
     pub host: u32,
     /// The role of the process in its job.
     pub role: Role,
-    /// The job is not up before this process listens.
+    /// Whether the job is not up before this process listens.
     pub awaited: bool,
 }
 
@@ -67,10 +67,10 @@ impl ExitStatus {
 pub struct Exit {
     /// How the process ended.
     pub status: ExitStatus,
-    /// dgl-reap ended it.
+    /// Whether dgl-reap ended the process.
     #[serde(default, skip_serializing_if = "is_false")]
     pub reaped: bool,
-    /// The kernel killed it for lack of memory.
+    /// Whether the kernel killed the process for lack of memory.
     #[serde(default, skip_serializing_if = "is_false")]
     pub out_of_memory: bool,
 }
@@ -101,7 +101,7 @@ pub enum Cause {
     Signal(i32),
     /// A time limit ran out.
     Time(Limit),
-    /// It gave no sign of life for longer than this.
+    /// The job gave no sign of life for longer than this.
     Stalled(Duration),
 }
 
@@ -175,7 +175,7 @@ impl From<&str> for Loss {
     }
 }
 
-/// What is to be done next.
+/// The next step that the owner of the job takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {

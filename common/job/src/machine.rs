@@ -1,4 +1,4 @@
-//! The state machine.
+//! The state machine that decides when a job ends, and why.
 
 use crate::{Action, Cause, Exit, Failure, Limit, Loss, Member, Mode, Progress, Reason, Role};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ const SIGINT: i32 = 2;
 struct MemberState {
     member: Member,
     running: bool,
-    /// It is a server that does not listen yet.
+    /// Whether it is a server that does not listen yet.
     awaited: bool,
 }
 
@@ -30,14 +30,14 @@ pub struct Job {
     ending: bool,
     cause: Option<Cause>,
     failure: Option<Failure>,
-    /// When servers that outlive their clients are ended.
+    /// The time at which servers that outlive their clients are ended.
     linger: Option<Instant>,
     /// The first signal that arrived, and when.
     signalled: Option<(i32, Instant)>,
 }
 
 impl Job {
-    /// A job whose processes are all to be started now.
+    /// Creates the state of a job whose processes are all about to be started.
     pub fn new(
         mode: Mode,
         members: impl IntoIterator<Item = Member>,
@@ -66,8 +66,8 @@ impl Job {
         }
     }
 
-    /// The agent of the first host has decided that the job ends, for this cause, or because all
-    /// went well.
+    /// The agent of the first host has decided that the job ends, for this cause; without one,
+    /// because every process succeeded.
     pub fn apply_remote_cause(&mut self, cause: Option<Cause>, failure: Option<Failure>) {
         if self.ending || self.mode == Mode::Deciding {
             return;
@@ -86,12 +86,12 @@ impl Job {
                 .all(|(at, state)| started(at) && !state.awaited)
     }
 
-    /// A server listens.
+    /// A server listens. `at` is its position among the members.
     pub fn listening(&mut self, at: usize) {
         self.members[at].awaited = false;
     }
 
-    /// A process ended.
+    /// A process ended. `at` is its position among the members.
     pub fn exited(&mut self, at: usize, exit: Exit, now: Instant) -> Option<Action> {
         self.members[at].running = false;
         if self.ending || self.mode != Mode::Deciding {
@@ -117,7 +117,7 @@ impl Job {
         None
     }
 
-    /// A host was lost, for this reason.
+    /// A host was lost for this reason.
     pub fn lost(&mut self, host: u32, why: impl Into<Loss>) -> Option<Action> {
         if self.ending || self.mode != Mode::Deciding {
             return None;
@@ -139,7 +139,7 @@ impl Job {
         self.end(Cause::Process)
     }
 
-    /// There was no sign of life for so long, and the job is to end then.
+    /// There was no sign of life for this long, and the rule says to end the job then.
     pub fn stalled(&mut self, limit: Duration) -> Option<Action> {
         if self.ending || self.mode != Mode::Deciding {
             return None;
@@ -148,9 +148,9 @@ impl Job {
     }
 
     /// A signal arrived. The first one ends the job, the next one ends it at once. But an engine
-    /// such as Slurm signals the processes, the launcher and the shell above it, in any order: a
-    /// signal that comes together with the first one, or that comes first while the job is ending
-    /// already, is no impatience. Ctrl-C is.
+    /// such as Slurm signals the processes, the launcher and the shell above it, in any order. A
+    /// signal that comes together with the first one, or that comes first while the job is already
+    /// ending, is therefore not taken for impatience; Ctrl-C is.
     pub fn signal(&mut self, number: i32, now: Instant) -> Option<Action> {
         let first = self.signalled.is_none();
         let (_, since) = *self.signalled.get_or_insert((number, now));
@@ -165,14 +165,14 @@ impl Job {
         }
     }
 
-    /// The signal after which nobody wants to follow the job any more.
+    /// The signal after which nobody wants to follow the job any longer.
     pub fn detach_signal(&self) -> Option<i32> {
         self.signalled
             .map(|(number, _)| number)
             .filter(|_| self.mode == Mode::Following)
     }
 
-    /// Time went by.
+    /// Time has passed; checks all limits.
     pub fn tick(&mut self, now: Instant) -> Option<Action> {
         if self.ending || self.mode != Mode::Deciding {
             return None;

@@ -1,34 +1,34 @@
 //! Whether a job stalls: a state machine that opens nothing and asks no clock.
 //!
-//! The agent of each host watches its own processes, by its own clock, and tells for how long none
-//! of them has given a sign of life. What it tells may wait on its way, behind a launcher that was
-//! stopped for instance, and two hosts that were idle one after the other are no stall. So nothing
-//! is decided by that alone: when all hosts say that they are idle, all are asked, and only if all
-//! answer that they have been idle for the whole time is it a stall.
+//! The agent of each host watches its own processes by its own clock, and reports for how long none
+//! of them has given a sign of life. That alone decides nothing, because a report may be delayed
+//! (behind a launcher that was stopped, for instance), and two hosts that were idle one after the
+//! other do not make a stall. So when all hosts report that they are idle, all are asked; only if
+//! all answer that they have been idle for the whole time is it a stall.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What is a stall, and what comes of it.
+/// When a job stalls, and whether it is ended then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StallRule {
-    /// A job without a sign of life for so long stalls.
+    /// A job without a sign of life for this long stalls.
     pub limit: Duration,
-    /// It is ended then.
+    /// Whether a job that stalls is ended.
     pub ends: bool,
 }
 
-/// What is to be done or told.
+/// The next step that the owner of the job takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StallStep {
-    /// All hosts are to be asked where their processes stand, with this number.
+    /// Ask all hosts where their processes stand, with this number.
     Ask(u32),
     /// The job stalls.
     Stalled {
-        /// The question by which it was found out.
+        /// The number of the question that found the stall.
         number: u32,
-        /// There has been no sign of life for so long.
+        /// For how long there has been no sign of life.
         silent: Duration,
     },
     /// A job that stalled moves again.
@@ -39,8 +39,8 @@ pub enum StallStep {
 #[derive(Debug)]
 pub struct StallWatch {
     limit: Duration,
-    /// The hosts that have processes of the job, and for how long each has been idle by its last
-    /// word; none where it moves.
+    /// The hosts that have processes of the job, each with the time for which it has been idle by
+    /// its last report; `None` while its processes move.
     hosts: BTreeMap<u32, Option<Duration>>,
     phase: Phase,
     /// The number of the last question.
@@ -50,13 +50,14 @@ pub struct StallWatch {
 #[derive(Debug)]
 enum Phase {
     Watching,
-    /// All were asked; those that have answered, each for how long it had been idle then.
+    /// All hosts were asked. The map holds those that have answered, with the time for which each
+    /// had been idle.
     Asking(BTreeMap<u32, Duration>),
     Stalled,
 }
 
 impl StallWatch {
-    /// A job that has just been started on these hosts.
+    /// Starts to watch a job that has just been started on these hosts.
     pub fn new(limit: Duration, hosts: impl IntoIterator<Item = u32>) -> StallWatch {
         StallWatch {
             limit,
@@ -66,7 +67,7 @@ impl StallWatch {
         }
     }
 
-    /// A host says for how long its processes have been idle.
+    /// A host reports that its processes have been idle for this long.
     pub fn idle(&mut self, host: u32, time: Duration) -> Option<StallStep> {
         *self.hosts.get_mut(&host)? = Some(time);
         let is_idle = |idle: &Option<Duration>| idle.is_some_and(|time| time >= self.limit);
@@ -78,7 +79,7 @@ impl StallWatch {
         Some(StallStep::Ask(self.asked))
     }
 
-    /// A host says that its processes move.
+    /// A host reports that its processes move.
     pub fn moves(&mut self, host: u32) -> Option<StallStep> {
         *self.hosts.get_mut(&host)? = None;
         match std::mem::replace(&mut self.phase, Phase::Watching) {
@@ -87,7 +88,7 @@ impl StallWatch {
         }
     }
 
-    /// A host answers a question: for how long its processes have been idle.
+    /// A host answers a question: its processes have been idle for this long.
     pub fn answered(&mut self, host: u32, number: u32, idle: Duration) -> Option<StallStep> {
         let Phase::Asking(answers) = &mut self.phase else {
             return None;
@@ -108,7 +109,7 @@ impl StallWatch {
         self.conclude()
     }
 
-    /// Whether all have answered.
+    /// Decides as soon as all hosts have answered.
     fn conclude(&mut self) -> Option<StallStep> {
         let Phase::Asking(answers) = &self.phase else {
             return None;

@@ -1,4 +1,4 @@
-//! How messages travel: a line of JSON, and behind it as many bytes as its field `bytes` says.
+//! The encoding of messages: a line of JSON, followed by as many bytes as its field `bytes` says.
 //!
 //!     {"do":"probe","workspace":"/data"}\n
 //!     {"event":"output","process":3,"bytes":6}\nhello\n
@@ -6,28 +6,29 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// The longest line. What is longer is not ours: no message holds a list that grows with the job.
+/// The longest line. A longer one is not ours, because no message holds a list that grows with the
+/// job.
 pub const MAX_LINE: usize = 1 << 20;
-/// The longest body: what one side must be ready to hold. A file comes in many of them.
+/// The longest body, for which each side must have memory. A file comes in many of them.
 pub const MAX_BODY: usize = 1 << 20;
 
 /// A message and the bytes behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message<T> {
-    /// The line.
+    /// The message of the line.
     pub head: T,
-    /// What came behind it; empty if nothing was announced.
+    /// The bytes behind the line; empty if none were announced.
     pub body: Vec<u8>,
 }
 
-/// Why what came is no message. The stream cannot be read on behind it.
+/// Why bytes are not a message. The stream cannot be read any further.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// A line longer than [`MAX_LINE`].
     LongLine,
     /// A body longer than [`MAX_BODY`].
     LongBody(u64),
-    /// A line that is no message of this kind; the line, cut, and why.
+    /// A line that is not a message of this kind: the line, cut, and the reason.
     Json(String, String),
 }
 
@@ -38,14 +39,14 @@ impl std::fmt::Display for Malformed {
             Malformed::LongBody(bytes) => {
                 write!(f, "a body of {bytes} bytes where {MAX_BODY} are allowed")
             }
-            Malformed::Json(line, why) => write!(f, "{line:?} is no message: {why}"),
+            Malformed::Json(line, why) => write!(f, "{line:?} is not a message: {why}"),
         }
     }
 }
 
 impl std::error::Error for Malformed {}
 
-/// A message as it goes over the wire. A body longer than [`MAX_BODY`] is a mistake of the
+/// A message with its body, ready to be sent. A body longer than [`MAX_BODY`] is a mistake of the
 /// caller's, which the other side refuses.
 pub fn encode<T: Serialize>(head: &T, body: &[u8]) -> Vec<u8> {
     let mut message = encode_head(head, body.len());
@@ -53,10 +54,10 @@ pub fn encode<T: Serialize>(head: &T, body: &[u8]) -> Vec<u8> {
     message
 }
 
-/// The line alone, which announces a body of `length` bytes that the caller sends behind it.
+/// The line alone. It announces a body of `length` bytes, which the caller sends behind it.
 pub fn encode_head<T: Serialize>(head: &T, length: usize) -> Vec<u8> {
-    // every message is a struct or an enum of structs: it becomes an object, and nothing in it can
-    // fail
+    // every message is a struct or an enum of structs, so it becomes an object, and nothing in it
+    // can fail
     let mut line = serde_json::to_vec(head).unwrap_or_default();
     if length > 0 && line.pop().is_some() {
         line.extend_from_slice(format!(",\"bytes\":{length}}}").as_bytes());
@@ -65,13 +66,13 @@ pub fn encode_head<T: Serialize>(head: &T, length: usize) -> Vec<u8> {
     line
 }
 
-/// Takes bytes as they come and gives messages.
+/// Takes bytes as they come and returns messages.
 #[derive(Debug, Default)]
 pub struct Decoder {
     buffer: Vec<u8>,
-    /// What of `buffer` was given out already.
+    /// How many bytes of `buffer` were returned already.
     taken: usize,
-    /// No line ends before this position.
+    /// No line ends before this position of `buffer`.
     searched: usize,
 }
 
@@ -82,12 +83,12 @@ struct Announced {
 }
 
 impl Decoder {
-    /// Puts bytes behind those that are there.
+    /// Appends bytes that came.
     pub fn push(&mut self, bytes: &[u8]) {
         self.end_of_buffer().extend_from_slice(bytes);
     }
 
-    /// Where the next bytes are put: only behind those that are there.
+    /// The buffer, to which the caller may only append bytes that came.
     pub fn end_of_buffer(&mut self) -> &mut Vec<u8> {
         if self.taken > 0 {
             self.buffer.drain(..self.taken);
@@ -97,23 +98,23 @@ impl Decoder {
         &mut self.buffer
     }
 
-    /// What was not given out, for somebody else to read on from there.
+    /// The bytes that were not returned, for another reader to continue with.
     pub fn into_rest(mut self) -> Vec<u8> {
         self.buffer.split_off(self.taken)
     }
 
-    /// Whether nothing waits to be given out, not even the beginning of a message.
+    /// Whether no bytes wait, not even the beginning of a message.
     pub fn is_empty(&self) -> bool {
         self.taken == self.buffer.len()
     }
 
-    /// What was pushed and not given out yet.
+    /// The bytes that were appended and not returned yet.
     pub fn rest(&self) -> &[u8] {
         &self.buffer[self.taken..]
     }
 
-    /// The next whole message, if it is there. Empty lines are passed over: who types by hand
-    /// leaves some.
+    /// The next message, if all of it has come. Empty lines are skipped, because people who type by
+    /// hand leave some.
     pub fn next_message<T: DeserializeOwned>(&mut self) -> Result<Option<Message<T>>, Malformed> {
         loop {
             let Some(end) = self.line_end()? else {
@@ -146,14 +147,14 @@ impl Decoder {
         }
     }
 
-    /// Where the line ends that begins at `taken`.
+    /// The end of the line that begins at `taken`.
     fn line_end(&mut self) -> Result<Option<usize>, Malformed> {
         let from = self.searched.max(self.taken);
         let end = self.buffer[from..]
             .iter()
             .position(|byte| *byte == b'\n')
             .map(|at| from + at);
-        // the end that was found is looked for again where its body is not there yet
+        // while the body has not come, the same end of line is found again
         self.searched = end.unwrap_or(self.buffer.len());
         let length = end.unwrap_or(self.buffer.len()) - self.taken;
         if length > MAX_LINE {
@@ -212,7 +213,7 @@ mod tests {
             decoder.push(text);
             decoder.next_message::<Event>().unwrap_err().to_string()
         };
-        assert!(refuse(b"hello\n").contains("\"hello\" is no message"));
+        assert!(refuse(b"hello\n").contains("\"hello\" is not a message"));
         assert!(refuse(b"{\"event\":\"other\"}\n").contains("unknown variant"));
         assert!(
             refuse(b"{\"event\":\"done\",\"bytes\":99999999999}\n")

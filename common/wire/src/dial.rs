@@ -1,24 +1,24 @@
-//! An agent that an engine has started dials in to the tool that wants it: what it must know for
-//! that, what it says of itself first, and what it is told then.
+//! Messages of an agent that an engine has started and that dials in to the tool: the ticket it
+//! needs, its introduction, and the tool's answer.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// The variable in which a ticket may stand, where an engine hands on the environment and the hosts
-/// share no folder.
+/// The environment variable in which a ticket may be given, if an engine hands on the environment
+/// and the hosts share no folder.
 pub const TICKET_VARIABLE: &str = "DGL_TOOLS_DIAL";
 
 /// What an agent must know to dial in: one JSON object on a line.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ticket {
-    /// Where the tool listens. The first that can be reached is taken.
+    /// The addresses on which the tool listens. The first that can be reached is taken.
     pub addresses: Vec<SocketAddrV4>,
     /// The tool's public key.
     pub key: String,
     /// The private key that lets an agent in. All agents of a run have the same.
     pub secret: String,
-    /// For so long an agent tries to reach the tool.
+    /// How long an agent tries to reach the tool, in milliseconds.
     pub patience_ms: u64,
 }
 
@@ -28,24 +28,24 @@ impl fmt::Debug for Ticket {
     }
 }
 
-/// What an agent says of itself, first of all.
+/// The introduction of an agent, its first message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// 128 random bits in hexadecimal, the same over all connections of an agent.
     pub agent: String,
-    /// The names of its host: the kernel's, and the engine's where that has another one.
+    /// The names of its host: the kernel's, and the engine's if it has another one.
     pub names: Vec<String>,
-    /// The IPv4 addresses of its cards.
+    /// The IPv4 addresses of its network interfaces.
     pub addresses: Vec<Ipv4Addr>,
-    /// Which place the engine has given it, in the engine's own words: `SLURM_NODEID 3`.
+    /// The position that the engine has given it, in the engine's own terms: `SLURM_NODEID 3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
-    /// Who ends what is left there when the agent ends.
+    /// The engine that ends whatever the agent leaves behind, if one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ender: Option<Ender>,
 }
 
-/// An engine that ends all that an agent leaves behind.
+/// An engine that ends whatever an agent leaves behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ender {
@@ -70,16 +70,16 @@ impl fmt::Display for Ender {
     }
 }
 
-/// What the tool tells an agent that has dialed in and waits.
+/// A message to an agent that has dialed in and waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Word {
-    /// From here on the connection is stdin and stdout of `host-agent serve TOKEN`. The agent dials
-    /// again meanwhile, to wait for the next word.
+    /// From here on the connection is stdin and stdout of `host-agent serve TOKEN`. Meanwhile the
+    /// agent dials again, to wait for the next message.
     Serve {
-        /// What that says first.
+        /// The token that the agent writes first.
         token: String,
     },
-    /// Nobody needs it any more.
+    /// The agent is not needed any longer.
     Leave,
 }

@@ -1,4 +1,4 @@
-//! Why a job ends, as all of its hosts name it.
+//! The end of a job, in the form in which all of its hosts know it.
 
 use ::job::{Cause, Loss, Reason};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// The end of a job has begun, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ending {
-    /// The cause; absent where all went well.
+    /// The cause; absent if every process succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,
     /// What failed first.
@@ -28,14 +28,14 @@ impl Ending {
     }
 }
 
-/// What failed first, as all hosts name it.
+/// What failed first, in the form in which all hosts know it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// The number of the host.
     pub host: u32,
-    /// Of the process among those of its host; absent where the host itself was lost.
+    /// The number of the process on its host; absent if the host itself was lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<u32>,
-    /// What happened to it.
+    /// What happened to the process or host.
     pub reason: Reason,
 }

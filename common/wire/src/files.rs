@@ -1,4 +1,4 @@
-//! Files on their way to a host and from it: part-push and part-pull.
+//! Messages about files that go to a host or come from it, for part-push and part-pull.
 //!
 //! To a host: `receive` takes a folder; `look`, `peers` and `claim` ask what is there; small files
 //! come many in a [`Batch`], larger ones as `begin`, any number of `block`s and `end`. From a host:
@@ -12,36 +12,36 @@ use crate::Text;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::net::Ipv4Addr;
 
-/// The content of one message at most.
+/// The most content in one message, in bytes.
 pub const BLOCK: u64 = crate::codec::MAX_BODY as u64;
-/// Files in one message at most, so that its line stays well below [`crate::codec::MAX_LINE`]: a
-/// path has 4096 bytes at most.
+/// The most files in one message, so that its line stays well below [`crate::codec::MAX_LINE`]: a
+/// path has at most 4096 bytes.
 pub const FILES_AT_ONCE: usize = 128;
 
-/// What is asked. In a request, `{"do":"file","step":"…",…}`.
+/// A request about files: `{"do":"file","step":"…",…}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
 pub enum FileRequest {
-    /// Files come; answered by [`FileEvent::Ready`].
+    /// Announces that files follow; answered by [`FileEvent::Ready`].
     Receive(Receive),
-    /// Files are fetched; answered by [`FileEvent::Ready`].
+    /// Announces that files are fetched; answered by [`FileEvent::Ready`].
     Give(Give),
-    /// What is there under these names, which stand behind the line, each ended by NUL; answered by
+    /// Asks what exists under the names behind the line, each ended by NUL; answered by
     /// [`FileEvent::There`], in their order.
     Look {
-        /// With the sum of each file's content.
+        /// Whether the checksum of each file's content is wanted.
         sums: bool,
     },
-    /// Which hosts of this push see the same folder; answered by [`FileEvent::Peers`].
+    /// Asks which hosts of this push see the same folder; answered by [`FileEvent::Peers`].
     Peers,
-    /// Takes what an earlier push left of a file; answered by [`FileEvent::Partial`].
+    /// Takes over the partial file that an earlier push left; answered by [`FileEvent::Partial`].
     Claim {
-        /// The name of what is left of it.
+        /// The name of the partial file.
         key: String,
         /// The size of the whole file.
         #[serde(rename = "size")]
         bytes: u64,
-        /// Where nothing is left of it, the file that has its place now.
+        /// The file that is in its place now, to be used if there is no partial file.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         dst: Option<Text>,
     },
@@ -54,7 +54,7 @@ pub enum FileRequest {
     },
     /// Small files, whose content stands behind the line; answered by [`FileEvent::Landed`].
     Batch(Batch),
-    /// A file whose content comes in blocks.
+    /// Begins a file whose content comes in blocks.
     Begin(Begin),
     /// From here on the blocks of a file come in any order, over several connections.
     Scatter {
@@ -65,65 +65,67 @@ pub enum FileRequest {
     Block(Block),
     /// A part of a file that is all zeros.
     Zeros(Zeros),
-    /// All of a file has come: it gets its name. Answered by [`FileEvent::Landed`].
+    /// The whole file has come, and gets its name. Answered by [`FileEvent::Landed`].
     End {
         /// The number of the delivery.
         id: u32,
     },
-    /// What comes of a file goes on to another host; answered by [`FileEvent::HandedOn`] when that
-    /// has all of it, or cannot be reached any more.
+    /// Hands a file on to another host as it comes; answered by [`FileEvent::HandedOn`] when that
+    /// host has the whole file, or cannot be reached any longer.
     HandOn(HandOn),
-    /// It goes no longer to that host.
+    /// Stops handing a file on to a host.
     KeepBack {
         /// The number of the delivery.
         id: u32,
         /// The number of the other host.
         host: u32,
     },
-    /// The first word of another host over a connection of its own: parts of a file come, as
+    /// The first message of another host over a connection of its own: parts of a file come, as
     /// [`FileRequest::Block`] and [`FileRequest::Zeros`], and then [`FileRequest::Close`] and
-    /// [`FileRequest::Sync`]; nothing else may.
+    /// [`FileRequest::Sync`]. Nothing else is allowed there.
     Handed {
-        /// The name of what has come of it.
+        /// The name of the partial file.
         key: String,
     },
-    /// No more of a file comes over this connection; of one that was begun over it, over none.
+    /// No more of a file comes over this connection. If the file was begun over it, no more comes
+    /// over any.
     Close {
         /// The number of the delivery.
         id: u32,
     },
-    /// A file is not wanted any more; what has come of it is removed.
+    /// A file is not wanted any longer; its partial file is removed.
     Discard {
         /// The number of the delivery.
         id: u32,
     },
-    /// Answered by [`FileEvent::Synced`] with the same number when all before it has been dealt
-    /// with.
+    /// Asks for [`FileEvent::Synced`] with the same number when everything before it has been
+    /// handled.
     Sync {
         /// A number that the caller chooses and the answer repeats.
         number: u64,
     },
     /// Opens a port to which this tool alone can connect; answered by [`FileEvent::Listening`].
     Listen(Listen),
-    /// The first word over such a connection: the conversation of the login will go on over it.
+    /// The first message over such a connection: the conversation of the login will continue over
+    /// it.
     Continue,
-    /// What follows comes over the connection that said [`FileRequest::Continue`], and is answered
+    /// What follows comes over the connection that sent [`FileRequest::Continue`], and is answered
     /// there, until that ends or something comes over the login again.
     Move,
-    /// Which files and empty folders are there; answered by [`FileEvent::Found`], the last of them
+    /// Asks which files and empty folders exist; answered by [`FileEvent::Found`], the last of them
     /// with `last`.
     Find {
         /// Files, and folders with all below them; relative to the folder of [`Give`].
         roots: Vec<Text>,
     },
-    /// Whole files of at most [`BLOCK`] bytes each; answered by [`FileEvent::Batch`], each file in
-    /// one of them, in their order.
+    /// Reads whole files of at most [`BLOCK`] bytes each; answered by [`FileEvent::Batch`], each
+    /// file in one of them, in their order.
     ReadSmall {
-        /// Which, at most [`FILES_AT_ONCE`].
+        /// The files, at most [`FILES_AT_ONCE`].
         files: Vec<Named>,
     },
-    /// A part of a file; answered by [`FileEvent::Block`] or [`FileEvent::Zeros`] in order, and
-    /// [`FileEvent::Read`].
+    /// Reads a part of a file; answered by [`FileEvent::Block`] or [`FileEvent::Zeros`] in order,
+    /// and [`FileEvent::Read`].
     Read {
         /// The file.
         file: Named,
@@ -132,39 +134,40 @@ pub enum FileRequest {
         /// The length of the part, in bytes.
         length: u64,
     },
-    /// The sums of parts of a file; answered by [`FileEvent::Sums`].
+    /// Asks for the checksums of parts of a file; answered by [`FileEvent::Sums`].
     Sum {
         /// The file.
         file: Named,
         /// The size of the whole file.
         #[serde(rename = "size")]
         bytes: u64,
-        /// Begin and end of each part.
+        /// The begin and end of each part.
         parts: Vec<(u64, u64)>,
     },
 }
 
-/// A folder takes files from here on; for this push alone, unless `dry`.
+/// Opens a folder for files; for this push alone, unless `dry`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receive {
-    /// All files go below it.
+    /// The folder below which all files go.
     pub base: Text,
     /// A word of letters and digits that names the push.
     pub run: String,
     /// The number of this host.
     pub host: u32,
-    /// Nothing is written.
+    /// Whether nothing is written.
     #[serde(default)]
     pub dry: bool,
-    /// Each file is put on the disk before it gets its name, and its folder after that.
+    /// Whether each file is written to the disk (fsync) before it gets its name, and its folder
+    /// after that.
     #[serde(default)]
     pub fsync: bool,
-    /// One more connection of a push that has the folder already.
+    /// Whether this is a further connection of a push that has the folder already.
     #[serde(default)]
     pub lane: bool,
 }
 
-/// A way to the host beside the login.
+/// A port for connections beside the login.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listen {
     /// The address to listen on, and no other.
@@ -178,31 +181,31 @@ pub struct Listen {
     pub hosts: Vec<String>,
 }
 
-/// Another host that what comes of a file goes on to.
+/// Another host to which a file is handed on as it comes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandOn {
-    /// The number of the delivery, here.
+    /// The number of the delivery on this host.
     pub id: u32,
-    /// The name of what has come of it, on both hosts.
+    /// The name of the partial file, on both hosts.
     pub key: String,
     /// The number of the other host.
     pub host: u32,
-    /// The number of the delivery there.
+    /// The number of the delivery on the other host.
     pub there: u32,
-    /// Where the other host listens,
+    /// The address on which the other host listens.
     pub address: Ipv4Addr,
-    /// on which port,
+    /// The port on which the other host listens.
     pub port: u16,
-    /// and its public key.
+    /// The public key of the other host.
     pub peer: String,
-    /// What it lacks: begin and end of each part.
+    /// The parts that the other host lacks: begin and end of each.
     pub parts: Vec<(u64, u64)>,
 }
 
 /// A folder whose files are fetched; nothing is written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Give {
-    /// The folder; `~` in front is the home there.
+    /// The folder; a leading `~` is the home on the host.
     pub base: Text,
 }
 
@@ -218,22 +221,22 @@ pub struct Small {
     pub bytes: u64,
     /// Permission bits.
     pub mode: u32,
-    /// When it was changed, seconds and nanoseconds.
+    /// When the file was changed: seconds and nanoseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtime: Option<(i64, u32)>,
 }
 
-/// Small files, one behind the other.
+/// Small files, one after another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
-    /// At most [`FILES_AT_ONCE`], of [`BLOCK`] bytes in all.
+    /// The files: at most [`FILES_AT_ONCE`], and at most [`BLOCK`] bytes in all.
     pub files: Vec<Small>,
-    /// How the content stands behind the line.
+    /// The description of the content behind the line.
     #[serde(flatten)]
     pub content: Content,
 }
 
-/// How content stands behind its line.
+/// The description of the content that follows a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Content {
     /// The length of the content before compression, in bytes.
@@ -248,25 +251,27 @@ pub struct Content {
 /// A file whose content comes in blocks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begin {
-    /// What it will be.
+    /// The attributes of the finished file.
     #[serde(flatten)]
     pub file: Small,
-    /// The name of what has come of it: two words of hexadecimal digits, of its place and of its
+    /// The name of the partial file: two words of hexadecimal digits, for its place and its
     /// version.
     pub key: String,
-    /// What of an earlier push stays: begin and end of each part.
+    /// The parts that are kept from an earlier push: begin and end of each.
     #[serde(default)]
     pub keep: Vec<(u64, u64)>,
-    /// These parts are taken over from the file that has its place now.
+    /// Whether the kept parts are copied from the file that is in its place now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub earlier: bool,
-    /// Another connection has begun it; over this one come parts of it in any order.
+    /// Whether another connection has begun the file, and parts of it come over this one in any
+    /// order.
     #[serde(default)]
     pub scattered: bool,
-    /// Hosts hand it on: it comes in any order, and [`FileEvent::Came`] tells of what has come.
+    /// Whether other hosts hand the file on, so that it comes in any order and [`FileEvent::Came`]
+    /// reports what has come.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub chained: bool,
-    /// It takes less room than its size says, so no room is taken for all of it.
+    /// Whether the file occupies less space than its size, so that no space is reserved.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sparse: bool,
 }
@@ -278,48 +283,49 @@ pub struct Block {
     pub id: u32,
     /// The offset of the part in the file, in bytes.
     pub at: u64,
-    /// How it stands behind the line.
+    /// The description of the content behind the line.
     #[serde(flatten)]
     pub content: Content,
 }
 
-/// A part of a file in place of which nothing is sent.
+/// A part of a file that is all zeros and is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Zeros {
-    /// Which file it is.
+    /// The number of the delivery.
     pub id: u32,
-    /// Where it begins.
+    /// The offset of the part in the file, in bytes.
     pub at: u64,
-    /// How long it is.
+    /// The length of the part, in bytes.
     pub length: u64,
 }
 
-/// A file by its name, and by a number for the answers.
+/// A file with a number for the answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {
     /// A number that the caller chooses and the answer repeats.
     pub id: u32,
-    /// Relative to the folder of [`Give`].
+    /// The path of the file, relative to the folder of [`Give`].
     pub path: Text,
 }
 
-/// What is told of files. In an event, `{"event":"file","told":"…",…}`.
+/// An event about files: `{"event":"file","told":"…",…}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "told", rename_all = "snake_case")]
 pub enum FileEvent {
-    /// The folder is taken.
+    /// The folder is open.
     Ready {
-        /// Room for this user on its file system.
+        /// Free space for this user on its file system, in bytes.
         free_bytes: Option<u64>,
-        /// There is nothing in it.
+        /// Whether the folder is empty.
         empty: bool,
         /// The agent's public key, by which other hosts know it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<String>,
     },
-    /// What is there, in the order of the question; `None` for nothing.
+    /// What exists under the names of the request.
     There {
-        /// So many of the names, the next behind those of the last such answer.
+        /// The next entries, in the order of the request, behind those of the previous answer;
+        /// `None` where nothing exists.
         entries: Vec<Option<Meta>>,
     },
     /// The hosts of this push that see the same folder.
@@ -327,78 +333,79 @@ pub enum FileEvent {
         /// The numbers of those hosts.
         hosts: Vec<u32>,
     },
-    /// What is there of a file that was claimed; the sums of its parts stand behind the line, 32
+    /// The partial file that was claimed. The checksums of its parts stand behind the line, 32
     /// bytes each.
     Partial {
         /// The name under which the part of the file is kept.
         key: String,
-        /// Begin and end of each part; empty for none.
+        /// The begin and end of each part; empty if there are none.
         parts: Vec<(u64, u64)>,
-        /// They are of the file that has its place now.
+        /// Whether the parts are those of the file that is in its place now.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         earlier: bool,
     },
-    /// What has come of a file that hosts hand on; of very many parts the first.
+    /// The parts that have come of a file that hosts hand on; if there are very many, the first of
+    /// them.
     Came {
         /// The number of the delivery.
         id: u32,
-        /// Begin and end of each part.
+        /// The begin and end of each part.
         parts: Vec<(u64, u64)>,
     },
-    /// A host has all of a file that was to be handed on to it, or gets no more of it.
+    /// A host has the whole file that was handed on to it, or gets no more of it.
     HandedOn {
-        /// The number of the delivery, on the host that says so.
+        /// The number of the delivery, on the host that sends this event.
         id: u32,
         /// The number of the other host.
         host: u32,
-        /// Why it gets no more.
+        /// Why the other host gets no more.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         problem: Option<String>,
-        /// It could not be reached at all.
+        /// Whether the other host could not be reached at all.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         unreached: bool,
     },
-    /// What became of deliveries.
+    /// The results of deliveries.
     Landed {
-        /// These are there, whole.
+        /// Deliveries whose whole file is in its place.
         done: Vec<u32>,
-        /// These are not.
+        /// Deliveries that failed.
         failed: Vec<(u32, Fault)>,
     },
-    /// The port is open, or why it is not.
+    /// The port is open, or could not be opened.
     Listening {
-        /// The port; 0 where there is none.
+        /// The port; 0 if none could be opened.
         port: u16,
         /// The agent's public key.
         key: String,
-        /// Why there is none.
+        /// Why no port could be opened.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         problem: Option<String>,
     },
-    /// The first word over a connection to that port: it is let in.
+    /// The first message over a connection to that port: the connection is let in.
     Welcome,
-    /// All before this [`FileRequest::Sync`] has been dealt with.
+    /// Everything before this [`FileRequest::Sync`] has been handled.
     Synced {
         /// The number of the request.
         number: u64,
     },
-    /// Nothing came from the tool for too long, and it is taken for gone.
+    /// Nothing came from the tool for too long, so it is taken for gone.
     Silence {
         /// The length of the silence, in seconds.
         seconds: u64,
     },
-    /// What is there.
+    /// Files and empty folders that exist.
     Found {
-        /// Files and empty folders.
+        /// The files and empty folders.
         entries: Vec<Found>,
-        /// No more come.
+        /// Whether no more follow.
         last: bool,
     },
-    /// Small files, one behind the other.
+    /// Small files, one after another.
     Batch {
-        /// Which, and how much of the content is each one's.
+        /// The files, and how many bytes of the content belong to each.
         files: Vec<Read>,
-        /// How the content stands behind the line.
+        /// The description of the content behind the line.
         #[serde(flatten)]
         content: Content,
     },
@@ -408,14 +415,15 @@ pub enum FileEvent {
     Zeros(Zeros),
     /// The end of what was read of a file.
     Read(Read),
-    /// The sums of parts of a file stand behind the line, 32 bytes each; none if it cannot be read.
+    /// The checksums of parts of a file stand behind the line, 32 bytes each; none if it cannot be
+    /// read.
     Sums {
-        /// The caller's number.
+        /// The number that the caller chose.
         id: u32,
     },
 }
 
-/// What a host knows of a file.
+/// The attributes of a file on a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
     /// The size of the whole file.
@@ -423,14 +431,15 @@ pub struct Meta {
     pub bytes: u64,
     /// Type and permission bits, as stat(2) has them.
     pub mode: u32,
-    /// When it was changed, seconds and nanoseconds.
+    /// When the file was changed: seconds and nanoseconds since 1970.
     pub mtime: (i64, u32),
-    /// Its inode: another one is another file, whatever its time says.
+    /// The inode. Another inode is another file, whatever the time says.
     pub inode: u64,
-    /// Whether it takes less room than its size says: it has holes, or its file system compresses.
+    /// Whether the file occupies less space than its size: it has holes, or its file system
+    /// compresses.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sparse: bool,
-    /// Of its content, where that was asked for and could be read.
+    /// The checksum of the content, if it was asked for and could be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sum: Option<Sum>,
 }
@@ -447,24 +456,24 @@ impl Meta {
     }
 }
 
-/// A file or an empty folder of a host.
+/// A file or an empty folder on a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
-    /// Relative to the folder of [`Give`].
+    /// The path, relative to the folder of [`Give`].
     pub path: Text,
-    /// What it is.
+    /// The attributes of the file or folder.
     pub meta: Meta,
 }
 
-/// What was read of a file.
+/// The result of reading a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Read {
-    /// Which.
+    /// The number that the caller chose.
     pub id: u32,
-    /// How much came.
+    /// How many bytes came.
     #[serde(rename = "size")]
     pub bytes: u64,
-    /// What it was when all was read.
+    /// The attributes of the file after everything was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<Meta>,
     /// Why not all of it came.
@@ -478,22 +487,22 @@ pub struct Read {
 pub enum Fault {
     /// The operating system's error number.
     System(i32),
-    /// A link leads out of the folder that all files belong below.
+    /// A symbolic link leads out of the folder below which all files belong.
     LeadsOut(Text),
     /// Bytes are missing.
     NotWhole,
-    /// What came has another sum than what was sent.
+    /// The checksum of what came differs from that of what was sent.
     OtherSum,
-    /// A message that does not fit to those before it.
+    /// A message that does not fit those before it.
     OutOfOrder,
-    /// No regular file.
+    /// It is not a regular file.
     NoFile,
 }
 
 impl Fault {
     /// An error of the operating system.
     pub fn system(error: &std::io::Error) -> Fault {
-        // what has no number was made by the standard library from a short write
+        // an error without a number was made by the standard library from a short write
         Fault::System(error.raw_os_error().unwrap_or(5))
     }
 }
@@ -516,12 +525,12 @@ impl std::fmt::Display for Fault {
                 f.write_str("its content arrived with another sum than it was sent with")
             }
             Fault::OutOfOrder => f.write_str("its parts came out of order"),
-            Fault::NoFile => f.write_str("it is no regular file"),
+            Fault::NoFile => f.write_str("it is not a regular file"),
         }
     }
 }
 
-/// A BLAKE3 sum; in JSON 64 hexadecimal digits.
+/// A BLAKE3 checksum. In JSON it is 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Sum(pub [u8; 32]);
 
@@ -551,7 +560,7 @@ impl Sum {
         Some(Sum(sum))
     }
 
-    /// Sums as they stand behind a line; `None` if it is no whole number of them.
+    /// Parses the checksums behind a line; `None` if it is not a whole number of them.
     pub fn list(bytes: &[u8]) -> Option<Vec<Sum>> {
         let (sums, rest) = bytes.as_chunks::<32>();
         rest.is_empty()

@@ -1,51 +1,51 @@
-//! One host's part of a job: what it is, before anything is looked at or started.
+//! One host's part of a job, before anything is examined or started.
 
 use crate::Text;
 use ::job::Role;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 
-/// What makes a job one. It comes first; its processes follow, one message each.
+/// The identity of a job. It comes first; its processes follow, one message each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// Its name: letters, digits, dots, dashes, underscores.
+    /// The job's name: letters, digits, dots, dashes, underscores.
     pub name: String,
-    /// What its processes carry in their environment as `DGL_TOOLS_TOKEN`: 32 hexadecimal digits,
-    /// random.
+    /// The token of the job: 32 random hexadecimal digits that its processes carry in their
+    /// environment as `DGL_TOOLS_TOKEN`.
     pub token: String,
     /// The number of this host.
     pub host: u32,
-    /// Its address, under which DGL knows it.
+    /// The address of this host, as DGL knows it.
     pub address: Ipv4Addr,
-    /// Hosts that have processes of the job.
+    /// How many hosts have processes of the job.
     pub hosts: u32,
-    /// From TERM to KILL, in milliseconds.
+    /// The grace from TERM to KILL, in milliseconds.
     pub grace_ms: u64,
-    /// A launcher that was not heard of for this long is gone, in milliseconds.
+    /// After how long without a message the launcher is taken for gone, in milliseconds.
     pub host_timeout_ms: u64,
 }
 
 /// A process of the job on this host. The messages come in the order of `index`, from 0 on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Its number among those of this host, by which events name it.
+    /// The number of the process on its host, by which events name it.
     pub index: u32,
-    /// What it does in the job.
+    /// The role of the process in its job.
     pub role: Role,
     /// The number of the process among those of its role, on all hosts.
     pub rank: u32,
-    /// What it runs.
+    /// The command of the process.
     pub command: Command,
-    /// Shell text that comes before it, run by the user's `$SHELL`.
+    /// Shell text that runs before the command, in the user's `$SHELL`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setup: Option<String>,
-    /// Where it is started; relative to the home of the login.
+    /// The working directory, relative to the home of the login.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<Text>,
-    /// The processors that it may run on, as `0-3,8`; without them, on those of the login.
+    /// The processors on which it may run, as `0-3,8`; absent for those of the login.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<String>,
-    /// Environment that is added to the login's.
+    /// Environment variables that are added to those of the login.
     #[serde(default)]
     pub env: Vec<(String, Text)>,
     /// The port that a graph server will listen on.
@@ -53,11 +53,11 @@ pub struct Process {
     pub port: Option<u16>,
 }
 
-/// What a process runs.
+/// The command of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Command {
-    /// Words, exec'd; at least one.
+    /// Words that are executed without a shell; at least one.
     Words(Vec<Text>),
     /// Shell text, run by the user's `$SHELL`.
     Shell(String),

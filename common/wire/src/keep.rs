@@ -24,25 +24,25 @@ use ::job::{Exit, Limit, Loss, Role, StallRule};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 
-/// What the keeper must know beside the job and its processes. It is answered by [`Prepared`].
+/// What the keeper must know besides the job and its processes; answered by [`Prepared`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prepare {
-    /// This host leads.
+    /// Whether this host leads.
     pub leads: bool,
-    /// What may not take longer; the leader watches it.
+    /// The time limits that the leader watches.
     #[serde(default)]
     pub limits: Vec<Limit>,
-    /// What is a stall; the leader watches for it.
+    /// When the job stalls, for which the leader watches; absent if nobody wants to know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stall: Option<StallRule>,
-    /// Of graph servers that stay: what their trainers must have in common with them, by
+    /// For graph servers that stay: what their trainers must have in common with them, by
     /// [`crate::servers`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serves: Option<crate::servers::Data>,
 }
 
-/// A record of a process of this host, a line of JSON, which is kept for those who follow. The
-/// agent reads its `role` and `rank` alone.
+/// The record of a process of this host, kept for those who follow. The agent reads only its `role`
+/// and `rank`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// The record, as a line of JSON.
@@ -54,7 +54,7 @@ pub struct Record {
 pub struct Prepared {
     /// Its public key for this job.
     pub key: String,
-    /// Where it listens for the other keepers, if it leads.
+    /// The port on which the leader listens for the other keepers; absent on other hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
 }
@@ -68,12 +68,12 @@ pub struct Guest {
     pub key: String,
 }
 
-/// Whom a keeper joins.
+/// The leader that a keeper joins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Join {
     /// The number of the first host.
     pub host: u32,
-    /// The address of the host.
+    /// The address of the first host.
     pub address: Ipv4Addr,
     /// The port on which its keeper listens.
     pub port: u16,
@@ -92,7 +92,7 @@ pub enum Refusal {
     },
     /// The job's folder cannot be made or written.
     Folder {
-        /// The folder.
+        /// The path of the folder.
         path: String,
         /// The error, in the words of the operating system.
         error: String,
@@ -107,26 +107,26 @@ pub enum Refusal {
 /// The job cannot be kept on this host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
-    /// The reason.
+    /// The reason of the refusal.
     pub why: Refusal,
 }
 
 /// A job is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
-    /// Where its keeper writes what happens.
+    /// The folder in which the keeper writes what happens.
     pub folder: crate::Text,
 }
 
-/// The wish to follow a job that was left.
+/// The request to follow a job that was left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Follow {
     /// The name of the job.
     pub job: String,
-    /// The host's address.
+    /// The address of the host.
     pub address: Ipv4Addr,
-    /// The job's records are told first, as [`Record`]s and then [`Event::Ready`]; what happened
-    /// follows when the first request has come.
+    /// Whether the job's records are sent first, as [`Record`]s followed by [`Event::Ready`]. What
+    /// happened follows when the first request has come.
     #[serde(default)]
     pub records: bool,
 }
@@ -134,15 +134,15 @@ pub struct Follow {
 /// The leader has found that the job stalls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stalled {
-    /// The question by which it was found out, and which all hosts have answered.
+    /// The number of the question that found the stall and that all hosts have answered.
     pub number: u32,
     /// For how long there was no sign of life on any host, in milliseconds.
     pub silent_ms: u64,
-    /// The job is ended because of that.
+    /// Whether the job is ended because of that.
     pub ends: bool,
 }
 
-/// What happened, and when. The journal of a job is lines of it.
+/// What happened, and when. The journal of a job consists of lines of this type.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Past {
     /// Milliseconds since 1970, by the clock of the host.
@@ -151,7 +151,7 @@ pub struct Past {
     pub what: Box<Event>,
 }
 
-/// What keepers tell each other.
+/// A message from one keeper to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "tell", rename_all = "snake_case")]
 pub enum PeerMessage {
@@ -159,10 +159,10 @@ pub enum PeerMessage {
     Member {
         /// The role of the process in its job.
         role: Role,
-        /// The job is not up before it listens.
+        /// Whether the job is not up before this process listens.
         awaited: bool,
     },
-    /// To the leader: all processes were told, and can be started.
+    /// To the leader: all processes were announced, and can be started.
     Joined,
     /// To all: all hosts have joined, so the processes start.
     Begin,
@@ -178,26 +178,26 @@ pub enum PeerMessage {
         /// How the process ended.
         exit: Exit,
     },
-    /// To the leader: no process of this host has given a sign of life for so long.
+    /// To the leader: no process of this host has given a sign of life for a while.
     Idle {
-        /// In milliseconds.
+        /// For how long, in milliseconds.
         for_ms: u64,
     },
-    /// To the leader: one does.
+    /// To the leader: the processes give signs of life again.
     Moves,
     /// To the others: the leader asks where the processes stand.
     Stand {
         /// The number of the question.
         number: u32,
     },
-    /// To the leader: where they stand was written down.
+    /// To the leader: the stacks of the processes were written down.
     Stands {
         /// The number of the question.
         number: u32,
         /// For how long there has been no sign of life, in milliseconds.
         idle_ms: u64,
     },
-    /// To the leader: a process has raised an exception that nobody caught, and is to fail by that.
+    /// To the leader: a process has raised an exception that nobody caught, and counts as failed.
     Raised {
         /// The number of the process on its host.
         index: u32,
@@ -206,26 +206,26 @@ pub enum PeerMessage {
     },
     /// To the leader: this host cannot go on.
     Lost {
-        /// Why.
+        /// The reason.
         loss: Loss,
     },
     /// To the leader: somebody wants the job to end.
     Stop {
-        /// The signal that came to the keeper; a second one is impatient. Absent where somebody who
-        /// follows the job wants it.
+        /// The signal that the keeper got, a second one of which ends the job at once; absent if
+        /// somebody who follows the job asks for its end.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         signal: Option<i32>,
     },
-    /// To the leader: somebody wants it to end at once. To the others: so it does.
+    /// To the leader: somebody wants the job to end at once. To the others: it does.
     Kill,
     /// To the others: the job ends.
     End {
-        /// First ask processes for their stacks.
+        /// Whether processes are first asked for their stacks.
         stacks: bool,
-        /// Why.
+        /// Why the job ends.
         ending: Ending,
     },
-    /// To either: the sender lives.
+    /// To either: the sender is alive.
     Alive,
 }
 

@@ -5,7 +5,7 @@
 //! the line announces, see [`codec`]. Tool and agent are always of one build, because the agent is
 //! found by the hash of its content: messages may change with every commit, and need no versions.
 //!
-//! A module a subject: what is asked, what is answered. Nothing here opens, reads or writes
+//! Each module has the requests and events of one subject. Nothing here opens, reads or writes
 //! anything.
 
 pub mod codec;
@@ -27,79 +27,79 @@ pub use text::Text;
 
 use serde::{Deserialize, Serialize};
 
-/// What a tool asks of a host. The agent answers one request after the other, each with any number
+/// A request of a tool to a host. The agent answers one request after another, each with any number
 /// of events and then [`Event::Done`] or [`Event::Failed`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Request {
-    /// What the host is and has.
+    /// Asks for the facts about the host.
     Probe(probe::Probe),
-    /// What the job is that requests behind this one are about.
+    /// Names the job that the following requests concern.
     Job(job::Job),
-    /// A process of it.
+    /// Describes a process of that job.
     Process(job::Process),
-    /// Starts the processes that were told of; from here on the agent is there for them alone.
+    /// Starts the processes that were described. From here on the agent serves only them.
     Start(supervise::Start),
-    /// The launcher lives. Sent at a fixed pace while processes run.
+    /// Tells that the launcher is alive. Sent at a fixed interval while processes run.
     Alive,
-    /// Ends the processes.
+    /// Ends the processes: TERM, and KILL after the grace.
     End(supervise::End),
-    /// Ends them at once.
+    /// Ends the processes at once.
     Kill,
-    /// Where all of them stand.
+    /// Asks where all processes stand.
     Stand(supervise::Stand),
-    /// What follows is for an agent that outlives this connection.
+    /// Starts an agent that outlives this connection; the following requests are for it.
     Keep,
-    /// A record of a process, kept for those who follow.
+    /// Gives the record of a process, which is kept for those who follow.
     Record(keep::Record),
-    /// The keeper makes itself ready.
+    /// Prepares the keeper.
     Prepare(Box<keep::Prepare>),
-    /// A host whose keeper will join this one.
+    /// Names a host whose keeper will join this one.
     Guest(keep::Guest),
-    /// The keeper joins that of the first host.
+    /// Makes the keeper join that of the first host.
     Join(keep::Join),
-    /// Tells what a job that was left has done and does.
+    /// Asks what a job that was left has done and does.
     Follow(keep::Follow),
-    /// Whether graph servers that stay are there.
+    /// Asks whether graph servers that stay are there.
     FindServers(Box<servers::Find>),
-    /// This launcher wants to start them.
+    /// Claims the right to start these graph servers.
     ClaimServers(servers::Servers),
-    /// A group of trainers is to use them.
+    /// Asks for a group of trainers to use these graph servers.
     TakeGroup(servers::Servers),
-    /// The processes of all jobs of this user: [`Event::Found`] each.
+    /// Lists the processes of all jobs of this user: one [`Event::Found`] each.
     ListJobs,
-    /// Where the Pythons of a job stand: [`Event::Stack`] each.
+    /// Asks where the Pythons of a job stand: one [`Event::Stack`] each.
     TakeStacks(reap::Pick),
-    /// Processes that will get a signal are held until it comes: [`Event::Picked`].
+    /// Picks and holds the processes that will get a signal: [`Event::Picked`].
     PickProcesses(reap::Pick),
-    /// They get it: [`Event::Signalled`].
+    /// Sends the signal to the processes that were picked: [`Event::Signalled`].
     SignalPicked(reap::Signal),
-    /// Jobs are ended: [`Event::Reaped`] each.
+    /// Ends jobs: one [`Event::Reaped`] each.
     EndJobs(reap::End),
-    /// DGL's files in /dev/shm that nobody uses are removed: [`Event::RemovedShm`].
+    /// Removes DGL's files in /dev/shm that nobody uses: [`Event::RemovedShm`].
     RemoveStaleShm,
-    /// Folders of jobs that were left and have ended are removed: [`Event::Forgotten`] each.
+    /// Removes folders of left jobs that have ended: one [`Event::Forgotten`] each.
     ForgetJobs(reap::Forget),
-    /// Takes the job's name and ports on this host, until the agent ends or [`Request::Release`]:
-    /// answered by [`Event::Taken`] for each thing that another job has, and then nothing is taken.
+    /// Claims the job's name and ports on this host, until the agent ends or [`Request::Release`].
+    /// Answered by [`Event::Taken`] for each thing that another job has; then nothing is claimed.
     Claim(preflight::Claim),
-    /// The job has all of its hosts: whoever finds something taken need not wait for it.
+    /// Confirms that the job has all of its hosts, so that nobody need wait for it to give up.
     Confirm,
     /// Gives back what was claimed.
     Release,
-    /// Looks at one thing before the job starts.
+    /// Examines one thing before the job starts.
     Preflight(preflight::Check),
-    /// Another host will send, to see how fast it can: [`Event::LinkExpected`].
+    /// Announces that another host will send, to measure its rate: [`Event::LinkExpected`].
     ExpectLink(link::Expect),
     /// Sends to another host: [`Event::LinkSent`].
     SendLink(link::Send),
-    /// What has come: [`Event::LinkReceived`].
+    /// Asks what has come from another host: [`Event::LinkReceived`].
     TellLink,
-    /// Files come or go; the conversation is about nothing else from here on.
+    /// A request about files. From here on the conversation is only about them.
     File(files::FileRequest),
 }
 
-/// What the agent tells.
+/// An event that the agent sends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
@@ -117,21 +117,21 @@ pub enum Event {
     Exited(supervise::Exited),
     /// Shared memory that the job had left was removed.
     ShmRemoved(supervise::ShmRemoved),
-    /// What the host and the job's processes have used since this was told last.
+    /// The resources that the host and the job's processes have used since the last such event.
     Usage(supervise::Usage),
     /// The job's processes give no sign of life.
     Idle(supervise::Idle),
-    /// They do again.
+    /// The job's processes give signs of life again.
     Moves,
-    /// The answer to [`Request::Stand`], behind the stacks.
+    /// The answer to [`Request::Stand`], which follows the stacks.
     Stands(supervise::Stands),
-    /// A process has raised an exception and stays.
+    /// A process has raised an exception and does not end.
     Raised(supervise::Raised),
     /// The graph servers that the job uses have ended.
     ServersEnded,
     /// All processes have ended.
     Over(supervise::Over),
-    /// The agent lives. Sent at a fixed pace while processes run.
+    /// The agent is alive. Sent at a fixed interval while processes run.
     Alive,
     /// The keeper is ready.
     Prepared(keep::Prepared),
@@ -141,7 +141,7 @@ pub enum Event {
     Kept(keep::Kept),
     /// A record of a job that was left.
     Record(keep::Record),
-    /// The job's records are at their end.
+    /// All records of the job have been sent.
     Ready,
     /// There is no such job.
     NoJob,
@@ -151,9 +151,9 @@ pub enum Event {
     Ending(keep::Ending),
     /// The job stalls.
     Stalled(keep::Stalled),
-    /// It moves again.
+    /// A job that stalled moves again.
     Resumed,
-    /// Nobody keeps the job any more, and nobody knows how it ended.
+    /// Nobody keeps the job any longer, and nobody knows how it ended.
     KeeperGone,
     /// The answer to [`Request::FindServers`].
     Servers(servers::State),
@@ -163,11 +163,11 @@ pub enum Event {
     Group(servers::Group),
     /// A process of a job.
     Found(reap::Found),
-    /// Where a process of a job stands.
+    /// The stacks of a process of a job.
     Stack(stacks::Stack),
-    /// So many processes wait for a signal.
+    /// How many processes wait for a signal.
     Picked(reap::Count),
-    /// So many got it.
+    /// How many processes got the signal.
     Signalled(reap::Count),
     /// A job was ended.
     Reaped(reap::Reaped),
@@ -175,9 +175,9 @@ pub enum Event {
     RemovedShm(reap::RemovedShm),
     /// The folder of a job was removed.
     Forgotten(reap::Forgotten),
-    /// What a [`Request::Claim`] could not have.
+    /// A thing that a [`Request::Claim`] asked for and another job has.
     Taken(preflight::Taken),
-    /// What a [`Request::Preflight`] has found.
+    /// A finding of a [`Request::Preflight`].
     Preflight(preflight::Finding),
     /// Another host may send now.
     LinkExpected(link::Expected),
@@ -185,11 +185,11 @@ pub enum Event {
     LinkSent(link::Sent),
     /// What another host has sent.
     LinkReceived(link::Received),
-    /// Of files.
+    /// An event about files.
     File(files::FileEvent),
-    /// The request was carried out; nothing more comes of it.
+    /// The request was carried out; no more events of it follow.
     Done,
-    /// The request could not be carried out; nothing more comes of it.
+    /// The request could not be carried out; no more events of it follow.
     Failed(Failure),
 }
 
@@ -198,7 +198,7 @@ pub enum Event {
 pub struct Failure {
     /// What is wrong, in one line.
     pub problem: String,
-    /// What to do about it.
+    /// The cure, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
 }
@@ -212,7 +212,7 @@ impl Failure {
         }
     }
 
-    /// The same with its cure.
+    /// Adds the cure.
     pub fn fix(self, fix: impl Into<String>) -> Failure {
         Failure {
             fix: Some(fix.into()),

@@ -1,58 +1,60 @@
-//! How fast one host reaches another: one expects a connection, the other sends for a moment.
+//! Messages that measure how fast one host reaches another: one expects a connection, the other
+//! sends for a moment.
 
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// A connection will come.
+/// Announces a connection from another host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expect {
     /// The address of this host that the others use.
     pub address: Ipv4Addr,
-    /// What the connection begins with; any other is closed.
+    /// The key with which the connection begins; any other connection is closed.
     pub key: String,
-    /// How long it may send.
+    /// How long the other host may send, in milliseconds.
     pub time_ms: u64,
 }
 
-/// It can come.
+/// The host is ready for the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expected {
-    /// Where.
+    /// The port on which it listens.
     pub port: u16,
 }
 
-/// Connects, measures the round trip, and sends until one of the limits is reached.
+/// Asks a host to connect, to measure the round trip, and to send until one of the limits is
+/// reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Send {
     /// The address of this host that the others use.
     pub from: Ipv4Addr,
-    /// Who expects it.
+    /// The address and port of the host that expects the connection.
     pub to: SocketAddrV4,
-    /// What the connection begins with.
+    /// The key with which the connection begins.
     pub key: String,
-    /// So long at most,
+    /// The longest time to send, in milliseconds.
     pub time_ms: u64,
-    /// and so much at most.
+    /// The most bytes to send.
     pub max_bytes: u64,
 }
 
-/// What the sender knows.
+/// The sender's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sent {
-    /// All that it sent.
+    /// How many bytes it sent.
     pub sent_bytes: u64,
-    /// The median of some round trips of one byte each, before anything else was sent.
+    /// The median round trip of one byte in microseconds, measured before anything else was sent.
     pub round_trip_us: u64,
-    /// Segments that this host has sent again meanwhile, to whomever.
+    /// How many segments this host sent again in that time, on all of its connections.
     pub retransmits: u64,
 }
 
-/// What the receiver knows.
+/// The receiver's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Received {
-    /// What came in the time that counts: the median of twentieths of the time, without the first
-    /// fifth, in which TCP begins slowly; or all, where it came sooner.
+    /// Bytes that came in the time that counts: the median of twentieths of the time, without the
+    /// first fifth, in which TCP starts slowly; or all bytes, if they came sooner.
     pub received_bytes: u64,
-    /// How long that time was.
+    /// The length of that time in microseconds.
     pub time_us: u64,
 }

@@ -1,22 +1,22 @@
-//! What is looked at on a host before a job starts, and the claim under which that happens.
+//! Messages of the examination of a host before a job starts, and of the claim under which it
+//! happens.
 //!
-//! A [`Claim`] comes first. A [`Check`] each is asked about one thing, and answered by the
-//! [`Finding`]s that it has; one that finds nothing to tell is answered by [`crate::Event::Done`]
-//! alone.
+//! A [`Claim`] comes first. Each [`Check`] asks about one thing, and is answered by its
+//! [`Finding`]s; a check without findings is answered by [`crate::Event::Done`] alone.
 
 use crate::Text;
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// What a job takes on a host, beside its name, from the first look on and for as long as it lives.
-/// All of it is taken or nothing.
+/// What a job claims on a host besides its name, from the beginning of the preflight and for as
+/// long as it lives. Either all of it is claimed or nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Claim {
     /// The ports that its processes will listen on.
     pub ports: Vec<Port>,
-    /// Whether it has graph servers that use the host's own /dev/shm, which two jobs of DGL cannot
-    /// share.
+    /// Whether the job has graph servers that use the host's own /dev/shm, which two jobs of DGL
+    /// cannot share.
     pub shared_memory: bool,
 }
 
@@ -25,7 +25,7 @@ pub struct Claim {
 pub struct Port {
     /// The number of the port.
     pub port: u16,
-    /// The address it is bound to; any address of the host where this is absent.
+    /// The address to which it is bound; absent for any address of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<Ipv4Addr>,
 }
@@ -54,84 +54,85 @@ pub enum Claimed {
 /// A job that holds a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claimant {
-    /// Its name, as it says itself; absent where the holder does not answer.
+    /// The name of the job, as its holder tells it; absent if the holder does not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
-    /// The user that it belongs to, if that is not the one who asks.
+    /// The user to whom the job belongs, if that is not the one who asks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// The process that holds the claim: the job's agent. Absent where it is in a container.
+    /// The process that holds the claim, which is the job's agent; absent if it is in a container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     /// How long it has had the claim, in milliseconds.
     pub age_ms: u64,
-    /// Whether it has all of its hosts. One that has not may still give up.
+    /// Whether the job has all of its hosts. A job that has not may still give up.
     pub confirmed: bool,
 }
 
-/// One thing that is looked at. Paths are relative to a folder, that one to the home of the login.
+/// One thing to examine. Paths are relative to a folder, and that folder to the home of the login.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "check", rename_all = "snake_case")]
 pub enum Check {
-    /// A folder is there.
+    /// Checks that a folder exists.
     Folder {
-        /// The path that is looked at.
+        /// The path of the folder.
         path: Text,
     },
-    /// A file is there and can be read.
+    /// Checks that a file exists and can be read.
     File {
-        /// The folder that `path` is relative to. Nothing is told where it does not exist.
+        /// The folder that `path` is relative to. If it does not exist, there are no findings.
         folder: Text,
-        /// The path that is looked at.
+        /// The path of the file.
         path: Text,
     },
-    /// What the ip_config of the workspace says: [`Finding::IpConfig`].
+    /// Reads the ip_config of the workspace: [`Finding::IpConfig`].
     IpConfig {
         /// The folder that `path` is relative to.
         folder: Text,
-        /// The path that is looked at.
+        /// The path of the ip_config.
         path: Text,
     },
-    /// The partition config, the files of this host's partition, and room for it in /dev/shm.
+    /// Checks the partition config, the files of this host's partition, and the room for it in
+    /// /dev/shm.
     PartitionConfig {
         /// The folder that `path` is relative to.
         folder: Text,
-        /// The path that is looked at.
+        /// The path of the partition config.
         path: Text,
-        /// The partition that graph servers of this host load; absent where none runs here.
+        /// The partition that graph servers of this host load; absent if none runs here.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         part: Option<u32>,
-        /// The job gets a /dev/shm of its own, which may hold half of the memory.
+        /// Whether the job gets a /dev/shm of its own, which may hold half of the memory.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         private_shm: bool,
     },
-    /// A process may have so many files open.
+    /// Checks that a process may have this many files open.
     OpenFiles {
         /// How many files the process must be able to open.
         need: u64,
     },
-    /// Ports can be listened on.
+    /// Checks that ports can be listened on.
     Ports {
         /// The ports to be tried.
         ports: Vec<Port>,
     },
-    /// Jobs of this user that run here by the name of this one, and processes of jobs that have
-    /// died.
+    /// Looks for jobs of this user that run here under the name of this one, and for processes of
+    /// jobs that nobody watches any longer.
     Jobs,
-    /// Files of DGL in /dev/shm.
+    /// Looks for files of DGL in /dev/shm.
     SharedMemory,
-    /// The job can have a /dev/shm of its own.
+    /// Checks that the job can have a /dev/shm of its own.
     PrivateSharedMemory,
-    /// The command of a process can be run in its environment.
+    /// Checks that the command of a process can be run in its environment.
     Command {
         /// The `index` of the process.
         process: u32,
-        /// Set if the command is a Python: what it is asked.
+        /// The questions to the command if it is a Python; absent if it is not.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         python: Option<PythonQuestion>,
     },
-    /// Listens so that the other hosts can connect: on a free port, and on this one where no other
-    /// job can be in need of it.
+    /// Listens so that the other hosts can connect: on a free port, and on `port` unless another
+    /// job may need it.
     Listen {
         /// The host's address.
         address: Ipv4Addr,
@@ -144,28 +145,28 @@ pub enum Check {
         /// The addresses to connect to.
         targets: Vec<SocketAddrV4>,
     },
-    /// Listens no longer.
+    /// Stops listening.
     StopListening,
 }
 
-/// What a Python is asked.
+/// The questions to a Python.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PythonQuestion {
-    /// The script that it will run. Without one it runs a module.
+    /// The script that it will run; absent if it runs a module.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub script: Option<Text>,
     /// The modules that it must find.
     pub modules: Vec<String>,
 }
 
-/// What a check has found.
+/// A finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "found", rename_all = "snake_case")]
 pub enum Finding {
     /// There is no such folder.
     NoFolder {
-        /// The path that is looked at.
+        /// The path of the folder.
         path: Text,
     },
     /// There is no such file.
@@ -180,7 +181,7 @@ pub enum Finding {
     },
     /// The ip_config; its text stands behind this event.
     IpConfig,
-    /// The partition config, as far as a launcher can judge it.
+    /// The content of the partition config that a launcher can judge.
     PartitionConfig {
         /// A hash of its content.
         hash: String,
@@ -191,31 +192,31 @@ pub enum Finding {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         graph_name: Option<String>,
     },
-    /// The partition config has nothing of this host's partition.
+    /// The partition config does not have this host's partition.
     NoPartition {
-        /// The config.
+        /// The path of the config.
         config: Text,
-        /// The partition.
+        /// The number of the partition.
         part: u32,
     },
     /// The partition config names no graph for this host's partition.
     NoGraph {
-        /// The config.
+        /// The path of the config.
         config: Text,
-        /// The partition.
+        /// The number of the partition.
         part: u32,
     },
-    /// A file of the partition lies where only DGL 0.5 looks for it: it is not relative to the
-    /// config but to the working directory.
+    /// A file of the partition lies where only DGL 0.5 looks for it: relative to the working
+    /// directory instead of the config.
     Elsewhere {
-        /// Where later versions look.
+        /// The path at which later versions look.
         path: Text,
     },
     /// The partition does not fit into /dev/shm.
     SmallSharedMemory {
-        /// What its files have.
+        /// The sum of the sizes of its files.
         need_bytes: u64,
-        /// The room there.
+        /// The free space in /dev/shm.
         free_bytes: u64,
     },
     /// The job cannot have a /dev/shm of its own.
@@ -225,9 +226,9 @@ pub enum Finding {
     },
     /// A process cannot have as many open files as it needs.
     FewOpenFiles {
-        /// The hard limit.
+        /// The hard limit on open files.
         limit: u64,
-        /// What is needed.
+        /// How many open files are needed.
         need: u64,
     },
     /// A port is taken.
@@ -241,8 +242,8 @@ pub enum Finding {
     PortLingers {
         /// The number of the port.
         port: u16,
-        /// Whether nobody can listen there. Otherwise only those cannot that do not set
-        /// SO_REUSEADDR, as DGL 0.5.
+        /// Whether nobody can listen there. Otherwise only processes that do not set SO_REUSEADDR
+        /// cannot, such as DGL 0.5.
         blocks: bool,
     },
     /// A port cannot be bound for another reason.
@@ -252,52 +253,52 @@ pub enum Finding {
         /// The error, in the words of the operating system.
         error: String,
     },
-    /// An address that processes of the job will bind is none of this host's.
+    /// An address that processes of the job will bind does not belong to this host.
     ForeignAddress {
         /// The address.
         address: Ipv4Addr,
     },
     /// A job of this name runs here.
     NameInUse,
-    /// Processes of a job run here that nobody watches any more.
+    /// Processes of a job run here that nobody watches any longer.
     Abandoned {
         /// The name of the job.
         job: String,
-        /// The processes.
+        /// The process ids.
         pids: Vec<u32>,
     },
-    /// Files of DGL in /dev/shm.
+    /// There are files of DGL in /dev/shm.
     SharedMemory {
-        /// To whom the files belong.
+        /// To whom the files belong, and whether they are used.
         state: SharedFiles,
         /// How many files there are.
         files: u64,
-        /// Their sizes together. (A field `bytes` would announce a frame.)
+        /// The sum of their sizes. (A field named `bytes` would announce a frame.)
         total_bytes: u64,
     },
     /// There is no such command in the environment of the process.
     NoCommand {
-        /// Its first word.
+        /// The first word of the command.
         word: Text,
     },
-    /// The command is a Python, and it does not run.
+    /// The command is a Python, but it does not run.
     NoPython {
-        /// The last line that it said, or why it could not be started.
+        /// The last line that it wrote, or why it could not be started.
         said: String,
     },
     /// The command is a Python, and it runs.
     Python {
-        /// Its own path.
+        /// The path of the interpreter itself.
         executable: String,
-        /// Its version.
+        /// The version of Python.
         version: String,
-        /// Modules that it does not find.
+        /// The modules that it does not find.
         missing: Vec<String>,
         /// The version of dgl that it would import.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         dgl: Option<String>,
     },
-    /// The host listens.
+    /// The host listens for the others.
     Listens {
         /// The named port, if the host could listen on it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -314,17 +315,17 @@ pub enum Finding {
     },
 }
 
-/// A process as people know it.
+/// A process, as people know it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Owner {
-    /// Its number; absent where only its user may see that.
+    /// The process id; absent if only its user may see it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// Its command line or, where it has none, its name; cut.
+    /// The beginning of its command line, or its name if that is empty.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// The job that it belongs to.
+    /// The job to which it belongs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
     /// Its user, if that is not the one who asks.
@@ -332,15 +333,15 @@ pub struct Owner {
     pub user: Option<String>,
 }
 
-/// Whose files of DGL are in /dev/shm.
+/// The owner of DGL's files in /dev/shm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SharedFiles {
     /// A process has them mapped.
     Used(Owner),
-    /// They are this user's and nobody has them mapped; one of them.
+    /// They are this user's, and nobody has them mapped; the name of one of them.
     Stale(Text),
-    /// They are another user's, and no process is seen that has them mapped; the user.
+    /// They are another user's, and no visible process has them mapped; the name of the user.
     Foreign(String),
 }
 
@@ -348,10 +349,10 @@ pub enum SharedFiles {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unreachable {
-    /// Nothing came back.
+    /// No answer came in time.
     TimedOut,
     /// The host, or something in between, refused it.
     Refused,
-    /// What else the system says.
+    /// Another error, in the words of the operating system.
     Other(String),
 }

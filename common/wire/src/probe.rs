@@ -1,134 +1,135 @@
-//! What a host is and has.
+//! Messages about what a host is and has.
 
 use crate::{Failure, Text};
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
-/// Where graph servers may get ports that nobody has named: from DGL's own default up to the ports
-/// that Linux gives to outgoing connections unless it is told otherwise.
+/// The ports that graph servers may get without being named: from DGL's default up to the first
+/// port that Linux gives to outgoing connections by default.
 pub const SERVER_PORTS: RangeInclusive<u16> = 30050..=32767;
 
-/// The question.
+/// The question about a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probe {
-    /// The folder whose room and file system count; of one that is not there yet, the nearest that
-    /// is.
+    /// The folder whose free space and file system are reported; if it does not exist yet, the
+    /// nearest parent that does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
-    /// Ports that are no choice for torch's rendezvous, because graph servers will listen there:
-    /// the first and the last.
+    /// The first and last port that must not be chosen for torch's rendezvous, because graph
+    /// servers will listen there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_ports: Option<(u16, u16)>,
-    /// Which Python is looked at.
+    /// The Python to examine.
     pub python: Python,
-    /// Shell text that comes before it, run by the user's `$SHELL`.
+    /// Shell text that runs before the Python, in the user's `$SHELL`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setup: Option<String>,
-    /// Whether to tell who and what is there already.
+    /// Whether to report the jobs and ports that are in use.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub occupancy: bool,
 }
 
-/// How a Python is named.
+/// The way in which a Python is named.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Python {
     /// A word of a command: a name in PATH or a path.
     Command(String),
-    /// The conda environment of that name, or in that folder (`/…` or `~/…`).
+    /// The conda environment of this name, or in this folder (`/…` or `~/…`).
     Conda(String),
-    /// The venv in that folder (`/…` or `~/…`).
+    /// The venv in this folder (`/…` or `~/…`).
     Venv(String),
 }
 
-/// The answer. What could not be had is left out.
+/// The facts about a host. A fact that could not be found is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Probed {
-    /// Each network card with its first address, as SIOCGIFADDR tells it to DGL.
+    /// Each network interface with its first address, as SIOCGIFADDR tells it to DGL.
     pub cards: Vec<Card>,
-    /// Processors that a job may use, which may be fewer than there are.
+    /// The number of processors that a job may use, which may be fewer than there are.
     pub cpus: Option<u32>,
-    /// The same by NUMA node and core: `[[[0,2],[1,3]]]` is one node of two cores with two
+    /// These processors by NUMA node and core: `[[[0,2],[1,3]]]` is one node of two cores with two
     /// hyper-threads each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub numa_cores: Vec<Vec<Vec<u32>>>,
-    /// Main memory.
+    /// Main memory in bytes.
     pub mem_bytes: Option<u64>,
-    /// What a control group allows of it, where that is less.
+    /// The memory in bytes that a control group allows, if it is less than `mem_bytes`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mem_limit_bytes: Option<u64>,
-    /// Room in /dev/shm.
+    /// Free space in /dev/shm, in bytes.
     pub shm_free_bytes: Option<u64>,
-    /// Room for this user where the workspace is or will be.
+    /// Free space for this user where the workspace is or will be, in bytes.
     pub free_bytes: Option<u64>,
-    /// The kind of its file system: `ext4`, `nfs4`.
+    /// The type of the workspace's file system: `ext4`, `nfs4`.
     pub workspace_fs: Option<String>,
-    /// NVIDIA cards.
+    /// The number of NVIDIA GPUs.
     pub gpus: u32,
     /// The hard limit on open files; absent where there is none.
     pub nofile: Option<u64>,
     /// A port from 29500 to 29599 on which nothing listens.
     pub master_port: Option<u16>,
-    /// The user's home.
+    /// The user's home folder.
     pub home: Option<Text>,
     /// The environment that was asked for by [`Python::Conda`] or [`Python::Venv`].
     pub environment: Option<Environment>,
-    /// What the interpreter says of itself; absent where it does not run.
+    /// The interpreter's facts about itself; absent if it does not run.
     pub python: Option<Interpreter>,
-    /// Why it does not run; the problem is the last line that was said, and may be empty.
+    /// Why the interpreter does not run. The problem is the last line that it wrote, and may be
+    /// empty.
     pub python_failure: Option<Failure>,
-    /// Why there is no such environment; no Python was asked then.
+    /// Why there is no such environment. No Python was asked then.
     pub environment_failure: Option<EnvironmentFailure>,
-    /// Who and what is there already, where that was asked.
+    /// The jobs and ports that are in use, if that was asked.
     pub occupancy: Option<Occupancy>,
 }
 
-/// What is taken on a host.
+/// The jobs and ports that are in use on a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Occupancy {
     /// The names of jobs: those of all users that hold a claim, and those of which this user has
-    /// processes, though their launcher may be gone.
+    /// processes, even if their launcher is gone.
     pub jobs: Vec<String>,
-    /// Those of [`SERVER_PORTS`] and of [`Probe::server_ports`] that a socket uses or a job has
+    /// The ports of [`SERVER_PORTS`] and of [`Probe::server_ports`] that a socket uses or a job has
     /// claimed, in order.
     pub ports: Vec<u16>,
 }
 
-/// A network card and its first address.
+/// A network interface and its first address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Card {
-    /// Its name, such as `eth0`.
+    /// The name of the interface: `eth0`.
     pub name: String,
-    /// IPv4.
+    /// The IPv4 address.
     pub address: std::net::Ipv4Addr,
 }
 
 /// A venv or a conda environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Environment {
-    /// Its folder.
+    /// The folder of the environment.
     pub prefix: String,
-    /// Its Python.
+    /// The path of its Python.
     pub interpreter: String,
-    /// What conda calls it, where it is conda's.
+    /// The name of the environment in conda, if it is one of conda's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conda_env: Option<String>,
-    /// PATH without it.
+    /// The value of PATH without the environment.
     pub path: String,
 }
 
-/// A Python.
+/// The facts about a Python interpreter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Interpreter {
-    /// Its version.
+    /// The version of Python.
     pub version: Option<String>,
-    /// Its own path.
+    /// The path of the interpreter itself.
     pub executable: Option<String>,
-    /// The version of dgl that it would import; `unknown` where it has one that does not tell.
+    /// The version of dgl that it would import; `unknown` if that dgl does not tell its version.
     pub dgl: Option<String>,
-    /// The same of torch.
+    /// The version of torch that it would import, in the same way.
     pub torch: Option<String>,
 }
 
@@ -136,29 +137,29 @@ pub struct Interpreter {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EnvironmentFailure {
-    /// There is no folder of that path, with the home written out.
+    /// There is no folder of this path, in which the home is written out.
     NoSuchFolder {
         /// The path.
         prefix: String,
     },
-    /// A venv was asked for, and there is a conda environment.
+    /// A venv was asked for, and the folder holds a conda environment.
     IsConda {
-        /// Its path.
+        /// The path of the folder.
         prefix: String,
     },
     /// A conda environment was asked for, and the folder has no `conda-meta`.
     NotConda {
-        /// Its path.
+        /// The path of the folder.
         prefix: String,
     },
     /// Conda has no environment of that name.
     NoSuchName {
-        /// The folders that were looked through.
+        /// The folders that were searched.
         looked_in: Vec<String>,
     },
-    /// It has no Python.
+    /// The environment has no Python.
     NoInterpreter {
-        /// Its path.
+        /// The path of the folder.
         prefix: String,
     },
 }

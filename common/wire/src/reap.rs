@@ -1,45 +1,45 @@
-//! Jobs that are on a host, whoever started them: finding, signalling and ending them, and what
-//! they leave.
+//! Messages about jobs that are on a host, whoever started them: finding, signalling and ending
+//! them, and removing what they leave.
 
 use ::job::Role;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 
-/// Which processes of a job are meant. Those that will get a signal are held until it comes, so
-/// that it reaches all hosts at once.
+/// Selects processes of a job. Those that will get a signal are held until it comes, so that it
+/// reaches all hosts at once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pick {
     /// The job's name.
     pub job: String,
-    /// Of this role only.
+    /// Only processes of this role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
-    /// This one of them only, with what it started.
+    /// Only the process of this rank, with what it started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
 }
 
-/// The signal for those that were picked.
+/// A signal for the processes that were picked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signal {
-    /// Its number.
+    /// The number of the signal.
     pub signal: i32,
 }
 
-/// What is to be ended.
+/// The jobs that are to be ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
-    /// Jobs of this name; absent for all jobs of this user.
+    /// The name of the jobs; absent for all jobs of this user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
-    /// From TERM to KILL, in milliseconds.
+    /// The grace from TERM to KILL, in milliseconds.
     pub grace_ms: u64,
 }
 
-/// Whose folders of jobs that were left are to be removed, where the job has ended.
+/// Asks to remove the folders of left jobs that have ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forget {
-    /// The host's address, by which it knows its own folders in a home that hosts share.
+    /// The address of the host, by which it knows its own folders in a home that hosts share.
     pub address: Ipv4Addr,
 }
 
@@ -48,38 +48,38 @@ pub struct Forget {
 pub struct Found {
     /// The job's name.
     pub job: String,
-    /// The process.
+    /// The process id.
     pub pid: u32,
-    /// What it does in the job, where that is known.
+    /// The role of the process in its job, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
     /// The number of the process among those of its role, on all hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
-    /// Since it began, in seconds.
+    /// How long the process has run, in seconds.
     pub age_s: u64,
-    /// Processor time that it has taken, in milliseconds.
+    /// Processor time that the process has used, in milliseconds.
     pub cpu_ms: u64,
-    /// For how long it has written nothing, in milliseconds; of processes that dgl-spawn has
-    /// started itself.
+    /// Milliseconds since the process wrote its last output; only for processes that dgl-spawn
+    /// itself started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_ms: Option<u64>,
-    /// Memory that it holds.
+    /// The resident memory of the process in bytes.
     pub rss_bytes: u64,
-    /// What of that is shared memory.
+    /// Bytes of the resident memory that are shared memory.
     pub shm_bytes: u64,
-    /// Ports on which it listens.
+    /// The ports on which the process listens.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u16>,
-    /// Of a graph server that stays, on its job's first host: how many groups of trainers have used
-    /// the job's servers.
+    /// How many groups of trainers have used the servers of this job; only for graph servers that
+    /// stay, on the first host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<u32>,
-    /// The words of its command; the beginning of a long one.
+    /// The beginning of its command line.
     pub command: String,
 }
 
-/// How many processes.
+/// A number of processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
     /// How many processes there are.
@@ -91,11 +91,11 @@ pub struct Count {
 pub struct Reaped {
     /// The name of the job.
     pub job: String,
-    /// Processes that it had.
+    /// How many processes the job had.
     pub processes: u32,
-    /// Files of theirs that were removed from /dev/shm.
+    /// How many of the job's files were removed from /dev/shm.
     pub shm_files: u32,
-    /// Processes that could not be ended.
+    /// The process ids of those that could not be ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<u32>,
 }

@@ -1,78 +1,79 @@
-//! Graph servers that stay, a job of its own that groups of trainers use one after another.
+//! Messages about graph servers that stay: a job of its own that groups of trainers use one after
+//! another.
 
 use crate::ending::Ending;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 
-/// Which graph servers.
+/// Identifies graph servers that stay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Servers {
-    /// Their name, which is that of their job.
+    /// The name of the servers, which is that of their job.
     pub name: String,
-    /// The host's address.
+    /// The address of the host.
     pub address: Ipv4Addr,
 }
 
-/// What graph servers and the trainers that use them must have in common.
+/// The settings that graph servers and the trainers that use them must have in common.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Data {
-    /// The folder of the process, to which paths are relative.
+    /// The working directory of the process, to which paths are relative.
     pub folder: crate::Text,
-    /// `DGL_IP_CONFIG`.
+    /// The value of `DGL_IP_CONFIG`.
     pub ip_config: crate::Text,
-    /// `DGL_CONF_PATH`.
+    /// The value of `DGL_CONF_PATH`.
     pub part_config: crate::Text,
-    /// `DGL_NUM_CLIENT`: trainers and samplers that the servers wait for.
+    /// The value of `DGL_NUM_CLIENT`: how many trainers and samplers the servers wait for.
     pub clients: String,
-    /// `DGL_NUM_SERVER`.
+    /// The value of `DGL_NUM_SERVER`.
     pub servers: String,
-    /// `DGL_NUM_SAMPLER`.
+    /// The value of `DGL_NUM_SAMPLER`.
     pub samplers: String,
 }
 
-/// The question whether graph servers are there for trainers with such data.
+/// Asks whether graph servers for trainers with such settings are there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Find {
-    /// Which.
+    /// The servers that are looked for.
     #[serde(flatten)]
     pub servers: Servers,
-    /// What their trainers have.
+    /// The settings of their trainers.
     pub data: Data,
 }
 
-/// The answer.
+/// The state of graph servers on a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
-    /// How they are.
-    pub life: Life,
-    /// In what they are not those that these trainers need.
+    /// Whether they are alive.
+    pub life: Liveness,
+    /// The settings in which they differ from what these trainers need.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differences: Vec<Difference>,
 }
 
-/// How graph servers are on a host.
+/// Whether graph servers are alive on a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Life {
+pub enum Liveness {
     /// There are none.
     None,
     /// They load their graph.
     Starting,
     /// They listen.
     Alive,
-    /// They have ended; why, where that is known.
+    /// They have ended; with the cause, if it is known.
     Dead(Option<Ending>),
 }
 
-/// What is not the same for graph servers and trainers.
+/// A setting in which graph servers and trainers differ.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
-    /// What.
+    /// The setting.
     pub key: DataKey,
-    /// The servers' value; absent where they have none.
+    /// The servers' value; absent if they have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub theirs: Option<String>,
-    /// The trainers' value.
+    /// The trainers' value; absent if they have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ours: Option<String>,
 }
@@ -93,18 +94,18 @@ pub enum DataKey {
     PartConfig,
 }
 
-/// Whether this launcher may start the graph servers; otherwise somebody else does it just now.
+/// Whether this launcher may start the graph servers; otherwise another one is starting them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartClaimed {
-    /// It may, until its agent ends.
+    /// Whether this launcher may start them, until its agent ends.
     pub ours: bool,
 }
 
 /// A group of trainers that uses graph servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// Its number, which no other group of these servers has had.
+    /// The number of the group, which no other group of these servers has had.
     pub number: u32,
-    /// Where torch's rendezvous can listen on this host.
+    /// The port on which torch's rendezvous can listen on this host.
     pub port: u16,
 }

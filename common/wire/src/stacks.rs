@@ -1,4 +1,4 @@
-//! Where the threads of a job's processes stand.
+//! Messages about where the threads of a job's processes stand.
 
 use ::job::Role;
 pub use record::Thread;
@@ -9,32 +9,33 @@ use serde::{Deserialize, Serialize};
 pub struct Stack {
     /// The job's name.
     pub job: String,
-    /// The process.
+    /// The process id.
     pub pid: u32,
-    /// The process of the same job, role and rank that started it, where one did: a sampler's
-    /// trainer.
+    /// The process of the same job, role and rank that started this one, such as the trainer of a
+    /// sampler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<u32>,
-    /// Its role, where that is known.
+    /// The role of the process in its job, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
-    /// Its number among those of its role.
+    /// The number of the process among those of its role, on all hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
-    /// The words of its command; the beginning of a long one.
+    /// The beginning of its command line.
     pub command: String,
-    /// What was read of it.
+    /// The stacks of the process, or why they could not be read.
     #[serde(flatten)]
     pub reading: Reading,
 }
 
-/// A command is shown up to here.
+/// How many characters of a command are shown.
 const COMMAND_CHARS: usize = 200;
-/// A job's name comes from an environment, and could be as long as that; so could a reason.
+/// How many characters are taken of a job's name or a reason, either of which could be as long as
+/// an environment.
 const NAME_CHARS: usize = 255;
 
 impl Stack {
-    /// As a record, of a process of that host; `id` is that of its process record.
+    /// The record of this stack, for a process of this host; `id` is that of its process record.
     pub fn record(self, host: u32, id: Option<u32>, time_ms: u64) -> record::Stack {
         let error = self.reading.error;
         record::Stack {
@@ -57,13 +58,13 @@ fn cut(text: &str, chars: usize) -> String {
     text.chars().take(chars).collect()
 }
 
-/// What was read of a process.
+/// The stacks of a process, or why they could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
-    /// Its Python threads.
+    /// The Python threads of the process.
     #[serde(default)]
     pub threads: Vec<Thread>,
-    /// Why there are none.
+    /// Why there are no threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Unreadable>,
 }
@@ -71,9 +72,9 @@ pub struct Reading {
 /// Why the stacks of a process could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unreadable {
-    /// Which of the known reasons.
+    /// The kind of the reason.
     pub why: Why,
-    /// In words.
+    /// The reason in words.
     pub problem: String,
 }
 
@@ -87,6 +88,6 @@ pub enum Why {
     NoPython,
     /// It has ended.
     Ended,
-    /// Anything else.
+    /// Another reason.
     Other,
 }

@@ -1,8 +1,8 @@
 //! The processes of a job while they live: start, output, end.
 //!
-//! [`Start`] comes behind the job and its processes, and is answered by what happens until
-//! [`Over`], after which nothing comes. While they run both sides send `alive` at a fixed pace, so
-//! that silence means loss.
+//! [`Start`] follows the job and its processes, and is answered by events until [`Over`], which is
+//! the last one. While processes run, both sides send `alive` at a fixed interval, so that silence
+//! means loss.
 
 use ::job::ExitStatus;
 use serde::{Deserialize, Serialize};
@@ -11,34 +11,34 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Start {
-    /// They get a /dev/shm of their own, in a mount namespace.
+    /// Whether the processes get a /dev/shm of their own, in a mount namespace.
     pub private_shm: bool,
-    /// Environment that each of them has; its own counts more.
+    /// Environment variables of every process; its own take precedence.
     pub env: Vec<(String, crate::Text)>,
-    /// They are graph servers that stay: their trainers map their shared memory, and may end a
-    /// moment after them.
+    /// Whether they are graph servers that stay: their trainers map their shared memory, and may
+    /// end a moment after them.
     pub stays: bool,
-    /// The graph servers that stay and that they use:
-    /// [`Event::ServersEnded`](crate::Event::ServersEnded) tells when these have ended.
+    /// The graph servers that stay and that the processes use.
+    /// [`Event::ServersEnded`](crate::Event::ServersEnded) reports their end.
     pub uses: Option<crate::servers::Servers>,
-    /// How often [`Event::Usage`](crate::Event::Usage) is told, in milliseconds; 0 for never.
+    /// The interval of [`Event::Usage`](crate::Event::Usage) in milliseconds; 0 for never.
     pub usage_ms: u64,
-    /// NVIDIA's cards are told of, too.
+    /// Whether usage includes NVIDIA GPUs.
     pub gpus: bool,
-    /// After how long without a sign of life the job stalls, in milliseconds; 0 where nobody wants
-    /// to know. [`Event::Idle`](crate::Event::Idle) is told oftener.
+    /// After how long without a sign of life the job stalls, in milliseconds; 0 if nobody wants to
+    /// know. [`Event::Idle`](crate::Event::Idle) is sent more often.
     pub stall_ms: u64,
-    /// A process that raises an exception which nobody catches is to be told of at once, where its
-    /// stack shows that it has left its script.
+    /// Whether to report at once a process that raised an exception which nobody caught, as soon as
+    /// its stack shows that it has left its script.
     pub fail_on_exception: bool,
 }
 
 /// Ends all processes of the job: TERM, and KILL for what is left after the grace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
-    /// From TERM to KILL, in milliseconds.
+    /// The grace from TERM to KILL, in milliseconds.
     pub grace_ms: u64,
-    /// ABRT comes first: Python prints where it is (PYTHONFAULTHANDLER).
+    /// Whether ABRT comes first, so that Python prints its stacks (PYTHONFAULTHANDLER).
     #[serde(default)]
     pub stacks: bool,
 }
@@ -69,8 +69,8 @@ pub enum Stream {
     Stderr,
 }
 
-/// What a process wrote; the bytes stand behind it, as they came, whether they are whole lines or
-/// not.
+/// Bytes that a process wrote. They stand behind the line as they came, which need not be whole
+/// lines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
     /// The number of the process on its host.
@@ -79,7 +79,7 @@ pub struct Output {
     pub stream: Stream,
 }
 
-/// A stream of a process is at its end: nobody holds it any more.
+/// A stream of a process has ended: no process holds it any longer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drained {
     /// The number of the process on its host.
@@ -93,92 +93,92 @@ pub struct Drained {
 pub struct Exited {
     /// The number of the process on its host.
     pub index: u32,
-    /// How. An exit with 137 and a death by KILL are two things.
+    /// How the process ended. An exit with 137 and a death by KILL are different.
     #[serde(flatten)]
     pub status: ExitStatus,
-    /// It left a core file.
+    /// Whether it left a core file.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub core: bool,
     /// CPU time of the process and of the children that it waited for, in seconds.
     pub cpu_s: f64,
-    /// The most main memory that it, or the largest of those children, had at once.
+    /// The largest resident memory, in bytes, of the process or of any child that it waited for.
     pub max_rss_bytes: u64,
-    /// The kernel killed it because memory ran out.
+    /// Whether the kernel killed the process because memory ran out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub oom: bool,
-    /// dgl-reap ended it.
+    /// Whether dgl-reap ended the process.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reaped: bool,
 }
 
-/// What was used since it was told last.
+/// The resources used since the last such event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// So long ago.
+    /// The time since then, in milliseconds.
     pub interval_ms: u64,
-    /// By the whole host.
+    /// The resources that the whole host used.
     pub host: HostUsage,
-    /// By processes of the job, each with its children; of those that run.
+    /// The resources of the processes of the job that run, each with its children.
     pub processes: Vec<ProcessUsage>,
-    /// What the cards of the host do, where they were to be told of and there are some.
+    /// The state of the host's NVIDIA GPUs, if it was asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<Gpu>,
 }
 
-/// A card of NVIDIA's.
+/// The state of an NVIDIA GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// Its number on the host.
+    /// The number of the GPU on its host.
     pub index: u32,
-    /// How much of the time it computed.
+    /// The share of the time in which it computed, in percent.
     pub util_percent: u8,
-    /// Memory in use.
+    /// GPU memory in use, in bytes.
     pub mem_used_bytes: u64,
-    /// Memory.
+    /// GPU memory, in bytes.
     pub mem_bytes: u64,
 }
 
-/// What a host has used, whoever it was.
+/// The resources that a host used, by all of its processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostUsage {
     /// Processor time of all processors together, in milliseconds.
     pub cpu_ms: u64,
-    /// Processors.
+    /// The number of processors.
     pub cpus: u32,
-    /// Memory that is in use now.
+    /// Main memory in use now, in bytes.
     pub mem_used_bytes: u64,
-    /// All memory.
+    /// Main memory, in bytes.
     pub mem_bytes: u64,
-    /// What lies in /dev/shm now.
+    /// Bytes that /dev/shm holds now.
     pub shm_used_bytes: u64,
-    /// Bytes that came in over network cards.
+    /// Bytes received over network interfaces.
     pub net_rx_bytes: u64,
-    /// Bytes that went out.
+    /// Bytes sent over network interfaces.
     pub net_tx_bytes: u64,
     /// Bytes read from disks.
     pub disk_read_bytes: u64,
-    /// Bytes written to them.
+    /// Bytes written to disks.
     pub disk_write_bytes: u64,
 }
 
-/// What a process has used, with its children.
+/// The resources that a process and its children used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessUsage {
-    /// Which one.
+    /// The number of the process on its host.
     pub index: u32,
     /// Processor time, in milliseconds.
     pub cpu_ms: u64,
-    /// Memory that they hold now; what they share counts once.
+    /// Memory that they hold now, in bytes; what they share counts once.
     pub rss_bytes: u64,
-    /// What of that is shared memory.
+    /// Bytes of that memory that are shared memory.
     pub shm_bytes: u64,
 }
 
 /// None of the job's processes has given a sign of life: output, processor time, bytes over the
-/// network or from a disk. Told again and again as long as it is so.
+/// network or from a disk. Sent repeatedly while this is so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Idle {
-    /// For so long, in milliseconds.
+    /// For how long, in milliseconds.
     pub for_ms: u64,
 }
 
@@ -186,19 +186,18 @@ pub struct Idle {
 /// [`Stands`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stand {
-    /// Of the question.
+    /// The number of the question.
     pub number: u32,
 }
 
-/// Where all stand was told.
+/// All stacks of the job's processes on this host have been sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stands {
-    /// Of the question.
+    /// The number of the question.
     pub number: u32,
-    /// For how long there has been no sign of life, when the stacks had been taken, in
-    /// milliseconds.
+    /// For how long there had been no sign of life when the stacks were taken, in milliseconds.
     pub idle_ms: u64,
-    /// Processes that a signal has stopped (SIGSTOP), by their numbers on the host.
+    /// The processes that a signal has stopped (SIGSTOP), by their numbers on the host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stopped: Vec<u32>,
 }
@@ -210,14 +209,14 @@ pub struct Raised {
     pub index: u32,
     /// The line that names the exception.
     pub exception: String,
-    /// For how long it has written nothing, in milliseconds.
+    /// For how long the process has written nothing, in milliseconds.
     pub silent_ms: u64,
-    /// Its main thread has left its script, which proves that nobody caught the exception; false
-    /// where it is still there. Absent where that is not known: its stack could not be read, or the
-    /// exception was another thread's or a child's.
+    /// Whether its main thread has left its script, which proves that nobody caught the exception.
+    /// Absent if that is not known: the stack could not be read, or the exception was another
+    /// thread's or a child's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_script: Option<bool>,
-    /// Where it stands, the innermost frame first; empty where that is not known.
+    /// Where the process stands, the innermost frame first; empty if that is not known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub frames: Vec<String>,
 }
@@ -225,14 +224,14 @@ pub struct Raised {
 /// Files that the job had left in /dev/shm were removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShmRemoved {
-    /// How many files there are.
+    /// How many files were removed.
     pub files: u32,
 }
 
-/// All has ended, and all output was told.
+/// All processes have ended, and all of their output was sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Over {
-    /// Processes that could not be ended.
+    /// How many processes could not be ended.
     pub survivors: u32,
 }
 

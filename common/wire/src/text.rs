@@ -1,4 +1,4 @@
-//! Text of the operating system in JSON.
+//! Text of the operating system, as JSON can hold it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -7,18 +7,18 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// A path, a word of a command line or the value of a variable: any bytes but NUL. As JSON it is a
-/// string, or `{"b64": "…"}` where it is not UTF-8.
+/// A path, a word of a command line or the value of a variable: any bytes but NUL. In JSON it is a
+/// string, or `{"b64": "…"}` if it is not UTF-8.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Text(pub OsString);
 
 impl Text {
-    /// As a path.
+    /// The text as a path.
     pub fn path(&self) -> &Path {
         Path::new(&self.0)
     }
 
-    /// Its bytes.
+    /// The bytes of the text.
     pub fn bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }
@@ -86,7 +86,8 @@ impl<'de> Deserialize<'de> for Text {
             Json::Utf8(text) => text.into_bytes(),
             Json::Bytes { b64 } => BASE64.decode(b64).map_err(D::Error::custom)?,
         };
-        // no system call takes it, and cut off at it another file or command would be meant
+        // no system call takes a NUL byte, and a text cut off there would name another file or
+        // command
         if bytes.contains(&0) {
             return Err(D::Error::custom("a text with a NUL byte"));
         }

@@ -13,7 +13,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use wire::keep::Ending;
-use wire::servers::{Data, DataKey, Difference, Find, Group, Life, Servers, StartClaimed, State};
+use wire::servers::{Data, DataKey, Difference, Find, Group, Liveness, Servers, StartClaimed, State};
 use wire::{Event, Failure};
 
 /// The file with the facts.
@@ -81,7 +81,7 @@ fn folder_of(servers: &Servers) -> Result<Folder, Failure> {
     Folder::of(&servers.name, servers.address).ok_or_else(|| {
         Failure::new(
             "graph servers of that name have no folder there: HOME is not \
-            set, or it is no name of a job",
+            set, or it is not a name of a job",
         )
     })
 }
@@ -93,13 +93,13 @@ pub fn find(wanted: &Find) -> Result<Event, Failure> {
         Ok(facts) => facts,
         Err(_) => {
             return Ok(Event::Servers(State {
-                life: Life::None,
+                life: Liveness::None,
                 differences: Vec::new(),
             }));
         }
     };
     let life = life(&folder);
-    let differences = if matches!(life, Life::Dead(_)) {
+    let differences = if matches!(life, Liveness::Dead(_)) {
         Vec::new()
     } else {
         differences(&facts, &wanted.data)
@@ -108,7 +108,7 @@ pub fn find(wanted: &Find) -> Result<Event, Failure> {
 }
 
 /// Whoever keeps them is believed, and what it wrote.
-fn life(folder: &Folder) -> Life {
+fn life(folder: &Folder) -> Liveness {
     let (mut ending, mut listening) = (None, 0);
     for past in journal::entries(folder) {
         match *past.what {
@@ -118,14 +118,14 @@ fn life(folder: &Folder) -> Life {
         }
     }
     if ending.is_some() || orders::connect(folder).is_err() {
-        return Life::Dead(ending);
+        return Liveness::Dead(ending);
     }
     let records = fs::read_to_string(folder.file("processes")).unwrap_or_default();
     let awaited = records.lines().filter(|line| has_port(line)).count();
     if listening >= awaited {
-        Life::Alive
+        Liveness::Alive
     } else {
-        Life::Starting
+        Liveness::Starting
     }
 }
 
@@ -145,7 +145,7 @@ pub fn claim_start(servers: &Servers) -> Result<Event, Failure> {
     drop_dead_claim(&claim);
     let own = mark(std::process::id())
         .ok_or_else(|| Failure::new("/proc tells nothing of this process"))?;
-    let alive = matches!(life(&folder), Life::Alive | Life::Starting);
+    let alive = matches!(life(&folder), Liveness::Alive | Liveness::Starting);
     let ours = !alive && symlink(own, &claim).is_ok();
     Ok(Event::StartClaimed(StartClaimed { ours }))
 }
