@@ -1,7 +1,8 @@
-//! Which node goes to which partition: a file a node type, a line a node, as the pipeline reads it.
+//! The assignment of nodes to partitions: one file for each node type, one line for each node, as
+//! DGL's distributed partitioning pipeline reads it.
 
-/// A partition for each of so many nodes, drawn at random, each as likely as any other. The same
-/// seed draws the same.
+/// Draws a partition for each of `nodes` nodes; every partition is equally likely. The same seed
+/// gives the same assignment.
 pub fn random(seed: u64, nodes: u64, parts: u32) -> impl Iterator<Item = u32> {
     let mut state = seed;
     (0..nodes).map(move |_| {
@@ -16,8 +17,9 @@ pub fn random(seed: u64, nodes: u64, parts: u32) -> impl Iterator<Item = u32> {
     })
 }
 
-/// What is wrong with an assignment, in words: `counts` are the nodes of each partition that was
-/// named, `nodes` how many the metadata says, `parts` the partitions there are to be.
+/// What is wrong with an assignment, in words; `None` if nothing is. `counts` holds the number of
+/// nodes of each partition that was named, `nodes` the number of nodes in the metadata, `parts` the
+/// number of partitions wanted.
 pub fn problem(counts: &[u64], nodes: u64, parts: u32) -> Option<String> {
     let found: u64 = counts.iter().sum();
     let beyond = (parts as usize..counts.len()).find(|part| counts[*part] > 0);
@@ -31,7 +33,7 @@ pub fn problem(counts: &[u64], nodes: u64, parts: u32) -> Option<String> {
     }
 }
 
-/// The partition that a line names.
+/// The partition that a line names; `None` if the line is not a number.
 pub fn of_line(line: &[u8]) -> Option<u32> {
     std::str::from_utf8(line).ok()?.trim().parse().ok()
 }

@@ -1,35 +1,36 @@
-//! The metadata of a graph in chunks, as DGL's `chunk_graph.py` writes it and its distributed
-//! partitioning pipeline (tools/distpartitioning, 1.0 to 2.4) reads it; and where its nodes go.
-//! All is values to values.
+//! The metadata of a graph in chunks, as DGL's `chunk_graph.py` writes it and DGL's distributed
+//! partitioning pipeline (tools/distpartitioning, 1.0 to 2.4) reads it, and the assignment of its
+//! nodes to partitions. Everything here maps values to values; nothing is opened.
 
 pub mod assignment;
 
 use record::error::{Fault, Report};
 use serde_json::{Map, Value, json};
 
-/// What a metadata.json says, checked.
+/// The checked content of a metadata.json.
 #[derive(Clone, Debug)]
 pub struct Metadata {
     value: Value,
     /// The graph's name.
     pub graph_name: String,
-    /// The types of its nodes, with how many there are.
+    /// The node types, each with its number of nodes.
     pub node_types: Vec<(String, u64)>,
-    /// Its files, a set for the edges of each type and for each feature.
+    /// The files of the graph: one set for the edges of each type and one for each feature.
     pub sets: Vec<FileSet>,
 }
 
 /// The files of one subject, in the order of their content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSet {
-    /// Where they stand: `edges` and a type, or `node_data` or `edge_data`, a type and a feature.
+    /// The keys under which the set stands in the metadata: `edges` and a type, or `node_data` or
+    /// `edge_data`, a type and a feature.
     pub keys: Vec<String>,
-    /// Their paths, as they are written there.
+    /// The paths of the files, as the metadata has them.
     pub files: Vec<String>,
 }
 
 impl FileSet {
-    /// Its place, for messages: `edges.author:writes:paper`.
+    /// The place of the set for messages: `edges.author:writes:paper`.
     pub fn place(&self) -> String {
         self.keys.join(".")
     }
@@ -37,7 +38,7 @@ impl FileSet {
 
 const AGAIN: &str = "write it as DGL's chunk_graph.py does";
 
-/// Collects what is wrong with one file.
+/// Collects the faults of one file.
 struct Reader<'a> {
     place: &'a str,
     report: Report,
@@ -59,14 +60,14 @@ impl Reader<'_> {
         match names {
             Some(names) if !names.is_empty() => names,
             _ => {
-                self.wrong(key, "is no list of names");
+                self.wrong(key, "is not a list of names");
                 Vec::new()
             }
         }
     }
 
-    /// How many there are of each type: the pipeline reads `num_…_per_type` from 1.1 on and
-    /// `num_…_per_chunk` before; chunk_graph.py writes the latter alone, in all releases.
+    /// The number of nodes or edges of each type. The pipeline reads `num_…_per_type` from 1.1 on
+    /// and `num_…_per_chunk` before; chunk_graph.py writes only the latter, in all releases.
     fn counts(&mut self, value: &Value, of: &str, types: usize) -> Option<Vec<u64>> {
         let (per_type, per_chunk) = (format!("num_{of}_per_type"), format!("num_{of}_per_chunk"));
         let numbers = |list: &Value| -> Option<Vec<u64>> {
@@ -85,8 +86,8 @@ impl Reader<'_> {
         };
         match (given, summed) {
             (None, None) => self.wrong(key, "is missing, and so is the other way to say it"),
-            (Some(None), _) => self.wrong(&per_type, "is no list of numbers"),
-            (_, Some(None)) => self.wrong(&per_chunk, "is no list of lists of numbers"),
+            (Some(None), _) => self.wrong(&per_type, "is not a list of numbers"),
+            (_, Some(None)) => self.wrong(&per_chunk, "is not a list of lists of numbers"),
             (Some(Some(one)), Some(Some(other))) if one != other => {
                 self.wrong(&per_type, &format!("differs from the sums of {per_chunk}"));
             }
@@ -116,27 +117,27 @@ impl Reader<'_> {
         match files {
             Some(files) if !files.is_empty() => Some(FileSet { keys, files }),
             _ => {
-                self.wrong(&place, "data is no list of files");
+                self.wrong(&place, "data is not a list of files");
                 None
             }
         }
     }
 
-    /// The sets of features of nodes or edges.
+    /// The sets of the features of nodes or edges.
     fn features(&mut self, value: &Value, of: &str, types: &[String]) -> Vec<FileSet> {
         let empty = Map::new();
         let by_type = match value.get(of) {
             None | Some(Value::Null) => &empty,
             Some(Value::Object(by_type)) => by_type,
             Some(_) => {
-                self.wrong(of, "is no object of types");
+                self.wrong(of, "is not an object of types");
                 &empty
             }
         };
         let mut sets = Vec::new();
         for (name, features) in by_type {
             if !types.contains(name) {
-                self.wrong(&format!("{of}.{name}"), "is no type of the graph");
+                self.wrong(&format!("{of}.{name}"), "is not a type of the graph");
             }
             for (feature, data) in features.as_object().unwrap_or(&empty) {
                 let keys = vec![of.to_owned(), name.clone(), feature.clone()];
@@ -148,7 +149,8 @@ impl Reader<'_> {
 }
 
 impl Metadata {
-    /// Reads a metadata.json; all that is wrong is told at once. `place` is its name for messages.
+    /// Parses a metadata.json and reports all of its faults at once. `place` names the file in
+    /// messages.
     pub fn parse(place: &str, text: &[u8]) -> Result<Metadata, Report> {
         let value: Value = serde_json::from_slice(text).map_err(|error| {
             Fault::data(place, format!("not the metadata of chunks: {error}")).fix(AGAIN)
@@ -190,8 +192,9 @@ impl Metadata {
         })
     }
 
-    /// The metadata with other paths, a list for each set, and with the numbers that the pipeline
-    /// of 1.1 and later reads. `edge_data` and `node_data` are there, if empty: it reads both.
+    /// The metadata with other paths (one list for each set) and with the numbers that the pipeline
+    /// of 1.1 and later reads. `edge_data` and `node_data` are present even if they are empty,
+    /// because the pipeline reads both.
     pub fn rewritten(&self, paths: &[Vec<String>]) -> String {
         let mut value = self.value.clone();
         for (set, paths) in self.sets.iter().zip(paths) {
@@ -225,9 +228,9 @@ impl Metadata {
     }
 }
 
-/// Which host reads which of so many files: as even as can be, in order, the first ones one more.
-/// The pipeline does it so in all releases (numpy's array_split over its processes) where there are
-/// as many partitions as processes.
+/// The host that reads a file, given the number of files and hosts. The files are split as evenly
+/// as possible and in order; the first hosts read one more. The pipeline does the same in all
+/// releases (numpy's array_split over its processes) where it has as many partitions as processes.
 pub fn reader_of(file: usize, files: usize, hosts: usize) -> usize {
     let (few, more) = (files / hosts, files % hosts);
     let in_larger = more * (few + 1);
@@ -282,7 +285,7 @@ mod tests {
             (
                 "/node_type",
                 json!([1]),
-                "m: node_type: is no list of names",
+                "m: node_type: is not a list of names",
             ),
             (
                 "/edge_type/0",
@@ -298,12 +301,12 @@ mod tests {
             (
                 "/num_edges_per_chunk",
                 json!([5]),
-                "num_edges_per_chunk: is no list of lists",
+                "num_edges_per_chunk: is not a list of lists",
             ),
             (
                 "/edges/a:w:b/data",
                 json!([]),
-                "m: edges.a:w:b: data is no list of files",
+                "m: edges.a:w:b: data is not a list of files",
             ),
             (
                 "/edges/a:w:b/format/name",
@@ -313,9 +316,9 @@ mod tests {
             (
                 "/node_data",
                 json!({"c": {}}),
-                "m: node_data.c: is no type of the graph",
+                "m: node_data.c: is not a type of the graph",
             ),
-            ("/node_data", json!([]), "m: node_data: is no object"),
+            ("/node_data", json!([]), "m: node_data: is not an object"),
             (
                 "/node_data/a/x/format/name",
                 json!("csv"),

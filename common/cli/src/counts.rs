@@ -1,23 +1,24 @@
-//! Options that dgl-env and part-fit share: how many processes a host has, which formats its
-//! servers make of the graph.
+//! Options that dgl-env and part-fit share: the number of processes on each host, and the graph
+//! formats that servers create.
 
 use record::Host;
 use record::error::{Fault, Report};
 
-/// More than processors in any machine that is sold; beyond it a number is a typing error.
+/// More processors than any machine on sale has; a larger number is a typing error.
 pub const MAX_PER_HOST: u32 = 1024;
 
-/// How many processes each host has.
+/// The number of processes on each host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PerHost {
-    /// One number for all hosts, or one a host.
+    /// One number for all hosts, or one number for each host.
     Numbers(Vec<u32>),
-    /// One a card that host-probe counted.
+    /// One process for each GPU that host-probe counted.
     Gpus,
 }
 
 impl PerHost {
-    /// One number a host.
+    /// The number of processes on each host, in the order of `hosts`. `option` names the flag in
+    /// messages.
     pub fn counts(&self, option: &'static str, hosts: &[Host]) -> Result<Vec<u32>, Report> {
         let counts = match self {
             PerHost::Gpus => gpus(option, hosts)?,
@@ -34,7 +35,7 @@ impl PerHost {
     }
 }
 
-/// How many cards each host has, as host-probe counted them.
+/// The number of GPUs on each host, as host-probe counted them.
 fn gpus(option: &'static str, hosts: &[Host]) -> Result<Vec<u32>, Report> {
     let mut report = Report::default();
     let of_host = |host: &Host| {
@@ -80,7 +81,7 @@ pub fn per_host(text: &str) -> Result<PerHost, String> {
     }
 }
 
-/// Takes a list of csc, coo and csr, as DGL_GRAPH_FORMAT has it.
+/// Parses a list of csc, coo and csr, in the form that DGL_GRAPH_FORMAT has.
 pub fn graph_format(text: &str) -> Result<String, String> {
     match text
         .split(',')

@@ -1,4 +1,4 @@
-//! The frame of every tool: parse, call, report, exit; and the options that all tools share that
+//! The frame of every tool (parse, call, report, exit), and the options shared by all tools that
 //! reach hosts.
 
 pub mod counts;
@@ -22,16 +22,17 @@ use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The tool that runs.
+/// The name of the running tool.
 static TOOL: OnceLock<String> = OnceLock::new();
 
-/// Tells people a line that is no error.
-fn say(line: &str) {
+/// Shows people a line that is not an error.
+fn notice(line: &str) {
     let tool = TOOL.get().map_or("dgl-tools", String::as_str);
     eprintln!("{tool}: {line}");
 }
 
-/// Runs a tool: parses its command line, prints what went wrong, ends with the status that says it.
+/// Runs a tool: parses its command line, prints its faults, and exits with the status that they
+/// determine.
 pub fn run<A: Parser + CommandFactory + FromArgMatches>(
     tool: &str,
     main: impl FnOnce(A) -> Result<Exit, Report>,
@@ -62,8 +63,8 @@ pub fn run<A: Parser + CommandFactory + FromArgMatches>(
     exit.into()
 }
 
-/// What clap says of a wrong command line, as all that is wrong is said: in a pipeline nobody knows
-/// whose `error: …` it is.
+/// clap's message about a wrong command line, in the form of all other faults. In a pipeline nobody
+/// could tell which tool printed a bare `error: …`.
 fn usage(tool: &str, error: &clap::Error) -> Fault {
     let text = error.render().to_string();
     let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -111,8 +112,8 @@ fn command<A: CommandFactory>() -> clap::Command {
         })
 }
 
-/// Prints `--help`: all options, the description, the examples. As close as `-h`, because clap's
-/// long form, an empty line between any two options, is three screens.
+/// Prints `--help`: all options, the description and the examples, as compact as `-h`. clap's long
+/// form has an empty line between any two options and fills three screens.
 fn help(mut command: clap::Command) -> ExitCode {
     if let Some(about) = command.get_long_about().cloned() {
         command = command.about(about);
@@ -128,7 +129,7 @@ fn help(mut command: clap::Command) -> ExitCode {
     } else {
         text.to_string()
     };
-    // a pager that was left early has read enough
+    // a pager that was closed early has read enough
     let _ = std::io::stdout().write_all(text.as_bytes());
     ExitCode::SUCCESS
 }
@@ -208,7 +209,7 @@ pub struct Connect {
     pub format: Format,
 }
 
-/// Over what the content of files goes, and how quickly.
+/// Options for how the content of files travels, and at which rate.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct WireArgs {
     /// How content goes: by connections of its own, or through logins [auto: as can be]
@@ -226,19 +227,19 @@ pub struct WireArgs {
     pub limit: Option<u64>,
 }
 
-/// Over what the content of files is to go.
+/// The choice of a way for the content of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WireChoice {
-    /// Directly where that can be.
+    /// Direct connections where they are possible, otherwise the logins.
     Auto,
     /// Through the logins.
     Ssh,
-    /// Directly, or not at all.
+    /// Direct connections only; fails where they are not possible.
     Direct,
 }
 
 impl WireArgs {
-    /// The same for what reaches hosts, which are reached within that time or not at all.
+    /// The same as plain values for `common/remote`, with the time limit for reaching a host.
     pub fn options(&self, connect: &Connect) -> WireOptions {
         WireOptions {
             wire: match self.wire {
@@ -251,20 +252,20 @@ impl WireArgs {
         }
     }
 
-    /// What all connections of this process are to keep to.
+    /// The rate limit that all connections of this process share.
     pub fn limit(&self) -> Option<Arc<Limit>> {
         self.limit.map(|rate| Arc::new(Limit::new(rate)))
     }
 }
 
-/// What goes to stdout.
+/// What is written to stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Human on a terminal, else JSON lines.
+    /// Text for people on a terminal, JSON lines elsewhere.
     Auto,
-    /// For people.
+    /// Text for people.
     Human,
-    /// For programs.
+    /// JSON lines for programs.
     Jsonl,
 }
 
@@ -290,7 +291,7 @@ fn host_key() -> impl TypedValueParser<Value = HostKey> {
 }
 
 impl Connect {
-    /// How hosts are reached, for what reaches them.
+    /// The same as plain values for `common/remote`.
     pub fn options(&self) -> Options {
         Options {
             connect: self.connect.clone(),
@@ -306,7 +307,7 @@ impl Connect {
         }
     }
 
-    /// The hosts to act on: all, or those of `--host`.
+    /// The hosts to act on: all of them, or those that `--host` names.
     pub fn choose(&self, hosts: Vec<Host>) -> Result<Vec<Host>, Report> {
         if self.host.is_empty() {
             return Ok(hosts);
@@ -327,7 +328,7 @@ impl Connect {
             .collect())
     }
 
-    /// Says once that the stream may have holes.
+    /// Warns on stderr that the stream may have holes.
     pub fn say_partial(&self, tool: &str) {
         if self.partial {
             eprintln!("{tool}: --partial: what is missing in the stream is not missed");
@@ -335,7 +336,7 @@ impl Connect {
     }
 }
 
-/// What a process does in a job.
+/// The role of a process in a job, as a flag takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RoleArg {
     /// A graph server.
@@ -347,7 +348,7 @@ pub enum RoleArg {
 }
 
 impl RoleArg {
-    /// As records name it.
+    /// The role as records have it.
     pub fn role(self) -> Role {
         match self {
             RoleArg::Server => Role::Server,
@@ -357,7 +358,7 @@ impl RoleArg {
     }
 }
 
-/// A job's name: one that stands in messages, file names and the environment as it is.
+/// Parses a job's name: one that can stand in messages, file names and the environment unchanged.
 pub fn job_name(text: &str) -> Result<String, String> {
     let plain = text
         .chars()
@@ -368,13 +369,13 @@ pub fn job_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// A span of time: `10s`, `2m`, `1h 30m`.
+/// Parses a span of time: `10s`, `2m`, `1h 30m`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|error| format!("{error}; write it as 10s, 500ms or 2m"))
 }
 
-/// A number of bytes: `64G`, with the decimal units in which tools print bytes; also `64GiB`.
+/// Parses a number of bytes: `64G` with decimal units, in which tools print bytes, or `64GiB`.
 pub fn size(text: &str) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
@@ -395,7 +396,7 @@ pub fn size(text: &str) -> Result<u64, String> {
         .ok()
         .zip(unit)
         .and_then(|(number, unit)| number.checked_mul(unit))
-        .ok_or_else(|| "is no size; write it as 500M, 64G or 2T".to_owned())
+        .ok_or_else(|| "is not a size; write it as 500M, 64G or 2T".to_owned())
 }
 
 #[cfg(test)]

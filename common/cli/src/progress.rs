@@ -1,5 +1,5 @@
-//! What people see on stderr: a bar a host and one for all on a terminal, a line now and then
-//! elsewhere, a line a host at its end.
+//! Progress on stderr: on a terminal a bar for each host and one for all; elsewhere a line every
+//! few seconds. A line for each host at its end.
 
 use clap::ValueEnum;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -10,9 +10,9 @@ use std::io::IsTerminal;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// More bars than these leave no room for anything else.
+/// With more bars than this, nothing else would fit on the screen.
 const BARS: usize = 16;
-/// Without a terminal, a line so often.
+/// Without a terminal, a line is printed at this interval.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// When progress is shown.
@@ -26,21 +26,21 @@ pub enum ProgressWhen {
     Never,
 }
 
-/// Over what content goes to or from a host.
+/// The way on which content goes to or from a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
     /// A connection of its own, beside the login.
     Direct,
-    /// Its login.
+    /// The login.
     Login,
     /// Another host hands it on.
     Chain,
 }
 
-/// How far it is.
+/// Shows the progress of a copy.
 pub struct ProgressDisplay {
     tool: &'static str,
-    /// Where files are that need not go.
+    /// Where files already are that need not be sent: `there` or `here`, for messages.
     here: &'static str,
     silent: bool,
     lines: bool,
@@ -56,15 +56,15 @@ struct Count {
     files: u64,
     bytes: u64,
     skipped: u64,
-    /// Over what the content goes; `None` until something does.
+    /// The way on which the content goes; `None` until something is sent.
     way: Option<Way>,
-    /// What other hosts handed on.
+    /// How many bytes other hosts handed on.
     handed_on: u64,
     over: bool,
 }
 
 impl ProgressDisplay {
-    /// For these hosts, and what is to go: host and bytes.
+    /// Creates the display for these hosts and for deliveries of host and bytes.
     pub fn new<'a>(
         (tool, here): (&'static str, &'static str),
         progress: ProgressWhen,
@@ -116,7 +116,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// Content goes to a host or comes from it over this from here on.
+    /// From here on, content goes to or comes from the host on this way.
     pub fn way(&self, host: &Host, way: Way) {
         if let Some((bar, count)) = self.hosts.get(&host.id) {
             lock(count).way = Some(way);
@@ -129,7 +129,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// Over what content goes, of all hosts that it goes to.
+    /// How many hosts use each way, in words; empty until something is sent.
     fn ways(&self) -> String {
         let ways = self.hosts.values().filter_map(|(_, count)| {
             let count = lock(count);
@@ -140,14 +140,14 @@ impl ProgressDisplay {
         in_words(&numbers)
     }
 
-    /// So much of what went to a host has come from another one.
+    /// Another host has handed on this many bytes of what goes to the host.
     pub fn handed_on(&self, host: &Host, bytes: u64) {
         if let Some((_, count)) = self.hosts.get(&host.id) {
             lock(count).handed_on += bytes;
         }
     }
 
-    /// So many bytes more went to a host, or need not go.
+    /// This many more bytes were sent to the host, or need not be sent.
     pub fn moved(&self, host: &Host, bytes: u64) {
         self.total.inc(bytes);
         if let Some((bar, _)) = self.hosts.get(&host.id) {
@@ -170,7 +170,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// A file is there, or was there already.
+    /// A file is complete, or was already.
     pub fn file(&self, host: &Host, bytes: u64, skipped: bool) {
         let Some((_, count)) = self.hosts.get(&host.id) else {
             return;
@@ -185,7 +185,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// A host is done.
+    /// A host is finished. `trouble` tells whether something failed there.
     pub fn host(&self, host: &Host, took: Duration, trouble: bool) {
         let Some((bar, count)) = self.hosts.get(&host.id) else {
             return;
@@ -233,13 +233,13 @@ impl ProgressDisplay {
         });
     }
 
-    /// All is done.
+    /// All hosts are finished.
     pub fn end(&self) {
         self.total.finish_and_clear();
     }
 }
 
-/// Over which ways to how many hosts.
+/// The ways and their numbers of hosts, in words.
 fn in_words(numbers: &BTreeMap<Way, usize>) -> String {
     let word = |way: &Way| match way {
         Way::Direct => "directly",

@@ -17,8 +17,8 @@ pub fn ending() -> io::Result<Vec<i32>> {
         .collect())
 }
 
-/// Where the number of the signal stands that asked for the end; 0 before. The first ends a tool in
-/// order, the second at once.
+/// A shared counter that holds the number of the signal that asked for the end; 0 before. The first
+/// signal ends a tool in order, the second one at once.
 pub fn stop() -> io::Result<Arc<AtomicUsize>> {
     let stop = Arc::new(AtomicUsize::new(0));
     let again = Arc::new(AtomicBool::new(false));

@@ -1,4 +1,4 @@
-//! A key pair for one use, and how its public half is written.
+//! A key pair for one use, and the text form of its public half.
 
 use ring::rand::SystemRandom;
 use ring::signature::{Ed25519KeyPair, KeyPair};
@@ -10,18 +10,18 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// What stands in front of an Ed25519 key in its DER form (RFC 8410, SubjectPublicKeyInfo).
+/// The bytes before an Ed25519 key in its DER form (RFC 8410, SubjectPublicKeyInfo).
 const ED25519_SPKI: [u8; 12] = [
     0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
 ];
 
-/// The public half of an Ed25519 key pair; as text 64 hexadecimal digits.
+/// The public half of an Ed25519 key pair. Its text form is 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PublicKey([u8; 32]);
 
 impl PublicKey {
-    /// The key that stands in a SubjectPublicKeyInfo; `None` if that holds anything else.
+    /// The key in a SubjectPublicKeyInfo; `None` if that holds anything else.
     pub(crate) fn from_spki(spki: &[u8]) -> Option<PublicKey> {
         spki.strip_prefix(&ED25519_SPKI)
             .and_then(|key| key.try_into().ok())
@@ -72,22 +72,22 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A new one, from the system's randomness.
+    /// Creates a key pair from the system's randomness.
     pub fn new() -> io::Result<Identity> {
         Identity::from_pkcs8(&new_pkcs8()?)
     }
 
-    /// A new one, and its private half as text, for whoever is to be let in as this one:
-    /// hexadecimal digits, which [`Identity::from_secret`] reads.
+    /// Creates a key pair, and returns its private half as hexadecimal digits for
+    /// [`Identity::from_secret`]. Whoever gets those is let in as this identity.
     pub fn with_secret() -> io::Result<(Identity, String)> {
         let pkcs8 = new_pkcs8()?;
         let secret = pkcs8.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok((Identity::from_pkcs8(&pkcs8)?, secret))
     }
 
-    /// The key pair whose private half was told.
+    /// The key pair with this private half.
     pub fn from_secret(text: &str) -> io::Result<Identity> {
-        let wrong = || io::Error::other("what was told is no private key");
+        let wrong = || io::Error::other("the secret is not a private key");
         let digits = text.as_bytes().chunks(2);
         let bytes: Option<Vec<u8>> = digits
             .map(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok())
@@ -112,7 +112,7 @@ impl Identity {
         })
     }
 
-    /// What the other side must know.
+    /// The public half, which the other side must know.
     pub fn public_key(&self) -> PublicKey {
         self.public_key
     }

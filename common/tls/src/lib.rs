@@ -12,7 +12,7 @@ mod pinned;
 pub use identity::{Identity, PublicKey};
 pub use link::{Guests, Link};
 
-/// Whether a connection was given up because the other side has another key than was told.
+/// Whether a connection was given up because the other side has another key than the expected one.
 pub fn is_wrong_key(error: &std::io::Error) -> bool {
     let cause = error
         .get_ref()

@@ -10,35 +10,35 @@ use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-/// What may wait to be sent. A side that takes nothing for so long is lost.
+/// The most bytes that may wait to be sent. A side that accepts nothing for that long is lost.
 const MAX_WAITING: usize = 4 << 20;
-/// What is read at once, so that one side that sends without end leaves the others their turn.
+/// How much is read at once, so that a side that sends without end leaves the others their turn.
 const MAX_READ: usize = 256 << 10;
-/// What [`Link::write_some`] takes at once: the system calls and the other side's wake-ups cost the
-/// less the more goes at a time, and with this the encrypted copy stays in a processor's cache.
+/// How much [`Link::write_some`] takes at once. Larger writes save system calls and wake-ups of the
+/// other side; with this size the encrypted copy still fits a processor's cache.
 const MAX_WRITTEN: usize = 512 << 10;
-/// What is taken off the socket at once where little comes,
+/// How many bytes are read from the socket at once if little comes.
 const LITTLE: usize = 16 << 10;
-/// and where much does: rustls itself asks for 4 KiB at a time.
+/// How many bytes are read from the socket at once if much comes; rustls itself asks for 4 KiB.
 const MUCH: usize = 512 << 10;
 
-/// The kernel asks a silent other side so often, in seconds,
+/// The interval of the kernel's keep-alive probes, in seconds.
 const PROBE_PACE: u32 = 10;
-/// and takes it for gone after so many questions without an answer: as ssh does, after 30 s.
+/// The number of unanswered probes after which the other side is gone: 30 s in all, as with ssh.
 const PROBES: u32 = 3;
 
-/// Whom a listener lets in.
+/// The keys that a listener lets in.
 #[derive(Clone, Debug)]
 pub struct Guests(Arc<ServerConfig>);
 
 impl Guests {
-    /// Those that have one of these keys.
+    /// Lets in whoever has one of these keys.
     pub fn new(identity: &Identity, keys: Vec<PublicKey>) -> io::Result<Guests> {
         pinned::server(identity, keys).map(Guests)
     }
 }
 
-/// Bytes off the socket that rustls has not taken yet.
+/// Bytes from the socket that rustls has not taken yet.
 #[derive(Debug)]
 struct Incoming {
     bytes: Box<[u8]>,
@@ -60,7 +60,7 @@ impl Incoming {
     }
 }
 
-/// Gives rustls what is there, and asks the socket only when nothing is.
+/// Gives rustls the bytes at hand, and reads the socket only if there are none.
 struct Source<'a> {
     stream: &'a mut TcpStream,
     incoming: &'a mut Incoming,
@@ -89,12 +89,12 @@ pub struct Link {
     stream: TcpStream,
     tls: Connection,
     incoming: Incoming,
-    /// Nothing more comes.
+    /// Whether nothing more comes.
     ended: bool,
 }
 
 impl Link {
-    /// Greets the side that listens, which must have this key.
+    /// Connects to the listening side, which must have this key.
     pub fn connect(stream: TcpStream, identity: &Identity, server: PublicKey) -> io::Result<Link> {
         // no name is sent for an address, and none is checked
         let name = ServerName::from(IpAddr::from(Ipv4Addr::UNSPECIFIED));
@@ -103,7 +103,7 @@ impl Link {
         Link::new(stream, tls.into())
     }
 
-    /// Greets one that has connected.
+    /// Accepts a connection.
     pub fn accept(stream: TcpStream, guests: &Guests) -> io::Result<Link> {
         let tls = ServerConnection::new(Arc::clone(&guests.0)).map_err(io::Error::other)?;
         Link::new(stream, tls.into())
@@ -123,7 +123,7 @@ impl Link {
         Ok(link)
     }
 
-    /// The key of the other side, once it has proved that it has it.
+    /// The key of the other side, after it has proved that it has it.
     pub fn peer(&self) -> Option<PublicKey> {
         if self.tls.is_handshaking() {
             return None;
@@ -131,8 +131,8 @@ impl Link {
         PublicKey::from_spki(self.tls.peer_certificates()?.first()?)
     }
 
-    /// Puts bytes behind those that wait, and sends what can be sent now. An error says that the
-    /// other side takes nothing.
+    /// Queues bytes and sends what can be sent now. An error means that the other side accepts
+    /// nothing.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let taken = self.tls.writer().write(bytes)?;
         if taken < bytes.len() {
@@ -144,28 +144,28 @@ impl Link {
         self.flush()
     }
 
-    /// From here on the kernel finds out when the other side is gone without a word, also while
-    /// nothing is sent: the connection then breaks, and whoever waits for it is woken.
+    /// Makes the kernel probe the other side even while nothing is sent. If that side is gone
+    /// without closing, the connection breaks, and whoever waits for it is woken.
     pub fn notice_silence(&self) -> io::Result<()> {
         setsockopt(&self.stream, sockopt::KeepAlive, &true)?;
         setsockopt(&self.stream, sockopt::TcpKeepIdle, &PROBE_PACE)?;
         setsockopt(&self.stream, sockopt::TcpKeepInterval, &PROBE_PACE)?;
         setsockopt(&self.stream, sockopt::TcpKeepCount, &PROBES)?;
-        // what was sent and is not confirmed counts as a question too
+        // data that was sent and is not acknowledged counts as a probe too
         let limit_ms = (PROBES + 1) * PROBE_PACE * 1000;
         setsockopt(&self.stream, sockopt::TcpUserTimeout, &limit_ms)?;
         Ok(())
     }
 
-    /// Much will come.
+    /// Enlarges the read buffer, because much will come.
     pub fn widen(&mut self) {
         if self.incoming.is_empty() {
             self.incoming = Incoming::new(MUCH);
         }
     }
 
-    /// Takes as many of these bytes as can be on their way now. `WouldBlock` where that is none;
-    /// see [`Link::wait_for`].
+    /// Sends as many of these bytes as possible now. `WouldBlock` if that is none; see
+    /// [`Link::wait_for`].
     pub fn write_some(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.flush()?;
         if self.tls.wants_write() {
@@ -179,7 +179,7 @@ impl Link {
         Ok(taken)
     }
 
-    /// Tells the other side that nothing more comes. `WouldBlock` while that cannot be sent.
+    /// Tells the other side that nothing follows. `WouldBlock` while that cannot be sent.
     pub fn close(&mut self) -> io::Result<()> {
         self.tls.send_close_notify();
         self.flush()?;
@@ -189,15 +189,16 @@ impl Link {
         self.stream.shutdown(Shutdown::Write)
     }
 
-    /// Ends it at once, for whoever reads or writes.
+    /// Ends the connection at once, for readers and writers.
     pub fn shutdown(&self) {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
-    /// Reads what is there behind `received`; whether more may come. An error ends the connection.
+    /// Appends the bytes that are there to `received`; returns whether more may come. An error ends
+    /// the connection.
     pub fn receive(&mut self, received: &mut Vec<u8>) -> io::Result<bool> {
         let limit = received.len() + MAX_READ;
-        // what was taken off the socket is no reason for anybody to wake us
+        // bytes that were read from the socket do not make poll report it again
         while !self.ended && (received.len() < limit || !self.incoming.is_empty()) {
             let mut source = Source {
                 stream: &mut self.stream,
@@ -210,7 +211,7 @@ impl Link {
                 Err(error) => return Err(error),
             }
             let state = self.tls.process_new_packets();
-            // an alert tells the other side why
+            // an alert tells the other side the reason
             let flushed = self.flush();
             let state = state.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
             flushed?;
@@ -232,7 +233,7 @@ impl Link {
         Ok(())
     }
 
-    /// Sends what waits, as far as it can be sent now.
+    /// Sends queued bytes, as far as possible now.
     pub fn flush(&mut self) -> io::Result<()> {
         while self.tls.wants_write() {
             match self.tls.write_tls(&mut self.stream) {

@@ -1,4 +1,4 @@
-//! What rustls asks about the other side: whether its key is one that was told, and whether it
+//! The checks that rustls asks for: whether the other side's key is an accepted one, and whether it
 //! signed with it.
 
 use crate::{Identity, PublicKey};
@@ -20,7 +20,7 @@ use rustls::{
 use std::io;
 use std::sync::Arc;
 
-/// The keys that are accepted, and nothing else.
+/// The only keys that are accepted.
 #[derive(Debug)]
 struct Pinned {
     keys: Vec<PublicKey>,
@@ -161,7 +161,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(provider)
 }
 
-/// Whether the processor has instructions for AES: without them ChaCha20 is the cheaper one.
+/// Whether the processor has AES instructions; without them ChaCha20 is cheaper.
 #[cfg(target_arch = "x86_64")]
 fn has_aes() -> bool {
     std::arch::is_x86_feature_detected!("aes")
@@ -177,7 +177,7 @@ fn has_aes() -> bool {
     false
 }
 
-/// For the side that connects, to the one that has this key.
+/// The configuration of the side that connects to the owner of this key.
 pub(crate) fn client(identity: &Identity, server: PublicKey) -> io::Result<Arc<ClientConfig>> {
     let provider = provider();
     let pinned = Pinned::new(vec![server], &provider);
@@ -195,7 +195,7 @@ pub(crate) fn client(identity: &Identity, server: PublicKey) -> io::Result<Arc<C
     Ok(Arc::new(config))
 }
 
-/// For the side that listens, to whoever has one of these keys.
+/// The configuration of the side that listens for owners of these keys.
 pub(crate) fn server(
     identity: &Identity,
     clients: Vec<PublicKey>,

@@ -1,9 +1,8 @@
-//! Files on their way between this machine and a host: what both ends do with them, whichever way
-//! they go.
+//! The transfer of files between this machine and a host: what both ends do, in either direction.
 //!
-//! One end reads ([`source`]), the other writes ([`partial`]); between them go blocks, each with
-//! the sum of its content ([`content`]). [`parts`] says which of a file is there, [`sums`] whether
-//! that is what the other end has.
+//! One end reads ([`source`]), the other writes ([`partial`]). Between them go blocks, each with
+//! the checksum of its content ([`content`]). [`parts`] tells which parts of a file are present,
+//! [`sums`] whether they equal those of the other end.
 
 pub mod content;
 pub mod partial;
@@ -11,11 +10,11 @@ pub mod parts;
 pub mod source;
 pub mod sums;
 
-/// What is resumed begins and ends at a multiple of this, so that a block that was half written is
-/// written again.
+/// A resumed transfer begins and ends at a multiple of this, so that a block that was half written
+/// is written again.
 pub const GRAIN: u64 = 64 << 10;
 
-/// Without any word for so long, the other end is taken for gone.
+/// An end that sends nothing for this long is taken for lost.
 pub const SILENCE: std::time::Duration = std::time::Duration::from_secs(60);
-/// A word goes to the other end so often, whatever else is done.
+/// How often each end sends a sign of life, whatever else it does.
 pub const BEAT: std::time::Duration = std::time::Duration::from_secs(10);

@@ -1,8 +1,8 @@
-//! A file that comes in parts: under a name of its own, readable by nobody else, until it is whole.
+//! A partial file: it has a name of its own and is readable by nobody else until it is whole.
 //!
-//! While its parts come in order, its length says what is there. Where they come in any order, a
-//! second file beside it does: a line for each part, see [`Parts::line`], to which every connection
-//! adds its own. Several threads may write one [`Partial`].
+//! While its parts come in order, its length tells what is present. If they come in any order, a
+//! second file beside it does, with a line for each part (see [`Parts::line`]) to which every
+//! connection adds its own. Several threads may write one [`Partial`].
 
 use crate::GRAIN;
 use crate::parts::Parts;
@@ -20,23 +20,24 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use wire::files::Fault;
 
-/// What has come in any order is written down so often: as much comes again after the power went.
+/// Parts that come in any order are noted after this many bytes; as many come again after a loss of
+/// power.
 const NOTED: u64 = 4 << 20;
-/// What is copied at once where the kernel cannot copy from file to file.
+/// How much is copied at once where the kernel cannot copy from file to file.
 const COPIED: usize = 1 << 20;
 
-/// What a file becomes when it is whole.
+/// The attributes that a file gets when it is whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finish {
     /// Permission bits.
     pub mode: u32,
-    /// When it was changed, seconds and nanoseconds.
+    /// The modification time, in seconds and nanoseconds.
     pub mtime: Option<(i64, u32)>,
-    /// It is put on the disk first.
+    /// Whether the file is written to the disk (fsync) first.
     pub fsync: bool,
 }
 
-/// A file on its way.
+/// A file that is being written.
 #[derive(Debug)]
 pub struct Partial {
     file: File,
@@ -45,33 +46,33 @@ pub struct Partial {
     /// The size that it will have.
     bytes: u64,
     state: Mutex<State>,
-    /// Whether nothing more is written. Held by those that write.
+    /// Whether nothing more may be written. Writers hold the lock.
     closed: RwLock<bool>,
 }
 
 #[derive(Debug)]
 struct State {
     parts: Parts,
-    /// Open while parts come in any order.
+    /// The notes; open while parts come in any order.
     noted: Option<Notes>,
 }
 
-/// The lines beside it.
+/// The file of notes beside a partial file.
 #[derive(Debug)]
 struct Notes {
     lines: File,
-    /// What is not written down yet.
+    /// The part that is not noted yet.
     part: (u64, u64),
 }
 
-/// Where the lines of a file are that lies beside others.
+/// The path of the notes of a partial file.
 pub fn notes_of(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".good");
     name.into()
 }
 
-/// What is there of a file of so many bytes, as far as its length and its lines tell.
+/// The parts that are present of a file of `bytes`, as far as its length and its notes tell.
 pub fn kept(path: &Path, notes: &Path, bytes: u64) -> Parts {
     let Ok(length) =
         fs::symlink_metadata(path).map(|meta| if meta.is_file() { meta.len() } else { 0 })
@@ -93,9 +94,9 @@ pub fn kept(path: &Path, notes: &Path, bytes: u64) -> Parts {
 }
 
 impl Partial {
-    /// Begins a file, or goes on with what is kept of it; with an `earlier` file, `keep` is what is
-    /// taken over from that. Room for the rest is taken at once, and an error says that there is
-    /// none; not so for a file that is sparse, because it will not need all of it.
+    /// Begins a file, or resumes one with the parts that are kept; `keep` is copied from an
+    /// `earlier` file. Space for the rest is reserved at once, and fails if there is none; not so
+    /// for a sparse file, which will not need all of it.
     pub fn begin(
         path: PathBuf,
         notes: PathBuf,
@@ -129,7 +130,7 @@ impl Partial {
         Ok(partial)
     }
 
-    /// One more writer of a file that another process has begun: its parts come in any order.
+    /// Joins the writers of a file that another process has begun; its parts come in any order.
     pub fn join(path: PathBuf, notes: PathBuf, bytes: u64) -> io::Result<Partial> {
         let file = OpenOptions::new().write(true).open(&path)?;
         let partial = Partial::new(file, path, notes, bytes, Parts::default());
@@ -153,7 +154,7 @@ impl Partial {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From here on parts come in any order, also from others.
+    /// From here on parts come in any order, from other writers too.
     pub fn scatter(&self) -> io::Result<()> {
         let mut state = self.lock();
         if state.noted.is_none() {
@@ -175,17 +176,17 @@ impl Partial {
         Ok(())
     }
 
-    /// What has come.
+    /// The parts that are present.
     pub fn parts(&self) -> Parts {
         self.lock().parts.clone()
     }
 
-    /// The file itself, to read what has come.
+    /// The path of the partial file, from which its parts can be read.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where a part ends, if it has its place there.
+    /// The end of a part, if the part lies within the file.
     fn end_of(&self, at: u64, length: u64) -> Result<u64, Fault> {
         let end = at
             .checked_add(length)
@@ -198,7 +199,7 @@ impl Partial {
         Ok(end)
     }
 
-    /// Held while something is written; an error once nothing may be.
+    /// Takes the lock that is held while something is written; fails once nothing may be.
     fn writing(&self) -> Result<RwLockReadGuard<'_, bool>, Fault> {
         let closed = self.closed.read().unwrap_or_else(PoisonError::into_inner);
         if *closed {
@@ -208,7 +209,7 @@ impl Partial {
         }
     }
 
-    /// Makes a part all zeros; where the file system can, it takes no room.
+    /// Makes a part all zeros; it takes no space if the file system supports holes.
     pub fn write_zeros(&self, at: u64, length: u64) -> Result<(), Fault> {
         let _writing = self.writing()?;
         let end = self.end_of(at, length)?;
@@ -221,7 +222,7 @@ impl Partial {
     }
 
     fn make_hole(&self, at: u64, end: u64) -> io::Result<()> {
-        // the length says what has come; setting it could take away what another one writes
+        // the length tells what has come, and setting it could remove what another writer wrote
         self.file.write_all_at(&[0], end - 1)?;
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         if fallocate(&self.file, flags, number(at), number(end - at)).is_ok() {
@@ -249,7 +250,7 @@ impl Partial {
             .map_err(|error| Fault::system(&error))
     }
 
-    /// A part has come. That is written down now and then where parts come in any order.
+    /// Notes that a part has come. The notes are written now and then if parts come in any order.
     fn note(&self, at: u64, end: u64) -> io::Result<()> {
         let mut state = self.lock();
         state.parts.add(at, end);
@@ -268,23 +269,23 @@ impl Partial {
         }
     }
 
-    /// All that came is written down.
+    /// Writes all notes.
     pub fn flush(&self) -> io::Result<()> {
         self.lock().noted.as_mut().map_or(Ok(()), Notes::flush)
     }
 
-    /// Nothing more is written, by whichever thread; what has come is written down.
+    /// Stops all writers and writes the notes.
     pub fn close(&self) -> io::Result<()> {
         *self.closed.write().unwrap_or_else(PoisonError::into_inner) = true;
         self.flush()
     }
 
-    /// Gives it its mode, its time and its name. It must be whole.
+    /// Gives the file its mode, its time and its name. All parts must be present.
     pub fn finish(&self, dst: &Path, finish: Finish) -> Result<(), Fault> {
         self.close().map_err(|error| Fault::system(&error))?;
         let mut parts = self.parts();
         if self.lock().noted.is_some() {
-            // with what others wrote
+            // together with what others wrote
             let text = fs::read_to_string(&self.notes).map_err(|error| Fault::system(&error))?;
             parts = Parts::parse(&text);
         }
@@ -302,7 +303,7 @@ impl Partial {
         finished.map_err(|error| Fault::system(&error))
     }
 
-    /// Removes what has come; nothing more is written.
+    /// Removes the partial file and stops all writers.
     pub fn discard(&self) {
         let _ = self.close();
         let _ = remove(&self.path).and_then(|()| remove(&self.notes));
@@ -313,8 +314,8 @@ fn number(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// Takes room, so that a disk that is full is known before the link has carried anything in vain.
-/// Where the file system has no such thing, the writes will say what is wrong.
+/// Reserves space, so that a full disk is known before anything was sent in vain. Where the file
+/// system cannot, the writes report it.
 fn reserve(file: &File, parts: &[(u64, u64)]) -> io::Result<()> {
     for (begin, end) in parts {
         loop {
@@ -332,8 +333,8 @@ fn reserve(file: &File, parts: &[(u64, u64)]) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes a part over from another file, to the same place. Its holes stay holes in a file that is
-/// empty there, and where file systems share what is alike it takes no room.
+/// Copies a part from another file to the same place. Holes stay holes where this file is empty,
+/// and file systems that share blocks take no space.
 fn copy(from: &File, to: &File, begin: u64, end: u64) -> io::Result<()> {
     let mut at = begin;
     while at < end {
@@ -383,7 +384,7 @@ fn copy_through_memory(from: &File, to: &File, begin: u64, end: u64) -> io::Resu
 impl Notes {
     fn flush(&mut self) -> io::Result<()> {
         let (begin, end) = std::mem::take(&mut self.part);
-        // whoever reads it counts on the end of the line, so it is written at once
+        // whoever reads it relies on the line's end, so it is written in one go
         if begin < end {
             self.lines.write_all(Parts::line(begin, end).as_bytes())
         } else {
@@ -398,8 +399,7 @@ impl Drop for Partial {
     }
 }
 
-/// Writes a whole small file under a passing name, and gives it its own. Nothing stays of one that
-/// fails.
+/// Writes a small file under a temporary name and renames it. A failure leaves nothing behind.
 pub fn write_small(
     passing: &Path,
     dst: &Path,
@@ -445,12 +445,12 @@ fn open(path: &Path) -> io::Result<File> {
         .mode(0o600)
         .custom_flags(flags)
         .open(path)?;
-    // one that an older version left may be open to others
+    // a file that an older version left may be open to others
     file.set_permissions(Permissions::from_mode(0o600))?;
     Ok(file)
 }
 
-/// Removes a file that need not be there.
+/// Removes a file, which may be missing.
 pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -1,20 +1,20 @@
-//! Which parts of a file are there.
+//! The parts of a file that are present.
 
 use crate::GRAIN;
 
-/// Parts of a file, each from its begin to its end; in order, and none touches the next.
+/// Parts of a file, each with its begin and end in bytes, in order and not touching one another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parts(Vec<(u64, u64)>);
 
 impl Parts {
-    /// The first so many bytes.
+    /// The first `bytes` bytes.
     pub fn beginning(bytes: u64) -> Parts {
         let mut parts = Parts::default();
         parts.add(0, bytes);
         parts
     }
 
-    /// These, in any order; those that are none are left out.
+    /// The parts of a list in any order; empty ones are left out.
     pub fn of(list: &[(u64, u64)]) -> Parts {
         let mut sorted: Vec<_> = list
             .iter()
@@ -32,12 +32,12 @@ impl Parts {
         parts
     }
 
-    /// One more.
+    /// Adds a part.
     pub fn add(&mut self, begin: u64, end: u64) {
         if begin >= end {
             return;
         }
-        // as a rule it goes on where the last one ended
+        // usually it continues the last one
         if let Some(last) = self.0.last_mut()
             && last.1 == begin
         {
@@ -48,22 +48,22 @@ impl Parts {
         *self = Parts::of(&self.0);
     }
 
-    /// Begin and end of each.
+    /// The begin and end of each part.
     pub fn list(&self) -> &[(u64, u64)] {
         &self.0
     }
 
-    /// How many bytes they are.
+    /// The number of bytes in all parts.
     pub fn bytes(&self) -> u64 {
         self.0.iter().map(|(begin, end)| end - begin).sum()
     }
 
-    /// Whether they are a whole file of this size.
+    /// Whether the parts make up a whole file of this size.
     pub fn is_whole(&self, bytes: u64) -> bool {
         bytes == 0 || self.0 == [(0, bytes)]
     }
 
-    /// How much of the beginning is there without a gap.
+    /// The number of bytes at the beginning without a gap.
     pub fn first(&self) -> u64 {
         self.0
             .first()
@@ -71,12 +71,12 @@ impl Parts {
             .map_or(0, |(_, end)| *end)
     }
 
-    /// Whether they are nothing but the beginning.
+    /// Whether the parts are only the beginning of the file.
     pub fn is_beginning(&self) -> bool {
         self.0.len() == usize::from(self.first() > 0)
     }
 
-    /// What lacks of a file of this size.
+    /// The parts that are missing from a file of this size.
     pub fn missing(&self, bytes: u64) -> Vec<(u64, u64)> {
         let mut at = 0;
         let mut missing = Vec::new();
@@ -92,7 +92,7 @@ impl Parts {
         missing
     }
 
-    /// What lies in both.
+    /// The bytes that lie in both.
     pub fn both(&self, other: &Parts) -> Parts {
         let (mut a, mut b) = (self.0.iter().peekable(), other.0.iter().peekable());
         let mut both = Vec::new();
@@ -110,14 +110,14 @@ impl Parts {
         Parts(both)
     }
 
-    /// What lies in this and not in the other.
+    /// The bytes that lie in this and not in the other.
     pub fn without(&self, other: &Parts) -> Parts {
         let end = self.0.last().map_or(0, |(_, end)| *end);
         self.both(&Parts(other.missing(end)))
     }
 
-    /// What lies within the first so many bytes, cut to whole [`GRAIN`]s but for the end of the
-    /// file.
+    /// The bytes that lie within the first `bytes`, cut to whole [`GRAIN`]s except at the end of
+    /// the file.
     pub fn whole_grains(&self, bytes: u64) -> Parts {
         let down = |at: u64| if at >= bytes { bytes } else { at - at % GRAIN };
         Parts::of(
@@ -129,13 +129,13 @@ impl Parts {
         )
     }
 
-    /// A line of text for one part.
+    /// A line of text for one part, as the notes of a partial file hold it.
     pub fn line(begin: u64, end: u64) -> String {
         format!("{begin} {end}\n")
     }
 
-    /// What such lines say. The first may be one number, the end of the beginning. A line that was
-    /// not written to its end says less than it would, never more that matters: what it says is
+    /// Parses such lines. The first may be a single number, the end of the beginning. A line that
+    /// was not written to its end says less than it should, never more that matters: its part is
     /// compared with the other end's before it counts.
     pub fn parse(text: &str) -> Parts {
         let number = |word: &str| word.parse::<u64>().ok();

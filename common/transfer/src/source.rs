@@ -1,4 +1,4 @@
-//! Reading what is sent.
+//! Reads the files that are sent.
 
 use nix::errno::Errno;
 use nix::unistd::{Whence, lseek};
@@ -8,11 +8,11 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use wire::files::{BLOCK, Meta};
 
-/// Zeros that are told at once: where the file system of the host cannot make a hole it writes
-/// them, and is silent meanwhile.
+/// The most zeros that one message announces. Where the file system of the host cannot make a hole,
+/// the host writes them, and is silent meanwhile.
 const MOST_ZEROS: u64 = 64 << 20;
 
-/// Opens a regular file; no link is followed, and nothing else is waited for.
+/// Opens a regular file. A symbolic link is not followed, and a FIFO or device does not block.
 pub fn open(path: &Path) -> io::Result<File> {
     let flags = nix::fcntl::OFlag::O_NOFOLLOW | nix::fcntl::OFlag::O_NONBLOCK;
     let file = OpenOptions::new()
@@ -26,7 +26,8 @@ pub fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Fills the buffer from a place on; less only at the end of the file.
+/// Fills the buffer from an offset on. Returns the number of bytes, which is less than its size
+/// only at the end of the file.
 pub fn read_at(file: &File, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -40,18 +41,18 @@ pub fn read_at(file: &File, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// Whether a file takes less room than its size says: it has holes, or its file system compresses.
+/// Whether a file occupies less space than its size: it has holes, or its file system compresses.
 pub fn is_sparse(meta: &Metadata) -> bool {
     room(meta) < meta.len()
 }
 
-/// The room that a file takes, in bytes.
+/// The space that a file occupies on its disk, in bytes.
 pub fn room(meta: &Metadata) -> u64 {
     meta.blocks().saturating_mul(512) // whatever the blocks of its file system are
 }
 
-/// How much of a file is a hole from a place on, of `most` bytes at most and in whole blocks,
-/// unless nothing else is asked for; none where there is data.
+/// The length of the hole at an offset, at most `most` bytes and in whole blocks unless all of
+/// `most` is a hole; `None` where there is data.
 pub fn hole(source: &File, at: u64, most: u64) -> Option<u64> {
     let bytes = hole_until(source, at)?.saturating_sub(at).min(most);
     let whole = match bytes == most {
@@ -61,13 +62,13 @@ pub fn hole(source: &File, at: u64, most: u64) -> Option<u64> {
     Some(whole.min(MOST_ZEROS)).filter(|whole| *whole > 0)
 }
 
-/// Where a hole ends that a file has at this place; none where there is data, or where its file
-/// system does not tell.
+/// The end of the hole at an offset; `None` where there is data, or where the file system does not
+/// tell.
 pub(crate) fn hole_until(file: &File, at: u64) -> Option<u64> {
     let place = i64::try_from(at).ok()?;
     match lseek(file, place, Whence::SeekData) {
         Ok(data) => u64::try_from(data).ok().filter(|data| *data > at),
-        // nothing but a hole follows
+        // only a hole follows
         Err(Errno::ENXIO) => {
             let length = file.metadata().ok()?.len();
             Some(length).filter(|end| *end > at)
@@ -76,7 +77,7 @@ pub(crate) fn hole_until(file: &File, at: u64) -> Option<u64> {
     }
 }
 
-/// What the other end is told of a file.
+/// What the other end is told about a file.
 pub fn meta(meta: &Metadata) -> Meta {
     let nanos = u32::try_from(meta.mtime_nsec()).unwrap_or(0);
     Meta {
@@ -89,8 +90,8 @@ pub fn meta(meta: &Metadata) -> Meta {
     }
 }
 
-/// Whether a file system that was given the first of these times may say the second: each has its
-/// steps, 1 s, 1 ms, 1 us, 100 ns or 1 ns.
+/// Whether a file system that was given the first time may report the second: file systems have
+/// steps of 1 s, 1 ms, 1 us, 100 ns or 1 ns.
 pub fn same_time(given: (i64, u32), said: (i64, u32)) -> bool {
     given.0 == said.0
         && [1, 100, 1_000, 1_000_000, 1_000_000_000]

@@ -1,5 +1,4 @@
-//! Whether what one end has of a file is what the other end has: sums of its pieces, compared one
-//! with the other.
+//! Compares the parts of a file at both ends, by checksums of its pieces.
 
 use crate::GRAIN;
 use crate::content;
@@ -9,17 +8,17 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use wire::files::Sum;
 
-/// So many sums are in one message at most, but for pieces that parts cut.
+/// The most checksums in one message, not counting pieces that parts cut.
 const MOST: u64 = 1 << 14;
-/// What a sum takes on its way.
+/// The size of a checksum in a message.
 const SUM_BYTES: u64 = 32;
-/// More than this is read by several threads: one sums up 2 GB a second.
+/// More bytes than this are read by several threads; one thread sums up 2 GB a second.
 const MUCH: u64 = 64 << 20;
-/// So many threads at most: other jobs are on the host too.
+/// The most threads, because other jobs run on the host too.
 const THREADS: usize = 4;
 
-/// The size of the pieces of a file of so many bytes. Where one of them differs, it is sent, and
-/// all sums are: together these are least where a piece is as large as all sums.
+/// The size of the pieces of a file. A piece that differs is sent whole, and so are all checksums;
+/// their sum is least if a piece is as large as all checksums together.
 fn piece(bytes: u64) -> u64 {
     let best = bytes.saturating_mul(SUM_BYTES).isqrt();
     best.max(bytes.div_ceil(MOST))
@@ -27,8 +26,8 @@ fn piece(bytes: u64) -> u64 {
         .next_power_of_two()
 }
 
-/// Begin and end of each piece of the parts of a file of so many bytes, in order. A piece ends at
-/// a multiple of its size, whatever the parts are.
+/// The begin and end of each piece of the parts of a file, in order. A piece ends at a multiple of
+/// its size, whatever the parts are.
 pub fn pieces(parts: &Parts, bytes: u64) -> Vec<(u64, u64)> {
     let size = piece(bytes);
     let mut pieces = Vec::new();
@@ -43,7 +42,7 @@ pub fn pieces(parts: &Parts, bytes: u64) -> Vec<(u64, u64)> {
     pieces
 }
 
-/// The sum of each piece; an error where one cannot be read whole.
+/// The checksum of each piece; fails if one cannot be read completely.
 pub fn of(file: &File, parts: &Parts, bytes: u64) -> io::Result<Vec<Sum>> {
     let pieces = pieces(parts, bytes);
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -96,18 +95,18 @@ fn sum_of(file: &File, begin: u64, end: u64, buffer: &mut [u8]) -> io::Result<Su
     Ok(Sum(*hasher.finalize().as_bytes()))
 }
 
-/// The sum of a whole file, up to its end.
+/// The checksum of a whole file.
 pub fn of_whole(file: &File) -> io::Result<Sum> {
     let mut buffer = vec![0; 256 << 10];
     sum_of(file, 0, file.metadata()?.len(), &mut buffer)
 }
 
-/// The sum of what is in memory.
+/// The checksum of bytes in memory.
 pub fn of_bytes(bytes: &[u8]) -> Sum {
     content::sum(bytes)
 }
 
-/// The pieces whose sums are equal.
+/// The pieces whose checksums are equal at both ends.
 pub fn same(parts: &Parts, bytes: u64, ours: &[Sum], theirs: &[Sum]) -> Parts {
     let pieces = pieces(parts, bytes);
     let equal = pieces
