@@ -1,4 +1,5 @@
-//! How `host-agent` comes to a host: what runs there first, and which agents there are to send.
+//! How `host-agent` gets to a host: the script that runs there first, and the agents that can be
+//! sent.
 
 use super::HostFault;
 use flate2::Compression;
@@ -10,20 +11,20 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// The one command line that a connector runs on a host: it reads [`script`] and runs it. `read`
-/// takes a line byte by byte and leaves what is behind it; the script is short. No quotes,
-/// backslashes or line ends of its own, so that csh and fish hand it on unchanged.
+/// The only command line that a connector runs on a host: it reads [`BOOTSTRAP_SH`] and runs it.
+/// `read` takes a line byte by byte and leaves everything behind it; the script is short. It
+/// contains no quotes, backslashes or line ends that csh or fish would change.
 pub(crate) const COMMAND: &str = r#"IFS= read -r s; eval "$s""#;
 
 const BOOTSTRAP_SH: &str = include_str!("bootstrap.sh");
 
-/// Folders with agents for other machine types, or in place of those that are beside the tools.
+/// Folders with agents for other machine types, or in place of those beside the tools.
 const AGENTS_VARIABLE: &str = "DGL_TOOLS_AGENTS";
 
 /// One `host-agent`, for one machine type.
 pub(crate) struct Agent {
     path: PathBuf,
-    /// The file, which stays what it was when it was hashed or is refused by the host.
+    /// The content of the file. If the file changes after it was hashed, the host refuses it.
     content: Vec<u8>,
     /// BLAKE3 of the content, in hexadecimal.
     hash: String,
@@ -42,7 +43,7 @@ impl Agent {
         })
     }
 
-    /// The agent as a host takes it: its length on a line, and the bytes.
+    /// The agent in the form that a host reads: its length on a line, then the bytes.
     fn message(&self, gzip: bool) -> io::Result<Vec<u8>> {
         let bytes = match gzip {
             true => self.gzipped()?,
@@ -51,14 +52,14 @@ impl Agent {
         Ok([format!("{}\n", bytes.len()).as_bytes(), bytes].concat())
     }
 
-    /// Whether a file is this agent, whole.
+    /// Whether a file holds this agent, complete.
     fn lies_in(&self, path: &Path) -> bool {
         let length = std::fs::metadata(path).map(|meta| meta.len());
         length.is_ok_and(|length| length == self.content.len() as u64)
             && std::fs::read(path).is_ok_and(|content| content == self.content)
     }
 
-    /// It gets its name when it is there whole.
+    /// Writes the agent into a folder. The file gets its name by rename, when it is complete.
     fn put(&self, folder: &Path, path: &Path) -> io::Result<()> {
         let part = folder.join(format!(".{}", super::random_token()?));
         let written = OpenOptions::new()
@@ -89,7 +90,7 @@ impl Agent {
 pub(crate) struct Agents(BTreeMap<String, Agent>);
 
 impl Agents {
-    /// Those of this process, looked for once.
+    /// The agents of this process, looked for once.
     pub(crate) fn here() -> Result<&'static Agents, HostFault> {
         static AGENTS: OnceLock<Result<Agents, HostFault>> = OnceLock::new();
         AGENTS
@@ -127,7 +128,7 @@ impl Agents {
         Ok(Agents(agents))
     }
 
-    /// What goes to a host first.
+    /// The script that a host runs first.
     pub(crate) fn script(&self, token: &str) -> Vec<u8> {
         let words: Vec<String> = self
             .0
@@ -147,7 +148,7 @@ impl Agents {
         .into_bytes()
     }
 
-    /// This machine's own agent.
+    /// The agent for this machine.
     pub(crate) fn own(&self) -> Result<&Path, HostFault> {
         let machine = std::env::consts::ARCH;
         self.0
@@ -156,8 +157,8 @@ impl Agents {
             .ok_or_else(|| no_agent(machine))
     }
 
-    /// Puts all of them into a folder of the user's, each under its hash, as the script does on a
-    /// host: their machine types and files.
+    /// Puts all agents into a folder of the user's, each named by its hash, as the script does on a
+    /// host. Returns their machine types and paths.
     pub(crate) fn put_into(&self, folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
         let put = |(machine, agent): (&String, &Agent)| {
             let path = folder.join(format!("host-agent-{}", agent.hash));
@@ -169,7 +170,7 @@ impl Agents {
         self.0.iter().map(put).collect()
     }
 
-    /// The agent for a machine type.
+    /// The agent for a machine type, in the form that a host reads.
     pub(crate) fn message(&self, machine: &str, gzip: bool) -> Result<Vec<u8>, HostFault> {
         let agent = self.0.get(machine).ok_or_else(|| no_agent(machine))?;
         agent
@@ -178,9 +179,9 @@ impl Agents {
     }
 }
 
-/// Why a host has no agent.
+/// The fault of a host for which there is no agent.
 pub(crate) fn no_agent(machine: &str) -> HostFault {
-    // uname -s stands in front of a machine that is no Linux
+    // uname -s stands before the machine type if the system is not Linux
     let machine: String = machine
         .chars()
         .filter(|c| c.is_ascii_alphanumeric() || "_-".contains(*c))
@@ -200,7 +201,7 @@ pub(crate) fn no_agent(machine: &str) -> HostFault {
     }
 }
 
-/// Rust's name for a machine type that `uname -m` names; packaging/agent.sh has the way back.
+/// Rust's name for a machine type of `uname -m`; packaging/agent.sh has the inverse.
 fn target_of(machine: &str) -> String {
     match machine {
         "armv7l" => "armv7-unknown-linux-gnueabihf".to_owned(),
@@ -210,7 +211,7 @@ fn target_of(machine: &str) -> String {
     }
 }
 
-/// Where agents are looked for, first to last.
+/// The folders in which agents are looked for, first to last.
 fn folders() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = std::env::var_os(AGENTS_VARIABLE)
         .map(PathBuf::from)
@@ -227,7 +228,7 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// The machine type of an agent by its file's name: `host-agent-aarch64`; `host-agent` alone is of
+/// The machine type in the file name of an agent: `host-agent-aarch64`. `host-agent` alone is for
 /// this machine.
 fn machine_of<'a>(name: &'a str, own: &'a str) -> Option<&'a str> {
     match name.strip_prefix("host-agent")? {

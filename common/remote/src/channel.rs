@@ -1,4 +1,4 @@
-//! What a connector gives: three streams to a program on a host, none of which ever blocks.
+//! What a connector provides: three streams to a program on a host, none of which ever blocks.
 
 use nix::poll::PollFlags;
 use std::fs::File;
@@ -8,54 +8,56 @@ use std::os::unix::fs::FileExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// What is written at once of a file that has to be copied through memory.
+/// How many bytes are written at once of a file that has to be copied through memory.
 pub(crate) const COPIED: usize = 64 << 10;
 
-/// One of the two streams that come back.
+/// One of the two streams that come from the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     Stdout,
     Stderr,
 }
 
-/// What a connector gives: three streams that never block. `WouldBlock` says wait, 0 says end.
+/// A connection to a program on a host: three streams that never block. `WouldBlock` means wait, 0
+/// means the end.
 pub(crate) trait Channel: Send {
     fn read(&mut self, stream: Stream, buffer: &mut [u8]) -> io::Result<usize>;
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
-    /// Writes bytes of a file from `offset` on, at most `length`; 0 at its end. One that can do it
-    /// without a copy does.
+    /// Writes at most `length` bytes of a file from `offset` on; returns 0 at its end. A channel
+    /// that can do so without a copy does.
     fn write_file(&mut self, file: &File, offset: u64, length: u64) -> Result<usize, Unsent> {
         copy_file(self, file, offset, length)
     }
-    /// `WouldBlock` while it cannot be sent yet.
+    /// Ends the program's stdin. `WouldBlock` while that cannot be sent yet.
     fn close_stdin(&mut self) -> io::Result<()>;
-    /// What to wait for until one of these may go on: stdout, stderr, stdin.
+    /// What to wait for until one of the streams stdout, stderr and stdin may go on.
     fn wait_for(&self, reading: [bool; 2], writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)>;
-    /// For so long yet nothing is written.
+    /// How long to write nothing yet; `None` if writing may go on.
     fn rest(&self) -> Option<Duration> {
         None
     }
-    /// The program of the user's that carries it: what is said on stderr may be its own words.
+    /// The user's program that carries the streams; it may write to stderr itself.
     fn engine(&self) -> Option<&str> {
         None
     }
-    /// How the program that carries it ended; its streams are at their end.
+    /// The exit status of the program that carries the streams, after these have ended.
     fn ended(&mut self) -> Option<ExitStatus> {
         None
     }
-    /// The script does not run and will not: nothing there needs time to end.
+    /// Notes that the script does not run and will not, so that nothing there needs time to end.
     fn give_up(&mut self) {}
-    /// What is handed to it is copied in any case: a file is better read once, by the caller.
+    /// Whether bytes of a file are copied in any case, so that the caller should read them only
+    /// once.
     fn is_direct(&self) -> bool {
         false
     }
-    /// From time to time: keep-alives.
+    /// Called from time to time, to send keep-alives.
     fn tick(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// Through memory.
+/// Writes bytes of a file by reading them into memory first.
 pub(crate) fn copy_file<C: Channel + ?Sized>(
     channel: &mut C,
     file: &File,
@@ -76,9 +78,9 @@ pub(crate) fn copy_file<C: Channel + ?Sized>(
 
 /// Why nothing of a file was written.
 pub(crate) enum Unsent {
-    /// The file's fault.
+    /// The file could not be read.
     Unreadable(io::Error),
-    /// The channel's.
+    /// The channel could not be written.
     Unwritable(io::Error),
 }
 

@@ -1,5 +1,5 @@
-//! A few requests to the agents of all hosts at once, and all that they answer: for tools that ask
-//! and go.
+//! Sends a few requests to the agents of all hosts at once and collects all answers, for tools that
+//! only ask.
 
 use crate::{Session, SessionEvent, threads};
 use rayon::prelude::*;
@@ -8,29 +8,29 @@ use record::error::{Fault, Report};
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
 
-/// Hosts that are listened to at once: each waits, none computes.
+/// How many hosts are listened to at once. Each waits; none computes.
 const AT_ONCE: usize = 256;
-/// A host has no more processes of jobs than that. One that tells of more would fill this machine's
-/// memory: each takes up to 2 KB here.
+/// No host has more processes of jobs than this. Each takes up to 2 KB here, so a host that reports
+/// more would fill this machine's memory.
 const MOST_ANSWERS: usize = 10_000;
 
-/// What a tool makes of an event of a host with that id; `None` for one that was not asked for.
+/// Reads an event of the host with this id as an answer; `None` if nobody asked for such an event.
 pub type Read<'r, A> = &'r (dyn Fn(u32, Event) -> Option<A> + Sync);
 
-/// A host and all that it has answered.
+/// A host and all of its answers.
 pub struct HostAnswers<'a, A> {
     /// The host that was asked.
     pub host: &'a Host,
-    /// What it has told, in the order in which it came.
+    /// The answers, in the order in which they came.
     pub answers: Vec<A>,
-    /// Why it tells nothing more.
+    /// Why nothing more comes from the host.
     pub fault: Option<Fault>,
     is_answered: bool,
     session: Session,
 }
 
 impl<'a, A: Send> HostAnswers<'a, A> {
-    /// Nothing was asked yet.
+    /// A host that has not been asked anything yet.
     pub fn new((host, session): (&'a Host, Session)) -> HostAnswers<'a, A> {
         HostAnswers {
             host,
@@ -41,14 +41,14 @@ impl<'a, A: Send> HostAnswers<'a, A> {
         }
     }
 
-    /// Sends what the connection takes at once; the rest goes while its answer is waited for.
+    /// Sends what the connection takes at once; the rest is sent while waiting for the answer.
     fn send(&mut self, request: &Request, read: Read<'_, A>) {
         self.is_answered = false;
         self.session.send(request);
         self.step(read, Duration::ZERO);
     }
 
-    /// Listens until the request is answered, at most for `limit`.
+    /// Listens until the request is answered or the host was silent for `limit`.
     fn listen(&mut self, read: Read<'_, A>, limit: Duration) {
         let until = Instant::now() + limit;
         while !self.is_answered && self.fault.is_none() {
@@ -98,7 +98,7 @@ impl<'a, A: Send> HostAnswers<'a, A> {
     }
 }
 
-/// Asks all hosts, one request after the other; `limit` for each.
+/// Asks all hosts the same requests, one after the other; `limit` is the longest silence for each.
 pub fn ask<A: Send>(
     hosts: &mut [HostAnswers<'_, A>],
     requests: impl Fn(&Host) -> Vec<Request>,

@@ -1,5 +1,5 @@
-//! A connection of TLS to a host's agent, beside the login that has told both sides' keys: for what
-//! a login's own stream carries too, but at half the price a byte.
+//! A TLS connection to a host's agent beside the login, over which both sides have learned the
+//! other's key. It carries bulk data at half the price a byte of a login's own streams.
 
 use super::channel::{Channel, Stream};
 use super::session::Session;
@@ -10,41 +10,41 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 use tls::{Identity, Link, PublicKey};
 
-/// `--wire auto` waits so long for a host's port: one that can be reached answers within a
+/// How long `--wire auto` waits for a host's port. A port that can be reached answers within a
 /// millisecond on a cluster, and within half a second from anywhere.
 const AUTO_LIMIT: Duration = Duration::from_secs(1);
-/// Less than this is with the host sooner over the login than a port is opened for it.
+/// Fewer bytes than this reach the host sooner over the login than a port is opened for them.
 const WORTH: u64 = 4 << 20;
 
-/// Over what the bulk goes.
+/// The way on which bulk data goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
-    /// Directly where that can be, else as with `Ssh`.
+    /// Direct connections where they are possible, otherwise as with `Ssh`.
     Auto,
-    /// Over the streams of the logins, whichever connector makes them.
+    /// The streams of the logins, whichever connector makes them.
     Ssh,
-    /// Directly, or not at all.
+    /// Direct connections only; fails where they are not possible.
     Direct,
 }
 
-/// How the bulk is to go, for all hosts.
+/// How bulk data goes, for all hosts.
 #[derive(Clone, Copy, Debug)]
 pub struct WireOptions {
-    /// Over what.
+    /// The chosen way.
     pub wire: Wire,
-    /// The port that hosts listen on; 0 for any.
+    /// The port on which hosts listen; 0 for any.
     pub data_port: u16,
     /// How long `Wire::Direct` may wait for a host's port.
     pub limit: Duration,
 }
 
 impl WireOptions {
-    /// Whether a direct way to a host is worth a try for so many bytes.
+    /// Whether a direct connection to a host is worth a try for this many bytes.
     pub fn is_worth(&self, host: Ipv4Addr, bytes: u64) -> bool {
         match self.wire {
             Wire::Ssh => false,
             Wire::Direct => bytes > 0,
-            // what is here goes through pipes, which no cipher slows down
+            // data for this machine goes through pipes, which no cipher slows down
             Wire::Auto => bytes >= WORTH && !host.is_loopback() && !super::is_here(host),
         }
     }
@@ -57,7 +57,7 @@ impl WireOptions {
     }
 }
 
-/// Where a host's agent listens for this tool, and how each knows the other.
+/// Where a host's agent listens for this tool, and the keys by which they know each other.
 #[derive(Clone, Debug)]
 pub struct Door {
     pub(crate) address: SocketAddr,
@@ -65,12 +65,12 @@ pub struct Door {
     pub(crate) key: PublicKey,
 }
 
-/// Why there is no direct way.
+/// Why there is no direct connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoDoor {
-    /// The host cannot listen, or cannot be reached there.
+    /// The host cannot listen, or its port cannot be reached; why.
     Closed(String),
-    /// Somebody else answers there.
+    /// Whoever answers there has another key.
     OtherKey,
 }
 
@@ -84,7 +84,7 @@ impl std::fmt::Display for NoDoor {
 }
 
 impl Door {
-    /// A connection, once both sides have proved their keys.
+    /// Connects, and waits until both sides have proved their keys.
     pub(crate) fn connect(&self, until: Instant) -> Result<Session, NoDoor> {
         let closed = |error: io::Error| match tls::is_wrong_key(&error) {
             true => NoDoor::OtherKey,
@@ -98,7 +98,7 @@ impl Door {
         let stream = TcpStream::connect_timeout(&self.address, left()).map_err(closed)?;
         let mut link = Link::connect(stream, &self.identity, self.key).map_err(closed)?;
         let mut plain = Vec::new();
-        // the host's first word shows that it knows us too
+        // the host's first event shows that it knows us too
         while link.peer().is_none() || plain.is_empty() {
             if left().is_zero() {
                 return Err(late());
@@ -114,18 +114,18 @@ impl Door {
     }
 }
 
-/// The connection as what a connector gives: without a stderr.
+/// A direct connection as a connector's channel; it has no stderr.
 pub(crate) struct Direct {
     link: Link,
-    /// What came and was not given out yet, from `given` on.
+    /// Bytes that came and were not returned yet, from `given` on.
     plain: Vec<u8>,
     given: usize,
-    /// More may come.
+    /// Whether more may come.
     open: bool,
 }
 
 impl Direct {
-    /// Over a connection of which something was read already.
+    /// Takes over a connection from which something was read already.
     pub(crate) fn over(mut link: Link, plain: Vec<u8>) -> Direct {
         link.widen();
         Direct {
@@ -147,7 +147,7 @@ impl Channel for Direct {
         if stream == Stream::Stderr {
             return Ok(0);
         }
-        // what waits to go out is looked at here too: nobody writes while nothing new is to be sent
+        // also sends what waits, because nobody calls write while there is nothing new to send
         self.link.flush()?;
         if self.given == self.plain.len() && self.open {
             self.plain.clear();
@@ -173,7 +173,7 @@ impl Channel for Direct {
     }
 
     fn wait_for(&self, _reading: [bool; 2], _writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
-        // it knows by itself what waits to be sent
+        // the connection itself knows what waits to be sent
         vec![(self.link.as_fd(), self.link.wait_for())]
     }
 

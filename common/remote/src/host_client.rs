@@ -1,5 +1,5 @@
-//! One host that files go to or come from: what is asked of it, what it tells, and when it is given
-//! up.
+//! The tools' side of a conversation about files with one host: requests, events, and when the host
+//! is given up.
 
 use crate::direct::{Door, NoDoor, Wire, WireOptions};
 use crate::limit::Limit;
@@ -16,78 +16,81 @@ use transfer::{BEAT, SILENCE};
 use wire::files::{FileEvent, FileRequest, Listen};
 use wire::{Event, Request};
 
-/// What a host may tell before it is dealt with; one that tells more is none of ours.
+/// The most bytes of events that may wait to be handled. Our agent never sends more than this.
 const MOST_HELD: u64 = 32 << 20;
-/// A host has so long to put away what is half done.
+/// How long a host has to put away partial files.
 const LEAVE: Duration = Duration::from_secs(5);
 
-/// While a direct connection carries the conversation, the login is looked at so often: it tells
-/// when the agent ends, and ends with the network.
+/// How often the login is looked at while a direct connection carries the conversation. It tells
+/// when the agent ends, and breaks when the network does.
 const LOOK_AT_LOGIN: Duration = Duration::from_millis(200);
-/// The host has so long to take a conversation back to the login. It may have a block to write.
+/// How long the host has to take a conversation back to the login. It may have a block to write.
 const TAKE_BACK: Duration = Duration::from_secs(20);
-/// While bytes wait for their turn under a limit, what was let through is sent on so often.
+/// While bytes wait for their turn under a rate limit, what was let through is sent at this
+/// interval.
 const PACE: Duration = Duration::from_millis(20);
 
-/// A host that files go to or come from.
+/// A host to which files go or from which they come.
 pub struct HostClient {
-    /// What carries the conversation.
+    /// The connection that carries the conversation.
     session: Session,
-    /// The login, while a direct connection carries it.
+    /// The login, while a direct connection carries the conversation.
     login: Option<Session>,
-    /// Why the login carries nothing any more.
+    /// Why the login can carry nothing any longer.
     login_over: Option<HostFailure>,
-    /// Where further connections to this host go; `None` by logins.
+    /// Where further connections to this host go; `None` if they are logins.
     door: Option<Door>,
     looked_at_login: Instant,
     stop: Arc<AtomicUsize>,
     events: VecDeque<(FileEvent, Vec<u8>)>,
-    /// What had come from the host when `events` was empty.
+    /// How many bytes had come from the host when `events` was last empty.
     dealt_with: u64,
-    /// Why nothing more comes: whoever goes on asking hears it again.
+    /// Why nothing more comes. Every further call returns it again.
     over: Option<HostFailure>,
-    /// What was still to be sent when something last moved, and when that was.
+    /// How many bytes waited to be sent when something last moved, and when that was.
     moved: (u64, Instant),
     beaten: Instant,
-    /// What all hosts together keep to.
+    /// The rate limit that all hosts share.
     limit: Option<Arc<Limit>>,
     syncs: u64,
-    /// Up to this one answers to questions are of no interest any more.
+    /// Answers to questions up to this number are of no interest any longer.
     forgotten: u64,
-    /// Where the agent listens, for this tool and for hosts that hand files on.
+    /// The port and key with which the agent listens, for this tool and for hosts that hand files
+    /// on.
     listens: Option<(u16, PublicKey)>,
-    /// Over what content goes was found out.
+    /// Whether the way for bulk data has been chosen.
     wire_chosen: bool,
-    /// What the host tells of files that hosts hand on is listened to; else it comes too late.
+    /// Whether the caller handles events about files that hosts hand on; otherwise they come too
+    /// late.
     pub hears_of_chains: bool,
-    /// It is one more connection to a host.
+    /// Whether this is a further connection to a host, beside the first.
     pub is_lane: bool,
 }
 
-/// What a host says of itself at first.
+/// What a host reports at the beginning.
 #[derive(Clone, Debug, Default)]
 pub struct Ready {
-    /// Room on the file system.
+    /// Free space on the file system in bytes, if it is known.
     pub free_bytes: Option<u64>,
-    /// There was nothing where the files go.
+    /// Whether the destination was empty or missing.
     pub empty: bool,
-    /// The public key of its agent, by which other hosts know it.
+    /// The public key of the host's agent, by which other hosts know it.
     pub key: Option<String>,
 }
 
-/// A host that cannot go on.
+/// Why a host cannot go on.
 #[derive(Clone, Debug)]
 pub struct HostFailure {
     /// The reason.
     pub why: String,
-    /// It is not the host that said so: it cannot be reached any more.
+    /// Whether the host cannot be reached any longer, as opposed to a fault that it reported.
     pub lost: bool,
-    /// What to do about it, where that is known here.
+    /// The cure, if it is known here.
     pub fix: Option<String>,
 }
 
 impl HostFailure {
-    /// The host has a reason, or we have.
+    /// A fault that the host or this tool found.
     pub fn reported(why: impl Into<String>) -> HostFailure {
         HostFailure {
             why: why.into(),
@@ -105,7 +108,7 @@ impl HostFailure {
         }
     }
 
-    /// What was told does not fit to what was asked.
+    /// The event does not match what was asked.
     pub fn unexpected(told: &FileEvent) -> HostFailure {
         let text: String = format!("{told:?}").chars().take(100).collect();
         HostFailure::reported(format!("it told something that was not asked for: {text}"))
@@ -113,8 +116,8 @@ impl HostFailure {
 }
 
 impl HostClient {
-    /// Asks the first thing, and waits until the host is ready. `stop` becomes the number of a
-    /// signal that ends it all.
+    /// Sends the first request and waits until the host is ready. `stop` becomes the number of a
+    /// signal that ends everything.
     pub fn begin(
         session: Session,
         stop: Arc<AtomicUsize>,
@@ -164,12 +167,12 @@ impl HostClient {
         }
     }
 
-    /// From here on all that follows a line waits for its turn, in both directions.
+    /// From here on, bytes wait for their turn under this limit, in both directions.
     pub fn keep_to(&mut self, limit: Option<Arc<Limit>>) {
         self.limit = limit;
     }
 
-    /// Waits until so many bytes have their turn.
+    /// Waits until this many bytes may go.
     fn pace(&mut self, bytes: usize) {
         let Some(limit) = self.limit.as_ref().filter(|_| bytes > 0) else {
             return;
@@ -184,13 +187,14 @@ impl HostClient {
             }
             std::thread::sleep(PACE.min(until.saturating_duration_since(Instant::now())));
         }
-        // nobody was listened to
+        // the host was not listened to in the meantime
         self.moved.1 = Instant::now();
     }
 
-    /// Goes on over a direct connection where that is wanted, possible and worth it for so many
-    /// bytes; finds that out once. Nothing may be under way. The agents that have the keys `hosts`
-    /// may hand files on to it. What people should know of why it is not, if anything.
+    /// Continues over a direct connection if that is wanted, possible and worth it for `bytes`;
+    /// decides that once. Nothing may be under way. Agents with the keys `hosts` may hand files on
+    /// to this host. Returns a warning for people if a direct connection was wanted and is not
+    /// possible.
     pub fn choose_wire(
         &mut self,
         address: Ipv4Addr,
@@ -293,17 +297,17 @@ impl HostClient {
         self.listens.map(|(port, key)| (port, key.to_string()))
     }
 
-    /// Bytes that are still to be sent.
+    /// How many bytes wait to be sent.
     pub fn pending(&self) -> u64 {
         self.session.pending()
     }
 
-    /// Where further connections to this host go, where that is not by logins.
+    /// Where further connections to this host go; `None` if they are logins.
     pub fn door(&self) -> Option<Door> {
         self.door.clone()
     }
 
-    /// One more direct connection to a host, with its own conversation.
+    /// Opens a further direct connection to a host, with a conversation of its own.
     pub fn through(
         door: &Door,
         stop: Arc<AtomicUsize>,
@@ -324,9 +328,9 @@ impl HostClient {
         Ok(client)
     }
 
-    /// After a direct connection broke, or one beside it: the login carries the conversation again,
-    /// if it still can. What was under way has to be asked for and sent again. The error is the
-    /// cause of it all, where the host or the login tells it.
+    /// After a direct connection broke, the login carries the conversation again if it still can.
+    /// What was under way has to be requested and sent again. The error is the cause of the break,
+    /// if the host or the login tells it.
     pub fn take_back(&mut self) -> Result<(), HostFailure> {
         let broken = self.login_over.clone().or(self.over.clone());
         let broken = broken.unwrap_or_else(|| HostFailure::lost("connection lost"));
@@ -353,26 +357,26 @@ impl HostClient {
         ))
     }
 
-    /// Another session carries it now.
+    /// Another session carries the conversation now.
     fn begin_conversation(&mut self) {
         self.events.clear();
         self.dealt_with = self.session.received();
         self.moved = (self.session.pending(), Instant::now());
     }
 
-    /// Puts a request behind what is still to be sent.
+    /// Queues a request.
     pub fn send(&mut self, step: FileRequest) {
         self.send_with(step, &[]);
     }
 
-    /// The same with bytes behind it.
+    /// Queues a request with bytes behind it.
     pub fn send_with(&mut self, step: FileRequest, body: &[u8]) {
         self.pace(body.len());
         self.begin_silence();
         self.session.send_with(&Request::File(step), body);
     }
 
-    /// The same with bytes of a file behind it, without a copy where the connector can.
+    /// Queues a request with bytes of a file behind it, without a copy where the connector can.
     pub fn send_file(&mut self, step: FileRequest, file: File, at: u64, length: usize) {
         self.pace(length);
         self.begin_silence();
@@ -380,8 +384,8 @@ impl HostClient {
             .send_file(&Request::File(step), file, at, length);
     }
 
-    /// The same with bytes of a file that were read already: `bytes` becomes what may be used to
-    /// read the next ones. Without a copy over a direct connection.
+    /// Queues a request with bytes of a file that were already read, without a copy over a direct
+    /// connection. `bytes` becomes a buffer for the next ones.
     pub fn send_read(&mut self, step: FileRequest, bytes: &mut Vec<u8>) {
         self.pace(bytes.len());
         self.begin_silence();
@@ -395,28 +399,29 @@ impl HostClient {
         self.session.is_direct()
     }
 
-    /// Where the host had nothing to do, its silence begins now.
+    /// If the host had nothing to do, its silence is counted from now on.
     fn begin_silence(&mut self) {
         if self.session.pending() == 0 {
             self.moved.1 = Instant::now();
         }
     }
 
-    /// A question whose answer shows that all before it has been dealt with; its number.
+    /// Asks a question whose answer shows that everything before it was handled; returns its
+    /// number.
     pub fn sync(&mut self) -> u64 {
         self.syncs += 1;
         self.send(FileRequest::Sync { number: self.syncs });
         self.syncs
     }
 
-    /// Nobody waits for the answers to what was asked so far.
+    /// Ignores the answers to all questions asked so far.
     pub fn forget_syncs(&mut self) {
         self.forgotten = self.syncs;
         let forgotten = self.forgotten;
         self.events.retain(|(told, _)| !is_answer(told, forgotten));
     }
 
-    /// What the host told and nobody has taken yet.
+    /// The next event that has come and was not taken yet.
     pub fn take_event(&mut self) -> Option<(FileEvent, Vec<u8>)> {
         let event = self.events.pop_front();
         if self.events.is_empty() {
@@ -425,16 +430,16 @@ impl HostClient {
         event
     }
 
-    /// What waits to be taken.
+    /// The events that wait to be taken.
     pub fn events(&self) -> impl Iterator<Item = &FileEvent> {
         self.events.iter().map(|(told, _)| told)
     }
 
-    /// Waits for what the host tells next.
+    /// Waits for the next event.
     pub fn next_event(&mut self) -> Result<(FileEvent, Vec<u8>), HostFailure> {
         loop {
             if let Some(event) = self.take_event() {
-                // a host that is not read from sends no more
+                // a host whose events are not read sends no more
                 self.pace(event.1.len());
                 return Ok(event);
             }
@@ -442,7 +447,8 @@ impl HostClient {
         }
     }
 
-    /// Sends until no more than this is waiting; `moved` is told of what went.
+    /// Sends until at most `most` bytes are waiting; `moved` is called with the number of bytes
+    /// sent.
     pub fn drain(&mut self, most: u64, moved: &dyn Fn(u64)) -> Result<(), HostFailure> {
         let mut pending = self.session.pending();
         while pending > most {
@@ -451,7 +457,7 @@ impl HostClient {
             }
             self.exchange(Duration::from_millis(50))?;
             let now = self.session.pending();
-            // a word to the host may have come to it
+            // sending may have brought events
             moved(pending.saturating_sub(now));
             pending = now;
         }
@@ -466,12 +472,12 @@ impl HostClient {
         })
     }
 
-    /// While there is nothing to do: the host is told that we are here.
+    /// Tells the host that this tool is alive, while there is nothing to do.
     pub fn keep_alive(&mut self) -> Result<(), HostFailure> {
         self.exchange(Duration::ZERO)
     }
 
-    /// Does what takes its time here, such as a checksum, while the host hears from us.
+    /// Does work that takes time here, such as a checksum, while the host is kept alive.
     pub fn keep_alive_during<T: Send>(
         &mut self,
         work: impl FnOnce() -> T + Send,
@@ -491,7 +497,7 @@ impl HostClient {
         })
     }
 
-    /// Sends and hears for a while. An error when nothing more can come and all that came was
+    /// Sends and receives for at most `limit`. Fails when nothing more can come and all events were
     /// taken.
     pub fn exchange(&mut self, limit: Duration) -> Result<(), HostFailure> {
         if self.over.is_none() {
@@ -550,7 +556,7 @@ impl HostClient {
         self.look_for_silence();
     }
 
-    /// The host is told now and then that we are here.
+    /// Sends a sign of life to the host now and then.
     fn beat(&mut self) {
         if self.beaten.elapsed() >= BEAT {
             self.beaten = Instant::now();
@@ -593,12 +599,12 @@ impl HostClient {
         }
     }
 
-    /// What was said first counts.
+    /// the first reason counts; later ones follow from it
     fn end_with(&mut self, broken: HostFailure) {
         self.over.get_or_insert(broken);
     }
 
-    /// Ends it and waits until the host has cleaned up, but not for long.
+    /// Ends the conversation and waits briefly until the host has cleaned up.
     pub fn end(mut self) {
         self.session.close_stdin();
         if let Some(login) = self.login.take() {
@@ -621,7 +627,7 @@ impl HostClient {
     }
 }
 
-/// Whether it answers one of our first questions.
+/// Whether the event answers a question up to this number.
 fn is_answer(told: &FileEvent, up_to: u64) -> bool {
     matches!(told, FileEvent::Synced { number } if *number <= up_to)
 }

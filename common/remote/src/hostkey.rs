@@ -1,5 +1,4 @@
-//! Is it the host that it was? `ssh-keygen -F` looks into known_hosts, because libssh2 knows
-//! neither hashed wildcards nor all forms of `[host]:port`, nor @revoked.
+//! Checks host keys. `ssh-keygen -F` looks into known_hosts, because libssh2 knows
 
 use super::settings::Settings;
 use super::{HostFault, UnknownKey};
@@ -20,7 +19,7 @@ pub(crate) struct Known {
     key: String,
 }
 
-/// The name under which known_hosts has a host; a HostKeyAlias stands there as it is, whatever the
+/// The name under which known_hosts has a host. A HostKeyAlias stands there unchanged, whatever the
 /// port.
 pub(crate) fn name(settings: &Settings) -> String {
     let host = settings.hostname.to_lowercase();
@@ -31,8 +30,8 @@ pub(crate) fn name(settings: &Settings) -> String {
     }
 }
 
-/// All that known_hosts has about a host.
-pub(crate) fn known(settings: &Settings) -> Result<Vec<Known>, HostFault> {
+/// All entries of known_hosts about a host.
+pub(crate) fn known_keys(settings: &Settings) -> Result<Vec<Known>, HostFault> {
     let mut known = Vec::new();
     for file in settings.known_hosts.iter().filter(|file| file.exists()) {
         let mut keygen = Command::new("ssh-keygen");
@@ -69,7 +68,7 @@ fn parse(line: &str) -> Option<Known> {
     })
 }
 
-/// Holds a host's key against what is known. `Ok(false)`: nothing is known.
+/// Checks a host's key against known_hosts. `Ok(false)` means that nothing is known.
 pub(crate) fn check(settings: &Settings, known: &[Known], blob: &[u8]) -> Result<bool, HostFault> {
     let key = BASE64.encode(blob);
     let same = |line: &&Known| line.key == key;
@@ -108,7 +107,7 @@ pub(crate) fn check(settings: &Settings, known: &[Known], blob: &[u8]) -> Result
     )))
 }
 
-/// A key as people compare it.
+/// A key in the form that people compare.
 pub(crate) fn unknown(settings: &Settings, blob: &[u8], fingerprint: String) -> UnknownKey {
     UnknownKey {
         name: name(settings),
@@ -119,7 +118,7 @@ pub(crate) fn unknown(settings: &Settings, blob: &[u8], fingerprint: String) -> 
     }
 }
 
-/// The kind stands in the key itself, behind its length (RFC 4253, 6.6).
+/// The kind of a key, which stands in the key itself behind its length (RFC 4253, 6.6).
 fn kind_of(blob: &[u8]) -> Option<String> {
     let (length, rest) = blob.split_first_chunk::<4>()?;
     let kind = rest.get(..u32::from_be_bytes(*length) as usize)?;
@@ -141,8 +140,8 @@ pub(crate) fn remember(settings: &Settings, blob: &[u8]) -> Result<(), HostFault
             .create(folder)
             .map_err(failed)?;
     }
-    let kind = kind_of(blob).ok_or_else(|| HostFault::new("its key is of no known form"))?;
-    // one write: ssh appends to the same file without a lock
+    let kind = kind_of(blob).ok_or_else(|| HostFault::new("its key has an unknown form"))?;
+    // one write, because ssh appends to the same file without a lock
     let line = format!("{} {kind} {}\n", name(settings), BASE64.encode(blob));
     let known_hosts = OpenOptions::new()
         .read(true)
@@ -154,25 +153,25 @@ pub(crate) fn remember(settings: &Settings, blob: &[u8]) -> Result<(), HostFault
     append_line(known_hosts, &line).map_err(failed)
 }
 
-/// What [`remember`] sees to, where `ssh` will write the key: that of OpenSSH 9.2 writes it behind
-/// a last line without an end.
+/// Ends the last line of known_hosts before `ssh` writes a key: OpenSSH 9.2 appends it to a last
+/// line without an end.
 pub(crate) fn end_last_line(settings: &Settings) {
     let file = settings
         .known_hosts
         .first()
         .and_then(|file| OpenOptions::new().read(true).append(true).open(file).ok());
-    // where nobody can write, ssh cannot either, and says so
+    // if nobody can write the file, ssh cannot either, and reports it
     if let Some(file) = file {
         let _ = append_line(file, "");
     }
 }
 
-/// Appends a line, or nothing, behind a last line that has an end: otherwise both would become one,
-/// and both keys be lost. Other logins of this tool and of others do the same at the same moment.
+/// Appends a line (or nothing) after making sure that the last line has an end; otherwise both keys
+/// would be lost. Other logins of this tool and of others do the same at the same moment.
 fn append_line(file: fs::File, line: &str) -> std::io::Result<()> {
     match Flock::lock(file, FlockArg::LockExclusive) {
         Ok(mut locked) => append_behind_an_end(&mut locked, line),
-        // a file system without locks
+        // the file system has no locks
         Err((mut file, _)) => append_behind_an_end(&mut file, line),
     }
 }

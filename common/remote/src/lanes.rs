@@ -1,18 +1,18 @@
-//! More connections to one host, where one core or one TCP stream is the limit: each of them brings
-//! a range of one large file.
+//! Further connections to one host, where one core or one TCP stream is the limit. Each of them
+//! carries a range of one large file.
 
-/// What is written and read at once on a host; a range begins at a whole one.
+/// How many bytes are written and read at once on a host; a range begins at a multiple of it.
 pub const BLOCK: u64 = 64 << 10;
-/// What a connection brings before all wait for one another.
+/// How many bytes a connection carries before all wait for one another.
 const RANGE: u64 = 64 << 20;
-/// Without `--streams`, a host gets at most so many connections by logins.
+/// Without `--streams`, a host gets at most this many connections by logins.
 const MOST: usize = 4;
 /// Without `--streams`, smaller files come over one connection: another login would take longer.
 const WORTH: u64 = 256 << 20;
-/// Less is not worth a range.
+/// A smaller range is not worth a connection.
 const LEAST: u64 = 1 << 20;
 
-/// How many connections there are to be to a host.
+/// How many connections a host gets.
 #[derive(Clone, Copy, Debug)]
 pub struct Streams {
     said: Option<u16>,
@@ -21,8 +21,8 @@ pub struct Streams {
 
 impl Streams {
     /// `--streams` if given. Otherwise one direct connection, because two share a link unfairly.
-    /// Over ssh it is one for each processor that there is for a host, with `hosts` of them served
-    /// at once, because the cipher of a connection keeps a processor busy.
+    /// Over ssh it is one for each processor available to a host, with `hosts` of them served at
+    /// once, because the cipher of a connection keeps a processor busy.
     pub fn wanted(said: Option<u16>, hosts: usize, by_ssh: bool) -> Streams {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let by_login = match by_ssh {
@@ -33,7 +33,7 @@ impl Streams {
     }
 }
 
-/// The connections beside the first; made when there is something to bring over them.
+/// The connections beside the first, opened when there is something to carry over them.
 pub struct Lanes<'a, S> {
     wanted: usize,
     from_bytes: u64,
@@ -43,8 +43,8 @@ pub struct Lanes<'a, S> {
 }
 
 impl<'a, S> Lanes<'a, S> {
-    /// To a host that is reached directly or by logins. A connection that `open` does not get is
-    /// done without.
+    /// Prepares connections to a host that is reached directly or by logins. If `open` fails, the
+    /// copy goes on without that connection.
     pub fn new(streams: Streams, is_direct: bool, open: &'a dyn Fn() -> Option<S>) -> Lanes<'a, S> {
         let (wanted, from_bytes) = match streams.said {
             Some(said) => (usize::from(said), LEAST),
@@ -60,9 +60,9 @@ impl<'a, S> Lanes<'a, S> {
         }
     }
 
-    /// Whether so many bytes are better brought over several; makes them.
+    /// Whether this many bytes are better carried over several connections; opens them.
     pub fn pays(&mut self, bytes: u64) -> bool {
-        // what is left of a file that went over them does too
+        // the same holds for the rest of a file that went over several
         let least = if self.made { LEAST } else { self.from_bytes };
         let beside = self.wanted.saturating_sub(1);
         if beside == 0 || bytes < least {
@@ -75,8 +75,8 @@ impl<'a, S> Lanes<'a, S> {
         !self.sites.is_empty()
     }
 
-    /// Brings the next of a file that goes on at a whole block, a range over each connection: how
-    /// much, and what became of each.
+    /// Carries the next part of a file, which begins at a multiple of a block, one range over each
+    /// connection. Returns the length of the part and the result of each range.
     pub fn round<T: Send>(
         &mut self,
         first: &mut S,
@@ -106,8 +106,8 @@ impl<'a, S> Lanes<'a, S> {
         (bytes, brought)
     }
 
-    /// The connections beside the first, when they have brought all.
-    pub fn into_sites(self) -> impl Iterator<Item = S> {
+    /// The connections beside the first, after all work.
+    pub fn into_connections(self) -> impl Iterator<Item = S> {
         self.sites.into_iter()
     }
 }

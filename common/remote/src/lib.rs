@@ -1,16 +1,16 @@
-//! The one way to a host: `host-agent` runs there, found or brought by a bootstrap of sh, and takes
-//! requests over the connection. Nothing has to be installed on a host, and nothing of ours stands
-//! on a remote command line but one constant.
+//! The only way to a host. `host-agent` runs there, found or brought by a bootstrap in sh, and
+//! takes requests over the connection. Nothing has to be installed on a host, and of ours only one
+//! constant stands on a remote command line.
 //!
 //! - [`ssh2`]: libssh2 in this process. A connection costs a tenth of what a program costs: the
 //!   default where much is started.
-//! - [`program`]: OpenSSH's `ssh`, whose cipher costs a fifth a byte of libssh2's: the default
-//!   where much is copied; any command that runs a command elsewhere (srun, kubectl exec, docker
-//!   exec); on this machine the agent itself.
+//! - [`program`]: OpenSSH's `ssh`, whose cipher costs a fifth of libssh2's for each byte, the
+//!   default where much is copied; any command that runs a command elsewhere (srun, kubectl exec,
+//!   docker exec); the agent itself on this machine.
 //! - [`dial`]: one command starts the agents of all hosts, and they connect to this tool.
 //!
-//! [`Session`] is the same over all of them. That a request was carried out is told by the agent's
-//! own answer, because no connector's exit status is proof: libssh2 says 0 after a lost connection,
+//! [`Session`] is the same over all of them. The agent's own answer proves that a request was
+//! carried out, because no connector's exit status does: libssh2 returns 0 after a lost connection,
 //! srun after a lost node.
 
 mod bootstrap;
@@ -49,66 +49,66 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
 
-/// Hosts that are listened to at once: each waits, none computes.
+/// How many hosts are listened to at once. Each waits; none computes.
 const ANSWERS_AT_ONCE: usize = 256;
 
 /// How to reach a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// libssh2.
+    /// libssh2 in this process.
     Ssh2,
-    /// OpenSSH's program; `bulk` asks for its cheapest cipher.
+    /// OpenSSH's program.
     Ssh {
-        /// Much will be copied.
+        /// Whether much will be copied, so that the cheapest cipher is asked for.
         bulk: bool,
     },
     /// This machine.
     Local,
-    /// A template of a command.
+    /// A template of the user's command.
     Command(String),
     /// Agents that one command has started dial in.
     Dial,
 }
 
-/// Reaches hosts as the command line says.
+/// Reaches hosts in the way that the command line chooses.
 pub struct Remote {
     options: Options,
     kind: Kind,
-    /// Addresses of this machine: what is here needs no ssh.
+    /// The addresses of this machine, for which no ssh is needed.
     here: HashSet<Ipv4Addr>,
-    /// With [`Kind::Dial`].
+    /// The agents that dial in; only with [`Kind::Dial`].
     dial: Option<dial::Dial>,
 }
 
 /// Why a host cannot be used.
 #[derive(Clone, Debug)]
 pub struct HostFault {
-    /// In one line.
+    /// The problem in one line.
     pub problem: String,
-    /// What to do about it.
+    /// The cure.
     pub fix: Option<String>,
-    /// Its key, where that was never seen before.
+    /// The key of a host that known_hosts does not have.
     pub unknown_key: Option<Box<UnknownKey>>,
-    /// It is not the host's alone: there is no way to any host, which is told once.
+    /// Whether the fault concerns the way to all hosts, so that it is reported once.
     of_the_way: bool,
-    /// Worth another try: the connection was dropped before the login.
+    /// Whether another try is worthwhile: the connection was dropped before the login.
     pub(crate) again: bool,
-    /// It did not answer in time, which a busy machine explains too.
+    /// Whether the host did not answer in time, which a busy machine explains too.
     pub(crate) timed_out: bool,
 }
 
 /// A key that known_hosts does not have.
 #[derive(Clone, Debug)]
 pub struct UnknownKey {
-    /// The name it would stand under: `10.0.0.1`, `[10.0.0.1]:2222`.
+    /// The name for known_hosts: `10.0.0.1`, `[10.0.0.1]:2222`.
     pub name: String,
-    /// The address to ask for it, and
+    /// The address at which ssh-keyscan finds the key.
     pub address: String,
-    /// the port.
+    /// The port at which ssh-keyscan finds the key.
     pub port: u16,
-    /// `ssh-ed25519`.
+    /// The type of the key: `ssh-ed25519`.
     pub kind: String,
-    /// `SHA256:…`, as ssh-keygen -l shows it.
+    /// The fingerprint as ssh-keygen -l shows it: `SHA256:…`.
     pub fingerprint: String,
 }
 
@@ -140,7 +140,7 @@ impl HostFault {
 }
 
 impl Remote {
-    /// `default` is what serves the tool best.
+    /// Prepares the way to the hosts. `default` is the connector that serves the tool best.
     pub fn new(options: Options, default: Kind) -> Result<Remote, Report> {
         raise_descriptors();
         let bulk = matches!(default, Kind::Ssh { bulk: true });
@@ -187,7 +187,7 @@ impl Remote {
         })
     }
 
-    /// Starts host-agent on a host, and waits until it runs.
+    /// Starts host-agent on a host and waits until it runs.
     pub fn open_agent(&self, host: &Host) -> Result<Session, HostFault> {
         if let Some(dial) = &self.dial {
             let opened = dial.open_all(std::slice::from_ref(host)).pop();
@@ -208,7 +208,8 @@ impl Remote {
         })
     }
 
-    /// Starts host-agent on each host, logging in to several at once. In the order of the hosts.
+    /// Starts host-agent on each host, with several logins at once. The results are in the order of
+    /// the hosts.
     pub fn open_agents(&self, hosts: &[Host]) -> Vec<Result<Session, HostFault>> {
         if let Some(dial) = &self.dial {
             return dial.open_all(hosts);
@@ -218,8 +219,8 @@ impl Remote {
         })
     }
 
-    /// Starts host-agent on each host, as [`Remote::open_agents`] does: the hosts on which it runs,
-    /// and why it does not on the others.
+    /// Starts host-agent on each host like [`Remote::open_agents`]. Returns the hosts on which it
+    /// runs, and the faults of the others.
     pub fn open_reachable<'a>(&self, hosts: &'a [Host]) -> (Vec<(&'a Host, Session)>, Report) {
         let opened = self.open_agents(hosts);
         let refused = hosts
@@ -235,8 +236,8 @@ impl Remote {
         (reached, report)
     }
 
-    /// Asks each host one thing; `limit` is the longest silence. What each answered, in the order
-    /// of the hosts.
+    /// Asks each host one request; `limit` is the longest silence. The answers are in the order of
+    /// the hosts.
     pub fn ask_all(
         &self,
         hosts: &[Host],
@@ -253,8 +254,7 @@ impl Remote {
             .install(|| pairs.into_par_iter().map(ask).collect()))
     }
 
-    /// Opens a host again as long as its sshd drops logins at random, as it does beyond
-    /// MaxStartups.
+    /// Opens a host again while its sshd drops logins at random, as it does beyond MaxStartups.
     fn try_again<T>(
         &self,
         host: &Host,
@@ -264,7 +264,7 @@ impl Remote {
         let mut pause = Duration::from_millis(150);
         loop {
             match open().map_err(|fault| self.explain(host, fault)) {
-                // hosts come back at different times, or they would meet again
+                // hosts try again at different times, or they would collide again
                 Err(fault) if fault.again && Instant::now() + pause < until => {
                     std::thread::sleep(pause + Duration::from_millis(u64::from(host.id % 32) * 17));
                     pause = (pause * 2).min(Duration::from_secs(2));
@@ -274,7 +274,7 @@ impl Remote {
         }
     }
 
-    /// What a way to a host says in its own words has no cure; but each way can be tried by hand.
+    /// Adds a cure to a fault that only quotes a connector: how to try that connector by hand.
     fn cured(&self, host: &Host, fault: HostFault) -> HostFault {
         const NEEDS: &str = "the host needs a POSIX sh with head, chmod and mv";
         if fault.fix.is_some() || fault.unknown_key.is_some() {
@@ -302,8 +302,8 @@ impl Remote {
         }
     }
 
-    /// Why nothing can be left on the hosts, where the engine that has started their agents ends
-    /// what these leave behind.
+    /// Why nothing can stay on the hosts: the engine that started the agents ends whatever they
+    /// leave behind. `None` if processes can stay.
     pub fn why_nothing_stays(&self) -> Option<String> {
         Some(self.dial.as_ref()?.ender()?.to_string())
     }
@@ -320,7 +320,7 @@ impl Remote {
         }
     }
 
-    /// What `ssh` could not say itself: the key that it refused.
+    /// Adds what `ssh` itself does not say: the key that it refused.
     fn explain(&self, host: &Host, fault: HostFault) -> HostFault {
         let refused = fault.problem.contains("Host key verification failed");
         match (self.kind_for(host), refused) {
@@ -340,7 +340,7 @@ fn no_command() -> Report {
     fault.fix(DIAL_FIX).report()
 }
 
-/// A command that is run once for all hosts names none of them alone.
+/// Refuses placeholders of one host in a command that runs once for all hosts.
 fn check_dialed(command: &str) -> Result<(), Report> {
     if command.trim() == "dial" {
         return Err(no_command());
@@ -364,7 +364,8 @@ pub fn random_token() -> std::io::Result<String> {
     Ok(bits.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// A pool for work that waits for hosts more than it computes: its size counts streams, not cores.
+/// A thread pool for work that waits for hosts more than it computes. Its size counts connections,
+/// not cores.
 pub fn threads(count: usize) -> Result<rayon::ThreadPool, Report> {
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(count.max(1))
@@ -376,7 +377,7 @@ pub fn threads(count: usize) -> Result<rayon::ThreadPool, Report> {
     })
 }
 
-/// The faults of hosts as one report; all unknown keys are in one message with the one command that
+/// The faults of hosts as one report. All unknown keys are in one fault, with the one command that
 /// accepts them.
 pub fn report<'a>(
     faults: impl IntoIterator<Item = (&'a Host, &'a HostFault)>,
@@ -457,12 +458,12 @@ fn unknown_keys(unknown: &[(&Host, &UnknownKey)]) -> Fault {
         .fix(fix)
 }
 
-/// A host costs some descriptors, and the soft limit is 1024 as a rule: enough for 200 hosts. The
-/// hard one is far above.
+/// Raises the soft limit on descriptors, usually 1024 and enough for 200 hosts, to the hard limit,
+/// which is far higher.
 fn raise_descriptors() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        // where it is refused, the host that finds none left says so
+        // if it is refused, the host for which no descriptor is left reports that
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }

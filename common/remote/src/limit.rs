@@ -1,21 +1,22 @@
-//! A rate that all hosts together keep to, for those who share an uplink with others.
+//! A rate limit that all hosts share, for people who share an uplink with others.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What may go at once after a pause, in time: a block waits for no more than its own bytes.
+/// How much time's worth of bytes may go at once after a pause, so that a block waits only for its
+/// own bytes.
 const BURST: Duration = Duration::from_millis(100);
 
-/// So many bytes a second, over all connections.
+/// A limit of bytes a second over all connections.
 #[derive(Debug)]
 pub struct Limit {
     bytes_per_second: u64,
-    /// When all that was let through so far is gone at that rate.
+    /// When everything that was let through so far has gone at that rate.
     gone: Mutex<Option<Instant>>,
 }
 
 impl Limit {
-    /// A limit of so many bytes a second, at least one.
+    /// Creates a limit of this many bytes a second, at least one.
     pub fn new(bytes_per_second: u64) -> Limit {
         Limit {
             bytes_per_second: bytes_per_second.max(1),
@@ -23,7 +24,7 @@ impl Limit {
         }
     }
 
-    /// Lets so many bytes through; how long they are to wait for that.
+    /// Lets this many bytes through; returns how long they have to wait.
     pub(crate) fn let_through(&self, bytes: u64, now: Instant) -> Duration {
         let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
         let earliest = now.checked_sub(BURST).unwrap_or(now);
@@ -34,7 +35,7 @@ impl Limit {
     }
 }
 
-/// A rate as people write it: `50MB/s`, `500kB`, `1.5GiB/s`; 100 kB a second at least.
+/// Parses a rate: `50MB/s`, `500kB`, `1.5GiB/s`; at least 100 kB a second.
 pub fn rate(text: &str) -> Result<u64, String> {
     const LEAST: f64 = 1e5;
     let wrong = || "write it as 50MB/s, 500kB/s or 1GiB/s; 100kB/s at least".to_owned();

@@ -1,30 +1,29 @@
-//! Logins to many hosts: as many at once as this machine carries, and none lost to our own haste.
+//! Logs in to many hosts, with as many logins at once as this machine can carry.
 //!
 //! A login costs both ends a key exchange and a shell. On a busy machine 16 at once take 8 s each
-//! and some of them 27 s (120 sshds and two busy loops on 2 cores), where one alone takes 0.3 s. So
-//! a login that takes long makes room: fewer are begun at once; and one that timed out while others
-//! were slow too is tried again behind all others. Where others were quick, the host itself is to
-//! blame.
+//! and some of them 27 s (120 sshds and two busy loops on 2 cores), while one alone takes 0.3 s. So
+//! after a slow login, fewer are begun at once; and a login that timed out while others were slow
+//! too is tried again after all others. If the others were quick, the host itself is to blame.
 
 use super::HostFault;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Logins at once. More only queue behind this machine's cores, and a bastion's sshd drops them
-/// (MaxStartups 10:30:100).
+/// How many logins run at once. More would only queue for this machine's cores, and a bastion's
+/// sshd drops them (MaxStartups 10:30:100).
 const MOST_AT_ONCE: usize = 16;
-/// A host that timed out so often is not only slow.
+/// A host that timed out this often is not merely slow.
 const MOST_TRIES: u32 = 5;
 
 /// What is known of the logins so far.
 #[derive(Clone, Debug)]
 struct Pace {
-    /// How many may be under way.
+    /// How many may be under way at once.
     allowed: usize,
-    /// What one may take.
+    /// How long one may take.
     limit: Duration,
-    /// What the slowest took that succeeded.
+    /// How long the slowest successful one took.
     slowest: Duration,
 }
 
@@ -33,7 +32,7 @@ struct Pace {
 enum Ended {
     Open,
     TimedOut,
-    /// For another reason, which more time does not change.
+    /// It failed for a reason that more time does not change.
     Failed,
 }
 
@@ -46,7 +45,7 @@ impl Pace {
         }
     }
 
-    /// Learns from a login that took so long; whether to try it again.
+    /// Learns from a login that took this long; returns whether to try it again.
     fn learn(&mut self, ended: Ended, took: Duration, tries: u32) -> bool {
         match ended {
             Ended::Open => {
@@ -67,16 +66,16 @@ impl Pace {
 }
 
 struct State<T> {
-    /// Positions of the hosts that wait, and how often each was tried.
+    /// The positions of the hosts that wait, and how often each was tried.
     waiting: VecDeque<(usize, u32)>,
     under_way: usize,
     pace: Pace,
-    /// By position; `None` where that is not known yet.
+    /// The results by position; `None` until they are known.
     results: Vec<Option<Result<T, HostFault>>>,
 }
 
-/// Opens each of `count` hosts by its position; `limit` is what a login may take. In the order of
-/// the positions.
+/// Opens each of `count` hosts by its position; `limit` is how long a login may take. The results
+/// are in the order of the positions.
 pub(crate) fn open_each<T: Send>(
     count: usize,
     limit: Duration,
@@ -104,7 +103,8 @@ pub(crate) fn open_each<T: Send>(
         .collect()
 }
 
-/// Logs in to one host after the other until none waits and none is under way that may come back.
+/// Logs in to one host after another until none waits and none that is under way may have to be
+/// tried again.
 fn work<T: Send>(
     state: &Mutex<State<T>>,
     changed: &Condvar,

@@ -1,34 +1,34 @@
-//! What a tool wants of the way to its hosts, as plain values.
+//! How a tool reaches its hosts, as plain values.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How hosts are reached.
+/// Options of the way to hosts.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `ssh2`, `ssh`, `local`, a template of a command, or `dial` and a command; the tool's own
-    /// choice where nothing was said.
+    /// `ssh2`, `ssh`, `local`, a template of a command, or `dial` and a command; `None` for the
+    /// tool's own choice.
     pub connect: Option<String>,
-    /// The port of the hosts' sshd; ssh's own configuration where nothing was said, as below.
+    /// The port of the hosts' sshd; `None` for the one in ssh's own configuration.
     pub ssh_port: Option<u16>,
-    /// The user to log in as.
+    /// The user to log in as; `None` for the one in ssh's own configuration.
     pub ssh_username: Option<String>,
-    /// A private key to log in with, and no other.
+    /// A private key to log in with; no other key is tried.
     pub identity: Option<PathBuf>,
     /// An ssh_config file in place of the user's.
     pub ssh_config: Option<PathBuf>,
-    /// What to do with the key of a host that was never seen.
+    /// What to do with the key of a host that was never seen before.
     pub host_key: HostKey,
     /// How long connecting and logging in may take.
     pub connect_timeout: Duration,
-    /// The address of this machine to which hosts dial in; the one from which they are reached
-    /// where nothing was said.
+    /// The address of this machine to which hosts dial in; `None` for the one from which they are
+    /// reached.
     pub dial_address: Option<Ipv4Addr>,
-    /// The port; 0 for any.
+    /// The port to which hosts dial in; 0 for any.
     pub dial_port: u16,
-    /// Tells people a line that is no error.
-    pub say: fn(&str),
+    /// Shows people a line that is not an error.
+    pub notice: fn(&str),
 }
 
 /// Whether to trust a host key that known_hosts does not have.
@@ -36,6 +36,6 @@ pub struct Options {
 pub enum HostKey {
     /// Refuse it.
     Strict,
-    /// Take it and write it down; a changed key is refused all the same.
+    /// Accept it and add it to known_hosts; a changed key is refused all the same.
     AcceptNew,
 }

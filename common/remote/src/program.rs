@@ -1,4 +1,5 @@
-//! Hosts that a program reaches: OpenSSH, this machine's sh, any command of the user's.
+//! Hosts that are reached by a program: OpenSSH, the agent on this machine, or any command of the
+//! user's.
 
 use super::HostFault;
 use super::channel::{Channel, Stream, Unsent, copy_file};
@@ -18,35 +19,36 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitSta
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// A pipe between us and the program that was full once: as much as an ordinary user may have, so
-/// that it runs neither empty nor full while one of us waits for a processor. That costs ssh, and
-/// sshd behind it, more than it seems: with half of it copying took 6 % more of all processors, and
-/// with what the kernel gives bringing back took 30 % longer.
+/// The size of a pipe to or from a program, once it was full. It is as much as an ordinary user may
+/// have, so that the program neither runs dry nor blocks while one side waits for a processor. With
+/// half of it, copying took 6 % more processor time in all; with the kernel's default, bringing
+/// files back took 30 % longer.
 const PIPE_BYTES: i32 = 1 << 20;
-/// Up to so much in all, because all pipes of a user share 64 MiB (pipe-user-pages-soft);
+/// Pipes get that size up to this sum, because all pipes of a user share 64 MiB
+/// (pipe-user-pages-soft).
 const LARGE_PIPES: usize = 24 << 20;
-/// then up to so much they get less, as each of many hosts gets less of the link.
+/// Up to this sum they get [`SMALL_PIPE_BYTES`], because each of many hosts gets less of the link.
 const ALL_PIPES: usize = 32 << 20;
 const SMALL_PIPE_BYTES: i32 = 256 << 10;
-/// What the kernel gives.
+/// The size that the kernel gives a pipe.
 const DEFAULT_PIPE_BYTES: usize = 64 << 10;
-/// A full pipe is left alone until about half of it is empty: ssh takes 32 KiB at a time, and would
-/// wake us each time. The quickest cipher needs so long for that;
+/// A full pipe is left alone until about half of it is empty: ssh takes 32 KiB at a time and would
+/// wake us each time. The quickest cipher needs this long for that.
 const SHORTEST_REST: Duration = Duration::from_micros(200);
-/// after so long a link that has become quick again is noticed.
+/// After this time, a link that has become quick again is noticed.
 const LONGEST_REST: Duration = Duration::from_millis(5);
-/// What a program may take to end once its stdin is closed.
+/// How long a program may take to end after its stdin was closed.
 const LEAVE: Duration = Duration::from_millis(100);
-/// The same for one of the user's: srun has to tell Slurm first.
+/// The same for a program of the user's: srun has to tell Slurm first.
 const LEAVE_ENGINE: Duration = Duration::from_secs(2);
-/// Who ends srun has Slurm kill what it runs; that gets time to clean up: more than a grace and
-/// what comes behind it.
+/// When srun is ended, Slurm kills what it runs; cleaning up gets this time, which is more than a
+/// grace and what follows it.
 const CLEAN_UP: Duration = Duration::from_secs(60);
 
-/// Of the user's own configuration what is for a person who logs in, and not for a tool. A host is
-/// lent nothing: neither the agent nor the display. A port that is forwarded can be so once, and
-/// ends the second connection where ExitOnForwardFailure is set. Further keys of a host are none
-/// that a person has looked at, and hundreds of ssh at once would write known_hosts anew.
+/// Settings of the user's own configuration that are meant for people and not for tools. A host
+/// gets neither the agent nor the display. A port can be forwarded only once, and ends the second
+/// connection if ExitOnForwardFailure is set. Nobody has looked at further keys of a host, and
+/// hundreds of ssh at once would rewrite known_hosts.
 const NOT_FOR_TOOLS: [&str; 6] = [
     "ForwardAgent=no",
     "ForwardX11=no",
@@ -56,7 +58,7 @@ const NOT_FOR_TOOLS: [&str; 6] = [
     "UpdateHostKeys=no",
 ];
 
-/// `ssh HOST`, with the user's own configuration.
+/// Runs `ssh HOST` with the user's own configuration.
 pub(crate) fn ssh(
     options: &Options,
     host: &Host,
@@ -64,7 +66,7 @@ pub(crate) fn ssh(
     bulk: bool,
 ) -> Result<Box<dyn Channel>, HostFault> {
     let mut ssh = Command::new("ssh");
-    // no terminal, no question; a dead link is noticed after 30 s
+    // no terminal, no questions; a dead link is noticed after 30 s
     ssh.args([
         "-T",
         "-o",
@@ -92,7 +94,7 @@ pub(crate) fn ssh(
         ssh.args(["-o", option]);
     }
     if bulk {
-        // first choice, not the only one: 1.5 times the rate of chacha20, which OpenSSH prefers
+        // the first choice, not the only one: 1.5 times the rate of chacha20, which OpenSSH prefers
         ssh.args([
             "-o",
             "Ciphers=^aes128-gcm@openssh.com",
@@ -112,15 +114,15 @@ pub(crate) fn ssh(
     start(ssh, "ssh", None)
 }
 
-/// A program of ours on this machine.
+/// Runs a program of ours on this machine.
 pub(crate) fn run(program: &Path, args: &[&str]) -> Result<Box<dyn Channel>, HostFault> {
     let mut command = Command::new(program);
     command.args(args);
     start(command, "host-agent", None)
 }
 
-/// The user's template, such as `kubectl exec -i {login} --`, with the shell's command line behind
-/// it.
+/// Runs the user's template, such as `kubectl exec -i {login} --`, followed by the shell's command
+/// line.
 pub(crate) fn template(
     options: &Options,
     host: &Host,
@@ -151,7 +153,7 @@ pub(crate) fn fill(options: &Options, host: &Host, template: &str) -> Result<Str
         ("{port}", port),
         ("{dgl_port}", host.port.to_string()),
     ];
-    // a value stands in the user's shell text as it is, so it must be a plain word
+    // a value becomes part of the user's shell text, so it must be a plain word
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-:@".contains(c);
     let mut used = values
         .iter()
@@ -172,23 +174,23 @@ pub(crate) fn fill(options: &Options, host: &Host, template: &str) -> Result<Str
 }
 
 struct Program {
-    /// Its name, where it is the user's.
+    /// The name of the program, if it is the user's.
     engine: Option<String>,
-    /// Kept, so that it is waited for at the end and leaves no zombie; `None` only once it is
-    /// dropped.
+    /// The process, which is waited for at the end so that no zombie is left; `None` only after
+    /// drop.
     child: Option<Child>,
-    /// It never came to run the script.
+    /// Whether the script never came to run.
     hopeless: bool,
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
     stderr: ChildStderr,
-    /// Of stdin.
+    /// How long to leave stdin alone.
     rest: WriteBackoff,
-    /// stdin, stdout: whether it was full once.
+    /// Whether stdin and stdout were full once.
     full: [bool; 2],
 }
 
-/// Makes a pipe larger that was full; how large it is then.
+/// Enlarges a pipe that was full; returns its new size.
 fn widen(pipe: BorrowedFd<'_>) -> Option<usize> {
     static GIVEN: AtomicUsize = AtomicUsize::new(0);
     let wish = match GIVEN.load(Ordering::Relaxed) {
@@ -203,18 +205,18 @@ fn widen(pipe: BorrowedFd<'_>) -> Option<usize> {
     Some(bytes)
 }
 
-/// How long to leave a full pipe alone.
+/// Decides how long to leave a full pipe alone.
 struct WriteBackoff {
-    /// What it holds.
+    /// The size of the pipe in bytes.
     bytes: usize,
-    /// What it took since it was full the last time.
+    /// How many bytes it took since it was last full.
     taken: usize,
     long: Duration,
     until: Option<Instant>,
 }
 
 impl WriteBackoff {
-    /// It is full.
+    /// The pipe is full.
     fn begin(&mut self) {
         let long = match std::mem::take(&mut self.taken) {
             less if less < self.bytes / 4 => self.long * 2,
@@ -275,7 +277,7 @@ fn start(
     }))
 }
 
-/// Whether it is over, now or within that time.
+/// Whether the process ends within this time.
 fn ends_within(child: &mut Child, limit: Duration) -> bool {
     let until = Instant::now() + limit;
     loop {
@@ -286,7 +288,7 @@ fn ends_within(child: &mut Child, limit: Duration) -> bool {
     }
 }
 
-/// Ends it. srun that is killed at once leaves its place in the queue behind.
+/// Ends the process gently: srun that is killed at once leaves its place in Slurm's queue behind.
 fn end(mut child: Child) {
     if let Ok(pid) = i32::try_from(child.id()) {
         let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
@@ -303,7 +305,7 @@ fn unblock(fd: BorrowedFd<'_>) -> nix::Result<()> {
 }
 
 impl Program {
-    /// The first time it is made larger, and then it is not full.
+    /// The first time, the pipe is enlarged and is then not full.
     fn stdin_is_full(&mut self) {
         let first = !std::mem::replace(&mut self.full[0], true);
         match self
@@ -344,8 +346,8 @@ impl Channel for Program {
         result
     }
 
-    /// The kernel hands the pages of the file to the pipe: no copy, and no processor time worth
-    /// naming.
+    /// The kernel hands the pages of the file to the pipe, without a copy and with hardly any
+    /// processor time.
     fn write_file(&mut self, file: &File, offset: u64, length: u64) -> Result<usize, Unsent> {
         let Some(stdin) = &mut self.stdin else {
             return Err(Unsent::Unwritable(io::ErrorKind::BrokenPipe.into()));
@@ -372,7 +374,7 @@ impl Channel for Program {
                 Err(Unsent::Unwritable(io::ErrorKind::WouldBlock.into()))
             }
             Err(error @ (Errno::EPIPE | Errno::EINTR)) => Err(Unsent::Unwritable(error.into())),
-            // not every file system can
+            // not every file system supports this
             Err(Errno::EINVAL | Errno::ENOSYS) => copy_file(self, file, offset, length),
             Err(error) => Err(Unsent::Unreadable(error.into())),
         }
@@ -422,8 +424,8 @@ impl Channel for Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // The end of its stdin ends the script; the program ends with it. One that does not (a lost
-        // network, a queue) is ended.
+        // The end of its stdin ends the script, and the program with it. One that does not end (a
+        // lost network, a queue) is killed.
         self.stdin = None;
         let Some(mut child) = self.child.take() else {
             return;
@@ -438,7 +440,7 @@ impl Drop for Program {
         if !engine {
             return end(child);
         }
-        // it may have something to say still
+        // it may still have something to write
         let streams = [
             self.stdout.as_fd().try_clone_to_owned(),
             self.stderr.as_fd().try_clone_to_owned(),

@@ -1,10 +1,10 @@
-//! What libssh2 and the shells of hosts say of an end, in words for people. What is not known here
-//! stands as it was said.
+//! Messages of libssh2 and of the hosts' shells about an end, in words for people. Unknown messages
+//! stay as they are.
 
 const CLOSED: &str = "the connection was closed, by the host or on the way to it";
 const LATE: &str = "it did not answer in time";
 
-/// libssh2 says which of its functions failed.
+/// Translates libssh2's message, which names the function that failed.
 pub(crate) fn of_libssh2(said: &str) -> &str {
     match said {
         "transport read"
@@ -34,7 +34,7 @@ pub(crate) fn of_libssh2(said: &str) -> &str {
         "Unable to complete request for channel-process-startup" => {
             "its sshd runs no command for this user"
         }
-        // behind these words one of its versions has the method's name, another the function's
+        // in some versions the method's name follows these words, in others the function's
         other if other.starts_with("Unable to verify host") => {
             "the host could not prove that it has its host key"
         }
@@ -43,7 +43,8 @@ pub(crate) fn of_libssh2(said: &str) -> &str {
     }
 }
 
-/// A shell says so of a program that a signal ended; of each one again, and never which.
+/// Translates a shell's message about a program that a signal ended. A shell repeats it for every
+/// such program and does not name the program.
 pub(crate) fn of_shell(line: &str) -> &str {
     match line {
         "Killed" => {

@@ -10,41 +10,42 @@ use std::time::{Duration, Instant};
 use wire::codec::{self, Decoder};
 use wire::{Event, Failure, Request};
 
-/// What the login shell may say before the agent runs; what says more is no shell that ends.
+/// The most bytes that a login shell may write before the agent runs; more means that it never
+/// ends.
 const MAX_GREETING: usize = 1 << 20;
-/// What is shown of a login shell's words, in characters.
+/// How many characters of a login shell's output are shown.
 const MAX_SAID: usize = 200;
-/// No more events are taken off a host before somebody has dealt with these, so that one that talks
-/// without end stops itself.
+/// While this many events wait, no more are read from the host, so that a host that talks without
+/// end stops itself.
 const MAX_HEARD: usize = 256;
-/// The same in bytes: a message more than this may be held in part.
+/// The same in bytes; one message more may be held in part.
 const MAX_HEARD_BYTES: u64 = 2 << 20;
-/// What one question may be answered with. The longest honest answer, a list of thousands of
+/// The most bytes that may answer one request. The longest honest answer, a list of thousands of
 /// processes, is a megabyte.
 const MAX_ANSWER_BYTES: u64 = 64 << 20;
 
-/// What came from a host.
+/// What comes from a host.
 #[derive(Debug, PartialEq)]
 pub enum SessionEvent {
     /// An event, and the bytes behind it.
     Event(Event, Vec<u8>),
-    /// The connection broke, or what came is no event; why. Nothing comes after it.
+    /// Why the connection is lost: it broke, or what came is not an event. Nothing follows.
     Lost(String),
 }
 
-/// A `host-agent` that runs on a host and waits for requests. Dropping it ends the agent and all
-/// that it holds.
+/// A `host-agent` that runs on a host and waits for requests. Dropping it ends the agent and
+/// everything that it holds.
 pub struct Session {
     transport: Transport,
     decoder: Decoder,
-    /// Bytes of events that have come.
+    /// How many bytes of events have come.
     received: u64,
-    /// Nothing comes any more.
+    /// Whether nothing more can come.
     over: bool,
 }
 
 impl Session {
-    /// Finds or brings the agent on a host to which a shell was opened with
+    /// Finds or brings the agent on a host on which a shell was opened with
     /// [`super::bootstrap::COMMAND`].
     pub(crate) fn begin(channel: Box<dyn Channel>, limit: Duration) -> Result<Session, HostFault> {
         let token = random_token()?;
@@ -54,7 +55,7 @@ impl Session {
         Session::greet(transport, token, agents, limit)
     }
 
-    /// The same on this machine, where the agent is run as it lies.
+    /// Runs the agent on this machine, from the file in which it lies.
     pub(crate) fn begin_here(limit: Duration) -> Result<Session, HostFault> {
         let token = random_token()?;
         let agents = Agents::here()?;
@@ -62,7 +63,7 @@ impl Session {
         Session::greet(transport, token, agents, limit)
     }
 
-    /// The same over the connection of an agent that has dialed in and was told to serve.
+    /// Begins a session over the connection of an agent that has dialed in and was told to serve.
     pub(crate) fn begin_dialed(
         channel: Box<dyn Channel>,
         token: String,
@@ -71,7 +72,7 @@ impl Session {
         Session::greet(Transport::new(channel), token, Agents::here()?, limit)
     }
 
-    /// The same agent over a connection that has been made beside its login.
+    /// Begins a session with the same agent over a connection beside its login.
     pub(crate) fn over(channel: Box<dyn Channel>) -> Session {
         Session {
             transport: Transport::new(channel),
@@ -98,7 +99,7 @@ impl Session {
             Ok(rest) => {
                 let mut decoder = Decoder::default();
                 decoder.push(&rest);
-                // what the login shell said explains nothing that comes later
+                // the login shell's output explains nothing that happens later
                 greeting.transport.forget_stderr();
                 Ok(Session {
                     transport: greeting.transport,
@@ -114,57 +115,58 @@ impl Session {
         }
     }
 
-    /// Puts a request behind what is still to be sent.
+    /// Queues a request.
     pub fn send(&mut self, request: &Request) {
         self.send_with(request, &[]);
     }
 
-    /// The same with bytes behind it, at most [`codec::MAX_BODY`].
+    /// Queues a request with bytes behind it, at most [`codec::MAX_BODY`].
     pub fn send_with(&mut self, request: &Request, body: &[u8]) {
         self.transport.send(codec::encode(request, body));
     }
 
-    /// The same with exactly `length` bytes of a file behind it, at most [`codec::MAX_BODY`];
-    /// without a copy where the connector can. Where the file ends before, zeros stand for the
-    /// rest, and [`Session::source_fault`] tells.
+    /// Queues a request with exactly `length` bytes of a file behind it, at most
+    /// [`codec::MAX_BODY`], without a copy where the connector can. If the file ends before, zeros
+    /// take the place of the rest, and [`Session::source_fault`] reports it.
     pub fn send_file(&mut self, request: &Request, file: File, offset: u64, length: usize) {
         self.transport.send(codec::encode_head(request, length));
         self.transport.send_file(file, offset, length as u64);
     }
 
-    /// The same with bytes that become its own; where a file is sent, this is the cheaper way once
-    /// [`Session::is_direct`].
+    /// Queues a request with bytes that become the session's own. For files this is the cheaper way
+    /// if [`Session::is_direct`].
     pub fn send_owned(&mut self, request: &Request, body: Vec<u8>) {
         self.transport.send(codec::encode_head(request, body.len()));
         self.transport.send(body);
     }
 
-    /// An empty buffer, if one that was sent by [`Session::send_owned`] can be used again.
+    /// An empty buffer; if possible one that was sent by [`Session::send_owned`].
     pub fn buffer(&mut self) -> Vec<u8> {
         self.transport.spare.pop().unwrap_or_default()
     }
 
-    /// Whether bytes of a file are copied on their way in any case.
+    /// Whether the bytes of a file are copied in any case.
     pub fn is_direct(&self) -> bool {
         self.transport.channel.is_direct()
     }
 
-    /// Why a file that was sent could not be read whole.
+    /// Why a file that was sent could not be read completely.
     pub fn source_fault(&mut self) -> Option<io::Error> {
         self.transport.source_fault()
     }
 
-    /// Bytes that are not sent yet.
+    /// How many bytes wait to be sent.
     pub fn pending(&self) -> u64 {
         self.transport.pending()
     }
 
-    /// Sends what can be sent now, and hears nothing.
+    /// Sends what can be sent now, without receiving.
     pub fn flush(&mut self) {
         self.transport.write_some();
     }
 
-    /// No request will follow: the agent ends when it has answered those that were sent.
+    /// Announces that no request follows: the agent ends after it has answered those that were
+    /// sent.
     pub fn close_stdin(&mut self) {
         self.transport.close_stdin();
     }
@@ -174,18 +176,18 @@ impl Session {
         self.received
     }
 
-    /// Since when nothing has come.
+    /// The time since which nothing has come.
     pub fn last_heard(&self) -> Instant {
         self.transport.last_heard()
     }
 
-    /// The last words on stderr, in one line.
+    /// The last lines on stderr, as one line.
     pub fn last_words(&self) -> String {
         self.transport.last_words()
     }
 
-    /// Sends and receives what can be, and waits for it up to `limit`, or until `wake` is woken.
-    /// Returns when something was heard, when everything that was pending is gone, or at the limit.
+    /// Sends and receives, and waits for either up to `limit` or until `wake` is woken. Returns
+    /// when an event came, when all that was pending is sent, or at the limit.
     pub fn step(&mut self, wake: Option<&Waker>, limit: Duration) -> Vec<SessionEvent> {
         let until = Instant::now() + limit;
         let mut heard = Vec::new();
@@ -202,7 +204,7 @@ impl Session {
         }
     }
 
-    /// Asks one thing, and waits for its end: the events before it. `limit` is the longest silence.
+    /// Asks one request and returns all events up to its end. `limit` is the longest silence.
     pub fn ask(
         &mut self,
         request: &Request,
@@ -219,7 +221,7 @@ impl Session {
                 )));
             }
             let heard = self.step(None, limit);
-            // it was told before that it is lost; nothing more will come
+            // the connection was reported lost before; nothing more will come
             if heard.is_empty() && self.over {
                 return Err(HostFault::new(
                     self.transport.why_lost("the connection has ended"),
@@ -251,7 +253,7 @@ impl Session {
         }
     }
 
-    /// One round over the three streams; whether anything moved.
+    /// One round over the three streams; returns whether anything moved.
     fn exchange(&mut self, heard: &mut Vec<SessionEvent>) -> bool {
         if self.over {
             return false;
@@ -303,19 +305,19 @@ fn random_token() -> Result<String, HostFault> {
     super::random_token().map_err(|error| HostFault::new(format!("/dev/urandom: {error}")))
 }
 
-/// The time before the agent runs, when the login shell and the bootstrap talk.
+/// The time before the agent runs, in which the login shell and the bootstrap write.
 struct Greeting {
     transport: Transport,
     token: String,
-    /// A line whose end has not come.
+    /// A line whose end has not come yet.
     line: Vec<u8>,
-    /// The last words that were not the bootstrap's: a shell such as nologin says why it ends.
+    /// The last line that was not the bootstrap's: a shell such as nologin tells why it ends.
     said: String,
-    /// Bytes that came so far.
+    /// How many bytes came so far.
     seen: usize,
 }
 
-/// A line of the bootstrap or of the agent.
+/// A line that the bootstrap or the agent marks as its own.
 enum Line {
     Needs { machine: String, gzip: bool },
     Refused(String),
@@ -323,7 +325,7 @@ enum Line {
 }
 
 impl Greeting {
-    /// What came behind the agent's first line.
+    /// Waits for the agent's first line; returns the bytes behind it.
     fn wait_for_agent(&mut self, agents: &Agents, limit: Duration) -> Result<Vec<u8>, HostFault> {
         let mut until = Instant::now() + limit;
         loop {
@@ -343,7 +345,7 @@ impl Greeting {
                 None if self.transport.is_closed() => return Err(self.lost()),
                 None => {}
             }
-            // a slow link may take its time for the agent, as long as bytes go over it
+            // a slow link may take its time for the agent, as long as bytes flow
             if self.transport.pending() > 0 && self.seen > 0 {
                 let before = self.transport.pending();
                 self.transport.wait(None, Duration::from_secs(1));
@@ -363,7 +365,7 @@ impl Greeting {
         }
     }
 
-    /// Takes what came; the bytes behind the agent's first line once that is there.
+    /// Takes bytes that came; returns those behind the agent's first line once that has come.
     fn read(&mut self, bytes: &[u8], agents: &Agents) -> Result<Option<Vec<u8>>, HostFault> {
         self.seen += bytes.len();
         if self.seen > MAX_GREETING {

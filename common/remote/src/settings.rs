@@ -1,4 +1,5 @@
-//! What the user's OpenSSH would use for a host, as `ssh -G` tells it: libssh2 reads no ssh_config.
+//! The settings that the user's OpenSSH would use for a host, as `ssh -G` reports them: libssh2
+//! reads no ssh_config.
 
 use super::HostFault;
 use super::options::Options;
@@ -14,19 +15,19 @@ pub(crate) struct Settings {
     pub hostname: String,
     pub port: u16,
     pub user: String,
-    /// Keys to try, in this order; some may not exist.
+    /// The keys to try, in this order; some files may not exist.
     pub identities: Vec<PathBuf>,
-    /// Only these, of what an agent holds too.
+    /// Whether to try only these keys, even if an agent holds others.
     pub identities_only: bool,
-    /// The user's own first; new keys are written to the first.
+    /// The known_hosts files, the user's own first; new keys are written to the first.
     pub known_hosts: Vec<PathBuf>,
-    /// The name that known_hosts has it under, where that is not `hostname`.
+    /// The name of the host in known_hosts, if it is not `hostname`.
     pub host_key_alias: Option<String>,
-    /// What only OpenSSH itself can do.
+    /// A setting that only OpenSSH itself can honour.
     pub beyond_us: Option<String>,
 }
 
-/// The options of `ssh` that say what the command line said.
+/// The options of `ssh` that correspond to the command line.
 pub fn ssh_options(options: &Options) -> Vec<OsString> {
     let mut words: Vec<OsString> = Vec::new();
     let mut add = |name: &str, value: OsString| words.extend([name.into(), value]);
@@ -46,7 +47,7 @@ pub fn ssh_options(options: &Options) -> Vec<OsString> {
     words
 }
 
-/// `ssh -G`, for one host.
+/// The command `ssh -G` for one host.
 fn asked(options: &Options, host: &Host) -> Command {
     let mut ssh = Command::new("ssh");
     ssh.arg("-G")
@@ -57,8 +58,8 @@ fn asked(options: &Options, host: &Host) -> Command {
     ssh
 }
 
-/// Asks `ssh -G`; without such a program there is no configuration to hold to, and ssh's defaults
-/// are used.
+/// Asks `ssh -G`. Without that program there is no configuration to follow, and ssh's defaults are
+/// used.
 pub(crate) fn settings(options: &Options, host: &Host) -> Result<Settings, HostFault> {
     let mut ssh = asked(options, host);
     let home = std::env::var_os("HOME")
@@ -99,8 +100,8 @@ pub(crate) fn settings(options: &Options, host: &Host) -> Result<Settings, HostF
     }
 }
 
-/// The exchange of keys to ask for first, where neither the user nor the machine's administrator
-/// has said which: ssh would take sntrup761, which costs 90 ms of a processor at both ends.
+/// The key exchange to ask for first, if neither the user nor the administrator has chosen one: ssh
+/// would take sntrup761, which costs 90 ms of a processor at both ends.
 pub(crate) fn quick_exchange(options: &Options, host: &Host) -> Option<&'static str> {
     static SSHS_OWN: OnceLock<Option<Vec<u8>>> = OnceLock::new();
     let sshs_own = SSHS_OWN.get_or_init(|| {
@@ -117,14 +118,14 @@ pub(crate) fn quick_exchange(options: &Options, host: &Host) -> Option<&'static 
     (exchanges(&output.stdout) == Some(sshs_own)).then_some(quick)
 }
 
-/// The value of KexAlgorithms in the words of `ssh -G`.
+/// The value of KexAlgorithms in the output of `ssh -G`.
 fn exchanges(text: &[u8]) -> Option<&[u8]> {
     text.split(|byte| *byte == b'\n')
         .find_map(|line| line.strip_prefix(b"kexalgorithms "))
 }
 
-/// What is as safe, where this ssh knows it (9.9 and later), or else what ssh took before 9.0, and
-/// libssh2 takes.
+/// A key exchange that is as safe and quicker: mlkem768 if this ssh knows it (9.9 and later),
+/// otherwise what ssh took before 9.0 and libssh2 takes.
 fn quicker_than(exchanges: &[u8]) -> Option<&'static str> {
     let names: Vec<&[u8]> = exchanges.split(|byte| *byte == b',').collect();
     let quick = ["mlkem768x25519-sha256", "curve25519-sha256"];
@@ -154,7 +155,8 @@ fn parse(text: &str, home: &std::path::Path) -> Settings {
             "userknownhostsfile" => settings.known_hosts.extend(value.split(' ').map(path)),
             "globalknownhostsfile" => everybodys.extend(value.split(' ').map(path)),
             "hostkeyalias" => settings.host_key_alias = Some(value.to_owned()),
-            // a key that these revoke must not be taken, nor one asked about that a command knows
+            // a key that these revoke must not be accepted, nor one asked about that a command
+            // knows
             "proxyjump" | "proxycommand" | "revokedhostkeys" | "knownhostscommand"
                 if value != "none" =>
             {
@@ -164,7 +166,7 @@ fn parse(text: &str, home: &std::path::Path) -> Settings {
             _ => {}
         }
     }
-    // the user's own file stays first: it is the one that new keys are written to
+    // the user's own file stays first, because new keys are written to it
     settings.known_hosts.extend(everybodys);
     settings
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 const MAX_KEYS: usize = 5;
 /// A keep-alive keeps the way open through firewalls that forget idle connections.
 const KEEPALIVE_S: u32 = 15;
-/// In the order in which OpenSSH prefers them; of what is known of a host, first what is known.
+/// Host key algorithms in the order in which OpenSSH prefers them; those of known keys go first.
 const HOST_KEYS: [&str; 7] = [
     "ssh-ed25519",
     "ecdsa-sha2-nistp256",
@@ -43,7 +43,7 @@ pub(crate) fn open(
         ))
         .fix("use --connect ssh"));
     }
-    let known = hostkey::known(&settings)?;
+    let known = hostkey::known_keys(&settings)?;
     let (session, socket) = handshake(options, &settings, &known)?;
     let (blob, fingerprint) = key(&session)?;
     if !hostkey::check(&settings, &known, &blob)? {
@@ -79,7 +79,7 @@ pub(crate) fn refused_key(options: &Options, host: &Host) -> Option<HostFault> {
     let settings = settings(options, host)
         .ok()
         .filter(|settings| settings.beyond_us.is_none())?;
-    let known = hostkey::known(&settings).ok()?;
+    let known = hostkey::known_keys(&settings).ok()?;
     let (session, _socket) = handshake(options, &settings, &known).ok()?;
     let (blob, fingerprint) = key(&session).ok()?;
     match hostkey::check(&settings, &known, &blob) {
@@ -131,7 +131,8 @@ fn is_timeout(error: &ssh2::Error) -> bool {
     matches!(error.code(), ssh2::ErrorCode::Session(-9 | -30))
 }
 
-/// Host key algorithms, those of known keys first, or a good host would look changed.
+/// Host key algorithms, those of known keys first; otherwise an honest host would appear to have
+/// changed.
 fn preferred<'a>(known: impl Iterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.collect();
     let is_known = |kind: &&str| {
@@ -185,8 +186,8 @@ fn key(session: &Session) -> Result<(Vec<u8>, String), HostFault> {
     Ok((blob.to_vec(), format!("SHA256:{fingerprint}")))
 }
 
-/// Keys that an agent holds, then key files, as OpenSSH would; what `--identity` or IdentitiesOnly
-/// names comes alone.
+/// Tries the keys that an agent holds, then key files, as OpenSSH would. The key of `--identity` or
+/// IdentitiesOnly is tried alone.
 fn log_in(session: &Session, settings: &Settings) -> Result<(), HostFault> {
     let mut tried = Vec::new();
     let named: Option<Vec<Vec<u8>>> = settings.identities_only.then(|| {
@@ -225,7 +226,7 @@ fn log_in(session: &Session, settings: &Settings) -> Result<(), HostFault> {
         match session.userauth_pubkey_file(&settings.user, None, file, None) {
             Ok(()) => return Ok(()),
             Err(error) if is_timeout(&error) => return Err(unanswered(settings)),
-            // libssh2 has no better word for a key that has a passphrase
+            // libssh2 has no better message for a key with a passphrase
             Err(error)
                 if error.message().contains("passphrase")
                     || error.message().contains("extract public key") =>
@@ -251,7 +252,7 @@ fn log_in(session: &Session, settings: &Settings) -> Result<(), HostFault> {
     )))
 }
 
-/// A login to which nothing was said in time: a busy host, no wrong key.
+/// A login that was not answered in time: the host is busy; the key is not wrong.
 fn unanswered(settings: &Settings) -> HostFault {
     let fault = HostFault::new(format!(
         "the login as {} was not answered in time",
@@ -263,8 +264,8 @@ fn unanswered(settings: &Settings) -> HostFault {
     }
 }
 
-/// The public half of a key, from the file beside it, or from the file itself where an agent alone
-/// has the private one.
+/// The public half of a key, from the file beside it; or from the file itself if only an agent has
+/// the private half.
 fn public_half(file: &Path) -> Option<Vec<u8>> {
     use base64::Engine as _;
     let beside = [file.as_os_str().as_bytes(), b".pub"].concat();
@@ -283,7 +284,7 @@ struct Ssh2 {
     session: Session,
     channel: ssh2::Channel,
     socket: TcpStream,
-    /// The socket takes no more just now.
+    /// Whether the socket takes no more just now.
     full: bool,
 }
 
@@ -310,7 +311,7 @@ impl Channel for Ssh2 {
     }
 
     fn wait_for(&self, _reading: [bool; 2], _writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
-        // a write that waits for the other side's window waits for what comes in
+        // a write that waits for the other side's window waits for incoming data
         let out = if self.full {
             PollFlags::POLLOUT
         } else {

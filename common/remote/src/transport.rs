@@ -1,4 +1,4 @@
-//! Bytes to and from a program on a host: what waits to be sent, what came, and why it ended.
+//! The bytes to and from a program on a host: what waits to be sent, what came, and why it ended.
 
 use super::channel::{COPIED, Channel, Stream, Unsent};
 use super::reasons;
@@ -9,12 +9,12 @@ use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// What is kept of the other side's stderr: enough for its last words.
+/// How much of the other side's stderr is kept; enough for its last lines.
 const STDERR_KEPT: usize = 8 << 10;
-/// In place of bytes that could not be read.
+/// Sent in place of bytes that could not be read.
 static ZEROS: [u8; COPIED] = [0; COPIED];
 
-/// What waits to be sent.
+/// A piece of what waits to be sent.
 enum Piece {
     Bytes {
         bytes: Vec<u8>,
@@ -25,7 +25,7 @@ enum Piece {
         offset: u64,
         left: u64,
     },
-    /// In place of what a file no longer has: the length was promised.
+    /// Zeros in place of what a file no longer has, because its length was announced.
     Zeros(u64),
 }
 
@@ -33,21 +33,21 @@ enum Piece {
 pub(crate) struct Transport {
     pub(crate) channel: Box<dyn Channel>,
     outbox: VecDeque<Piece>,
-    /// Bytes in the outbox that are not gone yet.
+    /// How many bytes of the outbox are not sent yet.
     pending: u64,
     source_fault: Option<io::Error>,
     closing: bool,
     stderr: Vec<u8>,
-    /// stdout, stderr: whether more may come.
+    /// Whether more may come on stdout and on stderr.
     open: [bool; 2],
     last_heard: Instant,
-    /// What [`Transport::receive`] read last.
+    /// The bytes that [`Transport::receive`] read last.
     pub(crate) buffer: Vec<u8>,
-    /// Large buffers whose bytes are gone, to be used again: new ones cost the kernel's pages.
+    /// Large buffers whose bytes are sent, kept for reuse: new ones cost page faults.
     pub(crate) spare: Vec<Vec<u8>>,
 }
 
-/// So many buffers are kept, of at least this size.
+/// How many buffers of at least [`SPARE_BYTES`] are kept.
 const SPARE: usize = 4;
 const SPARE_BYTES: usize = 256 << 10;
 
@@ -67,7 +67,7 @@ impl Transport {
         }
     }
 
-    /// Puts bytes behind what is still to be sent.
+    /// Queues bytes.
     pub(crate) fn send(&mut self, bytes: Vec<u8>) {
         if !bytes.is_empty() {
             self.pending += bytes.len() as u64;
@@ -75,9 +75,8 @@ impl Transport {
         }
     }
 
-    /// Puts exactly `length` bytes of a file behind what is still to be sent, without a copy where
-    /// the connector can. Where the file ends before, zeros stand for the rest, and
-    /// [`Transport::source_fault`] tells.
+    /// Queues exactly `length` bytes of a file, without a copy where the connector can. If the file
+    /// ends before, zeros take the place of the rest, and [`Transport::source_fault`] reports it.
     pub(crate) fn send_file(&mut self, file: File, offset: u64, length: u64) {
         if length > 0 {
             self.pending += length;
@@ -89,22 +88,22 @@ impl Transport {
         }
     }
 
-    /// Why a file that was sent could not be read whole.
+    /// Why a file that was sent could not be read completely.
     pub(crate) fn source_fault(&mut self) -> Option<io::Error> {
         self.source_fault.take()
     }
 
-    /// Bytes that are not sent yet.
+    /// How many bytes wait to be sent.
     pub(crate) fn pending(&self) -> u64 {
         self.pending
     }
 
-    /// Ends the program's stdin when all is sent.
+    /// Ends the program's stdin after everything is sent.
     pub(crate) fn close_stdin(&mut self) {
         self.closing = true;
     }
 
-    /// Since when nothing has come.
+    /// The time since which nothing has come.
     pub(crate) fn last_heard(&self) -> Instant {
         self.last_heard
     }
@@ -114,18 +113,18 @@ impl Transport {
         self.open == [false, false]
     }
 
-    /// The last words on stderr, in one line.
+    /// The last lines on stderr, as one line.
     pub(crate) fn last_words(&self) -> String {
         last_words(&self.stderr)
     }
 
-    /// Forgets what came on stderr so far.
+    /// Forgets the stderr received so far.
     pub(crate) fn forget_stderr(&mut self) {
         self.stderr.clear();
     }
 
-    /// Reads once: how many bytes of stdout are in `buffer`; 0 if something else went on; `None` if
-    /// there is nothing to read.
+    /// Reads once. Returns how many bytes of stdout are in `buffer`, 0 if only something else
+    /// moved, `None` if there is nothing to read.
     pub(crate) fn receive(&mut self) -> io::Result<Option<usize>> {
         let mut progress = None;
         for stream in [Stream::Stderr, Stream::Stdout] {
@@ -159,7 +158,7 @@ impl Transport {
         self.stderr.drain(..surplus);
     }
 
-    /// Why the connection is lost: what the program that carries it said last, or else `what`.
+    /// Why the connection is lost: the last line of the program that carries it, or else `what`.
     pub(crate) fn why_lost(&mut self, what: &str) -> String {
         let what = reasons::of_libssh2(what);
         let said = self.engine_said();
@@ -213,7 +212,8 @@ impl Transport {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return progress,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Nobody reads there any more. What it said last is still to be read and tells why.
+                // Nobody reads there any longer. The program's last lines are still to be read and
+                // tell why.
                 Err(_) => {
                     self.outbox.clear();
                     self.pending = 0;
@@ -229,8 +229,8 @@ impl Transport {
         progress
     }
 
-    /// The last words on stderr, behind the name of the program of the user's that carries the
-    /// script: nobody should take them for the job's.
+    /// The last lines on stderr, behind the name of the user's program that carries the streams, so
+    /// that nobody takes them for the job's.
     pub(crate) fn engine_said(&self) -> String {
         let said = self.last_words();
         match self.channel.engine() {
@@ -243,12 +243,12 @@ impl Transport {
         }
     }
 
-    /// Waits until something may go on; whether it was woken.
+    /// Waits until something may go on; returns whether it was woken.
     pub(crate) fn wait(&mut self, wake: Option<&Waker>, limit: Duration) -> bool {
-        // a keep-alive is due every few seconds, and sending one costs nothing when it is not
+        // a keep-alive is due every few seconds, and asking for one costs nothing when it is not
         let limit = limit.min(Duration::from_secs(5));
         let writing = !self.outbox.is_empty() || self.closing;
-        // asked before what to wait for: a rest that ends in between must not be waited for
+        // asked before the descriptors: a pause that ends in between must not be waited for
         let limit = self
             .channel
             .rest()
@@ -276,7 +276,7 @@ impl Transport {
 }
 
 impl Piece {
-    /// So much of it is gone; whether all is.
+    /// Notes that `count` bytes were sent; returns whether all were.
     fn advance(&mut self, count: usize) -> bool {
         match self {
             Piece::Bytes { bytes, sent } => {
@@ -296,7 +296,7 @@ impl Piece {
     }
 }
 
-/// The last lines of a stderr as one, each once.
+/// The last lines of a stderr joined into one, each of them once.
 pub(crate) fn last_words(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let mut lines: Vec<&str> = text
@@ -309,21 +309,21 @@ pub(crate) fn last_words(stderr: &[u8]) -> String {
     lines[lines.len().saturating_sub(3)..].join("; ")
 }
 
-/// Interrupts one who waits for a host, from another thread.
+/// Interrupts a thread that waits for a host.
 pub struct Waker {
     reader: OwnedFd,
     writer: OwnedFd,
 }
 
 impl Waker {
-    /// A new one.
+    /// Creates a waker.
     pub fn new() -> io::Result<Waker> {
         let (reader, writer) =
             nix::unistd::pipe2(nix::fcntl::OFlag::O_NONBLOCK | nix::fcntl::OFlag::O_CLOEXEC)?;
         Ok(Waker { reader, writer })
     }
 
-    /// Wakes it. A full pipe has been told already.
+    /// Wakes the thread. If the pipe is full, it has been woken already.
     pub fn wake(&self) {
         let _ = std::fs::File::from(match self.writer.try_clone() {
             Ok(writer) => writer,

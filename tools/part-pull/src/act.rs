@@ -352,7 +352,7 @@ impl<'a> Task<'a> {
                     let is_direct = giver.client().is_direct();
                     let mut lanes = Lanes::new(streams, is_direct, &open);
                     let brought = bring(giver, &mut lanes, missing, came, &moved);
-                    lanes.into_sites().for_each(SourceHost::end);
+                    lanes.into_connections().for_each(SourceHost::end);
                     brought
                 },
             )

@@ -82,7 +82,7 @@ pub fn push(
         // what the host said before it was lost holds
         let _ = push.settle();
     }
-    push.lanes.into_sites().for_each(HostClient::end);
+    push.lanes.into_connections().for_each(HostClient::end);
     sent
 }
 

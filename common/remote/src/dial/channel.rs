@@ -1,4 +1,4 @@
-//! The connection of an agent that has dialed in, as what a connector gives.
+//! The connection of an agent that has dialed in, as a connector's channel.
 
 use super::engine::Engine;
 use super::lobby::Parked;
@@ -13,18 +13,19 @@ use std::sync::Arc;
 use wire::codec;
 use wire::dial::Word;
 
-/// One conversation. What the command says that carries the agent stands for a stderr, once the
-/// connection is at its end: it may tell why.
+/// One conversation. At the end of the connection, the output of the command that carries the agent
+/// takes the place of a stderr, because it may tell the reason.
 pub(crate) struct Dialed {
     direct: Direct,
     engine: Arc<Engine>,
-    /// What the command had said when the conversation began explains no end of it.
+    /// How many bytes the command had written when the conversation began. They explain nothing
+    /// that happens later.
     said_before: u64,
     explained: bool,
 }
 
 impl Dialed {
-    /// Tells the agent to serve, under a token.
+    /// Tells the agent to serve under a token.
     pub(crate) fn begin(parked: Parked, token: &str, engine: Arc<Engine>) -> io::Result<Dialed> {
         let Parked { mut link, plain } = parked;
         let token = token.to_owned();

@@ -1,4 +1,4 @@
-//! The command that starts agents on all hosts: what stands in it, what it says, how it ends.
+//! The command that starts agents on all hosts: its command line, its output and its end.
 
 use super::ticket::TicketFolder;
 use crate::HostFault;
@@ -13,25 +13,25 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What is kept of its stderr: enough for its last words.
+/// How much of its stderr is kept; enough for its last lines.
 const KEPT: usize = 8 << 10;
-/// It ends by itself when its agents have left; what sees to it takes so long at most, and a moment
-/// more: see the agent's dial/engine.rs.
+/// The command ends by itself when its agents have left. The process that watches it waits at most
+/// this long (see the agent's dial/engine.rs); we wait a little longer.
 const LEAVE: Duration = Duration::from_secs(10);
 const AT_MOST: Duration = Duration::from_secs(20);
 
-/// Placeholders of one host, which a command for all hosts cannot mean.
+/// Placeholders that stand for one host, so that a command for all hosts cannot use them.
 pub(crate) const OF_ONE_HOST: [&str; 5] = ["{name}", "{login}", "{ip}", "{id}", "{dgl_port}"];
 
-/// A command line as it is run.
+/// A command line whose placeholders are filled in.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Filled {
     text: String,
-    /// What it reads.
+    /// A file that becomes the command's stdin.
     input: PathBuf,
 }
 
-/// Fills in what the user's command asks for; the agent stands at its end where it has no place.
+/// Fills in the placeholders of the user's command; without `{agent}`, the agent is appended.
 pub(crate) fn fill(
     command: &str,
     folder: &TicketFolder,
@@ -95,21 +95,21 @@ pub(crate) fn fill(
 struct Said {
     tail: Vec<u8>,
     bytes: u64,
-    /// Its exit status, once it has ended.
+    /// The exit status of the command, once it has ended.
     status: Option<i32>,
 }
 
-/// The command, run by what sees to its end.
+/// The running command, and the process that watches it.
 pub(crate) struct Engine {
     name: String,
     watcher: Mutex<Child>,
-    /// Its end tells that this tool is gone.
+    /// Its closing tells the watching process that this tool is gone.
     presence: Mutex<Option<ChildStdin>>,
     said: Arc<Mutex<Said>>,
 }
 
 impl Engine {
-    /// Runs it.
+    /// Starts the command.
     pub(crate) fn start(
         command: &str,
         filled: &Filled,
@@ -137,7 +137,7 @@ impl Engine {
         })
     }
 
-    /// As people call it.
+    /// The name of the command for people.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -146,36 +146,36 @@ impl Engine {
         lock(&self.said)
     }
 
-    /// Its exit status, once it has ended.
+    /// The exit status of the command, once it has ended.
     pub(crate) fn status(&self) -> Option<i32> {
         self.lock().status
     }
 
-    /// Whether it has ended with another status than 0: engines that only order what others start
-    /// end at once, with 0.
+    /// Whether the command has ended with a status other than 0. Engines that only request what
+    /// others start end at once with 0.
     pub(crate) fn has_failed(&self) -> bool {
         self.status().is_some_and(|code| code != 0)
     }
 
-    /// How much it has said so far.
+    /// How many bytes the command has written so far.
     pub(crate) fn said_bytes(&self) -> u64 {
         self.lock().bytes
     }
 
-    /// What it has said since, if that is still known.
+    /// What the command has written since that count, as far as it was kept.
     pub(crate) fn said_since(&self, before: u64) -> Vec<u8> {
         let said = self.lock();
         let fresh = usize::try_from(said.bytes - before).unwrap_or(usize::MAX);
         said.tail[said.tail.len().saturating_sub(fresh)..].to_vec()
     }
 
-    /// `srun ended with status 1`.
+    /// How the command ended: `srun ended with status 1`.
     pub(crate) fn how_it_ended(&self) -> String {
         let code = self.status().unwrap_or_default();
         format!("{} ended with status {code}", self.name)
     }
 
-    /// `: ` and its last words; nothing where it said nothing.
+    /// The last lines of the command behind `: `; empty if it wrote nothing.
     pub(crate) fn said(&self) -> String {
         let words = last_words(&self.lock().tail);
         match words.is_empty() {
@@ -184,7 +184,7 @@ impl Engine {
         }
     }
 
-    /// The same behind a semicolon, and before it that it has ended.
+    /// The state and last lines of the command behind a semicolon.
     pub(crate) fn state_and_words(&self) -> String {
         let (status, said) = (self.status(), self.said());
         match status {
@@ -194,7 +194,8 @@ impl Engine {
         }
     }
 
-    /// Its agents have left: waits until it has ended, which is seen to. What people should know.
+    /// Waits for the command to end after its agents have left. Returns a notice for people, if
+    /// there is one.
     pub(crate) fn end(&self) -> Option<String> {
         let begun = Instant::now();
         let presence = self
@@ -203,7 +204,7 @@ impl Engine {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         if let Some(mut presence) = presence {
-            // one that is gone needs no word
+            // no message is needed about a command that has ended
             let _ = presence.write_all(b"e");
         }
         let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
@@ -224,7 +225,7 @@ impl Engine {
     }
 }
 
-/// The agent of this machine runs the command, and ends it where we cannot any more.
+/// The agent of this machine runs the command, and ends it if this tool cannot do so any longer.
 fn watch(agent: &Path, folder: &Path, filled: &Filled) -> Command {
     let mut watcher = Command::new(agent);
     watcher
@@ -243,7 +244,7 @@ fn lock(said: &Mutex<Said>) -> MutexGuard<'_, Said> {
     said.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps what it says, and notes when it has ended.
+/// Keeps the command's output and notes its end.
 fn listen(
     status: ChildStdout,
     mut stderr: ChildStderr,

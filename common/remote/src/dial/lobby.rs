@@ -1,9 +1,10 @@
-//! Where agents dial to: who knocks, who is let in, who waits.
+//! The place where agents dial in: it checks who connects, and keeps the connections of those let
+//! in.
 //!
-//! A thread greets whoever knocks. Who has not the key of this run gets nowhere: how many may try
-//! at once, and for how long, is bounded, and the oldest goes first, so that those who hold the
-//! port keep nobody out. An agent that was let in waits with one connection at a time; where that
-//! is taken for a conversation, it dials again.
+//! One thread answers all connections. Only who has the key of this run gets in. The number of
+//! connections that may try at once, and their time, are bounded, and the oldest is dropped first,
+//! so that whoever holds the port busy keeps nobody out. An agent that was let in waits with one
+//! connection at a time; when that one is taken for a conversation, the agent dials again.
 
 use super::matching::Roll;
 use crate::transport::Waker;
@@ -21,30 +22,30 @@ use tls::{Guests, Link};
 use wire::codec::{self, Decoder};
 use wire::dial::{Ender, Hello, Word};
 
-/// So many may try to get in at once. Agents of thousands of hosts come in the same second, and
-/// each is done within milliseconds; one that was sent away for another comes again.
+/// How many connections may try to get in at once. Agents of thousands of hosts connect in the same
+/// second, and each takes milliseconds; one that was dropped in favour of another connects again.
 const KNOCKING: usize = 4096;
-/// Who has the key proves it at once.
+/// An agent with the key proves it at once.
 const KNOCK_LIMIT: Duration = Duration::from_secs(10);
-/// What an agent says of itself: some names and addresses.
+/// The most that an agent reports of itself: some names and addresses.
 const MAX_HELLO: usize = 64 << 10;
-/// How often those who wait look at what nobody tells them.
+/// How often those who wait check for what no event reports.
 const LOOK: Duration = Duration::from_millis(50);
 /// An agent whose connection was taken has dialed again by then, or never will.
 const REDIAL_LIMIT: Duration = Duration::from_secs(20);
 
-/// The place of an agent.
+/// Identifies an agent that was let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seat(usize);
 
-/// A connection that waits for a conversation, and what came over it that is not a hello's.
+/// A connection that waits for a conversation, and the bytes that came behind its hello.
 pub(crate) struct Parked {
     pub(crate) link: Link,
     pub(crate) plain: Vec<u8>,
 }
 
 impl Parked {
-    /// Whether the agent still is at its other end.
+    /// Whether the agent is still at the other end.
     fn is_there(&mut self) -> bool {
         matches!(self.link.receive(&mut self.plain), Ok(true))
     }
@@ -55,9 +56,9 @@ struct Agent {
     hello: Hello,
     from: IpAddr,
     parked: VecDeque<Parked>,
-    /// When the last of its connections was taken.
+    /// When its last connection was taken.
     taken: Instant,
-    /// It has ended, or does not answer.
+    /// Whether it has ended or does not answer.
     gone: bool,
 }
 
@@ -68,7 +69,7 @@ impl Agent {
             && !first.is_there()
         {
             self.parked.pop_front();
-            // one that has ended closes what waits
+            // a process that has ended closes the waiting connection
             self.gone = self.parked.is_empty();
         }
         if self.parked.is_empty() && self.taken.elapsed() > REDIAL_LIMIT {
@@ -77,7 +78,7 @@ impl Agent {
         !self.gone
     }
 
-    /// `n5 (10.0.0.5, SLURM_NODEID 4)`.
+    /// The agent in messages: `n5 (10.0.0.5, SLURM_NODEID 4)`.
     fn shown(&self) -> String {
         let name = self.hello.names.last().map_or("?", String::as_str);
         let place = self.hello.place.iter().map(|place| format!(", {place}"));
@@ -86,16 +87,16 @@ impl Agent {
     }
 }
 
-/// Who has come beside those who were asked for.
+/// The agents that dialed in without being asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Census {
-    /// Agents of no host that was asked for.
+    /// Agents that belong to no host that was asked for.
     pub(crate) unasked: Vec<String>,
-    /// Agents of hosts that have one already.
+    /// Further agents of hosts that already have one.
     pub(crate) twice: Vec<String>,
-    /// How many had not the key of this run,
+    /// How many connections did not have the key of this run.
     pub(crate) turned_away: u64,
-    /// and where the last of them came from.
+    /// The address of the last of them.
     pub(crate) last_from: Option<IpAddr>,
 }
 
@@ -121,18 +122,18 @@ impl Shared {
     }
 }
 
-/// The lobby, open until it is closed.
+/// The lobby. It is open until it is closed.
 pub(crate) struct Lobby {
     shared: Arc<Shared>,
     doorkeeper: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Lobby {
-    /// Lets in, over these, whoever has the key.
+    /// Opens the lobby on these listeners, for whoever has one of the keys.
     pub(crate) fn open(listeners: Vec<TcpListener>, guests: Guests) -> io::Result<Lobby> {
         for listener in &listeners {
             listener.set_nonblocking(true)?;
-            // all may come at once, and what does not fit comes again a second later
+            // all agents may connect at once; whatever does not fit is tried again a second later
             listen(listener, Backlog::MAXALLOWABLE)?;
         }
         let shared = Arc::new(Shared {
@@ -154,7 +155,7 @@ impl Lobby {
         })
     }
 
-    /// The seats of the hosts whose agents are here.
+    /// For each host, the seat of its agent if it has dialed in.
     pub(crate) fn seats(&self, roll: &Roll) -> Vec<Option<Seat>> {
         let mut state = self.shared.lock();
         let mut seats = vec![None; roll.count()];
@@ -166,8 +167,8 @@ impl Lobby {
         seats
     }
 
-    /// Waits until all hosts' agents are here with a connection, until then, or until it is
-    /// pointless: the seats of those that are.
+    /// Waits until the agents of all hosts have dialed in, until the time has come, or until
+    /// waiting is pointless. Returns the seats of those that have.
     pub(crate) fn wait(
         &self,
         roll: &Roll,
@@ -176,7 +177,7 @@ impl Lobby {
     ) -> Vec<Option<Seat>> {
         let mut seats = self.seats(roll);
         let mut state = self.shared.lock();
-        // one that has come meanwhile is looked at twice, and has its seat already
+        // an agent that dialed in meanwhile is only looked at twice
         let mut seen = 0;
         loop {
             while seen < state.agents.len() {
@@ -203,7 +204,7 @@ impl Lobby {
         }
     }
 
-    /// Takes a connection of an agent for a conversation; `None` where it is gone.
+    /// Takes a waiting connection of an agent for a conversation; `None` if the agent is gone.
     pub(crate) fn take(&self, seat: &Seat, until: Instant) -> Option<Parked> {
         let mut state = self.shared.lock();
         loop {
@@ -224,7 +225,7 @@ impl Lobby {
         }
     }
 
-    /// An agent that does not answer is none.
+    /// Forgets an agent that does not answer.
     pub(crate) fn forget(&self, seat: &Seat) {
         if let Some(agent) = self.shared.lock().agents.get_mut(seat.0) {
             agent.gone = true;
@@ -232,13 +233,13 @@ impl Lobby {
         }
     }
 
-    /// Who ends what agents leave behind.
+    /// Which engine ends the processes that agents leave behind, if one does.
     pub(crate) fn ender(&self) -> Option<Ender> {
         let state = self.shared.lock();
         state.agents.iter().find_map(|agent| agent.hello.ender)
     }
 
-    /// Who has come so far that was not asked for.
+    /// The agents that have dialed in so far without being asked for.
     pub(crate) fn census(&self, roll: &Roll) -> Census {
         let state = self.shared.lock();
         let mut census = Census {
@@ -261,7 +262,7 @@ impl Lobby {
         census
     }
 
-    /// Nobody else gets in, and those who wait are told to leave.
+    /// Lets nobody else in, and tells the waiting agents to leave.
     pub(crate) fn close(&self) {
         self.shared.closing.store(true, Ordering::Relaxed);
         self.shared.waker.wake();
@@ -275,7 +276,7 @@ impl Lobby {
         }
         let mut state = self.shared.lock();
         for parked in state.agents.iter_mut().flat_map(|agent| &mut agent.parked) {
-            // one that cannot be told sees the end of its connection
+            // an agent that cannot be told sees the end of its connection
             let _ = parked.link.send(&codec::encode(&Word::Leave, &[]));
             let _ = parked.link.close();
         }
@@ -283,14 +284,14 @@ impl Lobby {
     }
 }
 
-/// Gives the hosts that an agent is their seats, where they have none.
+/// Gives an agent's seat to the hosts that it is, unless they have one.
 fn assign(seats: &mut [Option<Seat>], roll: &Roll, hello: &Hello, agent: usize) {
     for host in roll.hosts_of(hello) {
         seats[host].get_or_insert(Seat(agent));
     }
 }
 
-/// One that has connected and is not let in yet.
+/// A connection that is not let in yet.
 struct Knock {
     link: Link,
     decoder: Decoder,
@@ -298,13 +299,13 @@ struct Knock {
     until: Instant,
 }
 
-/// What came of a knock.
+/// The state of a connection that tries to get in.
 enum Answer {
-    /// It goes on.
+    /// It needs more time.
     Later,
-    /// It said who it is.
+    /// It has introduced itself.
     Come(Hello),
-    /// It has not the key, or says nothing of use.
+    /// It does not have the key, or what it sends is useless.
     Away,
 }
 
@@ -328,11 +329,11 @@ impl Knock {
     }
 }
 
-/// Greets whoever knocks.
+/// Answers all connections.
 struct Doorkeeper {
     shared: Arc<Shared>,
     listeners: Vec<TcpListener>,
-    /// The oldest first.
+    /// The connections that try to get in, the oldest first.
     knocking: VecDeque<Knock>,
 }
 
@@ -348,7 +349,7 @@ impl Doorkeeper {
         }
     }
 
-    /// Waits until something happens: which of those who knock have said something.
+    /// Waits until something happens; tells which connections have sent something.
     fn wait(&self) -> Vec<bool> {
         let readable = PollFlags::POLLIN;
         let mut fds = vec![PollFd::new(self.shared.waker.as_fd(), readable)];
@@ -377,7 +378,7 @@ impl Doorkeeper {
                 Ok((stream, from)) => self.begin(stream, from.ip()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // out of descriptors: who has the key comes again
+                // out of descriptors: an agent with the key connects again
                 Err(_) => match self.knocking.pop_front() {
                     Some(oldest) => self.turn_away(oldest.from),
                     None => return std::thread::sleep(LOOK),
@@ -390,7 +391,7 @@ impl Doorkeeper {
         let Ok(link) = Link::accept(stream, &self.shared.guests) else {
             return;
         };
-        // one that has the key comes again
+        // an agent with the key connects again
         if self.knocking.len() >= KNOCKING
             && let Some(oldest) = self.knocking.pop_front()
         {
@@ -404,7 +405,7 @@ impl Doorkeeper {
         });
     }
 
-    /// Hears those who have said something.
+    /// Reads from the connections that have sent something.
     fn answer(&mut self, ready: &[bool]) {
         let knocking = std::mem::take(&mut self.knocking);
         for (mut knock, is_ready) in knocking.into_iter().zip(ready) {

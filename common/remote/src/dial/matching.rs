@@ -1,19 +1,19 @@
-//! Which host an agent is that has dialed in: the one whose address is among those of its cards, or
-//! else the one that has its name. Never by a number of an engine's: nodes have their order there,
-//! and hosts have another one here.
+//! Decides which host an agent is that has dialed in: the one whose address is among those of the
+//! agent's network interfaces, else the one that has its name. The numbers of an engine decide
+//! nothing, because it orders the nodes differently.
 
 use record::Host;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use wire::dial::Hello;
 
-/// The hosts that are asked for, by all that an agent may be known by; a host is named by its place
-/// among them.
+/// The hosts that are asked for, by everything that identifies an agent. A host is given by its
+/// position among them.
 pub(crate) struct Roll {
     count: usize,
     by_address: HashMap<Ipv4Addr, Vec<usize>>,
     by_name: HashMap<String, Vec<usize>>,
-    /// By the part of a name in front of its first dot.
+    /// Hosts by the part of the name before its first dot.
     by_label: HashMap<String, Vec<usize>>,
 }
 
@@ -43,7 +43,7 @@ impl Roll {
         self.count
     }
 
-    /// The hosts that this agent is: as a rule one, and none where nobody asked for it.
+    /// The hosts that this agent is: usually one, none if nobody asked for it.
     pub(crate) fn hosts_of(&self, hello: &Hello) -> Vec<usize> {
         let of_addresses = hello.addresses.iter();
         let mut found: Vec<usize> = of_addresses
@@ -53,16 +53,16 @@ impl Roll {
             .collect();
         if found.is_empty() {
             let names = hello.names.iter().map(|name| name.to_ascii_lowercase());
-            found = names.flat_map(|name| self.named(&name)).collect();
+            found = names.flat_map(|name| self.hosts_named(&name)).collect();
         }
         found.sort_unstable();
         found.dedup();
         found
     }
 
-    /// By the whole name; or by its first part, where only one of both says more than that and no
-    /// other host has it.
-    fn named(&self, name: &str) -> Vec<usize> {
+    /// Finds hosts by the whole name; or by the first part of it, if only one of the two names has
+    /// more parts and no other host shares the first.
+    fn hosts_named(&self, name: &str) -> Vec<usize> {
         if let Some(found) = self.by_name.get(name) {
             return found.clone();
         }
@@ -84,7 +84,7 @@ fn put(map: &mut HashMap<String, Vec<usize>>, key: String, at: usize) {
     }
 }
 
-/// The first part of a name that has more of them; an address has none.
+/// The first part of a name that has several; `None` for an address.
 fn label(name: &str) -> Option<&str> {
     let (first, _) = name.split_once('.')?;
     name.parse::<Ipv4Addr>().is_err().then_some(first)

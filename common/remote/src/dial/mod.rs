@@ -1,5 +1,5 @@
-//! Hosts that dial in: one command of the user's starts an agent on all of them, by whatever tree
-//! of its own, and each connects to this tool. From then on it is what a login would have given.
+//! Hosts that dial in: one command of the user's starts an agent on each of them, over its own
+//! tree, and each agent connects to this tool. From then on, the connection serves like a login.
 //!
 //!     this tool ── COMMAND (srun, mpirun, …) ──> host-agent dial, on every host
 //!          ^                                            ║
@@ -36,14 +36,14 @@ use ticket::TicketFolder;
 use tls::{Guests, Identity};
 use wire::dial::{Ender, Ticket};
 
-/// Agents that are greeted at once: each is waited for, none computes.
+/// How many agents are greeted at once. Each waits; none computes.
 const GREETED_AT_ONCE: usize = 64;
-/// A command that failed has so long to say why.
+/// How long a command that failed has to write its reason.
 const LAST_WORDS: Duration = Duration::from_millis(300);
-/// This machine has few cards that lead to hosts.
+/// This machine has only a few network interfaces that lead to hosts.
 const MOST_ADDRESSES: usize = 4;
 
-/// What `--connect 'dial COMMAND'` wants, and what there is of it so far.
+/// The state of `--connect 'dial COMMAND'`.
 pub(crate) struct Dial {
     command: String,
     options: Options,
@@ -54,7 +54,7 @@ pub(crate) struct Dial {
 struct State {
     hall: Option<Arc<Hall>>,
     engines: Vec<Arc<Engine>>,
-    /// While a command that was started brings agents: until when it is waited for.
+    /// Until when agents of a command that was started are waited for.
     until: Option<Instant>,
     /// The hosts that were asked for first.
     roll: Option<Arc<Roll>>,
@@ -62,9 +62,9 @@ struct State {
 }
 
 impl State {
-    /// What is new of those who came beside those who were asked for. Another command starts agents
-    /// again where there are some, which is nobody's mistake.
-    fn tell_notices(&mut self, say: fn(&str)) {
+    /// Prints the notices about agents that were not asked for. Where several commands were
+    /// started, further agents of the same host are expected and not mentioned.
+    fn tell_notices(&mut self, notice: fn(&str)) {
         if let ([_], Some(hall), Some(roll)) = (&self.engines[..], &self.hall, &self.roll) {
             let lines = self.notices.of(&hall.lobby.census(roll));
             lines.iter().for_each(|line| say(line));
@@ -72,7 +72,7 @@ impl State {
     }
 }
 
-/// Where agents dial to.
+/// The lobby, and what agents need to find it.
 struct Hall {
     lobby: Lobby,
     folder: TicketFolder,
@@ -88,8 +88,8 @@ impl Dial {
         }
     }
 
-    /// An agent on each host; those that are not there yet are started by one command. In the order
-    /// of the hosts.
+    /// Opens a session with an agent on each host, in the order of the hosts. One command starts
+    /// the agents that are missing.
     pub(crate) fn open_all(&self, hosts: &[Host]) -> Vec<Result<Session, HostFault>> {
         let opened = self.gather(hosts).and_then(|gathered| {
             let said: Vec<_> = gathered
@@ -101,7 +101,7 @@ impl Dial {
         opened.unwrap_or_else(|fault| hosts.iter().map(|_| Err(fault.clone())).collect())
     }
 
-    /// Who ends what an agent leaves behind, of the agents that have dialed in.
+    /// Which engine ends the processes that agents leave behind, if one does.
     pub(crate) fn ender(&self) -> Option<Ender> {
         self.lock().hall.as_ref()?.lobby.ender()
     }
@@ -127,15 +127,15 @@ impl Dial {
         let (engine, until, is_first) = self.engine(&hall, &missing)?;
         let mut failed: Option<Instant> = None;
         let seats = hall.lobby.wait(&roll, until, || {
-            // what it has to say comes behind its end
+            // notices stand behind the end of the command's own output
             engine.has_failed() && failed.get_or_insert_with(Instant::now).elapsed() >= LAST_WORDS
         });
         let mut state = self.lock();
-        // who is lost from here on needs another command
+        // a host that is lost from here on needs another command
         state.until = None;
         if is_first {
             state.roll = Some(roll);
-            state.tell_notices(self.options.say);
+            state.tell_notices(self.options.notice);
         }
         drop(state);
         let absence = Absence {
@@ -152,8 +152,8 @@ impl Dial {
             .collect())
     }
 
-    /// The command that starts the agents that are missing: the one that does so just now, or a new
-    /// one; until when it is waited for, and whether it is the first.
+    /// The command that starts the missing agents: the one that is running, or a new one. Returns
+    /// until when it is waited for, and whether it is the first.
     fn engine(
         &self,
         hall: &Hall,
@@ -184,7 +184,7 @@ impl Dial {
         Ok(hall)
     }
 
-    /// Takes what waits at a seat for a conversation, and says so there.
+    /// Takes the waiting connection of a seat for a conversation, and tells the agent.
     fn begin_conversation(&self, seat: Seat) -> Result<(Seat, String, channel::Dialed), HostFault> {
         let state = self.lock();
         let Some((hall, engine)) = state.hall.clone().zip(state.engines.last().cloned()) else {
@@ -238,14 +238,14 @@ fn gone() -> HostFault {
 impl Drop for Dial {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        state.tell_notices(self.options.say);
+        state.tell_notices(self.options.notice);
         let Some(hall) = state.hall.take() else {
             return;
         };
         hall.lobby.close();
         for engine in state.engines.drain(..) {
             if let Some(line) = engine.end() {
-                (self.options.say)(&line);
+                (self.options.notice)(&line);
             }
         }
     }
@@ -274,7 +274,7 @@ impl Hall {
 }
 
 /// Listens on the addresses of this machine from which the hosts are reached, or on the one that
-/// was said.
+/// the user named.
 fn listen(
     options: &Options,
     hosts: &[Host],
@@ -286,7 +286,7 @@ fn listen(
     let mut listeners = Vec::new();
     let mut addresses = Vec::new();
     for address in told {
-        // one that is another machine's leads here: all that comes is listened to
+        // an address of another machine that forwards to this one: listen on all of ours
         let own = match super::is_here(address) || address.is_loopback() {
             true => address,
             false => Ipv4Addr::UNSPECIFIED,
@@ -308,7 +308,7 @@ fn listen(
     Ok((listeners, addresses))
 }
 
-/// This machine's addresses as the hosts know it, by the kernel's routes to them.
+/// The addresses of this machine as the hosts see it, by the kernel's routes to them.
 fn toward(hosts: &[Host]) -> Result<Vec<Ipv4Addr>, HostFault> {
     let no_route = |host: &Host, error: std::io::Error| {
         HostFault::of_the_way(format!("no way leads from here to {}: {error}", host.ip))
@@ -317,7 +317,7 @@ fn toward(hosts: &[Host]) -> Result<Vec<Ipv4Addr>, HostFault> {
     let mut addresses: Vec<Ipv4Addr> = Vec::new();
     let mut fault = None;
     for host in hosts {
-        // nothing is sent: it only looks up the route
+        // nothing is sent: connecting a UDP socket only looks up the route
         let asked = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
             socket.connect((host.ip.0, 9))?;
             socket.local_addr()
@@ -338,7 +338,7 @@ fn toward(hosts: &[Host]) -> Result<Vec<Ipv4Addr>, HostFault> {
     }
 }
 
-/// Why hosts have not dialed in.
+/// Why hosts have not dialed in, in words.
 struct Absence<'a> {
     limit: Duration,
     engine: &'a Engine,
@@ -346,7 +346,7 @@ struct Absence<'a> {
 }
 
 impl Absence<'_> {
-    /// No host has.
+    /// The fault if no host dialed in.
     fn of_all(&self) -> HostFault {
         let fault = match self.engine.has_failed() {
             true => HostFault::of_the_way(format!(

@@ -1,11 +1,11 @@
-//! What users should know of those who have dialed in: each thing once, in a line.
+//! Notices for users about agents that dialed in unexpectedly, each printed once.
 
 use super::lobby::Census;
 
 /// Nobody reads the names of 500 hosts.
 const NAMED: usize = 5;
 
-/// What was told already.
+/// What was printed already.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     told: Census,
@@ -28,7 +28,7 @@ impl Notices {
                 names(&unasked)
             ));
         }
-        // two agents of a host look alike
+        // two agents of one host have the same name
         let twice = &census.twice[self.told.twice.len().min(census.twice.len())..];
         if !twice.is_empty() {
             lines.push(format!(

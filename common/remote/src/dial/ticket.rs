@@ -1,9 +1,8 @@
-//! What agents need on their hosts: themselves, and a ticket. Both lie in a folder of the user's
-//! that the hosts share, the ticket readable by the user alone.
+//! What agents need on their hosts: the agent's program and a ticket. Both lie in a folder of the
+//! user's that the hosts share; only the user can read the ticket.
 //!
-//! The secret is in a file, and neither on a command line, which every user of a host may read, nor
-//! in the environment, which engines hand on to every process, keep with a job, and send in the
-//! clear.
+//! The secret is in a file. A command line would show it to every user of a host; engines hand the
+//! environment on to every process, keep it with a job, and send it in the clear.
 
 use crate::bootstrap::Agents;
 use crate::{HostFault, random_token};
@@ -16,19 +15,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use wire::dial::Ticket;
 
-/// The folder of this run: `dial-` and a token.
+/// The folder of a run is named `dial-` and a token.
 const PREFIX: &str = "dial-";
-/// What tools have left that lost their power is removed after so long.
+/// Folders of tools that were cut off (by a loss of power, for instance) are removed after this
+/// time.
 const UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// The folder with what agents of this run need; removed when it is dropped.
+/// The folder with what the agents of this run need. It is removed on drop.
 #[derive(Debug)]
 pub(crate) struct TicketFolder {
     path: PathBuf,
 }
 
 impl TicketFolder {
-    /// Puts the agents where hosts find them, and beside them a ticket and what starts an agent.
+    /// Puts the agents, a ticket and a script that starts an agent where hosts find them.
     pub(crate) fn make(agents: &Agents, ticket: &Ticket) -> Result<TicketFolder, HostFault> {
         let mut tried = Vec::new();
         for folder in candidates() {
@@ -61,7 +61,7 @@ impl TicketFolder {
         Ok(made)
     }
 
-    /// One that is there.
+    /// A folder that exists already.
     #[cfg(test)]
     pub(crate) fn at(path: &Path) -> TicketFolder {
         TicketFolder {
@@ -69,22 +69,22 @@ impl TicketFolder {
         }
     }
 
-    /// The folder itself.
+    /// The path of the folder.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What starts the agent of a host.
+    /// The script that starts the agent of a host.
     pub(crate) fn agent(&self) -> PathBuf {
         self.path.join("agent")
     }
 
-    /// The ticket.
+    /// The path of the ticket.
     pub(crate) fn ticket(&self) -> PathBuf {
         self.path.join("ticket")
     }
 
-    /// Where the agents lie, which hosts must see.
+    /// The folder with the agents, which hosts must see.
     pub(crate) fn agent_folder(&self) -> &Path {
         self.path.parent().unwrap_or(&self.path)
     }
@@ -96,7 +96,7 @@ impl Drop for TicketFolder {
     }
 }
 
-/// Folders that hosts may share, the first that will do.
+/// Folders that hosts may share; the first suitable one is taken.
 fn candidates() -> impl Iterator<Item = PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
     let cache = variable("XDG_CACHE_HOME")
@@ -117,7 +117,7 @@ fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     file.write_all(content)
 }
 
-/// A small script, so that a host runs the agent for its own machine type.
+/// A small script that runs the agent for the machine type of its host.
 fn script(agents: &[(String, PathBuf)], ticket: &Path) -> Vec<u8> {
     let word = |path: &Path| quote::sh(path.as_os_str().as_encoded_bytes());
     let mut text = b"#!/bin/sh\n# Starts host-agent, which dials in to the tool that has written \
@@ -134,7 +134,7 @@ fn script(agents: &[(String, PathBuf)], ticket: &Path) -> Vec<u8> {
     text
 }
 
-/// Removes folders that nobody uses any more.
+/// Removes folders that nobody uses any longer.
 fn tidy(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let age = entry.metadata().and_then(|meta| meta.modified());
