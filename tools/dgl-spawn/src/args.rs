@@ -37,7 +37,7 @@ pub struct Args {
     /// Show people these only: trainer:0,server:*
     #[arg(long, hide_short_help = true, value_name = "PROCESSES", value_delimiter = ',',
         value_parser = shown)]
-    pub show: Vec<Shown>,
+    pub show: Vec<ShownProcesses>,
 
     /// The time from TERM to KILL
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
@@ -112,31 +112,31 @@ pub struct Args {
     pub connect: Connect,
 }
 
-/// What becomes of a job that stalls.
+/// What is done when a job stalls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OnStall {
-    /// It goes on.
+    /// Report the stall; the job goes on.
     Notice,
-    /// It is ended.
+    /// Report the stall and end the job.
     End,
 }
 
-/// Processes that are to be shown.
+/// The processes that `--show` selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct ShownProcesses {
     role: Role,
-    /// All of that role without it.
+    /// The rank; `None` for all processes of the role.
     rank: Option<u32>,
 }
 
-impl Shown {
-    /// Whether a process is one of them.
+impl ShownProcesses {
+    /// Whether a process is selected.
     pub fn has(&self, process: &Process) -> bool {
         process.role == self.role && self.rank.is_none_or(|rank| rank == process.rank)
     }
 }
 
-impl std::fmt::Display for Shown {
+impl std::fmt::Display for ShownProcesses {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.rank {
             Some(rank) => write!(f, "{}:{rank}", self.role.name()),
@@ -145,8 +145,8 @@ impl std::fmt::Display for Shown {
     }
 }
 
-/// `trainer:0`, `server:*`.
-fn shown(text: &str) -> Result<Shown, String> {
+/// Parses `trainer:0` or `server:*`.
+fn shown(text: &str) -> Result<ShownProcesses, String> {
     let wrong = || "a role and a rank, as trainer:0, or all of a role, as server:*".to_owned();
     let (name, rank) = text.split_once(':').ok_or_else(wrong)?;
     let role = [Role::Server, Role::Trainer, Role::Worker]
@@ -157,11 +157,11 @@ fn shown(text: &str) -> Result<Shown, String> {
         "*" => None,
         number => Some(number.parse().map_err(|_| wrong())?),
     };
-    Ok(Shown { role, rank })
+    Ok(ShownProcesses { role, rank })
 }
 
-/// A host counts the launcher's silence in whole seconds, and a word takes a while on a busy
-/// network.
+/// Parses a host timeout. A host counts the launcher's silence in whole seconds, and a message
+/// takes a while on a busy network.
 fn host_timeout(text: &str) -> Result<Duration, String> {
     duration(text).and_then(|time| {
         if time < Duration::from_secs(2) {
@@ -172,7 +172,7 @@ fn host_timeout(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// host-agent looks around once a second.
+/// Parses the interval of samples. host-agent looks once a second.
 fn pace(text: &str) -> Result<Duration, String> {
     duration(text).and_then(|time| {
         if time < Duration::from_secs(1) {
@@ -183,7 +183,7 @@ fn pace(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// Zero, or as long as host-agent needs for some looks.
+/// Parses a stall timeout: zero, or as long as host-agent needs for a few looks.
 fn stall_timeout(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);

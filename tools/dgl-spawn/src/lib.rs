@@ -1,7 +1,7 @@
 //! Starts the processes of a job on their hosts, watches them and ends them all.
 //!
-//! [`plan`] and [`spec`] say what runs; `preflight` looks before the start; [`run`] carries it out;
-//! [`output`] is what people and programs see of it.
+//! [`plan`] and [`spec`] decide what runs, `preflight` examines the hosts before the start, [`run`]
+//! carries the job out, and [`output`] shows it to people and programs.
 
 mod args;
 mod left;
@@ -22,7 +22,7 @@ use record::exit::Exit;
 use record::jsonl::Stream;
 use record::{Host, Process, copied};
 
-/// Does what the command line says.
+/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(args.connect.partial)?;
     args.connect.say_partial("dgl-spawn");
@@ -79,7 +79,7 @@ fn stall_rule(args: &Args) -> Option<StallRule> {
     })
 }
 
-/// What does not go together with graph servers that stay.
+/// Refuses options that cannot be combined with graph servers that stay.
 fn check_servers(args: &Args, name: &str, alone: bool) -> Result<(), Report> {
     let fault = match () {
         () if alone && !args.detach => Fault::usage(

@@ -1,11 +1,11 @@
-//! Between the records of a job and its state machine: its members, and how the end that the
-//! machine tells is written down.
+//! Between the records of a job and its state machine: the members of the job, and the records of
+//! the end that the machine decides.
 
 use job::{Cause, ExitStatus, Failure, Job, LastLines, Loss, Member, Reason};
 use record::exit::Exit;
 use record::{self, FirstFailure, Process};
 
-/// A process as the life of its job depends on it.
+/// A process as the state machine sees it.
 pub fn member(process: &Process) -> Member {
     Member {
         host: process.host,
@@ -14,7 +14,7 @@ pub fn member(process: &Process) -> Member {
     }
 }
 
-/// A status as the two fields of a record: the code, or the name of the signal.
+/// An exit status as the two fields of a record: the code, or the name of the signal.
 pub fn status_fields(status: ExitStatus) -> (Option<u8>, Option<String>) {
     match status {
         ExitStatus::Code(code) => (Some(code), None),
@@ -22,8 +22,8 @@ pub fn status_fields(status: ExitStatus) -> (Option<u8>, Option<String>) {
     }
 }
 
-/// What failed first, with the last lines of the process. Both slices are in the order of the job's
-/// members.
+/// The record of what failed first, with the last lines of the process. Both slices are in the
+/// order of the job's members.
 pub fn first_failure(
     failure: &Failure,
     processes: &[Process],
@@ -57,7 +57,7 @@ pub fn first_failure(
     first
 }
 
-/// Why a host was lost, behind "lost: ".
+/// Why a host was lost, to be put behind "lost: ".
 fn loss_label(loss: &Loss) -> String {
     match loss {
         Loss::Silent(time) => format!("nothing was heard of it for {} s", time.as_secs_f32()),
@@ -71,7 +71,7 @@ fn loss_label(loss: &Loss) -> String {
     }
 }
 
-/// The exit status that tells why the job ended.
+/// The exit status of a job that has ended.
 pub fn exit(job: &Job) -> Exit {
     match (job.cause(), job.failure().map(|failure| &failure.reason)) {
         (None, _) => Exit::Done,

@@ -1,5 +1,4 @@
-//! What runs on each host: the script that starts and watches its processes, or the same for people
-//! to paste.
+//! Decides what runs on each host: the processes of a job, or the commands for people to paste.
 
 use job::{Limit, StallRule};
 use record::error::{Fault, Report};
@@ -11,33 +10,34 @@ use std::time::Duration;
 
 const ANEW: &str = "make the stream anew, from ipconf-check on";
 
-/// What makes a job one.
+/// The facts that distinguish a job.
 pub struct Job {
-    /// Its name.
+    /// The job's name.
     pub name: String,
-    /// What its processes carry in their environment: random, so that nothing else does.
+    /// The token in the environment of its processes: random, so that no other process has it.
     pub token: String,
-    /// From TERM to KILL.
+    /// The grace from TERM to KILL.
     pub grace: Duration,
-    /// A host that was not heard of for this long is lost; and the launcher, for a host, which then
-    /// ends its part of the job.
+    /// After how long a silent host is lost. A host that hears nothing from the launcher for as
+    /// long ends its part of the job.
     pub host_timeout: Duration,
-    /// Look before the start.
+    /// Whether the hosts are examined before the start.
     pub preflight: bool,
-    /// What may not take longer.
+    /// The time limits of the job.
     pub limits: Vec<Limit>,
-    /// What is a stall, where anybody wants to know.
+    /// When the job stalls; `None` if nobody wants to know.
     pub stall: Option<StallRule>,
-    /// A process that has left its script by an exception has failed, though it does not end.
+    /// Whether a process that has left its script by an exception has failed even if it does not
+    /// end.
     pub fail_on_exception: bool,
-    /// It outlives this launcher.
+    /// Whether the job outlives this launcher.
     pub detach: bool,
-    /// How often what hosts and processes use is written down.
+    /// How often the resources that are used are written as records; `None` for never.
     pub sample: Option<Duration>,
 }
 
 impl Job {
-    /// One that others started.
+    /// A job that another launcher started.
     pub fn followed(name: &str, grace: Duration, host_timeout: Duration) -> Job {
         Job {
             name: name.to_owned(),
@@ -59,13 +59,13 @@ impl Job {
 pub struct Parts {
     /// The name of the servers.
     pub servers: Option<String>,
-    /// First those that stay.
+    /// All processes; those that stay come first.
     pub all: Vec<Process>,
     staying: usize,
 }
 
 impl Parts {
-    /// Servers of one name at most.
+    /// Splits the processes; there may be servers of only one name.
     pub fn of(processes: Vec<Process>) -> Result<Parts, Report> {
         let servers = processes
             .iter()
@@ -92,18 +92,18 @@ impl Parts {
         })
     }
 
-    /// The servers that are to be there, started if they are not.
+    /// The servers that stay, which are started unless they are already there.
     pub fn staying(&self) -> &[Process] {
         &self.all[..self.staying]
     }
 
-    /// The others.
+    /// The other processes.
     pub fn others(&self) -> &[Process] {
         &self.all[self.staying..]
     }
 }
 
-/// Checks every process record and that its host is there.
+/// Checks every process record, and that its host is in the stream.
 pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
     let mut report = Report::default();
     for process in processes {
@@ -128,12 +128,12 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
         if let Err(fault) = process.check() {
             report.push(fault);
         }
-        // it becomes the name of a folder there
+        // the name becomes that of a folder on the host
         if let Some(name) = &process.server_name
             && let Err(why) = cli::job_name(name)
         {
             report.push(
-                Fault::data(place(), format!("server_name {name:?} is no name: {why}")).fix(ANEW),
+                Fault::data(place(), format!("server_name {name:?} is not a name: {why}")).fix(ANEW),
             );
         }
         for name in process.env.keys().chain(process.env_b64.keys()) {
@@ -153,7 +153,7 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
     report.check()
 }
 
-/// The user's shell text; words behind a setup are quoted for it.
+/// The user's shell text; words behind a setup are quoted for the shell.
 fn shell_text(command: &Command, setup: Option<&str>) -> Vec<u8> {
     let mut text = setup.map_or(Vec::new(), |setup| format!("{setup}\n").into_bytes());
     match command {
@@ -166,7 +166,7 @@ fn shell_text(command: &Command, setup: Option<&str>) -> Vec<u8> {
     text
 }
 
-/// One command for people: all that the process is, on the host it runs on.
+/// A command for people that runs the process on its host, with all of its settings.
 pub fn pasted(options: &Options, host: &Host, process: &Process) -> Result<Vec<u8>, Fault> {
     let mut line = Vec::new();
     if let Some(cwd) = &process.cwd {
@@ -207,7 +207,7 @@ pub fn pasted(options: &Options, host: &Host, process: &Process) -> Result<Vec<u
     Ok(text)
 }
 
-/// The name of its log, here and on its host.
+/// The file name of the log of a process, here and on its host.
 pub fn log_name(process: &Process) -> String {
     format!("{}-{}.log", process.role.name(), process.rank)
 }

@@ -1,4 +1,4 @@
-//! From records to what the agent of each host is asked to run.
+//! Converts records into the requests to the agent of each host.
 
 use crate::plan;
 use record::error::Fault;
@@ -8,7 +8,7 @@ use wire::Text;
 use wire::job::{Command, Job, Process};
 use wire::servers::Group;
 
-/// What the job is, for one of the hosts that have processes of it.
+/// The request that describes the job to one of its hosts.
 pub fn job(plan: &plan::Job, host: &Host, hosts: usize) -> Job {
     Job {
         name: plan.name.clone(),
@@ -21,7 +21,7 @@ pub fn job(plan: &plan::Job, host: &Host, hosts: usize) -> Job {
     }
 }
 
-/// A process of the job, by the number that it has among those of its host.
+/// The request that describes a process; `index` is its number on its host.
 pub fn process(index: u32, process: &record::Process) -> Result<Process, Fault> {
     let command = match process.command()? {
         record::Command::Words(words) => {
@@ -47,7 +47,7 @@ pub fn process(index: u32, process: &record::Process) -> Result<Process, Fault> 
     })
 }
 
-/// What all processes of a group of trainers have in their environment.
+/// The environment variables of all processes of a group of trainers.
 pub fn group_env(group: Group) -> Vec<(String, Text)> {
     let variables = [
         ("DGL_GROUP_ID", group.number.to_string()),

@@ -1,4 +1,4 @@
-//! What marks the processes of a job, or of one try of it.
+//! The token that marks the processes of a job, or of one try of it.
 
 use record::error::{Fault, Report};
 

@@ -1,7 +1,6 @@
-//! Questions to the agents of a job before it starts: all are asked at once, and no host may be
-//! lost meanwhile.
+//! Asks the agents of a job before it starts, all at once; no host may be lost in that time.
 
-use crate::preflight::named;
+use crate::preflight::name_in_use;
 use crate::run::hosts::{ConnectedHosts, RunEvent};
 use crate::run::outcome::Stopped;
 use record::Host;
@@ -13,20 +12,20 @@ use wire::keep::Refusal;
 
 /// An agent answers at once; a host that takes longer hangs.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(60);
-/// What a host keeps of a job that was left.
+/// Where people find what a host keeps of a job that was left.
 pub const SEE_FOLDER: &str = "look into ~/.local/state/dgl-tools there: it has a folder a job, \
     with what happened and the logs";
 
-/// What hosts have answered, and what else they said that is for somebody else.
+/// The answers of hosts, and other events that came in between.
 pub struct Answers<T> {
-    /// In the order in which the hosts were given.
+    /// The answers, in the order in which the hosts were given.
     pub answers: Vec<T>,
-    /// Events of jobs that run already.
+    /// Events of jobs that already run.
     pub early: Vec<RunEvent>,
 }
 
-/// Waits for one answer of each of these hosts, by their positions. Refusals of all are collected
-/// before they are told.
+/// Waits for one answer of each of these hosts, given by position. Refusals are reported when all
+/// have answered.
 pub fn wait_for<T>(
     hosts: &ConnectedHosts<'_>,
     asked: &[usize],
@@ -44,7 +43,7 @@ pub fn wait_for<T>(
             Some(RunEvent::Host(at, SessionEvent::Event(event, body))) => match event {
                 Event::Failed(failure) => faults.push(fault(host(at), failure.problem)),
                 Event::Refused(refused) => match refused.why {
-                    Refusal::NameInUse { job } => in_use.push(named(host(at), &job)),
+                    Refusal::NameInUse { job } => in_use.push(name_in_use(host(at), &job)),
                     why => faults.push(fault(host(at), refusal(&why))),
                 },
                 event => match (asked.iter().position(|one| *one == at), answer(&event)) {

@@ -1,4 +1,4 @@
-//! Going back to a job that was left: to its output and status.
+//! Attaches to a job that was left: to its output and its status.
 
 use super::answers::SEE_FOLDER;
 use crate::args::Args;
@@ -22,7 +22,7 @@ use wire::{Event, Request};
 
 /// An agent answers at once; a host that takes longer hangs.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
-/// Hosts whose records are read at once: each waits, none computes.
+/// How many hosts' records are read at once. Each waits; none computes.
 const AT_ONCE: usize = 256;
 /// More processes than any host has.
 const MAX_PROCESSES: usize = 65_536;
@@ -78,15 +78,15 @@ pub fn attach(args: &Args, stream: &Stream, hosts: &[Host], name: &str) -> Resul
     })
 }
 
-/// A host of a job that was left, and what it told of its processes.
+/// A host of a job that was left, with the processes that it reported.
 struct FoundJob<'a> {
     host: &'a Host,
     session: Session,
-    /// In the order in which its agent numbers them.
+    /// The processes, in the order in which the host's agent numbers them.
     processes: Vec<Process>,
 }
 
-/// Looks for the job on all hosts; what cannot be asked is reported beside it.
+/// Looks for the job on all hosts. Hosts that cannot be asked are reported.
 fn find<'a>(
     remote: &Remote,
     hosts: &'a [Host],
@@ -110,7 +110,7 @@ fn find<'a>(
     Ok((found, report))
 }
 
-/// The records that a host has of the job; `None` where there is no such job.
+/// The records that a host has of the job; `None` if it has no such job.
 fn records<'a>(
     host: &'a Host,
     mut session: Session,

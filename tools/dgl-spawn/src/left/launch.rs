@@ -1,5 +1,5 @@
-//! Leaves a job to its hosts: on each an agent becomes its keeper, the first host's leads and the
-//! others join it. Each learns the others' keys over our own logins.
+//! Leaves a job to its hosts: on each, an agent becomes the job's keeper; the first host's leads
+//! and the others join it. They learn each other's keys over our logins.
 
 use super::answers::{Answers, wait_for};
 use crate::plan;
@@ -11,8 +11,8 @@ use wire::keep::{Guest, Join, Prepare, Prepared, Record};
 use wire::supervise::{End, Start};
 use wire::{Event, Request, servers};
 
-/// What is kept of a process on its host, as a line: who it is, not what it was given, which may be
-/// a secret.
+/// The record that a host keeps of a process. It identifies the process and omits its environment
+/// and command, which may hold secrets.
 fn record(process: &Process) -> Record {
     let known = Process {
         env: process
@@ -35,8 +35,8 @@ fn record(process: &Process) -> Record {
     }
 }
 
-/// Leaves the job to its hosts, which were told of it and have answered that; what has happened
-/// already when all have it. Whatever fails, nothing is left.
+/// Leaves the job to its hosts, which know it already. Returns the events that came before all
+/// hosts kept it. If anything fails, nothing is left.
 pub fn launch(
     hosts: &ConnectedHosts<'_>,
     plan: &plan::Job,
@@ -94,7 +94,7 @@ fn prepare(
     Ok(prepared.answers)
 }
 
-/// The first host must know whom to let in before anyone comes.
+/// The first host must know whom to let in before any other host joins.
 fn start_all(
     hosts: &ConnectedHosts<'_>,
     prepared: &[Prepared],
@@ -131,7 +131,7 @@ fn is_staying_server(process: &Process) -> bool {
     process.server_name.is_some() && process.role == Role::Server
 }
 
-/// What graph servers that stay and their trainers must have in common.
+/// The settings that graph servers that stay and their trainers must have in common.
 pub fn data(process: &Process) -> servers::Data {
     let variable = |name: &str| process.env.get(name).map_or("", String::as_str);
     servers::Data {

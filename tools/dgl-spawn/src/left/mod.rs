@@ -1,6 +1,6 @@
 //! Jobs that outlive their launcher. [`launch`] starts one and leaves it to the keepers on its
-//! hosts, [`attach`] goes back to it, and [`servers`] are jobs of that kind that others use. What
-//! happens to such a job is followed by the loop of attached jobs.
+//! hosts, [`attach`] returns to it, and [`servers`] handles graph servers that stay, which are such
+//! jobs. The event loop of attached jobs follows them too.
 
 mod answers;
 pub mod attach;

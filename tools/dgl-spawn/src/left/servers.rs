@@ -1,5 +1,5 @@
-//! Graph servers that stay, as the launcher of their trainers sees them: whether they are there on
-//! all hosts, and are those that the trainers need.
+//! Graph servers that stay, as the launcher of their trainers sees them: whether they are on all
+//! hosts, and whether they are the ones that the trainers need.
 
 use super::answers::{ANSWER_LIMIT, SEE_FOLDER};
 use super::launch::data;
@@ -10,21 +10,21 @@ use job::{Cause, ExitStatus, Reason};
 use record::error::{Fault, Report};
 use record::{Host, Process};
 use wire::keep::Ending;
-use wire::servers::{DataKey, Difference, Find, Group, Life, Servers, State};
+use wire::servers::{DataKey, Difference, Find, Group, Liveness, Servers, State};
 use wire::{Event, Request};
 
-/// How the graph servers are that a job uses.
+/// The state of the graph servers that a job uses.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
-    /// They are there.
+    /// They listen on all hosts.
     Ready,
     /// They load their graph.
     Starting,
-    /// They are not, or not all; why.
+    /// They are missing, on some hosts or on all; why.
     Missing(String),
 }
 
-/// The servers as one of the hosts knows them.
+/// Identifies the servers on one of the hosts.
 pub fn servers_of(name: &str, host: &Host) -> Servers {
     Servers {
         name: name.to_owned(),
@@ -32,7 +32,7 @@ pub fn servers_of(name: &str, host: &Host) -> Servers {
     }
 }
 
-/// Asks all hosts. Servers that were started for something else are a fault.
+/// Asks all hosts for the servers. It is a fault if they were started with other settings.
 pub fn find(
     talk: &mut Conversation<'_, '_>,
     all: &[Host],
@@ -66,7 +66,7 @@ pub fn find(
     Ok(judge(&told, all))
 }
 
-/// What the hosts answer to what they were asked; none may fail or be lost.
+/// The answers of the hosts to a request; it is a fault if one fails or is lost.
 fn answers<T>(
     talk: &mut Conversation<'_, '_>,
     answer: impl Fn(Event) -> Option<T>,
@@ -94,10 +94,10 @@ fn answers<T>(
     Ok(answers)
 }
 
-/// All hosts must have them, or they are of no use.
+/// Judges the servers: they are useful only if all hosts have them.
 fn judge(told: &[(&Host, State)], all: &[Host]) -> Found {
     let dead = told.iter().find_map(|(host, state)| {
-        if let Life::Dead(ending) = &state.life {
+        if let Liveness::Dead(ending) = &state.life {
             Some((host, ending))
         } else {
             None
@@ -109,10 +109,10 @@ fn judge(told: &[(&Host, State)], all: &[Host]) -> Found {
             end_label(host, ending.as_ref(), all)
         ));
     }
-    let missing = told.iter().find(|(_, state)| state.life == Life::None);
-    let starts = told.iter().any(|(_, state)| state.life == Life::Starting);
+    let missing = told.iter().find(|(_, state)| state.life == Liveness::None);
+    let starts = told.iter().any(|(_, state)| state.life == Liveness::Starting);
     match missing {
-        Some(_) if told.iter().all(|(_, state)| state.life == Life::None) => {
+        Some(_) if told.iter().all(|(_, state)| state.life == Liveness::None) => {
             Found::Missing("there are none on these hosts".to_owned())
         }
         Some((host, _)) if !starts => Found::Missing(format!("{} has none", host.place())),
@@ -121,7 +121,7 @@ fn judge(told: &[(&Host, State)], all: &[Host]) -> Found {
     }
 }
 
-/// Why they have ended, as a host knows it.
+/// Why the servers have ended, as a host reports it.
 fn end_label(host: &Host, ending: Option<&Ending>, all: &[Host]) -> String {
     let place = |id: u32| {
         all.iter()
@@ -152,7 +152,7 @@ fn end_label(host: &Host, ending: Option<&Ending>, all: &[Host]) -> String {
     }
 }
 
-/// In what the servers are not those that these trainers need.
+/// The faults of servers that differ from what these trainers need.
 fn differences(told: &[(&Host, State)]) -> Report {
     let mut report = Report::default();
     let mut said: Vec<(String, Vec<&Host>)> = Vec::new();
@@ -174,7 +174,7 @@ fn differences(told: &[(&Host, State)]) -> Report {
     report
 }
 
-/// One host by its name, several by their numbers.
+/// Hosts in a message: one by its name, several by their numbers.
 fn places(hosts: &[&Host]) -> String {
     match hosts {
         [host] => host.place(),
@@ -208,8 +208,8 @@ fn difference_label(Difference { key, theirs, ours }: &Difference) -> String {
     }
 }
 
-/// Whether the graph servers may be started from here; otherwise another launcher does it just now.
-/// It holds as long as the sessions.
+/// Whether the graph servers may be started from here; otherwise another launcher is starting them.
+/// The right lasts as long as the sessions.
 pub fn claim_start(talk: &mut Conversation<'_, '_>, name: &str) -> Result<bool, Stopped> {
     ask_first(talk, name, Request::ClaimServers)?;
     let claimed = answers(talk, |event| {
@@ -222,7 +222,7 @@ pub fn claim_start(talk: &mut Conversation<'_, '_>, name: &str) -> Result<bool, 
     Ok(matches!(claimed[..], [(_, true)]))
 }
 
-/// A number and a port for a group of trainers; the first host gives them out.
+/// The number and the port of a new group of trainers, which the first host assigns.
 pub fn take_group(talk: &mut Conversation<'_, '_>, name: &str) -> Result<Group, Stopped> {
     ask_first(talk, name, Request::TakeGroup)?;
     let groups = answers(talk, |event| {
@@ -270,7 +270,7 @@ mod tests {
             .collect()
     }
 
-    fn state(life: Life) -> State {
+    fn state(life: Liveness) -> State {
         State {
             life,
             differences: Vec::new(),
@@ -290,27 +290,27 @@ mod tests {
         };
         let missing = |text: &str| Found::Missing(text.to_owned());
         let table = [
-            ([Life::Alive, Life::Alive], Found::Ready),
-            ([Life::Alive, Life::Starting], Found::Starting),
-            ([Life::None, Life::Starting], Found::Starting),
+            ([Liveness::Alive, Liveness::Alive], Found::Ready),
+            ([Liveness::Alive, Liveness::Starting], Found::Starting),
+            ([Liveness::None, Liveness::Starting], Found::Starting),
             (
-                [Life::None, Life::None],
+                [Liveness::None, Liveness::None],
                 missing("there are none on these hosts"),
             ),
             (
-                [Life::Alive, Life::None],
+                [Liveness::Alive, Liveness::None],
                 missing("host 1 (10.0.0.2) has none"),
             ),
             (
-                [Life::Alive, Life::Dead(None)],
+                [Liveness::Alive, Liveness::Dead(None)],
                 missing("they have ended: host 1 (10.0.0.2): nobody keeps them there any more"),
             ),
             (
-                [Life::Alive, Life::Dead(Some(ending))],
+                [Liveness::Alive, Liveness::Dead(Some(ending))],
                 missing("they have ended: host 0 (10.0.0.1): one was ended by SIGKILL"),
             ),
             (
-                [Life::Dead(Some(Ending::default())), Life::None],
+                [Liveness::Dead(Some(Ending::default())), Liveness::None],
                 missing("they have ended: by order"),
             ),
         ];
@@ -340,7 +340,7 @@ mod tests {
                 (
                     host,
                     State {
-                        life: Life::Alive,
+                        life: Liveness::Alive,
                         differences: vec![clients.clone()],
                     },
                 )

@@ -1,17 +1,17 @@
-//! What a terminal does not show, because it hides what people look for. Records and logs have all
-//! of it.
+//! Decides which lines a terminal does not show, because they hide what people look for. Records
+//! and logs have all lines.
 
 use record::traceback;
 
-/// Whether a line is left out on a terminal: what a process writes to stderr because it is ended,
-/// frames of C++ below an exception of torch or DGL, and the list of what Python had imported.
+/// Whether a line is left out on a terminal: what a process writes to stderr because it is being
+/// ended, C++ frames below an exception of torch or DGL, and the list of what Python had imported.
 pub fn is_folded(line: &[u8], is_stderr: bool, while_ending: bool) -> bool {
     let text = String::from_utf8_lossy(line);
     (is_stderr && while_ending) || is_frame(&text) || text.starts_with(traceback::EXTENSION_MODULES)
 }
 
-/// `frame #3: c10::Error::Error(...) + 0x3e (0x7f in libc10.so)` of torch, and
-/// `  [bt] (3) libdgl.so(…)` of DGL.
+/// Whether a line is a C++ frame: `frame #3: c10::Error::Error(...) + 0x3e (0x7f in libc10.so)` of
+/// torch, or `  [bt] (3) libdgl.so(…)` of DGL.
 fn is_frame(text: &str) -> bool {
     let text = text.trim_start();
     let number = text
@@ -20,8 +20,8 @@ fn is_frame(text: &str) -> bool {
     number.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Of the last lines of a process those that tell something, without empty ones at their ends, and
-/// the line that names the exception, if there is one.
+/// The informative ones of the last lines of a process, without empty ones at either end, and the
+/// line that names the exception, if there is one.
 pub fn telling(lines: &[String]) -> (Vec<&str>, Option<&str>) {
     let told: Vec<&str> = lines
         .iter()

@@ -1,36 +1,38 @@
-//! From the pieces that a process writes to lines. A line goes on as soon as it is whole; what has
-//! no end yet goes on a moment later, so that a progress bar is seen and what a program writes in
-//! two calls stays one line.
+//! Splits what a process writes into lines. A line is passed on as soon as it is complete. An
+//! unfinished line is passed on a moment later, so that a progress bar is visible, and what a
+//! program writes in two calls stays one line.
 
 use std::time::{Duration, Instant};
 
-/// Python writes a line and its end in two calls; who draws a progress bar wants it seen.
+/// How long an unfinished line waits. Python writes a line and its end in two calls, but a progress
+/// bar should be seen.
 pub const HOLD: Duration = Duration::from_millis(200);
-/// A line is cut here, so that a program that never ends its lines does not fill memory.
+/// The longest line, so that a program that never ends its lines does not fill the memory.
 const MAX_LINE: usize = 64 << 10;
 
-/// What a stream has written and what of it was not handed on yet.
+/// The unfinished line of a stream.
 #[derive(Debug, Default)]
 pub struct LineBuffer {
-    /// The line that has no end yet, from its beginning.
+    /// The unfinished line, from its beginning.
     line: Vec<u8>,
-    /// So much of it was handed on.
+    /// How many bytes of it were passed on.
     shown: usize,
-    /// Since when the rest waits.
+    /// Since when the other bytes wait.
     since: Option<Instant>,
 }
 
-/// What goes on: bytes for all who look, and whole lines for those who want no pieces.
+/// The output to pass on: bytes for those who want to see everything at once, and whole lines for
+/// those who want no pieces.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Split {
-    /// Lines, or the piece of one that follows what was handed on before.
+    /// Lines, or a piece of a line that continues what was passed on before.
     pub pieces: Vec<u8>,
-    /// The lines that were ended by it, from their beginnings; one that was cut counts as ended.
+    /// The lines that ended, from their beginnings; a line that was cut counts as ended.
     pub whole: Vec<u8>,
 }
 
 impl LineBuffer {
-    /// A piece came; what is to go on now.
+    /// Takes what the stream wrote; returns what is passed on now.
     pub fn push(&mut self, piece: &[u8], now: Instant) -> Split {
         self.line.extend_from_slice(piece);
         let end = match self.line.iter().rposition(|byte| *byte == b'\n') {
@@ -48,17 +50,17 @@ impl LineBuffer {
         Split { pieces, whole }
     }
 
-    /// Whether a piece of the line was handed on already, with which what comes goes on.
+    /// Whether a piece of the line was passed on already, which the next output continues.
     pub fn was_shown(&self) -> bool {
         self.shown > 0
     }
 
-    /// When what waits is to go on.
+    /// When the waiting bytes are to be passed on.
     pub fn due_at(&self) -> Option<Instant> {
         self.since.map(|since| since + HOLD)
     }
 
-    /// What has waited long enough.
+    /// The bytes that have waited long enough.
     pub fn take_due(&mut self, now: Instant) -> Vec<u8> {
         if self.due_at().is_none_or(|due| now < due) {
             return Vec::new();
@@ -69,7 +71,7 @@ impl LineBuffer {
         piece
     }
 
-    /// The stream is at its end: a line that has none gets it.
+    /// Ends the stream: a line without an end gets one.
     pub fn finish(&mut self) -> Split {
         if self.line.is_empty() {
             return Split::default();

@@ -1,5 +1,5 @@
-//! What people and programs see of a job: records or tagged lines on stdout, a file a process, and
-//! one line of status on a terminal.
+//! The output of a job for people and programs: records or tagged lines on stdout, a log file for
+//! each process, and a status line on a terminal.
 
 pub mod fold;
 pub mod lines;

@@ -1,28 +1,29 @@
-//! What waits for stdout. Bounded: to a reader that is too slow the oldest whole lines are dropped
-//! and counted, records never are.
+//! The bounded queue of output for stdout. If the reader is too slow, the oldest whole lines are
+//! dropped and counted; records never are.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Lines that a slow reader has not taken yet; beyond it the oldest are dropped.
+/// How many bytes of lines may wait for a slow reader; beyond it the oldest are dropped.
 const MOST_BYTES: usize = 64 << 20;
-/// What an item costs beside its text.
+/// The memory of an item beside its text.
 const ITEM_BYTES: usize = 96;
 
-/// What a process wrote: whole lines with their ends; where the last has none, more of it follows.
+/// Output of a process: whole lines with their ends. If the last one has no end, more of it
+/// follows.
 #[derive(Default)]
 pub struct OutputLines {
-    /// The position of the process.
+    /// The position of the process among those of the job.
     pub at: usize,
-    /// Not stdout.
+    /// Whether it was written to stderr.
     pub stderr: bool,
-    /// When it came, since 1970.
+    /// When it came, in milliseconds since 1970.
     pub time_ms: u64,
-    /// The bytes.
+    /// The bytes of the lines.
     pub text: Vec<u8>,
-    /// They go on with the piece of a line that was given before.
+    /// Whether they continue the piece of a line that came before.
     pub continues: bool,
-    /// The end of the job had begun before.
+    /// Whether the end of the job had begun before.
     pub while_ending: bool,
 }
 
@@ -38,9 +39,9 @@ pub struct Queue {
 
 #[derive(Default)]
 struct State {
-    /// Records that stood before lines that were dropped.
+    /// Records that stood before dropped lines.
     kept: Vec<Vec<u8>>,
-    /// Lines dropped behind those.
+    /// How many lines were dropped behind those records.
     dropped: u64,
     items: VecDeque<Item>,
     bytes: usize,
@@ -49,14 +50,14 @@ struct State {
     over: bool,
 }
 
-/// What is to be written next, in this order.
+/// What is to be written next, in the order of the fields.
 #[derive(Default)]
 pub struct Dequeued {
-    /// Records.
+    /// Records that stood before dropped lines.
     pub kept: Vec<Vec<u8>>,
-    /// So many lines are missing.
+    /// How many lines were dropped.
     pub dropped: u64,
-    /// Records and lines.
+    /// The next records and lines.
     pub items: Vec<Item>,
     /// The status line below.
     pub status: String,
@@ -72,17 +73,17 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Bytes that must not be dropped.
+    /// Queues bytes that must not be dropped.
     pub fn keep(&self, bytes: Vec<u8>) {
         self.change(|state| state.push(Ok(bytes)));
     }
 
-    /// Lines that may be.
+    /// Queues lines that may be dropped.
     pub fn push(&self, lines: OutputLines) {
         self.change(|state| state.push(Err(lines)));
     }
 
-    /// Another status line.
+    /// Replaces the status line.
     pub fn status(&self, text: &str) {
         self.change(|state| {
             state.status_is_new |= state.status != text;
@@ -90,7 +91,7 @@ impl Queue {
         });
     }
 
-    /// Nothing more will come.
+    /// Ends the queue: nothing more will come.
     pub fn close(&self) {
         self.change(|state| {
             state.over = true;
@@ -99,7 +100,7 @@ impl Queue {
         });
     }
 
-    /// About so many bytes, as soon as there are any; `None` at the end.
+    /// About this many bytes, as soon as there are any; `None` at the end.
     pub fn next(&self, bytes: usize) -> Option<Dequeued> {
         let mut state = self.lock();
         while state.items.is_empty() && state.kept.is_empty() && !state.status_is_new {
@@ -119,7 +120,7 @@ impl State {
     fn push(&mut self, item: Item) {
         self.bytes += size(&item);
         match (self.items.back_mut(), item) {
-            // what came in the same breath is one item
+            // what came at the same moment is one item
             (Some(Err(last)), Err(new))
                 if (last.at, last.stderr, last.time_ms, last.while_ending)
                     == (new.at, new.stderr, new.time_ms, new.while_ending)

@@ -1,5 +1,5 @@
-//! What comes out: records or tagged lines on stdout, a file a process. Whoever reads stdout may be
-//! slow; the job does not wait for it.
+//! The output of the job: records or tagged lines on stdout, and a log file for each process. The
+//! job does not wait for a slow reader of stdout.
 
 use crate::output::fold::is_folded;
 use crate::output::queue::{OutputLines, Queue};
@@ -14,28 +14,28 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// To the beginning of the line, and it is empty.
+/// Moves to the beginning of the line and empties it.
 const CLEAR: &[u8] = b"\r\x1b[K";
-/// The line above is to be written anew.
+/// Moves to the line above and empties it.
 const LINE_ABOVE: &[u8] = b"\x1b[1A\r\x1b[K";
-/// What does not fit is cut, or goes on in the next line.
+/// Turns wrapping off, so that a long line is cut.
 const NO_WRAP: &[u8] = b"\x1b[?7l";
 const WRAP: &[u8] = b"\x1b[?7h";
-/// Of the flags of open(2): O_ACCMODE, O_RDWR.
+/// The access mode in the flags of open(2) (O_ACCMODE), and its value O_RDWR.
 const ACCESS_MODE: u32 = 3;
 const READ_AND_WRITE: u32 = 2;
-/// What was written to stdout in one go, before a slow reader is waited for.
+/// How many bytes are written to stdout in one go, before a slow reader is waited for.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// All that the job shows.
+/// All output of the job.
 pub struct OutputSink {
     human: bool,
     status: bool,
     logs: Vec<Option<(String, BufWriter<File>)>>,
-    /// A log could not be written, or stdout was closed from the beginning.
+    /// Whether a log could not be written, or stdout was closed from the beginning.
     has_lost: bool,
     queue: Arc<Queue>,
-    /// Tells at its end whether all could be written.
+    /// The thread that writes stdout; it returns whether everything was written.
     writer: Option<JoinHandle<bool>>,
 }
 
@@ -103,24 +103,24 @@ impl OutputSink {
         })
     }
 
-    /// Bytes that go out as they are.
+    /// Writes bytes unchanged.
     pub fn pass(&self, bytes: Vec<u8>) {
         if !self.human {
             self.queue.keep(bytes);
         }
     }
 
-    /// A record for programs.
+    /// Writes a record, if records are wanted.
     pub fn record<T: Record>(&self, record: &T) {
         self.pass(jsonl::line(record));
     }
 
-    /// Lines of a process, or a piece of one, for stdout.
+    /// Writes lines of a process, or a piece of one, to stdout.
     pub fn output(&self, lines: OutputLines) {
         self.queue.push(lines);
     }
 
-    /// Lines of a process for its file: whole ones, because both of its streams go there.
+    /// Writes lines of a process to its log: only whole ones, because both of its streams go there.
     pub fn log_lines(&mut self, at: usize, text: &[u8]) {
         self.log(at, |file| file.write_all(text));
     }
@@ -130,7 +130,7 @@ impl OutputSink {
             && let Err(error) = write(file)
         {
             eprintln!("dgl-spawn: --log-dir: {name}: {error}; it is not written any more");
-            // what it still holds would be tried once more, in vain
+            // the buffered bytes would be tried once more, in vain
             if let Some((_, file)) = self.logs[at].take() {
                 drop(file.into_parts());
             }
@@ -143,25 +143,25 @@ impl OutputSink {
         self.has_lost
     }
 
-    /// Nothing more is at hand: what is buffered goes to the files.
+    /// Writes buffered bytes to the logs, because nothing more is at hand.
     pub fn flush(&mut self) {
         for at in 0..self.logs.len() {
             self.log(at, BufWriter::flush);
         }
     }
 
-    /// The line that stands below all others on a terminal.
+    /// Replaces the status line, which stands below all others on a terminal.
     pub fn status(&self, text: &str) {
         if self.status {
             self.queue.status(text);
         }
     }
 
-    /// A line for people, wherever they are.
-    pub fn say(&self, text: &str) {
+    /// Shows people a line, on whichever of stdout and stderr they read.
+    pub fn notice(&self, text: &str) {
         match self.status {
             true => self.queue.keep(format!("{text}\n").into_bytes()),
-            // one write: in a batch job's file it stands among the records
+            // one write, because in a batch job's file the line stands among records
             false => {
                 let line = format!("{text}\n");
                 eprint!("{line}");
@@ -169,8 +169,8 @@ impl OutputSink {
         }
     }
 
-    /// Waits until all is written, or nobody wants to wait any longer; whether nothing that could
-    /// be written was lost.
+    /// Waits until everything is written or `enough` says to stop waiting; returns whether nothing
+    /// was lost that could have been written.
     pub fn finish(mut self, enough: impl Fn() -> bool) -> bool {
         self.flush();
         self.queue.close();
@@ -187,8 +187,8 @@ impl OutputSink {
     }
 }
 
-/// Whether stdout was closed before this program began: std then has opened /dev/null there, for
-/// reading too, which nobody else does.
+/// Whether stdout was closed before this program began. In that case std opened /dev/null there,
+/// for reading too, which nobody else does.
 fn is_closed() -> bool {
     let is_null =
         std::fs::read_link("/proc/self/fd/1").is_ok_and(|target| target == Path::new("/dev/null"));
@@ -204,9 +204,8 @@ fn is_closed() -> bool {
     is_closed
 }
 
-/// A line of a process as a terminal shows it behind something else: what would overwrite that, or
-/// do anything but colour the line, is left out, so a progress bar shows its last state; a colour
-/// that it began ends with it.
+/// A line of a process, made fit to stand behind something else on a terminal: only its colours
+/// stay, and a progress bar shows its last state. A colour that it began ends with it.
 pub fn on_terminal(text: &[u8]) -> Vec<u8> {
     let shown = text
         .rsplit(|byte| *byte == b'\r')
@@ -221,26 +220,26 @@ pub fn on_terminal(text: &[u8]) -> Vec<u8> {
     [shown.as_slice(), end].concat()
 }
 
-/// How lines look.
+/// The form of the lines on stdout.
 struct Style {
     human: bool,
     colours: bool,
     terminal: bool,
     tags: Vec<String>,
     ids: Vec<u32>,
-    /// Whether people want to see what each process writes.
+    /// Whether people want to see the output of each process.
     shown: Vec<bool>,
 }
 
-/// What of the last lines matters to the next.
+/// The part of the earlier output that matters for the next line.
 #[derive(Default)]
-struct Shown {
+struct LineState {
     unfinished: Option<Unfinished>,
     /// How many lines were left out on a terminal.
     folded: u64,
 }
 
-/// The last line on a terminal, if more of it may follow: then that takes its place.
+/// The last line on a terminal, if more of it may follow: the longer line will replace it.
 struct Unfinished {
     at: usize,
     stderr: bool,
@@ -248,7 +247,7 @@ struct Unfinished {
 }
 
 impl Style {
-    fn show(&self, lines: &OutputLines, shown: &mut Shown, out: &mut Vec<u8>) {
+    fn show(&self, lines: &OutputLines, shown: &mut LineState, out: &mut Vec<u8>) {
         if self.human && !self.shown[lines.at] {
             return;
         }
@@ -274,7 +273,7 @@ impl Style {
                 out.extend(self.record(lines, text, partial));
                 continue;
             }
-            // the end alone of a line whose pieces were all shown
+            // only the end of a line whose pieces were all shown
             if nth == 0 && lines.continues && text.is_empty() && before.is_empty() {
                 continue;
             }
@@ -295,8 +294,8 @@ impl Style {
         }
     }
 
-    /// A line for people. One that may be replaced is cut at the terminal's edge, so that it is one
-    /// line there.
+    /// Appends a line for people. A line that may be replaced is cut at the terminal's edge, so
+    /// that it stays one line there.
     fn tagged(&self, lines: &OutputLines, text: &[u8], partial: bool, out: &mut Vec<u8>) {
         let cut = partial && self.terminal;
         if cut {
@@ -346,11 +345,11 @@ impl Style {
     }
 }
 
-/// The thread that stdout belongs to.
+/// The body of the thread that writes stdout.
 fn write_all(queue: &Queue, style: &Style) -> bool {
     let mut out = jsonl::Out::new("dgl-spawn");
     let mut status = String::new();
-    let mut shown = Shown::default();
+    let mut shown = LineState::default();
     while let Some(next) = queue.next(BATCH_BYTES) {
         let mut batch = if status.is_empty() {
             Vec::new()
@@ -416,7 +415,7 @@ mod tests {
                 text: text.to_vec(),
                 ..OutputLines::default()
             };
-            style.show(&lines, &mut Shown::default(), &mut out);
+            style.show(&lines, &mut LineState::default(), &mut out);
             String::from_utf8(out).unwrap()
         };
         let table: [(bool, &[u8], &str); 6] = [
@@ -451,7 +450,7 @@ mod tests {
             ids: vec![1, 2],
             shown: vec![true; 2],
         };
-        let mut state = Shown::default();
+        let mut state = LineState::default();
         let mut shown = |at: usize, continues: bool, text: &str| {
             let mut out = Vec::new();
             let lines = OutputLines {
@@ -479,7 +478,7 @@ mod tests {
             ..OutputLines::default()
         };
         let mut out = Vec::new();
-        style.show(&ending, &mut Shown::default(), &mut out);
+        style.show(&ending, &mut LineState::default(), &mut out);
         assert_eq!(out, b"[a, ending] bye\n");
     }
 
@@ -504,7 +503,7 @@ mod tests {
             (false, true, 53, 0),
             (true, false, 0, 0),
         ] {
-            let (mut state, mut out) = (Shown::default(), Vec::new());
+            let (mut state, mut out) = (LineState::default(), Vec::new());
             style(terminal, is_shown).show(&stack, &mut state, &mut out);
             assert_eq!((out.len(), state.folded), (length, folded));
         }

@@ -1,33 +1,33 @@
-//! The status line: how far a job is.
+//! The status line, which tells how far a job is.
 
 use job::Progress;
 use record::term;
 use std::time::Duration;
 
-/// What the end of a job is waiting for.
+/// How far the end of the job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// It has not begun.
+    /// The end has not begun.
     Running,
-    /// Processes have so long until KILL.
+    /// The end has begun; KILL follows after this time.
     Ending { kill_in: Option<Duration> },
 }
 
-/// How the job is beside that.
+/// Further facts for the status line.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct State<'a> {
-    /// What the busiest hosts use.
+    /// The hosts that use most, in words.
     pub busiest: &'a str,
-    /// It stalls.
+    /// Whether the job stalls.
     pub stalls: bool,
-    /// Who has written nothing for the longest time, and for how long.
+    /// The process that has written nothing for the longest time, and for how long.
     pub silent: Option<(&'a str, Duration)>,
 }
 
-/// Below this nobody wonders.
+/// A shorter silence is not mentioned.
 const SILENCE_SHOWN: Duration = Duration::from_secs(60);
 
-/// How far a job is, in a line.
+/// The status line.
 pub fn line(
     name: &str,
     (up, hosts): (usize, usize),
@@ -81,7 +81,7 @@ fn state_text(state: State<'_>) -> String {
     text
 }
 
-/// What comes next, and what can be done about it.
+/// The next step of the end, and what people can do about it.
 pub fn kill_notice(left: Duration) -> String {
     // the last second counts as one
     format!(

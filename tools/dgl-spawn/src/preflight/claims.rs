@@ -1,10 +1,10 @@
 //! Claims the job's name, ports and shared memory on all of its hosts, or on none.
 //!
-//! First all hosts are asked at once. Where a job that has all of its hosts is in the way, that is
-//! the answer. Where another launcher is on its way too, both give back what they have and ask one
-//! host after the other, in the order of their addresses, each waiting where the other was first.
-//! Whoever waits has only hosts in front of the one that it waits for, so they never wait for each
-//! other, and the one that is ahead starts.
+//! First all hosts are asked at once. If a job that has all of its hosts is in the way, that is the
+//! result. If another launcher is claiming hosts at the same time, both give back what they have
+//! and ask one host after another, in the order of their addresses; each waits where the other was
+//! first. A launcher that waits holds only hosts before the one it waits for, so they never wait
+//! for each other, and the one that is ahead starts.
 
 use super::conversation::{Conversation, PreflightEvent};
 use super::diagnosis::{Conflict, Diagnosis};
@@ -15,13 +15,13 @@ use wire::{Event, Request};
 
 /// An agent answers at once.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
-/// How often it is looked whether another launcher has given up.
+/// How often to check whether another launcher has given up.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// A look takes seconds; one that takes longer has stopped or waits for a file system.
+/// A preflight takes seconds; one that takes longer has stopped, or waits for a file system.
 const WAIT_LIMIT: Duration = Duration::from_secs(120);
 
-/// Claims everything; what is in the way, and then nothing is claimed. What else goes wrong is a
-/// fault.
+/// Claims everything. If something is in the way, it is returned and nothing stays claimed.
+/// Everything else that goes wrong is a fault.
 pub fn take(
     talk: &mut Conversation<'_, '_>,
     claims: &[Claim],
@@ -85,14 +85,14 @@ fn claim(
     let mut conflicts = Vec::new();
     let late = talk.listen(ANSWER_LIMIT, |at, said| match said {
         PreflightEvent::Event(Event::Taken(taken), _) => conflicts.push(Conflict { at, taken }),
-        other => diagnosis.said(at, other),
+        other => diagnosis.note_event(at, other),
     })?;
     late.into_iter()
-        .for_each(|at| diagnosis.late(at, ANSWER_LIMIT));
+        .for_each(|at| diagnosis.note_late(at, ANSWER_LIMIT));
     Ok(conflicts)
 }
 
-/// Gives everything back.
+/// Gives everything back that was claimed.
 pub fn release(talk: &mut Conversation<'_, '_>) -> Result<(), Stopped> {
     talk.ask_all(&Request::Release);
     talk.listen(ANSWER_LIMIT, |_, _| {}).map(|_| ())

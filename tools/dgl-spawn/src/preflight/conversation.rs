@@ -6,17 +6,17 @@ use remote::SessionEvent;
 use std::time::{Duration, Instant};
 use wire::{Event, Failure, Request};
 
-/// What a host says.
+/// What comes from a host.
 pub enum PreflightEvent {
-    /// Something about what it was asked.
+    /// An event that answers a request.
     Event(Event, Vec<u8>),
-    /// It could not do what it was asked.
+    /// A request could not be carried out.
     Failed(Failure),
-    /// It is lost; why.
+    /// The host is lost; why.
     Lost(String),
 }
 
-/// Who was asked how much and has not answered yet.
+/// Counts the requests that the hosts have not answered yet.
 pub struct Conversation<'a, 'h> {
     /// The hosts that are asked.
     pub hosts: &'a ConnectedHosts<'h>,
@@ -25,7 +25,7 @@ pub struct Conversation<'a, 'h> {
 }
 
 impl<'a, 'h> Conversation<'a, 'h> {
-    /// With hosts that were told what the job is, and have not answered that yet.
+    /// With hosts that were told the job and have not answered that yet.
     pub fn with(hosts: &'a ConnectedHosts<'h>) -> Conversation<'a, 'h> {
         let unanswered = hosts
             .sessions
@@ -39,12 +39,12 @@ impl<'a, 'h> Conversation<'a, 'h> {
         }
     }
 
-    /// The positions of the hosts.
+    /// The positions of all hosts.
     pub fn all(&self) -> std::ops::Range<usize> {
         0..self.hosts.sessions.len()
     }
 
-    /// Asks one host.
+    /// Sends a request to one host.
     pub fn ask(&mut self, at: usize, request: Request) {
         if !self.lost[at] {
             self.unanswered[at] += 1;
@@ -52,12 +52,13 @@ impl<'a, 'h> Conversation<'a, 'h> {
         }
     }
 
-    /// Asks all hosts the same.
+    /// Sends the same request to all hosts.
     pub fn ask_all(&mut self, request: &Request) {
         self.all().for_each(|at| self.ask(at, request.clone()));
     }
 
-    /// Listens until all have answered, at most so long; those that have not.
+    /// Listens until all hosts have answered or the time is over; returns those that have not
+    /// answered.
     pub fn listen(
         &mut self,
         limit: Duration,
@@ -69,7 +70,7 @@ impl<'a, 'h> Conversation<'a, 'h> {
             match self.hosts.next_event(left) {
                 Some(RunEvent::Signal(number)) => return Err(Stopped::Signal(number)),
                 Some(RunEvent::StatusAsked) => {}
-                Some(RunEvent::Host(at, heard)) => self.heard(at, heard, &mut said),
+                Some(RunEvent::Host(at, heard)) => self.handle(at, heard, &mut said),
                 None if left.is_zero() => break,
                 None => {}
             }
@@ -98,7 +99,7 @@ impl<'a, 'h> Conversation<'a, 'h> {
         }
     }
 
-    fn heard(
+    fn handle(
         &mut self,
         at: usize,
         heard: SessionEvent,

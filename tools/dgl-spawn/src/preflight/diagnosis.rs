@@ -1,5 +1,5 @@
-//! From what all hosts have found to what is wrong, with its place. What one finding means by
-//! itself stands in words.rs.
+//! Turns the findings of all hosts into faults with their places. words.rs explains findings that
+//! need no comparison.
 
 use super::conversation::PreflightEvent;
 use super::reachability::{self, UnreachablePair};
@@ -18,40 +18,41 @@ const OPEN_PORTS: &str = "open to one another between the hosts the ports of ip_
     all of net.ipv4.ip_local_port_range: \
                           DGL's servers connect back to such ports of their clients, and without \
                           them the job hangs";
-/// Something that is wrong on a host.
+/// A problem on one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct HostProblem {
     at: usize,
     words: Words,
 }
 
-/// A host as it was looked at.
+/// The findings of one host that are compared with those of others.
 #[derive(Clone, Debug, Default)]
 struct Seen {
-    /// Where it listens for others: on a port of the job, if it can, and on an ephemeral one.
+    /// The ports on which it listens for others: a port of the job, if it can, and an ephemeral
+    /// one.
     listens: Option<(Option<u16>, u16)>,
     /// The hash of its partition config.
     config: Option<String>,
     /// The version of DGL that the job's own Python finds.
     dgl: Option<String>,
-    /// A file lies where only DGL 0.5 looks for it.
+    /// Files that lie where only DGL 0.5 looks for them.
     elsewhere: Vec<String>,
     /// Ports with connections in TIME_WAIT, and whether nobody can listen there.
     lingers: Vec<(u16, bool)>,
 }
 
-/// What another job has taken on a host.
+/// What another job has claimed on a host.
 #[derive(Clone, Debug)]
 pub struct Conflict {
-    /// The host, by its place among those that have processes of the job.
+    /// The position of the host among those that have processes of the job.
     pub at: usize,
-    /// What is taken, and by whom.
+    /// What is claimed, and by which job.
     pub taken: Taken,
 }
 
-/// What was found on all hosts.
+/// The findings of all hosts.
 pub struct Diagnosis<'a> {
-    /// Those that have processes of the job.
+    /// The hosts that have processes of the job.
     busy: Vec<&'a Host>,
     hosts: &'a [Host],
     graph: Option<&'a Graph>,
@@ -62,7 +63,7 @@ pub struct Diagnosis<'a> {
 }
 
 impl<'a> Diagnosis<'a> {
-    /// Of these hosts, about which nothing is known yet.
+    /// Starts without findings.
     pub fn new(
         busy: Vec<&'a Host>,
         hosts: &'a [Host],
@@ -86,8 +87,8 @@ impl<'a> Diagnosis<'a> {
         self.problems.is_empty()
     }
 
-    /// Takes what a host says.
-    pub fn said(&mut self, at: usize, said: PreflightEvent) {
+    /// Takes an event of a host.
+    pub fn note_event(&mut self, at: usize, said: PreflightEvent) {
         match said {
             PreflightEvent::Event(Event::Preflight(finding), body) => {
                 self.found(at, finding, &body);
@@ -104,8 +105,8 @@ impl<'a> Diagnosis<'a> {
         }
     }
 
-    /// A host has not answered in this time.
-    pub fn late(&mut self, at: usize, limit: Duration) {
+    /// Notes that a host has not answered within this time.
+    pub fn note_late(&mut self, at: usize, limit: Duration) {
         let problem = format!("looking at it took more than {} s", limit.as_secs());
         self.push(
             at,
@@ -141,7 +142,7 @@ impl<'a> Diagnosis<'a> {
             } => self.partition_config(at, hash, num_parts, graph_name),
             Finding::Elsewhere { path } => self.seen[at].elsewhere.push(words::shown(&path)),
             Finding::NameInUse => {
-                let Fault { problem, fix, .. } = super::named(self.busy[at], self.job);
+                let Fault { problem, fix, .. } = super::name_in_use(self.busy[at], self.job);
                 self.push(at, problem, fix.as_deref(), true);
             }
             Finding::Python {
@@ -167,7 +168,8 @@ impl<'a> Diagnosis<'a> {
         }
     }
 
-    /// DGL believes the ip_config in the workspace: an old one there starts a job that hangs.
+    /// Compares the ip_config in the workspace with the records. DGL believes it: an old one starts
+    /// a job that hangs.
     fn ip_config(&mut self, at: usize, text: &[u8]) {
         let text = String::from_utf8_lossy(text);
         let read = |line: &str| -> Option<(String, u16)> {
@@ -229,7 +231,7 @@ impl<'a> Diagnosis<'a> {
         }
     }
 
-    /// The hosts that listen, in their order: where each is to connect to.
+    /// The hosts that listen, in order, each with the addresses to which it is to connect.
     pub fn targets(&self) -> Vec<(usize, Vec<SocketAddrV4>)> {
         let listeners: Vec<usize> = (0..self.seen.len())
             .filter(|at| self.seen[*at].listens.is_some())
@@ -252,7 +254,7 @@ impl<'a> Diagnosis<'a> {
     }
 
     fn unreached(&mut self, at: usize, target: SocketAddrV4, why: Unreachable) {
-        // hosts may share an address, when several are rehearsed on one machine
+        // hosts may share an address when several are rehearsed on one machine
         let is_it = |to: &usize| {
             let (port, ephemeral) = self.seen[*to].listens.unwrap_or_default();
             self.busy[*to].ip.0 == *target.ip()
@@ -278,9 +280,9 @@ impl<'a> Diagnosis<'a> {
         });
     }
 
-    /// Ports that are still held by connections of a job that has ended, on the hosts where that is
-    /// in the way: always where nobody can listen, and otherwise where the job's own Python has DGL
-    /// 0.5, which does not set SO_REUSEADDR.
+    /// Takes out the ports that connections of an ended job still hold, on the hosts where that is
+    /// in the way: always where nobody can listen; otherwise where the job's Python has DGL 0.5,
+    /// which does not set SO_REUSEADDR.
     pub fn take_lingering(&mut self) -> Vec<(usize, u16)> {
         let mut lingering = Vec::new();
         for (at, seen) in self.seen.iter_mut().enumerate() {
@@ -299,7 +301,7 @@ impl<'a> Diagnosis<'a> {
         lingering
     }
 
-    /// These have not been let go.
+    /// Notes that these ports were not released in time.
     pub fn still_linger(&mut self, lingering: &[(usize, u16)]) {
         for (at, port) in lingering {
             let problem =
@@ -313,7 +315,7 @@ impl<'a> Diagnosis<'a> {
         }
     }
 
-    /// Another job has what this one wants to claim.
+    /// Notes that another job has claimed what this one wants.
     pub fn conflicts(&mut self, conflicts: &[Conflict]) {
         let mut by_host: BTreeMap<(usize, Option<&str>, Option<&str>), (Vec<Claimed>, &Claimant)> =
             BTreeMap::new();
@@ -329,7 +331,7 @@ impl<'a> Diagnosis<'a> {
         let is_alone = by_host.len() == 1;
         for ((at, ..), (what, by)) in by_host {
             if what.contains(&Claimed::Name) {
-                let Fault { problem, fix, .. } = super::named(self.busy[at], self.job);
+                let Fault { problem, fix, .. } = super::name_in_use(self.busy[at], self.job);
                 let problem = by.user.as_deref().map_or(problem.clone(), |user| {
                     format!("{problem}, of user {}", plain(user))
                 });
@@ -340,16 +342,16 @@ impl<'a> Diagnosis<'a> {
         }
     }
 
-    /// Whether all that is wrong is gone when other jobs have ended.
+    /// Whether all that is wrong will be gone when other jobs have ended.
     pub fn passes(&self) -> bool {
         !self.problems.is_empty() && self.problems.iter().all(|problem| problem.words.passes)
     }
 
-    /// All that is wrong; the same on several hosts is one fault.
+    /// All that is wrong as a report; the same problem on several hosts is one fault.
     pub fn report(mut self) -> Report {
         self.files_elsewhere();
         self.configs_differ();
-        self.walls();
+        self.blocked_hosts();
         self.problems.sort_by_key(|problem| problem.at);
         let mut grouped: Vec<(Vec<usize>, HostProblem)> = Vec::new();
         for problem in std::mem::take(&mut self.problems) {
@@ -368,7 +370,7 @@ impl<'a> Diagnosis<'a> {
         Report(grouped.into_iter().map(fault).collect())
     }
 
-    /// How hosts are called in a message.
+    /// The name of hosts in a message.
     pub fn place(&self, all: &[usize]) -> String {
         match all {
             [one] => self.busy[*one].place(),
@@ -403,7 +405,7 @@ impl<'a> Diagnosis<'a> {
             .filter_map(|(at, seen)| Some((at, seen.config.as_ref()?)))
             .collect();
         let count = |sum: &String| sums.iter().filter(|(_, other)| *other == sum).count();
-        // the one that most hosts have, or of several the first host's
+        // the config that most hosts have, or of several the first host's
         let Some(usual) = sums
             .iter()
             .rev()
@@ -422,18 +424,18 @@ impl<'a> Diagnosis<'a> {
             .for_each(|at| self.push(at, problem, Some(COPY_ANEW), false));
     }
 
-    fn walls(&mut self) {
-        for wall in reachability::walls(std::mem::take(&mut self.unreached)) {
-            let ports = match wall.ephemeral {
+    fn blocked_hosts(&mut self) {
+        for blocked in reachability::blocked_hosts(std::mem::take(&mut self.unreached)) {
+            let ports = match blocked.ephemeral {
                 true => "an ephemeral port".to_owned(),
-                false => format!("port {}", wall.port),
+                false => format!("port {}", blocked.port),
             };
-            let others = self.place(&wall.others);
-            let problem = match wall.inward {
-                true => format!("cannot be reached on {ports} from {others}: {}", wall.why),
-                false => format!("cannot reach {others} on {ports}: {}", wall.why),
+            let others = self.place(&blocked.others);
+            let problem = match blocked.inward {
+                true => format!("cannot be reached on {ports} from {others}: {}", blocked.why),
+                false => format!("cannot reach {others} on {ports}: {}", blocked.why),
             };
-            self.push(wall.at, problem, Some(OPEN_PORTS), false);
+            self.push(blocked.at, problem, Some(OPEN_PORTS), false);
         }
     }
 }
@@ -472,7 +474,7 @@ mod tests {
         let mut finding = rest;
         finding["found"] = found.into();
         let finding: Finding = serde_json::from_value(finding).unwrap();
-        diagnosis.said(
+        diagnosis.note_event(
             at,
             PreflightEvent::Event(Event::Preflight(finding), body.to_vec()),
         );
@@ -692,10 +694,10 @@ mod tests {
             json!({"target": "10.0.0.1:40000", "why": "timed_out"}),
             b"",
         );
-        diagnosis.said(1, PreflightEvent::Lost("gone".to_owned()));
-        let wall = "host 0 (10.0.0.1): cannot be reached on an ephemeral port from host 2 \
+        diagnosis.note_event(1, PreflightEvent::Lost("gone".to_owned()));
+        let blocked = "host 0 (10.0.0.1): cannot be reached on an ephemeral port from host 2 \
             (10.0.0.3): Connection timed out";
-        assert_eq!(told(diagnosis), [wall, "host 1 (10.0.0.2): gone"]);
+        assert_eq!(told(diagnosis), [blocked, "host 1 (10.0.0.2): gone"]);
     }
 
     #[test]

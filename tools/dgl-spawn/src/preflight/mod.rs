@@ -1,9 +1,9 @@
-//! Before the start: the job claims what it needs on its hosts, and all hosts look whether it can
-//! start. All that is wrong comes in one report, and then nothing is started.
+//! Before the start: the job claims what it needs on its hosts, and all hosts are examined.
+//! Everything that is wrong comes in one report, and then nothing is started.
 //!
-//! [`request`] says what a host is asked, [`claims`] who of several launchers may start,
-//! [`diagnosis`] what the answers of all mean, [`words`] what one means by itself, [`reachability`]
-//! which host tries to reach which.
+//! [`request`] decides what each host is asked, [`claims`] which of several launchers may start,
+//! [`diagnosis`] what the findings of all hosts mean together, [`words`] what one finding means by
+//! itself, [`reachability`] which host tries to reach which.
 
 mod claims;
 pub mod conversation;
@@ -23,36 +23,36 @@ use std::time::{Duration, Instant};
 use wire::preflight::{Check, Claim, Finding, Port};
 use wire::{Event, Request};
 
-/// Looking at a host takes well under a second; a file system that hangs must not hold the job up
-/// for ever.
+/// Examining a host takes well under a second, and a file system that hangs must not hold the job
+/// up for ever.
 const LOOK_LIMIT: Duration = Duration::from_secs(60);
 /// TIME_WAIT lasts 60 s.
 const LINGER_LIMIT: Duration = Duration::from_secs(62);
-/// How often ports in TIME_WAIT are looked at again.
+/// How often ports in TIME_WAIT are examined again.
 const LINGER_PAUSE: Duration = Duration::from_secs(2);
 /// How often a job that waits for its turn tries to begin.
 const TURN_PAUSE: Duration = Duration::from_secs(1);
 
 /// A job that is about to start.
 pub struct JobUnderCheck<'a> {
-    /// Its name.
+    /// The job's name.
     pub job: &'a str,
     /// All hosts of the stream.
     pub hosts: &'a [Host],
-    /// Its processes, of which the connected hosts know positions.
+    /// The processes of the job, to which the connected hosts refer by position.
     pub processes: &'a [Process],
     /// The graph, if the stream has one.
     pub graph: Option<&'a Graph>,
-    /// It gets a /dev/shm of its own.
+    /// Whether the job gets a /dev/shm of its own.
     pub private_shm: bool,
-    /// Whether more is looked at than whether another job is in the way.
+    /// Whether hosts are examined for more than claims of other jobs.
     pub looks: bool,
     /// How long it waits for the end of other jobs that are in its way.
     pub wait: Option<Duration>,
 }
 
-/// How to end a job that a host has named. People paste it, so it holds only what can be a job's
-/// name.
+/// How to end a job that a host has named. People paste the command, so it holds only what can be
+/// the name of a job.
 fn end_of(job: &str) -> String {
     match cli::job_name(job) {
         Ok(job) => format!("ipconf-check ip_config.txt | dgl-reap --job {job}"),
@@ -62,8 +62,8 @@ fn end_of(job: &str) -> String {
     }
 }
 
-/// One name, one job: two of them could not be told apart.
-pub fn named(host: &Host, name: &str) -> Fault {
+/// The fault of a job whose name is in use: two jobs of one name could not be told apart.
+pub fn name_in_use(host: &Host, name: &str) -> Fault {
     let fix = format!(
         "give this one another --job, or end that one: {}",
         end_of(name)
@@ -71,23 +71,23 @@ pub fn named(host: &Host, name: &str) -> Fault {
     Fault::unreachable(host.place(), format!("a job named {name} runs there")).fix(fix)
 }
 
-/// A host that is lost before anything was started.
+/// The fault of a host that is lost before anything was started.
 fn lost(host: &Host, why: String) -> Fault {
     Fault::unreachable(host.place(), why).fix("look whether the host is up, and run it again")
 }
 
-/// Claims what the job needs, and looks whether it can start. When this has returned well, all of
-/// its hosts are its own until their agents end. `say` tells people what is waited for.
+/// Claims what the job needs, and examines whether it can start. When this has succeeded, its hosts
+/// are its own until their agents end. `notice` shows people what is waited for.
 pub fn prepare(
     talk: &mut Conversation<'_, '_>,
     subject: &JobUnderCheck<'_>,
-    say: &mut dyn FnMut(&str),
+    notice: &mut dyn FnMut(&str),
 ) -> Result<(), Stopped> {
     let plans = plans(talk.hosts, subject)?;
     let until = subject.wait.map(|wait| Instant::now() + wait);
     let mut waits = false;
     loop {
-        let diagnosis = attempt(talk, &plans, subject, say)?;
+        let diagnosis = attempt(talk, &plans, subject, notice)?;
         let may_wait = until.is_some_and(|until| Instant::now() < until) && diagnosis.passes();
         let report = diagnosis.report();
         if report.0.is_empty() {
@@ -101,7 +101,7 @@ pub fn prepare(
         if !std::mem::replace(&mut waits, true)
             && let (Some(fault), Some(wait)) = (report.0.first(), subject.wait)
         {
-            say(&format!(
+            notice(&format!(
                 "dgl-spawn: waiting for {} at most: {}: {}",
                 term::seconds(wait),
                 fault.place,
@@ -112,13 +112,13 @@ pub fn prepare(
     }
 }
 
-/// What one host is asked.
+/// The requests for one host.
 struct HostPlan {
     claim: Claim,
     checks: Vec<Check>,
     listen: Option<Check>,
     ports: Vec<Port>,
-    /// It runs more than plain processes.
+    /// Whether it runs more than plain processes.
     of_dgl: bool,
 }
 
@@ -134,8 +134,8 @@ fn plans(
             .collect();
         let checks = match subject.looks {
             true => request::checks(session.host, &own, subject.private_shm)?,
-            // two jobs of one name could not be told apart, and what cannot be had is no surprise
-            // for the start
+            // two jobs of one name could not be told apart; a list that cannot be had is no
+            // obstacle to the start
             false => [Check::Jobs]
                 .into_iter()
                 .chain(subject.private_shm.then_some(Check::PrivateSharedMemory))
@@ -153,12 +153,12 @@ fn plans(
     plans.map_err(|fault| Stopped::Preflight(fault.report()))
 }
 
-/// Claims and looks once.
+/// Claims and examines once.
 fn attempt<'a, 'h: 'a>(
     talk: &mut Conversation<'_, 'h>,
     plans: &[HostPlan],
     subject: &JobUnderCheck<'a>,
-    say: &mut dyn FnMut(&str),
+    notice: &mut dyn FnMut(&str),
 ) -> Result<Diagnosis<'a>, Stopped> {
     let busy = talk
         .hosts
@@ -179,7 +179,7 @@ fn attempt<'a, 'h: 'a>(
             .for_each(|check| talk.ask(at, Request::Preflight(check.clone())));
     }
     if !subject.looks {
-        // what is left of other jobs does not count then
+        // leftovers of other jobs do not count then
         let counts = |found: &Finding| {
             matches!(
                 found,
@@ -192,7 +192,7 @@ fn attempt<'a, 'h: 'a>(
         };
         talk.listen(LOOK_LIMIT, |at, said| {
             if !is_other(&said) {
-                diagnosis.said(at, said);
+                diagnosis.note_event(at, said);
             }
         })?;
         return Ok(diagnosis);
@@ -200,32 +200,32 @@ fn attempt<'a, 'h: 'a>(
     if look_is_late(talk, &mut diagnosis)? {
         return Ok(diagnosis);
     }
-    wait_for_lingering(talk, plans, &mut diagnosis, say)?;
+    wait_for_lingering(talk, plans, &mut diagnosis, notice)?;
     try_to_reach(talk, plans, &mut diagnosis)?;
     Ok(diagnosis)
 }
 
-/// Takes the answers; whether some did not come.
+/// Takes the answers; returns whether some did not come in time.
 fn look_is_late(
     talk: &mut Conversation<'_, '_>,
     diagnosis: &mut Diagnosis<'_>,
 ) -> Result<bool, Stopped> {
-    let late = talk.listen(LOOK_LIMIT, |at, said| diagnosis.said(at, said))?;
-    late.iter().for_each(|at| diagnosis.late(*at, LOOK_LIMIT));
+    let late = talk.listen(LOOK_LIMIT, |at, said| diagnosis.note_event(at, said))?;
+    late.iter().for_each(|at| diagnosis.note_late(*at, LOOK_LIMIT));
     Ok(!late.is_empty())
 }
 
-/// Connections of a job that has ended go by themselves within a minute.
+/// Waits for connections of an ended job, which disappear by themselves within a minute.
 fn wait_for_lingering(
     talk: &mut Conversation<'_, '_>,
     plans: &[HostPlan],
     diagnosis: &mut Diagnosis<'_>,
-    say: &mut dyn FnMut(&str),
+    notice: &mut dyn FnMut(&str),
 ) -> Result<(), Stopped> {
     let mut lingering = diagnosis.take_lingering();
     let until = Instant::now() + LINGER_LIMIT;
     let mut said = false;
-    // what a plain process will do with its port is not known, and nothing is waited for where the
+    // it is not known what a plain process does with its port, and there is no need to wait if the
     // job cannot start anyway
     while !lingering.is_empty()
         && diagnosis.is_clean()
@@ -236,7 +236,7 @@ fn wait_for_lingering(
             let mut all: Vec<usize> = lingering.iter().map(|(at, _)| *at).collect();
             all.dedup();
             let (place, port) = (diagnosis.place(&all), lingering[0].1);
-            say(&format!(
+            notice(&format!(
                 "dgl-spawn: {place}: waiting up to a minute: port {port} is still held by \
                  connections of a job that has ended"
             ));
@@ -263,7 +263,7 @@ fn wait_for_lingering(
     Ok(())
 }
 
-/// Every host listens, then all connect, then nobody listens any more.
+/// Lets every host listen, then all connect, then all stop listening.
 fn try_to_reach(
     talk: &mut Conversation<'_, '_>,
     plans: &[HostPlan],
@@ -274,13 +274,13 @@ fn try_to_reach(
             .iter()
             .for_each(|listen| talk.ask(at, Request::Preflight(listen.clone())));
     }
-    // one that cannot listen on its own address has told so with its ports
+    // a host that cannot listen on its own address has reported that with its ports
     let late = talk.listen(LOOK_LIMIT, |at, said| {
         if !matches!(said, PreflightEvent::Failed(_)) {
-            diagnosis.said(at, said);
+            diagnosis.note_event(at, said);
         }
     })?;
-    late.iter().for_each(|at| diagnosis.late(*at, LOOK_LIMIT));
+    late.iter().for_each(|at| diagnosis.note_late(*at, LOOK_LIMIT));
     for (at, targets) in diagnosis.targets() {
         talk.ask(at, Request::Preflight(Check::Connect { targets }));
     }

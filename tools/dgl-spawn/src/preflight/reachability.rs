@@ -1,10 +1,11 @@
-//! Which host tries to reach which, and what those tell that could not be reached.
+//! Decides which host tries to reach which, and finds the hosts that explain the failures.
 
-/// Up to this many hosts each tries to reach all others: 32 x 31 x 2 connections take milliseconds.
+/// Up to this many hosts, each tries to reach all others: 32 x 31 x 2 connections take
+/// milliseconds.
 const ALL_PAIRS: usize = 32;
 
-/// The hosts that host `at` of `count` tries to reach. Of many, those 1, 2, 4, 8 … places on, and
-/// the first: a firewall is a matter of a host or a rack, and each host is tried from as many
+/// The hosts that host `at` of `count` tries to reach. If there are many, those 1, 2, 4, 8 … places
+/// on, and the first. A firewall concerns a host or a rack, and each host is tried from as many
 /// places as it tries.
 pub fn peers(count: usize, at: usize) -> impl Iterator<Item = usize> {
     (0..count).filter(move |peer| {
@@ -16,38 +17,39 @@ pub fn peers(count: usize, at: usize) -> impl Iterator<Item = usize> {
 /// A connection that could not be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreachablePair {
-    /// From this host, by its position,
+    /// The position of the host that tried to connect.
     pub from: usize,
-    /// to that one,
+    /// The position of the host that it tried to reach.
     pub to: usize,
-    /// on this port,
+    /// The port to which it tried to connect.
     pub port: u16,
-    /// which is a server's, or one of those that clients listen on.
+    /// Whether the port is one of those that clients listen on, not a server's.
     pub ephemeral: bool,
-    /// What the system said.
+    /// The error, in the words of the operating system.
     pub why: String,
 }
 
-/// What stands between hosts, seen from the one that it surrounds.
+/// A host that others cannot reach or that cannot reach others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockedHost {
-    /// That one,
+    /// The position of the host.
     pub at: usize,
-    /// which others do not reach, or which does not reach others:
+    /// Whether others do not reach it; otherwise it does not reach them.
     pub inward: bool,
-    /// these.
+    /// The positions of those others.
     pub others: Vec<usize>,
-    /// The port, if it is one host's.
+    /// The port, if it is the same for all.
     pub port: u16,
-    /// It is one of those that clients listen on.
+    /// Whether the port is one of those that clients listen on.
     pub ephemeral: bool,
-    /// What the system said.
+    /// The error, in the words of the operating system.
     pub why: String,
 }
 
-/// As few walls as explain all: again and again the host with the most of what is left.
-pub fn walls(mut pairs: Vec<UnreachablePair>) -> Vec<BlockedHost> {
-    let mut walls = Vec::new();
+/// The smallest set of blocked hosts that explains all failures, by taking the host with the most
+/// remaining failures again and again.
+pub fn blocked_hosts(mut pairs: Vec<UnreachablePair>) -> Vec<BlockedHost> {
+    let mut blocked_hosts = Vec::new();
     let key = |pair: &UnreachablePair, inward: bool| {
         (
             if inward { pair.to } else { pair.from },
@@ -63,7 +65,7 @@ pub fn walls(mut pairs: Vec<UnreachablePair>) -> Vec<BlockedHost> {
                 *counts.entry(key(pair, inward)).or_insert(0) += 1;
             }
         }
-        // of equals the first host, and rather one that is not reached
+        // of equals the first host, and preferably one that is not reached
         let Some((most, _)) = counts
             .into_iter()
             .rev()
@@ -79,7 +81,7 @@ pub fn walls(mut pairs: Vec<UnreachablePair>) -> Vec<BlockedHost> {
             .iter()
             .map(|pair| if most.1 { pair.from } else { pair.to })
             .collect();
-        walls.push(BlockedHost {
+        blocked_hosts.push(BlockedHost {
             at: most.0,
             inward: most.1,
             others,
@@ -88,10 +90,10 @@ pub fn walls(mut pairs: Vec<UnreachablePair>) -> Vec<BlockedHost> {
             why: most.3,
         });
     }
-    walls
+    blocked_hosts
 }
 
-/// `0, 3-5`.
+/// Numbers with ranges: `0, 3-5`.
 pub fn ranges(ids: &[u32]) -> String {
     let mut ids = ids.to_vec();
     ids.sort_unstable();
@@ -144,9 +146,9 @@ mod tests {
             why: "timed out".into(),
         };
         let shown = |pairs: Vec<UnreachablePair>| -> Vec<(usize, bool, Vec<usize>, bool)> {
-            walls(pairs)
+            blocked_hosts(pairs)
                 .into_iter()
-                .map(|wall| (wall.at, wall.inward, wall.others, wall.ephemeral))
+                .map(|blocked| (blocked.at, blocked.inward, blocked.others, blocked.ephemeral))
                 .collect()
         };
         // host 2 lets nobody in to its ephemeral ports

@@ -1,4 +1,4 @@
-//! From the processes of a host to what its agent is asked before they start.
+//! The requests to a host's agent before its processes start.
 
 use record::error::Fault;
 use record::python::is_interpreter;
@@ -8,10 +8,11 @@ use std::os::unix::ffi::OsStrExt;
 use wire::Text;
 use wire::preflight::{Check, Claim, Port, PythonQuestion};
 
-/// What a server opens beside two sockets a client: Python's own files, and those of its partition.
+/// How many files a server opens besides two sockets for each client: Python's own files, and those
+/// of its partition.
 const FILES_BESIDE: u64 = 100;
 
-/// What the job takes on the host for as long as it lives.
+/// What the job claims on the host for as long as it lives.
 pub fn claim(host: &Host, processes: &[&Process], private_shm: bool) -> Claim {
     let loads_a_graph = |process: &&&Process| {
         process.role == Role::Server && process.env.contains_key("DGL_CONF_PATH")
@@ -27,8 +28,9 @@ pub fn claim(host: &Host, processes: &[&Process], private_shm: bool) -> Claim {
     }
 }
 
-/// Whether it will surely use torch's rendezvous. Every worker is told of one, and many are no
-/// Python at all: `nvidia-smi`, say, on all hosts, which other jobs must not wait for.
+/// Whether the process will surely use torch's rendezvous. Every worker gets a port for it, but
+/// many are not Python at all (`nvidia-smi` on all hosts, say), and other jobs must not wait for
+/// those.
 fn meets_by_torch(process: &Process) -> bool {
     let first = || match process.command().ok()? {
         Command::Words(words) => words.first()?.to_str().map(str::to_owned),
@@ -41,7 +43,7 @@ fn meets_by_torch(process: &Process) -> bool {
     }
 }
 
-/// What is looked at on the host, each thing once.
+/// The checks of the host, each once.
 pub fn checks(host: &Host, processes: &[&Process], private_shm: bool) -> Result<Vec<Check>, Fault> {
     let mut checks: Vec<Check> = Vec::new();
     let servers = || {
@@ -74,7 +76,7 @@ pub fn checks(host: &Host, processes: &[&Process], private_shm: bool) -> Result<
     Ok(once)
 }
 
-/// How the host listens for the others; a job that has no part in DGL's network needs none of that.
+/// How the host listens for the others; `None` if the job does not use DGL's network.
 pub fn listen(host: &Host, processes: &[&Process]) -> Option<Check> {
     let of_dgl = processes.iter().any(|process| process.role != Role::Worker);
     let port = processes.iter().find_map(|process| process.port);
@@ -114,8 +116,8 @@ fn files(process: &Process, part: Option<u32>, private_shm: bool) -> Vec<Check> 
     checks
 }
 
-/// What is to be bound on a host: the graph servers' ports on its own address, torch's rendezvous
-/// on any.
+/// The ports to be bound on a host: the graph servers' on its own address, torch's rendezvous on
+/// any.
 pub fn ports(host: &Host, processes: &[&Process]) -> Vec<Port> {
     let own = processes.iter().filter_map(|process| process.port);
     let mut ports: Vec<Port> = own
@@ -139,7 +141,8 @@ pub fn ports(host: &Host, processes: &[&Process]) -> Vec<Port> {
     ports
 }
 
-/// Trainers have it in their environment, torch's launcher among its arguments.
+/// The port of torch's rendezvous: trainers have it in their environment, torch's launcher among
+/// its arguments.
 fn master_port(process: &Process) -> Option<u16> {
     let option = |word: &str| word.strip_prefix("--master_port=")?.parse().ok();
     let argument = || match process.command() {
@@ -157,7 +160,7 @@ fn master_port(process: &Process) -> Option<u16> {
         .or_else(argument)
 }
 
-/// The commands, each once.
+/// The checks of the commands, each once.
 fn commands(processes: &[&Process]) -> Result<Vec<Check>, Fault> {
     let mut seen = Vec::new();
     let mut checks = Vec::new();
@@ -179,7 +182,7 @@ fn commands(processes: &[&Process]) -> Result<Vec<Check>, Fault> {
             .to_str()
             .is_some_and(is_interpreter)
             .then(|| question(process, &words[1..]));
-        // of other shell text nothing can be told
+        // other shell text cannot be checked
         let is_shell_text = process.shell.is_some();
         if python.is_some() || !is_shell_text {
             checks.push(Check::Command {

@@ -1,4 +1,4 @@
-//! What a host has found, in words for people, with its cure.
+//! Findings of one host in words for people, with their cures.
 
 use super::reachability;
 use record::term;
@@ -11,19 +11,19 @@ const OTHER_PORT: &str = "choose another port in ip_config.txt, or --master-port
 const PRIVATE_SHM: &str = "be root there, or allow namespaces to users: sysctl \
     kernel.unprivileged_userns_clone=1 (Debian), kernel.apparmor_restrict_unprivileged_userns=0 \
     (Ubuntu), docker run --cap-add SYS_ADMIN";
-/// What is shown of a text that a host has sent, in characters.
+/// How many characters are shown of a text that a host has sent.
 const SHOWN: usize = 300;
-/// What is shown of the processes of one job.
+/// How many processes of one job are shown.
 const SHOWN_PIDS: usize = 20;
 
-/// Something that is wrong, in words.
+/// A problem in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Words {
     /// What is wrong.
     pub problem: String,
-    /// What to do, where that is known.
+    /// The cure, if it is known.
     pub fix: Option<String>,
-    /// Another job is in the way: it is gone when that job has ended.
+    /// Whether the problem will be gone when another job has ended.
     pub passes: bool,
 }
 
@@ -41,8 +41,7 @@ impl Words {
     }
 }
 
-/// What a finding means by itself; none where it has to be weighed against what the records or
-/// other hosts have.
+/// A finding in words; `None` if it has to be compared with the records or with other hosts.
 pub fn of(finding: &Finding) -> Option<Words> {
     of_files(finding)
         .or_else(|| of_limits(finding))
@@ -118,7 +117,7 @@ fn of_programs(finding: &Finding) -> Option<Words> {
     Some(Words::new(problem, fix))
 }
 
-/// A module that the job's Python lacks.
+/// A module that the job's Python lacks, in words.
 pub fn of_missing_module(module: &str, executable: &str, version: &str) -> Words {
     let (module, python, version) = (plain(module), plain(executable), plain(version));
     Words::new(
@@ -205,15 +204,16 @@ fn of_ports(finding: &Finding) -> Option<Words> {
             Some(Words::new(problem, OTHER_PORT))
         }
         Finding::ForeignAddress { address } => Some(Words::new(
-            format!("{address} is no address of this host"),
+            format!("{address} is not an address of this host"),
             "write the address that the host has into ip_config.txt",
         )),
         _ => None,
     }
 }
 
-/// What another job has claimed, where it is not the name. `is_alone` where no other host or job is
-/// in the way: what differs from host to host would make a line for each.
+/// What another job has claimed, other than the name, in words. `is_alone` tells that no other host
+/// or job is in the way: only then are the process and its age shown, which differ from host to
+/// host.
 pub fn of_claims(what: &[Claimed], by: &Claimant, is_alone: bool) -> Words {
     let ports: Vec<u32> = what
         .iter()
@@ -273,8 +273,8 @@ fn claimant(by: &Claimant, with_process: bool) -> String {
     format!("{job}{user}{process}")
 }
 
-/// A process in words: `process 12 (python3 train.py) of job a`, with its user where that is not
-/// this one.
+/// A process in words: `process 12 (python3 train.py) of job a`, with its user if that is another
+/// one.
 fn owner(by: &Owner) -> String {
     let command = by
         .command
@@ -300,7 +300,7 @@ fn of_user(user: Option<&str>) -> String {
     user.map_or(String::new(), |user| format!(" of user {}", plain(user)))
 }
 
-/// A job of this user that has it, whose name can stand in a command to be pasted.
+/// The name of a job of this user that owns a process, if it can stand in a command to be pasted.
 fn own_job(by: &Owner) -> Option<&str> {
     by.job
         .as_deref()

@@ -1,12 +1,12 @@
-//! The life of a job: one loop in which all that happens on all hosts comes together. What is to be
-//! done then is the state machine's to say (the crate job). What a host says is believed for its
-//! own processes only, and each thing once.
+//! The event loop of a job, in which the events of all hosts come together. The state machine of
+//! the crate `job` decides what is to be done. A host is believed only about its own processes, and
+//! each event only once.
 //!
-//! A job that is left is followed by the same loop: then its hosts tell what happened to it, and
-//! when, and the keeper of its first host decides.
+//! The same loop follows a job that was left: then the hosts report what happened to it, and when,
+//! and the keeper of the first host decides.
 
 use super::hosts::{ConnectedHosts, RunEvent};
-use super::stall::{self, FoundStall, StallDesk, ToldStall};
+use super::stall::{self, FoundStall, StallDesk, CompleteStall};
 use super::usage::{self, Busiest};
 use crate::outcome::{exit, first_failure, member, status_fields};
 use crate::output::lines::{LineBuffer, Split};
@@ -29,20 +29,21 @@ use wire::keep;
 use wire::supervise::{self, End, Raised, Stand, Stream};
 use wire::{Event, Request};
 
-/// What faulthandler writes of a process with some samplers fits in there twice.
+/// How much is kept of a process's stacks: twice what faulthandler writes for a process with some
+/// samplers.
 const STACKS_BYTES: usize = 256 << 10;
-/// Beyond the grace: KILL and the removal of shared memory.
+/// How long the end may take beyond the grace, for KILL and the removal of shared memory.
 const END_LIMIT: Duration = Duration::from_secs(15);
-/// ABRT comes so long before TERM.
+/// How long before TERM the ABRT comes.
 const STACKS: Duration = Duration::from_secs(1);
-/// How often the clock is looked at, and the status line shows it.
+/// How often time limits are checked and the status line is renewed.
 const TICK: Duration = Duration::from_millis(500);
-/// How often pieces of lines are looked at that wait for their ends.
+/// How often unfinished lines are checked.
 const PIECES_PACE: Duration = Duration::from_millis(50);
-/// People who wait for a job to end want to know what for, once it takes longer than this.
+/// When the end of a job takes longer than this, people are told what is waited for.
 const NOTICE_AFTER: Duration = Duration::from_secs(2);
 
-/// What is known of a process.
+/// The state of a process.
 #[derive(Default)]
 struct ProcessState {
     /// When it was started, in milliseconds since 1970.
@@ -51,10 +52,10 @@ struct ProcessState {
     exited: bool,
     /// When it wrote something last, in milliseconds since 1970.
     wrote: Option<u64>,
-    /// It exited before the end of the job had begun: what of its output comes later is no word of
-    /// one that is ended.
+    /// Whether it exited before the end of the job had begun. Its output that comes later is then
+    /// not output of a process that is being ended.
     exited_before_end: bool,
-    /// Its streams: what they have written and not ended, and whether they are at their end.
+    /// The unfinished lines of its two streams, and whether the streams have ended.
     lines: [LineBuffer; 2],
     drained: [bool; 2],
     last_lines: LastLines,
@@ -62,87 +63,88 @@ struct ProcessState {
     stacks: Vec<u8>,
 }
 
-/// What is known of a host.
+/// The state of a host.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum HostState {
     Up,
-    /// It has said that all has ended there, or it is lost.
+    /// Everything has ended on the host, or it is lost.
     Over,
 }
 
 /// The end of the job, once it has begun.
 struct Ending {
-    /// When KILL is sent to what does not obey.
+    /// When KILL is sent to processes that have not ended.
     kill_at: Instant,
-    /// What has not ended by then is left.
+    /// When processes that have not ended are given up.
     give_up_at: Instant,
-    /// Said to people, where it takes long.
+    /// When people are told that the end takes long; `None` once they were.
     notice_at: Option<Instant>,
 }
 
-/// The job while it lives.
+/// The event loop of a running job.
 pub struct EventLoop<'a, 'h> {
     mode: Mode,
     job: Job,
     plan: &'a plan::Job,
     processes: &'a [Process],
-    /// The place of the first of them among all that the sink shows.
+    /// The position of the first process among all that the sink shows.
     first: usize,
     hosts: &'a mut ConnectedHosts<'h>,
     sink: &'a mut OutputSink,
-    /// In milliseconds since 1970, of a job that is followed by the clocks of its hosts.
+    /// When the job began, in milliseconds since 1970; for a job that is followed, by the clocks of
+    /// its hosts.
     begun_ms: u64,
-    /// What was heard before this loop began.
+    /// Events that came before this loop began.
     early: VecDeque<RunEvent>,
     host_states: Vec<HostState>,
-    /// The host whose each process is.
+    /// The host of each process.
     host_of: Vec<usize>,
-    /// Whether each host has told that the end of the job, which it tells of, has begun.
+    /// For each host, whether it has reported that the end of the job has begun.
     end_was_told: Vec<bool>,
-    /// Why the job ends, by the word of a host that does not decide that.
+    /// Why the job ends, as a host reports that does not decide it.
     hearsay: Option<(Option<Cause>, Option<Failure>)>,
-    /// When that was which a host tells now, if it tells what was.
+    /// When the event that is being handled happened, if its host reports past events.
     past_ms: Option<u64>,
-    /// The graph servers that the job uses have ended.
+    /// Whether the graph servers that the job uses have ended.
     servers_ended: bool,
     states: Vec<ProcessState>,
-    /// Streams with a piece of a line that waits, by process and stream.
+    /// Unfinished lines that wait, by process and stream.
     waiting: BTreeSet<(usize, usize)>,
-    /// When they are looked at next.
+    /// When they are checked next.
     pieces_at: Instant,
     ending: Option<Ending>,
-    /// What hosts use, for the status line.
+    /// The hosts that use most, for the status line.
     busiest: Busiest,
-    /// Whether the job moves.
+    /// Detects stalls.
     stall: StallDesk,
-    /// The stall was told, and the job has not moved since.
+    /// Whether a stall was reported and the job has not moved since.
     stalls: bool,
-    /// Processes that have raised an exception and stay.
+    /// Processes that have raised an exception and do not end.
     raised: BTreeMap<usize, Raised>,
-    /// What could not be ended.
+    /// Faults of processes that could not be ended.
     left: Report,
 }
 
-/// How a job has lived.
+/// The result of the event loop.
 pub struct Ended {
     pub exit: Exit,
     pub cause: Option<Cause>,
     pub failure: Option<FirstFailure>,
-    /// What is wrong beside that.
+    /// Further faults.
     pub report: Report,
     pub age: Duration,
-    /// It is left to its hosts.
+    /// Whether the job was left to its hosts and goes on.
     pub goes_on: bool,
-    /// The graph servers that it used had ended before it was over.
+    /// Whether the graph servers that it used ended before the job was over.
     pub servers_ended: bool,
-    /// Where processes stood when a time limit ended the job, as far as Python has told.
+    /// Where processes stood when a time limit ended the job, as far as Python told.
     pub stacks: Vec<Group<(Role, u32)>>,
     /// Processes that had raised an exception and did not end, a sentence each.
     pub raised: Vec<String>,
 }
 
 impl<'a, 'h> EventLoop<'a, 'h> {
-    /// All processes were told to start, by this launcher or by another.
+    /// Begins with processes that were all told to start, by this launcher or by another.
     pub fn begin(
         mode: Mode,
         plan: &'a plan::Job,
@@ -195,7 +197,8 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         }
     }
 
-    /// To the end of the last host, or as far as a job is followed that is left.
+    /// Runs until all hosts have ended, or until a job that was left need not be followed any
+    /// longer.
     pub fn run(mut self) -> Ended {
         let mut shown = Instant::now();
         while self.host_states.contains(&HostState::Up) && !self.is_left() {
@@ -222,7 +225,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         self.end()
     }
 
-    /// Whether nobody wants to follow the job any further.
+    /// Whether nobody wants to follow the job any longer.
     fn is_left(&self) -> bool {
         let is_up = || self.job.is_up(|at| self.states[at].started.is_some());
         self.job.detach_signal().is_some()
@@ -257,13 +260,13 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         match event {
             RunEvent::Signal(number) => self.job.signal(number, Instant::now()),
             RunEvent::StatusAsked => {
-                self.sink.say(&format!("dgl-spawn: {}", self.status()));
+                self.sink.notice(&format!("dgl-spawn: {}", self.status()));
                 None
             }
             RunEvent::Host(at, _) if self.host_states[at] == HostState::Over => None,
             RunEvent::Host(at, SessionEvent::Lost(why)) => self.lost(at, why),
             RunEvent::Host(at, SessionEvent::Event(event, body)) => {
-                match self.heard(at, event, body) {
+                match self.handle_host_event(at, event, body) {
                     Ok(action) => action,
                     Err(ProtocolBreach(what)) => {
                         self.hosts.sessions[at].close();
@@ -274,8 +277,8 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         }
     }
 
-    /// What the agent of a host says.
-    fn heard(
+    /// Handles an event of a host's agent.
+    fn handle_host_event(
         &mut self,
         at: usize,
         event: Event,
@@ -290,13 +293,13 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             Event::Past(past) if is_followed && self.past_ms.is_none() => {
                 self.past_ms = Some(past.time_ms);
                 self.begun_ms = self.begun_ms.min(past.time_ms);
-                let heard = self.heard(at, *past.what, Vec::new());
+                let heard = self.handle_host_event(at, *past.what, Vec::new());
                 self.past_ms = None;
                 return heard;
             }
             Event::Kept(_) if is_followed => {}
             Event::KeeperGone if is_followed => self.keeper_gone(at),
-            // what happens to a job that is followed was written down before it is told
+            // what happens to a job that is followed was written down before it is reported
             other if is_followed && self.past_ms.is_none() && !is_present => {
                 return Err(ProtocolBreach::out_of_phase(&other));
             }
@@ -345,12 +348,12 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         Ok(None)
     }
 
-    /// When that happened which is told now.
+    /// When the event that is being handled happened.
     fn time_ms(&self) -> u64 {
         self.past_ms.unwrap_or_else(now_ms)
     }
 
-    /// Whether what a host tells now happened after the end of the job had begun.
+    /// Whether the event that is being handled happened after the end of the job had begun.
     fn is_ending(&self, host: usize) -> bool {
         if self.mode == Mode::Deciding {
             self.job.ending()
@@ -359,11 +362,11 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         }
     }
 
-    /// Why a job that is left ends, as the keeper of its first host has decided. What another host
-    /// has heard of that counts where the first one does not tell it: it speaks for itself alone.
+    /// Applies the cause with which a left job ends, as the keeper of its first host has decided.
+    /// What another host has heard of it counts only if the first one does not report it.
     fn apply_ending(&mut self, at: usize, ending: keep::Ending) -> Result<(), ProtocolBreach> {
         let failure = ending.failure.map(|failure| {
-            // of hosts that are not followed nothing is known
+            // nothing is known about hosts that are not followed
             let session = self
                 .hosts
                 .sessions
@@ -387,7 +390,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         });
         let failure = failure.transpose()?;
         self.end_was_told[at] = true;
-        // the first host leads: records of hosts come in their order
+        // the first host leads: the records of hosts are in the order of the hosts
         if at == 0 {
             self.job.apply_remote_cause(ending.cause, failure);
         } else {
@@ -406,7 +409,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             .push(Fault::unreachable(self.hosts.sessions[at].host.place(), problem).fix(fix));
     }
 
-    /// The job goes on there perhaps.
+    /// A host reports nothing any longer, while the job may go on there.
     fn no_longer_told(&mut self, at: usize, problem: String) {
         self.host_states[at] = HostState::Over;
         self.finish_lines(at);
@@ -420,7 +423,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         }
     }
 
-    /// The position of a host's own process.
+    /// The position of a process that belongs to this host.
     fn own(&self, at: usize, index: u32) -> Result<usize, ProtocolBreach> {
         let members = &self.hosts.sessions[at].members;
         let member = usize::try_from(index)
@@ -528,7 +531,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         ))
     }
 
-    /// What a host tells of what it and its processes have used.
+    /// Notes the resources that a host and its processes have used.
     fn used(&mut self, at: usize, usage: &supervise::Usage) -> Result<(), ProtocolBreach> {
         let members = usage
             .processes
@@ -546,7 +549,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         Ok(())
     }
 
-    /// What a host tells about signs of life.
+    /// Handles an event about signs of life.
     fn sign(&mut self, at: usize, event: Event) -> Result<Option<Action>, ProtocolBreach> {
         let id = self.hosts.sessions[at].host.id;
         let time_ms = self.time_ms();
@@ -588,13 +591,13 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         Ok(self.stall_step(step, time_ms))
     }
 
-    /// What comes of what was told about signs of life.
+    /// Acts on a step of the stall watch.
     fn stall_step(&mut self, step: Option<StallStep>, time_ms: u64) -> Option<Action> {
         match step {
             Some(StallStep::Ask(number)) => {
                 self.hosts.send_all(&Request::Stand(Stand { number }));
             }
-            // who is ended moves too
+            // a job that is being ended moves too
             Some(StallStep::Resumed) if self.job.ending() => {}
             Some(StallStep::Resumed) => self.resumed(time_ms),
             Some(stalled) => {
@@ -612,7 +615,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         self.job.stalled(rule.limit)
     }
 
-    /// A host says nothing any more.
+    /// A host reports nothing any longer.
     fn gone(&mut self, at: usize) {
         let id = self.hosts.sessions[at].host.id;
         let step = self.stall.watch().and_then(|watch| watch.gone(id));
@@ -620,8 +623,8 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         self.act(action);
     }
 
-    /// The job stalls: for programs, and for people.
-    fn tell_stall(&mut self, told: &ToldStall) {
+    /// Reports a stall to programs and to people.
+    fn tell_stall(&mut self, told: &CompleteStall) {
         let why = stall::explain(told, self.processes, &self.raised);
         for stack in &told.stacks {
             let job = self.plan.name.clone();
@@ -638,7 +641,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             time_ms: told.stall.time_ms,
         });
         for line in stall::lines(&self.plan.name, told, &why) {
-            self.say(&line);
+            self.notice(&line);
         }
         self.stalls = true;
     }
@@ -652,18 +655,18 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         self.stalls = false;
         self.sink.record(&Resumed { since_ms, time_ms });
         let time = Duration::from_millis(time_ms.saturating_sub(since_ms));
-        self.say(&format!(
+        self.notice(&format!(
             "job {} moves again, after {}",
             self.plan.name,
             term::seconds(time)
         ));
     }
 
-    fn say(&self, text: &str) {
-        self.sink.say(&format!("dgl-spawn: {}", term::plain(text)));
+    fn notice(&self, text: &str) {
+        self.sink.notice(&format!("dgl-spawn: {}", term::plain(text)));
     }
 
-    /// A process has raised an exception, is silent since, and does not end.
+    /// A process has raised an exception, has been silent since, and does not end.
     fn has_raised(&mut self, at: usize, raised: Raised) -> Result<Option<Action>, ProtocolBreach> {
         if self.states[at].exited {
             return Ok(None);
@@ -674,7 +677,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             None => "it does not end".to_owned(),
         };
         let silent = term::seconds(Duration::from_millis(raised.silent_ms));
-        self.say(&format!(
+        self.notice(&format!(
             "{who} raised {} and has been silent for {silent}: {stays}",
             raised.exception
         ));
@@ -687,14 +690,14 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         Ok(self.job.raised(at, exception))
     }
 
-    /// `host 1 (10.0.0.2): trainer 3`.
+    /// A process in messages: `host 1 (10.0.0.2): trainer 3`.
     fn who(&self, at: usize) -> String {
         let Process { role, rank, .. } = self.processes[at];
         let host = self.hosts.sessions[self.host_of[at]].host.place();
         format!("{host}: {} {rank}", role.name())
     }
 
-    /// Those that have raised an exception and did not end before the job did.
+    /// Processes that had raised an exception and did not end before the job did, a sentence each.
     fn raised_lines(&self) -> Vec<String> {
         let failed = self.job.failure().and_then(|failure| failure.member);
         let stayed = self.raised.iter().filter(|(at, _)| Some(**at) != failed);
@@ -709,7 +712,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             .collect()
     }
 
-    /// All has ended on a host.
+    /// Everything has ended on a host.
     fn over(&mut self, at: usize, survivors: u32) -> Option<Action> {
         self.host_states[at] = HostState::Over;
         self.gone(at);
@@ -729,7 +732,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         }
     }
 
-    /// A host is gone.
+    /// A host is lost.
     fn lost(&mut self, at: usize, why: String) -> Option<Action> {
         self.host_states[at] = HostState::Over;
         self.gone(at);
@@ -759,7 +762,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             ));
         }
         self.states[at].wrote = Some(now_ms());
-        // of a job that is followed it may have been written before
+        // the output of a job that is followed may have been written before
         if self.mode == Mode::Deciding && !self.job.ending() {
             self.raised.remove(&at);
         }
@@ -819,7 +822,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         }
     }
 
-    /// Pieces of lines that have waited for their ends long enough.
+    /// Passes on unfinished lines that have waited long enough.
     fn hand_on_pieces(&mut self, now: Instant) {
         if now < self.pieces_at {
             return;
@@ -882,7 +885,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         }
     }
 
-    /// Who waits for the end of a job wants to know what comes next.
+    /// Tells people who wait for the end of a job what comes next.
     fn notice_long_end(&mut self, now: Instant) {
         let Some(ending) = &mut self.ending else {
             return;
@@ -891,7 +894,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         if ending.notice_at.is_some_and(|at| now >= at) {
             ending.notice_at = None;
             if left > Duration::ZERO {
-                self.sink.say(&format!(
+                self.sink.notice(&format!(
                     "dgl-spawn: job {} is ending: {}",
                     self.plan.name,
                     status::kill_notice(left)
@@ -1002,13 +1005,14 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         }
     }
 
-    /// The stacks that Python wrote when a time limit ended the job, equal ones together; of
-    /// servers only where there is nothing else.
+    /// Groups the stacks that Python wrote when a time limit ended the job; servers only if there
+    /// is nothing else.
     fn stacks(&self) -> Vec<Group<(Role, u32)>> {
         let stack = |state: &ProcessState| {
             let text = String::from_utf8_lossy(&state.stacks);
             let lines: Vec<&str> = text.lines().collect();
-            // one whose peers were ended first raises because of that, and goes on to another place
+            // a process whose peers were ended first raises an exception because of that, and moves
+            // elsewhere
             if let Some((from, at, _)) = traceback::exceptions(&lines).first() {
                 return Some(traceback::raised_in(&lines[*from..*at]));
             }
@@ -1025,7 +1029,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     }
 }
 
-/// What a host has no right to say, or not now.
+/// An event that a host must not send, or not now.
 struct ProtocolBreach(String);
 
 impl ProtocolBreach {

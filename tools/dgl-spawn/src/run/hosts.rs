@@ -1,9 +1,9 @@
-//! The hosts of a job while the launcher talks to them: a thread each, and what comes from all of
-//! them in one inbox.
+//! The hosts of a job while the launcher talks to them: one thread for each host, and one inbox for
+//! the events of all.
 //!
-//! The inbox is bounded for each host, and the hosts take turns: one that talks without end waits
-//! for itself, and neither fills memory nor keeps a signal, a deadline or another host from being
-//! heard.
+//! The inbox is bounded for each host, and the hosts take turns. A host that talks without end
+//! makes only itself wait; it neither fills the memory nor delays a signal, a deadline or another
+//! host.
 
 use record::Host;
 use remote::{Session, SessionEvent, Waker};
@@ -14,19 +14,19 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
 
-/// How often a host hears that the launcher lives; oftener where six times would not fit into
-/// --host-timeout.
+/// How often a host gets a sign of life of the launcher; more often if six of them would not fit
+/// into --host-timeout.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// What of one host may wait to be dealt with: then nothing more is read of it.
+/// How much of one host may wait to be handled; beyond it nothing more is read from the host.
 const MAX_WAITING_EVENTS: usize = 1024;
 const MAX_WAITING_BYTES: u64 = 1 << 20;
-/// How long a full inbox is waited for before the clock is looked at again.
+/// How long to wait for room in a full inbox before the clock is checked again.
 const ROOM_PAUSE: Duration = Duration::from_millis(50);
 
-/// What happens.
+/// An event of the job.
 #[derive(Debug)]
 pub enum RunEvent {
-    /// A host said something, or is lost.
+    /// A host sent something, or is lost. The host is given by its position.
     Host(usize, SessionEvent),
     /// A signal that asks for the job's end.
     Signal(i32),
@@ -34,22 +34,21 @@ pub enum RunEvent {
     StatusAsked,
 }
 
-/// A host as the job sees it: its record, which of the job's processes are its own, and the way to
-/// its agent.
+/// A host of the job: its record, its processes, and the session with its agent.
 pub struct HostSession<'a> {
-    /// Its record.
+    /// The record of the host.
     pub host: &'a Host,
-    /// Positions of its processes among the job's, in the order of the indices by which the agent
-    /// names them.
+    /// The positions of its processes among the job's, in the order of the indices by which the
+    /// agent names them.
     pub members: Vec<usize>,
     commands: Option<Sender<Request>>,
     waker: Arc<Waker>,
 }
 
 impl HostSession<'_> {
-    /// Sends its agent a request.
+    /// Sends a request to the host's agent.
     pub fn send(&self, request: Request) {
-        // a thread that has ended has told why
+        // a thread that has ended has reported why
         let sent = self
             .commands
             .as_ref()
@@ -59,7 +58,7 @@ impl HostSession<'_> {
         }
     }
 
-    /// Listens to it no longer: its agent ends what it has of the job.
+    /// Stops listening to the host; its agent then ends its part of the job.
     pub fn close(&mut self) {
         self.commands = None;
         self.waker.wake();
@@ -72,16 +71,16 @@ impl Drop for HostSession<'_> {
     }
 }
 
-/// The hosts of a job, and what happens on them.
+/// The hosts of a job, and their inbox.
 pub struct ConnectedHosts<'a> {
-    /// In the order of their records.
+    /// The sessions, in the order of the host records.
     pub sessions: Vec<HostSession<'a>>,
     inbox: Arc<Inbox>,
 }
 
 impl<'a> ConnectedHosts<'a> {
-    /// Takes the sessions, each with its host and the positions of that host's processes. A host
-    /// that is silent for longer than `patience` once the job was started is lost.
+    /// Takes the sessions, each with its host and the positions of that host's processes. After the
+    /// job was started, a host that is silent for longer than `patience` is lost.
     pub fn new(
         hosts: Vec<(&'a Host, Vec<usize>, Session)>,
         patience: Duration,
@@ -91,7 +90,7 @@ impl<'a> ConnectedHosts<'a> {
         for (at, (host, members, session)) in hosts.into_iter().enumerate() {
             let (commands, receiver) = channel();
             let waker = Arc::new(Waker::new()?);
-            let talk = Talk {
+            let talk = HostThread {
                 at,
                 session,
                 patience,
@@ -100,7 +99,7 @@ impl<'a> ConnectedHosts<'a> {
                 beaten: None,
                 started: None,
             };
-            // a thread that mostly waits needs little stack, and there may be thousands
+            // a thread that mostly waits needs little stack, and there may be thousands of them
             std::thread::Builder::new()
                 .stack_size(256 << 10)
                 .spawn(move || talk.run(&receiver))?;
@@ -114,25 +113,25 @@ impl<'a> ConnectedHosts<'a> {
         Ok(ConnectedHosts { sessions, inbox })
     }
 
-    /// Sends all agents the same request.
+    /// Sends the same request to all agents.
     pub fn send_all(&self, request: &Request) {
         self.sessions
             .iter()
             .for_each(|session| session.send(request.clone()));
     }
 
-    /// What happens next, signals first; `None` if nothing does within the limit.
+    /// The next event, signals first; `None` if nothing happens within the limit.
     pub fn next_event(&self, limit: Duration) -> Option<RunEvent> {
         self.inbox.next(limit)
     }
 
-    /// Where signals are to be told.
+    /// The inbox, for signals.
     pub fn inbox(&self) -> Arc<Inbox> {
         Arc::clone(&self.inbox)
     }
 }
 
-/// What waits to be dealt with.
+/// The events that wait to be handled.
 pub struct Inbox {
     state: Mutex<State>,
     arrived: Condvar,
@@ -144,13 +143,13 @@ struct State {
     hosts: Vec<Waiting>,
     /// The host whose turn it is.
     turn: usize,
-    /// Nobody takes anything any more.
+    /// Whether nobody takes events any longer.
     closed: bool,
 }
 
 #[derive(Default)]
 struct Waiting {
-    /// Each with its share of the bytes that it came with.
+    /// The events, each with the bytes that came with it.
     events: VecDeque<(SessionEvent, u64)>,
     bytes: u64,
 }
@@ -181,7 +180,7 @@ impl Inbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a signal in front of all that hosts say; whether somebody will take it.
+    /// Puts a signal before all events of hosts; returns whether it will be taken.
     pub fn signal(&self, event: RunEvent) -> bool {
         let mut state = self.lock();
         if !state.closed {
@@ -198,7 +197,7 @@ impl Inbox {
         self.arrived.notify_one();
     }
 
-    /// Waits a moment for room for one more event of a host; whether there is.
+    /// Waits a moment for room for one more event of a host; returns whether there is any.
     fn wait_for_room(&self, at: usize) -> bool {
         let is_full = |state: &mut State| state.hosts[at].is_full() && !state.closed;
         let waited = self
@@ -248,22 +247,22 @@ impl Drop for ConnectedHosts<'_> {
     }
 }
 
-/// One host's thread.
-struct Talk {
+/// The thread of one host.
+struct HostThread {
     at: usize,
     session: Session,
     patience: Duration,
     waker: Arc<Waker>,
     inbox: Arc<Inbox>,
-    /// When the last heartbeat was sent. From the first command on the host may hold something for
+    /// When the last heartbeat was sent. After the first command the host may hold something for
     /// us: a claim, then a job.
     beaten: Option<Instant>,
-    /// When the job was started. Before that a host may take its time for an answer.
+    /// When the job was started. Before that, a host may take its time for an answer.
     started: Option<Instant>,
 }
 
-impl Talk {
-    /// Talks until the host is lost or nobody is interested any more; then the end of its stdin
+impl HostThread {
+    /// HostThreads until the host is lost or nobody is interested any longer. Then the end of its stdin
     /// ends the agent.
     fn run(mut self, commands: &Receiver<Request>) {
         loop {
@@ -285,7 +284,7 @@ impl Talk {
             let share = (self.session.received() - before) / (all.len() as u64).max(1);
             for heard in all {
                 let is_last = matches!(heard, SessionEvent::Lost(_));
-                // that it lives is told by its coming
+                // an Alive event has served its purpose by coming
                 if heard != SessionEvent::Event(Event::Alive, Vec::new()) {
                     self.inbox.push(self.at, heard, share);
                 }
@@ -296,7 +295,7 @@ impl Talk {
         }
     }
 
-    /// Hands on what is to be sent; whether anybody is still interested.
+    /// Sends the commands that wait; returns whether anybody is still interested.
     fn send_commands(&mut self, commands: &Receiver<Request>) -> bool {
         loop {
             match commands.try_recv() {
@@ -314,7 +313,7 @@ impl Talk {
         }
         if self.until_heartbeat().is_zero() {
             self.beaten = Some(Instant::now());
-            // one that was not taken yet says it already
+            // an event that was not taken yet says so already
             if self.session.pending() == 0 {
                 self.session.send(&Request::Alive);
             }

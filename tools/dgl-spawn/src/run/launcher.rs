@@ -1,5 +1,5 @@
-//! Connects to the hosts of a job, looks whether it can start, starts it and lives through it;
-//! where it failed, perhaps again.
+//! Connects to the hosts of a job, examines whether it can start, starts it and runs it to its end;
+//! a job that failed may be started again.
 
 use super::event_loop::EventLoop;
 use super::hosts::{ConnectedHosts, RunEvent};
@@ -28,14 +28,15 @@ use wire::Request;
 use wire::servers::Group;
 use wire::supervise::Start;
 
-/// Before a failed job starts again: what made it fail may pass.
+/// How long to wait before a failed job starts again, because what made it fail may pass.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
-/// How often hosts tell what the job uses, where nobody has said it: a look costs them 5 ms or so.
+/// How often hosts report the resources in use if nobody asked for samples; a report costs them
+/// about 5 ms.
 const USAGE_PACE: Duration = Duration::from_secs(5);
-/// Graph servers that start just now are looked at again.
+/// How often graph servers that are starting are checked again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Starts, watches, ends; the exit status is that of the first failure.
+/// Starts, watches and ends a job; returns the exit status of the first failure.
 pub fn run(
     args: &Args,
     stream: &Stream,
@@ -50,7 +51,7 @@ pub fn run(
         hosts,
         graph: stream.one()?,
         remote: Arc::new(Remote::new(args.connect.options(), Kind::Ssh2)?),
-        // from here on a signal ends the job in order: nothing has been started yet
+        // from here on a signal ends the job in order; nothing has been started yet
         signals: Signals::watch().map_err(|error| own_fault(&error))?,
     };
     let mut tries = 0;
@@ -69,13 +70,13 @@ pub fn run(
         }
         tries += 1;
         explain(hosts, &plan, &outcome, begun, &sink);
-        // a host that was lost needs its time to find out that it is
+        // a host that was lost needs time to notice it
         let pause = if outcome.cause == Some(Cause::Host) {
             plan.host_timeout + plan.grace
         } else {
             RESTART_AFTER
         };
-        sink.say(&format!(
+        sink.notice(&format!(
             "dgl-spawn: job {} starts again in {} ({tries} of {})",
             plan.name,
             term::seconds(pause),
@@ -85,15 +86,15 @@ pub fn run(
             break Outcome {
                 exit: Exit::Signal(number),
                 cause: Some(Cause::Signal(number)),
-                word: Some("signal"),
+                cause_label: Some("signal"),
                 ..outcome
             };
         }
         plan.token = token::random()?;
     };
     if parts.servers.is_some() && matches!(outcome.cause, Some(Cause::Process | Cause::Time(_))) {
-        // without it clients never get through to them, or the servers end
-        sink.say(
+        // without it, clients never reach the servers again, or the servers end
+        sink.notice(
             "dgl-spawn: servers that stay need net_type='tensorpipe' in the script's \
             dgl.distributed.initialize (DGL 0.9 to 1.1)",
         );
@@ -108,7 +109,7 @@ pub fn run(
     ))
 }
 
-/// What starts jobs.
+/// What starts the tries of a job.
 pub struct Launcher<'a> {
     pub args: &'a Args,
     pub hosts: &'a [Host],
@@ -117,7 +118,7 @@ pub struct Launcher<'a> {
     pub signals: Signals,
 }
 
-/// Hosts that have been told to start a job, and what they have said since.
+/// Hosts that were told to start a job, and their events since.
 type Started<'a> = (ConnectedHosts<'a>, Vec<RunEvent>);
 
 impl<'a> Launcher<'a> {
@@ -148,8 +149,8 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Connects to the hosts, looks at them, and starts all but graph servers that stay: those are
-    /// there first.
+    /// Connects to the hosts, examines them, and starts all processes except graph servers that
+    /// stay, which come first.
     fn start(
         &self,
         plan: &plan::Job,
@@ -166,8 +167,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// The same of a job that uses graph servers that stay. They may have to be started, or waited
-    /// for.
+    /// Starts a job that uses graph servers that stay; these may have to be started, or waited for.
     fn start_with_servers(
         &self,
         plan: &plan::Job,
@@ -186,7 +186,7 @@ impl<'a> Launcher<'a> {
                     self.look(&mut talk, plan, processes, sink)?;
                     let group = servers::take_group(&mut talk, name)?;
                     let started = self.start_on(hosts, plan, processes, Some((name, group)))?;
-                    sink.say(&format!(
+                    sink.notice(&format!(
                         "dgl-spawn: group {} of graph servers {name}",
                         group.number
                     ));
@@ -196,7 +196,7 @@ impl<'a> Launcher<'a> {
                     return Err(no_servers(name, why));
                 }
                 Found::Missing(why) if servers::claim_start(&mut talk, name)? => {
-                    sink.say(&format!("dgl-spawn: starting graph servers {name}: {why}"));
+                    sink.notice(&format!("dgl-spawn: starting graph servers {name}: {why}"));
                     let limits = plan
                         .limits
                         .iter()
@@ -220,7 +220,7 @@ impl<'a> Launcher<'a> {
                 }
                 Found::Starting | Found::Missing(_) => {
                     if !std::mem::replace(&mut waits, true) {
-                        sink.say(&format!(
+                        sink.notice(&format!(
                             "dgl-spawn: waiting for graph servers {name}, which start just now"
                         ));
                     }
@@ -232,7 +232,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Claims what the job needs, and looks whether it can start.
+    /// Claims what the job needs, and examines whether it can start.
     fn look(
         &self,
         talk: &mut Conversation<'_, '_>,
@@ -249,10 +249,10 @@ impl<'a> Launcher<'a> {
             looks: plan.preflight,
             wait: self.args.wait,
         };
-        preflight::prepare(talk, &subject, &mut |line| sink.say(line))
+        preflight::prepare(talk, &subject, &mut |line| sink.notice(line))
     }
 
-    /// Starts all processes on hosts that were told of them.
+    /// Starts all processes on hosts that know them already.
     fn start_on(
         &self,
         hosts: ConnectedHosts<'a>,
@@ -342,7 +342,7 @@ impl<'a> Launcher<'a> {
     }
 }
 
-/// Lives through a job that was started, or follows one that is left until it is up.
+/// Runs a job that was started to its end, or follows one that is left until it is up.
 fn live(
     plan: &plan::Job,
     (processes, first): (&[Process], usize),
@@ -350,7 +350,7 @@ fn live(
     sink: &mut OutputSink,
 ) -> Outcome {
     let (count, busy) = (processes.len() as u64, hosts.sessions.len() as u64);
-    sink.say(&format!(
+    sink.notice(&format!(
         "dgl-spawn: job {}: {} on {}",
         plan.name,
         term::count(count, "process"),
@@ -383,7 +383,7 @@ fn nothing_stays(why: &str) -> Report {
         .report()
 }
 
-/// Opens stdout and the log files, and passes on what came in.
+/// Opens stdout and the log files, and passes on the input.
 pub fn open_sink(
     args: &Args,
     stream: &Stream,
@@ -416,7 +416,7 @@ pub fn open_sink(
     Ok(sink)
 }
 
-/// How a process's host is called in front of its lines.
+/// The name of a process's host before its lines.
 fn name_of(hosts: &[Host], process: &Process) -> String {
     let host = hosts.iter().find(|host| host.id == process.host);
     host.map_or_else(
@@ -425,7 +425,7 @@ fn name_of(hosts: &[Host], process: &Process) -> String {
     )
 }
 
-/// This machine has not enough of something.
+/// The fault of this machine having too few processes or descriptors.
 pub fn own_fault(error: &std::io::Error) -> Report {
     Fault::unreachable("this machine", error.to_string())
         .fix("let this user have more processes and files: ulimit -u, ulimit -n")

@@ -1,5 +1,5 @@
-//! A job from its start to its end: [`launcher`] connects and starts, [`event_loop`] lives through
-//! it, [`outcome`] tells how it ended, and where it failed the launcher perhaps starts it again.
+//! A job from its start to its end: [`launcher`] connects and starts it, [`event_loop`] runs it,
+//! [`outcome`] reports how it ended; if it failed, the launcher may start it again.
 
 pub mod event_loop;
 pub mod hosts;

@@ -1,4 +1,4 @@
-//! How a job ended, and how that is told to programs and to people.
+//! How a job ended, and the report of that to programs and people.
 
 use super::event_loop::Ended;
 use super::signals::Signals;
@@ -17,19 +17,19 @@ use std::time::{Duration, Instant};
 pub struct Outcome {
     pub exit: Exit,
     pub cause: Option<Cause>,
-    /// The word for it in the summary.
-    pub word: Option<&'static str>,
+    /// The cause in the summary record.
+    pub cause_label: Option<&'static str>,
     pub failure: Option<FirstFailure>,
-    /// What is wrong beside that.
+    /// Further faults.
     pub report: Report,
     pub started: bool,
-    /// It is left to its hosts.
+    /// Whether the job was left to its hosts and goes on.
     pub goes_on: bool,
-    /// Since it began.
+    /// The time since the job began.
     pub age: Duration,
-    /// The graph servers that it used have ended.
-    pub unserved: bool,
-    /// Where processes stood when a time limit ended it.
+    /// Whether the graph servers that it used have ended.
+    pub graph_servers_lost: bool,
+    /// Where processes stood when a time limit ended the job.
     pub stacks: Vec<Group<(Role, u32)>>,
     /// Processes that had raised an exception and did not end, a sentence each.
     pub raised: Vec<String>,
@@ -39,16 +39,16 @@ pub struct Outcome {
 pub enum Stopped {
     /// Hosts could not be reached.
     Hosts(Report),
-    /// The look before the start found faults.
+    /// The preflight found faults.
     Preflight(Report),
     /// A signal came.
     Signal(i32),
-    /// The graph servers that it uses did not start.
+    /// The graph servers that the job uses did not start.
     Servers(Box<Outcome>),
 }
 
 impl Outcome {
-    /// Of a job that was lived through to its end.
+    /// The outcome of a job that ran to its end.
     pub fn of(ended: Ended) -> Outcome {
         let Ended {
             exit,
@@ -61,25 +61,25 @@ impl Outcome {
             stacks,
             raised,
         } = ended;
-        let word = cause.as_ref().map(cause_word);
+        let cause_label = cause.as_ref().map(self::cause_label);
         Outcome {
             exit,
             cause,
-            word,
+            cause_label,
             failure,
             report,
             started: true,
             goes_on,
             age,
-            unserved: servers_ended,
+            graph_servers_lost: servers_ended,
             stacks,
             raised,
         }
     }
 }
 
-/// The word for a cause in the summary.
-pub fn cause_word(cause: &Cause) -> &'static str {
+/// The cause in the summary record.
+pub fn cause_label(cause: &Cause) -> &'static str {
     match cause {
         Cause::Process => "process",
         Cause::Host => "host",
@@ -90,9 +90,9 @@ pub fn cause_word(cause: &Cause) -> &'static str {
 }
 
 impl Stopped {
-    /// The same as the outcome of a try that started nothing.
+    /// The outcome of a try that started nothing.
     pub fn outcome(self) -> Outcome {
-        let (exit, cause, word, report) = match self {
+        let (exit, cause, cause_label, report) = match self {
             Stopped::Servers(outcome) => return *outcome,
             Stopped::Signal(number) => (
                 Exit::Signal(number),
@@ -106,20 +106,20 @@ impl Stopped {
         Outcome {
             exit,
             cause,
-            word: Some(word),
+            cause_label: Some(cause_label),
             failure: None,
             report,
             started: false,
             goes_on: false,
             age: Duration::ZERO,
-            unserved: false,
+            graph_servers_lost: false,
             stacks: Vec::new(),
             raised: Vec::new(),
         }
     }
 }
 
-/// Tells how it ended, to programs and to people; the exit status that says it.
+/// Reports how the job ended to programs and people; returns the exit status.
 pub fn conclude(
     hosts: &[Host],
     plan: &plan::Job,
@@ -135,7 +135,7 @@ pub fn conclude(
     sink.record(&Summary {
         ok: exit == Exit::Done,
         code: exit.code(),
-        cause: outcome.word.map(str::to_owned),
+        cause: outcome.cause_label.map(str::to_owned),
         first_failure: outcome.failure.clone(),
         elapsed_ms: millis(begun.elapsed()),
         job: Some(plan.name.clone()),
@@ -147,7 +147,7 @@ pub fn conclude(
     }
 }
 
-/// Why it ended, as people want to know it.
+/// Tells people why the job ended.
 pub fn explain(
     hosts: &[Host],
     plan: &plan::Job,
@@ -155,52 +155,52 @@ pub fn explain(
     begun: Instant,
     sink: &OutputSink,
 ) {
-    let say = |text: String| sink.say(&format!("dgl-spawn: {}", term::plain(&text)));
+    let notice = |text: String| sink.notice(&format!("dgl-spawn: {}", term::plain(&text)));
     outcome
         .report
         .lines("dgl-spawn")
         .iter()
-        .for_each(|line| sink.say(line));
+        .for_each(|line| sink.notice(line));
     if !outcome.started {
-        return say("nothing was started".to_owned());
+        return notice("nothing was started".to_owned());
     }
     if outcome.goes_on {
         let name = &plan.name;
-        return say(format!(
+        return notice(format!(
             "job {name} goes on; back to it: … | dgl-spawn --attach {name}; to end it: … | \
              dgl-reap --job {name}"
         ));
     }
-    if outcome.unserved {
-        say(
+    if outcome.graph_servers_lost {
+        notice(
             "the graph servers that it used have ended: … | dgl-spawn --attach NAME tells why"
                 .to_owned(),
         );
     }
     for raised in &outcome.raised {
-        say(raised.clone());
+        notice(raised.clone());
     }
     match (&outcome.failure, &outcome.cause) {
         (Some(failure), cause) => explain_failure(hosts, failure, cause.as_ref(), sink),
-        (None, Some(Cause::Signal(number))) => say(format!(
+        (None, Some(Cause::Signal(number))) => notice(format!(
             "job {} was ended by SIG{}",
             plan.name,
             record::exit::signal_name(*number)
         )),
         (None, Some(Cause::Time(Limit::Start(limit) | Limit::Job(limit)))) => {
-            say(format!(
+            notice(format!(
                 "job {} was ended: it took longer than {}",
                 plan.name,
                 term::seconds(*limit)
             ));
-            standing(&outcome.stacks).into_iter().for_each(say);
+            standing(&outcome.stacks).into_iter().for_each(notice);
         }
-        (None, Some(Cause::Stalled(limit))) => say(format!(
+        (None, Some(Cause::Stalled(limit))) => notice(format!(
             "job {} was ended: it had stalled for {}",
             plan.name,
             term::seconds(*limit)
         )),
-        _ => say(format!(
+        _ => notice(format!(
             "job {} ended well after {}",
             plan.name,
             term::seconds(begun.elapsed().max(outcome.age))
@@ -208,14 +208,14 @@ pub fn explain(
     }
 }
 
-/// Which host or process failed first, how, and its last lines.
+/// Tells people which host or process failed first, how, and its last lines.
 fn explain_failure(
     hosts: &[Host],
     failure: &FirstFailure,
     cause: Option<&Cause>,
     sink: &OutputSink,
 ) {
-    let say = |text: String| sink.say(&format!("dgl-spawn: {}", term::plain(&text)));
+    let notice = |text: String| sink.notice(&format!("dgl-spawn: {}", term::plain(&text)));
     let host = hosts
         .iter()
         .find(|host| host.id == failure.host)
@@ -231,14 +231,14 @@ fn explain_failure(
         (Some(_), true) => "; it wrote nothing",
         (Some(_), false) => "; its last lines:",
     };
-    // what people look for stands before all else
+    // the exception that people look for comes first
     if let Some(error) = error {
-        say(format!("{who}: {error}"));
+        notice(format!("{who}: {error}"));
     }
-    say(format!("{who} {what}{last}"));
+    notice(format!("{who} {what}{last}"));
     for line in lines {
         let shown = on_terminal(line.as_bytes());
-        sink.say(&format!("    {}", String::from_utf8_lossy(&shown)));
+        sink.notice(&format!("    {}", String::from_utf8_lossy(&shown)));
     }
 }
 
@@ -261,8 +261,7 @@ fn how_it_failed(failure: &FirstFailure, cause: Option<&Cause>) -> String {
     }
 }
 
-/// Where processes stood when a time limit ended their job: first the one that stood elsewhere than
-/// the others, if the stacks tell.
+/// Where processes stood when a time limit ended their job; the odd one first, if the stacks tell.
 fn standing(groups: &[Group<(Role, u32)>]) -> Vec<String> {
     let odd = stacks::odd(groups);
     let rest = groups.iter().filter(|group| Some(*group) != odd);

@@ -1,4 +1,4 @@
-//! Signals that concern the job: they are told to whoever listens at the moment.
+//! Signals that concern the job, and the listener that gets them at the moment.
 
 use super::hosts::{Inbox, RunEvent};
 use signal_hook::consts::SIGUSR1;
@@ -7,14 +7,14 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Takes a signal; whether it could.
+/// Takes a signal; returns whether it could.
 type Listener = Box<dyn Fn(RunEvent) -> bool + Send>;
 
-/// Where signals are told: the try that is on.
+/// The listener for signals: the current try of the job.
 pub struct Signals(Arc<Mutex<Option<Listener>>>);
 
 impl Signals {
-    /// From here on a signal ends nothing by itself.
+    /// From here on, a signal ends nothing by itself.
     pub fn watch() -> io::Result<Signals> {
         let listener: Arc<Mutex<Option<Listener>>> = Arc::default();
         let own = Arc::clone(&listener);
@@ -38,7 +38,7 @@ impl Signals {
                             .as_ref()
                             .is_some_and(|tell| tell(event()))
                     };
-                    // between two tries for a moment nobody listens
+                    // between two tries nobody listens for a moment
                     while !is_told() {
                         std::thread::sleep(Duration::from_millis(10));
                     }
@@ -47,24 +47,24 @@ impl Signals {
         Ok(Signals(listener))
     }
 
-    /// From here on they are told there.
+    /// From here on, signals go to this listener.
     pub fn go_to(&self, listener: impl Fn(RunEvent) -> bool + Send + 'static) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(listener));
     }
 
-    /// From here on they are told among what happens on hosts.
+    /// From here on, signals go to the inbox of the events of hosts.
     pub fn go_to_inbox(&self, inbox: Arc<Inbox>) {
         self.go_to(move |event| inbox.signal(event));
     }
 
-    /// A function that tells whether a signal has come since it was asked for.
+    /// A function that tells whether a signal has come since this call.
     pub fn has_come(&self) -> impl Fn() -> bool + use<> {
         let (sender, receiver) = channel();
         self.go_to(move |event| sender.send(event).is_ok());
         move || matches!(receiver.try_recv(), Ok(RunEvent::Signal(_)))
     }
 
-    /// One that comes within this time.
+    /// The signal that comes within this time; `None` if none does.
     pub fn within(&self, time: Duration) -> Option<i32> {
         let (sender, receiver) = channel();
         self.go_to(move |event| sender.send(event).is_ok());

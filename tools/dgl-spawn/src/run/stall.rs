@@ -1,9 +1,9 @@
-//! Whether a job stalls, and what people and programs are told then: where all of it stands, the
-//! odd one first, and on whose account.
+//! Whether a job stalls, and the report of a stall: where all processes stand, the odd one first,
+//! and which of them the others wait for.
 //!
-//! Whoever decides (this launcher, or the leader of a job that was left) has asked all hosts by a
-//! number; each has told its stacks, and behind them that number. When all have, and the decision
-//! has come, there is something to tell.
+//! Whoever decides (this launcher, or the leader of a job that was left) has asked all hosts a
+//! numbered question; each has sent its stacks, followed by that number. When all have, and the
+//! decision has come, the stall is reported.
 
 use job::{Role, StallStep, StallWatch};
 use record::stacks::{self, Group};
@@ -12,21 +12,21 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::supervise::{Raised, Stands};
 
-/// More processes than a host has that can be read. What it tells beyond them is dropped.
+/// More readable processes than any host has. Stacks beyond it are dropped.
 const MAX_STACKS: usize = 4096;
 
-/// What hosts have told of a job that gives no sign of life.
+/// The reports of hosts about a job without a sign of life.
 #[derive(Debug, Default)]
 pub struct StallDesk {
-    /// Of a launcher that decides.
+    /// The watch, if this launcher decides.
     watch: Option<StallWatch>,
-    /// Stacks of each host that come before its answer.
+    /// The stacks of each host that has not finished its answer.
     coming: BTreeMap<usize, Vec<Stack>>,
-    /// What each host has answered last.
+    /// The last answer of each host.
     answers: BTreeMap<usize, Answer>,
-    /// The stall that was found out, until it was told.
+    /// A stall that was found and not reported yet.
     found: Option<FoundStall>,
-    /// When the last sign of life was, of a stall that was told.
+    /// When the last sign of life was before a stall that was reported.
     since_ms: Option<u64>,
 }
 
@@ -34,34 +34,34 @@ pub struct StallDesk {
 struct Answer {
     number: u32,
     stacks: Vec<Stack>,
-    /// By their positions among the job's processes.
+    /// Stopped processes, by their positions among the job's.
     stopped: Vec<usize>,
 }
 
-/// A stall.
+/// A stall that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundStall {
-    /// The question that all hosts have answered.
+    /// The number of the question that all hosts have answered.
     pub number: u32,
-    /// There was no sign of life for so long.
+    /// For how long there was no sign of life.
     pub silent: Duration,
-    /// When that was found out, since 1970.
+    /// When the stall was found, in milliseconds since 1970.
     pub time_ms: u64,
-    /// The job is ended because of it.
+    /// Whether the job is ended because of it.
     pub ends: bool,
 }
 
-/// All that was told of a stall.
+/// A stall with everything that hosts reported.
 #[derive(Debug)]
-pub struct ToldStall {
+pub struct CompleteStall {
     pub stall: FoundStall,
     pub stacks: Vec<Stack>,
     /// Processes that a signal has stopped, by their positions among the job's.
     pub stopped: Vec<usize>,
 }
 
-impl ToldStall {
-    /// When the last sign of life was, since 1970.
+impl CompleteStall {
+    /// When the last sign of life was, in milliseconds since 1970.
     pub fn since_ms(&self) -> u64 {
         let silent_ms = term::millis(self.stall.silent);
         self.stall.time_ms.saturating_sub(silent_ms)
@@ -69,7 +69,7 @@ impl ToldStall {
 }
 
 impl StallDesk {
-    /// `watch` decides, where this launcher does.
+    /// `watch` decides, if this launcher does.
     pub fn new(watch: Option<StallWatch>) -> StallDesk {
         StallDesk {
             watch,
@@ -77,12 +77,12 @@ impl StallDesk {
         }
     }
 
-    /// Who decides, if it is this launcher.
+    /// The watch, if this launcher decides.
     pub fn watch(&mut self) -> Option<&mut StallWatch> {
         self.watch.as_mut()
     }
 
-    /// A host tells where a process stands.
+    /// A host sends the stacks of a process.
     pub fn stack(&mut self, at: usize, stack: Stack) {
         let stacks = self.coming.entry(at).or_default();
         if stacks.len() < MAX_STACKS {
@@ -90,7 +90,8 @@ impl StallDesk {
         }
     }
 
-    /// A host has told that of all its processes; those that are stopped stand at these positions.
+    /// A host has sent the stacks of all its processes. Those at the positions `stopped` are
+    /// stopped by a signal.
     pub fn stands(&mut self, at: usize, stands: &Stands, stopped: Vec<usize>) {
         let answer = Answer {
             number: stands.number,
@@ -100,13 +101,13 @@ impl StallDesk {
         self.answers.insert(at, answer);
     }
 
-    /// Who decides has found out that the job stalls.
+    /// A stall was found.
     pub fn found(&mut self, stall: FoundStall) {
         self.found = Some(stall);
     }
 
-    /// What there is to tell, when all hosts that are up have told theirs.
-    pub fn complete(&mut self, is_up: impl Fn(usize) -> bool, hosts: usize) -> Option<ToldStall> {
+    /// The stall to report, once all hosts that are up have answered.
+    pub fn complete(&mut self, is_up: impl Fn(usize) -> bool, hosts: usize) -> Option<CompleteStall> {
         let number = self.found?.number;
         let has_told = |at: usize| {
             self.answers
@@ -118,11 +119,11 @@ impl StallDesk {
             .then(|| self.tell())?
     }
 
-    /// What there is to tell, whoever has told his part of it.
-    fn tell(&mut self) -> Option<ToldStall> {
+    /// The stall to report, whether all hosts have answered or not.
+    fn tell(&mut self) -> Option<CompleteStall> {
         let stall = self.found.take()?;
         let answers = std::mem::take(&mut self.answers).into_values();
-        let mut told = ToldStall {
+        let mut told = CompleteStall {
             stall,
             stacks: Vec::new(),
             stopped: Vec::new(),
@@ -135,13 +136,14 @@ impl StallDesk {
         Some(told)
     }
 
-    /// The job moves again: what was not told yet, and when the last sign of life was before.
-    pub fn resumed(&mut self) -> (Option<ToldStall>, Option<u64>) {
+    /// The job moves again. Returns the stall that was not reported yet, and when the last sign of
+    /// life before it was.
+    pub fn resumed(&mut self) -> (Option<CompleteStall>, Option<u64>) {
         let told = self.tell();
         (told, self.since_ms.take())
     }
 
-    /// The step of a watch, as a stall that was found out now.
+    /// The stall that a step of the watch found just now.
     pub fn found_by(step: StallStep, time_ms: u64, ends: bool) -> Option<FoundStall> {
         match step {
             StallStep::Stalled { number, silent } => Some(FoundStall {
@@ -155,22 +157,23 @@ impl StallDesk {
     }
 }
 
-/// Why a job is believed to stall, in a sentence without its full stop, and on whose account.
+/// Why a job is believed to stall, in a sentence without its full stop, and the process that the
+/// others wait for.
 #[derive(Debug, PartialEq)]
 pub struct Explanation {
     pub reason: String,
     pub culprit: Option<Culprit>,
     /// Where the processes stand: the odd ones first, then all others.
     pub groups: Vec<Group<(Role, u32)>>,
-    /// The first of them is unlike the others.
+    /// Whether the first of the groups is unlike the others.
     pub has_odd: bool,
-    /// The reason says what the groups do not.
+    /// Whether the reason tells more than the groups do.
     pub says_more: bool,
 }
 
 /// Explains a stall of these processes, of which some have raised an exception.
 pub fn explain(
-    told: &ToldStall,
+    told: &CompleteStall,
     processes: &[Process],
     raised: &BTreeMap<usize, Raised>,
 ) -> Explanation {
@@ -211,12 +214,12 @@ pub fn explain(
     }
 }
 
-fn silence(told: &ToldStall) -> String {
+fn silence(told: &CompleteStall) -> String {
     let silent = term::seconds(told.stall.silent);
     format!("no process has written, computed or moved data for {silent}")
 }
 
-/// Where all but one stand.
+/// Where all processes but one stand.
 fn others(groups: &[Group<(Role, u32)>], one: (Role, u32)) -> Vec<String> {
     let without = |group: &Group<(Role, u32)>| Group {
         frames: group.frames.clone(),
@@ -246,13 +249,13 @@ fn culprit_of(process: &Process) -> Culprit {
     }
 }
 
-/// `trainer 1 waits for its samplers [train (train.py:93)]`.
+/// A group in words: `trainer 1 waits for its samplers [train (train.py:93)]`.
 fn line(group: &Group<(Role, u32)>) -> String {
     format!("{} {}", stacks::names(&group.members), group.words())
 }
 
-/// Where the main threads of trainers and workers stand, equal ones together; those of servers only
-/// where there is nothing else.
+/// Groups the main threads of trainers and workers by where they stand; those of servers only if
+/// there is nothing else.
 fn client_groups(all: &[Stack]) -> Vec<Group<(Role, u32)>> {
     let roles = [Role::Server, Role::Trainer, Role::Worker];
     let member = |stack: &Stack| {
@@ -277,8 +280,8 @@ fn client_groups(all: &[Stack]) -> Vec<Group<(Role, u32)>> {
     stacks::groups(if clients.is_empty() { servers } else { clients })
 }
 
-/// What people read of a stall.
-pub fn lines(job: &str, told: &ToldStall, why: &Explanation) -> Vec<String> {
+/// The lines about a stall for people.
+pub fn lines(job: &str, told: &CompleteStall, why: &Explanation) -> Vec<String> {
     let silent = term::seconds(told.stall.silent);
     let mut lines = vec![format!(
         "job {job} stalls: for {silent} no process on any host has written, computed or moved data"
@@ -363,14 +366,14 @@ mod tests {
         }
     }
 
-    fn told(trainers: [&[&str]; 3], stopped: &[usize]) -> ToldStall {
+    fn told(trainers: [&[&str]; 3], stopped: &[usize]) -> CompleteStall {
         let mut stacks = vec![stack(Role::Server, 0, &["recv (rpc.py:1)"])];
         stacks.extend(
             (0..)
                 .zip(trainers)
                 .map(|(rank, frames)| stack(Role::Trainer, rank, frames)),
         );
-        ToldStall {
+        CompleteStall {
             stall: stall(false),
             stacks,
             stopped: stopped.to_vec(),

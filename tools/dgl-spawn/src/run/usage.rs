@@ -1,4 +1,5 @@
-//! What hosts and processes use: records of it, and the figures of the busiest for people.
+//! The resources that hosts and processes use: records, and the figures of the busiest hosts for
+//! people.
 
 use record::term;
 use record::{Gpu, Process, Sample};
@@ -6,8 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::supervise::{self, Usage};
 
-/// The records of what a host has told: one of the host, and one of each process. `owners` are the
-/// records of the processes, in the order in which they are told of.
+/// The records of a host's report: one of the host, and one of each process. `owners` are the
+/// process records, in the order of the report.
 pub fn samples<'a>(
     host: u32,
     owners: impl Iterator<Item = &'a Process>,
@@ -56,23 +57,23 @@ fn gpu(told: &supervise::Gpu) -> Gpu {
     }
 }
 
-/// What each host has told last.
+/// The last report of each host.
 #[derive(Debug, Default)]
 pub struct Busiest {
     hosts: BTreeMap<u32, Figures>,
 }
 
-/// Of one host.
+/// The figures of one host.
 #[derive(Clone, Copy, Debug)]
 struct Figures {
     cpu_percent: u64,
     memory_percent: u64,
-    /// Bytes a second, in and out.
+    /// Bytes a second, received and sent.
     network: u64,
 }
 
 impl Busiest {
-    /// A host told it.
+    /// Takes the report of a host.
     pub fn tell(&mut self, host: u32, usage: &Usage) {
         let used = &usage.host;
         let percent = |part: u64, whole: u64| {
@@ -90,9 +91,8 @@ impl Busiest {
         );
     }
 
-    /// The most of each that a host uses, and which host that is where there are several:
-    /// `CPU 97 % (host 2), memory 41 % (host 0), network 118 MB/s (host 2)`. Nothing before a host
-    /// has told it.
+    /// The highest value of each figure and its host if there are several: `CPU 97 % (host 2),
+    /// memory 41 % (host 0), network 118 MB/s (host 2)`. Empty before the first report.
     pub fn text(&self) -> String {
         let most = |figure: fn(&Figures) -> u64| {
             let all = self.hosts.iter().map(|(host, one)| (figure(one), *host));
