@@ -1,9 +1,10 @@
-//! The claim of a job: its name, its ports and the use of /dev/shm are its own on this host from
-//! the first look on.
+//! The claim of a job: its name, its ports and the use of /dev/shm belong to it on this host from
+//! the beginning of the preflight.
 //!
-//! Each is an abstract Unix socket with a name that all jobs derive in the same way. To bind it is
-//! atomic, all users of this network namespace see it, and it is gone with the agent that holds it,
-//! however that ends. Who finds one taken connects to it and is told whose it is.
+//! Each claim is an abstract Unix socket with a name that all jobs derive in the same way. Binding
+//! it is atomic, all users of this network namespace see it, and it disappears with the agent that
+//! holds it, however that ends. An agent that finds it taken connects to it and learns who holds
+//! it.
 
 use crate::people;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -25,12 +26,12 @@ use wire::preflight::{Claim, Claimant, Claimed, Port, Taken};
 
 /// A holder answers at once; one that was stopped does not answer at all.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
-/// More than an answer has.
+/// More bytes than an answer has.
 const ANSWER_BYTES: u64 = 4 << 10;
-/// How often a socket is tried whose holder ends just then.
+/// How often a socket is tried whose holder is just ending.
 const TRIES: u32 = 10;
 
-/// A claim that is held. It ends when this is dropped.
+/// A claim that is held until it is dropped.
 #[derive(Debug)]
 pub struct HeldClaim {
     confirmed: Arc<AtomicBool>,
@@ -40,7 +41,7 @@ pub struct HeldClaim {
 }
 
 impl HeldClaim {
-    /// From now on the job has all of its hosts.
+    /// Notes that the job has all of its hosts.
     pub fn confirm(&self) {
         self.confirmed.store(true, Ordering::Relaxed);
     }
@@ -55,17 +56,17 @@ impl Drop for HeldClaim {
     }
 }
 
-/// What a holder says of itself.
+/// The answer of a holder about itself.
 #[derive(Serialize, Deserialize)]
 struct Answer {
     job: String,
-    /// The same for all agents of a job; its token cannot be had from it.
+    /// Identifies the job; the same for all of its agents. The token cannot be derived from it.
     id: String,
     age_ms: u64,
     confirmed: bool,
 }
 
-/// Takes all that a job wants, or nothing: then, what others have of it.
+/// Claims everything that a job wants, or nothing. In that case, returns what others have of it.
 pub fn take(job: &Job, claim: &Claim) -> Result<Result<HeldClaim, Vec<Taken>>, Failure> {
     let failed = |error: io::Error| {
         Failure::new(format!(
@@ -105,13 +106,13 @@ pub fn take(job: &Job, claim: &Claim) -> Result<Result<HeldClaim, Vec<Taken>>, F
     }))
 }
 
-/// The name of this job is claimed here: it lives, under this token.
+/// Whether the name of this job is claimed here under this token, so that the job is alive.
 pub fn is_alive(job: &str, token: &str) -> bool {
     let found = ask(&name_of_job(job));
     matches!(found, Ok(Some((_, Some(answer)))) if answer.id == id_of(token))
 }
 
-/// A name that some job holds.
+/// A thing that some job holds.
 #[derive(Debug, PartialEq, Eq)]
 pub enum HeldName {
     /// A job's own.
@@ -120,15 +121,15 @@ pub enum HeldName {
     Port(u16),
 }
 
-/// What all jobs of all users hold in this network namespace.
+/// Everything that all jobs of all users hold in this network namespace.
 pub fn all_held() -> Vec<HeldName> {
-    // a name is anybody's bytes
+    // a socket's name may be anybody's bytes
     let sockets = std::fs::read("/proc/net/unix").unwrap_or_default();
     let text = String::from_utf8_lossy(&sockets);
     text.lines().filter_map(held_name).collect()
 }
 
-/// `NUMBER: REFERENCES PROTOCOL FLAGS TYPE STATE INODE @NAME`
+/// Parses `NUMBER: REFERENCES PROTOCOL FLAGS TYPE STATE INODE @NAME`.
 fn held_name(line: &str) -> Option<HeldName> {
     let name = line.split_once(" @dgl-tools/")?.1;
     match name.split_once('/')? {
@@ -157,7 +158,7 @@ fn name_of_port(port: &Port) -> String {
     format!("dgl-tools/port/{}/{address}", port.port)
 }
 
-/// All that is to be claimed with the names of the sockets, always in the same order.
+/// Everything to be claimed with the names of the sockets, always in the same order.
 fn wanted(job: &str, claim: &Claim) -> Vec<(Claimed, String)> {
     let mut ports = claim.ports.clone();
     ports.sort_unstable();
@@ -169,7 +170,7 @@ fn wanted(job: &str, claim: &Claim) -> Vec<(Claimed, String)> {
             .map(|port| (Claimed::Port(port.port), name_of_port(port))),
     );
     if claim.shared_memory {
-        // containers may share the network and have each a /dev/shm of their own
+        // containers may share the network and have a /dev/shm of their own each
         let device = std::fs::metadata("/dev/shm").map_or(0, |folder| folder.dev());
         wanted.push((Claimed::SharedMemory, format!("dgl-tools/shm/{device}")));
     }
@@ -187,7 +188,7 @@ fn bind(name: &str, id: &str) -> io::Result<Bound> {
     for _ in 0..TRIES {
         match UnixListener::bind_addr(&address) {
             Ok(socket) => {
-                // poll may tell of a connection that is gone when it is accepted
+                // poll may report a connection that is gone when it is accepted
                 socket.set_nonblocking(true)?;
                 return Ok(Bound::Ours(socket));
             }
@@ -203,21 +204,21 @@ fn bind(name: &str, id: &str) -> io::Result<Bound> {
     Err(ErrorKind::AddrInUse.into())
 }
 
-/// Who holds the socket of that name; `None` if nobody does, or not any more.
+/// Who holds the socket of this name; `None` if nobody does, or not any longer.
 fn ask(name: &str) -> io::Result<Option<(Claimant, Option<Answer>)>> {
     let stream = match UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?) {
         Ok(stream) => stream,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(None),
         Err(error) => return Err(error),
     };
-    // the kernel's word, which nobody can forge
+    // the kernel's answer, which nobody can forge
     let peer = getsockopt(&stream, PeerCredentials)?;
     stream.set_read_timeout(Some(ANSWER_LIMIT))?;
     let mut said = Vec::new();
     let read = stream.take(ANSWER_BYTES).read_to_end(&mut said);
     let is_stopped = read
         .is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
-    // it has given its claim back before it came to us
+    // the holder has given its claim back before it reached our connection
     if said.is_empty() && !is_stopped {
         return Ok(None);
     }
@@ -229,13 +230,13 @@ fn ask(name: &str) -> io::Result<Option<(Claimant, Option<Answer>)>> {
         user: people::other_user(peer.uid()),
         pid: u32::try_from(peer.pid()).ok().filter(|pid| *pid != 0),
         age_ms: answer.as_ref().map_or(0, |answer| answer.age_ms),
-        // whoever does not answer will not give up either
+        // a holder that does not answer will not give up either
         confirmed: answer.as_ref().is_none_or(|answer| answer.confirmed),
     };
     Ok(Some((claimant, answer)))
 }
 
-/// Whether it could be a job's; it comes from whoever holds the socket.
+/// Whether the text could be a job's name; it comes from whoever holds the socket.
 fn is_name(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text
@@ -243,7 +244,7 @@ fn is_name(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
 }
 
-/// Tells everybody who asks whose the claim is.
+/// Tells everybody who connects whose the claim is.
 struct Answers {
     sockets: Vec<UnixListener>,
     job: String,
@@ -254,7 +255,7 @@ struct Answers {
 
 impl Answers {
     fn give(self, stopped: &PipeReader) {
-        // signals are for the thread that deals with them
+        // another thread handles signals
         let _ = SigSet::all().thread_block();
         loop {
             let mut fds = vec![PollFd::new(stopped.as_fd(), PollFlags::POLLIN)];
@@ -283,8 +284,7 @@ impl Answers {
 
     fn answer(&self, socket: &UnixListener) {
         match socket.accept() {
-            // it fits into the buffer of a socket that nothing was written to: nobody can make us
-            // wait
+            // the answer fits into the buffer of a new socket, so nobody can make us wait
             Ok((mut stream, _)) => {
                 let answer = Answer {
                     job: self.job.clone(),
@@ -294,7 +294,7 @@ impl Answers {
                 };
                 let _ = stream.write_all(&serde_json::to_vec(&answer).unwrap_or_default());
             }
-            // without descriptors left the connection would be told of again and again
+            // without free descriptors the same connection would be reported again and again
             Err(error) if error.kind() != ErrorKind::WouldBlock => {
                 std::thread::sleep(Duration::from_millis(100));
             }

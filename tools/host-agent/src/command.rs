@@ -1,4 +1,4 @@
-//! Programs that are asked something: started, listened to for a while, ended.
+//! Runs programs that are asked something: starts them, reads for a while, ends them.
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, killpg};
@@ -9,23 +9,23 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a program said, on stdout and stderr together, and how it ended.
+/// The output of a program, stdout and stderr together, and how it ended.
 pub struct Answer {
-    /// Cut at the limit that was given.
+    /// The output, cut at the limit that was given.
     pub said: Vec<u8>,
-    /// `None` if it did not end in time, and was ended.
+    /// The exit status; `None` if the program did not end in time and was killed.
     pub status: Option<ExitStatus>,
 }
 
 impl Answer {
-    /// As text; what is no UTF-8 is replaced.
+    /// The output as text; bytes that are not UTF-8 are replaced.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.said).into_owned()
     }
 }
 
-/// Runs a program with an empty stdin, for as long as `limit`; keeps `most` bytes of what it says.
-/// It gets a process group of its own, which is killed when its time is over.
+/// Runs a program with an empty stdin for at most `limit`; keeps at most `most` bytes of its
+/// output. The program gets a process group of its own, which is killed when the time is over.
 pub fn ask(mut command: Command, limit: Duration, most: usize) -> io::Result<Answer> {
     let (mut reader, writer) = io::pipe()?;
     command
@@ -34,7 +34,7 @@ pub fn ask(mut command: Command, limit: Duration, most: usize) -> io::Result<Ans
         .stderr(writer)
         .process_group(0);
     let mut child = command.spawn()?;
-    // it holds the ends of the pipe that the child writes to
+    // the command holds the ends of the pipe that the child writes to
     drop(command);
     let (said, over) = listen(&mut reader, limit, most)?;
     let status = match over {
@@ -47,7 +47,7 @@ pub fn ask(mut command: Command, limit: Duration, most: usize) -> io::Result<Ans
     Ok(Answer { said, status })
 }
 
-/// What comes until the end; whether the time was over before.
+/// The output until its end, and whether the time was over before.
 fn listen(reader: &mut PipeReader, limit: Duration, most: usize) -> io::Result<(Vec<u8>, bool)> {
     let until = Instant::now() + limit;
     let (mut said, mut buffer) = (Vec::new(), [0; 4096]);
@@ -75,7 +75,7 @@ fn listen(reader: &mut PipeReader, limit: Duration, most: usize) -> io::Result<(
 }
 
 fn end(child: &mut Child) -> io::Result<()> {
-    // its leader was not waited for, so that nobody else can have the group's number
+    // its leader was not waited for, so nobody else can have the group's number
     if let Ok(pid) = i32::try_from(child.id()) {
         let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
     }

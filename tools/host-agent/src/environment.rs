@@ -10,10 +10,10 @@ use std::process::Command;
 use std::time::Duration;
 use wire::probe::{Environment, EnvironmentFailure, Python};
 
-/// `conda info --base` starts a Python; one that takes longer hangs.
+/// `conda info --base` starts a Python; if that takes longer, it hangs.
 const CONDA_LIMIT: Duration = Duration::from_secs(20);
 
-/// Finds the environment that is asked for; `None` where a command is.
+/// Finds the environment that is asked for; `None` if a command was named instead.
 pub fn find(python: &Python) -> Result<Option<Environment>, EnvironmentFailure> {
     let prefix = match python {
         Python::Command(_) => return Ok(None),
@@ -52,7 +52,7 @@ fn home() -> PathBuf {
     env::var_os("HOME").map(PathBuf::from).unwrap_or_default()
 }
 
-/// `~` and `~/…` are this user's home.
+/// A path in which a leading `~` is this user's home.
 fn at_home(path: &str) -> PathBuf {
     match path.strip_prefix('~') {
         Some("") => home(),
@@ -121,7 +121,7 @@ fn conda_named(name: &str) -> Result<PathBuf, EnvironmentFailure> {
     Err(EnvironmentFailure::NoSuchName { looked_in })
 }
 
-/// What conda has written down of environments that it made elsewhere.
+/// The environments that conda has noted because it made them elsewhere.
 fn written_down() -> Vec<PathBuf> {
     let text = fs::read_to_string(home().join(".conda/environments.txt")).unwrap_or_default();
     text.lines()
@@ -130,8 +130,8 @@ fn written_down() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Where conda is: as the login's environment knows it, or where its installers put it; a shell
-/// that is no login shell knows nothing as a rule.
+/// The folders in which conda may be: as the login's environment tells, or where its installers put
+/// it. A shell that is not a login shell usually knows nothing of conda.
 fn roots() -> Vec<PathBuf> {
     let mut roots = Vec::new();
     match env::var_os("CONDA_EXE").filter(|exe| !exe.is_empty()) {
@@ -163,7 +163,7 @@ fn roots() -> Vec<PathBuf> {
     roots
 }
 
-/// `conda info --base`, where there is such a program.
+/// The answer of `conda info --base`, if there is such a program.
 fn conda_says() -> Option<PathBuf> {
     let mut conda = Command::new("conda");
     conda.args(["info", "--base"]);
@@ -237,7 +237,7 @@ fn folders_of_condarc(text: &str, home: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// What stands behind the key, where this line has it.
+/// The text behind the key, if this line has it.
 fn list_of_environments(line: &str) -> Option<&str> {
     let rest = line
         .strip_prefix("envs_dirs")
@@ -264,7 +264,8 @@ fn folder_of_item(item: &str, home: &Path) -> Option<PathBuf> {
     }
 }
 
-/// What conda calls an environment: `base`, the name of a folder in an `envs`, or else its path.
+/// The name of an environment in conda: `base`, the name of a folder in an `envs`, or else its
+/// path.
 fn name_in_conda(prefix: &Path) -> String {
     if prefix.join("condabin").is_dir() {
         return "base".to_owned();

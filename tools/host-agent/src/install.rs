@@ -1,4 +1,4 @@
-//! The agent's own file: whether it arrived whole, and what older ones lie beside it.
+//! The agent's own file: checks whether it arrived completely, and removes old ones beside it.
 
 use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
@@ -7,15 +7,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Agents that nobody used for so long are removed.
+/// Agents that nobody has used for this long are removed.
 const UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// What is only half there, after a connection broke, is removed when no transfer can still be
-/// under way.
+/// A partial file, left by a connection that broke, is removed after this time, when no transfer
+/// can still be under way.
 const HALF_THERE: Duration = Duration::from_secs(24 * 60 * 60);
-/// A use is written down this often, by the file's time.
+/// How often a use is noted, by the file's time.
 const NOTED: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The BLAKE3 hash of the file that runs, in hexadecimal.
+/// The BLAKE3 hash of the running file, in hexadecimal.
 pub fn own_hash() -> Option<String> {
     let mut hasher = blake3::Hasher::new();
     hasher
@@ -24,8 +24,8 @@ pub fn own_hash() -> Option<String> {
     Some(hasher.finalize().to_hex().to_string())
 }
 
-/// Notes that this agent is used, and removes those of this user that were not for a month. What
-/// cannot be done is left.
+/// Notes that this agent is used, and removes those of this user that were not used for a month.
+/// Failures are ignored.
 pub fn tidy() {
     let Ok(own) = fs::read_link("/proc/self/exe") else {
         return;
@@ -88,8 +88,8 @@ enum Kind {
     HalfThere,
 }
 
-/// Files of the bootstrap by their names: an agent and its hash, and a dot and a token for one that
-/// is not whole yet.
+/// The kind of one of the bootstrap's files, by its name: an agent has its hash, and a partial one
+/// a dot and a token.
 fn kind(path: &Path) -> Option<Kind> {
     let name = PathBuf::from(path.file_name()?);
     let name = name.to_str()?;

@@ -1,10 +1,10 @@
-//! The job that a tool has told of: what looks and starts are about.
+//! The job that a tool has described: checks and starts refer to it.
 
 use std::time::Duration;
 use wire::Failure;
 use wire::job::{Job, Process};
 
-/// What was told so far.
+/// The job as it has been described so far.
 #[derive(Debug, Default)]
 pub struct JobAssembly {
     job: Option<Job>,
@@ -12,7 +12,7 @@ pub struct JobAssembly {
 }
 
 impl JobAssembly {
-    /// Another job from here on.
+    /// Begins the description of another job.
     pub fn begin(&mut self, job: Job) {
         *self = JobAssembly {
             job: Some(job),
@@ -20,7 +20,7 @@ impl JobAssembly {
         };
     }
 
-    /// One process more.
+    /// Adds a process.
     pub fn add(&mut self, process: Process) -> Result<(), Failure> {
         if self.job.is_none() || process.index as usize != self.processes.len() {
             return Err(Failure::new(format!(
@@ -32,14 +32,14 @@ impl JobAssembly {
         Ok(())
     }
 
-    /// What the job is.
+    /// The identity of the job.
     pub fn identity(&self) -> Result<&Job, Failure> {
         self.job
             .as_ref()
             .ok_or_else(|| Failure::new("no job was told of"))
     }
 
-    /// For how long its launcher may be silent; `None` where nothing was said of that.
+    /// How long its launcher may be silent; `None` if no job was described.
     pub fn host_timeout(&self) -> Option<Duration> {
         self.job
             .as_ref()
@@ -47,7 +47,7 @@ impl JobAssembly {
             .filter(|limit| !limit.is_zero())
     }
 
-    /// One of its processes.
+    /// A process of the job.
     pub fn process(&self, index: u32) -> Result<&Process, Failure> {
         let process = usize::try_from(index)
             .ok()
@@ -55,12 +55,12 @@ impl JobAssembly {
         process.ok_or_else(|| Failure::new(format!("there is no process {index}")))
     }
 
-    /// The job and its processes, if one was told.
+    /// The job and its processes, if a job was described.
     pub fn parts(&self) -> Option<(&Job, &[Process])> {
         Some((self.job.as_ref()?, &self.processes))
     }
 
-    /// The same for good.
+    /// Gives up the job and its processes, if a job was described.
     pub fn into_parts(self) -> Option<(Job, Vec<Process>)> {
         Some((self.job?, self.processes))
     }

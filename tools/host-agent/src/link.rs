@@ -1,5 +1,5 @@
-//! How fast another host sends to this one, and this one to another. Who receives does so in a
-//! thread, because all hosts do both at the same time.
+//! Measures how fast another host sends to this one, and this one to another. Receiving happens in
+//! a thread, because all hosts do both at the same time.
 
 use crate::preflight::ports::bound;
 use crate::procfs;
@@ -14,25 +14,25 @@ use std::time::{Duration, Instant};
 use wire::Failure;
 use wire::link::{Expect, Expected, Received, Send, Sent};
 
-/// A connection between hosts takes milliseconds, and a packet that is lost is sent again after 1 s
-/// and 2 s; the other host may be asked a moment later.
+/// A connection between hosts takes milliseconds, and a lost packet is sent again after 1 s and 2
+/// s. The other host may be asked a moment later than this one.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Enough for a median that one slow wake-up does not move.
+/// Enough for a median that one slow wake-up does not change.
 const ROUND_TRIPS: usize = 21;
-/// So large that the calls cost little, and small beside what is sent.
+/// Large enough that system calls cost little, and small compared with what is sent.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Into so many slices the time is cut; many enough for a median.
+/// The number of slices of the time; enough for a median.
 const SLICES: usize = 20;
-/// In less than that a link that is well may carry nothing.
+/// In a shorter slice a healthy link may carry nothing.
 const SHORTEST_SLICE: Duration = Duration::from_millis(1);
 
-/// The receiving end of this host.
+/// The receiving side of this host.
 #[derive(Debug, Default)]
 pub struct Receiver(Option<JoinHandle<io::Result<Received>>>);
 
 impl Receiver {
-    /// Listens on a free port, and receives what comes with the key.
+    /// Listens on a free port, and receives from the connection that begins with the key.
     pub fn expect(&mut self, wanted: Expect) -> Result<Expected, Failure> {
         let failed = |error: io::Error| Failure::new(format!("{}: {error}", wanted.address));
         let listener = TcpListener::bind((wanted.address, 0)).map_err(failed)?;
@@ -43,7 +43,7 @@ impl Receiver {
         Ok(Expected { port })
     }
 
-    /// What came.
+    /// The result.
     pub fn received(&mut self) -> Result<Received, Failure> {
         let thread = self
             .0
@@ -79,7 +79,7 @@ fn receive(listener: &TcpListener, wanted: &Expect) -> io::Result<Received> {
     }
 }
 
-/// The connection that begins with the key. Whoever else connects is not waited for long.
+/// Accepts the connection that begins with the key. Others get only a little time.
 fn accept(listener: &TcpListener, key: &str, until: Instant) -> io::Result<TcpStream> {
     while Instant::now() < until {
         let mut stream = match listener.accept() {
@@ -105,8 +105,8 @@ fn accept(listener: &TcpListener, key: &str, until: Instant) -> io::Result<TcpSt
     ))
 }
 
-/// What came and when, in slices of equal length. A process that has to wait for a processor reads
-/// nothing in one slice and too much in the next: the median of many is what the link carries.
+/// The bytes that came, in slices of equal length. A process that has to wait for a processor reads
+/// nothing in one slice and too much in the next; the median of many is the rate of the link.
 struct Arrivals {
     slice: Duration,
     slices: Vec<u64>,
@@ -115,7 +115,7 @@ struct Arrivals {
 }
 
 impl Arrivals {
-    /// A fifth of the time: TCP begins slowly.
+    /// A fifth of the time, in which TCP starts slowly.
     const WARM_UP: usize = SLICES / 5;
 
     fn new(time: Duration) -> Arrivals {
@@ -137,9 +137,9 @@ impl Arrivals {
         self.slices[at] += count as u64;
     }
 
-    /// The median slice; all that came, where it was sent before there were enough of them.
+    /// The median slice; or all bytes, if they came before there were enough slices.
     fn counted(&self) -> Received {
-        // the last one is not whole
+        // the last slice is not complete
         let end = self.slices.len().saturating_sub(1).max(Self::WARM_UP);
         let mut whole = self
             .slices
@@ -164,7 +164,7 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Sends as fast as it can.
+/// Sends as fast as possible.
 pub fn send(wanted: &Send) -> Result<Sent, Failure> {
     let before = procfs::retransmitted_segments();
     let failed = |error: io::Error| Failure::new(format!("{}: {error}", wanted.to));
@@ -178,11 +178,12 @@ pub fn send(wanted: &Send) -> Result<Sent, Failure> {
     })
 }
 
-/// From the address that DGL uses too, so that it goes over the same card.
+/// Connects from the address that DGL uses too, so that the bytes go over the same network
+/// interface.
 fn connection(from: Ipv4Addr, to: SocketAddrV4) -> nix::Result<TcpStream> {
     let socket = bound(from, 0)?;
     let patience = TimeVal::new(PATIENCE.as_secs().cast_signed(), 0);
-    // it holds for connecting too
+    // the option holds for connecting too
     setsockopt(&socket, sockopt::SendTimeout, &patience)?;
     setsockopt(&socket, sockopt::ReceiveTimeout, &patience)?;
     match connect(socket.as_raw_fd(), &SockaddrIn::from(to)) {
@@ -192,7 +193,7 @@ fn connection(from: Ipv4Addr, to: SocketAddrV4) -> nix::Result<TcpStream> {
     }
 }
 
-/// The median round trip in microseconds, and the bytes that were sent.
+/// The median round trip in microseconds, and the number of bytes sent.
 fn measure(stream: &mut TcpStream, wanted: &Send) -> io::Result<(u64, u64)> {
     stream.set_nodelay(true)?;
     stream.write_all(wanted.key.as_bytes())?;
@@ -204,7 +205,7 @@ fn measure(stream: &mut TcpStream, wanted: &Send) -> io::Result<(u64, u64)> {
         round_trips.push(micros(begun.elapsed()));
     }
     round_trips.sort_unstable();
-    // a tunnel that compresses must not look fast
+    // random, because a tunnel that compresses must not look fast
     let mut buffer = vec![0; BUFFER_BYTES];
     blake3::Hasher::new()
         .update(wanted.key.as_bytes())
@@ -216,7 +217,7 @@ fn measure(stream: &mut TcpStream, wanted: &Send) -> io::Result<(u64, u64)> {
         bytes += stream.write(&buffer)? as u64;
     }
     stream.shutdown(Shutdown::Write)?;
-    // all has come when the other end has closed
+    // all bytes have come when the other end has closed
     stream.read_to_end(&mut Vec::new())?;
     Ok((round_trips[ROUND_TRIPS / 2], bytes))
 }

@@ -2,7 +2,7 @@
 //! object a line. The tools bring it to a host and start it; by hand it works the same: `echo
 //! '{"do":"probe","python":{"command":"python3"}}' | host-agent`.
 //!
-//! This file reads requests and runs the module of each; what a module does is in its own head.
+//! This file reads requests and calls the module of each; every module describes itself at its top.
 
 mod claim;
 mod command;
@@ -82,9 +82,9 @@ fn main() -> ExitCode {
         ["supervise", told, notes] => supervise::supervise(told, notes),
         ["private-shm"] => private_shm(),
         ["stack", pid, start_ticks] => stacks::tell(pid, start_ticks),
-        ["hash"] => install::own_hash().map_or(ExitCode::FAILURE, |hash| say(&hash)),
-        ["--version" | "-V"] => say(concat!("host-agent ", env!("CARGO_PKG_VERSION"))),
-        ["--help" | "-h"] => say(USAGE),
+        ["hash"] => install::own_hash().map_or(ExitCode::FAILURE, |hash| print_line(&hash)),
+        ["--version" | "-V"] => print_line(concat!("host-agent ", env!("CARGO_PKG_VERSION"))),
+        ["--help" | "-h"] => print_line(USAGE),
         _ => {
             eprintln!(
                 "host-agent: command line: no such words\n  fix: host-agent --help lists them"
@@ -94,9 +94,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// A panic ends the program, in whatever thread: half a supervisor is worse than none, whose
-/// guardian ends the job. Only a thread that reads stacks may fail, because it depends on what it
-/// finds in the memory of others.
+/// A panic in any thread ends the program: half a supervisor is worse than none, whose guardian
+/// ends the job. Only a thread that reads stacks may fail, because it depends on the memory of
+/// other processes.
 fn abort_on_panic() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -107,7 +107,7 @@ fn abort_on_panic() {
     }));
 }
 
-/// `follow FOLDER [records]`
+/// The arguments of `follow FOLDER [records]`.
 fn followed() -> Option<(PathBuf, bool)> {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     match &words[..] {
@@ -129,7 +129,7 @@ fn private_shm() -> ExitCode {
     }
 }
 
-fn say(text: &str) -> ExitCode {
+fn print_line(text: &str) -> ExitCode {
     println!("{text}");
     ExitCode::SUCCESS
 }
@@ -137,7 +137,7 @@ fn say(text: &str) -> ExitCode {
 fn serve(token: Option<&str>) -> ExitCode {
     let mut output = Output::default();
     if let Some(token) = token {
-        // an agent that dials in keeps them from itself, and a program inherits that
+        // an agent that dials in blocks signals for itself, and programs inherit that
         let _ = supervise::unblock_signals();
         output.mark(token);
         install::tidy();
@@ -148,7 +148,7 @@ fn serve(token: Option<&str>) -> ExitCode {
     let mut preflight = Preflight::default();
     let mut link = link::Receiver::default();
     loop {
-        // a launcher that is gone without a word must not keep what it has claimed from others
+        // a launcher that disappeared must not keep its claims from others
         let patience = if preflight.has_claimed() {
             job.host_timeout()
         } else {
@@ -179,7 +179,7 @@ fn serve(token: Option<&str>) -> ExitCode {
                 }
                 None => Err(Failure::new("there is no job to start")),
             },
-            // the same, and it outlives us
+            // the same, and it outlives this process
             Ok(Some(Message {
                 head: Request::Keep,
                 ..
@@ -190,7 +190,7 @@ fn serve(token: Option<&str>) -> ExitCode {
                     return ExitCode::FAILURE;
                 }
             },
-            // no answer to a request: it may come at any time
+            // not an answer to a request; it may come at any time
             Ok(Some(Message {
                 head: Request::Alive,
                 ..
@@ -207,7 +207,7 @@ fn serve(token: Option<&str>) -> ExitCode {
                 &mut output,
             ),
             Ok(None) => return ExitCode::SUCCESS,
-            // what follows cannot be told apart any more
+            // the following requests cannot be told apart any longer
             Err(malformed) => {
                 output.event(&Event::Failed(Failure::new(malformed)));
                 return ExitCode::from(65);

@@ -1,6 +1,6 @@
-//! What the kernel counts for each TCP socket: bytes that went out and were acknowledged, and bytes
-//! that came in. It tells that over a netlink socket (sock_diag(7)), not in /proc. Probes that keep
-//! a connection alive carry no bytes, so they do not count.
+//! The kernel's counters of each TCP socket: bytes that were sent and acknowledged, and bytes
+//! received. The kernel reports them over a netlink socket (sock_diag(7)), not in /proc. Probes
+//! that keep a connection alive carry no bytes, so they do not count.
 
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, setsockopt, socket,
@@ -17,24 +17,24 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST_DUMP: u16 = 0x301;
 const INET_DIAG_INFO: u16 = 2;
 const IPPROTO_TCP: u8 = 6;
-/// All states but those of sockets that listen or that nobody holds any more: TCP_LISTEN and
-/// TCP_TIME_WAIT.
+/// All states except TCP_LISTEN and TCP_TIME_WAIT: sockets that listen, and those that nobody holds
+/// any longer.
 const STATES: u32 = !(1 << 10 | 1 << 6);
-/// Of struct nlmsghdr, struct inet_diag_req_v2 and struct inet_diag_msg.
+/// Sizes of struct nlmsghdr, struct inet_diag_req_v2 and struct inet_diag_msg.
 const HEADER: usize = 16;
 const REQUEST: usize = 56;
 const MESSAGE: usize = 72;
-/// Where a message has the number of the socket.
+/// The offset of the socket's inode in a message.
 const INODE_AT: usize = 68;
-/// Where struct tcp_info has tcpi_bytes_acked and tcpi_bytes_received, from Linux 4.1 on.
+/// The offsets of tcpi_bytes_acked and tcpi_bytes_received in struct tcp_info, from Linux 4.1 on.
 const ACKED_AT: usize = 120;
 const RECEIVED_AT: usize = 128;
 /// The kernel answers at once, in pieces of up to 32 KiB.
 const ANSWER_BYTES: usize = 64 << 10;
 const ANSWER_LIMIT: TimeVal = TimeVal::new(1, 0);
 
-/// The bytes that each TCP socket of this network namespace has moved, by its number among the
-/// descriptors of whoever holds it. `None` where the kernel does not tell.
+/// The bytes that each TCP socket of this network namespace has moved, by inode. `None` if the
+/// kernel does not tell.
 pub fn tcp_bytes() -> Option<HashMap<u64, u64>> {
     let mut all = HashMap::new();
     for family in [nix::libc::AF_INET, nix::libc::AF_INET6] {
@@ -77,14 +77,14 @@ fn request(family: u8) -> Vec<u8> {
     text
 }
 
-/// Whether more comes.
+/// Whether more messages follow.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
     GoesOn,
     IsWhole,
 }
 
-/// Reads a piece of the answer; `None` if it is an error, or none that we know.
+/// Reads a piece of the answer; `None` if it is an error or unknown.
 fn read(mut piece: &[u8], all: &mut HashMap<u64, u64>) -> Option<Answer> {
     while piece.len() >= HEADER {
         let length = usize::try_from(u32_at(piece, 0)?).ok()?;
@@ -102,7 +102,7 @@ fn read(mut piece: &[u8], all: &mut HashMap<u64, u64>) -> Option<Answer> {
     Some(Answer::GoesOn)
 }
 
-/// The number of a socket, and what it has moved.
+/// The inode of a socket, and the bytes that it has moved.
 fn socket_bytes(message: &[u8]) -> Option<(u64, u64)> {
     let inode = u64::from(u32_at(message, INODE_AT)?);
     let mut attributes = message.get(MESSAGE..)?;

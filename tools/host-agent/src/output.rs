@@ -1,4 +1,4 @@
-//! Events on their way out.
+//! Writes events to stdout or to a direct connection.
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{self, Write};
@@ -8,25 +8,25 @@ use tls::Link;
 use transfer::SILENCE;
 use wire::{Event, codec};
 
-/// A direct connection: one thread reads, others write now and then.
+/// A direct connection: one thread reads it, others write now and then.
 pub type SharedLink = Arc<Mutex<Link>>;
 
-/// The connection, for a moment: nobody waits for the other side meanwhile.
+/// Locks the connection for a moment; nobody waits for the other side while holding it.
 pub fn lock(link: &SharedLink) -> MutexGuard<'_, Link> {
     link.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// stdout, or a direct connection. Once nobody takes it any more, that is remembered and nothing is
-/// written.
+/// Events go to stdout or to a direct connection. Once nobody reads them any longer, nothing more
+/// is written.
 #[derive(Debug, Default)]
 pub struct Output {
     closed: bool,
-    /// `None` for stdout.
+    /// The direct connection; `None` for stdout.
     link: Option<SharedLink>,
 }
 
 impl Output {
-    /// Over a direct connection.
+    /// An output over a direct connection.
     pub fn over(link: SharedLink) -> Output {
         Output {
             closed: false,
@@ -34,18 +34,18 @@ impl Output {
         }
     }
 
-    /// The first line, by which the tool knows the agent's words from the login shell's; that may
-    /// have left a line without its end.
+    /// Writes the first line, by which the tool tells the agent's output from the login shell's. It
+    /// begins with a line end, because the login shell may have left a line without one.
     pub fn mark(&mut self, token: &str) {
         self.write(format!("\n{token} runs\n").as_bytes());
     }
 
-    /// An event without a body.
+    /// Writes an event without a body.
     pub fn event(&mut self, event: &Event) {
         self.event_with(event, &[]);
     }
 
-    /// The same with bytes behind it.
+    /// Writes an event with bytes behind it.
     pub fn event_with(&mut self, event: &Event, body: &[u8]) {
         self.write(&codec::encode_head(event, body.len()));
         if !body.is_empty() {
@@ -53,7 +53,7 @@ impl Output {
         }
     }
 
-    /// Whether nobody takes what is written any more.
+    /// Whether nobody reads what is written any longer.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
@@ -73,7 +73,7 @@ impl Output {
     }
 }
 
-/// Writes all of it; an error where the other side takes nothing for too long.
+/// Writes all bytes; fails if the other side accepts nothing for too long.
 pub fn write_over(link: &SharedLink, bytes: &[u8]) -> io::Result<()> {
     let mut rest = bytes;
     let mut waits = false;
@@ -92,7 +92,7 @@ pub fn write_over(link: &SharedLink, bytes: &[u8]) -> io::Result<()> {
         if !waits {
             continue;
         }
-        // a descriptor of its own, because the connection is somebody else's while we wait
+        // a descriptor of its own, because others use the connection while we wait
         let descriptor = one.as_fd().try_clone_to_owned()?;
         drop(one);
         let timeout = PollTimeout::try_from(SILENCE).unwrap_or(PollTimeout::MAX);

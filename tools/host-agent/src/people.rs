@@ -1,20 +1,20 @@
-//! Users and processes as people know them.
+//! Users and processes, as people know them.
 
 use crate::processes::JOB;
 use crate::procfs;
 use std::fs;
 use wire::preflight::Owner;
 
-/// What is shown of a command line.
+/// How many characters of a command line are shown.
 const COMMAND_SHOWN: usize = 60;
 
-/// The name of a user, unless it is the one that this process runs as.
+/// The name of a user, unless this process runs as that user.
 pub fn other_user(uid: u32) -> Option<String> {
     (uid != nix::unistd::geteuid().as_raw()).then(|| user_name(uid))
 }
 
-/// The name of a user, or the number of one that /etc/passwd does not know. The C library's way to
-/// ask would load modules of the host's into this static executable.
+/// The name of a user, or the number if /etc/passwd does not have it. The C library's function
+/// would load modules of the host into this static executable.
 pub fn user_name(uid: u32) -> String {
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
     name_in(&passwd, uid).unwrap_or_else(|| uid.to_string())
@@ -28,7 +28,7 @@ fn name_in(passwd: &str, uid: u32) -> Option<String> {
     })
 }
 
-/// Who a process is, as far as it can be seen; `uid` is the user that it belongs to.
+/// A process as far as it can be seen; `uid` is the user to whom it belongs.
 pub fn owner(pid: Option<i32>, uid: u32) -> Owner {
     Owner {
         pid: pid.and_then(|pid| u32::try_from(pid).ok()),
@@ -38,7 +38,7 @@ pub fn owner(pid: Option<i32>, uid: u32) -> Owner {
     }
 }
 
-/// The command line without the folder of its first word; of a process that has none, its name.
+/// The command line without the folder of its first word; the name of a process that has none.
 fn command(pid: i32) -> Option<String> {
     let line = procfs::command_line(pid).unwrap_or_default();
     let (first, rest) = line.split_once(' ').unwrap_or((&line, ""));
@@ -49,7 +49,7 @@ fn command(pid: i32) -> Option<String> {
     own.or_else(|| shown(&fs::read_to_string(format!("/proc/{pid}/comm")).ok()?))
 }
 
-/// One line, cut; `None` if nothing is in it.
+/// One line, cut; `None` if it is empty.
 fn shown(line: &str) -> Option<String> {
     let line = line.replace(|c: char| c.is_control(), " ");
     let cut: String = line.trim().chars().take(COMMAND_SHOWN).collect();

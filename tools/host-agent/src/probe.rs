@@ -1,4 +1,4 @@
-//! What this host is and has.
+//! Finds out what this host is and has.
 
 use crate::claim::{self, HeldName};
 use crate::{command, environment, procfs, python, reap, shell};
@@ -14,15 +14,15 @@ use std::time::Duration;
 use wire::probe::{Card, Environment, Interpreter, Occupancy, Probe, Probed, Python, SERVER_PORTS};
 use wire::{Failure, Text};
 
-/// Activating conda takes seconds; what takes longer than this hangs, and the tool that asks waits
-/// a little longer.
+/// Activating conda takes seconds; what takes longer than this hangs. The tool that asks waits a
+/// little longer.
 const PYTHON_LIMIT: Duration = Duration::from_secs(50);
-/// What is kept of what a setup and a Python say.
+/// How much output of a setup and a Python is kept.
 const PYTHON_SAYS: usize = 256 << 10;
-/// Where torch's rendezvous may listen: its own default is 29500.
+/// The ports on which torch's rendezvous may listen; its own default is 29500.
 const MASTER_PORTS: std::ops::RangeInclusive<u16> = 29500..=29599;
 
-/// Looks at the host.
+/// Answers the question about this host.
 pub fn probe(wanted: &Probe) -> Probed {
     let mut probed = Probed {
         cards: cards(),
@@ -86,8 +86,8 @@ fn occupancy(servers: Option<(u16, u16)>) -> Occupancy {
     }
 }
 
-/// The first address of each card, which is what SIOCGIFADDR tells to DGL. An alias such as
-/// `eth0:1` is no card.
+/// The first address of each network interface, which is what SIOCGIFADDR tells DGL. An alias such
+/// as `eth0:1` is not an interface.
 fn cards() -> Vec<Card> {
     let mut cards: Vec<Card> = Vec::new();
     for interface in getifaddrs().into_iter().flatten() {
@@ -105,7 +105,7 @@ fn cards() -> Vec<Card> {
     cards
 }
 
-/// What a control group allows, where that is less than the host has.
+/// The memory that a control group allows, if it is less than the host has.
 fn memory_limit_bytes() -> Option<u64> {
     let limit = procfs::cgroup::memory_limit_bytes()?;
     let is_less = procfs::memory_bytes().is_none_or(|all| limit < all);
@@ -117,7 +117,7 @@ fn free_bytes(folder: &Path) -> Option<u64> {
     room.blocks_available().checked_mul(room.fragment_size())
 }
 
-/// The folder itself or, while it is not there, the nearest one above it.
+/// The folder itself or, if it does not exist, the nearest parent that does.
 fn nearest_folder(folder: &Path) -> PathBuf {
     let there = folder.ancestors().find(|folder| folder.is_dir());
     there.map_or_else(|| PathBuf::from("."), Path::to_owned)
@@ -134,7 +134,7 @@ fn most_open_files() -> Option<u64> {
     (hard != RLIM_INFINITY).then_some(hard)
 }
 
-/// Only a listener is in the way of torch's rendezvous; the graph servers will listen later.
+/// Only a listener prevents torch's rendezvous; the graph servers will listen later.
 fn master_port(servers: Option<(u16, u16)>) -> Option<u16> {
     let taken = procfs::listening_ports();
     let of_server = |port: u16| servers.is_some_and(|(first, last)| (first..=last).contains(&port));
@@ -143,7 +143,7 @@ fn master_port(servers: Option<(u16, u16)>) -> Option<u16> {
         .find(|port| !of_server(*port) && !taken.contains(port))
 }
 
-/// Runs the Python as the job will: behind the setup, in the environment.
+/// Runs the Python as the job will: after the setup, in the environment.
 fn ask_python(wanted: &Probe, environment: Option<&Environment>) -> Result<Interpreter, Failure> {
     let interpreter = match (environment, &wanted.python) {
         (Some(environment), _) => &environment.interpreter,
@@ -177,7 +177,7 @@ fn ask_python(wanted: &Probe, environment: Option<&Environment>) -> Result<Inter
         .map_err(Failure::new)
 }
 
-/// As dgl-env sets it for the processes of the job.
+/// The environment variables that dgl-env sets for the processes of the job.
 fn variables(environment: &Environment) -> Vec<(String, Text)> {
     let mut variables = vec![
         (

@@ -1,9 +1,9 @@
-//! Which processes belong to a job, and how they are signalled and ended.
+//! Finds the processes that belong to a job, signals them and ends them.
 //!
-//! A process of a job carries the job's token in the environment it was started with. One that
-//! threw its environment away is found by its place: below, in the session of, or in the process
-//! group of one that is known. Only processes of this user count. A process is a pid and a start
-//! time, never a pid alone, because the kernel uses pids again.
+//! A process of a job carries the job's token in the environment with which it was started. A
+//! process that cleared its environment is found by its place: below a known process, in its
+//! session, or in its process group. Only processes of this user count. A process is a pid and a
+//! start time, never a pid alone, because the kernel reuses pids.
 
 use crate::procfs::{self, Environment, Stat};
 use nix::errno::Errno;
@@ -13,36 +13,35 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// The variable by which a process is known.
+/// The variable that marks a process of a job.
 pub const TOKEN: &str = "DGL_TOOLS_TOKEN";
-/// The job's name. What belongs to the watch of a job carries the token alone.
+/// The variable with the job's name. Processes of the watch of a job carry only the token.
 pub const JOB: &str = "DGL_TOOLS_JOB";
-/// Marks a process that a job has started and that is none of it: dgl-reap looks at a job from
-/// within.
+/// Marks a process that a job has started and that does not belong to it, such as a dgl-reap that
+/// the job calls.
 pub const OUTSIDE: &str = "DGL_TOOLS_OUTSIDE";
-/// What a supervisor carries in place of the token of its job: what looks for jobs knows by it that
-/// this one has a watch.
+/// The prefix of a supervisor's token: it shows that the job of the token has a watch.
 const WATCH: &str = "watch-";
 /// Tells a supervisor that dgl-reap acts on its job. By default a process ignores it.
 pub const REAP_NOTICE: nix::sys::signal::Signal = nix::sys::signal::Signal::SIGURG;
-/// A token is so many hexadecimal digits.
+/// The number of hexadecimal digits of a token.
 const TOKEN_DIGITS: usize = 32;
-/// Between two looks for what has come meanwhile.
+/// The pause between two searches for new processes.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// What KILL does not end within this time hangs in the kernel.
+/// A process that KILL does not end within this time hangs in the kernel.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 
-/// One process and no other.
+/// Identifies one process, and no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessHandle {
-    /// Its number, which may be another's once it has ended.
+    /// The process id, which another process may have after this one has ended.
     pub pid: i32,
-    /// When it began, in clock ticks.
+    /// The start time in clock ticks.
     pub start_ticks: u64,
 }
 
 impl ProcessHandle {
-    /// The process that has this number now.
+    /// The process that has this process id now.
     pub fn of(pid: i32) -> Option<ProcessHandle> {
         procfs::stat(pid).map(|stat| ProcessHandle {
             pid,
@@ -50,7 +49,7 @@ impl ProcessHandle {
         })
     }
 
-    /// What /proc tells of it, as long as it is there.
+    /// The facts in /proc, as long as the process exists.
     fn stat(&self) -> Option<Stat> {
         procfs::stat(self.pid).filter(|stat| stat.start_ticks == self.start_ticks)
     }
@@ -60,9 +59,9 @@ impl ProcessHandle {
         self.stat().is_some_and(|stat| !stat.has_ended())
     }
 
-    /// Sends it a signal by its number; whether it got it. Nobody else ever gets it: the descriptor
-    /// is opened first, and stands for this process if the start time read behind that is the one
-    /// we know.
+    /// Sends a signal; returns whether the process got it. No other process can get it: the pidfd
+    /// is opened first, and stands for this process if the start time that is read afterwards is
+    /// the known one.
     pub fn signal(&self, signal: nix::sys::signal::Signal) -> bool {
         let descriptor = self.descriptor();
         if !self.is_alive() {
@@ -71,7 +70,7 @@ impl ProcessHandle {
         let number = rustix::process::Signal::from_named_raw(signal as i32);
         match (descriptor, number) {
             (Some(descriptor), Some(number)) => pidfd_send_signal(&descriptor, number).is_ok(),
-            // Linux before 5.3 has none; the start time was compared just now
+            // Linux before 5.3 has no pidfd; the start time was compared just now
             _ => nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid), signal).is_ok(),
         }
     }
@@ -88,12 +87,12 @@ impl ProcessHandle {
 /// A process of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// It.
+    /// The process itself.
     pub process: ProcessHandle,
     /// The job's token.
     pub token: String,
-    /// The process by which it is known, whose environment says what it is: itself, or one that it
-    /// comes from.
+    /// The process that shows which job it is, by its environment: the process itself, or one that
+    /// it descends from.
     pub carrier: i32,
 }
 
@@ -105,14 +104,15 @@ struct ProcessFacts {
     marks: Marks,
 }
 
-/// What its environment tells.
+/// The marks in the environment of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Marks {
-    /// Nothing: another user's, or without any mark of ours.
+    /// Nothing is known: it is another user's, or cannot be a job's.
     None,
-    /// It could be a job's if it comes from one of a job: it is this user's, and carries no mark.
+    /// It is this user's and carries no mark; it belongs to a job if it descends from one of its
+    /// processes.
     Unmarked,
-    /// The job's token; whether it has the job's name too.
+    /// It carries a job's token, and perhaps the job's name.
     Token { token: String, named: bool },
 }
 
@@ -121,7 +121,7 @@ pub fn find_all() -> Vec<Member> {
     Finder::default().find(|_| true)
 }
 
-/// Those of one job.
+/// The processes of one job.
 pub fn find_by_token(token: &str) -> Vec<ProcessHandle> {
     Finder::default()
         .find(|other| other == token)
@@ -130,17 +130,17 @@ pub fn find_by_token(token: &str) -> Vec<ProcessHandle> {
         .collect()
 }
 
-/// The mark of those that supervise the job of this token.
+/// The mark of processes that supervise the job of this token.
 pub fn watch_mark(token: &str) -> String {
     format!("{WATCH}{token}")
 }
 
-/// Those that supervise jobs of these tokens on this host.
+/// The processes that supervise jobs of these tokens on this host.
 #[derive(Debug, Default)]
 pub struct Watches(Vec<ProcessHandle>);
 
 impl Watches {
-    /// Finds them, among the processes of this user.
+    /// Finds them among the processes of this user.
     pub fn find(tokens: &BTreeSet<String>) -> Watches {
         let me = nix::unistd::geteuid().as_raw();
         let is_watch = |pid: &i32| {
@@ -156,8 +156,8 @@ impl Watches {
         Watches(procfs::pids().into_iter().filter_map(handle).collect())
     }
 
-    /// Tells them that what ends from now on is ended by dgl-reap. The kernel keeps it for each
-    /// until it looks, so it comes before the deaths that follow.
+    /// Tells them that dgl-reap ends what ends from now on. The kernel keeps the signal until it is
+    /// read, so it comes before the deaths that follow.
     pub fn notify(&self) {
         self.0.iter().for_each(|watch| {
             watch.signal(REAP_NOTICE);
@@ -165,7 +165,7 @@ impl Watches {
     }
 }
 
-/// All processes below one, with their children's children.
+/// All descendants of a process.
 pub fn find_below(pid: i32) -> Vec<ProcessHandle> {
     let parents: Vec<(i32, Stat)> = procfs::pids()
         .into_iter()
@@ -196,23 +196,23 @@ pub fn find_below(pid: i32) -> Vec<ProcessHandle> {
         .collect()
 }
 
-/// Whether it says of itself that it is none of the job that has started it: dgl-reap, called by a
-/// process of a job, and what that starts must live to tell of the job's end.
+/// Whether a process declares that it does not belong to the job that started it. A dgl-reap that a
+/// process of a job calls must survive to report the job's end.
 pub fn is_outside(pid: i32) -> bool {
     procfs::environment(pid).is_some_and(|environment| {
         environment.get(OUTSIDE).is_some() && environment.get(TOKEN).is_none()
     })
 }
 
-/// Looks for processes again and again, and remembers what it has found: one that was a job's stays
-/// the job's, also when those by which it was found have ended.
+/// Searches for processes repeatedly and remembers the results: a process of a job stays one even
+/// after those by which it was found have ended.
 #[derive(Debug, Default)]
 pub struct Finder {
     known: HashMap<ProcessHandle, (String, i32)>,
 }
 
 impl Finder {
-    /// What belongs to jobs whose token is wanted and still runs; never this process.
+    /// The running processes that belong to jobs whose token is wanted; never this process.
     pub fn find(&mut self, is_wanted: impl Fn(&str) -> bool) -> Vec<Member> {
         let known = |process: &ProcessHandle| self.known.get(process).cloned();
         let members = members(&look(), std::process::id().cast_signed(), known, is_wanted);
@@ -224,7 +224,7 @@ impl Finder {
     }
 }
 
-/// All processes: of this user what they carry, of others only that they are there.
+/// All processes. For those of this user, what they carry; for others, only that they exist.
 fn look() -> Vec<ProcessFacts> {
     let me = nix::unistd::geteuid().as_raw();
     let seen = |pid: i32| {
@@ -235,7 +235,7 @@ fn look() -> Vec<ProcessFacts> {
         } else {
             None
         };
-        // read behind the environment: it is that of the process which the stat is about
+        // read after the environment, so that both are about the same process
         let stat = procfs::stat(pid).filter(|again| again.start_ticks == stat.start_ticks)?;
         Some(ProcessFacts {
             pid,
@@ -252,7 +252,7 @@ fn marks(environment: &Environment) -> Marks {
             token,
             named: environment.get(JOB).is_some(),
         },
-        // another mark in place of a token is some watch's own
+        // another mark in place of a token belongs to a watch
         (Some(_), _) | (None, Some(_)) => Marks::None,
         (None, None) => Marks::Unmarked,
     }
@@ -265,7 +265,7 @@ fn is_token(text: &str) -> bool {
             .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
-/// Which of the processes belong to jobs, in the order of their numbers.
+/// The processes that belong to jobs, ordered by process id.
 fn members(
     seen: &[ProcessFacts],
     own_pid: i32,
@@ -277,8 +277,8 @@ fn members(
         pid: one.pid,
         start_ticks: one.stat.start_ticks,
     };
-    // by pid: the token, the carrier, and whether others are known by it; the watch of a job is not
-    // what a job comes from
+    // by pid: the token, the carrier, and whether others are known by it; descendants of a job's
+    // watch do not belong to the job
     let mut owned: BTreeMap<i32, (String, i32, bool)> = BTreeMap::new();
     for one in by_pid.values() {
         match (&one.marks, known(&handle(one))) {
@@ -321,7 +321,7 @@ fn members(
         .collect()
 }
 
-/// Whose an unmarked process is, by its place.
+/// The job of an unmarked process, by its place.
 fn kin(
     one: &ProcessFacts,
     by_pid: &BTreeMap<i32, &ProcessFacts>,
@@ -333,7 +333,7 @@ fn kin(
             .filter(|(_, _, founds)| *founds)
             .map(|(token, carrier, _)| (token.clone(), *carrier))
     };
-    // a process is never older than what it comes from
+    // a process is never older than its ancestors
     let not_older = |pid: i32| {
         by_pid
             .get(&pid)
@@ -352,9 +352,9 @@ fn kin(
             return Some(found);
         }
     }
-    // A session whose leader has ended was a job's if one of the job is in it: those that a job
-    // starts have sessions of their own. With its leader there, the leader alone tells, because a
-    // login's session has strangers too.
+    // A session whose leader has ended belongs to a job if one of its processes does, because a job
+    // starts sessions of its own. While the leader lives, only the leader decides, because a
+    // login's session has other processes too.
     let leader_is_there = by_pid
         .get(&session)
         .is_some_and(|leader| !leader.stat.has_ended());
@@ -367,9 +367,9 @@ fn kin(
     others.find_map(|other| owner(other.pid))
 }
 
-/// Ends what `find` finds, until it finds nothing: TERM once to each, `grace` later KILL. What
-/// cannot be ended is returned. `find` is called before each round, and may look at what is about
-/// to end.
+/// Ends the processes that `find` returns, until it returns none: TERM once to each, KILL after
+/// `grace`. Returns those that cannot be ended. `find` is called before each round, and may examine
+/// what is about to end.
 pub fn end_processes(
     grace: Duration,
     mut find: impl FnMut() -> Vec<ProcessHandle>,
@@ -400,14 +400,14 @@ pub fn end_processes(
     }
 }
 
-/// Waits until all have ended, at most so long.
+/// Waits until all processes have ended, at most for `limit`.
 pub fn wait_for_end(processes: &[ProcessHandle], limit: Duration) {
     let until = Instant::now() + limit;
     let mut descriptors: Vec<OwnedFd> = Vec::new();
     for process in processes {
         match process.descriptor() {
             Some(descriptor) => descriptors.push(descriptor),
-            // no descriptors left, or a kernel without them: time alone
+            // no descriptors left, or a kernel without pidfd: only time helps
             None if process.is_alive() => {
                 std::thread::sleep(until.saturating_duration_since(Instant::now()));
                 return;

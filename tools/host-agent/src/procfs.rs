@@ -1,5 +1,5 @@
-//! What the kernel tells in /proc: one reader for each of its files. Pure functions read the text;
-//! those that open files are thin.
+//! The kernel's facts in /proc, with one reader for each file. Pure functions parse the text;
+//! functions that open files are thin.
 
 pub mod cgroup;
 mod host;
@@ -25,7 +25,7 @@ pub fn listening_ports() -> Vec<u16> {
         .collect()
 }
 
-/// The sockets that listen in this network namespace: their numbers, by which a process holds them,
+/// The sockets that listen in this network namespace: their inodes, by which a process holds them,
 /// and their ports.
 pub fn listening_sockets() -> Vec<(u64, u16)> {
     tcp_sockets()
@@ -76,13 +76,13 @@ fn total_memory(meminfo: &str) -> Option<u64> {
         .checked_mul(1024)
 }
 
-/// How many TCP segments were sent again in this network namespace, since it exists.
+/// How many TCP segments were sent again in this network namespace since it was made.
 pub fn retransmitted_segments() -> u64 {
     let text = fs::read_to_string("/proc/net/snmp").unwrap_or_default();
     retransmits_of(&text).unwrap_or(0)
 }
 
-/// Two lines that begin with `Tcp:`: names, and the numbers below them.
+/// Two lines that begin with `Tcp:` hold names and, below them, numbers.
 fn retransmits_of(snmp: &str) -> Option<u64> {
     let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Tcp:"));
     let at = lines
@@ -92,7 +92,7 @@ fn retransmits_of(snmp: &str) -> Option<u64> {
     lines.next()?.split_ascii_whitespace().nth(at)?.parse().ok()
 }
 
-/// The kind of the file system that a folder lies on: of several mounts on one folder the last one
+/// The type of the file system on which a folder lies. Of several mounts on one folder the last one
 /// counts.
 pub fn file_system(folder: &str) -> Option<String> {
     file_system_of(&fs::read_to_string("/proc/mounts").ok()?, folder)
@@ -114,7 +114,7 @@ fn file_system_of(mounts: &str, folder: &str) -> Option<String> {
     best.map(|(_, kind)| kind.to_owned())
 }
 
-/// What /proc/mounts writes as `\040` and the like.
+/// Replaces the escapes of /proc/mounts, such as `\040`.
 fn unescape(text: &str) -> String {
     [
         ("\\040", " "),

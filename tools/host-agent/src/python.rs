@@ -1,29 +1,29 @@
-//! What a Python says of itself: its version, and which dgl and torch it would import.
+//! What a Python reports about itself: its version, and which dgl and torch it would import.
 
 use wire::probe::Interpreter;
 
 /// The question, which is in a variable because csh takes no line end within quotes.
 pub const QUESTION: &str = include_str!("python_facts.py");
-/// The variable that it is in.
+/// The variable that holds the question.
 pub const QUESTION_VARIABLE: &str = "DGL_TOOLS_QUESTION";
-/// The variable of the script that the Python will run, empty where it runs a module: it looks
-/// where it will look then.
+/// The variable with the script that the Python will run, empty if it runs a module: the Python
+/// then searches for modules where the script will.
 pub const SCRIPT_VARIABLE: &str = "DGL_TOOLS_SCRIPT";
-/// What a Python runs that is to answer, as an argument of `-c`. No quote of the shells' is in it.
+/// The argument of `-c` for a Python that is to answer. It contains no quote of the shells.
 pub const ASK: &str = "import os; exec(os.environ[\"DGL_TOOLS_QUESTION\"])";
-/// Of the line that tells why a Python does not run.
+/// How many characters are shown of the line that tells why a Python does not run.
 const WHY_SHOWN: usize = 300;
 
 /// An answer.
 #[derive(Debug, Default, PartialEq)]
 pub struct Facts {
-    /// The Python.
+    /// The facts about the interpreter.
     pub interpreter: Interpreter,
-    /// The script, if it is not there: where it was looked for.
+    /// The path at which the script is missing, if it is.
     pub missing_script: Option<String>,
 }
 
-/// Reads the answer. A setup may talk too: only marked lines count, and the last other one tells
+/// Parses the answer. A setup may write too: only marked lines count, and the last other line tells
 /// why there are none.
 pub fn facts_of(said: &str) -> Result<Facts, String> {
     let mut facts = Facts::default();

@@ -1,6 +1,5 @@
-//! Jobs that are on this host: shows, signals and ends them, and removes what they leave. For
-//! dgl-reap, which is run when whoever started a job is gone or does not answer; so nothing here
-//! needs more than /proc.
+//! Shows, signals and ends the jobs on this host, and removes what they leave. dgl-reap is run when
+//! whoever started a job is gone or does not answer, so nothing here needs more than /proc.
 
 use crate::output::Output;
 use crate::processes::{self, Finder, Member, ProcessHandle, Watches};
@@ -20,20 +19,20 @@ use std::time::Duration;
 use wire::reap::{Count, End, Forget, Forgotten, Found, Pick, Reaped, RemovedShm};
 use wire::{Event, Failure};
 
-/// What a process is in its job, by the environment that it was started with or comes from.
+/// The place of a process in its job, by its own environment or that of its ancestor.
 pub struct Part {
     /// The process.
     pub member: Member,
     /// The job's name.
     pub job: String,
-    /// Its role, where it has one.
+    /// The role, if the process has one.
     pub role: Option<Role>,
-    /// Its number among those of its role.
+    /// The number of the process among those of its role, on all hosts.
     pub rank: Option<u32>,
 }
 
-/// All processes of jobs. What belongs to the watch of a job alone has no name of a job, and is
-/// none.
+/// All processes of jobs. Those that only belong to the watch of a job have no job's name and are
+/// left out.
 fn parts() -> Vec<Part> {
     let part = |member: Member| {
         let environment = procfs::environment(member.carrier)?;
@@ -49,7 +48,8 @@ fn parts() -> Vec<Part> {
     processes::find_all().into_iter().filter_map(part).collect()
 }
 
-/// Those that are meant, samplers of a rank among them: one of them may be the one that hangs.
+/// The processes that are selected. Samplers of a rank are among them, because one of them may be
+/// the one that hangs.
 pub fn wanted_parts(wanted: &Pick) -> Vec<Part> {
     let is_meant = |part: &Part| {
         part.job == wanted.job
@@ -64,7 +64,7 @@ pub fn names() -> BTreeSet<String> {
     parts().into_iter().map(|part| part.job).collect()
 }
 
-/// The variables are DGL's and torch's own.
+/// Reads the role and rank from the variables of DGL and torch.
 fn role_of(environment: &Environment) -> (Option<Role>, Option<u32>) {
     let number = |name: &str| environment.text(name)?.parse().ok();
     match environment.text("DGL_ROLE").as_deref() {
@@ -77,7 +77,7 @@ fn role_of(environment: &Environment) -> (Option<Role>, Option<u32>) {
     }
 }
 
-/// Tells of each process.
+/// Reports each process.
 pub fn list(output: &mut Output) {
     let ports: HashMap<u64, u16> = procfs::listening_sockets().into_iter().collect();
     let now_ticks = procfs::uptime_ticks();
@@ -92,7 +92,7 @@ fn describe(part: &Part, listening: &HashMap<u64, u16>, now_ticks: u64) -> Optio
     let pid = part.member.process.pid;
     let stat = procfs::stat(pid)?;
     let status = procfs::status(pid)?;
-    // one that listens on IPv4 and IPv6 has two sockets
+    // a process that listens on IPv4 and IPv6 has two sockets
     let ports: BTreeSet<u16> = procfs::socket_inodes(pid)
         .iter()
         .filter_map(|inode| listening.get(inode).copied())
@@ -118,8 +118,8 @@ fn describe(part: &Part, listening: &HashMap<u64, u16>, now_ticks: u64) -> Optio
     })
 }
 
-/// How many groups of trainers have used the graph servers that a job is; they are counted on their
-/// first host.
+/// How many groups of trainers have used the graph servers of a job; they are counted on the first
+/// host.
 fn groups_of(job: &str) -> Option<u32> {
     let addresses = fs::read_dir(kept_jobs()?.join(as_name(job)?))
         .ok()?
@@ -137,21 +137,22 @@ pub struct Picked {
 }
 
 impl Picked {
-    /// Holds those that are meant.
+    /// Holds the selected processes.
     pub fn pick(&mut self, wanted: &Pick) -> Event {
         let meant = wanted_parts(wanted);
         let tokens = meant.iter().map(|part| part.member.token.clone()).collect();
         self.watches = Watches::find(&tokens);
         self.processes = meant.into_iter().map(|part| part.member.process).collect();
-        // the signal may end a process of another host first, and so the job on this one too
+        // the signal may end a process of another host first, and with it the job on this one too
         self.watches.notify();
         Event::Picked(count(self.processes.len()))
     }
 
-    /// Each gets it once: a second ABRT would end Python while it prints its stacks.
+    /// Sends the signal once to each: a second ABRT would end Python while it prints its stacks.
     pub fn signal(&mut self, number: i32) -> Result<Event, Failure> {
         let signal =
-            Signal::try_from(number).map_err(|_| Failure::new(format!("{number} is no signal")))?;
+            Signal::try_from(number)
+                .map_err(|_| Failure::new(format!("{number} is not a signal")))?;
         self.watches.notify();
         let reached = std::mem::take(&mut self.processes)
             .into_iter()
@@ -171,7 +172,7 @@ fn number(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// A job that is being ended. A name may have been used twice; each token is a job.
+/// A job that is being ended. A name may be in use twice, and each token is a job of its own.
 struct Ending {
     job: String,
     processes: u32,
@@ -179,7 +180,7 @@ struct Ending {
     left: Vec<u32>,
 }
 
-/// Ends jobs, all at once, and tells of each.
+/// Ends jobs, all at once, and reports each.
 pub fn end(wanted: &End, output: &mut Output) {
     let mut jobs: BTreeMap<String, Ending> = BTreeMap::new();
     for part in parts()
@@ -199,7 +200,7 @@ pub fn end(wanted: &End, output: &mut Output) {
     let mut finder = Finder::default();
     let mut found = Vec::new();
     let look = || {
-        // again and again: KILL may come long after TERM
+        // repeatedly, because KILL may come long after TERM
         watches.notify();
         found = finder.find(|token| tokens.contains(token));
         for member in &found {
@@ -238,20 +239,20 @@ pub fn remove_stale_shm() -> Event {
     })
 }
 
-/// Where jobs that were left have their folders: JOB/ADDRESS, beside each a lock that is held as
-/// long as the job is kept.
+/// The folder that has those of left jobs: JOB/ADDRESS, and beside each a lock that is held as long
+/// as the job is kept.
 fn kept_jobs() -> Option<PathBuf> {
     std::env::var_os("HOME")
         .filter(|home| !home.is_empty())
         .map(|home| Path::new(&home).join(".local/state/dgl-tools"))
 }
 
-/// A job's name as the name of a folder; it comes from an environment, and could lead elsewhere.
+/// A job's name as the name of a folder. It comes from an environment, and could lead elsewhere.
 fn as_name(job: &str) -> Option<&str> {
     (!job.is_empty() && !job.contains('/') && job != "." && job != "..").then_some(job)
 }
 
-/// Removes the folders that this host has of jobs that were left and have ended.
+/// Removes the folders of left jobs that have ended on this host.
 pub fn forget(wanted: &Forget, output: &mut Output) -> Result<(), Failure> {
     let folder = kept_jobs().ok_or_else(|| {
         Failure::new("HOME is not set there").fix("set it in what the login shell reads")
@@ -278,7 +279,7 @@ fn is_own_folder(path: &Path) -> bool {
         .is_ok_and(|meta| meta.is_dir() && meta.uid() == nix::unistd::geteuid().as_raw())
 }
 
-/// `None` where there is nothing of this host's, or the job is still there.
+/// Removes the folder of a job; `None` if there is none of this host's, or if the job is alive.
 fn forget_job(job: &Path, address: Ipv4Addr) -> Option<std::io::Result<()>> {
     let kept = job.join(address.to_string());
     if !is_own_folder(&kept) || has_processes(&kept) {
@@ -299,7 +300,7 @@ fn forget_job(job: &Path, address: Ipv4Addr) -> Option<std::io::Result<()>> {
     let removed = fs::remove_dir_all(&kept);
     if removed.is_ok() {
         let _ = fs::remove_file(&lock_path);
-        // it stays while it has folders of other hosts
+        // the parent stays while it has folders of other hosts
         let _ = fs::remove_dir(job);
     }
     drop(lock);

@@ -1,4 +1,4 @@
-//! Requests on their way in.
+//! Reads requests.
 
 use crate::output::{SharedLink, lock};
 use nix::errno::Errno;
@@ -10,35 +10,35 @@ use std::time::Duration;
 use wire::Request;
 use wire::codec::{Decoder, Message};
 
-/// In the environment of an agent that another one has started: what that one had read already, as
-/// hexadecimal digits.
+/// The variable in which an agent passes the bytes that it has read already to another agent that
+/// it starts, as hexadecimal digits.
 pub const REST: &str = "DGL_TOOLS_REST";
-/// As much as an ordinary user may have. Between sshd and the agent a pipe holds 64 KiB; of what
-/// does not fit, sshd writes a little now and then and moves the rest about in its memory, so that
-/// copying takes a fifth more of all processors.
+/// The size of a widened pipe: as much as an ordinary user may have. Between sshd and the agent a
+/// pipe holds 64 KiB; if more comes, sshd writes a little now and then and moves the rest in its
+/// memory, so that copying takes a fifth more processor time.
 const PIPE_BYTES: i32 = 1 << 20;
-/// Read at once before it is known that much will come: as much can be handed to another agent in
-/// its environment.
+/// How much is read at once before it is known that much will come: as much as can be passed on in
+/// the environment.
 const FIRST_BYTES: usize = 32 << 10;
-/// Read at once where much comes.
+/// How much is read at once when much comes.
 const MUCH_BYTES: usize = 256 << 10;
 
-/// stdin, or a direct connection, message by message.
+/// Reads stdin or a direct connection, message by message.
 #[derive(Debug)]
 pub struct Requests {
     decoder: Decoder,
     buffer: Vec<u8>,
-    /// `None` for stdin.
+    /// The direct connection; `None` for stdin.
     link: Option<SharedLink>,
 }
 
-/// What comes next on stdin.
+/// The next thing that comes.
 pub enum Next {
     /// A request.
     Request(Message<Request>),
-    /// Its end.
+    /// The end of the input.
     End,
-    /// Nothing, for as long as was asked for.
+    /// Nothing came in the given time.
     Silence,
 }
 
@@ -59,7 +59,7 @@ impl Default for Requests {
 }
 
 impl Requests {
-    /// Those of a direct connection, of which something was read already.
+    /// Reads from a direct connection, of which some bytes were read already.
     pub fn over(link: SharedLink, said: &[u8]) -> Requests {
         let mut decoder = Decoder::default();
         decoder.push(said);
@@ -70,13 +70,13 @@ impl Requests {
         }
     }
 
-    /// What was read and is no request yet: somebody else goes on there.
+    /// The bytes that were read and are not a request yet, for another reader to continue with.
     pub fn into_rest(self) -> Vec<u8> {
         self.decoder.into_rest()
     }
 
-    /// The next request, or nothing when nothing comes for so long. An error says why what came is
-    /// no request.
+    /// The next request, or `Next::Silence` if nothing comes within the limit. Fails if what came
+    /// is not a request.
     pub fn next_within(&mut self, limit: Option<Duration>) -> Result<Next, String> {
         loop {
             if let Some(message) = self
@@ -88,7 +88,8 @@ impl Requests {
             }
             if let Some(link) = &self.link {
                 let before = self.decoder.rest().len();
-                // one that breaks is at its end: what was under way is asked for over the login
+                // a connection that breaks counts as ended; what was under way is requested again
+                // over the login
                 let open = lock(link)
                     .receive(self.decoder.end_of_buffer())
                     .unwrap_or(false);
@@ -118,14 +119,14 @@ impl Requests {
         }
     }
 
-    /// Much will come.
+    /// Enlarges the buffers, because much will come.
     pub fn widen(&mut self) {
         widen(&io::stdin());
         self.buffer.resize(MUCH_BYTES, 0);
     }
 
-    /// For an agent that goes on in place of this one: a request, and behind it what was read and
-    /// not taken yet.
+    /// A request followed by the bytes that were read and not taken yet, for an agent that
+    /// continues in place of this one.
     pub fn with_rest(&self, request: &[u8]) -> String {
         let bytes = request.iter().chain(self.decoder.rest());
         bytes.map(|byte| format!("{byte:02x}")).collect()
@@ -145,12 +146,12 @@ fn from_hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// Waits until something, or its end, is there to be read.
+/// Waits until stdin has bytes or has ended.
 fn is_readable(limit: Duration) -> bool {
     is_ready(&io::stdin(), Some(limit))
 }
 
-/// The same of a direct connection. Nobody holds it meanwhile.
+/// Waits in the same way for a direct connection, without holding its lock.
 fn is_link_readable(link: &SharedLink, limit: Option<Duration>) -> bool {
     let Ok(descriptor) = lock(link).as_fd().try_clone_to_owned() else {
         return false;
@@ -171,7 +172,7 @@ fn is_ready(descriptor: &impl AsFd, limit: Option<Duration>) -> bool {
     }
 }
 
-/// Makes a pipe hold more, if it is one.
+/// Enlarges a pipe, if it is one.
 pub fn widen(pipe: &impl AsFd) {
     let _ = fcntl(pipe, FcntlArg::F_SETPIPE_SZ(PIPE_BYTES));
 }

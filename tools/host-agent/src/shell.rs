@@ -1,7 +1,7 @@
-//! The user's shell text: how it is run so that it means the same on each host.
+//! Runs the user's shell text so that it means the same on each host.
 //!
-//! A shell reads start-up files also for `-c`: zsh and fish always, bash below sshd. What these set
-//! would beat what the record of the process sets, on some hosts and not on others. So the record's
+//! A shell reads start-up files also for `-c`: zsh and fish always, bash below sshd. Their settings
+//! would override those of the process record, on some hosts and not on others. So the record's
 //! environment is set once more in the shell itself.
 
 use std::env;
@@ -23,7 +23,7 @@ pub fn is_csh() -> bool {
     kind(&user_shell()) == Kind::Csh
 }
 
-/// What a process runs, as words to execute: its own, or the user's shell with a text.
+/// The words to execute for a process: its own, or the user's shell with a text.
 pub fn words(process: &Process) -> Vec<OsString> {
     match (&process.command, &process.setup) {
         (Command::Words(words), None) => words.iter().map(|word| word.0.clone()).collect(),
@@ -34,8 +34,8 @@ pub fn words(process: &Process) -> Vec<OsString> {
     }
 }
 
-/// The user's shell with a text behind these variables and a setup. It should get the same
-/// variables as its own environment too.
+/// The user's shell with a text, preceded by these variables and a setup. The shell should also get
+/// the variables in its environment.
 pub fn shell_words(
     variables: &[(String, Text)],
     setup: Option<&str>,
@@ -51,7 +51,7 @@ pub fn shell_words(
     vec![shell, "-c".into(), OsString::from_vec(script)]
 }
 
-/// Words that take the shell's place.
+/// Shell text that replaces the shell by a command.
 fn exec(words: &[Text]) -> Vec<u8> {
     let quoted = words
         .iter()
@@ -59,7 +59,7 @@ fn exec(words: &[Text]) -> Vec<u8> {
     b"exec".iter().copied().chain(quoted).collect()
 }
 
-/// A word for any shell.
+/// A word quoted for any shell.
 pub fn quoted(word: &OsStr) -> Vec<u8> {
     let mut text = vec![b'\''];
     for byte in word.as_bytes() {
@@ -95,7 +95,7 @@ fn kind(shell: &OsStr) -> Kind {
     }
 }
 
-/// Sets these variables, in the shell's language, on the line that the text begins on.
+/// Sets these variables in the shell's language, on the line on which the text begins.
 fn exports(shell: &OsStr, variables: &[(String, Text)]) -> Vec<u8> {
     let kind = kind(shell);
     let mut text = Vec::new();
@@ -114,7 +114,7 @@ fn exports(shell: &OsStr, variables: &[(String, Text)]) -> Vec<u8> {
                 ]
                 .concat(),
             ),
-            // neither can be quoted in csh for certain; they are in its environment
+            // csh cannot quote these reliably; they are in its environment
             Kind::Csh if value.bytes().iter().any(|byte| b"\n!".contains(byte)) => {}
             Kind::Csh => {
                 text.extend([b"setenv ", name.as_bytes(), b" ", &quoted(&value.0), b"; "].concat());
@@ -125,7 +125,7 @@ fn exports(shell: &OsStr, variables: &[(String, Text)]) -> Vec<u8> {
     text
 }
 
-/// A backslash is one only before a quote or another backslash.
+/// In fish a backslash is special only before a quote or another backslash.
 fn quoted_for_fish(value: &Text) -> Vec<u8> {
     let escaped = value.bytes().iter().flat_map(|byte| match byte {
         b'\'' | b'\\' => vec![b'\\', *byte],

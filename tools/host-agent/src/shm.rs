@@ -1,8 +1,8 @@
 //! Shared memory that jobs leave in /dev/shm. DGL unlinks its own files at its end, but not always,
 //! and a process that was killed never does.
 //!
-//! Only what lies in /dev/shm itself, is a regular file of this user, and is the file that was
-//! mapped or listed (by device and number, not by name) is ever removed.
+//! Only files that lie directly in /dev/shm, are regular files of this user, and are the very files
+//! that were mapped or listed (by device and inode, not by name) are ever removed.
 
 use crate::procfs::{self, MappedFile};
 use nix::dir::Dir;
@@ -18,22 +18,22 @@ const FOLDER: &str = "/dev/shm/";
 /// A file in /dev/shm.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShmFile {
-    /// Its name there.
+    /// The name in /dev/shm.
     pub name: OsString,
-    /// Its device; a job with a /dev/shm of its own maps files of the same names on another one.
+    /// The device; a job with a /dev/shm of its own maps files of the same names on another one.
     pub device: (u32, u32),
-    /// Its number there.
+    /// The inode on that device.
     pub inode: u64,
 }
 
-/// A file of DGL's, whoever's.
+/// A file of DGL, whoever owns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DglFile {
-    /// It.
+    /// The file.
     pub file: ShmFile,
-    /// Its owner.
+    /// The owner.
     pub uid: u32,
-    /// What it takes.
+    /// The size in bytes.
     pub bytes: u64,
     /// A process that maps it, if one can be seen.
     pub mapped_by: Option<i32>,
@@ -47,7 +47,8 @@ pub fn mapped_shm(pids: impl IntoIterator<Item = i32>) -> BTreeSet<ShmFile> {
         .collect()
 }
 
-/// What lies in a folder below is none: another user may have made that folder.
+/// A mapped file in /dev/shm itself. Files in folders below do not count, because another user may
+/// have made the folder.
 fn shm_file(mapped: MappedFile) -> Option<ShmFile> {
     let name = mapped.path.strip_prefix(FOLDER.as_bytes())?.to_vec();
     let is_direct = !name.is_empty() && !name.contains(&b'/') && name != b"." && name != b"..";
@@ -58,8 +59,8 @@ fn shm_file(mapped: MappedFile) -> Option<ShmFile> {
     })
 }
 
-/// Removes those of the files that are there, are this user's and are mapped by nobody any more:
-/// how many.
+/// Removes those files that exist, belong to this user and are not mapped any longer; returns how
+/// many.
 pub fn remove_unmapped(files: &BTreeSet<ShmFile>) -> u32 {
     let Some(folder) = (!files.is_empty()).then(Folder::open).flatten() else {
         return 0;
@@ -73,14 +74,14 @@ pub fn remove_unmapped(files: &BTreeSet<ShmFile>) -> u32 {
     let unused = there
         .into_iter()
         .filter(|file| !mapped.contains_key(&folder.key(file)));
-    // asked again: it may be another file by now
+    // checked again, because it may be another file by now
     let removed = unused
         .filter(|file| folder.holds(file, me) && folder.remove(file))
         .count();
     u32::try_from(removed).unwrap_or(u32::MAX)
 }
 
-/// Whether any of the files is still there.
+/// Whether any of the files still exists.
 pub fn are_there(files: &BTreeSet<ShmFile>) -> bool {
     let me = nix::unistd::geteuid().as_raw();
     let holds = |folder: Folder| files.iter().any(|file| folder.holds(file, me));
@@ -116,7 +117,7 @@ pub fn dgl_files() -> Vec<DglFile> {
     of_dgl.into_iter().filter_map(look).collect()
 }
 
-/// Files of DGL that are this user's and that nobody maps.
+/// Files of DGL that belong to this user and that nobody maps.
 pub fn stale_files() -> BTreeSet<ShmFile> {
     let me = nix::unistd::geteuid().as_raw();
     dgl_files()
@@ -126,15 +127,15 @@ pub fn stale_files() -> BTreeSet<ShmFile> {
         .collect()
 }
 
-/// How a mapped file is told from others: its device and number.
+/// Identifies a mapped file: its device and inode.
 type Key = (Option<(u32, u32)>, u64);
 
-/// /dev/shm, open, so that it is the same folder at each step.
+/// /dev/shm, kept open so that it is the same folder at each step.
 struct Folder {
     folder: Dir,
-    /// Whether it is a mount of its own, as it should be. Where it is not, it may lie on an
-    /// overlay, whose files have another device in /proc/PID/maps than stat(2) tells; then the
-    /// number and the name must do.
+    /// Whether it is a mount of its own, as usual. Otherwise it may lie on an overlay, whose files
+    /// have another device in /proc/PID/maps than stat(2) tells; then the inode and the name must
+    /// do.
     is_mount: bool,
 }
 
@@ -196,7 +197,7 @@ fn device_of(stat: &FileStat) -> (u32, u32) {
     )
 }
 
-/// What is mapped of /dev/shm by processes that can be seen, and by whom.
+/// The files of /dev/shm that visible processes map, and a process for each.
 fn mapped_by_anyone() -> BTreeMap<Key, i32> {
     let mut mapped = BTreeMap::new();
     for pid in procfs::pids() {
@@ -209,7 +210,7 @@ fn mapped_by_anyone() -> BTreeMap<Key, i32> {
     mapped
 }
 
-/// Endings of names that only a graph of DGL's has.
+/// Suffixes of names that only a graph of DGL has.
 const GRAPH_FILES: [&str; 8] = [
     "_node_meta",
     "_node_node_map",
@@ -221,9 +222,9 @@ const GRAPH_FILES: [&str; 8] = [
     "_edge__TYPE",
 ];
 
-/// Those of the names that are DGL's, by what 0.5 to 2.4 call their files. A feature's ends in
-/// `-kvdata-`. Those of a graph G are G itself, GG_0_csc_indptr and the like, G_node_*, G_edge_*
-/// and dgl.graphbolt.G_*.lock; G is known by a few whose names are nobody else's.
+/// The names that belong to DGL, by the conventions of 0.5 to 2.4. A feature's name ends in
+/// `-kvdata-`. A graph G has G itself, GG_0_csc_indptr and the like, G_node_*, G_edge_* and
+/// dgl.graphbolt.G_*.lock; G is recognised by a few names that nothing else has.
 fn names_of_dgl(names: &BTreeSet<OsString>) -> BTreeSet<OsString> {
     let text = |name: &OsString| name.to_string_lossy().into_owned();
     let graphs: BTreeSet<String> = names

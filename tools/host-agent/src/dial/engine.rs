@@ -1,8 +1,9 @@
-//! The command that starts agents everywhere, on the machine of the tool, and what sees to its end:
-//! it would stay in a queue after a tool that was killed, and so would the ticket.
+//! The process that runs the command which starts agents, on the machine of the tool, and makes
+//! sure that it ends. Otherwise, after the tool was killed, the command would stay in a queue, and
+//! so would the ticket.
 //!
-//! stdin is the tool: a byte and its end say that all agents were told to leave, its end alone that
-//! the tool is gone. stdout tells the command's exit status on a line as soon as it is known.
+//! stdin is the tool: a byte before its end tells that all agents were told to leave, its end alone
+//! that the tool is gone. The command's exit status is written to stdout as soon as it is known.
 
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
@@ -18,24 +19,25 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// When all agents have left, a command has so long to end by itself: kubectl asks now and then.
+/// How long the command has to end by itself after all agents have left; kubectl polls only now and
+/// then.
 const LEAVE: Duration = Duration::from_secs(10);
-/// The same when the tool is gone: jobs have their grace, and what comes behind it.
+/// The same if the tool is gone: jobs have their grace, and what follows it.
 const CLEAN_UP: Duration = Duration::from_secs(60);
 /// From TERM to KILL: srun has to tell Slurm first.
 const GRACE: Duration = Duration::from_secs(5);
-/// What a shell says of a command that it does not find.
+/// The status of a shell for a command that it does not find.
 const NOT_FOUND: i32 = 127;
 
 enum Happened {
     /// The command has ended.
     Ended,
-    /// The tool has ended, or said that it will.
+    /// The tool has ended, or announced that it will.
     ToolIsGone { orderly: bool },
 }
 
-/// `host-agent engine FOLDER INPUT COMMAND`: runs the command, with that file as its stdin, and
-/// removes the folder with the ticket when the tool is gone.
+/// `host-agent engine FOLDER INPUT COMMAND`: runs the command with a file as its stdin, and removes
+/// the folder with the ticket when the tool is gone.
 pub fn watch(folder: &OsStr, input: &OsStr, command: &OsStr) -> ExitCode {
     let (happens, happened) = channel();
     let told = happens.clone();
@@ -44,11 +46,11 @@ pub fn watch(folder: &OsStr, input: &OsStr, command: &OsStr) -> ExitCode {
         Ok(child) => see_to_its_end(&child, happens, &happened),
         Err(error) => {
             eprintln!("host-agent: sh: {error}");
-            say(NOT_FOUND);
+            report_status(NOT_FOUND);
             while matches!(happened.recv(), Ok(Happened::Ended)) {}
         }
     }
-    // a name that is nobody else's, whatever was told
+    // a name that is ours for sure, whatever the argument was
     let folder = Path::new(folder);
     let name = folder.file_name().unwrap_or_default();
     if name.to_string_lossy().starts_with("dial-") {
@@ -73,7 +75,7 @@ fn see_to_its_end(child: &Child, happens: Sender<Happened>, happened: &Receiver<
     let Ok(pid) = i32::try_from(child.id()).map(Pid::from_raw) else {
         return;
     };
-    // nobody has waited for it: its number is its own as long as we live
+    // nobody has waited for it, so its number is its own as long as we live
     let descriptor = rustix::process::Pid::from_raw(pid.as_raw())
         .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     std::thread::spawn(move || {
@@ -108,21 +110,21 @@ fn terminate(descriptor: Option<&OwnedFd>) {
     }
 }
 
-/// Waits for the end of the command and tells its status, as a shell would; it stays a zombie, so
-/// that its number is nobody else's.
+/// Waits for the end of the command and reports its status as a shell would. The command stays a
+/// zombie, so that nobody else gets its number.
 fn await_end(pid: Pid) {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
     loop {
         match waitid(Id::Pid(pid), flags) {
-            Ok(WaitStatus::Exited(_, code)) => return say(code),
-            Ok(WaitStatus::Signaled(_, signal, _)) => return say(128 + signal as i32),
+            Ok(WaitStatus::Exited(_, code)) => return report_status(code),
+            Ok(WaitStatus::Signaled(_, signal, _)) => return report_status(128 + signal as i32),
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(_) => return,
         }
     }
 }
 
-fn say(code: i32) {
+fn report_status(code: i32) {
     let mut stdout = io::stdout().lock();
     let _ = writeln!(stdout, "{code}").and_then(|()| stdout.flush());
 }

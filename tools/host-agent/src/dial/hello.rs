@@ -1,13 +1,13 @@
-//! Which host this is, in all ways in which the tool may know it.
+//! The introduction of this host: everything by which the tool may know it.
 
 use nix::ifaddrs::getifaddrs;
 use std::fs;
 use std::io::{self, Read};
 use wire::dial::{Ender, Hello};
 
-/// A host's name among its engine's, where that is not the kernel's.
+/// Variables with a host's name in its engine, which may differ from the kernel's.
 const NAME_VARIABLES: [&str; 1] = ["SLURMD_NODENAME"];
-/// Which place an engine has given to this agent.
+/// Variables with the position that an engine has given to this agent.
 const PLACE_VARIABLES: [&str; 6] = [
     "SLURM_NODEID",
     "OMPI_COMM_WORLD_RANK",
@@ -16,14 +16,14 @@ const PLACE_VARIABLES: [&str; 6] = [
     "JOB_COMPLETION_INDEX",
     "PBS_NODENUM",
 ];
-/// Set in what belongs to an engine that ends what is left.
+/// Variables that are set if an engine ends whatever an agent leaves.
 const ENDERS: [(&str, Ender); 3] = [
     ("SLURM_STEP_ID", Ender::Slurm),
     ("PBS_JOBID", Ender::Pbs),
     ("LSB_JOBID", Ender::Lsf),
 ];
 
-/// What this agent says of itself.
+/// The introduction of this agent.
 pub fn hello() -> io::Result<Hello> {
     let mut random = [0; 16];
     fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
@@ -44,7 +44,7 @@ pub fn hello() -> io::Result<Hello> {
     })
 }
 
-/// What the kernel's name and the engine's variables tell.
+/// The introduction, from the kernel's name and the engine's variables.
 fn told(name: &str, is_first: bool, variable: impl Fn(&str) -> Option<String>) -> Hello {
     let names = NAME_VARIABLES.iter().filter_map(|name| variable(name));
     let place = PLACE_VARIABLES

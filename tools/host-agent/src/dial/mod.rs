@@ -1,11 +1,11 @@
-//! An engine (srun, mpirun, pods that wait) has started this agent, which connects to the tool that
-//! wants it and waits there. Each conversation with it gets a `host-agent serve` of its own, whose
-//! stdin and stdout are the connection, as sshd would have it:
+//! An agent that an engine (srun, mpirun, waiting pods) has started. It connects to the tool and
+//! waits there. Each conversation gets a `host-agent serve` of its own, whose stdin and stdout are
+//! the connection, as with sshd:
 //!
 //!     tool ══ TLS ══> host-agent dial ── pipes ──> host-agent serve TOKEN
 //!
-//! One connection waits at any time: where it is taken for a conversation, this agent dials again.
-//! It ends when the tool says so or is gone, and all conversations have come to their end.
+//! One connection waits at any time; when it is taken for a conversation, this agent dials again.
+//! It ends when the tool says so or is gone, and all conversations have ended.
 
 pub mod engine;
 mod hello;
@@ -24,17 +24,17 @@ use tls::{Identity, Link, PublicKey};
 use wire::codec::{self, Decoder};
 use wire::dial::{Hello, TICKET_VARIABLE, Ticket, Word};
 
-/// One address is tried for so long before the next one.
+/// How long one address is tried before the next one.
 const TRY_LIMIT: Duration = Duration::from_secs(5);
-/// Where the tool has many hosts to let in, the next try comes after so long,
+/// The first pause before another try, if the tool has many hosts to let in.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// and later no more often than this.
+/// The longest pause between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// While it waits it is looked so often whether a signal that came is to be obeyed by now.
+/// How often to check whether a signal that came may be obeyed now.
 const LOOK: Duration = Duration::from_secs(1);
-/// A ticket is some hundred bytes.
+/// A ticket has some hundred bytes.
 const MAX_TICKET: u64 = 64 << 10;
-/// Nobody to dial to.
+/// The exit status if there is no tool to dial to.
 const UNREACHABLE: u8 = 74;
 
 /// `host-agent dial [FILE]`: dials in with the ticket in a file, in the environment, or on stdin.
@@ -54,27 +54,27 @@ struct Dialer {
     key: PublicKey,
     hello: Hello,
     conversations: Vec<JoinHandle<()>>,
-    /// Once a conversation began: what a signal means is the processes' then, not ours.
+    /// Signals, before a conversation has begun; afterwards they are for the processes of the job.
     signals: Option<SignalFd>,
-    /// A signal came that asks us to end.
+    /// Whether a signal came that asks us to end.
     asked_to_end: bool,
 }
 
-/// What came of waiting.
+/// The result of waiting.
 enum Waited {
-    /// The token of a conversation that is to begin, and what was said behind that.
+    /// The token of a conversation that begins, and the bytes behind it.
     Serve(String, Vec<u8>),
     /// Nothing more is to be done.
     Leave,
-    /// The connection has ended without a word.
+    /// The connection has ended without a message.
     Broken,
 }
 
 /// Why a try to dial in failed.
 enum Failed {
-    /// Another one may succeed.
+    /// Another try may succeed.
     Again(String),
-    /// None will.
+    /// No other try will succeed.
     Never(String),
 }
 
@@ -82,7 +82,7 @@ impl Dialer {
     fn begin(source: Option<&str>) -> Result<Dialer, String> {
         let text = ticket_text(source)?;
         let ticket: Ticket = serde_json::from_str(&text)
-            .map_err(|error| format!("what was given is no ticket: {error}"))?;
+            .map_err(|error| format!("what was given is not a ticket: {error}"))?;
         let key = PublicKey::try_from(ticket.key.clone()).map_err(str::to_owned)?;
         let identity = Identity::from_secret(&ticket.secret).map_err(|error| error.to_string())?;
         Ok(Dialer {
@@ -121,7 +121,8 @@ impl Dialer {
             match waited {
                 Waited::Serve(token, rest) => self.serve(link, rest, &token)?,
                 Waited::Leave => return Ok(()),
-                // too many came at once, or the network fails: a tool that lives takes us again
+                // too many agents came at once, or the network fails; a tool that is alive takes us
+                // again
                 Waited::Broken => std::thread::sleep(FIRST_PAUSE),
             }
         }
@@ -138,8 +139,8 @@ impl Dialer {
         Ok(())
     }
 
-    /// An engine may signal all that is here, as Slurm does at a time limit: that is for the
-    /// processes of a job, and this agent carries what they still have to say.
+    /// Blocks signals. An engine may signal everything on the host, as Slurm does at a time limit:
+    /// that is meant for the processes of a job, and this agent carries their last output.
     fn block_signals(&mut self) -> io::Result<()> {
         if self.signals.is_none() {
             let asking = crate::supervise::asking_to_end();
@@ -224,7 +225,7 @@ impl Dialer {
     }
 
     fn try_address(&self, address: SocketAddr) -> Result<Link, Failed> {
-        // the tool listens before an agent is started: where nobody does, it has ended
+        // the tool listens before an agent is started: if nobody does, it has ended
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::ConnectionRefused => Failed::Never("nobody listens there".to_owned()),
             _ if tls::is_wrong_key(&error) => {
@@ -250,7 +251,7 @@ impl Dialer {
     }
 }
 
-/// From a file; `-` is stdin, and so is nothing at all where the variable is not set.
+/// The text of the ticket: from a file, from stdin for `-`, else from the variable or stdin.
 fn ticket_text(source: Option<&str>) -> Result<String, String> {
     let mut text = String::new();
     match (source, std::env::var(TICKET_VARIABLE)) {

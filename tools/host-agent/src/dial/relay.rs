@@ -1,5 +1,5 @@
-//! A conversation: what comes over a connection goes to `host-agent serve`, and what that says goes
-//! back. One loop, in which nothing blocks and both directions wait for their readers.
+//! Carries a conversation between a connection and `host-agent serve`, in one loop in which nothing
+//! blocks and each direction waits for its reader.
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -11,36 +11,36 @@ use std::time::{Duration, Instant};
 use tls::Link;
 use wire::dial::TICKET_VARIABLE;
 
-/// What may wait for the agent that serves: then nothing more is read of the connection.
+/// How much may wait for the serving agent; beyond it nothing more is read from the connection.
 const MAX_HELD: usize = 1 << 20;
-/// Read at once of what it says: as much as its pipe holds once that was widened.
+/// How much is read at once from the serving agent: as much as its pipe holds after it was widened.
 const AT_ONCE: usize = 256 << 10;
-/// The other side has so long to take the last words.
+/// How long the other side has to take the last bytes.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// Both ends.
+/// The connection and the serving agent.
 pub struct Relay {
     link: Link,
-    /// More may come over it.
+    /// Whether more may come over the connection.
     link_is_open: bool,
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: Option<ChildStdout>,
-    /// From the connection, and how much of it the child has.
+    /// Bytes from the connection, and how many of them the child has taken.
     inward: Vec<u8>,
     taken: usize,
-    /// From the child, and how much of it is on its way.
+    /// Bytes from the child, and how many of them were sent.
     outward: Vec<u8>,
     sent: usize,
 }
 
 impl Relay {
-    /// Starts the agent that serves; `said` has come already.
+    /// Starts the serving agent; `said` has already come from the connection.
     pub fn begin(link: Link, said: Vec<u8>, token: &str) -> io::Result<Relay> {
         let mut child = Command::new("/proc/self/exe")
             .arg0("host-agent")
             .args(["serve", token])
-            // what gets in with it is for this agent alone, not for the processes of a job
+            // secrets in the environment are for this agent alone, not for the processes of a job
             .env_remove(TICKET_VARIABLE)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -67,7 +67,7 @@ impl Relay {
         })
     }
 
-    /// To its end. What the child had of a job is ended by itself when its stdin ends.
+    /// Runs to the end. The child ends its part of a job when its stdin ends.
     pub fn run(mut self) {
         let carried = self.carry();
         (self.stdin, self.stdout) = (None, None);
@@ -77,7 +77,7 @@ impl Relay {
         let _ = self.child.wait();
     }
 
-    /// Until the child has said its last word; an error where the connection broke.
+    /// Carries until the child has written its last byte; fails if the connection broke.
     fn carry(&mut self) -> io::Result<()> {
         loop {
             self.read_link()?;
@@ -115,7 +115,7 @@ impl Relay {
                 Ok(count) => self.taken += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // it takes nothing more; what it has to say still comes
+                // the child reads no more, but may still write
                 Err(_) => self.stdin = None,
             }
         }
@@ -176,7 +176,7 @@ impl Relay {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
-        // where nothing is read of it, its end is told by nothing else
+        // while nothing is read from it, only this tells that it has ended
         let told = fds[0].revents().unwrap_or(PollFlags::empty());
         match told.intersects(PollFlags::POLLERR | PollFlags::POLLHUP) && !self.may_read_link() {
             true => Err(io::ErrorKind::ConnectionReset.into()),
@@ -184,7 +184,7 @@ impl Relay {
         }
     }
 
-    /// Tells the end, and waits until the other side has it: a connection that is closed while
+    /// Announces the end, and waits until the other side has it: a connection that is closed while
     /// something unread lies there loses what is still on its way.
     fn say_goodbye(&mut self) {
         let until = Instant::now() + LAST_WORDS;

@@ -1,6 +1,6 @@
-//! Files that come to this host, for all connections of one push that this process has: the login's
-//! conversation begins one, further connections and other hosts bring parts of it, and threads hand
-//! on what has come.
+//! The files that come to this host, shared by all connections of one push in this process: the
+//! login's conversation begins a file, further connections and other hosts bring parts of it, and
+//! threads hand on what has come.
 
 use super::SharedOutput;
 use std::collections::BTreeMap;
@@ -15,24 +15,24 @@ use transfer::partial::Partial;
 use transfer::parts::Parts;
 use wire::files::{BLOCK, Begin, Block, Content, Fault, FileEvent, Sum, Zeros};
 
-/// What has come is told so often.
+/// How often the parts that have come are reported.
 const TOLD: Duration = Duration::from_millis(200);
-/// So many parts are told of: kept ones of a file that broke off again and again could be more than
-/// a line may hold.
+/// How many parts are reported. A file that broke off again and again could have more parts than a
+/// line may hold.
 const PARTS_TOLD: usize = 4096;
 
-/// All that comes over the connections of this process.
+/// The files that come over all connections of this process.
 pub struct Arrivals {
-    /// By which the tool and other hosts know this host.
+    /// The identity by which the tool and other hosts know this host.
     pub identity: Identity,
-    /// What the login's conversation tells.
+    /// The output of the login's conversation.
     pub told: Arc<SharedOutput>,
-    /// By key.
+    /// The files by their keys.
     files: Mutex<BTreeMap<String, Weak<Coming>>>,
 }
 
 impl Arrivals {
-    /// With a key of its own.
+    /// Creates a new identity.
     pub fn new(told: Arc<SharedOutput>) -> io::Result<Arrivals> {
         Ok(Arrivals {
             identity: Identity::new()?,
@@ -45,7 +45,7 @@ impl Arrivals {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A file that the login's conversation has begun.
+    /// Registers a file that the login's conversation has begun.
     pub fn begin(&self, begin: Begin, partial: Partial) -> Arc<Coming> {
         let key = begin.key.clone();
         let coming = Arc::new(Coming::new(begin, partial));
@@ -59,25 +59,26 @@ impl Arrivals {
     }
 }
 
-/// A file that comes.
+/// A file that comes to this host.
 pub struct Coming {
-    /// What it will be.
+    /// The request that began the file.
     pub begin: Begin,
-    /// What there is of it.
+    /// The partial file.
     pub partial: Partial,
     state: Mutex<State>,
-    /// Something has come, or nothing more will.
+    /// Notified when something has come, or nothing more will.
     moved: Condvar,
 }
 
 struct State {
-    /// Blocks as they came, by where they begin: they go on with the sums that they came with.
+    /// Blocks as they came, by their offsets; they are handed on with the checksums that they came
+    /// with.
     pieces: BTreeMap<u64, Piece>,
-    /// No more comes.
+    /// Whether no more comes.
     over: bool,
     told: Instant,
-    /// The ways on to other hosts, by their numbers.
-    ways: BTreeMap<u32, Way>,
+    /// The hosts to which the file is handed on, by their numbers.
+    ways: BTreeMap<u32, HandingOn>,
 }
 
 #[derive(Clone, Copy)]
@@ -87,33 +88,33 @@ struct Piece {
     packed: bool,
 }
 
-/// A way on to another host.
+/// The handing on of a file to one host.
 #[derive(Default)]
-struct Way {
+struct HandingOn {
     stopped: bool,
     stream: Option<TcpStream>,
 }
 
-/// What can go on to another host next.
+/// What can be handed on next.
 pub enum Next {
     /// A part that has come.
     Part(Part),
-    /// Nothing new for a while.
+    /// Nothing new has come for a while.
     Nothing,
-    /// No more comes, or it is not wanted any more.
+    /// No more comes, or the file is not wanted any longer.
     Over,
 }
 
-/// A part that has come: at most a block.
+/// A part that has come; at most a block.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
-    /// Where it begins.
+    /// The offset of its begin in the file.
     pub at: u64,
-    /// Where it ends.
+    /// The offset of its end in the file.
     pub end: u64,
-    /// The sum that it came with.
+    /// The checksum that it came with.
     pub sum: Option<Sum>,
-    /// It came compressed, so it goes so too.
+    /// Whether it came compressed and is handed on compressed.
     pub packed: bool,
 }
 
@@ -132,7 +133,7 @@ impl Coming {
         }
     }
 
-    /// One that another process has begun.
+    /// A file that another process has begun.
     pub fn elsewhere(begin: Begin, partial: Partial) -> Coming {
         Coming::new(begin, partial)
     }
@@ -141,7 +142,7 @@ impl Coming {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a block that came over any connection.
+    /// Writes a block that came over any connection.
     pub fn block(&self, block: &Block, body: Vec<u8>, told: &SharedOutput) -> Result<(), Fault> {
         let content = content::unpack(&block.content, body)?;
         self.partial.write(block.at, &content)?;
@@ -159,7 +160,7 @@ impl Coming {
         Ok(())
     }
 
-    /// Takes a part that is all zeros.
+    /// Writes a part that is all zeros.
     pub fn zeros(&self, zeros: &Zeros, told: &SharedOutput) -> Result<(), Fault> {
         self.partial.write_zeros(zeros.at, zeros.length)?;
         self.came(None, told);
@@ -184,7 +185,7 @@ impl Coming {
         }
     }
 
-    /// Tells what has come.
+    /// Reports which parts have come.
     pub fn tell(&self, told: &SharedOutput) {
         let mut parts = self.partial.parts().list().to_vec();
         parts.truncate(PARTS_TOLD);
@@ -194,7 +195,7 @@ impl Coming {
         });
     }
 
-    /// The next part that has come of these.
+    /// The next of the wanted parts that has come.
     pub fn next(&self, wanted: &Parts, host: u32, patience: Duration) -> Next {
         let mut state = self.lock();
         let until = Instant::now() + patience;
@@ -218,13 +219,13 @@ impl Coming {
         }
     }
 
-    /// A way to another host begins, in place of one that there may be.
+    /// Begins to hand the file on to a host, in place of an earlier attempt.
     pub fn begin_way(&self, host: u32) {
         self.stop_way(host);
-        self.lock().ways.insert(host, Way::default());
+        self.lock().ways.insert(host, HandingOn::default());
     }
 
-    /// Its connection, so that it can be ended; `false` if it is to end.
+    /// Stores the connection, so that it can be ended; `false` if it is to end already.
     pub fn connect_way(&self, host: u32, stream: TcpStream) -> bool {
         match self.lock().ways.get_mut(&host) {
             Some(way) if !way.stopped => {
@@ -235,7 +236,7 @@ impl Coming {
         }
     }
 
-    /// Ends a way.
+    /// Stops handing the file on to a host.
     pub fn stop_way(&self, host: u32) {
         if let Some(way) = self.lock().ways.get_mut(&host) {
             way.stop();
@@ -243,25 +244,25 @@ impl Coming {
         self.moved.notify_all();
     }
 
-    /// No more comes. What has come goes on still, unless it is not wanted any more.
+    /// No more comes. Parts that have come are still handed on if the file is wanted.
     pub fn end(&self, wanted: bool) {
         let mut state = self.lock();
         state.over = true;
         if !wanted {
-            state.ways.values_mut().for_each(Way::stop);
+            state.ways.values_mut().for_each(HandingOn::stop);
         }
         drop(state);
         self.moved.notify_all();
     }
 
-    /// Opens it to be read, under whichever name it has by now.
+    /// Opens the file for reading, under the name that it has by now.
     pub fn open(&self) -> io::Result<File> {
         let partial = transfer::source::open(self.partial.path());
         partial.or_else(|_| transfer::source::open(self.begin.file.dst.path()))
     }
 }
 
-impl Way {
+impl HandingOn {
     fn stop(&mut self) {
         self.stopped = true;
         if let Some(stream) = &self.stream {
@@ -270,7 +271,7 @@ impl Way {
     }
 }
 
-/// What goes on at once of a part that has come: a block as it came, where it begins there.
+/// The next piece to hand on of a part that has come: a whole block if one begins there.
 fn part(pieces: &BTreeMap<u64, Piece>, begin: u64, end: u64) -> Part {
     let whole = pieces
         .get(&begin)

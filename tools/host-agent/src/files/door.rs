@@ -1,10 +1,10 @@
-//! A port of this host's for one tool, and for the hosts of its push that hand files on: what comes
-//! over the tool's connections of TLS is what comes over the login too, and from hosts come parts
-//! of files that the login's conversation has begun.
+//! A port of this host for one tool, and for the hosts of its push that hand files on. Over the
+//! tool's TLS connections come the same requests as over the login; other hosts send parts of files
+//! that the login's conversation has begun.
 //!
-//! One connection may carry on the conversation of the login; each of the others has its own. All
-//! keys came over the login, and nobody else is let in: how many may try at once, and for how long,
-//! is bounded. The port is closed when the conversation of the login ends.
+//! One connection may take over the conversation of the login; each of the others has its own. All
+//! keys came over the login, and nobody else is let in. The number and time of connections that try
+//! to get in are bounded. The port is closed when the conversation of the login ends.
 
 use super::coming::Arrivals;
 use super::{SharedOutput, begin, converse_alone};
@@ -22,14 +22,14 @@ use tls::{Guests, Link, PublicKey};
 use wire::files::{FileEvent, FileRequest, Listen};
 use wire::{Event, Request};
 
-/// So many may try to get in at once; a tool has eight connections at most.
+/// How many connections may try to get in at once; a tool has at most eight.
 const KNOCKING: usize = 64;
-/// Who has the key proves it at once.
+/// Whoever has the key proves it at once.
 const KNOCK_LIMIT: Duration = Duration::from_secs(10);
-/// The tool has said `continue` over a connection before it says `move` over the login.
+/// The tool sends `continue` over a connection before it sends `move` over the login.
 const MOVE_LIMIT: Duration = Duration::from_secs(10);
 
-/// The port, as long as the conversation of the login goes on.
+/// The port, open as long as the conversation of the login.
 pub struct Door {
     shared: Arc<Shared>,
     moving: Receiver<(SharedLink, Requests)>,
@@ -37,11 +37,11 @@ pub struct Door {
 
 struct Shared {
     guests: Guests,
-    /// The tool's key; who else was let in is a host that hands on.
+    /// The tool's key. Whoever else was let in is a host that hands files on.
     tool: PublicKey,
     arrivals: Arc<Arrivals>,
     state: Mutex<State>,
-    /// Where the connection goes that carries on the conversation of the login.
+    /// Receives the connection that takes over the conversation of the login.
     arrived: SyncSender<(SharedLink, Requests)>,
 }
 
@@ -54,7 +54,7 @@ struct State {
 }
 
 impl Door {
-    /// Opens the port and says so.
+    /// Opens the port and reports it.
     pub fn open(listen: &Listen, arrivals: &Arc<Arrivals>) -> Option<Door> {
         let opened = Door::listen(listen, arrivals);
         let (door, answer) = match opened {
@@ -104,13 +104,13 @@ impl Door {
         Ok((door, port, identity.public_key().to_string()))
     }
 
-    /// The connection that carries on the conversation of the login.
+    /// The connection that takes over the conversation of the login.
     pub fn arrival(&self) -> Option<(SharedLink, Requests)> {
         self.moving.recv_timeout(MOVE_LIMIT).ok()
     }
 
-    /// Ends the connections that have conversations of their own, and waits until what they have is
-    /// written down.
+    /// Ends the connections that have conversations of their own, and waits until their parts are
+    /// noted.
     pub fn end_lanes(&self) {
         for (stream, thread) in std::mem::take(&mut self.shared.lock().lanes) {
             let _ = stream.shutdown(Shutdown::Both);
@@ -132,7 +132,7 @@ impl Shared {
     }
 }
 
-/// Takes connections until the door is closed.
+/// Accepts connections until the door is closed.
 fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     loop {
         let accepted = listener.accept();
@@ -142,7 +142,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         }
         let Ok((stream, _)) = accepted else {
             drop(state);
-            // out of descriptors: one may become free
+            // out of descriptors; one may become free
             std::thread::sleep(Duration::from_millis(100));
             continue;
         };
@@ -168,7 +168,8 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-/// Waits until the other side has proved its key; what it said in the same moment.
+/// Waits until the other side has proved its key; returns the connection and the bytes that came
+/// with the proof.
 fn let_in(stream: TcpStream, guests: &Guests) -> io::Result<(Link, Vec<u8>)> {
     let mut link = Link::accept(stream, guests)?;
     let mut said = Vec::new();
@@ -186,7 +187,7 @@ fn let_in(stream: TcpStream, guests: &Guests) -> io::Result<(Link, Vec<u8>)> {
     Ok((link, said))
 }
 
-/// One that was let in says what it is for.
+/// Serves a connection that was let in; its first request tells its purpose.
 fn serve(link: Link, said: &[u8], shared: &Shared) {
     let is_tool = link.peer() == Some(shared.tool);
     let link: SharedLink = Arc::new(Mutex::new(link));

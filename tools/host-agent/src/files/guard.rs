@@ -1,9 +1,9 @@
-//! What receives files is a process of its own, so that what it leaves is put away however it ends:
-//! killed by hand, or for memory.
+//! Files are received in a process of its own, so that its stage is put away however it ends, even
+//! if it is killed by a user or for lack of memory.
 //!
-//! It is this program again, with the same stdin and stdout and with `PART_PUSH=RUN.ID.` in its
-//! environment, by which it can be found. What this process has read already goes to it in its
-//! environment.
+//! That process is this program again, with the same stdin and stdout, and with `PART_PUSH=RUN.ID.`
+//! in its environment, by which it can be found. Bytes that this process has already read are
+//! passed on in the environment.
 
 use super::stage::Stage;
 use super::{OVER_LOST, SharedOutput};
@@ -14,15 +14,15 @@ use std::process::{Command, ExitCode, ExitStatus};
 use wire::files::{FileRequest, Receive};
 use wire::{Event, Failure, Request, codec};
 
-/// Marks the process that receives.
+/// The variable that marks the process that receives.
 const MARK: &str = "PART_PUSH";
 
-/// Whether it takes another process to receive this.
+/// Whether this request needs a process of its own.
 pub fn is_needed(receive: &Receive) -> bool {
     !receive.dry && !receive.lane && std::env::var_os(MARK).is_none()
 }
 
-/// Runs it, and puts away what it leaves.
+/// Runs the process, and puts away what it leaves.
 pub fn run(receive: &Receive, requests: &Requests, told: &SharedOutput) -> ExitCode {
     match start(receive, requests) {
         Ok(status) => match (status.signal(), status.code()) {

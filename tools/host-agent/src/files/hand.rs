@@ -1,5 +1,5 @@
-//! Hands on to another host what comes of a file to this one: read back as it was written, so that
-//! a host that is slow holds up nobody but itself.
+//! Hands a file on to another host as it comes to this one. It is read back from the disk, so that
+//! a slow host delays only itself.
 
 use super::coming::{Arrivals, Coming, Next, Part};
 use crate::output::{SharedLink, lock, write_over};
@@ -19,16 +19,16 @@ use wire::{Event, Request};
 
 /// A port that can be reached answers within a millisecond on a cluster.
 const REACHED: Duration = Duration::from_secs(2);
-/// Nothing new comes to this host for so long: the other one hears of us all the same.
+/// If nothing new has come for this long, the other host gets a sign of life.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The other host has so long to write down what is on its way.
+/// How long the other host has to write what is on its way.
 const LAST: Duration = Duration::from_secs(60);
 
-/// Begins to hand a file on; what becomes of it is told.
+/// Starts to hand a file on; the result is reported as an event.
 pub fn begin(coming: Arc<Coming>, to: HandOn, arrivals: Arc<Arrivals>) {
     let host = to.host;
     coming.begin_way(host);
-    // after that the file may get its name
+    // afterwards the file may be renamed
     let opened = coming.open();
     std::thread::spawn(move || {
         let ended = match opened {
@@ -49,7 +49,7 @@ pub fn begin(coming: Arc<Coming>, to: HandOn, arrivals: Arc<Arrivals>) {
     });
 }
 
-/// Why a host gets no more.
+/// Why a host gets no more of a file.
 struct Broken {
     why: String,
     unreached: bool,
@@ -83,14 +83,14 @@ fn hand(coming: &Coming, file: &File, to: &HandOn, arrivals: &Arrivals) -> Resul
                 next.part(file, to.there, part)?;
                 wanted = wanted.without(&Parts::of(&[(part.at, part.end)]));
             }
-            Next::Nothing => next.say(&Request::Alive, &[])?,
+            Next::Nothing => next.send_request(&Request::Alive, &[])?,
             Next::Over => return Err(Broken::after("it is not handed on any more")),
         }
     }
     next.end(to.there)
 }
 
-/// The host that it goes on to.
+/// The host to which the file is handed on.
 struct NextHost {
     stream: TcpStream,
     link: SharedLink,
@@ -98,7 +98,7 @@ struct NextHost {
 }
 
 impl NextHost {
-    /// A connection, once both sides have proved their keys.
+    /// Connects, and waits until both sides have proved their keys.
     fn connect(to: &HandOn, arrivals: &Arrivals) -> io::Result<NextHost> {
         let until = Instant::now() + REACHED;
         let peer = PublicKey::try_from(to.peer.clone()).map_err(io::Error::other)?;
@@ -125,7 +125,7 @@ impl NextHost {
         }
     }
 
-    /// What it tells, if it does. An error when it tells no more.
+    /// The next event of the host, if there is one. Fails when no more can come.
     fn hear(&mut self) -> io::Result<Option<FileEvent>> {
         loop {
             match self.heard.next_message::<Event>() {
@@ -161,13 +161,13 @@ impl NextHost {
     }
 
     fn send(&mut self, step: FileRequest, body: &[u8]) -> Result<(), Broken> {
-        self.say(&Request::File(step), body)
+        self.send_request(&Request::File(step), body)
     }
 
-    fn say(&mut self, request: &Request, body: &[u8]) -> Result<(), Broken> {
+    fn send_request(&mut self, request: &Request, body: &[u8]) -> Result<(), Broken> {
         let head = codec::encode_head(request, body.len());
         let written = write_over(&self.link, &head).and_then(|()| write_over(&self.link, body));
-        // why it takes no more is in what it has told
+        // its events tell why it takes no more
         let told = self.hear();
         match (told, written) {
             (Ok(Some(FileEvent::Landed { failed, .. })), _) => {
@@ -193,7 +193,7 @@ impl NextHost {
             return self.send(FileRequest::Zeros(Zeros { id, at, length }), &[]);
         }
         let (content, body) = match part.sum {
-            // the sum that it left the tool with: what was read back wrong is found out
+            // with the checksum that the tool sent, so that an error in reading back is found
             Some(sum) => {
                 let packed = part.packed.then(|| content::compress(&raw)).flatten();
                 let packed = packed.filter(|packed| packed.len() < raw.len());
@@ -209,7 +209,7 @@ impl NextHost {
         self.send(FileRequest::Block(Block { id, at, content }), &body)
     }
 
-    /// Waits until it has written down all that was sent.
+    /// Waits until the host has written everything that was sent.
     fn end(&mut self, id: u32) -> Result<(), Broken> {
         self.send(FileRequest::Close { id }, &[])?;
         let head = codec::encode_head(&Request::File(FileRequest::Sync { number: 1 }), 0);

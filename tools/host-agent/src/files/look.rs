@@ -1,4 +1,4 @@
-//! What is there under names that the tool gives.
+//! Reports what exists under names that the tool gives.
 
 use super::SharedOutput;
 use std::ffi::OsStr;
@@ -7,16 +7,16 @@ use std::path::Path;
 use transfer::{source, sums};
 use wire::files::{FileEvent, Meta};
 
-/// So many answers go out at once.
+/// How many answers are sent at once.
 const AT_ONCE: usize = 500;
 
-/// Tells of each name, in their order.
+/// Reports on each name, in their order.
 pub fn look(names: &[u8], with_sums: bool, told: &SharedOutput) {
     let names: Vec<&[u8]> = names
         .split(|byte| *byte == 0)
         .filter(|name| !name.is_empty())
         .collect();
-    // sums take their time: each goes out when it is known
+    // checksums take time, so each is sent when it is known
     for some in names.chunks(if with_sums { 1 } else { AT_ONCE }) {
         let entries = some
             .iter()

@@ -1,11 +1,10 @@
-//! Files come to this host (`receive`) or are fetched from it (`send`): a conversation that lasts
-//! until its stdin ends.
+//! Files come to this host (`receive`) or are fetched from it (`send`), in a conversation that
+//! lasts until its stdin ends.
 //!
-//! Whoever comes first of the two requests decides; after that every request is answered in its
-//! order, without any other waiting for it. A conversation may go on over a direct connection
-//! (`door`), others come beside it, and other hosts hand files on over theirs (`hand`). A word goes
-//! out now and then whatever is done here, and where none comes in for a minute the tool is taken
-//! for gone.
+//! The first request decides which; every further request is answered in its order, and none waits
+//! for another. A conversation may move to a direct connection (`door`), further ones come beside
+//! it, and other hosts hand files on over theirs (`hand`). A sign of life is sent now and then
+//! whatever else is done, and if the tool sends nothing for a minute it is taken for gone.
 
 mod coming;
 mod door;
@@ -29,13 +28,13 @@ use wire::codec::Message;
 use wire::files::{FileEvent, FileRequest, Listen};
 use wire::{Event, Failure, Request};
 
-/// Why a conversation is over.
+/// Exit statuses of a conversation that ended early: the tool is gone, or sent something malformed.
 const OVER_LOST: u8 = 74;
 const OVER_MALFORMED: u8 = 65;
 
 /// Serves the rest of stdin.
 pub fn serve(first: FileRequest, mut requests: Requests, output: Output) -> ExitCode {
-    // a file that becomes larger than is allowed is an error of that file, not the end of the agent
+    // a file that exceeds a limit is an error of that file, not the end of the agent
     let mut signals = nix::sys::signal::SigSet::empty();
     signals.add(nix::sys::signal::Signal::SIGXFSZ);
     let _ = signals.thread_block();
@@ -68,7 +67,7 @@ pub fn serve(first: FileRequest, mut requests: Requests, output: Output) -> Exit
     }
 }
 
-/// Begins what the first request of a conversation asks for.
+/// Creates what serves the first request of a conversation.
 fn begin(
     first: FileRequest,
     told: &SharedOutput,
@@ -87,7 +86,7 @@ fn begin(
     }
 }
 
-/// One of the three.
+/// Serves the requests of a conversation: a receiver, a sender, or an heir.
 trait Serve: Send {
     /// Carries out a request; an error ends the conversation.
     fn step(
@@ -96,33 +95,33 @@ trait Serve: Send {
         body: Vec<u8>,
         told: &SharedOutput,
     ) -> Result<(), Failure>;
-    /// From time to time, whatever is done meanwhile: what shows others that it is alive.
+    /// A function that shows other hosts that this one is alive, called from time to time.
     fn sign(&self) -> Option<Box<dyn Fn() + Send>> {
         None
     }
-    /// The connection broke over which files were on their way, and another goes on.
+    /// The connection over which files were on their way broke, and another one continues.
     fn break_off(&mut self) {}
 }
 
-/// Why a stream of requests is no longer read.
+/// Why a stream of requests is not read any longer.
 enum Stop {
-    /// It is at its end.
+    /// It has ended.
     End,
     /// Nothing came for too long.
     Silence,
-    /// Nobody takes the answers.
+    /// Nobody reads the answers.
     Closed,
-    /// What came is no request.
+    /// What came is not a request.
     Malformed(String),
-    /// A request could not be carried out, and what follows makes no sense without it.
+    /// A request could not be carried out, and the following ones make no sense without it.
     Failed(Failure),
     /// A port is to be opened.
     Listen(Listen),
-    /// The conversation goes on over another connection.
+    /// The conversation moves to another connection.
     Move,
 }
 
-/// A word goes out now and then while a conversation goes on.
+/// Sends a sign of life now and then while a conversation goes on.
 fn while_beating(
     serving: &mut dyn Serve,
     told: &SharedOutput,
@@ -145,7 +144,7 @@ fn while_beating(
     })
 }
 
-/// The conversation of the login, which may go on over a direct connection and come back.
+/// The conversation of the login, which may move to a direct connection and back.
 fn converse_by_login(
     serving: &mut dyn Serve,
     mut requests: Requests,
@@ -157,7 +156,7 @@ fn converse_by_login(
     loop {
         match answer_all(serving, first.take(), &mut requests, told) {
             Stop::Listen(listen) => {
-                // a port that was asked for may be the one that is open
+                // a requested port may be the one that is open already
                 drop(door.take());
                 door = Door::open(&listen, arrivals);
             }
@@ -180,8 +179,8 @@ fn converse_by_login(
     }
 }
 
-/// Goes on over a direct connection until that ends or something comes over the login again: what
-/// came, or how the agent ends.
+/// Continues over a direct connection until that ends, or until something comes over the login
+/// again. Returns that request, or how the agent ends.
 fn converse_directly(
     serving: &mut dyn Serve,
     (link, mut direct): (SharedLink, Requests),
@@ -212,8 +211,8 @@ fn converse_directly(
     }
 }
 
-/// What comes over the login while a direct connection carries the conversation, but for signs of
-/// life.
+/// The next request over the login, except signs of life, while a direct connection carries the
+/// conversation.
 fn word_by_login(login: &mut Requests) -> Result<Next, String> {
     loop {
         match login.next_within(Some(SILENCE)) {
@@ -236,7 +235,7 @@ fn converse_alone(serving: &mut dyn Serve, requests: &mut Requests, told: &Share
     });
 }
 
-/// Tells why a conversation ends; the agent's exit status.
+/// Reports why a conversation ends; returns the agent's exit status.
 fn end(stop: Stop, told: &SharedOutput) -> u8 {
     let fail = |failure: Failure, code: u8| {
         told.event(&Event::Failed(failure));
@@ -257,7 +256,7 @@ fn end(stop: Stop, told: &SharedOutput) -> u8 {
     }
 }
 
-/// Answers one request after the other, beginning with one that was read already.
+/// Answers one request after another, beginning with one that was already read.
 fn answer_all(
     serving: &mut dyn Serve,
     mut first: Option<Message<Request>>,
@@ -293,7 +292,7 @@ fn answer_all(
     }
 }
 
-/// What is told, from whichever thread.
+/// The output of a conversation, shared by threads.
 struct SharedOutput(Mutex<Output>);
 
 impl SharedOutput {
@@ -301,7 +300,7 @@ impl SharedOutput {
         SharedOutput(Mutex::new(output))
     }
 
-    /// From here on it goes elsewhere.
+    /// From here on, events go to another output.
     fn redirect(&self, output: Output) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = output;
     }

@@ -1,4 +1,4 @@
-//! Where files may go: below one folder, whatever links there are.
+//! The place where files may go: below one folder, whatever symbolic links there are.
 
 use std::collections::HashSet;
 use std::fs::DirBuilder;
@@ -7,16 +7,16 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Component, Path, PathBuf};
 use wire::files::Fault;
 
-/// The folder that all files belong below.
+/// The folder below which all files belong.
 pub struct Place {
-    /// Where it truly is.
+    /// The real path of the folder, without symbolic links.
     root: PathBuf,
-    /// Folders that were found to lie in it just now.
+    /// Folders that were just found to lie in it.
     known: HashSet<PathBuf>,
 }
 
 impl Place {
-    /// The folder must be there.
+    /// The folder must exist.
     pub fn new(base: &Path) -> io::Result<Place> {
         Ok(Place {
             root: base.canonicalize()?,
@@ -24,7 +24,7 @@ impl Place {
         })
     }
 
-    /// Makes a folder, unless a link leads out of the place on the way.
+    /// Makes a folder, unless a symbolic link leads out of the place on the way.
     pub fn make(&mut self, folder: &Path) -> Result<(), Fault> {
         if self.known.contains(folder) {
             return Ok(());
@@ -47,18 +47,18 @@ impl Place {
         Ok(())
     }
 
-    /// Somebody may have put a link anywhere since.
+    /// Forgets what was found, because somebody may have added a symbolic link since.
     pub fn forget(&mut self) {
         self.known.clear();
     }
 }
 
-/// Makes a folder and those above it.
+/// Makes a folder and all of its parents.
 pub fn make_all(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o755).create(folder)
 }
 
-/// Puts names in a folder on the disk.
+/// Writes the names in a folder to the disk (fsync).
 pub fn sync(folder: &Path) -> io::Result<()> {
     std::fs::File::open(folder)?.sync_all()
 }

@@ -1,4 +1,4 @@
-//! Files that come to this host: each is there whole, or not at all.
+//! Receives files: each arrives whole or not at all.
 
 use super::coming::{Arrivals, Coming};
 use super::place::{self, Place};
@@ -15,32 +15,32 @@ use transfer::{content, source, sums};
 use wire::Failure;
 use wire::files::{Batch, Begin, Fault, FileEvent, FileRequest, HandOn, Receive, Small};
 
-/// A push at work on this host, over one connection.
+/// A push to this host, over one connection.
 pub struct Receiver {
     fsync: bool,
     place: Option<Place>,
-    /// `None` where nothing is written, and for one more connection.
+    /// The stage; `None` if nothing is written, and for a further connection of the push.
     stage: Option<Stage>,
-    /// Where files lie until they are whole.
+    /// Where partial files lie.
     folder: PathBuf,
     _lane: Option<Flock<File>>,
     files: BTreeMap<u32, Fate>,
-    /// What comes over all connections.
+    /// The files that come over all connections.
     arrivals: Arc<Arrivals>,
 }
 
-/// What becomes of a file whose content comes in blocks.
+/// The state of a file whose content comes in blocks.
 enum Fate {
-    /// It comes.
+    /// It is coming.
     Comes(Arc<Coming>),
-    /// It has its name, and may still go on to other hosts.
+    /// It has been renamed, and may still be handed on to other hosts.
     Landed(Arc<Coming>),
-    /// That was told; what still comes of it is passed over.
+    /// It has failed, which was reported; further parts of it are ignored.
     Failed,
 }
 
 impl Receiver {
-    /// Takes the folder.
+    /// Opens the folder for a push.
     pub fn begin(
         receive: Receive,
         told: &SharedOutput,
@@ -54,7 +54,7 @@ impl Receiver {
                 "base is an absolute path, and run a word of letters and digits",
             ));
         }
-        // before it is made
+        // checked before the folder is made
         let empty = stage::is_empty(base).map_err(failed)?;
         let folder = stage::folder(base, &receive.run, receive.host);
         let (stage, lane) = match (receive.dry, receive.lane) {
@@ -115,7 +115,7 @@ impl Receiver {
         }
     }
 
-    /// Small files; each one's fate is its own.
+    /// Receives small files; each succeeds or fails by itself.
     fn batch(&mut self, batch: &Batch, body: Vec<u8>, told: &SharedOutput) {
         let (mut done, mut failed) = (Vec::new(), Vec::new());
         let mut folders = BTreeSet::new();
@@ -150,7 +150,7 @@ impl Receiver {
         told.tell(FileEvent::Landed { done, failed });
     }
 
-    /// The folder it went to.
+    /// Writes a small file; returns its folder.
     fn small(&mut self, file: &Small, content: &[u8]) -> Result<PathBuf, Fault> {
         let folder = self.make_folder(file.dst.path())?;
         partial::write_small(
@@ -196,7 +196,7 @@ impl Receiver {
         Ok(Fate::Comes(self.arrivals.begin(begin, partial)))
     }
 
-    /// Does something with a file that comes; where it fails that is told, once.
+    /// Does something with a file that comes; a failure is reported once.
     fn on(&mut self, id: u32, told: &SharedOutput, act: impl FnOnce(&Coming) -> Result<(), Fault>) {
         let Some(Fate::Comes(coming)) = self.files.get(&id) else {
             return;
@@ -217,7 +217,7 @@ impl Receiver {
         });
     }
 
-    /// Nothing more comes of a file that the login's conversation has begun.
+    /// Ends a file that the login's conversation has begun: nothing more comes.
     fn leave(&self, coming: &Coming) {
         if self.stage.is_some() {
             coming.end(false);
@@ -227,7 +227,7 @@ impl Receiver {
         }
     }
 
-    /// Gives a file its name.
+    /// Renames a file that has come completely.
     fn end(&mut self, id: u32, told: &SharedOutput) {
         let Some(Fate::Comes(coming)) = self.files.remove(&id) else {
             return;
@@ -267,7 +267,7 @@ impl Receiver {
         }
     }
 
-    /// What comes of a file goes on to another host.
+    /// Starts to hand a file on to another host.
     fn hand_on(&self, to: HandOn) {
         match self.files.get(&to.id) {
             Some(Fate::Comes(coming) | Fate::Landed(coming)) if self.stage.is_some() => {
@@ -282,7 +282,7 @@ impl Receiver {
         }
     }
 
-    /// What they have is written down, and they may be begun again.
+    /// Notes the parts of all files, which may then be begun again.
     fn leave_all(&mut self) {
         for fate in std::mem::take(&mut self.files).into_values() {
             if let Fate::Comes(coming) | Fate::Landed(coming) = fate {
@@ -343,7 +343,7 @@ impl Receiver {
     }
 }
 
-/// Two words of hexadecimal digits.
+/// Whether a key has its form: two words of hexadecimal digits.
 fn is_key(key: &str) -> bool {
     let is_number =
         |word: &str| word.len() == 16 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -351,7 +351,7 @@ fn is_key(key: &str) -> bool {
         .is_some_and(|(place, version)| is_number(place) && is_number(version))
 }
 
-/// Room for this user where a folder is or will be.
+/// Free space for this user where a folder is or will be, in bytes.
 fn free_bytes(base: &Path) -> Option<u64> {
     let existing = base.ancestors().find(|folder| folder.is_dir())?;
     let room = nix::sys::statvfs::statvfs(existing).ok()?;
@@ -443,7 +443,7 @@ impl Drop for Receiver {
     }
 }
 
-/// Parts of one file that another host hands on.
+/// Receives parts of one file that another host hands on.
 pub struct Heir {
     coming: Arc<Coming>,
     arrivals: Arc<Arrivals>,
@@ -451,7 +451,7 @@ pub struct Heir {
 }
 
 impl Heir {
-    /// The login's conversation has begun the file.
+    /// The login's conversation must have begun the file.
     pub fn begin(key: &str, arrivals: &Arc<Arrivals>) -> Result<Heir, Failure> {
         let coming = arrivals.find(key).filter(|coming| coming.begin.chained);
         Ok(Heir {
@@ -461,7 +461,7 @@ impl Heir {
         })
     }
 
-    /// What cannot be written is told to the host that sent it, once.
+    /// Reports a write that failed to the host that sent the part, once.
     fn take(&mut self, taken: Result<(), Fault>, told: &SharedOutput) {
         if let Err(fault) = taken
             && !std::mem::replace(&mut self.failed, true)

@@ -1,4 +1,4 @@
-//! Files that are fetched from this host. Nothing is written here.
+//! Sends files that are fetched from this host. Nothing is written here.
 
 use super::{Serve, SharedOutput};
 use std::fs::{self, File};
@@ -10,7 +10,7 @@ use wire::files::{
 };
 use wire::{Failure, Text};
 
-/// So many names go out at once.
+/// How many names are sent at once.
 const FOUND_AT_ONCE: usize = 100;
 
 /// A folder whose files are fetched.
@@ -20,7 +20,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// The folder must be there.
+    /// The folder must exist.
     pub fn begin(give: &Give, told: &SharedOutput) -> Result<Sender, Failure> {
         let base = at_home(give.base.path());
         if !base.is_dir() {
@@ -44,7 +44,8 @@ impl Sender {
         self.base.join(path.path())
     }
 
-    /// Files and empty folders there and below; no link is followed, and part-push's own are none.
+    /// Lists files and empty folders at the roots and below. Symbolic links are not followed, and
+    /// part-push's own files are left out.
     fn find(&self, roots: &[Text], told: &SharedOutput) {
         let mut found = Listing {
             told,
@@ -90,7 +91,7 @@ impl Sender {
         }
     }
 
-    /// Small files, as many in one message as there is room for.
+    /// Sends small files, as many in one message as fit.
     fn read_small(&mut self, files: &[Named], told: &SharedOutput) {
         let (mut content, mut read) = (Vec::new(), Vec::new());
         for file in files.iter().take(FILES_AT_ONCE) {
@@ -106,13 +107,13 @@ impl Sender {
         send_batch(read, &content, told);
     }
 
-    /// Into `block`: how much of it.
+    /// Reads a whole file into `block`; returns how many bytes.
     fn read_whole(&mut self, named: &Named) -> (Read, usize) {
         let path = self.path(&named.path);
         let room = self.block.len();
         let read = source::open(&path).and_then(|file| {
             let bytes = source::read_at(&file, 0, &mut self.block[..room])?;
-            // one that does not fit has become longer; an error behind the end is one too
+            // a file that does not fit has grown; an error behind the end counts as one too
             source::read_at(&file, bytes as u64, &mut [0])?;
             Ok((bytes, file))
         });
@@ -209,7 +210,7 @@ impl Sender {
     }
 }
 
-/// Names on their way out.
+/// A list of names that is sent in pieces.
 struct Listing<'a> {
     told: &'a SharedOutput,
     entries: Vec<Found>,
@@ -240,7 +241,7 @@ fn send_batch(files: Vec<Read>, bytes: &[u8], told: &SharedOutput) {
     );
 }
 
-/// What was read, if it is still what has this name.
+/// The attributes of a file that was read, if its name still stands for it.
 fn meta_now(file: &File, path: &Path) -> Option<wire::files::Meta> {
     let read = source::meta(&file.metadata().ok()?);
     let named = source::meta(&fs::symlink_metadata(path).ok()?);
@@ -254,7 +255,7 @@ fn fault(error: &std::io::Error) -> Fault {
     }
 }
 
-/// `~` in front is the home.
+/// A path in which a leading `~` is the home.
 fn at_home(base: &Path) -> PathBuf {
     match (base.strip_prefix("~"), std::env::var_os("HOME")) {
         (Ok(below), Some(home)) => Path::new(&home).join(below),

@@ -1,15 +1,17 @@
-//! A push at work in a folder: where its files lie while they are not whole, how others know that
-//! it is alive, what stays of it.
+//! The stage of a push in a folder: where partial files lie, how others see that the push is alive,
+//! and what it leaves.
 //!
-//! All of it lies in that folder, on the same file system as what it becomes, and can be read by
-//! nobody else: .part-push.RUN.ID   the stage of a push on this host; gone at its end, however that
-//! comes .part-push.lock     a link that names the push that is at work; on shared storage its
-//! hosts go in together, others wait .part-push.kept/    what arrived of large files before a push
-//! was interrupted
+//! Everything lies in that folder, on the file system on which the files will be, and can be read
+//! by nobody else:
 //!
-//! A stage belongs to whoever holds the lock on its file `owner`, and the kernel takes that away
-//! with the process. Only on network file systems, whose locks need not reach from host to host,
-//! time has to tell.
+//!     .part-push.RUN.ID   the stage of a push on this host; removed at its end, however that comes
+//!     .part-push.lock     a link that names the running push; on shared storage its hosts enter
+//!                         together, and others wait
+//!     .part-push.kept/    the parts of large files that came before a push was interrupted
+//!
+//! A stage belongs to whoever holds the lock on its file `owner`, which the kernel releases with the
+//! process. Only on network file systems, whose locks need not reach from host to host, does the
+//! time of the last sign of life decide.
 
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::stat::{UtimensatFlags, utimensat};
@@ -24,16 +26,16 @@ use transfer::partial;
 use transfer::parts::Parts;
 use wire::Failure;
 
-/// Another push is waited for so long.
+/// How long to wait for another push.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// On a network file system a stage that was not touched for so long is nobody's; its owner does so
-/// every ten seconds.
+/// On a network file system a stage that was not touched for this many seconds is abandoned; its
+/// owner touches it every ten seconds.
 const UNTOUCHED: i64 = 120;
-/// Less than this of a file is sent again sooner than it is looked after.
+/// Fewer bytes of a file than this are not worth keeping; they are sent again.
 const WORTH_KEEPING: u64 = 1 << 20;
-/// What nobody came back for is removed.
+/// Kept parts that nobody came back for are removed after this time.
 const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Other connections write down what they have when this one is over; that takes them no longer.
+/// Other connections note what they have when this one ends, which takes them at most this long.
 const LANES_END: Duration = Duration::from_secs(3);
 
 const PREFIX: &str = ".part-push.";
@@ -43,8 +45,8 @@ pub struct Stage {
     base: PathBuf,
     run: String,
     pub folder: PathBuf,
-    /// Held as long as the push is at work here; `None` for somebody else's, or where there are no
-    /// locks.
+    /// The lock, held as long as the push runs here; `None` for another push's stage, or if the
+    /// file system has no locks.
     _owner: Option<Flock<File>>,
 }
 
@@ -53,13 +55,13 @@ pub fn folder(base: &Path, run: &str, host: u32) -> PathBuf {
     base.join(format!("{PREFIX}{run}.{host}"))
 }
 
-/// A word that can stand in a file's name.
+/// Whether the name of a push can stand in a file's name.
 pub fn is_word(run: &str) -> bool {
     (1..=64).contains(&run.len()) && run.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
 impl Stage {
-    /// Takes a folder for a push, and puts away what dead ones have left there.
+    /// Opens a folder for a push, and puts away what dead pushes have left there.
     pub fn enter(base: &Path, run: &str, host: u32) -> Result<Stage, Failure> {
         let failed = |error: io::Error| Failure::new(format!("{}: {error}", base.display()));
         let stage = Stage::make(base, run, host).map_err(failed)?;
@@ -83,7 +85,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// That of a push whose process on this host has ended.
+    /// The stage of a push whose process on this host has ended.
     pub fn abandoned(base: &Path, run: &str, host: u32) -> Stage {
         Stage {
             base: base.to_owned(),
@@ -93,7 +95,7 @@ impl Stage {
         }
     }
 
-    /// It has its owner before it has its name.
+    /// Makes a stage, which has its owner before it has its name.
     fn make(base: &Path, run: &str, host: u32) -> io::Result<Stage> {
         super::place::make_all(base)?;
         let (folder, new) = (
@@ -120,7 +122,7 @@ impl Stage {
         })
     }
 
-    /// Makes this push the one that is at work; `false` while another one is.
+    /// Makes this push the running one; `false` while another one is.
     fn lock(&self) -> io::Result<bool> {
         let lock = self.base.join(".part-push.lock");
         match symlink(&self.run, &lock) {
@@ -142,7 +144,7 @@ impl Stage {
         Ok(false)
     }
 
-    /// Takes another's lock away; somebody else may have done so just now, and have another there.
+    /// Removes another push's lock. Somebody else may have just removed it and made another one.
     fn unlock(&self, holder: &Path) {
         let (lock, moved) = (self.base.join(".part-push.lock"), self.folder.join("lock"));
         if fs::rename(&lock, &moved).is_err() {
@@ -156,7 +158,7 @@ impl Stage {
         let _ = fs::remove_file(&moved);
     }
 
-    /// Whether any host of a push is.
+    /// Whether any host of a push is alive.
     fn is_at_work(&self, run: &str) -> bool {
         stages(&self.base)
             .iter()
@@ -165,7 +167,7 @@ impl Stage {
 
     /// Whether the process that made a stage has ended.
     fn is_dead(&self, stage: &Path) -> bool {
-        // one that has no name yet may have no owner yet either
+        // a stage without its name may not have its owner yet
         let owner = if belongs(stage, "new") {
             None
         } else {
@@ -186,13 +188,13 @@ impl Stage {
         let (machine, kernel) = owner.trim_end().split_once('\n').unwrap_or_default();
         match kernel == this_kernel() {
             true if locks => true,
-            // it has been started anew; but two hosts of one push may have the same name
+            // the host has been restarted; but two hosts of one push may have the same name
             false if machine == this_machine() && !belongs(stage, &self.run) => true,
             _ => is_untouched(stage, &self.folder),
         }
     }
 
-    /// The hosts of this push whose stage is seen from this one.
+    /// The hosts of this push whose stages are visible from this one.
     pub fn peers(&self) -> Vec<u32> {
         // makes a network file system look again
         let new = self.folder.join("peers");
@@ -209,13 +211,13 @@ impl Stage {
         stages(&self.base).iter().filter_map(number).collect()
     }
 
-    /// Where a file lies until it is whole, and the lines that say what is there of it.
+    /// The paths of a partial file and its notes.
     pub fn part(&self, key: &str) -> (PathBuf, PathBuf) {
         part(&self.folder, key)
     }
 
-    /// What an earlier push left of a file; renaming it makes sure that no other push goes on with
-    /// it too.
+    /// Takes over the partial file of an earlier push. It is renamed, so that no other push takes it
+    /// over too.
     pub fn claim(&self, key: &str, bytes: u64) -> Parts {
         let (path, notes) = self.part(key);
         if !path.exists() {
@@ -227,7 +229,7 @@ impl Stage {
         partial::kept(&path, &notes, bytes)
     }
 
-    /// What is kept for the place of a file that is there now.
+    /// Removes what is kept for a file that is in its place now.
     pub fn forget_kept(&self, key: &str) {
         let place = key.split('.').next().unwrap_or(key);
         for entry in fs::read_dir(kept(&self.base))
@@ -241,7 +243,7 @@ impl Stage {
         }
     }
 
-    /// What shows other hosts that it is alive.
+    /// Shows other hosts that the push is alive.
     pub fn sign(folder: &Path) {
         let now = TimeSpec::UTIME_NOW;
         let _ = utimensat(
@@ -253,7 +255,7 @@ impl Stage {
         );
     }
 
-    /// Takes it away; what is worth going on with is kept.
+    /// Removes the stage; partial files that are worth it are kept.
     pub fn leave(&self) {
         salvage(&self.base, &self.folder);
         let _ = fs::remove_dir(kept(&self.base));
@@ -275,7 +277,7 @@ fn create(path: &Path, text: &str) -> io::Result<()> {
         .write_all(text.as_bytes())
 }
 
-/// Where a file lies in a stage until it is whole, and the lines that say what is there of it.
+/// The paths of a partial file in a stage, and of its notes.
 pub fn part(stage: &Path, key: &str) -> (PathBuf, PathBuf) {
     (
         stage.join(format!("part.{key}")),
@@ -283,7 +285,7 @@ pub fn part(stage: &Path, key: &str) -> (PathBuf, PathBuf) {
     )
 }
 
-/// Held by one more connection of a push as long as it may write.
+/// A lock that a further connection of a push holds as long as it may write.
 pub fn lane(stage: &Path) -> Option<Flock<File>> {
     Flock::lock(
         File::open(stage.join("lanes")).ok()?,
@@ -321,7 +323,7 @@ fn belongs(stage: &Path, run: &str) -> bool {
     })
 }
 
-/// Takes a stage away; what is worth going on with is kept.
+/// Removes a stage; partial files that are worth it are kept.
 fn salvage(base: &Path, stage: &Path) {
     let until = Instant::now() + LANES_END;
     while let Ok(lanes) = File::open(stage.join("lanes"))
@@ -351,12 +353,12 @@ fn keep(base: &Path, stage: &Path, key: &str) {
     let left = kept(base).join(key);
     let _ = DirBuilder::new().mode(0o700).create(kept(base));
     let _ = partial::remove(&partial::notes_of(&left));
-    // the lines first: without them all that is there would count
+    // the notes first: without them all bytes of the file would count
     let _ = fs::rename(&notes, partial::notes_of(&left));
     let _ = fs::rename(&path, &left);
 }
 
-/// Removes what nobody came back for.
+/// Removes kept parts that nobody came back for.
 fn expire(kept: &Path) {
     for entry in fs::read_dir(kept).into_iter().flatten().flatten() {
         let age = entry
@@ -369,17 +371,18 @@ fn expire(kept: &Path) {
     }
 }
 
-/// By the clock of the file system, which is that of our own stage.
+/// Whether a stage was not touched for long, by the clock of the file system, which is that of our
+/// own stage.
 fn is_untouched(stage: &Path, own: &Path) -> bool {
     Stage::sign(own);
     match (fs::metadata(stage), fs::metadata(own)) {
         (Ok(theirs), Ok(ours)) => ours.mtime().saturating_sub(theirs.mtime()) > UNTOUCHED,
-        // it has gone just now
+        // it has just disappeared
         _ => false,
     }
 }
 
-/// Whether locks on this file system are seen by all who see its files.
+/// Whether locks on this file system are visible to all who see its files.
 fn is_local(folder: &Path) -> bool {
     const LOCAL: [FsType; 6] = [
         statfs::EXT4_SUPER_MAGIC,
@@ -396,7 +399,7 @@ fn this_machine() -> String {
     read_line("/proc/sys/kernel/hostname")
 }
 
-/// Since its start: what runs on the same one sees the same locks.
+/// Identifies the running kernel: processes on the same one see the same locks.
 fn this_kernel() -> String {
     read_line("/proc/sys/kernel/random/boot_id")
 }
@@ -408,7 +411,7 @@ fn read_line(path: &str) -> String {
         .to_owned()
 }
 
-/// Whether nothing is in a folder but what is ours.
+/// Whether a folder has only files of part-push.
 pub fn is_empty(base: &Path) -> io::Result<bool> {
     match fs::read_dir(base) {
         Ok(mut entries) => Ok(entries.all(|entry| {
@@ -419,7 +422,7 @@ pub fn is_empty(base: &Path) -> io::Result<bool> {
     }
 }
 
-/// A file that another connection of this push writes.
+/// Whether a folder is the stage of a running push.
 pub fn is_stage(folder: &Path) -> bool {
     OpenOptions::new()
         .read(true)

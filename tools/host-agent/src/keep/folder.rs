@@ -25,21 +25,21 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use wire::keep::Refusal;
 
-/// A job's folder, which may not be there.
+/// A job's folder, which need not exist.
 #[derive(Clone, Debug)]
 pub struct Folder(PathBuf);
 
-/// Held as long as this process keeps the job.
+/// A lock that is held as long as this process keeps the job.
 #[derive(Debug)]
 pub struct KeeperLock(#[allow(dead_code)] Option<Flock<File>>);
 
 impl Folder {
-    /// The one of a job on the host of that address; `None` if the name cannot be a job's.
+    /// The folder of a job on the host with this address; `None` if the name cannot be a job's.
     pub fn of(job: &str, address: Ipv4Addr) -> Option<Folder> {
         Some(Folder(of_job(job)?.join(address.to_string())))
     }
 
-    /// The one at that path.
+    /// The folder at this path.
     pub fn at(path: &Path) -> Folder {
         Folder(path.to_owned())
     }
@@ -48,7 +48,7 @@ impl Folder {
         &self.0
     }
 
-    /// The path of something in it.
+    /// The path of a file in the folder.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
@@ -67,12 +67,12 @@ impl Folder {
         name.into()
     }
 
-    /// Path of the link by which one launcher at a time starts graph servers (servers.rs).
+    /// The path of the link by which only one launcher at a time starts graph servers (servers.rs).
     pub fn starting(&self) -> PathBuf {
         self.beside(".starting")
     }
 
-    /// Makes it anew, with those files in it, unless a keeper lives there.
+    /// Makes the folder anew with these files, unless a keeper lives there.
     pub fn make(&self, files: &[(&str, &[u8])]) -> Result<KeeperLock, Refusal> {
         let refusal = |error: io::Error| Refusal::Folder {
             path: self.0.display().to_string(),
@@ -106,7 +106,7 @@ impl Folder {
         made.map(|()| lock).map_err(refusal)
     }
 
-    /// `None` where a keeper holds it.
+    /// Takes the lock; `None` if a keeper holds it.
     fn lock(&self) -> io::Result<Option<KeeperLock>> {
         let mut options = OpenOptions::new();
         options
@@ -122,12 +122,12 @@ impl Folder {
         ) {
             Ok(lock) => Ok(Some(KeeperLock(Some(lock)))),
             Err((_, Errno::EWOULDBLOCK)) => Ok(None),
-            // a file system without locks
+            // the file system has no locks
             Err(_) => Ok(Some(KeeperLock(None))),
         }
     }
 
-    /// Opens a file of it to write behind what is there.
+    /// Opens a file in the folder for appending.
     pub fn append(&self, name: &str) -> io::Result<File> {
         OpenOptions::new()
             .append(true)
@@ -137,8 +137,8 @@ impl Folder {
             .open(self.file(name))
     }
 
-    /// A descriptor of the folder, and the socket's path by way of it: the path of a Unix socket
-    /// may have 107 bytes only.
+    /// A descriptor of the folder, and the socket's path by way of it, because the path of a Unix
+    /// socket may have only 107 bytes.
     pub fn socket(&self) -> io::Result<(OwnedFd, PathBuf)> {
         let folder = OwnedFd::from(File::open(&self.0)?);
         let path = PathBuf::from(format!("/proc/self/fd/{}/socket", folder.as_raw_fd()));
@@ -161,13 +161,13 @@ pub fn of_job(job: &str) -> Option<PathBuf> {
     is_name(job).then(|| Path::new(&home).join(".local/state/dgl-tools").join(job))
 }
 
-/// Whether it is the name of a job: it stands in paths.
+/// Whether a text can be the name of a job, which becomes part of paths.
 fn is_name(job: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     !job.is_empty() && job.len() <= 200 && job.bytes().all(allowed) && job != "." && job != ".."
 }
 
-/// The name of a process's log.
+/// The file name of a process's log.
 pub fn log_name(role: Role, rank: u32) -> String {
     format!("{}-{rank}.log", role.name())
 }

@@ -1,6 +1,6 @@
-//! Tells what a job that was left has done and does on this host, from what its keeper writes: the
-//! journal and the logs of its processes, from their beginnings on. When nobody listens any more it
-//! ends, and the job does not.
+//! Reports what a job that was left has done and does on this host, from the files that its keeper
+//! writes: the journal and the logs of its processes, from their beginnings on. When nobody reads
+//! the report any longer this ends, and the job does not.
 
 use super::folder::{Folder, log_name};
 use super::journal::{JOURNAL, Tail};
@@ -22,20 +22,20 @@ use wire::keep::{Follow, Record};
 use wire::supervise::{Output, Stream};
 use wire::{Event, Failure, Request};
 
-/// Files are looked at so often; those that grow fast are read without a pause.
+/// How often files are checked; those that grow fast are read without a pause.
 const PAUSE: Duration = Duration::from_millis(200);
-/// We say that we live so often.
+/// How often a sign of life is sent.
 const ALIVE_PACE: Duration = Duration::from_secs(1);
 
-/// The launcher that a [`tell`] of this process tells is gone.
+/// Whether the launcher is gone to which [`tell`] reports in this process.
 static LAUNCHER_IS_GONE: AtomicBool = AtomicBool::new(false);
 
-/// Has [`tell`] end, and the job go on.
+/// Makes [`tell`] end; the job goes on.
 pub fn launcher_is_gone() {
     LAUNCHER_IS_GONE.store(true, Ordering::Relaxed);
 }
 
-/// Carries out the request: in a process of its own, whose command line says what it does.
+/// Carries out the request in a process of its own, whose command line shows what it does.
 pub fn follow(wanted: &Follow) -> Result<Option<Event>, Failure> {
     let fault =
         |error: io::Error| Failure::new(format!("the job there cannot be followed: {error}"));
@@ -45,7 +45,7 @@ pub fn follow(wanted: &Follow) -> Result<Option<Event>, Failure> {
         return Ok(Some(Event::NoJob));
     };
     let mut command = Command::new("/proc/self/exe");
-    // `ps` shows what runs, not the file of /proc by which it was found
+    // so that `ps` shows the name of the program, not the file of /proc by which it was found
     command.arg0("host-agent").arg("follow").arg(folder.path());
     if wanted.records {
         command.arg("records");
@@ -60,7 +60,7 @@ pub fn follow(wanted: &Follow) -> Result<Option<Event>, Failure> {
     }
 }
 
-/// How a shell would say it.
+/// The exit status as a shell reports it.
 fn shell_code(status: std::process::ExitStatus) -> i32 {
     status
         .code()
@@ -68,7 +68,7 @@ fn shell_code(status: std::process::ExitStatus) -> i32 {
         .unwrap_or(1)
 }
 
-/// `host-agent follow FOLDER [records]`: tells it on stdout; orders come on stdin. Where the job's
+/// `host-agent follow FOLDER [records]`: reports on stdout; orders come on stdin. If the job's
 /// records are wanted, they come first, and the rest when the first request has come.
 pub fn run(folder: &Path, records: bool) -> ExitCode {
     let folder = Folder::at(folder);
@@ -81,7 +81,7 @@ pub fn run(folder: &Path, records: bool) -> ExitCode {
         });
         if records
             .chain([Event::Ready])
-            .try_for_each(|event| say(&event, &[]))
+            .try_for_each(|event| write_event(&event, &[]))
             .is_err()
         {
             return ExitCode::SUCCESS;
@@ -97,18 +97,18 @@ pub fn run(folder: &Path, records: bool) -> ExitCode {
     Teller::new(&folder, Some(orders)).run()
 }
 
-/// The same of a job that this launcher has just left: its orders go to the keeper by another way.
+/// Reports on a job that this launcher has just left; its orders reach the keeper in another way.
 pub fn tell(folder: &Folder) -> ExitCode {
     Teller::new(folder, None).run()
 }
 
-fn say(event: &Event, body: &[u8]) -> io::Result<()> {
+fn write_event(event: &Event, body: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(&codec::encode(event, body))?;
     out.flush()
 }
 
-/// What of a record the name of its log is made of.
+/// The fields of a record that make up the name of its log.
 #[derive(Deserialize)]
 struct LogOf {
     role: Role,
@@ -119,11 +119,11 @@ struct Teller {
     journal: Tail,
     entries: Decoder,
     logs: Vec<Tail>,
-    /// Orders for the keeper.
+    /// Where orders for the keeper come from.
     orders: Option<MessageReader>,
     keeper: Option<UnixStream>,
     said_alive: Instant,
-    /// What the keeper has written last: that all is over. It is told last, too.
+    /// The last event of the keeper, that everything has ended. It is reported last, too.
     over: Option<Event>,
 }
 
@@ -154,19 +154,19 @@ impl Teller {
         ExitCode::SUCCESS
     }
 
-    /// Tells what is new; whether there may be more. An error says that nobody listens.
+    /// Reports what is new; returns whether there may be more. Fails if nobody reads the report.
     fn turn(&mut self) -> io::Result<bool> {
-        // what was written before the keeper's end, and before the journal's, is read after it was
-        // seen
+        // the keeper's end is looked for first: what was written before it is then read after it
+        // was seen
         let gone = self.keeper.is_none();
         let more = self.tell_journal()? | self.tell_logs()?;
         if (self.over.is_some() || gone) && !more {
-            say(&self.over.take().unwrap_or(Event::KeeperGone), &[])?;
+            write_event(&self.over.take().unwrap_or(Event::KeeperGone), &[])?;
             return Ok(false);
         }
         if self.said_alive.elapsed() >= ALIVE_PACE {
             self.said_alive = Instant::now();
-            say(&Event::Alive, &[])?;
+            write_event(&Event::Alive, &[])?;
         }
         Ok(self.wait(if more { Duration::ZERO } else { PAUSE }))
     }
@@ -179,7 +179,7 @@ impl Teller {
                 Event::Past(past) if matches!(*past.what, Event::Over(_)) => {
                     self.over = Some(message.head);
                 }
-                event => say(event, &[])?,
+                event => write_event(event, &[])?,
             }
         }
         Ok(!block.is_empty())
@@ -191,7 +191,7 @@ impl Teller {
             let block = log.read();
             if !block.is_empty() {
                 more = true;
-                say(
+                write_event(
                     &Event::Output(Output {
                         index,
                         stream: Stream::Stdout,
@@ -203,7 +203,7 @@ impl Teller {
         Ok(more)
     }
 
-    /// Waits for orders or the keeper's end, and takes them; whether the launcher is there.
+    /// Waits for orders or the keeper's end, and takes them; returns whether the launcher is there.
     fn wait(&mut self, pause: Duration) -> bool {
         let mut fds = Vec::new();
         fds.extend(
@@ -220,7 +220,7 @@ impl Teller {
             &mut fds,
             PollTimeout::try_from(pause.as_millis()).unwrap_or(PollTimeout::ZERO),
         );
-        // the last of them, where there are any
+        // the last of the orders, if there are any
         let ordered = self.orders.is_some() && fds.last().and_then(PollFd::any).unwrap_or(false);
         drop(fds);
         self.look_for_keeper();

@@ -1,6 +1,6 @@
-//! The keepers of other hosts on their way to the leader. Whoever reaches the port may knock: how
-//! many do at once, and for how long, is bounded, and only keys that the launcher told are let in.
-//! When all are there, nobody listens any more.
+//! The keepers of other hosts on their way to the leader. Anybody who reaches the port may connect;
+//! the number and time of such connections are bounded, and only keys that the launcher has named
+//! are let in. When all keepers have come, the port is closed.
 
 use nix::poll::PollFlags;
 use std::collections::{BTreeMap, VecDeque};
@@ -10,8 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 use tls::{Guests, Identity, Link, PublicKey};
 
-/// So many may knock at once beside those that are awaited; of more the one that has knocked
-/// longest goes.
+/// How many connections may try to get in beside the expected ones; beyond it the oldest is
+/// dropped.
 const STRANGERS: usize = 256;
 /// A keeper proves its key at once.
 const KNOCK_LIMIT: Duration = Duration::from_secs(30);
@@ -20,15 +20,15 @@ const KNOCK_LIMIT: Duration = Duration::from_secs(30);
 pub struct NewGuest {
     pub host: u32,
     pub link: Link,
-    /// What it said in the same moment.
+    /// The bytes that came with the proof of its key.
     pub said: Vec<u8>,
 }
 
-/// The door of the leader.
+/// The listening side of the leader.
 #[derive(Debug)]
 pub struct GuestListener {
     listener: TcpListener,
-    /// The host that has each key. One that has come is no longer in it.
+    /// The host that has each key. A host that has come is removed.
     awaited: BTreeMap<PublicKey, u32>,
     identity: Identity,
     guests: Option<Guests>,
@@ -37,7 +37,7 @@ pub struct GuestListener {
 }
 
 impl GuestListener {
-    /// Listens at this host's address, on a port of the system's choice.
+    /// Listens at this host's address, on a port that the system chooses.
     pub fn open(address: Ipv4Addr, identity: Identity) -> io::Result<GuestListener> {
         let listener = TcpListener::bind(SocketAddr::from((address, 0)))?;
         listener.set_nonblocking(true)?;
@@ -55,18 +55,18 @@ impl GuestListener {
         Ok(self.listener.local_addr()?.port())
     }
 
-    /// The keeper with this key will come.
+    /// Expects a keeper with this key.
     pub fn expect(&mut self, host: u32, key: PublicKey) {
         self.awaited.insert(key, host);
         self.guests = None;
     }
 
-    /// Whether nobody is missing any more.
+    /// Whether all keepers have come.
     pub fn is_complete(&self) -> bool {
         self.awaited.is_empty()
     }
 
-    /// What to wait for: the listener, and each that knocks with its number.
+    /// What to wait for: the listener, and each connection with its number.
     pub fn wait_for(
         &self,
     ) -> (
@@ -81,7 +81,7 @@ impl GuestListener {
         )
     }
 
-    /// Takes those that have connected.
+    /// Accepts new connections.
     pub fn accept(&mut self, now: Instant) {
         while let Ok((stream, _)) = self.listener.accept() {
             let Ok(guests) = self.guests() else { return };
@@ -105,7 +105,7 @@ impl GuestListener {
         }
     }
 
-    /// Goes on with one that knocks; `None` where it is not let in yet, or never.
+    /// Continues with a connection; `None` if it is not let in yet, or never.
     pub fn go_on(&mut self, number: u64) -> Option<NewGuest> {
         let at = self.knocking.iter().position(|(one, ..)| *one == number)?;
         let link = &mut self.knocking[at].2;
@@ -116,12 +116,12 @@ impl GuestListener {
             return None;
         }
         let (_, _, link) = self.knocking.remove(at)?;
-        // a second one with the same key is not let in
+        // a second keeper with the same key is not let in
         let host = self.awaited.remove(&peer?)?;
         Some(NewGuest { host, link, said })
     }
 
-    /// Time went by.
+    /// Time has passed; drops connections that took too long.
     pub fn tick(&mut self, now: Instant) {
         self.knocking
             .retain(|(_, since, _)| now < *since + KNOCK_LIMIT);

@@ -1,4 +1,4 @@
-//! What happened to a job on this host, as lines of JSON with the time of each, and reading it
+//! The journal of a job on this host, in lines of JSON with their times, and the reading of it
 //! while it grows.
 
 use super::folder::Folder;
@@ -11,10 +11,10 @@ use wire::{Event, codec};
 
 /// The name of its file.
 pub const JOURNAL: &str = "journal";
-/// What is read at once of a file that grows.
+/// How much is read at once of a file that grows.
 const BLOCK: usize = 64 << 10;
 
-/// The journal of the keeper.
+/// The journal, as the keeper writes it.
 #[derive(Debug)]
 pub struct Journal(File);
 
@@ -23,7 +23,8 @@ impl Journal {
         folder.append(JOURNAL).map(Journal)
     }
 
-    /// Writes down what happens now. Where the disk is full the job goes on all the same.
+    /// Writes an event with the current time. If the disk is full, the job goes on without the
+    /// entry.
     pub fn note(&mut self, what: Event) {
         let time_ms = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -36,7 +37,7 @@ impl Journal {
     }
 }
 
-/// A file that grows, read from its beginning.
+/// Reads a file that grows, from its beginning.
 #[derive(Debug)]
 pub struct Tail {
     path: PathBuf,
@@ -48,7 +49,7 @@ impl Tail {
         Tail { path, file: None }
     }
 
-    /// The next bytes; empty where there are none yet.
+    /// The next bytes; empty if there are none yet.
     pub fn read(&mut self) -> Vec<u8> {
         if self.file.is_none() {
             self.file = File::open(&self.path).ok();
@@ -64,7 +65,7 @@ impl Tail {
     }
 }
 
-/// The entries of a journal that is not followed; what is no entry ends it.
+/// The entries of a journal that does not grow; a line that is not an entry ends it.
 pub fn entries(folder: &Folder) -> Vec<Past> {
     let mut decoder = codec::Decoder::default();
     decoder.push(&std::fs::read(folder.file(JOURNAL)).unwrap_or_default());

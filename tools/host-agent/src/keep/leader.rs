@@ -1,6 +1,6 @@
-//! What the keeper of the first host decides: when the job begins, and when and why it ends. It is
-//! the state machine that a launcher runs too, for processes on all hosts; what hosts tell goes in,
-//! what is to be done comes out. It opens nothing and asks no clock.
+//! The policy of the first host's keeper: when the job begins, and when and why it ends. It runs
+//! the state machine that a launcher runs too, for the processes of all hosts. Reports of hosts go
+//! in, decisions come out; it opens nothing and asks no clock.
 
 use job::{
     Action, Exit, Job, Limit, Loss, Member, Mode, ONE_SIGNAL, Role, StallRule, StallStep,
@@ -10,30 +10,30 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use wire::keep::{Ending, Failure, Stalled};
 
-/// A host has fewer processes than this; one that tells of more is lost.
+/// A host has fewer processes than this; one that reports more is lost.
 const MAX_PROCESSES: usize = 65_536;
-/// dgl-reap and followers end a job with this signal.
+/// The signal with which dgl-reap and followers end a job.
 const SIGTERM: i32 = 15;
 
-/// What is to be done on all hosts.
+/// A decision for all hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// The processes start.
+    /// The processes are started.
     Begin,
-    /// The job ends.
+    /// The job is ended.
     End {
-        /// Python is to print its stacks first.
+        /// Whether Python is asked for its stacks first.
         stacks: bool,
-        /// Why.
+        /// Why the job ends.
         ending: Ending,
     },
-    /// What is left ends at once.
+    /// Processes that are left are killed at once.
     Kill,
-    /// Where the processes stand is written down, for the question of that number.
+    /// The stacks of the processes are written down, for the question of this number.
     Ask(u32),
-    /// The job stalls, which is written down here alone.
+    /// The job stalls, which only this host writes down.
     Stalled(Stalled),
-    /// It moves again; the same.
+    /// The job moves again, which only this host writes down.
     Resumed,
 }
 
@@ -44,24 +44,24 @@ pub struct Leader {
     /// How long hosts may take to join.
     patience: Duration,
     since: Instant,
-    /// The processes of each host, and whether it has told of all.
+    /// The processes of each host, and whether it has reported all of them.
     hosts: BTreeMap<u32, (Vec<Member>, bool)>,
-    /// How many hosts there will be.
+    /// How many hosts the job has.
     expected: usize,
-    /// From the beginning on.
+    /// The state machine, once the job has begun.
     job: Option<Job>,
-    /// What is a stall, where anybody wants to know.
+    /// When the job stalls; `None` if nobody wants to know.
     rule: Option<StallRule>,
-    /// From the beginning on.
+    /// The stall watch, once the job has begun.
     stall: Option<StallWatch>,
-    /// Why it ends, once that is decided.
+    /// Why the job ends, once that is decided.
     ending: Option<Ending>,
-    /// When each host has said first that somebody wants the end.
+    /// When each host first reported that somebody wants the end.
     stopped: BTreeMap<u32, Instant>,
 }
 
 impl Leader {
-    /// For a job of so many hosts.
+    /// Creates the policy of a job of `expected` hosts.
     pub fn new(
         expected: usize,
         limits: Vec<Limit>,
@@ -84,12 +84,12 @@ impl Leader {
         }
     }
 
-    /// Hosts are waited for from now on.
+    /// Starts to wait for hosts.
     pub fn wait_from(&mut self, now: Instant) {
         self.since = now;
     }
 
-    /// A host tells of its next process.
+    /// A host reports its next process.
     pub fn member(&mut self, host: u32, role: Role, awaited: bool) -> Option<Decision> {
         let (members, joined) = self.hosts.entry(host).or_default();
         if *joined || members.len() >= MAX_PROCESSES {
@@ -106,7 +106,7 @@ impl Leader {
         None
     }
 
-    /// A host has told of all its processes, and they can be started.
+    /// A host has reported all of its processes, and they can be started.
     pub fn joined(&mut self, host: u32, now: Instant) -> Option<Decision> {
         self.hosts.entry(host).or_default().1 = true;
         if self.job.is_some() || self.ending.is_some() || self.joined_hosts() < self.expected {
@@ -149,7 +149,7 @@ impl Leader {
         }
     }
 
-    /// A process has raised an exception that nobody caught, and has failed by that.
+    /// A process has raised an exception that nobody caught, and counts as failed.
     pub fn raised(&mut self, host: u32, index: u32, exception: String) -> Option<Decision> {
         match (self.position(host, index), &mut self.job) {
             (Some(at), Some(job)) => {
@@ -160,13 +160,13 @@ impl Leader {
         }
     }
 
-    /// No process of a host has given a sign of life for so long.
+    /// No process of a host has given a sign of life for this long.
     pub fn idle(&mut self, host: u32, time: Duration) -> Vec<Decision> {
         let step = self.stall.as_mut().and_then(|watch| watch.idle(host, time));
         self.stall_step(step)
     }
 
-    /// One has given a sign of life again.
+    /// A process of the host has given a sign of life again.
     pub fn moves(&mut self, host: u32) -> Vec<Decision> {
         let step = self.stall.as_mut().and_then(|watch| watch.moves(host));
         self.stall_step(step)
@@ -199,7 +199,7 @@ impl Leader {
         }
     }
 
-    /// A host is lost, or says that it cannot go on.
+    /// A host is lost, or reports that it cannot go on.
     pub fn lost(&mut self, host: u32, loss: Loss) -> Option<Decision> {
         match &mut self.job {
             Some(job) => {
@@ -210,8 +210,8 @@ impl Leader {
         }
     }
 
-    /// Somebody on a host wants the job to end with a signal; a second time it is to end at once.
-    /// One signal that comes to the keepers of all hosts is one.
+    /// Somebody on a host wants the job to end with a signal; a second time, it ends at once. One
+    /// signal that comes to the keepers of all hosts counts once.
     pub fn stop(&mut self, host: u32, signal: i32, now: Instant) -> Option<Decision> {
         let first = *self.stopped.entry(host).or_insert(now);
         if self.ending.is_none() {
@@ -250,7 +250,7 @@ impl Leader {
         }
     }
 
-    /// Time went by. `own` is the number of this host.
+    /// Time has passed; checks all limits. `own` is the number of this host.
     pub fn tick(&mut self, own: u32, now: Instant) -> Option<Decision> {
         match &mut self.job {
             Some(job) => {
@@ -279,7 +279,7 @@ impl Leader {
         }
     }
 
-    /// The first cause counts.
+    /// Decides that the job ends; only the first cause counts.
     fn decide(&mut self, stacks: bool, ending: Ending) -> Option<Decision> {
         if self.ending.is_some() {
             return None;
@@ -303,7 +303,7 @@ impl Leader {
         }
     }
 
-    /// Where the processes of a host begin among all.
+    /// The position of the first process of a host among all processes.
     fn first(&self, host: u32) -> usize {
         self.hosts
             .range(..host)

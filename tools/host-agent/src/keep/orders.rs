@@ -1,6 +1,6 @@
-//! The way to a keeper on its own host: a Unix socket in the job's folder, for its user alone.
-//! Orders come as requests: end, and kill. Whoever is connected sees by the end of the connection
-//! that the keeper is gone.
+//! Orders to a keeper on its own host, over a Unix socket in the job's folder that only its user
+//! can open. Orders are requests: end, and kill. A connected process sees by the end of the
+//! connection that the keeper is gone.
 
 use super::folder::Folder;
 use super::pipes::MessageReader;
@@ -12,19 +12,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use wire::{Event, Request, codec};
 
-/// Followers of a job on a host. Each is a login of its user.
+/// How many followers of a job a host may have. Each is a login of its user.
 const AT_ONCE: usize = 64;
 
-/// A request of a follower for the keeper.
+/// Whether a request is an order of a follower to the keeper.
 pub fn is_order(request: &Request) -> bool {
     matches!(request, Request::End(_) | Request::Kill)
 }
 
-/// The keeper's end.
+/// The keeper's side.
 #[derive(Debug)]
 pub struct Orders {
     listener: UnixListener,
-    /// Each with a number, and where answers go.
+    /// The connections: a number, the reader, and the descriptor for answers.
     connected: Vec<(u64, MessageReader, OwnedFd)>,
     count: u64,
 }
@@ -51,7 +51,7 @@ impl Orders {
         )
     }
 
-    /// Takes those that have connected: the user's own, and not too many.
+    /// Accepts new connections of the same user, up to the limit.
     pub fn accept(&mut self) {
         while let Ok((stream, _)) = self.listener.accept() {
             let own = getsockopt(&stream, PeerCredentials)
@@ -69,7 +69,7 @@ impl Orders {
         }
     }
 
-    /// What one of them wants. Each order is answered, by which the sender knows that it was taken.
+    /// The orders of a connection. Each is answered, by which the sender knows that it was taken.
     pub fn read(&mut self, number: u64) -> Vec<Request> {
         let mut requests = Vec::new();
         let Some(at) = self.connected.iter().position(|(one, ..)| *one == number) else {
@@ -81,7 +81,7 @@ impl Orders {
             match reader.next::<Request>() {
                 Ok(Some(message)) => {
                     requests.push(message.head);
-                    // it never blocks, like the reader: where nobody takes answers, none is needed
+                    // it never blocks, like the reader; if nobody reads answers, none is needed
                     let _ = nix::unistd::write(&*answers, &codec::encode(&Event::Done, &[]));
                 }
                 Ok(None) => break !reader.has_ended(),
@@ -95,7 +95,7 @@ impl Orders {
     }
 }
 
-/// A connection to the keeper of a folder; an error where there is none.
+/// Connects to the keeper of a folder; fails if there is none.
 pub fn connect(folder: &Folder) -> io::Result<UnixStream> {
     let (_folder, path) = folder.socket()?;
     UnixStream::connect(path)

@@ -7,18 +7,18 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use wire::codec::{Decoder, Malformed, Message};
 
-/// What is read at once.
+/// How much is read at once.
 const READ_AT_ONCE: usize = 64 << 10;
 
-/// Has reads and writes of a descriptor return at once. Only for one that nobody else reads or
-/// writes.
+/// Makes reads and writes of a descriptor return at once. Only for descriptors that nobody else
+/// reads or writes.
 fn never_block(descriptor: BorrowedFd<'_>) -> io::Result<()> {
     let flags = OFlag::from_bits_truncate(fcntl(descriptor, FcntlArg::F_GETFL)?);
     fcntl(descriptor, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
     Ok(())
 }
 
-/// Messages on their way in.
+/// Reads messages.
 #[derive(Debug)]
 pub struct MessageReader {
     descriptor: OwnedFd,
@@ -32,8 +32,8 @@ impl MessageReader {
         Ok(MessageReader::shared(descriptor))
     }
 
-    /// From a descriptor that others have too, such as stdin: it is read only when poll(2) has
-    /// found something.
+    /// Reads from a descriptor that others share, such as stdin: only when poll(2) has reported
+    /// bytes.
     pub fn shared(descriptor: OwnedFd) -> MessageReader {
         MessageReader {
             descriptor,
@@ -53,7 +53,7 @@ impl MessageReader {
         }
     }
 
-    /// The next whole message.
+    /// The next complete message.
     pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<Message<T>>, Malformed> {
         self.decoder.next_message()
     }
@@ -70,8 +70,7 @@ impl AsFd for MessageReader {
     }
 }
 
-/// Messages on their way out. What cannot be written yet waits; once nobody reads any more, nothing
-/// does.
+/// Writes messages. What cannot be written yet waits; once nobody reads any longer, it is dropped.
 #[derive(Debug)]
 pub struct MessageWriter {
     descriptor: Option<OwnedFd>,
@@ -89,7 +88,7 @@ impl MessageWriter {
         })
     }
 
-    /// Puts bytes behind those that wait, and writes what can be written now.
+    /// Queues bytes, and writes what can be written now.
     pub fn send(&mut self, bytes: &[u8]) {
         if self.descriptor.is_some() {
             self.waiting.extend_from_slice(bytes);
@@ -120,14 +119,14 @@ impl MessageWriter {
         self.waiting() > 0
     }
 
-    /// The other side sees the end.
+    /// Closes the descriptor, so that the other side sees the end.
     pub fn close(&mut self) {
         self.descriptor = None;
         self.waiting.clear();
         self.written = 0;
     }
 
-    /// What to wait for, if anything is to be written.
+    /// The descriptor to wait for, if anything is to be written.
     pub fn wants(&self) -> Option<BorrowedFd<'_>> {
         self.descriptor
             .as_ref()

@@ -1,6 +1,6 @@
-//! The process that was asked to keep a job: it starts the keeper, and carries the launcher's
+//! The process that was asked to keep a job. It starts the keeper, and carries the launcher's
 //! requests to it and its events back. When the job no longer needs the launcher, the keeper stops
-//! telling, and what happens is told from what it writes (follow.rs).
+//! reporting, and follow.rs reports from what the keeper writes.
 
 use super::folder::Folder;
 use super::follow;
@@ -14,8 +14,8 @@ use std::thread;
 use wire::codec::{self, Decoder, Message};
 use wire::{Event, Failure};
 
-/// Carries what a launcher says to a new keeper; `rest` is what was read of stdin behind the
-/// request to keep.
+/// Connects a launcher with a new keeper; `rest` holds the bytes of stdin behind the request to
+/// keep.
 pub fn relay(rest: Vec<u8>) -> Result<ExitCode, Failure> {
     let fault = |error: io::Error| {
         Failure::new(format!(
@@ -26,12 +26,13 @@ pub fn relay(rest: Vec<u8>) -> Result<ExitCode, Failure> {
     let requests = keeper.try_clone().map_err(fault)?;
     thread::spawn(move || carry_requests(&rest, requests));
     let kept = carry_events(keeper).map_err(fault)?;
-    // where a job was left, the thread goes on: the keeper hears the launcher's orders by it
+    // after a job was left the thread goes on, because it carries the launcher's orders to the
+    // keeper
     Ok(kept.map_or(ExitCode::SUCCESS, |folder| follow::tell(&folder)))
 }
 
-/// Starts a keeper out of reach of whatever ends this process: in a session of its own, and not a
-/// descendant. Slurm takes for a step what descends from it.
+/// Starts a keeper out of reach of whatever ends this process: in a session of its own and not as a
+/// descendant, because Slurm takes all descendants for the step.
 fn start() -> io::Result<UnixStream> {
     let (ours, theirs) = UnixStream::pair()?;
     let stdin = OwnedFd::from(theirs.try_clone()?);
@@ -63,15 +64,15 @@ fn carry_requests(rest: &[u8], mut keeper: UnixStream) {
     let copied = keeper
         .write_all(rest)
         .and_then(|()| io::copy(&mut io::stdin().lock(), &mut keeper));
-    // a launcher that is gone is gone for the keeper too
+    // a launcher that is gone must be gone for the keeper too
     let _ = keeper.shutdown(Shutdown::Write);
     if copied.is_ok() {
         follow::launcher_is_gone();
     }
 }
 
-/// Hands events on until the keeper stops telling; the job's folder, where it says that it keeps
-/// the job there.
+/// Carries events until the keeper stops reporting; returns the job's folder if the keeper keeps
+/// the job.
 fn carry_events(mut keeper: UnixStream) -> io::Result<Option<Folder>> {
     let (mut decoder, mut buffer) = (Decoder::default(), vec![0; 64 << 10]);
     let mut kept = None;

@@ -1,6 +1,6 @@
-//! Graph servers that stay, as those see them who want to use them on this host. They are a job
-//! that was left; its folder has a file `facts` with what their trainers must have in common with
-//! them, and on the first host `groups`, a folder for each group of trainers.
+//! Graph servers that stay, as their users on this host see them. They are a job that was left. Its
+//! folder has a file `facts` with the settings that trainers must have in common with them, and on
+//! the first host `groups`, with a folder for each group of trainers.
 
 use super::folder::Folder;
 use super::journal;
@@ -18,14 +18,16 @@ use wire::{Event, Failure};
 
 /// The file with the facts.
 pub const FACTS: &str = "facts";
-/// A group's rendezvous is looked for from here on, behind the ports that host-probe plans with,
+/// The first port for the rendezvous of a group; lower ones are those that host-probe plans with.
 const FIRST_PORT: u32 = 29_500;
-/// a hundred at a time, so that groups that begin at the same moment do not choose the same one,
+/// The distance of the ports of two groups, so that groups that begin at the same moment choose
+/// different ones.
 const PORT_STEP: u32 = 100;
-/// up to here.
+/// The last port for the rendezvous of a group.
 const LAST_PORT: u32 = 32_000;
 
-/// What trainers must have in common with servers, in the order in which differences are told.
+/// The settings that trainers must share with servers, in the order in which differences are
+/// reported.
 const KEYS: [(DataKey, &str); 5] = [
     (DataKey::Clients, "clients"),
     (DataKey::Servers, "servers"),
@@ -34,7 +36,7 @@ const KEYS: [(DataKey, &str); 5] = [
     (DataKey::PartConfig, "part_config"),
 ];
 
-/// The facts as lines `KEY VALUE`; files stand there by their content.
+/// The facts as lines `KEY VALUE`; a file is represented by its content.
 pub fn facts(data: &Data) -> io::Result<String> {
     Ok(KEYS
         .iter()
@@ -42,7 +44,7 @@ pub fn facts(data: &Data) -> io::Result<String> {
         .collect())
 }
 
-/// `None` for a file that cannot be read.
+/// The value of a setting; `None` for a file that cannot be read.
 fn value(data: &Data, key: DataKey) -> Option<String> {
     let hash = |path: &OsStr| {
         let path = Path::new(&data.folder.0).join(path);
@@ -59,7 +61,7 @@ fn value(data: &Data, key: DataKey) -> Option<String> {
     }
 }
 
-/// In what the facts of servers are not those of trainers with such data.
+/// The settings in which servers with these facts differ from what trainers need.
 fn differences(facts: &str, data: &Data) -> Vec<Difference> {
     let theirs = |word: &str| {
         let value = facts
@@ -86,7 +88,7 @@ fn folder_of(servers: &Servers) -> Result<Folder, Failure> {
     })
 }
 
-/// Whether they are there for trainers with such data.
+/// Whether there are servers for trainers with these settings.
 pub fn find(wanted: &Find) -> Result<Event, Failure> {
     let folder = folder_of(&wanted.servers)?;
     let facts = match fs::read_to_string(folder.file(FACTS)) {
@@ -107,7 +109,7 @@ pub fn find(wanted: &Find) -> Result<Event, Failure> {
     Ok(Event::Servers(State { life, differences }))
 }
 
-/// Whoever keeps them is believed, and what it wrote.
+/// Whether the servers are alive, by their keeper and by what it wrote.
 fn life(folder: &Folder) -> Liveness {
     let (mut ending, mut listening) = (None, 0);
     for past in journal::entries(folder) {
@@ -134,7 +136,7 @@ fn has_port(record: &str) -> bool {
         .is_ok_and(|record| record.get("port").is_some())
 }
 
-/// Whether this launcher may start them. It holds as long as this agent lives; then others wait.
+/// Whether this launcher may start the servers. Others wait as long as this agent lives.
 pub fn claim_start(servers: &Servers) -> Result<Event, Failure> {
     let folder = folder_of(servers)?;
     let fault = |error: io::Error| Failure::new(format!("{}: {error}", folder.path().display()));
@@ -158,7 +160,7 @@ fn make_private(path: &Path) -> io::Result<()> {
         .create(path)
 }
 
-/// A process is known by its number and when it began.
+/// The identity of a process: its number and its start time.
 fn mark(pid: u32) -> Option<String> {
     Some(format!(
         "{pid}-{}",
@@ -166,8 +168,8 @@ fn mark(pid: u32) -> Option<String> {
     ))
 }
 
-/// Takes away the claim of an agent that is gone. Somebody else may do the same at this moment, and
-/// claim it anew: then it is put back.
+/// Removes the claim of an agent that is gone. If another agent does the same at this moment and
+/// has claimed anew, its claim is put back.
 fn drop_dead_claim(claim: &Path) {
     let Ok(theirs) = fs::read_link(claim) else {
         return;
@@ -193,8 +195,8 @@ fn is_alive(claim: &Path) -> bool {
         .is_some_and(|mark| mark == text)
 }
 
-/// A number that no other group has had, because whoever makes the folder has it; and a port for
-/// torch's rendezvous.
+/// Assigns the number of a new group of trainers, which belongs to whoever makes the folder of that
+/// name, and a port for torch's rendezvous.
 pub fn take_group(servers: &Servers) -> Result<Event, Failure> {
     let folder = folder_of(servers)?;
     let groups = folder.file("groups");
@@ -217,7 +219,7 @@ pub fn take_group(servers: &Servers) -> Result<Event, Failure> {
     Ok(Event::Group(Group { number, port }))
 }
 
-/// A port on which nobody listens; the last that was tried, where there is none.
+/// A port on which nobody listens; if there is none, the last that was tried.
 fn free_port(group: u32, taken: &[u16]) -> u16 {
     let first = FIRST_PORT + group % PORT_STEP;
     let mut ports = (first..=LAST_PORT)
@@ -227,7 +229,7 @@ fn free_port(group: u32, taken: &[u16]) -> u16 {
     ports.find(|port| !taken.contains(port)).unwrap_or(last)
 }
 
-/// Graph servers that a job uses, looked at from time to time.
+/// The graph servers that a job uses, checked from time to time.
 pub struct Watched {
     folder: Folder,
     keeper: Option<UnixStream>,

@@ -1,4 +1,4 @@
-//! The command of a process, in the environment and the folder that it will have.
+//! Checks the command of a process, in the environment and folder that it will have.
 
 use crate::{command, python, shell};
 use nix::unistd::{AccessFlags, access};
@@ -13,12 +13,12 @@ use wire::Text;
 use wire::job::{Command, Process};
 use wire::preflight::{Finding, PythonQuestion};
 
-/// A setup that activates conda takes seconds; what takes longer than this hangs.
+/// A setup that activates conda takes seconds; one that takes longer than this hangs.
 const LIMIT: Duration = Duration::from_secs(50);
-/// What is kept of what a setup and a Python say.
+/// How much output of a setup and a Python is kept.
 const SAYS: usize = 256 << 10;
 
-/// Whether there is such a command; of a Python whether it runs, and what it finds.
+/// Checks that the command exists, and if it is a Python, that it runs and finds its modules.
 pub fn check(process: &Process, question: Option<&PythonQuestion>) -> Vec<Finding> {
     if !folder(process).is_dir() {
         return Vec::new();
@@ -44,7 +44,7 @@ fn first_word(command: &Command) -> Option<OsString> {
     }
 }
 
-/// In the environment and the folder of the process.
+/// Runs a command in the environment and folder of the process.
 fn ask(
     words: &[OsString],
     process: &Process,
@@ -69,7 +69,7 @@ fn is_there(process: &Process, word: &OsStr) -> bool {
         let path = own.or_else(|| env::var_os("PATH")).unwrap_or_default();
         return is_in_path(word, &path, folder(process));
     }
-    // csh has another way to ask
+    // csh looks for commands in another way
     if shell::is_csh() {
         return true;
     }
@@ -82,7 +82,7 @@ fn is_there(process: &Process, word: &OsStr) -> bool {
     answer.is_ok_and(|answer| answer.status.is_some_and(|status| status.success()))
 }
 
-/// As execvp(3) looks for it.
+/// Looks for a program as execvp(3) does.
 fn is_in_path(word: &OsStr, path: &OsStr, folder: &Path) -> bool {
     let runs = |file: &Path| file.is_file() && access(file, AccessFlags::X_OK).is_ok();
     if word.as_bytes().contains(&b'/') {

@@ -1,4 +1,4 @@
-//! Folders and files that a job needs.
+//! Checks the folders and files that a job needs.
 
 use nix::unistd::{AccessFlags, access};
 use std::fs::File;
@@ -8,13 +8,12 @@ use wire::Text;
 use wire::codec::MAX_BODY;
 use wire::preflight::Finding;
 
-/// Whether it is a folder.
+/// Checks that a folder exists.
 pub fn check_folder(path: &Text) -> Option<Finding> {
     (!path.path().is_dir()).then(|| Finding::NoFolder { path: path.clone() })
 }
 
-/// Whether it is a file that can be read. Nothing is worth saying of what is in a folder that is
-/// not there.
+/// Checks that a file can be read. There is no finding if the folder itself is missing.
 pub fn check_file(folder: &Text, path: &Text) -> Option<Finding> {
     if !folder.path().is_dir() {
         return None;
@@ -22,7 +21,7 @@ pub fn check_file(folder: &Text, path: &Text) -> Option<Finding> {
     missing(&folder.path().join(path.path()))
 }
 
-/// Why a file cannot be read.
+/// Why a file cannot be read; `None` if it can.
 pub fn missing(file: &Path) -> Option<Finding> {
     match (file.is_file(), is_readable(file)) {
         (false, _) => Some(Finding::NoFile { path: file.into() }),
@@ -31,16 +30,16 @@ pub fn missing(file: &Path) -> Option<Finding> {
     }
 }
 
-/// Whether this user may read it.
+/// Whether this user may read a file.
 pub fn is_readable(file: &Path) -> bool {
     access(file, AccessFlags::R_OK).is_ok()
 }
 
-/// The text of an ip_config. What is longer than one message is none.
+/// The text of an ip_config; `None` if it is longer than one message.
 pub fn read_ip_config(folder: &Text, path: &Text) -> Option<Vec<u8>> {
     let file: PathBuf = folder.path().join(path.path());
     let mut text = Vec::new();
-    // a pipe of that name would be waited for
+    // opening a FIFO of that name would block
     let opened = File::open(&file).ok().filter(|_| file.is_file())?;
     opened.take(MAX_BODY as u64).read_to_end(&mut text).ok()?;
     Some(text)

@@ -1,4 +1,5 @@
-//! Jobs of this user that run on this host, and processes of those that have died.
+//! Looks for jobs of this user that run on this host, and for processes of jobs whose watch is
+//! gone.
 
 use crate::claim;
 use crate::job::JobAssembly;
@@ -10,12 +11,12 @@ use std::time::Duration;
 use wire::job::Job;
 use wire::preflight::Finding;
 
-/// A job that just ends, or one whose watch is a new process each second, looks abandoned for a
-/// moment.
+/// A job that is just ending looks abandoned for a moment, and so does one whose watch is restarted
+/// every second; hence several looks.
 const LOOKS: u32 = 3;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(300);
 
-/// What earlier jobs have left, and whether a job of this name runs.
+/// Finds what earlier jobs have left, and whether a job of this name runs.
 pub fn check(own: &Job) -> Vec<Finding> {
     let mut findings = Vec::new();
     for again in (0..LOOKS).rev() {
@@ -45,9 +46,9 @@ pub fn others_run(own: &JobAssembly) -> bool {
 struct MarkedProcess {
     pid: i32,
     token: String,
-    /// What belongs to the watch of a job has no name.
+    /// The job's name; processes that belong to the watch of a job have none.
     name: Option<String>,
-    /// An agent is its parent, or its parent's.
+    /// Whether an agent is its parent or grandparent.
     below_agent: bool,
 }
 
@@ -87,7 +88,7 @@ fn judge(
     findings
 }
 
-/// Those of this user; root reads everybody's environment.
+/// The marked processes of this user, because root can read everybody's environment.
 fn processes() -> Vec<MarkedProcess> {
     let me = nix::unistd::geteuid().as_raw();
     let marked = |pid: i32| {
@@ -104,7 +105,7 @@ fn processes() -> Vec<MarkedProcess> {
     procfs::pids().into_iter().filter_map(marked).collect()
 }
 
-/// The token itself: the parts of a watch have a word and a dash in front of it.
+/// The token itself. Processes of a watch have a word and a dash before it.
 fn token(value: &str) -> Option<String> {
     let token = value.rsplit('-').next().unwrap_or(value);
     (token.len() == 32 && token.bytes().all(|byte| byte.is_ascii_hexdigit()))

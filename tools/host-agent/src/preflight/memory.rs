@@ -1,4 +1,4 @@
-//! Files of DGL in /dev/shm: by the user that they belong to and the process that has them mapped.
+//! Looks for files of DGL in /dev/shm, by their user and the process that has them mapped.
 
 use crate::command;
 use crate::people;
@@ -14,7 +14,7 @@ use wire::preflight::{Finding, SharedFiles};
 const TRY_LIMIT: Duration = Duration::from_secs(10);
 const TRY_BYTES: usize = 1 << 10;
 
-/// All of them, as few findings.
+/// The findings about all files, as few as possible.
 pub fn check() -> Vec<Finding> {
     let mut groups: BTreeMap<(u32, Option<i32>), Vec<DglFile>> = BTreeMap::new();
     for file in shm::dgl_files() {
@@ -29,7 +29,7 @@ pub fn check() -> Vec<Finding> {
         .collect()
 }
 
-/// Whether a job can have a /dev/shm of its own: a process of its own tries.
+/// Checks that a job can have a /dev/shm of its own, by trying it in another process.
 pub fn check_private() -> Option<Finding> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("host-agent").arg("private-shm");

@@ -1,6 +1,5 @@
-//! What is looked at before a job starts; a file each for what belongs together. Everything is
-//! answered with what was found, as a type: whether that is a fault, and what people are told, is
-//! the launcher's to decide.
+//! The checks before a job starts, a file for each subject. The answers are typed findings; the
+//! launcher decides whether they are faults, and what people are told.
 
 mod commands;
 mod files;
@@ -17,18 +16,18 @@ use wire::Failure;
 use wire::job::Job;
 use wire::preflight::{Check, Claim, Finding, Taken};
 
-/// What stays from one check to the next.
+/// The state that lasts from one check to the next.
 #[derive(Debug, Default)]
 pub struct Preflight {
     listeners: reach::Listeners,
-    /// What is claimed for the job, for as long as this process lives.
+    /// The claim of the job, held as long as this process lives.
     claim: Option<claim::HeldClaim>,
 }
 
 impl Preflight {
-    /// Claims what a job wants; what others have of it, and then nothing is claimed.
+    /// Claims what a job wants. If others have part of it, that is returned and nothing is claimed.
     pub fn claim(&mut self, job: &Job, wanted: &Claim) -> Result<Vec<Taken>, Failure> {
-        // by the same process, what it has itself is not in its way
+        // a claim that this process already has is not in its way
         self.claim = None;
         match claim::take(job, wanted)? {
             Ok(held) => self.claim = Some(held),
@@ -37,7 +36,7 @@ impl Preflight {
         Ok(Vec::new())
     }
 
-    /// The job has all of its hosts.
+    /// Confirms that the job has all of its hosts.
     pub fn confirm(&self) {
         self.claim.iter().for_each(claim::HeldClaim::confirm);
     }
@@ -53,7 +52,7 @@ impl Preflight {
         self.claim.is_some()
     }
 
-    /// Looks at one thing; `tell` gets what is found, with the bytes that belong behind it.
+    /// Carries out one check; `tell` gets each finding, with the bytes that belong behind it.
     pub fn look(
         &mut self,
         check: &Check,

@@ -1,5 +1,5 @@
-//! The partition config, which may be very long: it is read as it comes, and only what matters is
-//! kept.
+//! Checks the partition config. It may be very long, so it is read in pieces, and only what matters
+//! is kept.
 
 use super::files;
 use crate::procfs;
@@ -13,10 +13,10 @@ use std::path::Path;
 use wire::Text;
 use wire::preflight::Finding;
 
-/// What is kept of a text in the config; no path and no name is longer.
+/// How much is kept of a text in the config; no path and no name is longer.
 const MOST_TEXT: usize = 64 << 10;
 
-/// The config, and that this host has what its servers load of it and room for it.
+/// Checks the config, the files of this host's partition, and the room for them.
 pub fn check(folder: &Text, path: &Text, part: Option<u32>, private_shm: bool) -> Vec<Finding> {
     let file = folder.path().join(path.path());
     let Ok(opened) = File::open(&file).and_then(|opened| {
@@ -33,12 +33,12 @@ pub fn check(folder: &Text, path: &Text, part: Option<u32>, private_shm: bool) -
         hasher: blake3::Hasher::new(),
     };
     let config = read(&mut reader, part);
-    // also of one that cannot be read as JSON, so that hosts can be compared
+    // also for a config that is not valid JSON, so that hosts can be compared
     let _ = io::copy(&mut reader, &mut io::sink());
     let hash = reader.hasher.finalize().to_hex().to_string();
     let mut findings = Vec::new();
-    // a list of numbers stands in the config itself; DGL to 0.9 may name a file, from the working
-    // directory
+    // a list of numbers stands in the config itself; DGL up to 0.9 may name a file, relative to the
+    // working directory
     for map in [&config.node_map, &config.edge_map]
         .into_iter()
         .flatten()
@@ -69,7 +69,7 @@ pub fn check(folder: &Text, path: &Text, part: Option<u32>, private_shm: bool) -
     findings
 }
 
-/// What /dev/shm can take, or one of the job's own: half of the memory, as tmpfs(5) has it.
+/// How much /dev/shm can hold; one of the job's own holds half of the memory, as tmpfs(5) has it.
 fn room(private_shm: bool) -> Option<u64> {
     if private_shm {
         return procfs::memory_bytes().map(|bytes| bytes / 2);
@@ -78,13 +78,14 @@ fn room(private_shm: bool) -> Option<u64> {
     room.blocks_available().checked_mul(room.fragment_size())
 }
 
-/// What this host's servers load.
+/// The files that this host's servers load.
 #[derive(Default)]
 struct PartFiles {
-    /// The graph may be there in two forms; the script chooses which of them is loaded.
+    /// The size of the graph. If it exists in two forms, the script chooses which of them is
+    /// loaded.
     graph_bytes: u64,
     has_graph: bool,
-    /// Why one of them cannot be loaded.
+    /// Why the graph cannot be loaded.
     no_graph: Option<Finding>,
     other_bytes: u64,
 }
@@ -143,7 +144,7 @@ impl PartFiles {
     }
 }
 
-/// What matters of a partition config.
+/// The part of a partition config that matters.
 #[derive(Debug, Default, PartialEq)]
 struct Config {
     num_parts: Option<u64>,
@@ -164,7 +165,7 @@ const FILES: [&str; 4] = [
     "part_graph_graphbolt",
 ];
 
-/// Of one that is broken what stands before that.
+/// Reads a config; of a broken one, the part before the error.
 fn read(reader: &mut impl Read, part: Option<u32>) -> Config {
     let mut config = Config::default();
     let key = part.map(|part| format!("part-{part}"));

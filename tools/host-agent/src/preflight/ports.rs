@@ -1,7 +1,7 @@
-//! Ports that the job will listen on.
+//! Checks the ports on which the job will listen.
 //!
 //! Nothing listens here. A port is bound for a moment as DGL and torch bind it, with SO_REUSEADDR,
-//! which is in nobody's way; that happens only under the claim of the job that looks.
+//! which disturbs nobody. That happens only under the claim of the job that checks.
 
 use crate::people;
 use crate::procfs::{self, TcpSocket};
@@ -14,12 +14,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 use wire::preflight::{Finding, Port};
 
-/// A process that is not found among all that are there may just have ended; then its port is free
-/// a moment later.
+/// The owner of a port may just have ended if it is not found among all processes; then the port is
+/// free a moment later, hence several looks.
 const LOOKS: u32 = 3;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
-/// What stands in the way of listening on them.
+/// What prevents listening on these ports.
 pub fn check(ports: &[Port]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     let mut sockets = procfs::tcp_sockets();
@@ -27,7 +27,7 @@ pub fn check(ports: &[Port]) -> Vec<Finding> {
         let Some(found) = look(*port, &mut sockets) else {
             continue;
         };
-        // one address, one fault
+        // one finding for each address
         if !findings.contains(&found) {
             findings.push(found);
         }
@@ -57,7 +57,7 @@ fn finding(port: Port, sockets: &mut Vec<TcpSocket>) -> Option<Finding> {
     }
     match bound(port.address.unwrap_or(Ipv4Addr::UNSPECIFIED), number) {
         Ok(_) => {
-            // a graph server of DGL 0.5 would not have it; torch, which listens on any address,
+            // a graph server of DGL 0.5 could not bind it; torch, which listens on any address,
             // sets SO_REUSEADDR in every version
             let lingers =
                 port.address.is_some() && on(port, sockets).any(|socket| socket.lingers());
@@ -87,7 +87,7 @@ fn finding(port: Port, sockets: &mut Vec<TcpSocket>) -> Option<Finding> {
     }
 }
 
-/// The sockets that have this port on that address, or on all.
+/// The sockets that have this port on this address, or on all addresses.
 fn on(port: Port, sockets: &[TcpSocket]) -> impl Iterator<Item = TcpSocket> {
     sockets.iter().copied().filter(move |socket| {
         let same_address = || match (socket.address, port.address) {
@@ -106,14 +106,14 @@ fn taken(port: u16, socket: &TcpSocket) -> Finding {
     }
 }
 
-/// The process that holds a socket. Those of others are seen by root alone.
+/// The process that holds a socket. Only root sees those of other users.
 fn holder(inode: u64) -> Option<i32> {
     procfs::pids()
         .into_iter()
         .find(|pid| procfs::socket_inodes(*pid).contains(&inode))
 }
 
-/// A socket that is bound as DGL's and torch's are; it does not listen.
+/// A socket that is bound as DGL's and torch's are, without listening.
 pub fn bound(address: Ipv4Addr, port: u16) -> nix::Result<OwnedFd> {
     let bound = socket(
         AddressFamily::Inet,
@@ -121,7 +121,7 @@ pub fn bound(address: Ipv4Addr, port: u16) -> nix::Result<OwnedFd> {
         SockFlag::SOCK_CLOEXEC,
         None,
     )?;
-    // what is in TIME_WAIT is in nobody's way then
+    // sockets in TIME_WAIT do not prevent binding then
     setsockopt(&bound, sockopt::ReuseAddr, &true)?;
     bind(
         bound.as_raw_fd(),

@@ -1,5 +1,5 @@
-//! Whether hosts reach one another: each listens for a moment, and others connect. The kernel
-//! accepts; that is all that is asked.
+//! Checks whether hosts reach one another: each listens for a moment, and others connect. It is
+//! enough that the kernel accepts.
 
 use super::ports::bound;
 use nix::errno::Errno;
@@ -15,18 +15,18 @@ use std::time::{Duration, Instant};
 use wire::Failure;
 use wire::preflight::{Finding, Unreachable};
 
-/// A connection between hosts takes milliseconds; a packet that is lost once is sent again after 1
-/// s, and then after 2 s more.
+/// A connection between hosts takes milliseconds; a lost packet is sent again after 1 s, and then
+/// after 2 s more.
 const PATIENCE: Duration = Duration::from_millis(3500);
-/// Every other host may connect at once, and nobody accepts.
+/// Every other host may connect at once, and nobody calls accept.
 const BACKLOG: i32 = 4096;
 
-/// Sockets that listen so that others can connect. They are closed when this is dropped.
+/// Sockets to which others can connect. They are closed on drop.
 #[derive(Debug, Default)]
 pub struct Listeners(Vec<OwnedFd>);
 
 impl Listeners {
-    /// Listens on a free port of that address, and on this one if that can be had.
+    /// Listens on a free port of this address, and on `port` if it is available.
     pub fn listen(&mut self, address: Ipv4Addr, port: Option<u16>) -> Result<Finding, Failure> {
         self.stop();
         let own = port.and_then(|port| listener(address, port).ok());
@@ -41,7 +41,7 @@ impl Listeners {
         })
     }
 
-    /// Listens no longer.
+    /// Stops listening.
     pub fn stop(&mut self) {
         self.0.clear();
     }
@@ -49,13 +49,13 @@ impl Listeners {
 
 fn listener(address: Ipv4Addr, port: u16) -> nix::Result<(OwnedFd, u16)> {
     let socket = bound(address, port)?;
-    // the kernel makes less of it where it must
+    // the kernel reduces it if necessary
     listen(&socket, Backlog::new(BACKLOG).unwrap_or(Backlog::MAXCONN))?;
     let port = getsockname::<SockaddrIn>(socket.as_raw_fd())?.port();
     Ok((socket, port))
 }
 
-/// Connects to all at once; those that cannot be reached.
+/// Connects to all targets at once; returns those that cannot be reached.
 pub fn connect(targets: &[SocketAddrV4]) -> Vec<Finding> {
     let mut unreached = Vec::new();
     let mut waiting: Vec<(OwnedFd, SocketAddrV4)> = Vec::new();
@@ -100,11 +100,11 @@ pub fn connect(targets: &[SocketAddrV4]) -> Vec<Finding> {
     unreached
 }
 
-/// A connection that is under way; `None` if it is there already.
+/// Begins a connection; `None` if it is established already.
 fn begin(target: SocketAddrV4) -> nix::Result<Option<OwnedFd>> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let own = socket(AddressFamily::Inet, SockType::Stream, flags, None)?;
-    // closed by a reset: no TIME_WAIT on a port that a server is about to bind
+    // closed by a reset, so that no TIME_WAIT stays on a port that a server is about to bind
     setsockopt(
         &own,
         sockopt::Linger,

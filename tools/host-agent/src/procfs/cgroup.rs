@@ -1,4 +1,4 @@
-//! Where the kernel keeps what it knows of a process' control group and its memory.
+//! The kernel's facts about a process' control group and its memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 /// The folders of a process' memory cgroup, for each hierarchy that has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryGroup {
-    /// Where the hierarchy is mounted; in a container this may be the group itself.
+    /// The mount point of the hierarchy; in a container this may be the group itself.
     pub mount: PathBuf,
     /// The folder of the group.
     pub folder: PathBuf,
-    /// Version 2; else version 1, whose files have other names.
+    /// Whether it is version 2; the files of version 1 have other names.
     pub unified: bool,
 }
 
-/// Reads `/proc/PID/cgroup` and the mounts; the texts as they stand there.
+/// Parses the texts of `/proc/PID/cgroup` and of the mounts.
 pub fn memory_groups(cgroup: &str, mounts: &str) -> Vec<MemoryGroup> {
     let mount = |is_it: &dyn Fn(&str, &str) -> bool| {
         mounts.lines().find_map(|line| {
@@ -51,7 +51,7 @@ pub fn memory_groups(cgroup: &str, mounts: &str) -> Vec<MemoryGroup> {
     found
 }
 
-/// The least that a cgroup of this process, or one above it, allows; `None` where none does.
+/// The lowest limit of a cgroup of this process or of one above it; `None` if there is none.
 pub fn memory_limit_bytes() -> Option<u64> {
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let groups = memory_groups(&text("/proc/self/cgroup"), &text("/proc/self/mounts"));
@@ -61,7 +61,7 @@ pub fn memory_limit_bytes() -> Option<u64> {
         .min()
 }
 
-/// Where limits may stand: in the group and in those above it.
+/// The files that may hold limits: in the group and in those above it.
 fn limit_files(group: &MemoryGroup) -> Vec<PathBuf> {
     let name = match group.unified {
         true => "memory.max",
@@ -72,7 +72,8 @@ fn limit_files(group: &MemoryGroup) -> Vec<PathBuf> {
     folders.map(|folder| folder.join(name)).collect()
 }
 
-/// Without a limit version 2 says `max`, and version 1 the largest number of pages that there is.
+/// Parses a limit. Without one, version 2 says `max`, and version 1 the largest possible number of
+/// pages.
 fn limit(text: &str) -> Option<u64> {
     const NONE: u64 = 1 << 62;
     text.trim().parse().ok().filter(|bytes| *bytes < NONE)

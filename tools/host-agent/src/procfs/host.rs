@@ -5,32 +5,32 @@ use std::fs;
 /// Counts since the start of the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostCounters {
-    /// Processors.
+    /// The number of processors.
     pub cpus: u32,
-    /// Processor time of all of them together that was not idle, in clock ticks.
+    /// Processor time of all processors that was not idle, in clock ticks.
     pub cpu_ticks: u64,
-    /// Bytes that came in over its network cards.
+    /// Bytes received over network interfaces.
     pub net_rx_bytes: u64,
-    /// Bytes that went out.
+    /// Bytes sent over network interfaces.
     pub net_tx_bytes: u64,
     /// Bytes read from disks.
     pub disk_read_bytes: u64,
-    /// Bytes written to them.
+    /// Bytes written to disks.
     pub disk_write_bytes: u64,
 }
 
-/// Memory that is in use now.
+/// The memory that is in use now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// What a program could not have.
+    /// Memory that a program could not get.
     pub used_bytes: u64,
-    /// All.
+    /// Main memory in bytes.
     pub bytes: u64,
-    /// What lies in /dev/shm, as this process sees it.
+    /// Bytes in /dev/shm, as this process sees it.
     pub shm_used_bytes: u64,
 }
 
-/// Reads all of them; what cannot be read is 0.
+/// Reads the counters; one that cannot be read is 0.
 pub fn host_counters() -> HostCounters {
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let (cpus, cpu_ticks) = processors(&text("/proc/stat"));
@@ -50,7 +50,7 @@ pub fn host_counters() -> HostCounters {
     }
 }
 
-/// Reads it; what cannot be read is 0.
+/// Reads the memory in use; what cannot be read is 0.
 pub fn memory_use() -> MemoryUse {
     let (used_bytes, bytes) = memory(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
     let shm = nix::sys::statvfs::statvfs("/dev/shm").map_or(0, |shm| {
@@ -82,8 +82,8 @@ fn processors(stat: &str) -> (u32, u64) {
     (u32::try_from(cpus).unwrap_or(u32::MAX), ticks)
 }
 
-/// `NAME: BYTES PACKETS and six more that came in, BYTES PACKETS … that went out`. What a host says
-/// to itself is no network.
+/// Parses `NAME: BYTES PACKETS and six more that came in, BYTES PACKETS … that went out`. The
+/// loopback interface does not count.
 fn network(dev: &str) -> (u64, u64) {
     let card = |line: &str| {
         let (name, counts) = line.split_once(':')?;
@@ -96,8 +96,8 @@ fn network(dev: &str) -> (u64, u64) {
         .fold((0, 0), |(rx, tx), one| (rx + one.0, tx + one.1))
 }
 
-/// `MAJOR MINOR NAME READS MERGED SECTORS MS WRITES MERGED SECTORS …`, a sector being 512 bytes. Of
-/// whole disks alone: what is made of others would count twice.
+/// Parses `MAJOR MINOR NAME READS MERGED SECTORS MS WRITES MERGED SECTORS …`, a sector being 512
+/// bytes. Only whole disks count, because devices that are made of others would count twice.
 fn disk_bytes(stats: &str, disks: &[String]) -> (u64, u64) {
     const MADE_OF_OTHERS: [&str; 5] = ["loop", "ram", "zram", "dm-", "md"];
     let is_disk = |name: &str| {
@@ -117,7 +117,7 @@ fn disk_bytes(stats: &str, disks: &[String]) -> (u64, u64) {
         })
 }
 
-/// Memory that is not to be had, and all.
+/// Memory that a program could not get, and all memory.
 fn memory(meminfo: &str) -> (u64, u64) {
     let bytes = |key: &str| {
         let line = meminfo.lines().find_map(|line| line.strip_prefix(key))?;

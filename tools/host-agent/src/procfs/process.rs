@@ -1,13 +1,14 @@
-//! The files of one process in /proc. What has ended has none; so every reader may find nothing.
+//! The files of one process in /proc. They disappear with the process, so every reader may find
+//! nothing.
 
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// What is read of a command line.
+/// How much of a command line is read.
 const COMMAND_LINE_READ: u64 = 4 << 10;
 
-/// The processes that are there now.
+/// The process ids that exist now.
 pub fn pids() -> Vec<i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
@@ -19,23 +20,25 @@ fn path(pid: i32, file: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/{file}"))
 }
 
-/// Of /proc/PID/stat.
+/// The fields of /proc/PID/stat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// Its letter: `Z` has ended and nobody has asked for its status yet.
+    /// The state as a letter; `Z` is a zombie, which has ended and whose status nobody has asked
+    /// for.
     pub state: char,
-    /// The process that waits for it.
+    /// The parent process.
     pub parent: i32,
-    /// Its process group.
+    /// The process group.
     pub group: i32,
-    /// Its session.
+    /// The session.
     pub session: i32,
-    /// Processor time of its own, of all its threads, in clock ticks.
+    /// Processor time of all threads of the process, in clock ticks.
     pub cpu_ticks: u64,
-    /// The same of children that have ended and that it waited for, and of theirs.
+    /// Processor time of children that have ended and were waited for, and of theirs, in clock
+    /// ticks.
     pub children_ticks: u64,
-    /// When it began, in clock ticks since the start of the machine. With the pid it is this
-    /// process and no other, also behind an exec.
+    /// The start time, in clock ticks since the start of the machine. Together with the process id
+    /// it identifies the process, also after an exec.
     pub start_ticks: u64,
 }
 
@@ -74,13 +77,13 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     })
 }
 
-/// Of /proc/PID/io: counts since the process began.
+/// The counters of /proc/PID/io since the process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoCounts {
-    /// Bytes that came from disks or went there; of file systems over the network where the kernel
-    /// counts them, as it does for NFS from Linux 6 on.
+    /// Bytes read from or written to disks; of network file systems only where the kernel counts
+    /// them, as it does for NFS from Linux 6 on.
     pub disk_bytes: u64,
-    /// Bytes by read(2), write(2) and the like, also of what was in memory, and of pipes.
+    /// Bytes by read(2), write(2) and the like, including cached files and pipes.
     pub file_bytes: u64,
 }
 
@@ -101,15 +104,15 @@ fn parse_io(text: &str) -> Option<IoCounts> {
     })
 }
 
-/// Of /proc/PID/status.
+/// The fields of /proc/PID/status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// The user who started it. A process that has taken another user's rights is still that
-    /// user's.
+    /// The real user id. A process that has taken another user's rights still belongs to the user
+    /// who started it.
     pub uid: u32,
-    /// Memory that it holds.
+    /// The resident memory in bytes.
     pub rss_bytes: u64,
-    /// What of that is shared memory.
+    /// Bytes of the resident memory that are shared memory.
     pub shm_bytes: u64,
 }
 
@@ -125,7 +128,7 @@ fn parse_status(text: &str) -> Option<Status> {
         let line = text.lines().find_map(|line| line.strip_prefix(key))?;
         line.split_ascii_whitespace().next()
     };
-    // a zombie holds none
+    // a zombie has none
     let bytes = |key: &str| {
         word(key)
             .and_then(|kib| kib.parse::<u64>().ok()?.checked_mul(1024))
@@ -143,7 +146,7 @@ fn parse_status(text: &str) -> Option<Status> {
 pub struct Environment(Vec<u8>);
 
 impl Environment {
-    /// As /proc/PID/environ has it.
+    /// The content of /proc/PID/environ.
     #[cfg(test)]
     pub fn new(bytes: Vec<u8>) -> Environment {
         Environment(bytes)
@@ -156,19 +159,19 @@ impl Environment {
             .find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
     }
 
-    /// The same as text.
+    /// The value of a variable as text.
     pub fn text(&self, name: &str) -> Option<String> {
         self.get(name)
             .map(|value| String::from_utf8_lossy(value).into_owned())
     }
 }
 
-/// Reads /proc/PID/environ, which is empty where the process has ended.
+/// Reads /proc/PID/environ, which is empty if the process has ended.
 pub fn environment(pid: i32) -> Option<Environment> {
     fs::read(path(pid, "environ")).ok().map(Environment)
 }
 
-/// The words of its command, with blanks between; the beginning of a long one.
+/// The words of the command, joined by blanks; the beginning of a long one.
 pub fn command_line(pid: i32) -> Option<String> {
     let mut bytes = Vec::new();
     fs::File::open(path(pid, "cmdline"))
@@ -183,11 +186,11 @@ pub fn command_line(pid: i32) -> Option<String> {
 /// A file that a process maps: /proc/PID/maps.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MappedFile {
-    /// Its device: major and minor number.
+    /// The device: major and minor number.
     pub device: (u32, u32),
-    /// Its number there.
+    /// The inode on that device.
     pub inode: u64,
-    /// Where it was when it was mapped.
+    /// The path at the time of mapping.
     pub path: Vec<u8>,
 }
 
@@ -202,7 +205,7 @@ fn parse_maps<'a>(text: &'a [u8], prefix: &'a str) -> impl Iterator<Item = Mappe
     text.split(|byte| *byte == b'\n').filter_map(move |line| {
         let at_path = line.iter().position(|byte| *byte == b'/')?;
         let (head, path) = line.split_at(at_path);
-        // of most lines that is all that is read
+        // most lines are skipped after this
         let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
         path.strip_prefix(prefix.as_bytes())?;
         let mut words = std::str::from_utf8(head)
@@ -222,7 +225,7 @@ fn parse_maps<'a>(text: &'a [u8], prefix: &'a str) -> impl Iterator<Item = Mappe
     })
 }
 
-/// The numbers of the sockets that a process holds.
+/// The inodes of the sockets that a process holds.
 pub fn socket_inodes(pid: i32) -> Vec<u64> {
     let descriptors = fs::read_dir(path(pid, "fd"))
         .into_iter()

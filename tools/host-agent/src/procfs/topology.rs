@@ -1,4 +1,4 @@
-//! Which processors share a core, and which cores share a NUMA node.
+//! The processors that share a core, and the cores that share a NUMA node.
 
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
@@ -9,8 +9,8 @@ use std::fs;
 const NODES: &str = "/sys/devices/system/node";
 const CPUS: &str = "/sys/devices/system/cpu";
 
-/// Those that this process may use, which may be fewer than there are: a cpuset of a control group,
-/// or what a batch system has given. In order; none where the kernel does not tell.
+/// The processors that this process may use, in order, which may be fewer than there are: a cpuset
+/// of a control group or a batch system may restrict them. Empty if the kernel does not tell.
 pub fn usable_cpus() -> BTreeSet<u32> {
     let Ok(set) = sched_getaffinity(Pid::from_raw(0)) else {
         return BTreeSet::new();
@@ -40,8 +40,8 @@ pub fn cores_by_node() -> Vec<Vec<Vec<u32>>> {
     grouped(&usable_cpus(), &nodes, siblings)
 }
 
-/// What may be used of each node, by cores; nodes of which nothing may be used are left out, and
-/// processors of no node are one of their own.
+/// The usable processors of each node, by cores. Nodes without any are left out; processors without
+/// a node form one of their own.
 fn grouped(
     usable: &BTreeSet<u32>,
     nodes: &[BTreeSet<u32>],
@@ -51,7 +51,7 @@ fn grouped(
     let rest: BTreeSet<u32> = usable.iter().filter(of_no_node).copied().collect();
     let mut found = Vec::new();
     for node in nodes.iter().chain([&rest]) {
-        // by the first of a core's processors, whether it may be used or not
+        // ordered by the first processor of a core, whether it may be used or not
         let mut cores: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for cpu in node.intersection(usable) {
             let first = siblings(*cpu).first().copied().unwrap_or(*cpu);
@@ -64,7 +64,7 @@ fn grouped(
     found
 }
 
-/// A file of the kernel's that has a list in it; it may be missing or empty.
+/// Parses a list in a file of the kernel's, which may be missing or empty.
 fn cpu_list(text: &str) -> BTreeSet<u32> {
     cpus::parse(text.trim()).unwrap_or_default()
 }

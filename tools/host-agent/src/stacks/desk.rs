@@ -1,10 +1,10 @@
-//! Where the supervisor of a job reads stacks for others.
+//! The place where the supervisor of a job reads stacks for others.
 //!
-//! A kernel with Yama's ptrace_scope 1 lets a process be read by those alone who come before it:
-//! the agent of a new login is none of them, the supervisor of the job is. So it listens on an
-//! abstract Unix socket, whose name is made of the job's token and its own number, and reads for
-//! its own user what it has started itself. A thread does it, in no hurry: the job's own affairs go
-//! on. Since when a process has written nothing it tells there as well: nobody else knows that.
+//! A kernel with Yama's ptrace_scope 1 lets only ancestors read a process: the supervisor of the
+//! job is one, the agent of a new login is not. So the supervisor listens on an abstract Unix
+//! socket, whose name is made of the job's token and its own process id, and reads for its own user
+//! the processes that it has started. A thread does that, while the supervisor itself goes on. The
+//! supervisor also tells there since when a process has written nothing, which only it knows.
 
 use super::reader;
 use crate::processes::{self, ProcessHandle};
@@ -23,15 +23,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire::stacks::Reading;
 
-/// A question comes at once.
+/// How long to wait for the question of a connection.
 const QUESTION_LIMIT: Duration = Duration::from_secs(2);
-/// As long as a reading may take.
+/// How long to wait for an answer: as long as a reading may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
-/// More than a question or an answer has.
+/// More bytes than a question or an answer has.
 const MAX_BYTES: u64 = 4 << 20;
-/// Readings at once. Others wait in the queue of the socket.
+/// How many readings run at once. Others wait in the queue of the socket.
 const AT_ONCE: usize = 2;
-/// Above a process there are not more than these until its supervisor.
+/// More ancestors than a process has up to its supervisor.
 const MAX_ANCESTORS: usize = 64;
 
 /// The process that is to be read.
@@ -39,22 +39,22 @@ const MAX_ANCESTORS: usize = 64;
 struct Question {
     pid: i32,
     start_ticks: u64,
-    /// Not its stacks are wanted, but since when it has written nothing.
+    /// Whether the question is not about its stacks, but since when it has written nothing.
     #[serde(default)]
     silence: bool,
 }
 
-/// For how long a process has written nothing; absent where it is none that the supervisor has
-/// started itself.
+/// For how long a process has written nothing; absent if the supervisor has not started that
+/// process itself.
 #[derive(Serialize, Deserialize)]
 struct Silence {
     silent_ms: Option<u64>,
 }
 
-/// When each process has written something last, by its number.
+/// When each process last wrote something, by process id.
 type Written = Arc<Mutex<HashMap<i32, Instant>>>;
 
-/// The supervisor's end.
+/// The supervisor's side.
 #[derive(Debug)]
 pub struct Desk {
     socket: UnixListener,
@@ -63,7 +63,8 @@ pub struct Desk {
 }
 
 impl Desk {
-    /// For the job with that token. `None` where there can be none: the job needs it not.
+    /// Opens the desk for the job with this token. `None` if that fails, because the job can run
+    /// without it.
     pub fn open(token: &str) -> Option<Desk> {
         let address = address(token, std::process::id().cast_signed()).ok()?;
         let socket = UnixListener::bind_addr(&address).ok()?;
@@ -75,19 +76,19 @@ impl Desk {
         })
     }
 
-    /// A process was started, or has written something.
+    /// Notes that a process was started, or has written something.
     pub fn wrote(&self, pid: u32) {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         written.insert(pid.cast_signed(), Instant::now());
     }
 
-    /// What is to be listened to, if one more can be served.
+    /// The socket to wait for, if one more question can be served.
     pub fn listening(&mut self) -> Option<BorrowedFd<'_>> {
         self.busy.retain(|thread| !thread.is_finished());
         (self.busy.len() < AT_ONCE).then(|| self.socket.as_fd())
     }
 
-    /// Serves one who has come; never waits.
+    /// Serves one connection; never waits.
     pub fn serve(&mut self) {
         let Ok((stream, _)) = self.socket.accept() else {
             return;
@@ -96,7 +97,7 @@ impl Desk {
         let thread = std::thread::Builder::new()
             .name(THREAD.to_owned())
             .spawn(move || {
-                // signals are for the thread that deals with them
+                // another thread handles signals
                 let _ = SigSet::all().thread_block();
                 let _ = answer(stream, &written);
             });
@@ -104,7 +105,7 @@ impl Desk {
     }
 }
 
-/// The name of the threads in which a panic ends nothing but themselves.
+/// The name of the threads in which a panic ends only the thread.
 pub const THREAD: &str = "stacks";
 
 fn answer(mut stream: UnixStream, written: &Written) -> io::Result<()> {
@@ -123,7 +124,7 @@ fn answer(mut stream: UnixStream, written: &Written) -> io::Result<()> {
         silence,
     } = serde_json::from_slice(&text)?;
     let process = ProcessHandle { pid, start_ticks };
-    // nobody shall read by us what has nothing to do with us
+    // nobody may read processes through us that are not ours
     if !processes::find_below(std::process::id().cast_signed()).contains(&process) {
         return Ok(());
     }
@@ -138,7 +139,7 @@ fn answer(mut stream: UnixStream, written: &Written) -> io::Result<()> {
     Ok(())
 }
 
-/// What came of a question.
+/// The result of a question.
 pub enum Asked {
     /// What the supervisor has read.
     Answered(Reading),
@@ -146,7 +147,7 @@ pub enum Asked {
     NoDesk,
 }
 
-/// Asks whoever is above a process and has a desk for its job.
+/// Asks the ancestors of a process for one that has a desk for its job.
 pub fn ask(token: &str, process: ProcessHandle) -> Asked {
     let question = Question {
         pid: process.pid,
@@ -156,8 +157,8 @@ pub fn ask(token: &str, process: ProcessHandle) -> Asked {
     ask_ancestors(token, &question).map_or(Asked::NoDesk, Asked::Answered)
 }
 
-/// For how long a process has written nothing, by its supervisor's word. `None` where no supervisor
-/// knows that.
+/// For how long a process has written nothing, as its supervisor tells. `None` if no supervisor
+/// knows.
 pub fn silence(token: &str, process: ProcessHandle) -> Option<Duration> {
     let question = Question {
         pid: process.pid,
@@ -187,7 +188,7 @@ fn ask_one<T: DeserializeOwned>(
     question: &Question,
 ) -> io::Result<T> {
     let mut stream = UnixStream::connect_addr(&address(token, supervisor)?)?;
-    // who took the name beforehand is believed nothing
+    // a stranger who took the name beforehand is not believed
     let peer = getsockopt(&stream, PeerCredentials)?;
     if peer.uid() != nix::unistd::geteuid().as_raw() {
         return Err(io::ErrorKind::PermissionDenied.into());
@@ -201,7 +202,7 @@ fn ask_one<T: DeserializeOwned>(
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// Whoever sees the name learns nothing about the token.
+/// The address of a desk. The token cannot be derived from the name.
 fn address(token: &str, supervisor: i32) -> io::Result<SocketAddr> {
     let key = blake3::derive_key("dgl-tools 2026 stacks of a job", token.as_bytes());
     let id: String = key

@@ -1,10 +1,10 @@
-//! Where the Pythons of a job stand, read from outside: nothing in them is called, paused or
+//! Reads where the Pythons of a job stand, from outside: nothing in them is called, paused or
 //! changed.
 //!
-//! [`reader`] reads one process; it may fail in every way, so it runs in a process of its own
-//! (`host-agent stack`). Where the kernel lets only those who started a process read it (Yama's
-//! ptrace_scope 1, or a container's seccomp filter for logins), [`desk`] does it: the supervisor of
-//! the job, which is the ancestor of all its processes, reads for who asks.
+//! [`reader`] reads one process. It may fail in every way, so it runs in a process of its own
+//! (`host-agent stack`). Where the kernel lets only ancestors read a process (Yama's ptrace_scope
+//! 1, or a container's seccomp filter for logins), [`desk`] does it: the supervisor of the job,
+//! which is the ancestor of all its processes, reads for others.
 
 pub mod desk;
 mod reader;
@@ -23,15 +23,15 @@ use wire::Event;
 use wire::reap::Pick;
 use wire::stacks::{Reading, Stack, Unreadable, Why};
 
-/// Processes that are read at once: the job shall not feel it.
+/// How many processes are read at once, so that the job does not feel it.
 const AT_ONCE: usize = 4;
-/// A process is read in some 30 ms; on a busy host with its libraries on a network file system it
+/// A process is read in about 30 ms; on a busy host with its libraries on a network file system it
 /// may take long.
 const LIMIT: Duration = Duration::from_secs(20);
-/// More than a reading has: it is cut by [`reader`].
+/// More bytes than a reading has after [`reader`] has cut it.
 const READING_BYTES: usize = 4 << 20;
 
-/// Tells where each process that is meant stands.
+/// Reports where each selected process stands.
 pub fn take(wanted: &Pick, output: &mut Output) {
     let parts = reap::wanted_parts(wanted);
     let mut stacks: Vec<Stack> = side_by_side(&parts, |part| Stack {
@@ -49,17 +49,18 @@ pub fn take(wanted: &Pick, output: &mut Output) {
     }
 }
 
-/// A process whose part in its job is known.
+/// A process whose place in its job is known.
 pub struct Known {
     /// The process.
     pub process: ProcessHandle,
-    /// Its role, where it has one.
+    /// The role, if the process has one.
     pub role: Option<Role>,
-    /// Its number among those of its role.
+    /// The number of the process among those of its role, on all hosts.
     pub rank: Option<u32>,
 }
 
-/// Where each of these stands; for the supervisor of their job, in a thread that may fail.
+/// Reads where each of these processes stands, in a thread that may fail; for the supervisor of
+/// their job.
 pub fn read_all(job: &str, all: &[Known]) -> Vec<Stack> {
     let stack = |known: &Known| Stack {
         job: job.to_owned(),
@@ -98,8 +99,8 @@ fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) ->
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// A Python that another one of its role and rank has started is a sampler or the like. A shell
-/// around a Python is no parent in this sense.
+/// Names the parents of Pythons that another one of the same role and rank has started, such as
+/// samplers. A shell around a Python is not such a parent.
 fn name_parents(stacks: &mut [Stack], parent_of: impl Fn(i32) -> Option<i32>) {
     let pythons: Vec<_> = stacks
         .iter()
@@ -116,7 +117,7 @@ fn name_parents(stacks: &mut [Stack], parent_of: impl Fn(i32) -> Option<i32>) {
     }
 }
 
-/// By ourselves, and where that is not allowed by the supervisor of the job.
+/// Reads a process directly or, if that is not allowed, by the supervisor of the job.
 fn read(part: &Part) -> Reading {
     let process = part.member.process;
     let reading = read_apart(process);
@@ -133,7 +134,7 @@ fn read(part: &Part) -> Reading {
     }
 }
 
-/// In a process of its own: what it meets in the memory of another may end it.
+/// Reads in a process of its own, because the memory of another process may make the reader fail.
 fn read_apart(process: ProcessHandle) -> Reading {
     let mut command = Command::new("/proc/self/exe");
     command.arg("stack");
@@ -149,14 +150,14 @@ fn read_apart(process: ProcessHandle) -> Reading {
         Ok(answer) => answer.text(),
         Err(error) => return unreadable(Why::Other, error.to_string()),
     };
-    // what a library says stands before the answer
+    // messages of a library stand before the answer
     text.lines()
         .last()
         .and_then(|line| serde_json::from_str(line).ok())
         .unwrap_or_else(|| unreadable(Why::Other, "what reads it has failed".to_owned()))
 }
 
-/// `host-agent stack PID START_TICKS`: one process is read and told as JSON.
+/// `host-agent stack PID START_TICKS`: reads one process and writes the result as JSON.
 pub fn tell(pid: &str, start_ticks: &str) -> ExitCode {
     let (Ok(pid), Ok(start_ticks)) = (pid.parse(), start_ticks.parse()) else {
         return ExitCode::from(2);

@@ -1,8 +1,8 @@
 //! Reads the stacks of one Python, of any version from 2.7 to 3.15, with py-spy.
 //!
-//! Its memory is read while it runs on (process_vm_readv): what changes at that moment may be read
-//! wrong, and is read again. Nothing is attached, so that no process stays stopped, whatever
-//! happens to us.
+//! Its memory is read while it continues to run (process_vm_readv); what changes at that moment may
+//! be read wrongly, and is read again. Nothing is attached, so no process stays stopped, whatever
+//! happens to the reader.
 
 use super::unreadable;
 use crate::processes::ProcessHandle;
@@ -13,16 +13,16 @@ use std::io;
 use std::time::Duration;
 use wire::stacks::{Reading, Thread, Why};
 
-/// A Python that begins just now, or that changes what is read, is tried so often.
+/// How often a Python is tried that is just starting, or that changes what is being read.
 const TRIES: u32 = 5;
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
-/// Threads, frames and bytes of a text beyond these tell nobody more. Together they stay below what
-/// a message may have, whatever JSON makes of them.
+/// Further threads, frames and bytes of a text are useless to people. Together these limits stay
+/// below the size of a message, whatever JSON makes of them.
 const MAX_THREADS: usize = 64;
 const MAX_FRAMES: usize = 40;
 const MAX_TEXT: usize = 160;
 
-/// Reads a process; never fails, but may say why there is nothing.
+/// Reads a process; instead of failing, the result tells why there is nothing.
 pub fn read(process: ProcessHandle) -> Reading {
     if !process.is_alive() {
         return unreadable(Why::Ended, "it has ended".to_owned());
@@ -52,8 +52,8 @@ pub fn read(process: ProcessHandle) -> Reading {
     last
 }
 
-/// The interpreter is the program itself or a library of it. Others, a shell around it say, need
-/// not be searched.
+/// Whether the program itself or one of its libraries is a Python interpreter. Other programs, such
+/// as a shell, need not be searched.
 fn has_python(pid: i32) -> bool {
     let is_python = |path: &[u8]| {
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
@@ -65,7 +65,7 @@ fn has_python(pid: i32) -> bool {
 }
 
 enum Problem {
-    /// The kernel does not let us.
+    /// The kernel does not allow it.
     Denied,
     Other(String),
 }
@@ -102,10 +102,10 @@ fn denied() -> Reading {
     unreadable(Why::Denied, problem)
 }
 
-/// The main thread first, the others in the order in which they began.
+/// The threads: the main thread first, the others in the order in which they began.
 fn threads(pid: i32, traces: &[StackTrace]) -> Vec<Thread> {
     let is_main = |trace: &StackTrace| trace.thread_name.as_deref() == Some("MainThread");
-    // py-spy has the youngest first
+    // py-spy returns the youngest first
     let (main, others): (Vec<_>, Vec<_>) = traces.iter().rev().partition(|trace| is_main(trace));
     main.into_iter()
         .chain(others)
@@ -121,7 +121,7 @@ fn threads(pid: i32, traces: &[StackTrace]) -> Vec<Thread> {
             Thread {
                 name: trace.thread_name.as_deref().map(cut),
                 tid: tid.or(own_number),
-                // without its number py-spy does not know, and takes a thread for active
+                // without the thread id py-spy takes a thread for active, which it cannot know
                 active: match (tid, own_number) {
                     (Some(_), _) => trace.active,
                     (None, Some(_)) => runs(),
@@ -133,14 +133,15 @@ fn threads(pid: i32, traces: &[StackTrace]) -> Vec<Thread> {
         .collect()
 }
 
-/// Pythons from 3.11 on tell the class of a method too; a place is the same whatever says it.
+/// A frame in words. Pythons from 3.11 on also tell the class of a method, which is left out so
+/// that equal places look equal.
 fn frame(frame: &py_spy::Frame) -> String {
     let function = frame.name.rsplit('.').next().unwrap_or(&frame.name);
     let file = frame.short_filename.as_ref().unwrap_or(&frame.filename);
     cut(&format!("{function} ({file}:{})", frame.line))
 }
 
-/// Without what would steer a terminal, and not too long. Of a long one the end is what tells: the
+/// The text without control characters, and cut if it is long. The end stays, because it has the
 /// file and the line.
 fn cut(text: &str) -> String {
     let plain = |c: char| if c.is_control() { '?' } else { c };

@@ -1,9 +1,9 @@
-//! Whether the job's processes on this host give signs of life, from one look to the next.
+//! Decides whether the job's processes on this host give signs of life, from one look to the next.
 //!
-//! A sign is: processor time beyond what waiting takes; bytes read from or written to files; bytes
-//! that their own TCP sockets move, to other hosts or to this one. Whoever is seen to compute is
-//! not asked for his sockets, so that a job which is at work costs little. What others do on the
-//! host counts nowhere.
+//! Signs are processor time beyond what waiting takes, bytes read from or written to files, and
+//! bytes that the processes' own TCP sockets move, to other hosts or to this one. The sockets of a
+//! process that computes are not examined, so that a busy job costs little. What other programs do
+//! on the host does not count.
 
 use super::usage::families;
 use crate::netlink;
@@ -12,41 +12,43 @@ use crate::procfs::{self, IoCounts, Stat};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-/// Of a processor, in thousandths, by a process with all its threads: waiting takes less. A trainer
-/// of DGL 1.0 that waits in a barrier of DGL's or of gloo takes 0.0 to 0.4 % with its sampler, a
-/// server 0.0 %.
+/// Processor time above this is a sign, in thousandths of a processor for a process with all its
+/// threads. A trainer of DGL 1.0 that waits in a barrier of DGL's or of gloo takes 0.0 to 0.4 %
+/// with its sampler, a server 0.0 %.
 const BUSY_PER_MILLE: u64 = 10;
-/// And so much at least: the kernel tells it in hundredths of a second.
+/// Processor time below this is not a sign in any case: the kernel counts in hundredths of a
+/// second.
 const BUSY_MS: u64 = 20;
-/// Bytes a second to and from disks, as the kernel counts them: a page in four seconds.
+/// Bytes a second above which disk input and output are a sign: a page in four seconds.
 const DISK_RATE: u64 = 1 << 10;
-/// Bytes a second by read(2) and write(2), from whatever: pipes and events between threads are
-/// among them, and programs that watch their host read some KiB a second in /proc.
+/// Bytes a second above which read(2) and write(2) are a sign. They include pipes and events
+/// between threads, and programs that watch their host read some KiB a second in /proc.
 const FILE_RATE: u64 = 64 << 10;
-/// Bytes a second over connections. torchrun keeps its rendezvous alive by some hundred bytes in
-/// five seconds.
+/// Bytes a second above which traffic over connections is a sign. torchrun's rendezvous exchanges
+/// some hundred bytes in five seconds.
 const NET_RATE: u64 = 1 << 10;
-/// The same where the kernel does not tell whose they are, over the host's cards.
+/// The same over the host's network interfaces, if the kernel does not tell which process moved
+/// them.
 const HOST_NET_RATE: u64 = 64 << 10;
-/// A look that comes so many times later than it should says nothing: the host was stopped, or this
-/// program.
+/// A look that comes this many times later than it should says nothing: the host or this program
+/// was stopped.
 const LATE: u32 = 3;
-/// Stands for what has left its family and came to us, and for nobody's index.
+/// The index of processes that have left their parents and came to us.
 const STRAYS: u32 = u32::MAX;
 
 /// A process of the job that is watched.
 #[derive(Clone, Copy, Debug)]
 pub struct Watched {
-    /// Its number.
+    /// The number of the process on its host.
     pub index: u32,
-    /// Its process.
+    /// The process id.
     pub pid: i32,
-    /// Whether computing alone is a sign of life. Graph servers that listen work only for those who
-    /// ask, and one of DGL whose client has died spins for ever.
+    /// Whether computing alone is a sign of life. Graph servers that listen work only when asked,
+    /// and a server of DGL whose client has died spins for ever.
     pub computes: bool,
 }
 
-/// The last look, and when each process has given its last sign.
+/// The last look, and the last sign of each process.
 #[derive(Debug)]
 pub struct ActivityWatch {
     pace: Duration,
@@ -55,17 +57,17 @@ pub struct ActivityWatch {
     io: HashMap<(i32, u64), IoCounts>,
     net: Option<NetCounts>,
     signs: HashMap<u32, Instant>,
-    /// Of those that have given none.
+    /// The time from which processes count as silent that have given no sign.
     begun: Instant,
     last_sign: Instant,
 }
 
-/// What was moved over the network until a look.
+/// Bytes moved over the network until a look.
 #[derive(Debug)]
 enum NetCounts {
-    /// By each socket.
+    /// By the inode of each socket.
     Sockets(HashMap<u64, u64>),
-    /// By the cards of the host.
+    /// By the interfaces of the host.
     Host(u64),
 }
 
@@ -82,7 +84,7 @@ impl NetCounts {
 }
 
 impl ActivityWatch {
-    /// All begins now.
+    /// Starts to watch now.
     pub fn begin(pace: Duration, now: Instant) -> ActivityWatch {
         ActivityWatch {
             pace,
@@ -101,30 +103,30 @@ impl ActivityWatch {
         now >= self.looked + self.pace
     }
 
-    /// A process has given a sign of life.
+    /// Notes a sign of life of a process.
     pub fn sign(&mut self, index: u32, now: Instant) {
         self.signs.insert(index, now);
         self.last_sign = now;
     }
 
-    /// What is silent now is so on somebody else's account.
+    /// Starts all silences anew, because something else prevents signs of life.
     pub fn excuse(&mut self, now: Instant) {
         (self.begun, self.last_sign) = (now, now);
         self.signs.clear();
     }
 
-    /// For how long nobody has given a sign.
+    /// For how long no process has given a sign.
     pub fn idle(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.last_sign)
     }
 
-    /// For how long one process has given none.
+    /// For how long this process has given no sign.
     pub fn idle_of(&self, index: u32, now: Instant) -> Duration {
         let sign = self.signs.get(&index).copied().unwrap_or(self.begun);
         now.saturating_duration_since(sign)
     }
 
-    /// Looks for signs of all processes together, and of each that is `wanted`.
+    /// Looks for signs of all processes together, and of each process in `wanted`.
     pub fn look(&mut self, all: &[Watched], wanted: &BTreeSet<u32>, now: Instant) {
         let interval = now.saturating_duration_since(self.looked);
         self.looked = now;
@@ -139,7 +141,7 @@ impl ActivityWatch {
         for (index, family) in &mut families {
             family.remove(&own);
             if *index == STRAYS {
-                // what we ask for our own sake
+                // our own questions about the host
                 family.retain(|pid| !processes::is_outside(*pid));
             }
         }
@@ -178,7 +180,7 @@ impl ActivityWatch {
             for pid in family {
                 let stat = &stats[pid];
                 let key = (*pid, stat.start_ticks);
-                // what children have taken that have ended is told with their parent
+                // the time of children that have ended is counted with their parent
                 let ticks = stat.cpu_ticks.saturating_add(stat.children_ticks);
                 let earlier = self.cpu_ticks.get(&key).copied().unwrap_or(0);
                 most = most.max(ticks.saturating_sub(earlier));
@@ -222,7 +224,7 @@ impl ActivityWatch {
         moving
     }
 
-    /// Of those whose sockets were not looked at before nothing is known: they count as moving.
+    /// Sockets that were not examined before count as moving, because nothing is known about them.
     fn look_at_net(
         &mut self,
         families: &[(u32, BTreeSet<i32>)],
@@ -233,7 +235,7 @@ impl ActivityWatch {
         let moves = |family: &BTreeSet<i32>| match (&before, &now) {
             (Some(NetCounts::Sockets(before)), NetCounts::Sockets(now)) => {
                 let inodes = family.iter().flat_map(|pid| procfs::socket_inodes(*pid));
-                // processes of a job may share one
+                // processes of a job may share a socket
                 let moved = inodes
                     .collect::<BTreeSet<u64>>()
                     .iter()
@@ -259,13 +261,13 @@ impl ActivityWatch {
     }
 }
 
-/// Whether so much processor time is more than waiting takes.
+/// Whether this processor time is more than waiting takes.
 fn is_busy(cpu_ms: u64, interval: Duration) -> bool {
     let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
     cpu_ms >= (interval_ms.saturating_mul(BUSY_PER_MILLE) / 1000).max(BUSY_MS)
 }
 
-/// Whether so many bytes are more than `rate` in a second.
+/// Whether this number of bytes is more than `rate` a second.
 fn is_above(bytes: u64, rate: u64, interval: Duration) -> bool {
     let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
     bytes > 0 && bytes.saturating_mul(1000) >= rate.saturating_mul(interval_ms)

@@ -1,30 +1,30 @@
 //! How the processes of a job are ended: a state machine without a clock and without processes.
-//! What happened goes in, what is to be done comes out.
+//! Events go in, actions come out.
 
 use std::time::{Duration, Instant};
 
 /// Python needs a moment to print its stacks.
 const STACKS: Duration = Duration::from_secs(1);
-/// KILL is repeated this often, for what was started in the meantime.
+/// How often KILL is repeated, for processes that were started in the meantime.
 const KILL_AGAIN: Duration = Duration::from_millis(100);
-/// What KILL has not ended by then hangs in the kernel, in a file system that does not answer as a
-/// rule.
+/// Processes that KILL has not ended by then hang in the kernel, usually in a file system that does
+/// not answer.
 const GIVE_UP: Duration = Duration::from_secs(10);
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The processes are to end; ABRT first if their stacks are wanted.
+    /// The processes are to end; ABRT comes first if their stacks are wanted.
     End { grace: Duration, stacks: bool },
-    /// They are to end at once.
+    /// The processes are to end at once.
     Kill,
-    /// None is left.
+    /// No process is left.
     NoneLeft,
-    /// Time went by.
+    /// Time has passed.
     Tick,
 }
 
-/// What is to be done to all processes of the job that are there now.
+/// A signal for all processes of the job that exist now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Abort,
@@ -46,7 +46,7 @@ pub enum State {
         again_at: Instant,
         give_up_at: Instant,
     },
-    /// None is left, or KILL did not help.
+    /// No process is left, or KILL did not help.
     Ended,
 }
 
@@ -81,7 +81,7 @@ impl State {
                 },
             ) => State::terminate(grace, now),
             (State::Running, Event::NoneLeft | Event::Tick) => (self, None),
-            // what is under way is not slowed down by a second wish
+            // a second request does not slow down what is under way
             (_, Event::End { .. }) => (self, None),
             (State::Killing { .. }, Event::Kill) => (self, Some(Action::Kill)),
             (_, Event::Kill) => State::kill(now, now + GIVE_UP),

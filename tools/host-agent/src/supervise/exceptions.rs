@@ -1,10 +1,9 @@
-//! Processes that have written a traceback and nothing since, and do not end: DGL's clients wait at
-//! its exit barrier for all others, which wait for them.
+//! Finds processes that have written a traceback and nothing since, and do not end: DGL's clients
+//! wait at its exit barrier for all others, which wait for them.
 //!
-//! What stands on stderr does not tell whether somebody caught the exception. The process itself
-//! does: of a Python whose main thread is at work or waits in its script, the stack has a
-//! `<module>`; of one that has left its script, and runs what is to be done at its exit, it has
-//! none.
+//! stderr does not tell whether somebody caught the exception, but the process itself does: while
+//! the main thread of a Python works or waits in its script, its stack has a `<module>`; after it
+//! has left the script and runs its exit handlers, it has none.
 
 use record::traceback::{Exceptions, Raiser};
 use record::{stacks, traceback};
@@ -13,20 +12,20 @@ use std::time::{Duration, Instant};
 use wire::stacks::Stack;
 use wire::supervise::{Raised, Stream};
 
-/// What follows the exception within this time belongs to it: the rest of its message, DGL's word
-/// that the client leaves. Whoever writes something later goes on.
+/// Output within this time after the exception belongs to it: the rest of its message, or DGL's
+/// message that the client leaves. A process that writes later has continued.
 const AFTERTHOUGHT: Duration = Duration::from_secs(2);
-/// The longest line that is looked at; of a longer one its beginning.
+/// How many bytes of a line are examined.
 const LINE_BYTES: usize = 4 << 10;
-/// The longest line that is told.
+/// How many characters of a line are reported.
 const TOLD_CHARS: usize = 500;
 
-/// All processes of a host.
+/// The processes of a host.
 #[derive(Debug)]
 pub struct ExceptionWatch {
-    /// A process that is silent for so long after its traceback is told of.
+    /// How long a process must be silent after its traceback to be reported.
     after: Duration,
-    /// One that has left its script is told of at once.
+    /// Whether a process that has left its script is reported at once.
     early: bool,
     processes: Vec<Watched>,
 }
@@ -45,11 +44,11 @@ struct Pending {
     exception: String,
     raiser: Raiser,
     raised: Instant,
-    /// When the process wrote something last.
+    /// When the process last wrote something.
     wrote: Instant,
-    /// The stack is looked at when it has been silent for so long.
+    /// How long it must be silent before its stack is read.
     look_after: Duration,
-    /// By the last look at it, if there was one.
+    /// Whether it had left its script when its stack was last read; `None` before that.
     left_script: Option<bool>,
     frames: Vec<String>,
     told: bool,
@@ -60,13 +59,13 @@ struct Pending {
 pub enum Step {
     /// Its stacks are to be read.
     Look(u32),
-    /// It is to be told of.
+    /// It is to be reported.
     Tell(Raised),
 }
 
 impl ExceptionWatch {
-    /// `stall` is the time after which a job without a sign of life stalls; zero where nobody wants
-    /// to know.
+    /// `stall` is the time after which a job without a sign of life stalls; zero if nobody wants to
+    /// know.
     pub fn new(stall: Duration, early: bool) -> ExceptionWatch {
         let minute = Duration::from_secs(60);
         ExceptionWatch {
@@ -123,7 +122,7 @@ impl ExceptionWatch {
         }
     }
 
-    /// Those of which something is still to be found out.
+    /// The processes about which something is still to be found out.
     pub fn pending(&self) -> BTreeSet<u32> {
         let is_open = |watched: &Watched| watched.pending.as_ref().is_some_and(|one| !one.told);
         let indices = (0..).zip(&self.processes);
@@ -133,7 +132,7 @@ impl ExceptionWatch {
             .collect()
     }
 
-    /// What is to be done now; `idle` says for how long a process has given no sign of life.
+    /// The steps that are due now. `idle` tells for how long a process has given no sign of life.
     pub fn steps(&mut self, now: Instant, idle: impl Fn(u32) -> Duration) -> Vec<Step> {
         let (after, early) = (self.after, self.early);
         let all = (0..).zip(&mut self.processes);
@@ -195,7 +194,7 @@ impl Pending {
         let is_main = self.raiser == Raiser::Main;
         let is_late = quiet >= after;
         if is_main && self.left_script != Some(true) && quiet >= self.look_after {
-            // a last look comes when it is to be told
+            // a last look precedes the report
             self.look_after = if is_late {
                 quiet * 2
             } else {
@@ -203,8 +202,8 @@ impl Pending {
             };
             return Some(Step::Look(index));
         }
-        // what it did when it raised is seen a while later; one that has not left its script may
-        // compute, and tell nothing
+        // what a process did when it raised is seen a while later; one that has not left its script
+        // may be computing silently
         let rests = idle * 2 >= quiet;
         let is_certain = self.left_script == Some(true) && (early || is_late);
         if !(is_certain || is_late && rests) {
@@ -221,7 +220,7 @@ impl Pending {
     }
 }
 
-/// The frames of the main thread of a Python; none of a sampler and other children. A Python that
+/// The frames of the main thread of a Python; `None` for a sampler or another child. A Python that
 /// has not imported `threading` has no names for its threads; the oldest comes first.
 fn main_frames(stack: &Stack) -> Option<&[String]> {
     let threads = &stack.reading.threads;
@@ -232,7 +231,7 @@ fn main_frames(stack: &Stack) -> Option<&[String]> {
     (!is_child && !main.frames.is_empty()).then_some(&main.frames)
 }
 
-/// Whether a main thread is outside of the script that it was to run.
+/// Whether a main thread has left the script that it was to run.
 fn has_left_script(frames: &[String]) -> bool {
     !frames.iter().any(|frame| traceback::is_module(frame))
 }

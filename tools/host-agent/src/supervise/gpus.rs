@@ -1,6 +1,6 @@
-//! What NVIDIA's cards do, by nvidia-smi where that is there. It takes a tenth of a second, or for
-//! ever where a card hangs: so it runs beside us, what it says is taken when it has ended, and one
-//! that takes too long is ended itself.
+//! Reads the state of NVIDIA GPUs from nvidia-smi, if the host has it. That takes a tenth of a
+//! second, or for ever if a GPU hangs. So nvidia-smi runs beside us, its output is taken when it
+//! has ended, and it is killed if it takes too long.
 
 use crate::processes::{OUTSIDE, ProcessHandle, TOKEN};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -20,20 +20,20 @@ const ARGUMENTS: [&str; 2] = [
 ];
 /// nvidia-smi counts memory in MiB.
 const MIB: u64 = 1 << 20;
-/// What hangs is a card or its driver.
+/// If it takes longer, a GPU or its driver hangs.
 const LIMIT: Duration = Duration::from_secs(20);
-/// A host has 16 cards at most, each of them perhaps in 7 parts.
+/// A host has at most 16 GPUs, each perhaps divided into 7 parts.
 const MAX_CARDS: usize = 256;
 const MAX_BYTES: usize = 64 << 10;
 
-/// Asks again and again.
+/// Asks nvidia-smi repeatedly.
 #[derive(Debug)]
 pub struct GpuWatch {
     program: PathBuf,
     asking: Option<Asking>,
 }
 
-/// One that was asked and has not ended.
+/// A running nvidia-smi.
 #[derive(Debug)]
 struct Asking {
     process: Option<ProcessHandle>,
@@ -43,7 +43,7 @@ struct Asking {
 }
 
 impl GpuWatch {
-    /// Asks for the first time; `None` where there is nobody to be asked.
+    /// Asks for the first time; `None` if there is no nvidia-smi.
     pub fn begin() -> Option<GpuWatch> {
         let mut watch = GpuWatch {
             program: find(&std::env::var_os("PATH")?)?,
@@ -53,7 +53,7 @@ impl GpuWatch {
         Some(watch)
     }
 
-    /// What was told since the last look; nothing where it takes longer. Asks again.
+    /// The result since the last look, empty if it takes longer; then asks again.
     pub fn look(&mut self) -> Vec<Gpu> {
         let Some(asking) = &mut self.asking else {
             self.ask();
@@ -71,8 +71,8 @@ impl GpuWatch {
         cards
     }
 
-    /// It is no process of the job, and has nothing of it in its environment. Its status is asked
-    /// for where all children's is.
+    /// Starts nvidia-smi. It is not a process of the job, and has nothing of the job in its
+    /// environment. Its exit status is collected with that of all children.
     fn ask(&mut self) {
         self.asking = Asking::begin(self.program.as_os_str()).ok();
     }
@@ -97,7 +97,7 @@ impl Asking {
         })
     }
 
-    /// Takes what is there; whether that is all.
+    /// Reads its output; returns whether that is complete.
     fn read(&mut self) -> bool {
         let mut buffer = [0; 4096];
         loop {
@@ -122,7 +122,7 @@ impl Drop for Asking {
     }
 }
 
-/// Where it is, by PATH.
+/// The path of the program, found in PATH.
 fn find(path: &OsStr) -> Option<PathBuf> {
     let is_program = |file: &PathBuf| {
         let meta = std::fs::metadata(file);
@@ -133,8 +133,8 @@ fn find(path: &OsStr) -> Option<PathBuf> {
         .find(is_program)
 }
 
-/// A card a line: `0, 97, 30123, 81559`. One that does not tell all of it, as one in parts, is left
-/// out.
+/// Parses a GPU on each line: `0, 97, 30123, 81559`. A GPU that does not report everything, such as
+/// one that is divided, is left out.
 fn cards(text: &str) -> Vec<Gpu> {
     let card = |line: &str| {
         let mut words = line.split(',').map(str::trim);

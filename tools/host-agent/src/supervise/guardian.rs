@@ -1,7 +1,6 @@
 //! The guardian: the process that was asked to start a job starts another one that supervises it,
-//! and stays to see it end. When the supervisor is killed, what it supervised comes to the
-//! guardian, which ends it. The supervisor in turn looks after the guardian, and ends the job when
-//! that is gone.
+//! and stays to see it end. When the supervisor is killed, its children come to the guardian, which
+//! ends them. The supervisor in turn watches the guardian, and ends the job when that is gone.
 
 use super::end::{Event, State};
 use super::shm::{ShmWatch, read_note};
@@ -19,10 +18,10 @@ use wire::job::{Job, Process};
 use wire::supervise::Start;
 use wire::{Failure, Request, codec};
 
-/// How often the guardian looks who is left.
+/// How often the guardian checks which processes are left.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Starts the supervisor and stays until it has ended. `rest` is what was read of stdin behind the
+/// Starts the supervisor and stays until it has ended. `rest` holds the bytes of stdin behind the
 /// request to start.
 pub fn guard(
     start: &Start,
@@ -32,8 +31,8 @@ pub fn guard(
 ) -> Result<ExitCode, Failure> {
     let fault =
         |error: std::io::Error| Failure::new(format!("the supervisor cannot be started: {error}"));
-    // an engine may signal all that is here, as Slurm does at a time limit: that is for the
-    // processes
+    // an engine may signal everything on the host, as Slurm does at a time limit; that is meant for
+    // the processes
     block_signals().map_err(|error| fault(error.into()))?;
     set_child_subreaper(true).map_err(|error| fault(error.into()))?;
     let (mut supervisor, notes) = launch(job, start, processes, rest).map_err(fault)?;
@@ -46,7 +45,7 @@ pub fn guard(
     Ok(ExitCode::FAILURE)
 }
 
-/// Starts the supervisor and tells it what the job is. It goes on with our stdin and stdout.
+/// Starts the supervisor and describes the job to it. It continues with our stdin and stdout.
 fn launch(
     job: &Job,
     start: &Start,
@@ -82,21 +81,21 @@ fn launch(
     Ok((child, notes))
 }
 
-/// A descriptor that the next program gets too, as the number that it is told.
+/// A descriptor that the next program inherits, as the number that it is told.
 fn inherited(descriptor: BorrowedFd<'_>) -> std::io::Result<String> {
     use nix::fcntl::{FcntlArg, FdFlag, fcntl};
     fcntl(descriptor, FcntlArg::F_SETFD(FdFlag::empty()))?;
     Ok(descriptor.as_raw_fd().to_string())
 }
 
-/// What the supervisor has noted, until it is gone: the files that the job has in /dev/shm.
+/// The files that the job has in /dev/shm, as the supervisor has noted them until its end.
 fn read_notes(notes: PipeReader) -> Vec<ShmFile> {
     let lines = BufReader::new(notes).lines().map_while(Result::ok);
     lines.filter_map(|line| read_note(&line)).collect()
 }
 
-/// Ends what the supervisor has left. Nobody is told: its last words on stdout may be half a
-/// message.
+/// Ends what the supervisor has left. Nothing is reported, because the supervisor's last message on
+/// stdout may be incomplete.
 fn end(job: &Job, files: Vec<ShmFile>) {
     let grace = Duration::from_millis(job.grace_ms);
     let (mut state, mut action) = State::Running.next(

@@ -1,9 +1,10 @@
-//! Whether a server listens: a socket of the job's own process, not anybody's on that port.
+//! Checks whether a server listens: a socket of the job's own process must, not just any on that
+//! port.
 
 use super::members;
 use crate::procfs;
 
-/// Whether the process with that number, or one that descends from it, listens on a port.
+/// Whether the process or one of its descendants listens on a port.
 pub fn listens(pid: i32, port: u16) -> bool {
     let sockets = procfs::listening_sockets();
     let wanted: Vec<u64> = sockets

@@ -1,13 +1,14 @@
 //! The processes of a job: those that descend from this one, and those that carry the job's token.
 //!
-//! What daemonises comes back to us, because we are its subreaper, whatever it did to its
-//! environment and its session. What was handed to somebody else's daemon is known by the token.
+//! A process that becomes a daemon comes back to us, because we are its subreaper, whatever it did
+//! to its environment and its session. A process that another daemon has started is found by the
+//! token.
 
 use crate::processes::{self, ProcessHandle};
 use crate::procfs;
 use std::collections::BTreeSet;
 
-/// All that are alive now; never this process itself.
+/// All processes of the job that are alive; never this process itself.
 pub fn of_job(token: &str) -> BTreeSet<ProcessHandle> {
     let below = processes::find_below(own_pid())
         .into_iter()
@@ -15,7 +16,7 @@ pub fn of_job(token: &str) -> BTreeSet<ProcessHandle> {
     below.chain(processes::find_by_token(token)).collect()
 }
 
-/// The number of a process and of all that descend from it.
+/// The process ids of a process and of all its descendants.
 pub fn family(pid: i32) -> Vec<i32> {
     let below = processes::find_below(pid);
     below

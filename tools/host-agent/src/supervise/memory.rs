@@ -1,5 +1,5 @@
-//! Whether the kernel killed a process because memory ran out: by its own count, of the process'
-//! cgroup where it keeps one.
+//! Finds out whether the kernel killed a process because memory ran out, by the kernel's own
+//! counter, that of the process' cgroup if there is one.
 
 use crate::procfs::cgroup::memory_groups;
 use std::collections::BTreeMap;
@@ -7,27 +7,27 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Where the kernel counts for the whole host.
+/// The file with the kernel's counter for the whole host.
 const HOST: &str = "/proc/vmstat";
 
-/// A kill is counted before its process has ended, and what is large or waits for a disk takes a
-/// while to end.
+/// How long a kill stays news: it is counted before its process has ended, and a large process or
+/// one that waits for a disk takes a while to end.
 const NEWS: Duration = Duration::from_secs(3);
 
-/// The counts, as they were when the time of news began before the last one, and the last time:
-/// what is younger may belong to a death that is not told yet.
+/// The counters at the last time of aging and at the one before: a younger kill may belong to a
+/// death that was not reported yet.
 #[derive(Debug, Default)]
 pub struct OomWatch {
     counts: BTreeMap<PathBuf, [u64; 2]>,
-    /// When the counts were taken last.
+    /// When the counters were last taken.
     aged: Option<Instant>,
-    /// Where each process is counted, by its number among the processes.
+    /// The file with the counter of each process, by its number on the host.
     counter_of: BTreeMap<u32, PathBuf>,
 }
 
 impl OomWatch {
-    /// Looks where a living process is counted. A process may go into another cgroup, so this is
-    /// done from time to time.
+    /// Finds the counter of a running process. A process may move into another cgroup, so this is
+    /// repeated.
     pub fn look(&mut self, index: u32, pid: u32) {
         let path = counter_of(pid);
         if !self.counts.contains_key(&path) {
@@ -37,7 +37,7 @@ impl OomWatch {
         self.counter_of.insert(index, path);
     }
 
-    /// Time went by: what was counted long ago is no news.
+    /// Time has passed; kills that were counted long ago are no news.
     pub fn age(&mut self, now: Instant) {
         if self.aged.is_some_and(|aged| now < aged + NEWS) {
             return;
@@ -48,7 +48,7 @@ impl OomWatch {
         }
     }
 
-    /// Whether the kernel did it to this one, which was ended by KILL, and not by us.
+    /// Whether the kernel killed this process, which ended by KILL and not by ours.
     pub fn killed(&mut self, index: u32) -> bool {
         let Some(path) = self.counter_of.get(&index) else {
             return false;
@@ -89,7 +89,7 @@ fn count(text: &str) -> Option<u64> {
         .ok()
 }
 
-/// The files that may count for a process, the closest first.
+/// The files with counters that may count for a process, the closest first.
 fn counters(cgroup: &str, mounts: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for group in memory_groups(cgroup, mounts) {

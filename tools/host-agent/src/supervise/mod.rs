@@ -1,12 +1,12 @@
 //! The processes of a job while they live: started, watched, relayed, ended. Nothing of them is
-//! left, whoever is killed.
+//! left, whichever process is killed.
 //!
 //!     launcher ══ stdin, stdout ══> guardian ──> supervisor ──> host-agent run,
 //!                                                               which becomes the process
 //!
-//! [`guardian`] is the process that was asked to start; [`watch`] is the supervisor's loop; [`end`]
-//! says what its end looks like; [`members`] finds the processes of the job and signals them;
-//! [`signs`] tells whether they give signs of life.
+//! [`guardian`] is the process that was asked to start; [`watch`] is the supervisor's event loop;
+//! [`end`] decides how the job is ended; [`members`] finds the processes of the job and signals
+//! them; [`signs`] reports whether they give signs of life.
 
 mod activity;
 mod end;
@@ -31,13 +31,13 @@ pub use watch::supervise;
 use end::Action;
 use nix::sys::signal::{SigSet, Signal};
 
-/// Signals that ask us to end mean the processes: their end is ours to tell. Blocked, not ignored,
-/// because what is ignored stays so in a program that is started.
+/// Blocks the signals that ask us to end, because they are meant for the processes, whose end we
+/// report. They are blocked, not ignored, because a started program would go on ignoring them.
 fn block_signals() -> nix::Result<()> {
     asking_to_end().thread_block()
 }
 
-/// They end this process again.
+/// Lets these signals end this process again.
 pub fn unblock_signals() -> nix::Result<()> {
     asking_to_end().thread_unblock()
 }

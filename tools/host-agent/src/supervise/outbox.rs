@@ -1,36 +1,36 @@
-//! What waits to go to the launcher, over the one connection. Never blocks: a launcher that reads
-//! slowly must keep us neither from ending the job nor from telling that we live.
+//! The output queue to the launcher, over the only connection. It never blocks: a launcher that
+//! reads slowly must not keep us from ending the job or from sending signs of life.
 //!
-//! News (a process ended, we live) stand in the order of the output, unless so much of that waits
-//! that they would come late: then they go before it. Output is bounded: while too much of it
-//! waits, the pipes of the processes are not read, so that they wait, as they would for any slow
-//! reader.
+//! News (a process ended, a sign of life) stand in the order of the output, unless so much output
+//! waits that they would come late; then they overtake it. Output is bounded: while too much of it
+//! waits, the pipes of the processes are not read, so that the processes wait, as they would for
+//! any slow reader.
 
 use nix::errno::Errno;
 use std::collections::VecDeque;
 use std::io;
 use wire::{Event, codec};
 
-/// Output that waits; beyond it no more is read.
+/// How many bytes of output may wait; beyond it no more is read.
 const MAX_OUTPUT: usize = 256 << 10;
-/// News do not wait for more than this: a tenth of a second on a slow link.
+/// News wait for at most this many bytes: a tenth of a second on a slow link.
 const BEFORE_NEWS: usize = 64 << 10;
-/// What is written at once. A pipe that poll(2) calls writable takes so much without blocking
-/// (PIPE_BUF), and the pipe may be somebody else's too, so that it cannot be made non-blocking.
+/// How much is written at once. A pipe that poll(2) reports as writable takes this much without
+/// blocking (PIPE_BUF). It cannot be made non-blocking, because others may share it.
 const AT_ONCE: usize = 4096;
 
-/// The queue in front of stdout.
+/// The queue before stdout.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// Of the message that is on its way: what is not written yet.
+    /// The unwritten bytes of the message that is on its way.
     current: Vec<u8>,
     written: usize,
-    /// What goes before all else.
+    /// The messages that go first.
     urgent: VecDeque<Vec<u8>>,
     queue: VecDeque<Waiting>,
-    /// Bytes in the queue.
+    /// How many bytes are in the queue.
     waiting: usize,
-    /// Nobody reads any more.
+    /// Whether nobody reads any longer.
     closed: bool,
 }
 
@@ -42,13 +42,13 @@ struct Waiting {
 }
 
 impl Outbox {
-    /// An event that does not wait for much output.
+    /// Queues an event that does not wait for much output.
     pub fn news(&mut self, event: &Event) {
         self.push(event, &[], true);
         if self.waiting <= BEFORE_NEWS && self.urgent.is_empty() {
             return;
         }
-        // all of them, so that they stay in order
+        // all of the news, so that they stay in order
         let (news, rest): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.queue)
             .into_iter()
             .partition(|one| one.is_news);
@@ -59,14 +59,14 @@ impl Outbox {
         }
     }
 
-    /// That we live; what was not taken yet says it already.
+    /// Queues a sign of life, unless one is waiting.
     pub fn alive(&mut self) {
         if self.urgent.is_empty() {
             self.news(&Event::Alive);
         }
     }
 
-    /// An event in the order of the output, with its bytes.
+    /// Queues an event with its bytes, in the order of the output.
     pub fn output(&mut self, event: &Event, body: &[u8]) {
         self.push(event, body, false);
     }
@@ -79,8 +79,8 @@ impl Outbox {
         }
     }
 
-    /// Whether more output may be read. Where nobody takes it, it is read all the same, or the
-    /// processes would wait for ever.
+    /// Whether more output may be read. If nobody reads ours, it is read all the same, because
+    /// otherwise the processes would wait for ever.
     pub fn has_room(&self) -> bool {
         self.closed || self.waiting < MAX_OUTPUT
     }
@@ -90,12 +90,12 @@ impl Outbox {
         self.written == self.current.len() && self.urgent.is_empty() && self.queue.is_empty()
     }
 
-    /// Whether nobody reads any more.
+    /// Whether nobody reads any longer.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Nothing is told any more.
+    /// Drops everything; nothing more is sent.
     pub fn close(&mut self) {
         *self = Outbox {
             closed: true,
@@ -103,14 +103,14 @@ impl Outbox {
         };
     }
 
-    /// Writes once; stdout was found to be writable.
+    /// Writes once, after stdout was found to be writable.
     pub fn write_some(&mut self) {
         if self.written == self.current.len() {
             let Some(next) = self.next() else { return };
             (self.current, self.written) = (next, 0);
         }
         let end = self.current.len().min(self.written + AT_ONCE);
-        // past the buffer of std, which would keep what has no line's end
+        // not through std's buffer, which would keep an incomplete line
         match nix::unistd::write(io::stdout(), &self.current[self.written..end]) {
             Ok(count) => self.written += count,
             Err(Errno::EINTR | Errno::EAGAIN) => {}
@@ -118,7 +118,7 @@ impl Outbox {
         }
     }
 
-    /// Small messages go together.
+    /// The next bytes to write; small messages go together.
     fn next(&mut self) -> Option<Vec<u8>> {
         let mut batch = Vec::new();
         while batch.len() < AT_ONCE {

@@ -1,12 +1,13 @@
-//! A /dev/shm of the job's own: in a mount namespace, and for an ordinary user in a user namespace
-//! around that, in which the uid stays what it is. It is gone with the last process that sees it.
+//! A /dev/shm of the job's own, in a mount namespace, and for an ordinary user in a user namespace
+//! around it, in which the uid stays the same. It disappears with the last process that sees it.
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{getegid, geteuid};
 use std::fs;
 
-/// Gives this process, and all that it starts, a /dev/shm of their own. It must have one thread.
+/// Gives this process and its descendants a /dev/shm of their own. The process must have only one
+/// thread.
 pub fn make_shm() -> Result<(), String> {
     let (uid, gid) = (geteuid(), getegid());
     let step = |what: &'static str| {
@@ -23,12 +24,12 @@ pub fn make_shm() -> Result<(), String> {
             fs::write(format!("/proc/self/{file}"), text)
                 .map_err(|error| format!("{file}: {error}"))
         };
-        // a group can only be mapped by one who cannot leave groups behind
+        // the kernel lets a user map a group only after giving up setgroups
         write("setgroups", "deny".to_owned())?;
         write("uid_map", format!("{uid} {uid} 1"))?;
         write("gid_map", format!("{gid} {gid} 1"))?;
     }
-    // a slave still sees what is mounted on the host later, as homes are by autofs
+    // a slave still sees later mounts of the host, such as homes by autofs
     mount(
         None::<&str>,
         "/",

@@ -1,5 +1,5 @@
-//! What the job has in /dev/shm, remembered while it lives: what was killed cannot be asked any
-//! more.
+//! Remembers the job's files in /dev/shm while it lives, because a process that was killed cannot
+//! be asked.
 
 use crate::processes::ProcessHandle;
 use crate::shm::{self, ShmFile};
@@ -12,16 +12,17 @@ use wire::Text;
 #[derive(Debug, Default)]
 pub struct ShmWatch {
     files: BTreeSet<ShmFile>,
-    /// What is in /dev/shm, as it was at the last look.
+    /// The names in /dev/shm at the last look.
     listing: Vec<OsString>,
-    /// Looks that are due because the listing changed: a file is mapped a moment after it was made.
+    /// How many looks are due because the names changed: a file is mapped a moment after it was
+    /// made.
     due: u32,
-    /// Files of DGL that were there before the job and that nobody mapped.
+    /// Files of DGL that existed before the job and that nobody mapped.
     before: BTreeSet<ShmFile>,
 }
 
 impl ShmWatch {
-    /// From here on.
+    /// Starts to watch now.
     pub fn begin() -> ShmWatch {
         ShmWatch {
             before: shm::stale_files(),
@@ -29,7 +30,7 @@ impl ShmWatch {
         }
     }
 
-    /// Looks where it is due, or asked for; the files that are new.
+    /// Looks if a look is due or asked for; returns the files that are new.
     pub fn look(
         &mut self,
         in_any_case: bool,
@@ -51,35 +52,35 @@ impl ShmWatch {
             .collect()
     }
 
-    /// Files of DGL that came while the job lived and that nobody maps: a server that failed while
-    /// it loaded leaves such.
+    /// Adds files of DGL that appeared while the job lived and that nobody maps: a server that
+    /// failed while loading leaves such files.
     pub fn take_unseen(&mut self) {
         self.files
             .extend(shm::stale_files().difference(&self.before).cloned());
     }
 
-    /// Files that another process has remembered.
+    /// Adds files that another process has remembered.
     pub fn extend(&mut self, files: impl IntoIterator<Item = ShmFile>) {
         self.files.extend(files);
     }
 
-    /// Removes what nobody maps; how many files.
+    /// Removes the files that nobody maps; returns how many.
     pub fn remove(&mut self) -> u32 {
         shm::remove_unmapped(&self.files)
     }
 
-    /// Whether somebody still maps one of them.
+    /// Whether a process still maps one of them.
     pub fn are_left(&self) -> bool {
         shm::are_there(&self.files)
     }
 }
 
-/// A file as one process tells another of it, in a line.
+/// A file as a line, by which one process tells another of it.
 pub fn note(file: &ShmFile) -> String {
     serde_json::json!([Text::from(file.name.clone()), file.device, file.inode]).to_string()
 }
 
-/// The same, read.
+/// Parses such a line.
 pub fn read_note(line: &str) -> Option<ShmFile> {
     let (name, device, inode): (Text, (u32, u32), u64) = serde_json::from_str(line).ok()?;
     Some(ShmFile {

@@ -1,6 +1,6 @@
-//! Whether the job moves, as far as this host sees it: what is told of its processes that are idle,
-//! that have raised an exception, and of where they stand. What that means for the job is decided
-//! elsewhere, by who sees all hosts ([`job::StallWatch`]).
+//! Whether the job moves, as far as this host sees it: reports about processes that are idle, that
+//! have raised an exception, and where they stand. What that means for the job is decided by
+//! whoever sees all hosts ([`job::StallWatch`]).
 
 use super::activity::{ActivityWatch, Watched};
 use super::exceptions::{ExceptionWatch, Step};
@@ -13,29 +13,29 @@ use wire::Event;
 use wire::job::Job;
 use wire::supervise::{Idle, Stand, Stands, Start, Stream};
 
-/// A tenth of the time after which the job stalls, within these: oftener than the first tells
-/// nothing, because processor time is counted in hundredths of a second, and less often than the
-/// second takes too long to be seen.
+/// The pace of looks is a tenth of the stall timeout within these limits. Quicker looks tell
+/// nothing, because processor time is counted in hundredths of a second; slower ones would notice a
+/// stall too late.
 const QUICKEST: Duration = Duration::from_secs(1);
 const SLOWEST: Duration = Duration::from_secs(10);
 
 /// The signs of life of all processes of the host.
 #[derive(Debug)]
 pub struct Signs {
-    /// Zero where nobody wants to know about stalls.
+    /// The stall timeout; zero if nobody wants to know about stalls.
     stall: Duration,
     activity: ActivityWatch,
     exceptions: ExceptionWatch,
     standing: Standing,
-    /// The launcher believes that all is idle.
+    /// Whether the launcher believes that everything is idle.
     told_idle: bool,
 }
 
-/// A process that runs, for those who watch it.
+/// A running process, as watchers need it.
 #[derive(Clone, Copy, Debug)]
 pub struct Running {
     pub root: Root,
-    /// It is a server, and listens.
+    /// Whether it is a server that listens.
     pub listens: bool,
 }
 
@@ -51,35 +51,36 @@ impl Signs {
         }
     }
 
-    /// A process was started, listens, or wrote something.
+    /// Notes that a process was started, listens, or wrote something.
     pub fn moved(&mut self, index: u32) {
         self.activity.sign(index, Instant::now());
     }
 
-    /// A process wrote something.
+    /// Notes that a process wrote something.
     pub fn wrote(&mut self, index: u32, stream: Stream, bytes: &[u8]) {
         let now = Instant::now();
         self.activity.sign(index, now);
         self.exceptions.wrote(index, stream, bytes, now);
     }
 
-    /// A process has ended.
+    /// Notes that a process has ended.
     pub fn ended(&mut self, index: u32) {
         self.moved(index);
         self.exceptions.ended(index);
     }
 
-    /// The launcher takes nothing at the moment: who cannot write is not to blame.
+    /// Notes that the launcher reads nothing at the moment, so that a process that cannot write is
+    /// not to blame.
     pub fn excuse(&mut self) {
         self.activity.excuse(Instant::now());
     }
 
-    /// The launcher wants to know where all stand.
+    /// Notes that the launcher wants to know where all processes stand.
     pub fn ask(&mut self, stand: Stand) {
         self.standing.ask(Subject::All(stand.number));
     }
 
-    /// Looks at the processes that run; what is to be told.
+    /// Examines the running processes; returns the events to report.
     pub fn look(&mut self, job: &Job, running: &[Running]) -> Vec<Event> {
         let now = Instant::now();
         let wanted = self.exceptions.pending();
@@ -114,19 +115,20 @@ impl Signs {
         events
     }
 
-    /// Whether it is to be told that somebody moves again: the launcher believes that all is idle.
+    /// Whether to report that a process moves again, because the launcher believes that all are
+    /// idle.
     pub fn move_again(&mut self) -> bool {
         let moves = self.told_idle && self.activity.idle(Instant::now()) < self.stall;
         self.told_idle &= !moves;
         moves
     }
 
-    /// What tells that stacks have been read.
+    /// The descriptor that tells that stacks have been read.
     pub fn wait_for(&self) -> Option<BorrowedFd<'_>> {
         self.standing.wait_for()
     }
 
-    /// Stacks have been read; what is to be told.
+    /// Takes the stacks that have been read; returns the events to report.
     pub fn take_stacks(&mut self, running: &[Running]) -> Vec<Event> {
         let Some((subject, stacks)) = self.standing.take() else {
             return Vec::new();
@@ -155,7 +157,8 @@ impl Signs {
     }
 }
 
-/// A graph server that listens works only for those who ask it: they would move too.
+/// A running process as the activity watch needs it. A graph server that listens works only for its
+/// clients, which would move too.
 fn watched(running: &Running) -> Watched {
     Watched {
         index: running.root.index,

@@ -1,6 +1,6 @@
-//! Where the job's processes stand, read by their supervisor: it comes before all of them, so that
-//! the kernel lets it (see [`crate::stacks::desk`]). A thread reads, because that takes 25 ms or so
-//! a Python; the job's own affairs go on.
+//! Reads where the job's processes stand. Their supervisor may do so because it is their ancestor
+//! (see [`crate::stacks::desk`]). A thread reads, because that takes about 25 ms for each Python,
+//! while the supervisor goes on.
 
 use super::members;
 use crate::processes::ProcessHandle;
@@ -14,15 +14,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::thread::JoinHandle;
 use wire::stacks::Stack;
 
-/// Questions that wait; more are nobody's.
+/// How many questions may wait; further ones are dropped.
 const MAX_WAITING: usize = 16;
-/// Above a process there are not more than these until its supervisor.
+/// More ancestors than a process has up to its supervisor.
 const MAX_ANCESTORS: usize = 64;
 
-/// What is to be read, and what for.
+/// What is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// All processes, for the question of that number.
+    /// All processes, for the question of this number.
     All(u32),
     /// One process and its children.
     One(u32),
@@ -37,7 +37,7 @@ pub struct Root {
     pub rank: u32,
 }
 
-/// One reading at a time; others wait.
+/// Reads for one subject at a time; others wait.
 #[derive(Debug, Default)]
 pub struct Standing {
     busy: Option<Busy>,
@@ -47,13 +47,13 @@ pub struct Standing {
 #[derive(Debug)]
 struct Busy {
     subject: Subject,
-    /// At its end when the thread has ended.
+    /// Closed when the thread has ended.
     end: PipeReader,
     thread: JoinHandle<Vec<Stack>>,
 }
 
 impl Standing {
-    /// It is to be read as soon as it can be.
+    /// Asks for a reading as soon as possible.
     pub fn ask(&mut self, subject: Subject) {
         if !self.waiting.contains(&subject) && self.waiting.len() < MAX_WAITING {
             self.waiting.push_back(subject);
@@ -75,7 +75,7 @@ impl Standing {
         let thread = std::thread::Builder::new()
             .name(desk::THREAD.to_owned())
             .spawn(move || {
-                // signals are for the thread that deals with them
+                // another thread handles signals
                 let _ = SigSet::all().thread_block();
                 let _held = held;
                 stacks::read_all(&job, &known(&token, &roots, subject))
@@ -87,19 +87,19 @@ impl Standing {
         });
     }
 
-    /// What tells that a reading has ended.
+    /// The descriptor that tells that a reading has ended.
     pub fn wait_for(&self) -> Option<BorrowedFd<'_>> {
         self.busy.as_ref().map(|busy| busy.end.as_fd())
     }
 
-    /// What was read; the reading has ended. Nothing where it has failed.
+    /// The result of the reading that has ended; `None` if it failed.
     pub fn take(&mut self) -> Option<(Subject, Vec<Stack>)> {
         let busy = self.busy.take()?;
         Some((busy.subject, busy.thread.join().unwrap_or_default()))
     }
 }
 
-/// The processes that are meant, each as what it belongs to.
+/// The processes to read, each with its place in the job.
 fn known(token: &str, roots: &[Root], subject: Subject) -> Vec<Known> {
     let of_pid: HashMap<i32, &Root> = roots.iter().map(|root| (root.pid, root)).collect();
     let parent = |pid: &i32| procfs::stat(*pid).map(|stat| stat.parent);

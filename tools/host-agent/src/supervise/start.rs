@@ -1,6 +1,6 @@
-//! Starting a process of a job. Between fork and exec this program runs once more, as `host-agent
-//! run`: what must happen there (a session of its own, the working directory) is done by it, and
-//! then it becomes the command.
+//! Starts a process of a job. Between fork and exec this program runs once more, as `host-agent
+//! run`: it does what must happen there (a session of its own, the working directory) and then
+//! becomes the command.
 
 use crate::processes::{JOB, TOKEN};
 use crate::shell;
@@ -17,10 +17,10 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
 use wire::job::{Job, Process};
 
-/// In place of a list of processors.
+/// Stands in place of a list of processors.
 const EVERYWHERE: &str = "-";
 
-/// A process that was started, and what it writes.
+/// A process that was started, and its pipes.
 pub struct Spawned {
     pub child: Child,
     pub stdout: PipeReader,
@@ -45,7 +45,7 @@ pub fn start(job: &Job, process: &Process) -> io::Result<Spawned> {
         .stdout(stdout_writer)
         .stderr(stderr_writer);
     for reader in [&stdout, &stderr] {
-        // our end alone: what writes waits as ever
+        // only our end; writers wait as usual
         fcntl(reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     }
     Ok(Spawned {
@@ -55,14 +55,15 @@ pub fn start(job: &Job, process: &Process) -> io::Result<Spawned> {
     })
 }
 
-/// `host-agent run CPUS FOLDER WORD…`: becomes the command, bound to these processors (`-` for none
-/// in particular), in that folder, relative to the one of the login.
+/// `host-agent run CPUS FOLDER WORD…`: becomes the command, bound to these processors (`-` for
+/// all), in a folder relative to that of the login.
 pub fn run(cpus: &OsStr, folder: &OsStr, words: &[OsString]) -> ExitCode {
-    // it may lead a group already, where somebody runs this by hand: then it stays there
+    // it may lead a group already if somebody runs this by hand; then it stays there
     let _ = setsid();
-    // the supervisor has blocked what is meant for the processes, and a program inherits that
+    // the supervisor has blocked signals that are meant for the processes, and a program inherits
+    // that
     let _ = SigSet::all().thread_unblock();
-    // a second line behind the guardian, which ends all that is left
+    // a second safeguard beside the guardian, which ends everything that is left
     let parent = getppid();
     let _ = prctl::set_pdeathsig(Signal::SIGTERM);
     if getppid() != parent {
@@ -88,7 +89,7 @@ pub fn run(cpus: &OsStr, folder: &OsStr, words: &[OsString]) -> ExitCode {
         "host-agent: {}: {error}",
         String::from_utf8_lossy(program.as_bytes())
     );
-    // as a shell says it: there is no such command, or it cannot be run
+    // the statuses of a shell: there is no such command, or it cannot be run
     ExitCode::from(if error.kind() == io::ErrorKind::NotFound {
         127
     } else {
@@ -96,7 +97,7 @@ pub fn run(cpus: &OsStr, folder: &OsStr, words: &[OsString]) -> ExitCode {
     })
 }
 
-/// Binds this process, and so what it becomes and starts, to processors.
+/// Binds this process, and whatever it becomes and starts, to processors.
 fn bind(list: &OsStr) -> Result<(), String> {
     if list == EVERYWHERE {
         return Ok(());

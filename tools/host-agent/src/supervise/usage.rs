@@ -1,5 +1,6 @@
-//! What the job's processes and their host use, from one look to the next: a reader of /proc at a
-//! slow pace. Children count with the process that was started, as samplers with their trainer.
+//! Measures the resources that the job's processes and their host use, from one look to the next,
+//! by reading /proc at a slow pace. Children count with the process that was started, as samplers
+//! with their trainer.
 
 use super::gpus::GpuWatch;
 use crate::procfs::{self, HostCounters, Stat};
@@ -13,14 +14,14 @@ pub struct UsageWatch {
     pace: Duration,
     looked: Instant,
     host: HostCounters,
-    /// Of each process of the job: its number and when it began, and its processor time.
+    /// The processor time of each process of the job, by process id and start time.
     cpu_ticks: HashMap<(i32, u64), u64>,
-    /// Where they are wanted and there is somebody to be asked.
+    /// The GPU watch, if GPUs are wanted and there are any.
     gpus: Option<GpuWatch>,
 }
 
 impl UsageWatch {
-    /// Looks for the first time; `None` where nobody wants to know.
+    /// Looks for the first time; `None` if nobody wants to know.
     pub fn begin(pace_ms: u64, gpus: bool) -> Option<UsageWatch> {
         (pace_ms > 0).then(|| UsageWatch {
             gpus: gpus.then(GpuWatch::begin).flatten(),
@@ -36,8 +37,8 @@ impl UsageWatch {
         self.looked.elapsed() >= self.pace
     }
 
-    /// What was used since the last look by the host, and by each of the processes: the index of
-    /// each and its process id.
+    /// The resources used since the last look by the host and by each of the processes, which are
+    /// given by index and process id.
     pub fn look(&mut self, processes: &[(u32, i32)]) -> Usage {
         let interval = self.looked.elapsed();
         self.looked = Instant::now();
@@ -63,7 +64,7 @@ impl UsageWatch {
             let (mut own_bytes, mut shm_bytes) = (0, 0);
             for status in memory {
                 own_bytes += status.rss_bytes.saturating_sub(status.shm_bytes);
-                // they map the same
+                // the members of a family share these pages
                 shm_bytes = status.shm_bytes.max(shm_bytes);
             }
             told.push(ProcessUsage {
@@ -98,7 +99,7 @@ fn difference(before: &HostCounters, now: &HostCounters) -> HostUsage {
     }
 }
 
-/// Each process with all that descend from it. One that was started below another one of the job
+/// Each process with its descendants. A process that was started below another one of the job
 /// counts with the closest.
 pub fn families(
     stats: &BTreeMap<i32, Stat>,
@@ -114,7 +115,7 @@ pub fn families(
         .map(|(index, _)| (*index, BTreeSet::new()))
         .collect();
     for pid in stats.keys() {
-        // numbers that are used again could close a circle
+        // process ids that are reused could close a circle
         let ancestors = std::iter::successors(Some(*pid), |pid| Some(stats.get(pid)?.parent));
         if let Some(at) = ancestors.take(64).find_map(|pid| roots.get(&pid)) {
             families[*at].1.insert(*pid);

@@ -1,6 +1,5 @@
-//! The supervisor: one loop over all that can happen, in which nothing blocks. What the launcher
-//! wants comes on stdin, what happens goes to stdout, and a launcher that is gone or silent ends
-//! the job.
+//! The supervisor: one event loop, in which nothing blocks. Requests of the launcher come on stdin,
+//! events go to stdout, and a launcher that is gone or silent ends the job.
 
 use super::end::{self, State};
 use super::memory::OomWatch;
@@ -37,41 +36,41 @@ use wire::supervise::{
 };
 use wire::{Event, Failure, Request};
 
-/// How often we look at what tells nothing by itself;
+/// How often to check what no event reports.
 const PACE: Duration = Duration::from_secs(1);
-/// while servers load their graph oftener: one that fails right after that leaves files in /dev/shm
-/// that nobody else knows,
+/// The same while servers load their graph: a server that fails right afterwards leaves files in
+/// /dev/shm that nobody else knows.
 const QUICK_PACE: Duration = Duration::from_millis(200);
-/// and while the job ends, whether somebody is left.
+/// How often to check whether a process is left while the job ends.
 const END_PACE: Duration = Duration::from_millis(100);
-/// Looks at /dev/shm are this often made in any case: files that an earlier job left may be opened
+/// How often to look at /dev/shm in any case, because files that an earlier job left may be opened
 /// at any time.
 const SHM_PACE: Duration = Duration::from_secs(10);
-/// We say that we live so often, oftener where the launcher's patience is short.
+/// How often to send a sign of life; more often if the launcher's patience is short.
 const ALIVE_PACE: Duration = Duration::from_secs(5);
-/// Processes that were started less than this ago are not ended yet: where all fail at once, each
-/// has its own words to say.
+/// Processes that were started less than this ago are not ended yet: if all fail at once, each
+/// should be able to write its own message.
 const FIRST_WORDS: Duration = Duration::from_millis(200);
-/// The same once one of a host dies of what dgl-reap sent to all: Python prints its stacks before
-/// it dies of ABRT, here perhaps a moment later.
+/// The same after one of a host dies of a signal that dgl-reap sent to all: Python prints its
+/// stacks before it dies of ABRT, here perhaps a moment later.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// What dies of a signal so long after dgl-reap has acted on the job died of that: a core file of
-/// many gigabytes is written first.
+/// How long after dgl-reap has acted on the job a death by a signal is attributed to it; a core
+/// file of many gigabytes is written first.
 const REAP_LIMIT: Duration = Duration::from_secs(60);
-/// What fails so long after it did so because of that: torchrun, asked to end, exits with 1.
+/// How long afterwards a failure is attributed to dgl-reap: torchrun, asked to end, exits with 1.
 const REAP_EXIT_LIMIT: Duration = Duration::from_secs(5);
-/// A pipe whose other end a stranger holds is not read for longer than this once the job has ended.
+/// How long a pipe is read after the end of the job if another process holds its other end.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
-/// Trainers end so long after graph servers that stayed, whose shared memory they map.
+/// How long trainers may take to end after graph servers that stayed, whose shared memory they map.
 const TRAINERS_LIMIT: Duration = Duration::from_secs(15);
-/// What is read at once of a pipe: as much as it holds.
+/// How much is read of a pipe at once: as much as it holds.
 const READ_AT_ONCE: usize = 64 << 10;
 /// A limit of 1024 is too low for a server of many clients (two sockets each); above this, programs
 /// that close every descriptor when they start slow down.
 const OPEN_FILES: u64 = 65_536;
 
-/// `host-agent supervise TOLD NOTES`: what the guardian starts. The two descriptors are its own
-/// ends of the guardian's pipes.
+/// `host-agent supervise TOLD NOTES`: what the guardian starts. The two arguments are descriptors
+/// of the guardian's pipes.
 pub fn supervise(told: &str, notes: &str) -> ExitCode {
     let supervisor = match Supervisor::begin(told, notes) {
         Ok(supervisor) => supervisor,
@@ -94,12 +93,12 @@ pub fn supervise(told: &str, notes: &str) -> ExitCode {
 /// A process of the job.
 struct Supervised {
     process: Process,
-    /// Until its status was told.
+    /// The process; `None` after its status was reported.
     child: Option<Child>,
     pid: u32,
     stdout: Option<PipeReader>,
     stderr: Option<PipeReader>,
-    /// The port on which it does not listen yet.
+    /// The port on which it is to listen and does not yet.
     awaited: Option<u16>,
 }
 
@@ -123,39 +122,39 @@ struct Supervisor {
     stdin_is_open: bool,
     outbox: Outbox,
     signals: SignalFd,
-    /// What the guardian is to know, where we are killed.
+    /// A pipe to the guardian, for what it must know if we are killed.
     notes: File,
     guardian: Pid,
     state: State,
     started: Instant,
-    /// An end that came too early, and when it is time.
+    /// An end that came too early, and when it is due.
     postponed: Option<(end::Event, Instant)>,
-    /// When dgl-reap has told that it acts on the job.
+    /// When dgl-reap announced that it acts on the job.
     reaped: Option<Instant>,
-    /// KILL was sent to all: nobody else is to blame for a death by it.
+    /// Whether KILL was sent to all, so that nobody else is to blame for a death by it.
     has_killed: bool,
     shm: ShmWatch,
     oom: OomWatch,
-    /// When the launcher was heard of last.
+    /// When the launcher last sent something.
     heard: Instant,
     looked: Instant,
     looked_at_shm: Instant,
-    /// What the job uses, where the launcher wants to know.
+    /// The usage watch, if the launcher wants to know.
     usage: Option<UsageWatch>,
-    /// Whether the job moves.
+    /// Watches whether the job moves.
     signs: Signs,
     said_alive: Instant,
     /// Where others ask us to read the stacks of our processes.
     desk: Option<Desk>,
-    /// The graph servers that the job uses, until their end was told.
+    /// The graph servers that the job uses, until their end was reported.
     used_servers: Option<Watched>,
-    /// They are such servers themselves.
+    /// Whether the processes are graph servers that stay.
     stays: bool,
-    /// The pipe that is read first; the next one takes its turn.
+    /// The pipe that is read first; the next one has the next turn.
     first_pipe: usize,
 }
 
-/// What poll(2) found.
+/// What poll(2) reported as ready.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ready {
     Signal,
@@ -167,7 +166,7 @@ enum Ready {
 }
 
 impl Supervisor {
-    /// Reads what the job is, and starts it.
+    /// Reads the description of the job, and starts it.
     fn begin(told: &str, notes: &str) -> Result<Supervisor, Failure> {
         let fault =
             |what: &'static str| move |error: io::Error| Failure::new(format!("{what}: {error}"));
@@ -278,7 +277,7 @@ impl Supervisor {
         self.processes.push(supervised);
     }
 
-    /// To the end of the job.
+    /// Runs to the end of the job.
     fn run(mut self) -> io::Result<()> {
         while self.state != State::Ended {
             let pace = self.pace();
@@ -301,7 +300,7 @@ impl Supervisor {
         }
     }
 
-    /// Waits until something can be done, or until then, and does it.
+    /// Waits until something can be done, or until the given time, and does it.
     fn turn(&mut self, until: Instant) -> io::Result<()> {
         for ready in self.wait(until)? {
             match ready {
@@ -329,7 +328,7 @@ impl Supervisor {
             meaning.push(Ready::Stdin);
         }
         if !self.outbox.is_closed() {
-            // without anything to write, poll(2) still tells when nobody reads any more
+            // even with nothing to write, poll(2) tells when nobody reads any longer
             let wish = if self.outbox.is_empty() {
                 PollFlags::empty()
             } else {
@@ -387,7 +386,7 @@ impl Supervisor {
         }
     }
 
-    /// Nobody is there to be told; the job ends.
+    /// Ends the job, because nobody is there to report to.
     fn launcher_is_gone(&mut self) {
         self.stdin_is_open = false;
         self.outbox.close();
@@ -420,7 +419,7 @@ impl Supervisor {
                     self.heard = Instant::now();
                     self.request(message.head);
                 }
-                // what is no request comes from nobody whom we could obey
+                // what is not a request does not come from anybody to be obeyed
                 Err(_) => return self.launcher_is_gone(),
             }
         }
@@ -437,12 +436,13 @@ impl Supervisor {
                 self.signs.ask(stand);
                 self.look_at_signs();
             }
-            // Alive is told by its coming; all else has no meaning while a job runs
+            // an Alive has served its purpose by coming; all others have no meaning while a job
+            // runs
             _ => {}
         }
     }
 
-    /// What tells nothing by itself: time, sockets, shared memory, who is left.
+    /// Checks what no event reports: time, sockets, shared memory, processes that are left.
     fn look(&mut self) {
         if getppid() != self.guardian {
             self.end(end::Event::End {
@@ -472,7 +472,7 @@ impl Supervisor {
         }
     }
 
-    /// While the launcher reads slowly, what was used stays untold: output is worth more.
+    /// Reports usage, unless the launcher reads slowly: output is worth more.
     fn look_at_usage(&mut self) {
         let Some(usage) = self.usage.as_mut().filter(|usage| usage.is_due()) else {
             return;
@@ -489,7 +489,7 @@ impl Supervisor {
         }
     }
 
-    /// Those that run, as they are watched for signs of life.
+    /// The running processes, as they are watched for signs of life.
     fn running(&self) -> Vec<Running> {
         let running = |one: &Supervised| Running {
             root: Root {
@@ -562,7 +562,7 @@ impl Supervisor {
         }
     }
 
-    /// Goes on with the end of the job, which waits for what its processes have to say.
+    /// Continues the end of the job, which waits for the last output of its processes.
     fn end(&mut self, event: end::Event) {
         let is_begin = matches!(event, end::Event::End { .. }) && self.state == State::Running;
         if !is_begin {
@@ -586,7 +586,7 @@ impl Supervisor {
         let (state, action) = self.state.next(event, Instant::now());
         self.state = state;
         if !was_ending && state.is_ending() {
-            // while they live they can be asked what they map
+            // while they live they can be asked for what they map
             self.look_at_shm(true);
         }
         if let Some(action) = action {
@@ -594,7 +594,7 @@ impl Supervisor {
             for process in members::of_job(&self.job.token) {
                 process.signal(signal_of(action));
             }
-            // who obeys at once is seen at once
+            // processes that obey at once are seen at once
             self.looked = Instant::now();
         }
     }
@@ -607,7 +607,7 @@ impl Supervisor {
             let pid = match waitid(Id::All, peek) {
                 Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..)) => pid,
                 Ok(_) | Err(nix::errno::Errno::ECHILD) => break,
-                // a signal that nix has no name for, a real-time one
+                // a signal for which nix has no name, a real-time one
                 Err(_) => match self.dead_child() {
                     Some(pid) => pid,
                     None => break,
@@ -619,7 +619,7 @@ impl Supervisor {
                 .position(|one| one.child.is_some() && one.pid.cast_signed() == pid.as_raw())
             {
                 Some(at) => self.exited(at),
-                // one that came to us because its parent has ended
+                // a process that came to us because its parent has ended
                 None => drop(waitpid(pid, Some(WaitPidFlag::WNOHANG))),
             }
         }
@@ -628,7 +628,7 @@ impl Supervisor {
         }
     }
 
-    /// Those that wait: a child has ended, which whoever calls this looks after, or dgl-reap acts.
+    /// Reads the waiting signals: a child has ended, which the caller handles, or dgl-reap acts.
     fn read_signals(&mut self) {
         while let Ok(Some(signal)) = self.signals.read_signal() {
             if signal.ssi_signo == REAP_NOTICE as u32 {
@@ -637,7 +637,7 @@ impl Supervisor {
         }
     }
 
-    /// Whether dgl-reap has ended the process that has just ended so.
+    /// Whether dgl-reap has ended the process that has just ended in this way.
     fn has_reaped(&mut self, status: ExitStatus) -> bool {
         // the notice came before the death, and perhaps after the last look
         self.read_signals();
@@ -656,7 +656,7 @@ impl Supervisor {
             .map(Pid::from_raw)
     }
 
-    /// A process has ended. What it wrote before is told before, as far as that is at hand.
+    /// A process has ended. What it wrote before is reported before, as far as it is at hand.
     fn exited(&mut self, at: usize) {
         for stream in [Stream::Stdout, Stream::Stderr] {
             self.relay(at, stream);
@@ -686,7 +686,7 @@ impl Supervisor {
         }));
     }
 
-    /// Hands on what a process has written.
+    /// Passes on what a process has written.
     fn relay(&mut self, at: usize, stream: Stream) {
         if !self.outbox.has_room() {
             return;
@@ -697,7 +697,7 @@ impl Supervisor {
             Stream::Stdout => &mut one.stdout,
             Stream::Stderr => &mut one.stderr,
         };
-        // it may have come to its end since it was found readable
+        // it may have ended since it was found readable
         let Some(open) = pipe else { return };
         let mut buffer = vec![0; READ_AT_ONCE];
         match open.read(&mut buffer) {
@@ -720,7 +720,7 @@ impl Supervisor {
         }
     }
 
-    /// All have ended: what they wrote last is read. Somebody else may hold a pipe for ever.
+    /// Reads the last output after all have ended. Another process may hold a pipe for ever.
     fn drain(&mut self) -> io::Result<()> {
         let mut until = Instant::now() + DRAIN_LIMIT;
         while self
@@ -729,7 +729,7 @@ impl Supervisor {
             .any(|one| one.stdout.is_some() || one.stderr.is_some())
         {
             if !self.outbox.has_room() {
-                // it is the launcher that we wait for
+                // the launcher is what we wait for
                 until = Instant::now() + DRAIN_LIMIT;
             }
             if Instant::now() >= until {
@@ -744,7 +744,7 @@ impl Supervisor {
         if self.processes.iter().any(|one| one.process.port.is_some()) {
             self.shm.take_unseen();
         }
-        // they may have ended a moment before those that used them
+        // they may have ended a moment before the job that used them
         self.look_at_used_servers();
         let mut files = self.shm.remove();
         let until = Instant::now() + TRAINERS_LIMIT;
@@ -782,7 +782,8 @@ fn own(number: &str, reading: bool) -> io::Result<File> {
     Ok(file)
 }
 
-/// The job as the guardian tells it; what follows it are requests that came to stdin already.
+/// Reads the job as the guardian describes it; what follows are requests that came to stdin
+/// already.
 fn read_job(told: &str, requests: &mut Decoder) -> Result<(Job, Vec<Process>, Start), Failure> {
     let mut text = Vec::new();
     own(told, true)
@@ -809,7 +810,7 @@ fn read_job(told: &str, requests: &mut Decoder) -> Result<(Job, Vec<Process>, St
     }
 }
 
-/// As many open files as servers need, as far as this host allows.
+/// Raises the limit on open files to what servers need, as far as this host allows.
 fn raise_open_files() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard.min(OPEN_FILES), hard);

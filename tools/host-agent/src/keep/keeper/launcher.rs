@@ -1,5 +1,5 @@
-//! The keeper and the launcher: until the job starts requests are handed on or carried out, in
-//! their order; then orders are obeyed.
+//! The keeper and the launcher. Until the job starts, requests are passed on or carried out in
+//! their order; afterwards, orders are obeyed.
 
 use super::{Files, JOIN_LIMIT, Keeper, Peer, Place};
 use crate::keep::folder::{Folder, log_name};
@@ -49,7 +49,7 @@ impl Keeper {
         self.let_launcher_go();
     }
 
-    /// Once a job is kept, its launcher is told no more; it may still say something.
+    /// Stops reporting to the launcher, because the job is kept; it may still send something.
     fn let_launcher_go(&mut self) {
         if self.start.is_some() && self.launcher_out.waiting() == 0 {
             let _ = shutdown(io::stdout().as_raw_fd(), Shutdown::Write);
@@ -61,8 +61,8 @@ impl Keeper {
         self.launcher_out.send(&codec::encode(event, &[]));
     }
 
-    /// Serves what the launcher asks, in its order: what is not for the keeper goes on to the agent
-    /// that supervises.
+    /// Serves the launcher's requests in their order. Those that are not for the keeper go on to
+    /// the agent that supervises.
     pub(super) fn serve(&mut self) {
         while let Some(request) = self.queue.pop_front() {
             if self.start.is_some() {
@@ -303,7 +303,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Somebody who follows the job wants something.
+    /// Obeys somebody who follows the job.
     pub(super) fn obey(&mut self, order: &Request) {
         match order {
             Request::End(_) => self.tell(PeerMessage::Stop { signal: None }),
@@ -313,7 +313,7 @@ impl Keeper {
     }
 }
 
-/// Requests that the keeper carries out itself.
+/// Whether the keeper itself carries out a request.
 fn is_for_keeper(request: &Request) -> bool {
     use Request::{Follow, Guest, Join, Keep, Prepare, Record, Start};
     matches!(

@@ -1,6 +1,5 @@
-//! The keeper: one loop over all that can happen to a job that was left, in which nothing blocks.
-//! Until the job starts it hands on what the launcher and the agent that supervises say to each
-//! other.
+//! The keeper: one event loop for a job that was left, in which nothing blocks. Until the job
+//! starts, it passes on what the launcher and the agent that supervises send each other.
 
 mod launcher;
 mod peers;
@@ -33,14 +32,13 @@ use wire::keep::{Ending, PeerMessage};
 use wire::supervise::Start;
 use wire::{Event, Failure, Request};
 
-/// The clock is looked at so often.
+/// How often time limits are checked.
 const PACE: Duration = Duration::from_secs(1);
-/// We say that we live so often, oftener where patience is short.
+/// How often a sign of life is sent; more often if the patience is short.
 const ALIVE_PACE: Duration = Duration::from_secs(5);
-/// A keeper reaches the leader within this time, or the network between them does not carry the
-/// job.
+/// A keeper reaches the leader within this time, or the network between them cannot carry the job.
 const JOIN_LIMIT: Duration = Duration::from_secs(10);
-/// Connections that knock are open files.
+/// Connections that try to get in are open files.
 const OPEN_FILES: u64 = 65_536;
 
 /// `host-agent keep on`: keeps a job for the launcher behind stdin and stdout, a socket.
@@ -56,7 +54,7 @@ pub fn keep() -> ExitCode {
     }
 }
 
-/// What is written down.
+/// The files that the keeper writes.
 struct Files {
     folder: Folder,
     _lock: KeeperLock,
@@ -65,23 +63,23 @@ struct Files {
     orders: Orders,
 }
 
-/// What this keeper is among those of the job.
+/// The place of this keeper among those of the job.
 enum Place {
     /// It is not prepared yet.
     None,
-    /// It decides.
+    /// It leads: it decides about the job.
     Leads {
         leader: Box<Leader>,
         door: Option<GuestListener>,
         peers: BTreeMap<u32, Peer>,
     },
-    /// It will do what another decides.
+    /// It will join the leader.
     WillJoin,
-    /// It does; the number of that host, and its keeper as long as it is there.
+    /// It has joined the leader: the number of that host, and its keeper as long as it is there.
     Joins { host: u32, peer: Option<Box<Peer>> },
 }
 
-/// What poll(2) found.
+/// What poll(2) reported as ready.
 #[derive(Clone, Copy)]
 enum Ready {
     Launcher,
@@ -97,12 +95,12 @@ enum Ready {
 }
 
 struct Keeper {
-    /// Until it is gone.
+    /// The launcher; `None` once it is gone.
     launcher: Option<MessageReader>,
     launcher_out: MessageWriter,
-    /// Requests in the order in which they are answered.
+    /// Requests, in the order in which they are answered.
     queue: VecDeque<Message<Request>>,
-    /// Requests that the supervising agent has not answered yet.
+    /// How many requests the supervising agent has not answered yet.
     unanswered: usize,
     supervisor: Supervisor,
     job: Option<Job>,
@@ -111,19 +109,19 @@ struct Keeper {
     identity: Identity,
     files: Option<Files>,
     place: Place,
-    /// What the launcher wants to be started; from then on it is not needed.
+    /// What the launcher wants to start; from then on the launcher is not needed.
     start: Option<Start>,
     ending: Option<Ending>,
     signals: SignalFd,
     said_alive: Instant,
     looked: Instant,
-    /// When all had ended here.
+    /// When everything had ended here.
     over: Option<Instant>,
 }
 
 impl Keeper {
     fn begin() -> io::Result<Keeper> {
-        // a program inherits what is blocked
+        // programs inherit blocked signals
         let supervisor = Supervisor::begin()?;
         let signals: SigSet = [
             Signal::SIGHUP,
@@ -182,8 +180,8 @@ impl Keeper {
         ExitCode::SUCCESS
     }
 
-    /// Whether nothing is left to do: the launcher went before the job was its keepers', or all has
-    /// ended and all know it.
+    /// Whether nothing is left to do: the launcher left before the job was kept, or everything has
+    /// ended and all keepers know it.
     fn is_done(&self) -> bool {
         if self.start.is_none() {
             return self.launcher.is_none();

@@ -1,4 +1,4 @@
-//! The keeper and those of other hosts: what the leader hears and decides, and what the others do
+//! The keeper and those of other hosts: what the leader learns and decides, and what the others do
 //! then.
 
 use super::{Keeper, Place};
@@ -12,7 +12,7 @@ use wire::keep::{Ending, PeerMessage};
 use wire::supervise::{End, Over, Stand};
 use wire::{Event, Request};
 
-/// Another keeper.
+/// The keeper of another host.
 pub(super) struct Peer {
     pub(super) link: Link,
     decoder: Decoder,
@@ -30,12 +30,12 @@ impl Peer {
         }
     }
 
-    /// One that takes nothing will be missed by its silence.
+    /// Sends a message. A peer that accepts nothing will be missed by its silence.
     pub(super) fn tell(&mut self, message: &PeerMessage) {
         let _ = self.link.send(&codec::encode(message, &[]));
     }
 
-    /// What it says; whether it is still there.
+    /// The messages that came; and whether the peer is still there.
     fn read(&mut self, now: Instant) -> (Vec<PeerMessage>, bool) {
         let mut received = Vec::new();
         let mut open =
@@ -63,7 +63,7 @@ impl Keeper {
         self.job.as_ref().map_or(0, |job| job.host)
     }
 
-    /// Tells the leader, which may be this one.
+    /// Sends a message to the leader, which may be this keeper.
     pub(super) fn tell(&mut self, message: PeerMessage) {
         match &mut self.place {
             Place::Leads { .. } => self.hear(self.own_host(), message),
@@ -130,7 +130,7 @@ impl Keeper {
         }
     }
 
-    /// What a host tells the leader.
+    /// Handles a message to the leader.
     fn hear(&mut self, host: u32, message: PeerMessage) {
         let Place::Leads { leader, .. } = &mut self.place else {
             return;
@@ -177,7 +177,7 @@ impl Keeper {
         }
     }
 
-    /// What the leader decided, on all hosts.
+    /// Applies the leader's decision on all hosts.
     pub(super) fn apply(&mut self, decision: Option<Decision>) {
         let Some(decision) = decision else { return };
         let message = match decision {
@@ -194,7 +194,7 @@ impl Keeper {
         self.follow_leader(message);
     }
 
-    /// What the leader says, on this host.
+    /// Obeys the leader on this host.
     fn follow_leader(&mut self, message: PeerMessage) {
         match message {
             PeerMessage::Begin => {
@@ -216,7 +216,7 @@ impl Keeper {
         }
     }
 
-    /// The end of the job on this host; the first cause counts.
+    /// Ends the job on this host; only the first cause counts.
     fn end(&mut self, stacks: bool, ending: Ending) {
         if self.ending.is_some() {
             return;
@@ -233,7 +233,7 @@ impl Keeper {
         self.supervisor.ask(&Request::End(End { grace_ms, stacks }));
     }
 
-    /// Nothing was started and nothing will be.
+    /// Ends the job before anything was started.
     pub(super) fn end_before_start(&mut self, ending: Ending) {
         self.note(Event::Ending(ending));
         self.note(Event::Over(Over { survivors: 0 }));

@@ -1,5 +1,5 @@
-//! The keeper and the agent that supervises: what happens to the processes is written down and told
-//! to the leader.
+//! The keeper and the agent that supervises: what happens to the processes is written down and
+//! reported to the leader.
 
 use super::Keeper;
 use crate::keep::pipes::{MessageReader, MessageWriter};
@@ -12,15 +12,15 @@ use wire::keep::PeerMessage;
 use wire::supervise::{Exited, Output, Over};
 use wire::{Event, Request};
 
-/// The agent that supervises, to which the keeper is the launcher.
+/// The agent that supervises; for it, the keeper is the launcher.
 pub(super) struct Supervisor {
     pub(super) child: Child,
     pub(super) requests: MessageWriter,
     pub(super) events: MessageReader,
     pub(super) heard: Instant,
-    /// It was told to start the processes.
+    /// Whether it was told to start the processes.
     pub(super) started: bool,
-    /// All has ended there.
+    /// Whether everything has ended there.
     pub(super) over: bool,
 }
 
@@ -102,7 +102,7 @@ impl Keeper {
         self.tell_leader(head);
     }
 
-    /// What of it decides about the job.
+    /// Reports to the leader what matters for its decisions.
     fn tell_leader(&mut self, head: Event) {
         match head {
             Event::Listening(listening) => self.tell(PeerMessage::Listening {
@@ -150,7 +150,7 @@ impl Keeper {
         }
     }
 
-    /// Where the disk is full the job goes on all the same.
+    /// Writes to a log. If the disk is full, the job goes on without it.
     fn write_log(&mut self, output: &Output, text: &[u8]) {
         if let Some(log) = self
             .files
@@ -167,11 +167,11 @@ impl Keeper {
         }
     }
 
-    /// Its guardian ends what it had.
+    /// The supervising agent is gone; its guardian ends what it had.
     fn supervisor_is_gone(&mut self) {
         self.supervisor.requests.close();
         if self.start.is_none() {
-            // the launcher sees it by our end
+            // the launcher notices by our end
             self.launcher = None;
         } else if !self.supervisor.over {
             self.supervisor.over = true;
