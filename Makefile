@@ -4,7 +4,7 @@ DESTDIR ?=
 TOOLS = ipconf-check host-probe host-swap link-probe part-assign chunk-map part-map part-fit part-push part-pull dgl-env dgl-spawn dgl-reap dgl-stacks dgl-why dgl-report
 SCRIPTS = dgl-copy dgl-launch gs-copy gs-launch host-lab
 COMMANDS = $(TOOLS) $(SCRIPTS)
-# host-agent is no command of users, but they may read what it does on their hosts.
+# host-agent is not a command of users, but they may read what it does on their hosts.
 PAGES = $(COMMANDS) host-agent
 CARGO_TARGET_DIR ?= target
 

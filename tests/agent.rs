@@ -411,7 +411,7 @@ fn another_machine_type_is_refused_with_the_cure() {
         &host.folder,
         &format!("echo 10.99.0.1 | ipconf-check | DGL_TOOLS_AGENTS=$PWD/agents {reap}"),
     );
-    assert_eq!(sent.status, 74, "it is no agent: {}", sent.err);
+    assert_eq!(sent.status, 74, "it is not an agent: {}", sent.err);
     assert!(
         sent.err
             .contains("/own (it did not arrive whole, or does not run)"),

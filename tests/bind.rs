@@ -161,7 +161,7 @@ fn what_cannot_be_bound_is_an_error() {
     let no_list = sh(&folder, &format!("{job} x job | dgl-spawn --connect local"));
     assert_eq!(no_list.status, 65, "{}", no_list.err);
     assert!(
-        no_list.err.contains("\"x\" is no list of processors"),
+        no_list.err.contains("\"x\" is not a list of processors"),
         "{}",
         no_list.err
     );

@@ -257,7 +257,7 @@ fn some_hosts_only_on_real_hosts() {
         [true, true, true]
     );
 
-    // what went to some hosts only is no set for those who need all
+    // what went to some hosts only is not a set for those who need all
     let some = cluster.sh(
         &folder,
         "part-push --host 1 <pushed.jsonl | dgl-env --role worker -- true",

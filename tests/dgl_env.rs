@@ -221,7 +221,7 @@ fn edited_records_are_checked_again() {
         ),
         (
             host(".ip = \"0.0.0.0\""),
-            "host 1 (0.0.0.0): 0.0.0.0 is no host's address",
+            "host 1 (0.0.0.0): 0.0.0.0 is not a host's address",
         ),
         (
             host(".ip = \"127.0.1.1\""),

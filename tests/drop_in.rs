@@ -65,7 +65,7 @@ fn command_lines_of_every_generation() {
             printed.err
         );
     }
-    // a machine that is no host of the job has no workspace
+    // a machine that is not a host of the job has no workspace
     std::fs::write(folder.join("at-hand.txt"), "10.0.0.1\n").unwrap();
     let line = "dgl-launch --print --workspace /w --num_trainers 2 --part_config d/g.json \
         --ip_config at-hand.txt --extra-envs='A=1 2' t";

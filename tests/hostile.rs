@@ -148,7 +148,7 @@ fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
         (
             "echo '{\"event\":\"dropped\"}'; exec sleep 9".to_owned(),
             "--list",
-            "is no message",
+            "is not a message",
         ),
         (
             "echo '{\"event\":\"done\",\"bytes\":99999999999}'; exec sleep 9".to_owned(),

@@ -67,7 +67,7 @@ fn into_an_empty_prefix() {
         folder
             .join("root/opt/dgl/libexec/dgl-tools/host-agent")
             .is_file(),
-        "what goes to the hosts is no command"
+        "what goes to the hosts is not a command"
     );
 
     make("uninstall");

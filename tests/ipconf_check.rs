@@ -53,7 +53,7 @@ fn what_dgl_cannot_use_is_refused_with_its_line_and_cure() {
         "ip.txt:2: node-1 is a name",
         "ip.txt:3: a third column: \"8\"",
         "ip.txt:4: 4 servers from port 65534 on go beyond 65535",
-        "ip.txt:6: 0.0.0.0 is no host's address",
+        "ip.txt:6: 0.0.0.0 is not a host's address",
     ];
     assert!(got.status == 65 && got.out.is_empty(), "{}", got.err);
     for problem in expected {
@@ -141,7 +141,7 @@ fn names_and_logins() {
         wrong.status == 65
             && wrong
                 .err
-                .contains("logins:1: \"10.0.0.2\" is no host of ip_config"),
+                .contains("logins:1: \"10.0.0.2\" is not a host of ip_config"),
         "{}",
         wrong.err
     );

@@ -58,7 +58,7 @@ fn real_hosts_whatever_ends_a_job_nothing_is_left() {
     let cluster = Cluster::up("lifetime", HOSTS as u32);
     ip_config(&folder, HOSTS as u32);
     for k in 1..=HOSTS {
-        // what carries the same words on its command line, and is no part of any job
+        // what carries the same words on its command line, and is not part of any job
         cluster.call(&[
             "exec",
             &k.to_string(),

@@ -428,19 +428,19 @@ fn of_files_and_streams() {
                 "no-such-host.invalid"),
             ("printf '127.0.0.1\\n10.0.0.1\\n' | ipconf-check -", 65, "stdin:1", "is every \
                 machine's own address"),
-            ("printf '224.0.0.1\\n' | ipconf-check -", 65, "stdin:1", "is no host's address"),
+            ("printf '224.0.0.1\\n' | ipconf-check -", 65, "stdin:1", "is not a host's address"),
             ("printf '10.0.0.1 65535\\n' | ipconf-check --num-servers 2 -", 65, "stdin:1", "go \
                 beyond 65535"),
             ("printf '\\377\\376x' | ipconf-check -", 65, "stdin", "is UTF-16"),
             ("printf '10.0.0.1 \\377\\n' | ipconf-check -", 65, "stdin:1", "is not UTF-8"),
             ("head -c 5000 /dev/zero | tr '\\0' x | ipconf-check -", 65, "stdin:1", "a line of \
                 5000 bytes"),
-            ("yes 10.0.0.1 | head -c 70000000 | ipconf-check -", 65, "stdin", "this is no list of \
+            ("yes 10.0.0.1 | head -c 70000000 | ipconf-check -", 65, "stdin", "this is not a list of \
                 hosts"),
             ("echo 10.77.0.1 a b >l; ipconf-check --login l \
                 ip.txt", 65, "l:1", "3 words where two are wanted"),
             ("echo 10.9.9.9 a >l; ipconf-check --login l \
-                ip.txt", 65, "l:1", "is no host of ip_config"),
+                ip.txt", 65, "l:1", "is not a host of ip_config"),
             ("echo 10.77.0.1 'a;b' >l; ipconf-check --login l \
                 ip.txt", 65, "l:1", "is neither a name nor an address"),
             ("printf '10.77.0.1 a\\n10.77.0.1 b\\n' >l; ipconf-check --login l \
@@ -620,7 +620,7 @@ fn of_files_and_streams() {
                 ),
                 65,
                 "process record 0",
-                "server_name \"../g\" is no name: letters, digits",
+                "server_name \"../g\" is not a name: letters, digits",
             ),
             (
                 concat!(

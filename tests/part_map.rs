@@ -496,7 +496,7 @@ fn script_folders_as_scp_takes_them() {
     assert_eq!(modes.out, "config 0 420\nnull 0 493\n");
 
     // an extra under another name, two sources for one name, a file where others need a folder,
-    // what is no file
+    // what is not a file
     assert!(
         files(&folder, "--extra lib/l.py:conf/m.py --extra lib:/opt/lib")
             .ends_with(&["- /ws/conf/m.py".to_owned(), "- /opt/lib/l.py".to_owned()])

@@ -312,7 +312,7 @@ fn a_host_that_lies_is_given_up() {
             r#"{"event":"file","told":"there","entries":[null]}"#,
             "it told of no files",
         ),
-        ("no event", "is no message"),
+        ("no event", "is not a message"),
     ];
     for (lie, why) in lies {
         let lie = lie.replace("SUM", &sum);

@@ -255,7 +255,7 @@ sys.stdout.buffer.write(array)";
         (
             format!("printf '0\\nx\\n' >t; {ASSIGN} 2 --given n=t"),
             65,
-            "t:2: is no number",
+            "t:2: is not a number",
         ),
     ];
     refused(&folder, &table);

@@ -228,7 +228,7 @@ fn what_is_no_environment_is_told() {
         (
             "--conda HOME/v",
             74,
-            "HOME/v is no conda environment: it has no conda-meta\n  fix: name a venv with \
+            "HOME/v is not a conda environment: it has no conda-meta\n  fix: name a venv with \
              --venv\n",
         ),
         (
@@ -248,10 +248,10 @@ fn what_is_no_environment_is_told() {
              which there are; --conda takes",
         ),
         ("--venv v", 2, "begin it with / or ~/"),
-        ("--venv ''", 2, "is no folder"),
+        ("--venv ''", 2, "is not a folder"),
         ("--venv /a:b", 2, "PATH cannot have a folder of this name"),
         ("--conda ./v", 2, "begin it with / or ~/"),
-        ("--conda ..", 2, "is no name of an environment"),
+        ("--conda ..", 2, "is not a name of an environment"),
         ("--conda gnn --venv /v", 2, "cannot be used with"),
         ("--conda gnn --python python3", 2, "cannot be used with"),
         ("--venv /v --python python3", 2, "cannot be used with"),

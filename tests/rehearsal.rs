@@ -234,8 +234,8 @@ fn wrong_use_of_host_lab_has_a_cure() {
     let table = [
         ("host-lab list", 2, "no hosts are up in"),
         ("host-lab exec 1 true", 2, "no hosts are up in"),
-        ("host-lab up", 2, "up: '' is no number of hosts"),
-        ("host-lab up 251", 2, "'251' is no number of hosts"),
+        ("host-lab up", 2, "up: '' is not a number of hosts"),
+        ("host-lab up 251", 2, "'251' is not a number of hosts"),
         ("host-lab up 2 3", 2, "up: a second number: 3"),
         ("host-lab up 2 --rate", 2, "--rate: its value is missing"),
         ("host-lab up 2 --frob", 2, "--frob: no such flag"),

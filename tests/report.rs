@@ -274,7 +274,7 @@ fn failures_of_many_hosts_are_led_to_from_the_top() {
     assert_eq!(
         top.matches("href=").count(),
         3,
-        "what dgl-spawn ended is no failure: {top}"
+        "what dgl-spawn ended is not a failure: {top}"
     );
 
     // what fails everywhere is counted

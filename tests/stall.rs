@@ -161,7 +161,7 @@ fn a_process_that_is_stopped_is_named() {
     );
 }
 
-/// Each does something for 8 seconds that is no stall, and says nothing.
+/// Each does something for 8 seconds that is not stall, and says nothing.
 const WORKERS: [(&str, &str); 4] = [
     ("computes", "sum(range(30000)); time.sleep(0.01)"),
     (
