@@ -303,7 +303,7 @@ impl Connect {
             connect_timeout: self.connect_timeout,
             dial_address: self.dial_address,
             dial_port: self.dial_port.unwrap_or(0),
-            say,
+            notice,
         }
     }
 

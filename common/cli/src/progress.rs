@@ -26,9 +26,9 @@ pub enum ProgressWhen {
     Never,
 }
 
-/// The way on which content goes to or from a host.
+/// The route on which content goes to or from a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
+pub enum Route {
     /// A connection of its own, beside the login.
     Direct,
     /// The login.
@@ -56,8 +56,8 @@ struct Count {
     files: u64,
     bytes: u64,
     skipped: u64,
-    /// The way on which the content goes; `None` until something is sent.
-    way: Option<Way>,
+    /// The route on which the content goes; `None` until something is sent.
+    route: Option<Route>,
     /// How many bytes other hosts handed on.
     handed_on: u64,
     over: bool,
@@ -117,26 +117,26 @@ impl ProgressDisplay {
     }
 
     /// From here on, content goes to or comes from the host on this way.
-    pub fn way(&self, host: &Host, way: Way) {
+    pub fn route(&self, host: &Host, route: Route) {
         if let Some((bar, count)) = self.hosts.get(&host.id) {
-            lock(count).way = Some(way);
-            let behind = match way {
-                Way::Direct => " direct",
-                Way::Login => "",
-                Way::Chain => " chain",
+            lock(count).route = Some(route);
+            let behind = match route {
+                Route::Direct => " direct",
+                Route::Login => "",
+                Route::Chain => " chain",
             };
             bar.set_prefix(format!("{}{behind}", host.place()));
         }
     }
 
     /// How many hosts use each way, in words; empty until something is sent.
-    fn ways(&self) -> String {
-        let ways = self.hosts.values().filter_map(|(_, count)| {
+    fn routes(&self) -> String {
+        let routes = self.hosts.values().filter_map(|(_, count)| {
             let count = lock(count);
-            count.way.filter(|_| !count.over)
+            count.route.filter(|_| !count.over)
         });
-        let mut numbers: BTreeMap<Way, usize> = BTreeMap::new();
-        ways.for_each(|way| *numbers.entry(way).or_default() += 1);
+        let mut numbers: BTreeMap<Route, usize> = BTreeMap::new();
+        routes.for_each(|route| *numbers.entry(route).or_default() += 1);
         in_words(&numbers)
     }
 
@@ -165,7 +165,7 @@ impl ProgressDisplay {
                 self.tool,
                 term::bytes(done),
                 term::bytes(all),
-                self.ways()
+                self.routes()
             );
         }
     }
@@ -199,15 +199,15 @@ impl ProgressDisplay {
             files,
             bytes,
             skipped,
-            way,
+            route,
             handed_on,
             ..
         } = *lock(count);
-        let way = match (way, handed_on) {
-            (Some(Way::Chain), _) => ", through a chain".to_owned(),
-            (Some(Way::Direct), 0) => ", directly".to_owned(),
+        let route = match (route, handed_on) {
+            (Some(Route::Chain), _) => ", through a chain".to_owned(),
+            (Some(Route::Direct), 0) => ", directly".to_owned(),
             (_, 0) => ", through its login".to_owned(),
-            (Some(Way::Direct), most) => {
+            (Some(Route::Direct), most) => {
                 format!(", directly and {} through a chain", term::bytes(most))
             }
             (_, most) => format!(
@@ -216,7 +216,7 @@ impl ProgressDisplay {
             ),
         };
         let rate = match bytes > 1_000_000 && !took.is_zero() {
-            true => format!(", {}{way}", term::rate(bytes, took)),
+            true => format!(", {}{route}", term::rate(bytes, took)),
             false => String::new(),
         };
         let trouble = if trouble {
@@ -240,18 +240,18 @@ impl ProgressDisplay {
 }
 
 /// The ways and their numbers of hosts, in words.
-fn in_words(numbers: &BTreeMap<Way, usize>) -> String {
-    let word = |way: &Way| match way {
-        Way::Direct => "directly",
-        Way::Login => "through logins",
-        Way::Chain => "through a chain",
+fn in_words(numbers: &BTreeMap<Route, usize>) -> String {
+    let label = |route: &Route| match route {
+        Route::Direct => "directly",
+        Route::Login => "through logins",
+        Route::Chain => "through a chain",
     };
-    if let Some((way, _)) = numbers.first_key_value().filter(|_| numbers.len() == 1) {
-        return word(way).to_owned();
+    if let Some((route, _)) = numbers.first_key_value().filter(|_| numbers.len() == 1) {
+        return label(route).to_owned();
     }
     let counts: Vec<String> = numbers
         .iter()
-        .map(|(way, hosts)| format!("{hosts} {}", word(way)))
+        .map(|(route, hosts)| format!("{hosts} {}", label(route)))
         .collect();
     match counts.split_last() {
         Some((last, others)) => format!("{} and {last}", others.join(", ")),
@@ -275,22 +275,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ways_are_told_in_words() {
-        let table: [(&[(Way, usize)], &str); 5] = [
+    fn routes_in_words() {
+        let table: [(&[(Route, usize)], &str); 5] = [
             (&[], "directly"),
-            (&[(Way::Direct, 3)], "directly"),
-            (&[(Way::Chain, 1)], "through a chain"),
+            (&[(Route::Direct, 3)], "directly"),
+            (&[(Route::Chain, 1)], "through a chain"),
             (
-                &[(Way::Direct, 3), (Way::Login, 1)],
+                &[(Route::Direct, 3), (Route::Login, 1)],
                 "3 directly and 1 through logins",
             ),
             (
-                &[(Way::Direct, 1), (Way::Login, 2), (Way::Chain, 7)],
+                &[(Route::Direct, 1), (Route::Login, 2), (Route::Chain, 7)],
                 "1 directly, 2 through logins and 7 through a chain",
             ),
         ];
-        for (ways, expected) in table {
-            assert_eq!(in_words(&ways.iter().copied().collect()), expected);
+        for (routes, expected) in table {
+            assert_eq!(in_words(&routes.iter().copied().collect()), expected);
         }
     }
 }

@@ -67,7 +67,7 @@ impl State {
     fn tell_notices(&mut self, notice: fn(&str)) {
         if let ([_], Some(hall), Some(roll)) = (&self.engines[..], &self.hall, &self.roll) {
             let lines = self.notices.of(&hall.lobby.census(roll));
-            lines.iter().for_each(|line| say(line));
+            lines.iter().for_each(|line| notice(line));
         }
     }
 }
