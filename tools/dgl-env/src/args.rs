@@ -163,14 +163,14 @@ pub struct Args {
     pub words: Vec<OsString>,
 }
 
-/// How trainers start.
+/// How trainers and workers are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Launcher {
-    /// Each trainer or worker is a process of ours.
+    /// Each trainer or worker is started directly.
     Direct,
-    /// python -m torch.distributed.run
+    /// By `python -m torch.distributed.run`, once on each host.
     Torchrun,
-    /// python -m torch.distributed.launch
+    /// By `python -m torch.distributed.launch`, once on each host.
     TorchLaunch,
 }
 
@@ -184,7 +184,7 @@ impl Launcher {
     }
 }
 
-/// Which processes.
+/// The role of the processes to plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RoleArg {
     /// Graph servers.
@@ -195,10 +195,10 @@ pub enum RoleArg {
     Worker,
 }
 
-/// How many threads a graph server has.
+/// The number of threads of a graph server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerThreads {
-    /// So many.
+    /// This number.
     Number(u32),
     /// The servers of a host share a quarter of its processors.
     Auto,
@@ -212,12 +212,12 @@ fn server_threads(text: &str) -> Result<ServerThreads, String> {
     }
 }
 
-/// What a script calls its local rank.
+/// The option by which a script is told its local rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RankOption {
-    /// As the launcher of its host's torch does.
+    /// The option that the launcher of the host's torch uses.
     AsTorch,
-    /// By a name, dashes included.
+    /// An option of this name, dashes included.
     Named(String),
 }
 
@@ -236,7 +236,7 @@ fn rank_option(text: &str) -> Result<RankOption, String> {
 }
 
 impl Args {
-    /// What the options that set variables were given.
+    /// The values of the options that set variables.
     pub fn env_given(&self) -> Given<'_> {
         Given {
             all: &self.env,
@@ -246,7 +246,7 @@ impl Args {
         }
     }
 
-    /// What the user wants to run.
+    /// The command of the user.
     pub fn command(&self) -> Result<UserCommand, Report> {
         match (&self.shell, self.words.is_empty()) {
             (None, false) => Ok(UserCommand::Words(self.words.clone())),

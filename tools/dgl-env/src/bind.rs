@@ -1,61 +1,61 @@
-//! Which processors each process of a host may run on.
+//! Decides on which processors each process of a host may run.
 //!
-//! Memory is not bound: Linux gives a page from the node of the processor that first writes to it,
-//! and from another where that node is full, so that being bound to processors is enough, and a
-//! full node ends nobody.
+//! Memory is not bound: Linux takes a page from the node of the processor that first writes to it,
+//! and from another node if that one is full. So binding to processors is enough, and a full node
+//! ends no process.
 
 use clap::ValueEnum;
 use std::ops::Range;
 
-/// To what each process is bound.
+/// How each process is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Bind {
-    /// To all cores of one NUMA node, which others may have too.
+    /// To all cores of one NUMA node, which other processes may share.
     Numa,
-    /// To cores of its own, all of one NUMA node.
+    /// To cores of its own, all in one NUMA node.
     Cores,
 }
 
-/// Where a process runs.
+/// The processors of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Its processors.
+    /// The processors on which it may run.
     pub cpus: Vec<u32>,
     /// How many cores it may count as its own.
     pub cores: u32,
 }
 
-/// Where the processes of a host run.
+/// The places of all processes of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostPlaces {
-    /// Graph servers, in their order.
+    /// The places of the graph servers, in their order.
     pub servers: Vec<Place>,
-    /// Trainers or workers, in their order. Samplers run where their trainer does.
+    /// The places of trainers or workers, in their order. Samplers run where their trainer does.
     pub clients: Vec<Place>,
-    /// With [`Bind::Cores`]: there are more processes than cores, so some have one together.
+    /// Whether some processes share a core, because with [`Bind::Cores`] there are more processes
+    /// than cores.
     pub is_crowded: bool,
 }
 
-/// What runs on a host.
+/// The processes of a host.
 #[derive(Clone, Copy, Debug)]
 pub struct Crew {
-    /// Graph servers.
+    /// The number of graph servers.
     pub servers: u32,
-    /// The cores that each of them wants: as many as its threads.
+    /// How many cores each of them wants: as many as its threads.
     pub server_cores: u32,
-    /// Trainers or workers.
+    /// The number of trainers or workers.
     pub clients: u32,
 }
 
-/// A core: its hyper-threads, by their processor numbers.
+/// The processor numbers of a core's hyper-threads.
 type Core = Vec<u32>;
 
 /// Places the processes of a host, whose usable processors are given by NUMA node and core.
 ///
-/// Servers and clients are each dealt out over the nodes in blocks, because neighbours by rank have
-/// most to do with each other. On a node each server gets the cores that it wants as far as every
-/// client still gets one, and the clients share what is left evenly; hyper-threads of a core stay
-/// together.
+/// Servers and clients are each distributed over the nodes in blocks, because neighbours by rank
+/// exchange most. On a node each server gets the cores that it wants as long as every client still
+/// gets one, and the clients share the other cores evenly. Hyper-threads of a core stay together.
 pub fn places(nodes: &[Vec<Core>], crew: Crew, how: Bind) -> HostPlaces {
     let mut places = HostPlaces::default();
     for (at, cores) in nodes.iter().enumerate() {
@@ -92,10 +92,10 @@ pub fn places(nodes: &[Vec<Core>], crew: Crew, how: Bind) -> HostPlaces {
     places
 }
 
-/// Which of so many things fall to one of several places, when they are dealt out in blocks.
+/// The items that fall to the place `at` when `count` items are distributed over places in blocks.
 fn block(count: u32, places: usize, at: usize) -> Range<usize> {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    // the first of two things lies on the first of four places, the second on the third
+    // the first of two items falls to the first of four places, the second to the third
     let first = |place: usize| (place * count).div_ceil(places);
     first(at)..first(at + 1)
 }

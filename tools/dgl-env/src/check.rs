@@ -1,5 +1,5 @@
-//! What can be seen to be wrong before a process is started: in flags, in records, which anyone may
-//! have edited, and in what is installed.
+//! Checks what can be known before a process is started: flags, records, which anyone may have
+//! edited, and the installed software.
 
 use crate::args::{Args, Launcher, RoleArg, ServerThreads};
 use crate::command::UserCommand;
@@ -13,14 +13,27 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
 
-/// A network card's name is at most 15 bytes (Linux, IFNAMSIZ).
+/// The longest name of a network interface in bytes (Linux, IFNAMSIZ).
 const MAX_IFACE: usize = 15;
 
-/// Flags that do not go together, with each other or with the command.
+/// Faults of flags that cannot be combined with each other or with the command.
 pub fn flags(args: &Args, trainers: bool, command: &UserCommand, env: &UserEnv) -> Vec<Fault> {
+    let mut faults = of_roles(args, env);
+    faults.extend(of_launchers(args));
+    if args.launcher != Launcher::Direct {
+        faults.extend(one_for_a_host(command, env));
+    }
+    if args.server_name.is_some() && args.master_port.is_none() {
+        faults.extend(unknown_port(command, env));
+    }
+    faults.extend(of_command(args, trainers, command));
+    faults
+}
+
+/// Faults of flags that do not fit the roles that are planned.
+fn of_roles(args: &Args, env: &UserEnv) -> Vec<Fault> {
     let mut faults = Vec::new();
     let workers = args.role.contains(&RoleArg::Worker);
-    let direct = args.launcher == Launcher::Direct;
     if workers && args.role.iter().any(|role| *role != RoleArg::Worker) {
         faults.push(
             Fault::usage(
@@ -49,36 +62,41 @@ pub fn flags(args: &Args, trainers: bool, command: &UserCommand, env: &UserEnv) 
     if !workers {
         faults.extend(only_for_workers(args));
     }
+    faults
+}
+
+/// Faults of flags that belong to another launcher.
+fn of_launchers(args: &Args) -> Option<Fault> {
+    let direct = args.launcher == Launcher::Direct;
     if direct && !args.launcher_arg.is_empty() {
-        let fault = Fault::usage(
-            "--launcher-arg",
-            "is for --launcher torchrun and torch-launch",
-        );
-        faults.push(fault.fix("leave it out, or say which launcher"));
+        let problem = "is for --launcher torchrun and torch-launch";
+        let fault = Fault::usage("--launcher-arg", problem);
+        return Some(fault.fix("leave it out, or say which launcher"));
     }
     if !direct && args.local_rank_arg.is_some() {
-        let fault = Fault::usage(
-            "--local-rank-arg",
-            "is for --launcher direct; torch-launch gives it by itself",
-        );
-        faults.push(fault.fix("leave it out"));
+        let problem = "is for --launcher direct; torch-launch gives it by itself";
+        return Some(Fault::usage("--local-rank-arg", problem).fix("leave it out"));
     }
+    None
+}
+
+/// Faults of texts that would differ between the processes of a host, all of which get the same
+/// environment and command from torch's launcher.
+fn one_for_a_host(command: &UserCommand, env: &UserEnv) -> Vec<Fault> {
     const OWN_NUMBERS: &str = "take --launcher direct, or have the script read LOCAL_RANK and RANK";
-    let of_role = [
+    let mut faults = Vec::new();
+    for (option, variables) in [
         ("--trainer-env", &env.trainer),
         ("--worker-env", &env.worker),
-    ];
-    for (option, variables) in of_role {
-        let differs = variables
-            .iter()
-            .find(|(_, value)| !direct && value.differs_on_a_host());
-        if let Some((name, _)) = differs {
+    ] {
+        let mut variables = variables.iter();
+        if let Some((name, _)) = variables.find(|(_, value)| value.differs_on_a_host()) {
             let problem =
                 format!("{name}: torch's launcher gives all processes of a host one environment");
             faults.push(Fault::usage(option, problem).fix(OWN_NUMBERS));
         }
     }
-    if !direct && command.placeholders().any(|word| word.differs_on_a_host()) {
+    if command.placeholders().any(|word| word.differs_on_a_host()) {
         let fault = Fault::usage(
             "COMMAND",
             "has {rank} or {local_rank}, and torch's launcher gives all processes of a host one \
@@ -86,36 +104,44 @@ pub fn flags(args: &Args, trainers: bool, command: &UserCommand, env: &UserEnv) 
         );
         faults.push(fault.fix(OWN_NUMBERS));
     }
-    if args.server_name.is_some() && args.master_port.is_none() {
-        let in_env = env.trainer.iter().chain(&env.server);
-        let told = in_env.map(|(_, value)| value.has_master_port());
-        if told
-            .chain(command.placeholders().map(|word| word.has_master_port()))
-            .any(|told| told)
-        {
-            let fault = Fault::usage(
-                "{master_port}",
-                "is not known yet: with --server-name dgl-spawn chooses it",
-            );
-            faults.push(fault.fix("have the script read MASTER_PORT, or say --master-port"));
-        }
-    }
-    let launcher = command.launcher();
+    faults
+}
+
+/// The fault of a port that is used before dgl-spawn has chosen it.
+fn unknown_port(command: &UserCommand, env: &UserEnv) -> Option<Fault> {
+    let in_env = env.trainer.iter().chain(&env.server);
+    let is_used = in_env
+        .map(|(_, value)| value.has_master_port())
+        .chain(command.placeholders().map(|word| word.has_master_port()))
+        .any(|has_port| has_port);
+    let problem = "is not known yet: with --server-name dgl-spawn chooses it";
+    is_used.then(|| {
+        Fault::usage("{master_port}", problem)
+            .fix("have the script read MASTER_PORT, or say --master-port")
+    })
+}
+
+/// Faults of a command that starts a launcher itself, or into which something has to be inserted
+/// and cannot be.
+fn of_command(args: &Args, trainers: bool, command: &UserCommand) -> Vec<Fault> {
+    let direct = args.launcher == Launcher::Direct;
+    let clients = trainers || args.role.contains(&RoleArg::Worker);
     let is_right = |launcher: &StartsLauncher| {
         !trainers && launcher.is_torchs() && direct && is_one_a_host(args)
     };
-    if let Some(launcher) = launcher.filter(|launcher| !is_right(launcher)) {
+    let mut faults = Vec::new();
+    if let Some(launcher) = command.launcher().filter(|launcher| !is_right(launcher)) {
         faults.push(launcher.refused());
-    } else if !direct && (trainers || workers) {
+    } else if !direct && clients {
         faults.extend(command.under_torch(&[]).err());
     }
-    if direct && (trainers || workers) && args.local_rank_arg.is_some() {
+    if direct && clients && args.local_rank_arg.is_some() {
         faults.extend(command.with_local_rank("--local_rank", 0).err());
     }
     faults
 }
 
-/// Whether a worker is alone on its host, where torch's launcher may be it.
+/// Whether at most one worker runs on a host, so that it may be torch's launcher itself.
 fn is_one_a_host(args: &Args) -> bool {
     match &args.num_workers {
         None => true,
@@ -124,8 +150,8 @@ fn is_one_a_host(args: &Args) -> bool {
     }
 }
 
-/// Flags that say something of graph servers and trainers. What is given as it would be without the
-/// flag does no harm.
+/// Faults of flags that concern graph servers and trainers. A flag that only repeats its default
+/// does no harm.
 fn not_for_workers(args: &Args) -> Vec<Fault> {
     const LEAVE_OUT: &str = "leave it out: workers are plain processes, without graph servers";
     let given = [
@@ -153,7 +179,7 @@ fn not_for_workers(args: &Args) -> Vec<Fault> {
         .collect()
 }
 
-/// Flags that say something of workers.
+/// Faults of flags that concern workers.
 fn only_for_workers(args: &Args) -> Vec<Fault> {
     let given = [
         ("--num-workers", args.num_workers.is_some()),
@@ -170,7 +196,7 @@ fn only_for_workers(args: &Args) -> Vec<Fault> {
         .collect()
 }
 
-/// Torch's launcher counts on as many processes on each host.
+/// The fault of unequal numbers: torch's launcher expects as many processes on each host.
 pub fn equal(option: &'static str, counts: &[u32], launcher: Launcher) -> Option<Fault> {
     if launcher == Launcher::Direct || counts.windows(2).all(|pair| pair[0] == pair[1]) {
         return None;
@@ -182,7 +208,8 @@ pub fn equal(option: &'static str, counts: &[u32], launcher: Launcher) -> Option
     Some(Fault::usage(option, problem).fix("take --launcher direct"))
 }
 
-/// Without a torch that is known, nobody knows which spelling it has.
+/// A warning if the torch of a host is not known, because the spelling of its option is not known
+/// either.
 pub fn unknown_torch(hosts: &[Host]) -> Option<String> {
     let known = |host: &&Host| host.facts.torch.as_deref().and_then(version).is_some();
     let host = hosts.iter().find(|host| !known(host))?;
@@ -193,7 +220,8 @@ pub fn unknown_torch(hosts: &[Host]) -> Option<String> {
     ))
 }
 
-/// More processes than cards on a host that has cards: several would share one, or find none.
+/// A warning about more processes than GPUs on a host that has some: several would share one, or
+/// find none.
 pub fn more_than_gpus(hosts: &[Host], counts: &[u32]) -> Option<String> {
     let too_many = |(host, count): &(&Host, &u32)| {
         host.facts
@@ -224,7 +252,7 @@ fn listed(counts: &[u32]) -> String {
         .join(",")
 }
 
-/// Each host's record, for itself and beside the others.
+/// Faults of each host record, by itself and compared with the others.
 pub fn hosts(hosts: &[Host], num_servers: u32) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut seen: HashMap<Ipv4Addr, u32> = HashMap::new();
@@ -240,7 +268,7 @@ pub fn hosts(hosts: &[Host], num_servers: u32) -> Vec<Fault> {
             );
         }
         if ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast() {
-            fault(format!("{ip} is no host's address"), again);
+            fault(format!("{ip} is not a host's address"), again);
         }
         if ip.is_loopback() && hosts.len() > 1 {
             fault(format!("the other hosts cannot reach {ip}"), again);
@@ -294,14 +322,15 @@ pub fn hosts(hosts: &[Host], num_servers: u32) -> Vec<Fault> {
     faults
 }
 
-/// As Linux takes them; a comma would make two of one in GLOO_SOCKET_IFNAME.
+/// Whether Linux accepts a name for a network interface. A comma would make two names of one in
+/// GLOO_SOCKET_IFNAME.
 fn is_iface(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= MAX_IFACE
         && !name.contains(|c: char| c.is_whitespace() || c.is_control() || c == '/' || c == ',')
 }
 
-/// The graph's record beside those of the hosts.
+/// The fault of a graph record that does not match the hosts.
 pub fn graph(graph: &Graph, num_hosts: usize) -> Option<Fault> {
     let fault = parts(
         u64::from(graph.num_parts),
@@ -311,7 +340,7 @@ pub fn graph(graph: &Graph, num_hosts: usize) -> Option<Fault> {
     Some(fault.fix("make the stream anew, from ipconf-check on"))
 }
 
-/// Partitions and hosts must be as many.
+/// The fault of a number of partitions that differs from the number of hosts.
 pub fn parts(parts: u64, num_hosts: usize, place: String) -> Option<Fault> {
     let problem =
         format!("{parts} partitions for {num_hosts} hosts; DGL needs as many hosts as partitions");
@@ -320,7 +349,7 @@ pub fn parts(parts: u64, num_hosts: usize, place: String) -> Option<Fault> {
     })
 }
 
-/// Torch's rendezvous and the servers of host 0 each need their own port.
+/// The fault of a rendezvous port that is also one of the servers of host 0.
 pub fn master_port(host: &Host, port: u16, num_servers: u32) -> Option<Fault> {
     let servers = u32::from(host.port)..u32::from(host.port) + num_servers;
     let problem = format!(
@@ -333,8 +362,8 @@ pub fn master_port(host: &Host, port: u16, num_servers: u32) -> Option<Fault> {
         .then(|| Fault::data(host.place(), problem).fix("say --master-port PORT, another one"))
 }
 
-/// Servers that stay, and who uses them: DGL from 0.8 to 1.1 knows them; later versions do not read
-/// DGL_KEEP_ALIVE.
+/// The fault of servers that stay where they cannot: DGL knows them from 0.8 to 1.1, and later
+/// versions do not read DGL_KEEP_ALIVE.
 pub fn servers_that_stay(args: &Args, servers: bool, hosts: &[Host]) -> Option<Fault> {
     let name = args.server_name.as_ref()?;
     if args.role.contains(&RoleArg::Worker) {
@@ -371,7 +400,8 @@ pub fn servers_that_stay(args: &Args, servers: bool, hosts: &[Host]) -> Option<F
     )
 }
 
-/// The environments that host-probe was told to take have the Python that the command names.
+/// The fault of an environment of host-probe's that does not have the Python that the command
+/// names.
 pub fn interpreter(hosts: &[Host], command: &UserCommand) -> Option<Fault> {
     let wanted = command.python_version()?;
     let has_it = |version: &str| {
@@ -398,7 +428,7 @@ pub fn interpreter(hosts: &[Host], command: &UserCommand) -> Option<Fault> {
     Some(fault.fix("say python3, or host-probe --conda or --venv with another environment"))
 }
 
-/// What the installed torch can do.
+/// The fault of a torch that does not have the wanted launcher.
 pub fn torch(hosts: &[Host], launcher: Launcher) -> Option<Fault> {
     let host = hosts
         .iter()
@@ -411,8 +441,8 @@ pub fn torch(hosts: &[Host], launcher: Launcher) -> Option<Fault> {
     Some(Fault::data(host.place(), problem).fix("take --launcher torch-launch, or direct"))
 }
 
-/// A torch of before 2.0 under Python 3.11 or later: its launcher stumbles over its own default
-/// (`'NoneType' object has no attribute 'get'`).
+/// A warning about a torch before 2.0 under Python 3.11 or later: its launcher fails with its own
+/// default (`'NoneType' object has no attribute 'get'`).
 pub fn redirects(hosts: &[Host], launcher: Launcher, launcher_args: &[OsString]) -> Option<String> {
     let given = launcher_args.iter().any(|arg| {
         arg.to_str()
@@ -434,8 +464,9 @@ pub fn redirects(hosts: &[Host], launcher: Launcher, launcher_args: &[OsString])
     ))
 }
 
-/// DGL divides the number of trainers by that of partitions, and takes the result for each host's
-/// (seen with 1.0.4; the refusal is there from 0.7 on, and only with force_even).
+/// A warning about unequal numbers of trainers. DGL divides the number of trainers by that of
+/// partitions and takes the result for each host's (seen with 1.0.4; from 0.7 on it refuses, but
+/// only with force_even).
 pub fn unequal(trainers: &[u32]) -> Option<String> {
     if trainers.windows(2).all(|pair| pair[0] == pair[1]) {
         return None;
@@ -453,7 +484,8 @@ pub fn unequal(trainers: &[u32]) -> Option<String> {
     ))
 }
 
-/// DGL 0.6 has no samplers under Python 3.8 and later; its launch.py takes 0 in their place.
+/// A warning about samplers of DGL 0.6 under Python 3.8 and later, which it does not support; its
+/// launch.py takes 0 in their place.
 pub fn samplers(hosts: &[Host], num_samplers: u32) -> Option<String> {
     let dgl_0_6 =
         |host: &Host| at_least(&host.facts.dgl, (0, 6, 1)) && below(&host.facts.dgl, (0, 7, 0));
@@ -468,14 +500,14 @@ pub fn samplers(hosts: &[Host], num_samplers: u32) -> Option<String> {
     ))
 }
 
-/// Whether a version is known, and that one or later.
+/// Whether a version is known and at least this one.
 pub fn at_least(fact: &Option<String>, least: Version) -> bool {
     fact.as_deref()
         .and_then(version)
         .is_some_and(|version| version >= least)
 }
 
-/// Whether a version is known, and before that one.
+/// Whether a version is known and before this one.
 fn below(fact: &Option<String>, limit: Version) -> bool {
     fact.as_deref()
         .and_then(version)

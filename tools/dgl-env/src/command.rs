@@ -1,4 +1,4 @@
-//! The user's command, and the same with torch's launcher in it.
+//! The user's command, and the same under torch's launcher.
 
 use crate::launchers::{self, StartsLauncher};
 use crate::placeholders::{ProcessPlace, Template};
@@ -12,14 +12,14 @@ use std::os::unix::ffi::OsStrExt;
 /// The user's command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UserCommand {
-    /// Exec'd as they are.
+    /// Words that are executed without a shell.
     Words(Vec<OsString>),
-    /// For the user's shell.
+    /// Text for the user's shell.
     Shell(String),
 }
 
-/// Where a Python program stands in a command: behind which word torch's launcher goes, and which
-/// word is the script (or the module behind `-m`).
+/// The position of a Python program in a command: the word after which torch's launcher is
+/// inserted, and the word that is the script (or the module after `-m`).
 #[derive(Debug, PartialEq, Eq)]
 struct Program {
     behind: usize,
@@ -27,9 +27,9 @@ struct Program {
 }
 
 impl UserCommand {
-    /// The command with torch's launcher in it, where `python3 SCRIPT` or `python3 -m MODULE`
-    /// stands: behind the interpreter, as DGL's launcher puts it, and behind its `-u`, which that
-    /// one gives to torch.
+    /// Inserts torch's launcher into the command, where it has `python3 SCRIPT` or `python3 -m
+    /// MODULE`: after the interpreter, as DGL's launcher does, and after its `-u`, which DGL's
+    /// launcher passes to torch.
     pub fn under_torch(&self, torch: &[OsString]) -> Result<UserCommand, Fault> {
         match self {
             UserCommand::Words(words) => {
@@ -62,8 +62,8 @@ impl UserCommand {
         }
     }
 
-    /// The command with `--local-rank=N` behind the script, where torch's launcher puts it, by the
-    /// name that is given; at its end where no interpreter is among the words (`./train.py`).
+    /// Adds `--local-rank=N`, or another `name`, after the script, where torch's launcher puts it;
+    /// at the end if no interpreter is among the words (`./train.py`).
     pub fn with_local_rank(&self, name: &str, local_rank: u32) -> Result<UserCommand, Fault> {
         let word = format!("{name}={local_rank}");
         match self {
@@ -98,8 +98,8 @@ impl UserCommand {
         }
     }
 
-    /// The command of one process, with its placeholders filled in. Shell text has none: a shell
-    /// has the environment, and braces of its own.
+    /// Fills in the placeholders for one process. Shell text has none, because a shell has the
+    /// environment, and braces of its own.
     pub fn filled(&self, who: ProcessPlace) -> UserCommand {
         match self {
             UserCommand::Words(_) => {
@@ -109,7 +109,7 @@ impl UserCommand {
         }
     }
 
-    /// Its words, as far as they can be another for each process.
+    /// The words of the command that may differ between processes.
     pub fn placeholders(&self) -> impl Iterator<Item = Template> {
         let words = match self {
             UserCommand::Words(words) => words.as_slice(),
@@ -118,7 +118,8 @@ impl UserCommand {
         words.iter().map(|word| Template::of_word(word.as_bytes()))
     }
 
-    /// The command with that interpreter, where it begins with one that PATH would look up.
+    /// Replaces the interpreter by this one, if the command begins with one that PATH would look
+    /// up.
     pub fn with_interpreter(self, python: &str) -> UserCommand {
         match self {
             UserCommand::Words(mut words) if named_python(&words).is_some() => {
@@ -129,8 +130,8 @@ impl UserCommand {
         }
     }
 
-    /// The version that the interpreter is called by, where PATH would look it up: `3.11` of
-    /// `python3.11`, empty for `python`.
+    /// The version in the interpreter's name, if PATH would look it up: `3.11` of `python3.11`,
+    /// empty for `python`.
     pub fn python_version(&self) -> Option<&str> {
         match self {
             UserCommand::Words(words) => named_python(words),
@@ -138,8 +139,8 @@ impl UserCommand {
         }
     }
 
-    /// The launcher that it starts itself, if it does: then there are more processes than DGL is
-    /// told of, and it waits for ever.
+    /// The launcher that the command itself starts, if it does. There would be more processes than
+    /// DGL knows of, and it would wait for ever.
     pub fn launcher(&self) -> Option<StartsLauncher> {
         let commands = match self {
             UserCommand::Words(words) => vec![plain(words)],
@@ -151,7 +152,7 @@ impl UserCommand {
         })
     }
 
-    /// The script of its Python program, or its module, where it can be seen.
+    /// The script or module of the command's Python program, if it can be recognised.
     pub fn script(&self) -> Option<String> {
         let (words, program) = match self {
             UserCommand::Words(words) => {
@@ -164,8 +165,7 @@ impl UserCommand {
         words.get(program.script).map(|word| word.text.clone())
     }
 
-    /// What the script is given, as far as it can be seen: `None` for what only the host's shell
-    /// knows.
+    /// The arguments of the script; `None` for one that only the host's shell can know.
     pub fn script_args(&self) -> Vec<Option<String>> {
         match self {
             UserCommand::Words(words) => {
@@ -188,7 +188,8 @@ impl UserCommand {
         }
     }
 
-    /// Whether the script runs in the folder where the process starts, as far as that can be seen.
+    /// Whether the script runs in the folder in which the process starts, as far as that can be
+    /// recognised.
     pub fn stays(&self) -> bool {
         match self {
             UserCommand::Words(_) => true,
@@ -200,7 +201,7 @@ impl UserCommand {
     }
 }
 
-/// What follows `python` in the first word; nothing but numbers, and no folder before it.
+/// What follows `python` in the first word, if that is only a version, without a folder.
 fn named_python(words: &[OsString]) -> Option<&str> {
     let version = words.first()?.to_str()?.strip_prefix("python")?;
     version
@@ -209,7 +210,7 @@ fn named_python(words: &[OsString]) -> Option<&str> {
         .then_some(version)
 }
 
-/// The words of torch's launcher, a module of Python, for one host, as DGL's launch.py gives them.
+/// The words of torch's launcher for one host, a module of Python, as DGL's launch.py passes them.
 pub fn torch_words(
     module: &str,
     nproc: u32,
@@ -235,7 +236,7 @@ pub fn torch_words(
         .collect()
 }
 
-/// The one Python program of a shell text, and the simple command it stands in.
+/// The only Python program of a shell text, and its simple command.
 fn only_program(text: &str) -> Result<(Vec<Word>, Program), String> {
     let commands =
         shell::commands(text).ok_or("has a here-document, or a quote that is not closed")?;
@@ -244,7 +245,7 @@ fn only_program(text: &str) -> Result<(Vec<Word>, Program), String> {
     for command in commands {
         match program(&command) {
             Ok(program) => found.push((command, program)),
-            // what python is called for says more than that it is not called
+            // a problem with a Python program tells more than that there is none
             Err(other) if other != NO_PYTHON => problem = Some(other),
             Err(_) => {}
         }
@@ -260,8 +261,8 @@ fn only_program(text: &str) -> Result<(Vec<Word>, Program), String> {
 
 const NO_PYTHON: &str = "has no Python interpreter as a word of its own";
 
-/// Finds `python3 SCRIPT` in a simple command, behind whatever wraps it (`numactl -N0`, `env A=B`,
-/// `conda run -n e`).
+/// Finds `python3 SCRIPT` in a simple command, after any wrapper (`numactl -N0`, `env A=B`, `conda
+/// run -n e`).
 fn program(words: &[Word]) -> Result<Program, String> {
     let mut problem = None;
     for (at, _) in words
@@ -320,7 +321,7 @@ fn refused(problem: &str, shell: bool) -> Fault {
     })
 }
 
-/// `sh -c …`: the shell text is one of the words.
+/// Whether the words are `sh -c …`, of which one word is shell text.
 fn shell_of(words: &[OsString]) -> bool {
     let name = words.first().map(|word| {
         word.to_string_lossy()

@@ -1,4 +1,4 @@
-//! The partition config, where it lies on this machine too, as it must for launch.py.
+//! The partition config on this machine, if it is here too, as it must be for launch.py.
 
 use crate::check;
 use record::error::{Fault, Report};
@@ -13,16 +13,16 @@ const MAX_BYTES: u64 = 64 << 20;
 const NAME_IT: &str =
     "--part-config names the JSON file that partition_graph wrote, as it lies in the workspace";
 
-/// What of a config says whether it belongs to the job.
+/// The parts of a config that tell whether it belongs to the job.
 #[derive(Deserialize)]
 pub struct Config {
-    /// What the script must call the graph.
+    /// The name by which the script must load the graph.
     pub graph_name: Option<String>,
     #[serde(default)]
     num_parts: u64,
 }
 
-/// Reads it, if it is there, and compares its number of partitions with that of the hosts.
+/// Reads the config, if it exists, and compares its number of partitions with that of the hosts.
 pub fn here(path: Option<&Path>, num_hosts: usize) -> Result<Option<Config>, Report> {
     let Some(path) = path.filter(|path| path.is_file()) else {
         return Ok(None);

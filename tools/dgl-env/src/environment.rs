@@ -1,4 +1,4 @@
-//! Variables of the user's own: for all processes, and for those of one role.
+//! Variables that the user sets, for all processes or for those of one role.
 
 use crate::placeholders::{ProcessPlace, Template};
 use record::Process;
@@ -6,8 +6,8 @@ use record::error::{Fault, Report};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-/// What counts or numbers processes, or says who they are: another value than the plan's makes a
-/// job that hangs.
+/// Variables that count, number or identify processes. Another value than the plan's would make the
+/// job hang.
 const OURS: [&str; 17] = [
     "DGL_ROLE",
     "DGL_SERVER_ID",
@@ -28,20 +28,20 @@ const OURS: [&str; 17] = [
     "GROUP_RANK",
 ];
 
-/// All that was given; the later of two with one name wins.
+/// The variables that the user sets; the later of two with one name wins.
 #[derive(Default)]
 pub struct UserEnv {
     /// `--env`
     pub all: Vec<(String, OsString)>,
-    /// `--server-env`, which beats `--env`.
+    /// `--server-env`, which overrides `--env`.
     pub server: Vec<(String, Template)>,
-    /// `--trainer-env`, which beats `--env`.
+    /// `--trainer-env`, which overrides `--env`.
     pub trainer: Vec<(String, Template)>,
-    /// `--worker-env`, which beats `--env`.
+    /// `--worker-env`, which overrides `--env`.
     pub worker: Vec<(String, Template)>,
 }
 
-/// What the options that set variables were given: `K=V`, or `K` alone.
+/// The values of the options that set variables: `K=V`, or `K` alone.
 pub struct Given<'a> {
     /// `--env`
     pub all: &'a [OsString],
@@ -54,8 +54,7 @@ pub struct Given<'a> {
 }
 
 impl UserEnv {
-    /// From what the options were given; a name alone takes its value from `lookup`, as it stands
-    /// there.
+    /// Parses the values of the options. A name alone takes its value unchanged from `lookup`.
     pub fn new(
         given: &Given<'_>,
         lookup: &dyn Fn(&str) -> Option<OsString>,
@@ -91,7 +90,7 @@ impl UserEnv {
         self.all.iter().any(|(other, _)| other == name)
     }
 
-    /// Adds those for all, then those of the role.
+    /// Adds the variables for all processes, then those of the role.
     pub fn add_to(&self, process: &mut Process, of_role: &[(String, Template)], who: ProcessPlace) {
         for (name, value) in &self.all {
             process.set_env(name, value);
@@ -143,7 +142,7 @@ fn variable(
     Ok((name, value))
 }
 
-/// Sets a variable to what can be written.
+/// Sets a variable to a value that can be displayed.
 pub fn set(process: &mut Process, name: &str, value: impl ToString) {
     process.set_env(name, OsStr::new(&value.to_string()));
 }

@@ -1,5 +1,5 @@
-//! Commands that are launchers themselves, and what they would start: their processes are not in
-//! the plan.
+//! Commands that are launchers themselves, whose processes are not in the plan, and what they would
+//! start.
 
 use crate::shell::Word;
 use record::error::Fault;
@@ -9,7 +9,7 @@ use record::quote;
 #[derive(Debug, PartialEq, Eq)]
 pub struct StartsLauncher {
     kind: Kind,
-    /// What it would start, as far as that can be told.
+    /// What it would start, if that can be recognised.
     inner: Option<String>,
 }
 
@@ -22,13 +22,13 @@ enum Kind {
 }
 
 impl StartsLauncher {
-    /// Whether it is torch's, which starts the processes of one host only; the others start those
+    /// Whether it is torch's, which starts only the processes of one host; the others start those
     /// of a cluster.
     pub fn is_torchs(&self) -> bool {
         self.kind == Kind::Torch
     }
 
-    /// Says so, with what it would start in the cure.
+    /// The fault that refuses it, whose cure has what it would start.
     pub fn refused(&self) -> Fault {
         let name = match self.kind {
             Kind::Torch => "torch's launcher",
@@ -47,8 +47,8 @@ impl StartsLauncher {
     }
 }
 
-/// The launcher that a simple command starts. `script` is the place of the script or module of a
-/// Python program among the words; a script may have an option of a launcher's name.
+/// The launcher that a simple command starts. `script` is the position of the script or module of a
+/// Python program, because a script may have an option with a launcher's name.
 pub fn find(words: &[Word], script: Option<usize>) -> Option<StartsLauncher> {
     let end = script.map_or_else(
         || {
@@ -86,7 +86,7 @@ fn shown<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     words.join(" ")
 }
 
-/// The script or module that follows a launcher's own options.
+/// The script or module that follows the options of a launcher.
 fn script_of(words: &[Word]) -> Option<String> {
     let begins = |at: &usize| {
         let script = words[*at].text.ends_with(".py");
@@ -97,20 +97,21 @@ fn script_of(words: &[Word]) -> Option<String> {
     Some(format!("python3 {}", shown(script)))
 }
 
-/// DGL's launch.py, or a script of the user's that is called so?
+/// Whether the words have DGL's --num_trainers, so that `launch.py` is DGL's and not a script of
+/// the user's.
 fn has_trainers(words: &[Word]) -> bool {
     words
         .iter()
         .any(|word| word.text.replace('_', "-").starts_with("--num-trainers"))
 }
 
-/// The command of launch.py is its last word.
+/// The last word, which is the command of launch.py.
 fn last(words: &[Word]) -> Option<String> {
     let command = &words.last()?.text;
     command.contains(' ').then(|| command.clone())
 }
 
-/// Options that GraphStorm's launcher takes for itself, with their values.
+/// Options that GraphStorm's launcher takes for itself, each with a value.
 const OF_LAUNCHER: [&str; 14] = [
     "--ssh-port",
     "--ssh-username",

@@ -1,5 +1,5 @@
-//! Works out every process of a DGL job: role, rank, environment, command. All is values to values
-//! but `config` and `script`, which look at files.
+//! Plans every process of a DGL job: its role, rank, environment and command. Everything maps
+//! values to values, except `config` and `script`, which read files.
 
 pub mod args;
 pub mod bind;
@@ -25,7 +25,7 @@ use record::term;
 use record::{Graph, Host, Process, Workspace, copied};
 use std::borrow::Cow;
 
-/// Does what the command line says.
+/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let command = args.command()?;
     let env = UserEnv::new(&args.env_given(), &|name| std::env::var_os(name))?;

@@ -1,25 +1,25 @@
-//! The workspace, the partition config and the ip_config: from the command line and from the graph
-//! record.
+//! The workspace, the partition config and the ip_config, which the command line and the graph
+//! record may both give.
 
 use record::Host;
 use record::error::Fault;
 use std::path::{Component, Path, PathBuf};
 
-/// A path of the command line or of the graph record, and which of the two.
+/// A path that the command line and a record may both give.
 #[derive(Clone, Copy)]
 pub struct ProcessPaths<'a> {
-    /// The option's name.
+    /// The name of the option.
     pub option: &'static str,
-    /// What it was given.
+    /// The value of the option.
     pub option_value: Option<&'a Path>,
-    /// What the record says.
+    /// The value in the record.
     pub record_value: Option<&'a str>,
-    /// Which record: graph or workspace.
+    /// The type of the record: graph or workspace.
     pub record: &'static str,
 }
 
 impl ProcessPaths<'_> {
-    /// The one that counts, `~/` written out. Where both are there they must mean the same below
+    /// The path to use, with `~/` expanded. If both give one, they must mean the same path below
     /// `folder`.
     pub fn agreed(&self, folder: Option<&str>, hosts: &[Host]) -> Result<Option<String>, Fault> {
         let usage = |problem: &str| {
@@ -61,7 +61,8 @@ impl ProcessPaths<'_> {
     }
 }
 
-/// Whether two paths below a folder are one: `data/./g.json`, `data//g.json`, `/ws/data/g.json`.
+/// Whether two paths below a folder are the same: `data/./g.json`, `data//g.json`,
+/// `/ws/data/g.json`.
 pub fn same(folder: Option<&str>, one: &str, other: &str) -> bool {
     let whole = |path: &str| -> PathBuf {
         let path = Path::new(folder.unwrap_or_default()).join(path);
@@ -72,8 +73,8 @@ pub fn same(folder: Option<&str>, one: &str, other: &str) -> bool {
     whole(one) == whole(other)
 }
 
-/// `~/x` as the hosts' home makes it, one for all of them: the folder of a job is the same on every
-/// host.
+/// Expands `~/x` by the hosts' home, which must be the same on all of them, because the folder of a
+/// job is.
 fn at_home(place: &str, path: &str, hosts: &[Host]) -> Result<String, Fault> {
     let below = match path.strip_prefix('~') {
         Some(below) if below.is_empty() || below.starts_with('/') => below,

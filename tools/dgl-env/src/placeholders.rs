@@ -1,23 +1,23 @@
-//! Texts that are another one for each process: `{rank}` and the like.
+//! Texts with placeholders that differ from process to process, such as `{rank}`.
 
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::os::unix::ffi::OsStringExt;
 
-/// Who a process is, for the placeholders.
+/// The values of the placeholders for one process.
 #[derive(Clone, Copy)]
 pub struct ProcessPlace {
-    /// Among those of its role on its host.
+    /// The number of the process among those of its role on its host.
     pub local_rank: u32,
-    /// Among those of its role.
+    /// The number of the process among those of its role, on all hosts.
     pub rank: u32,
-    /// Its host's number.
+    /// The number of its host.
     pub host: u32,
-    /// How many trainers, or workers, there are.
+    /// The number of trainers, or workers.
     pub world_size: u32,
-    /// Where torch's rendezvous listens.
+    /// The address of torch's rendezvous.
     pub master_addr: Ipv4Addr,
-    /// And on which port.
+    /// The port of torch's rendezvous.
     pub master_port: u16,
 }
 
@@ -68,21 +68,21 @@ fn named(name: &[u8]) -> Option<Placeholder> {
     Some(known.1)
 }
 
-/// The placeholder that a text begins with, its opening brace left out, and how long it is with
-/// its closing one.
+/// The placeholder at the beginning of a text whose opening brace was taken, and its length with
+/// the closing one.
 fn at_start(text: &[u8]) -> Option<(Placeholder, usize)> {
     let close = text.iter().position(|byte| *byte == b'}')?;
     Some((named(&text[..close])?, close + 1))
 }
 
 impl Template {
-    /// A text that means itself.
+    /// A text without placeholders.
     pub fn literal(text: &[u8]) -> Template {
         Template(vec![Piece::Text(text.to_vec())])
     }
 
-    /// The value of a variable. `{{` and `}}` are braces; any other brace that begins or ends no
-    /// placeholder is a fault.
+    /// Parses the value of a variable. `{{` and `}}` are braces; any other brace that is not part
+    /// of a placeholder is a fault.
     pub fn of_value(text: &[u8]) -> Result<Template, String> {
         let mut pieces = Vec::new();
         let mut plain = Vec::new();
@@ -116,9 +116,9 @@ impl Template {
         Ok(Template(pieces))
     }
 
-    /// A word of a command. Braces mean much there (JSON, awk, `${host}` of a shell), so all but
-    /// the placeholders themselves stay as they are; a placeholder in two braces means itself in
-    /// one.
+    /// Parses a word of a command. Braces are common there (JSON, awk, `${host}` of a shell), so
+    /// everything but the placeholders stays unchanged; a placeholder in two braces becomes one in
+    /// a single pair.
     pub fn of_word(text: &[u8]) -> Template {
         let mut pieces = Vec::new();
         let mut plain = Vec::new();
@@ -152,12 +152,12 @@ impl Template {
         })
     }
 
-    /// Whether each process of a host would have another text.
+    /// Whether the processes of a host would get different texts.
     pub fn differs_on_a_host(&self) -> bool {
         self.has(&[Placeholder::LocalRank, Placeholder::Rank])
     }
 
-    /// Whether the port of torch's rendezvous stands in it.
+    /// Whether the port of torch's rendezvous is among the placeholders.
     pub fn has_master_port(&self) -> bool {
         self.has(&[Placeholder::MasterPort])
     }

@@ -29,40 +29,40 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Where torch's rendezvous listens when nothing says otherwise; torchrun's own default.
+/// The port of torch's rendezvous if nothing names another one; torchrun's own default.
 const MASTER_PORT: u16 = 29500;
 
-/// Where host-probe did not say.
+/// The value of PATH if host-probe did not tell it.
 const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// DGL counts its clients in 32 bits.
 const MAX_CLIENTS: u64 = i32::MAX as u64;
 
-/// What the plan needs to know of the machine it is made on.
+/// The facts that the plan needs about the machine on which it is made.
 #[derive(Default)]
 pub struct LauncherFacts {
-    /// Its processors.
+    /// The number of processors.
     pub cpus: u32,
-    /// Its own OMP_NUM_THREADS, which launch.py hands on.
+    /// The value of OMP_NUM_THREADS, which launch.py passes on.
     pub omp_num_threads: Option<OsString>,
-    /// Its own PYTHONPATH, which launch.py hands on.
+    /// The value of PYTHONPATH, which launch.py passes on.
     pub pythonpath: Option<OsString>,
 }
 
-/// The trainers, or workers, of a host.
+/// The trainers, or workers, of one host.
 #[derive(Clone, Copy)]
 struct HostShare {
     count: u32,
-    /// The rank of its first one.
+    /// The rank of the first of them.
     first: u32,
 }
 
-/// What the stream says of the job beside its hosts.
+/// The facts about the job in the stream, apart from its hosts.
 #[derive(Default)]
 pub struct Said {
-    /// The graph.
+    /// The graph record, if there is one.
     pub graph: Option<Graph>,
-    /// The folder alone, where there is no graph.
+    /// The workspace record, if there is no graph.
     pub workspace: Option<Workspace>,
 }
 
@@ -80,7 +80,7 @@ impl Said {
     }
 }
 
-/// A job.
+/// The plan of a job.
 pub struct Plan<'a> {
     args: &'a Args,
     hosts: Vec<Host>,
@@ -88,11 +88,11 @@ pub struct Plan<'a> {
     servers: bool,
     trainers: bool,
     workers: bool,
-    /// Of each host.
+    /// The trainers or workers of each host.
     of_hosts: Vec<HostShare>,
     /// Where the processes of each host run, if they are bound.
     places: Vec<HostPlaces>,
-    /// How many trainers, or workers, there are.
+    /// The number of trainers, or workers, on all hosts.
     world_size: u32,
     num_clients: u64,
     num_servers: u32,
@@ -105,7 +105,7 @@ pub struct Plan<'a> {
     here: LauncherFacts,
 }
 
-/// Which kinds of processes are planned.
+/// The roles of the processes that are planned.
 #[derive(Clone, Copy)]
 struct Roles {
     servers: bool,
@@ -132,7 +132,7 @@ impl Roles {
     }
 }
 
-/// The folder of the job and what DGL reads there, as flags and records agree on them.
+/// The folder of the job and the files that DGL reads there, as flags and records agree on them.
 struct JobPaths {
     workspace: Option<String>,
     part_config: Option<String>,
@@ -169,7 +169,8 @@ impl JobPaths {
         }
     }
 
-    /// Servers and trainers need a graph; a folder is the same on all hosts.
+    /// Checks the paths: servers and trainers need a graph, and a folder must be the same on all
+    /// hosts.
     fn check(&self, args: &Args, roles: Roles, report: &mut Report) {
         let needed = [
             ("--workspace", &self.workspace),
@@ -207,7 +208,45 @@ fn too_many_processes(processes: u64) -> Option<Fault> {
         .then(|| Fault::data("stdin", problem).fix("take fewer servers, trainers or hosts"))
 }
 
-/// What is wrong with where the trainers or workers meet, and with the torch that does it.
+/// Faults of the records of the hosts and of the graph.
+fn records(
+    args: &Args,
+    roles: Roles,
+    hosts: &[Host],
+    command: &UserCommand,
+    said: &Said,
+) -> Report {
+    let mut faults = check::hosts(hosts, u32::from(args.num_servers));
+    faults.extend(check::servers_that_stay(args, roles.servers, hosts));
+    faults.extend(check::interpreter(hosts, command));
+    let graph = said.graph.as_ref();
+    faults.extend(graph.and_then(|graph| check::graph(graph, hosts.len())));
+    Report(faults)
+}
+
+/// The processes of each host, as their placing needs them.
+fn crews(
+    args: &Args,
+    roles: Roles,
+    hosts: &[Host],
+    counts: &[u32],
+    here: &LauncherFacts,
+) -> impl Iterator<Item = Crew> {
+    counts.iter().zip(hosts).map(move |(count, host)| Crew {
+        servers: u32::from(args.num_servers) * u32::from(roles.servers),
+        server_cores: server_threads(args, host, here),
+        clients: count * u32::from(roles.trainers || roles.workers),
+    })
+}
+
+/// The port of torch's rendezvous: the flag's, else one that host-probe found, else torch's own.
+fn master_port(args: &Args, hosts: &[Host]) -> u16 {
+    args.master_port
+        .or_else(|| hosts.first()?.facts.master_port)
+        .unwrap_or(MASTER_PORT)
+}
+
+/// Faults of the place where the trainers or workers meet, and of the torch that lets them meet.
 fn rendezvous(args: &Args, roles: Roles, hosts: &[Host], master_port: u16) -> Vec<Fault> {
     let mut faults = Vec::new();
     if roles.trainers {
@@ -221,7 +260,7 @@ fn rendezvous(args: &Args, roles: Roles, hosts: &[Host], master_port: u16) -> Ve
 }
 
 impl<'a> Plan<'a> {
-    /// Checks all that can be seen before a process is worked out.
+    /// Checks everything that can be checked before a process is planned.
     pub fn new(
         args: &'a Args,
         command: UserCommand,
@@ -230,22 +269,10 @@ impl<'a> Plan<'a> {
         env: UserEnv,
         here: LauncherFacts,
     ) -> Result<Plan<'a>, Report> {
-        let mut report = Report::default();
         let num_servers = u32::from(args.num_servers);
         let roles = Roles::of(args);
-        report
-            .0
-            .extend(check::flags(args, roles.trainers, &command, &env));
-        report.0.extend(check::hosts(&hosts, num_servers));
-        report
-            .0
-            .extend(check::servers_that_stay(args, roles.servers, &hosts));
-        report.0.extend(check::interpreter(&hosts, &command));
-        report.0.extend(
-            said.graph
-                .as_ref()
-                .and_then(|graph| check::graph(graph, hosts.len())),
-        );
+        let mut report = Report(check::flags(args, roles.trainers, &command, &env));
+        report.extend(records(args, roles, &hosts, &command, &said));
         let paths = JobPaths::of(args, &said, &hosts, &mut report);
         paths.check(args, roles, &mut report);
 
@@ -260,23 +287,14 @@ impl<'a> Plan<'a> {
         report
             .0
             .extend(check::equal(option, &counts, args.launcher));
-        let crew = |(count, host): (&u32, &Host)| Crew {
-            servers: num_servers * u32::from(roles.servers),
-            server_cores: server_threads(args, host, &here),
-            clients: count * u32::from(roles.trainers || roles.workers),
-        };
-        let places = bound(args, &hosts, counts.iter().zip(&hosts).map(crew));
+        let places = bound(args, &hosts, crews(args, roles, &hosts, &counts, &here));
         let places = report.keep(places).unwrap_or_default();
         let world_size = counts.iter().sum();
         let num_clients = u64::from(world_size) * u64::from(1 + args.num_samplers);
         report.0.extend(too_many_clients(num_clients));
-        let master_port = args
-            .master_port
-            .or_else(|| hosts.first()?.facts.master_port)
-            .unwrap_or(MASTER_PORT);
-        report
-            .0
-            .extend(rendezvous(args, roles, &hosts, master_port));
+        let master_port = master_port(args, &hosts);
+        let meets = rendezvous(args, roles, &hosts, master_port);
+        report.0.extend(meets);
         let plan = Plan {
             args,
             hosts,
@@ -309,13 +327,13 @@ impl<'a> Plan<'a> {
         self.hosts.len()
     }
 
-    /// Where the config would be on this machine.
+    /// The path of the partition config on this machine, if it is here too.
     pub fn config_here(&self) -> Option<PathBuf> {
         Some(Path::new(self.workspace.as_ref()?).join(self.part_config.as_ref()?))
     }
 
-    /// What the user should know, though it is no error. `graph_name` is that of the config on this
-    /// machine, if it lies here too.
+    /// What the user should know although it is no error. `graph_name` is that of the config on
+    /// this machine, if it is here too.
     pub fn warnings(&self, graph_name: Option<&str>) -> Vec<String> {
         let mut warnings = Vec::new();
         let unknown = |known: fn(&Host) -> bool| !self.hosts.iter().all(known);
@@ -370,7 +388,7 @@ impl<'a> Plan<'a> {
         warnings
     }
 
-    /// Where the threads of trainers come from, where that may surprise.
+    /// A warning about the source of the trainers' number of threads, where it may surprise.
     fn omp_warning(&self) -> Option<String> {
         match (self.args.num_omp_threads, self.own_omp()) {
             (Some(threads), Some(own)) if *own != *threads.to_string() => Some(format!(
@@ -390,7 +408,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Of hosts with more processes than cores, one stands for all.
+    /// A warning about a host with more processes than cores; one stands for all such hosts.
     fn crowded(&self) -> Option<String> {
         let crowded = |(_, places): &(&Host, &HostPlaces)| places.is_crowded;
         let (host, places) = self.hosts.iter().zip(&self.places).find(crowded)?;
@@ -401,7 +419,7 @@ impl<'a> Plan<'a> {
         ))
     }
 
-    /// Where a process runs, by its number among those of its kind on the host.
+    /// The place where a process runs, by its number among those of its kind on the host.
     fn place_of(
         &self,
         host: &Host,
@@ -423,19 +441,20 @@ impl<'a> Plan<'a> {
             + clients * u64::from(self.trainers || self.workers)
     }
 
-    /// How many trainers, or workers, each host has.
+    /// The number of trainers, or workers, on each host.
     fn counts(&self) -> Vec<u32> {
         self.of_hosts.iter().map(|of_host| of_host.count).collect()
     }
 
-    /// Whether processes are told how many threads are theirs. A worker that is alone on its host
-    /// and was not counted may be anything, and the host is its own.
+    /// Whether processes are told how many threads they may use. A worker that is alone on its host
+    /// and was not counted may be anything, and may use the whole host.
     fn counts_threads(&self) -> bool {
         let counted = self.args.num_workers.is_some() || self.args.num_omp_threads.is_some();
         self.trainers || (self.workers && counted)
     }
 
-    /// Every process, one at a time: a job of 10,000 hosts does not fit into memory as records.
+    /// Every process, one at a time, because a job of 10,000 hosts does not fit into memory as
+    /// records.
     pub fn processes(&self) -> impl Iterator<Item = Process> {
         let if_wanted = |wanted: bool| if wanted { self.hosts.as_slice() } else { &[] };
         let servers = if_wanted(self.servers)
@@ -487,7 +506,7 @@ impl<'a> Plan<'a> {
         with_command(process, host, self.command.filled(place))
     }
 
-    /// A trainer or worker that is a process of ours, with what torch's launcher would give it.
+    /// A trainer or worker that is started directly, with what torch's launcher would give it.
     fn client(&self, host: &Host, of_host: HostShare, t: u32) -> Process {
         let rank = of_host.first + t;
         let place = self.place_of(host, |places| &places.clients, t);
@@ -508,9 +527,9 @@ impl<'a> Plan<'a> {
         with_command(process, host, command.filled(place))
     }
 
-    /// What the script is to be told its local rank by. The launcher of torch says `--local-rank`
-    /// from 2.0 on and `--local_rank` before, and scripts that look which torch they have take the
-    /// one and drop the other (GraphStorm does): each trainer would then take the first card.
+    /// The option that tells the script its local rank. The launcher of torch passes `--local-rank`
+    /// from 2.0 on and `--local_rank` before. A script that checks its torch's version takes one
+    /// and ignores the other (GraphStorm does): each trainer would then take the first GPU.
     fn local_rank_option(&self, host: &Host) -> Option<&str> {
         match self.args.local_rank_arg.as_ref()? {
             RankOption::Named(name) => Some(name),
@@ -521,7 +540,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Torch's launcher, which starts the trainers or workers of a host.
+    /// A process of torch's launcher, which starts the trainers or workers of a host.
     fn torch(&self, host: &Host, of_host: HostShare) -> Process {
         let mut process = self.client_process(host, of_host, host.id, None);
         process.nproc = Some(of_host.count);
@@ -551,7 +570,7 @@ impl<'a> Plan<'a> {
         with_command(process, host, command)
     }
 
-    /// What all trainers have, or all workers, whoever starts them.
+    /// The settings that all trainers, or all workers, have in common, whoever starts them.
     fn client_process(
         &self,
         host: &Host,
@@ -574,7 +593,7 @@ impl<'a> Plan<'a> {
         process
     }
 
-    /// What a trainer or worker gets and the user may set otherwise, and what he did set.
+    /// Adds the settings of a trainer or worker that the user may override, and the user's own.
     fn add_advice(&self, process: &mut Process, host: &Host, place: ProcessPlace) {
         self.advice(process, host);
         let of_role = match self.workers {
@@ -617,7 +636,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// What servers and trainers share.
+    /// Adds the settings that servers and trainers share.
     fn dgl_env(&self, process: &mut Process) {
         process.server_name.clone_from(&self.args.server_name);
         set(process, "DGL_NUM_CLIENT", self.num_clients);
@@ -636,7 +655,7 @@ impl<'a> Plan<'a> {
         self.dgl_env(process);
         set(process, "DGL_ROLE", "client");
         set(process, "DGL_DIST_MODE", "distributed");
-        // the servers' own hosts give the numbers out
+        // the servers' own hosts assign the numbers
         if self.args.server_name.is_none() {
             set(process, "DGL_GROUP_ID", self.args.group_id);
         }
@@ -665,9 +684,9 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// What every process gets and the user may set otherwise.
+    /// Adds the settings of every process that the user may override.
     fn advice(&self, process: &mut Process, host: &Host) {
-        // lines come when they are printed, and a crash or SIGABRT shows where the program stood
+        // lines appear when they are printed, and a crash or SIGABRT shows where the program was
         set(process, "PYTHONUNBUFFERED", 1);
         set(process, "PYTHONFAULTHANDLER", 1);
         if let Some(path) = self
@@ -716,18 +735,19 @@ impl<'a> Plan<'a> {
             .filter(|value| !value.is_empty())
     }
 
-    /// The same, unless a flag says otherwise.
+    /// The launching machine's OMP_NUM_THREADS, unless a flag overrides it.
     fn launcher_omp(&self) -> Option<&OsString> {
         self.own_omp()
             .filter(|_| self.args.num_omp_threads.is_none())
     }
 
-    /// A thread for each of its cores that is not left to a sampler.
+    /// The number of cores of a process that are not left to its samplers.
     fn own_threads(&self, place: &Place) -> u32 {
         place.cores.saturating_sub(self.args.num_samplers).max(1)
     }
 
-    /// As launch.py: half of the processors, which hyperthreads double, shared by the trainers.
+    /// The threads of a trainer by launch.py's rule: half of the processors, which hyper-threads
+    /// double, shared by the trainers.
     fn omp_threads(&self, cpus: u32, trainers: u32) -> u32 {
         self.args
             .num_omp_threads
@@ -759,8 +779,9 @@ fn bound(
     Ok(hosts.iter().zip(crews).map(of_host).collect())
 }
 
-/// How many threads each server of a host has. For auto they share a quarter of the processors: so
-/// GraphStorm's launcher counts, but with the processors of the machine that it runs on.
+/// The number of threads of each server of a host. With auto, the servers share a quarter of the
+/// host's processors; GraphStorm's launcher does the same, but with the processors of the machine
+/// on which it runs.
 fn server_threads(args: &Args, host: &Host, here: &LauncherFacts) -> u32 {
     let cpus = host.facts.cpus.unwrap_or(here.cpus);
     match args.num_server_threads {
@@ -769,7 +790,7 @@ fn server_threads(args: &Args, host: &Host, here: &LauncherFacts) -> u32 {
     }
 }
 
-/// Which trainers, or workers, each host has.
+/// The trainers, or workers, of each host.
 fn of_hosts(
     option: &'static str,
     count: Option<&PerHost>,
@@ -790,8 +811,8 @@ fn of_hosts(
     Ok(counts.into_iter().map(of_host).collect())
 }
 
-/// Of the environment that host-probe found, it is the interpreter that counts, whatever PATH will
-/// be.
+/// Sets the command of a process. If host-probe found an environment, its interpreter is used by
+/// path, whatever PATH will be.
 fn with_command(mut process: Process, host: &Host, command: UserCommand) -> Process {
     let Facts {
         prefix,

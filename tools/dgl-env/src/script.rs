@@ -1,12 +1,12 @@
-//! The script's own options, held against the plan: DGL takes some things from the environment, and
-//! the script names them again.
+//! Compares the script's own options with the plan: DGL takes some settings from the environment,
+//! and the script repeats them.
 
 use crate::check;
 use crate::command::UserCommand;
 use crate::paths;
 use record::Host;
 
-/// What the script's own options must agree with.
+/// The settings with which the script's own options must agree.
 pub struct Job<'a> {
     /// The folder of the job.
     pub workspace: Option<&'a str>,
@@ -14,7 +14,7 @@ pub struct Job<'a> {
     pub part_config: &'a str,
     /// DGL_IP_CONFIG.
     pub ip_config: &'a str,
-    /// The graph's name, where it is known.
+    /// The graph's name, if it is known.
     pub graph_name: Option<&'a str>,
     /// DGL_NUM_SAMPLER.
     pub num_samplers: u32,
@@ -22,8 +22,8 @@ pub struct Job<'a> {
     pub num_servers: u32,
 }
 
-/// What the script is told that is not what DGL is told by the environment. A script's options may
-/// mean something else, so these are warnings.
+/// Warnings about options of the script that differ from what DGL reads from the environment. They
+/// are not faults, because a script's options may mean something else.
 pub fn warnings(command: &UserCommand, job: &Job, hosts: &[Host]) -> Vec<String> {
     let args = command.script_args();
     let mut warnings = Vec::new();
@@ -57,7 +57,7 @@ pub fn warnings(command: &UserCommand, job: &Job, hosts: &[Host]) -> Vec<String>
             "trainers look for a graph of the name that the partition config has",
         );
     }
-    // to 0.6.0 the script's initialize() says how many; later the environment does
+    // up to 0.6.0 the script's initialize() sets it; later the environment does
     if hosts
         .iter()
         .any(|host| !check::at_least(&host.facts.dgl, (0, 6, 1)))
@@ -79,7 +79,7 @@ pub fn warnings(command: &UserCommand, job: &Job, hosts: &[Host]) -> Vec<String>
     warnings
 }
 
-/// The last of an option's values, as argparse takes it, with the option as it was written:
+/// The last value of an option, as argparse takes it, with the option as it was written:
 /// `--ip_config X`, `--ip-config=X`.
 pub fn option<'a>(args: &'a [Option<String>], names: &[&str]) -> Option<(&'a str, &'a str)> {
     let named = |word: &str| {

@@ -1,5 +1,5 @@
-//! The words of shell text, as far as they can be told without running it: where each ends, and
-//! which of them are literal.
+//! Splits shell text into words, as far as possible without running it: where each ends, and which
+//! are literal.
 
 /// A simple command: words between two operators, redirections left out.
 pub type Simple = Vec<Word>;
@@ -7,28 +7,28 @@ pub type Simple = Vec<Word>;
 /// A word of shell text.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Word {
-    /// Its text without quotes; a `$` stands for each expansion.
+    /// The text without quotes; each expansion is replaced by a `$`.
     pub text: String,
-    /// No part of it is an expansion or a pattern.
+    /// Whether no part of it is an expansion or a pattern.
     pub literal: bool,
-    /// The byte behind it.
+    /// The position of the byte after it.
     pub end: usize,
 }
 
-/// The simple commands of a text; `None` where it cannot be told: a quote that is not closed, a
-/// here-document.
+/// The simple commands of a text; `None` if they cannot be recognised: a quote is not closed, or
+/// there is a here-document.
 pub fn commands(text: &str) -> Option<Vec<Simple>> {
     let mut reader = Reader {
         bytes: text.as_bytes(),
         at: 0,
     };
     let mut commands = vec![Simple::new()];
-    // the word behind < or > names a file, it is no argument
+    // the word behind < or > names a file, it is not an argument
     let mut target = false;
     while let Some(byte) = reader.peek() {
         match byte {
             b' ' | b'\t' => reader.at += 1,
-            // a line that goes on
+            // a line that is continued
             b'\\' if reader.rest().starts_with(b"\\\n") => reader.at += 2,
             b'#' => reader.skip_comment(),
             b'\n' | b';' | b'&' | b'|' | b'(' | b')' => {
@@ -119,7 +119,7 @@ impl Reader<'_> {
                 }
             }
         }
-        // bytes were taken from a text at ASCII places only
+        // bytes were taken from a text at ASCII positions only
         Some(Word {
             text: String::from_utf8(text).ok()?,
             literal,
@@ -151,7 +151,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `$NAME`, `${…}`, `$(…)`, `$((…))`, `` `…` ``: over it, and a `$` in its place.
+    /// Skips `$NAME`, `${…}`, `$(…)`, `$((…))` or `` `…` `` and puts a `$` in its place.
     fn expansion(&mut self, text: &mut Vec<u8>, literal: &mut bool) -> Option<()> {
         *literal = false;
         text.push(b'$');
