@@ -1,4 +1,4 @@
-//! Asks all hosts at once, and tells what they found or ended.
+//! Asks all hosts at once, and reports what they found or ended.
 
 use crate::args::Args;
 use crate::plan::{self, Answer, What};
@@ -12,10 +12,10 @@ use remote::conversation::{self, HostAnswers};
 use remote::{Kind, Remote};
 use std::time::{Duration, Instant};
 
-/// Beyond the grace: 10 s of KILL, and looking through /proc on a busy host.
+/// How long a host may take beyond the grace: 10 s of KILL, and reading /proc on a busy host.
 const BEYOND_GRACE: Duration = Duration::from_secs(60);
 
-/// Lists, ends or removes.
+/// Lists jobs, ends them, or removes what they left.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report> {
     let begun = Instant::now();
     let what = args.what();
@@ -25,7 +25,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     if !human {
         out.pass(stream);
     }
-    // all hosts are reached before anything is done on any
+    // all hosts are reached before anything is done on any of them
     let (reached, mut report) = remote.open_reachable(hosts);
     let mut asked: Vec<HostAnswers<'_, Answer>> =
         reached.into_iter().map(HostAnswers::new).collect();
@@ -109,8 +109,7 @@ fn left_over(hosts: &[Host], one: &Reaped) -> Fault {
     })
 }
 
-/// Where some hosts had a process for the signal and others had none, the others would be missed in
-/// silence.
+/// Names the hosts without a matching process if others have one; they would be missed silently.
 fn name_hosts_without_match(args: &Args, asked: &[HostAnswers<'_, Answer>]) {
     let has_match = |one: &&HostAnswers<'_, Answer>| {
         one.answers
@@ -131,8 +130,8 @@ fn name_hosts_without_match(args: &Args, asked: &[HostAnswers<'_, Answer>]) {
     }
 }
 
-/// Who ends a job wants it to be gone, so that nothing found is well. Who sends a signal wants
-/// somebody to get it.
+/// Whether it is a fault that nothing was found. Whoever ends a job wants it to be gone, so that
+/// finding nothing is fine; whoever sends a signal wants a process to get it.
 fn nothing_found(args: &Args, what: &What<'_>, all_reached: bool) -> Option<Fault> {
     let of = args.of_what();
     let hosts = if all_reached {

@@ -97,7 +97,7 @@ impl Args {
         self.job.as_ref().or(self.server_name.as_ref())
     }
 
-    /// For messages: `job try7`.
+    /// The subject in messages: `job try7`.
     pub fn of_what(&self) -> String {
         match (&self.job, &self.server_name) {
             (Some(name), _) => format!("job {name}"),
@@ -107,7 +107,7 @@ impl Args {
     }
 }
 
-/// `ABRT`, `SIGABRT`, `abrt` or 6.
+/// Parses a signal: `ABRT`, `SIGABRT`, `abrt` or 6.
 fn signal_number(text: &str) -> Result<i32, String> {
     let upper = text.to_uppercase();
     let wanted = upper.strip_prefix("SIG").unwrap_or(&upper);

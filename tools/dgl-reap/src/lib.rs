@@ -1,5 +1,5 @@
-//! Lists or ends what a job has left on its hosts. [`plan`] and `table` are values to values;
-//! `act` reaches the hosts.
+//! Lists or ends what a job has left on its hosts. [`plan`] and `table` map values to values; `act`
+//! reaches the hosts.
 
 mod act;
 mod args;
@@ -14,7 +14,7 @@ use record::jsonl::Stream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Does what the command line says.
+/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(args.connect.partial)?;
     args.connect.say_partial("dgl-reap");
@@ -22,9 +22,9 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     act::run(&args, &stream, &hosts)
 }
 
-/// Run by a process of a job it carries the job's token and is in its group and session, and would
-/// list and end itself. So it starts itself again, without the token and marked as none of the job,
-/// as host-agent knows it (processes.rs).
+/// Starts this program again without the job's token, if a process of a job runs it: it carries the
+/// token and is in the job's group and session, and would list and end itself. It is also marked as
+/// not belonging to the job, which host-agent knows (processes.rs).
 pub fn leave_job() -> std::io::Result<()> {
     let marks = ["DGL_TOOLS_TOKEN", "DGL_TOOLS_JOB"];
     if marks.iter().all(|mark| std::env::var_os(mark).is_none()) {

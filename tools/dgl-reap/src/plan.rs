@@ -1,34 +1,35 @@
-//! What is asked of a host, and what its answer means.
+//! The requests to a host, and the meaning of its answers.
 
 use record::{Found, Host, Reaped, Role};
 use std::time::Duration;
 use wire::reap::{End, Forget, Pick, Signal};
 use wire::{Event, Request};
 
-/// A command is shown up to here.
+/// How many characters of a command are shown.
 const COMMAND_CHARS: usize = 200;
-/// A job's name comes from an environment, and could be as long as that.
+/// How many characters of a job's name are shown; it comes from an environment and could be very
+/// long.
 const NAME_CHARS: usize = 255;
-/// A process that listens on more ports than these is no one's graph server.
+/// A process that listens on more ports than this is not a graph server.
 const PORTS_SHOWN: usize = 64;
 
 /// What to do.
 pub enum What<'a> {
-    /// Show all.
+    /// Show all jobs.
     List,
     /// End one job.
     Job(&'a str),
-    /// End all.
+    /// End all jobs.
     All,
-    /// Send processes of a job a signal.
+    /// Send a signal to processes of a job.
     Signal {
-        /// The job.
+        /// The job's name.
         job: &'a str,
-        /// Of this role only.
+        /// Only processes of this role.
         role: Option<Role>,
-        /// This one of them only.
+        /// Only the process of this rank.
         rank: Option<u32>,
-        /// Its number.
+        /// The number of the signal.
         signal: i32,
     },
     /// Remove shared memory that nobody uses.
@@ -38,9 +39,9 @@ pub enum What<'a> {
 }
 
 impl What<'_> {
-    /// What a host is asked, one thing after the other. Each is asked of all hosts before the next
-    /// is asked of any: so a signal comes to all hosts at once, before what it ends on one makes
-    /// dgl-spawn end the job on the others.
+    /// The requests to a host, in their order. Each is sent to all hosts before the next is sent to
+    /// any: so a signal reaches all hosts before dgl-spawn ends the job, because of a process that
+    /// it ended on one of them.
     pub fn requests(&self, host: &Host, grace: Duration) -> Vec<Request> {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         match self {
@@ -75,7 +76,7 @@ impl What<'_> {
     }
 }
 
-/// What an event tells.
+/// The meaning of an event.
 #[derive(Debug)]
 pub enum Answer {
     /// A process of a job.
@@ -86,7 +87,7 @@ pub enum Answer {
     Nothing,
 }
 
-/// Reads an event; `None` for one that does not belong to what was asked.
+/// Reads an event; `None` if it does not belong to the requests.
 pub fn answer(host: u32, what: &What<'_>, event: Event) -> Option<Answer> {
     let reaped = Reaped {
         host,
@@ -169,7 +170,7 @@ fn cut(text: &str, chars: usize) -> String {
     text.chars().take(chars).collect()
 }
 
-/// One record a job: a name may have been used twice.
+/// Merges the records into one for each job, because a name may have been used twice.
 pub fn merged(all: Vec<Reaped>) -> Vec<Reaped> {
     let mut merged: Vec<Reaped> = Vec::new();
     for one in all {

@@ -1,4 +1,4 @@
-//! What people read: jobs and their processes, and what was done.
+//! Tables for people: jobs with their processes, and what was done.
 
 use indexmap::IndexMap;
 use record::term;
@@ -6,7 +6,7 @@ use record::{Found, Reaped, Role};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The jobs as people read them: of each a line with all it has, and below it a line a process.
+/// The jobs for people: a line for each job with its totals, and below it a line for each process.
 pub fn table(found: &[Found]) -> String {
     let mut jobs: IndexMap<&str, Vec<&Found>> = IndexMap::new();
     found
@@ -18,94 +18,94 @@ pub fn table(found: &[Found]) -> String {
         .join("\n")
 }
 
+/// The line of a job, and below it a line for each process.
 fn job_lines(name: &str, all: &[&Found]) -> String {
-    let ranks = |role: Role| {
-        let ranks: BTreeSet<_> = all
-            .iter()
-            .filter(|one| one.role == Some(role))
-            .map(|one| (one.rank, one.rank.map_or(one.host, |_| 0)))
-            .collect();
-        (!ranks.is_empty()).then(|| term::count(ranks.len() as u64, role.name()))
-    };
-    let hosts: BTreeSet<u32> = all.iter().map(|one| one.host).collect();
-    let ports: BTreeSet<u16> = all
-        .iter()
-        .flat_map(|one| one.ports.iter().copied())
-        .collect();
-    // what is shared is there once a host
-    let shared = hosts.iter().map(|host| {
-        all.iter()
-            .filter(|one| one.host == *host)
-            .map(|one| one.shm_bytes)
-            .max()
-            .unwrap_or(0)
-    });
-    let own = all
-        .iter()
-        .map(|one| one.rss_bytes.saturating_sub(one.shm_bytes));
-    let memory = own.chain(shared).fold(0, u64::saturating_add);
-    let age = Duration::from_secs(all.iter().map(|one| one.age_s).max().unwrap_or(0));
-    let mut head = vec![term::seconds(age), term::count(hosts.len() as u64, "host")];
-    head.extend(
-        [Role::Server, Role::Trainer, Role::Worker]
-            .into_iter()
-            .filter_map(ranks),
-    );
-    let cpu_s: f64 = all.iter().map(|one| one.cpu_s).sum();
-    if cpu_s >= 1.0 {
-        head.push(format!(
-            "{} of CPU",
-            term::seconds(Duration::try_from_secs_f64(cpu_s).unwrap_or_default())
-        ));
-    }
-    head.push(term::bytes(memory));
-    if let Some(groups) = all.iter().find_map(|one| one.groups) {
-        head.push(format!("{} served", term::count(groups.into(), "group")));
-    }
-    if !ports.is_empty() {
-        head.push(format!(
-            "ports {}",
-            ports
-                .iter()
-                .map(u16::to_string)
-                .collect::<Vec<_>>()
-                .join(" ")
-        ));
-    }
-    let mut text = format!("job {}: {}\n", term::plain(name), head.join(", "));
+    let mut text = format!("job {}: {}\n", term::plain(name), totals(all));
     text += &format!(
         "{:>6}  {:<11}  {:>8}  {:>10}  {:>10}  {:>7}  {:>10}  {:<11}  command\n",
         "host", "role", "pid", "age", "CPU", "memory", "silent for", "ports"
     );
-    for one in all {
-        let rank = one.rank.map_or_else(String::new, |rank| format!(" {rank}"));
-        let role = format!("{}{rank}", one.role.map_or("-", Role::name));
-        let time = |seconds: f64| {
-            let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-            term::seconds(Duration::from_secs(time.as_secs()))
-        };
-        let (age, memory) = (
-            term::seconds(Duration::from_secs(one.age_s)),
-            term::bytes(one.rss_bytes),
-        );
-        let (cpu, silent) = (time(one.cpu_s), one.silent_s.map_or_else(String::new, time));
-        let ports = one
-            .ports
-            .iter()
-            .map(u16::to_string)
-            .collect::<Vec<_>>()
-            .join(" ");
-        let command = term::plain(&one.command);
-        text += &format!(
-            "{:>6}  {role:<11}  {:>8}  {age:>10}  {cpu:>10}  {memory:>7}  {silent:>10}  \
-             {ports:<11}  {command}\n",
-            one.host, one.pid
-        );
-    }
+    text.extend(all.iter().map(|one| process_line(one)));
     text
 }
 
-/// What was done, a line a host and job.
+/// What all processes of a job have together: age, hosts, roles, CPU time, memory, ports.
+fn totals(all: &[&Found]) -> String {
+    let hosts: BTreeSet<u32> = all.iter().map(|one| one.host).collect();
+    let age = Duration::from_secs(all.iter().map(|one| one.age_s).max().unwrap_or(0));
+    let mut totals = vec![term::seconds(age), term::count(hosts.len() as u64, "host")];
+    totals.extend(
+        [Role::Server, Role::Trainer, Role::Worker]
+            .into_iter()
+            .filter_map(|role| count_of(role, all)),
+    );
+    let cpu_s: f64 = all.iter().map(|one| one.cpu_s).sum();
+    if cpu_s >= 1.0 {
+        let cpu = Duration::try_from_secs_f64(cpu_s).unwrap_or_default();
+        totals.push(format!("{} of CPU", term::seconds(cpu)));
+    }
+    totals.push(term::bytes(memory(&hosts, all)));
+    if let Some(groups) = all.iter().find_map(|one| one.groups) {
+        totals.push(format!("{} served", term::count(groups.into(), "group")));
+    }
+    let ports: BTreeSet<u16> = all
+        .iter()
+        .flat_map(|one| one.ports.iter().copied())
+        .collect();
+    if !ports.is_empty() {
+        totals.push(format!("ports {}", joined(&ports)));
+    }
+    totals.join(", ")
+}
+
+/// How many processes of a role a job has, in words; samplers have the rank of their trainer and
+/// count with it. `None` if there is none.
+fn count_of(role: Role, all: &[&Found]) -> Option<String> {
+    let ranks: BTreeSet<_> = all
+        .iter()
+        .filter(|one| one.role == Some(role))
+        .map(|one| (one.rank, one.rank.map_or(one.host, |_| 0)))
+        .collect();
+    (!ranks.is_empty()).then(|| term::count(ranks.len() as u64, role.name()))
+}
+
+/// The memory of a job in bytes. Shared memory exists once on each host, where several processes
+/// map it.
+fn memory(hosts: &BTreeSet<u32>, all: &[&Found]) -> u64 {
+    let shared = hosts.iter().map(|host| {
+        let here = all.iter().filter(|one| one.host == *host);
+        here.map(|one| one.shm_bytes).max().unwrap_or(0)
+    });
+    let own = all
+        .iter()
+        .map(|one| one.rss_bytes.saturating_sub(one.shm_bytes));
+    own.chain(shared).fold(0, u64::saturating_add)
+}
+
+fn process_line(one: &Found) -> String {
+    let rank = one.rank.map_or_else(String::new, |rank| format!(" {rank}"));
+    let role = format!("{}{rank}", one.role.map_or("-", Role::name));
+    let time = |seconds: f64| {
+        let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        term::seconds(Duration::from_secs(time.as_secs()))
+    };
+    let age = term::seconds(Duration::from_secs(one.age_s));
+    let memory = term::bytes(one.rss_bytes);
+    let (cpu, silent) = (time(one.cpu_s), one.silent_s.map_or_else(String::new, time));
+    let (ports, command) = (joined(&one.ports), term::plain(&one.command));
+    format!(
+        "{:>6}  {role:<11}  {:>8}  {age:>10}  {cpu:>10}  {memory:>7}  {silent:>10}  \
+         {ports:<11}  {command}\n",
+        one.host, one.pid
+    )
+}
+
+fn joined<'a>(ports: impl IntoIterator<Item = &'a u16>) -> String {
+    let ports: Vec<String> = ports.into_iter().map(u16::to_string).collect();
+    ports.join(" ")
+}
+
+/// The results for people, a line for each host and job.
 pub fn ended(reaped: &[Reaped]) -> String {
     if reaped.is_empty() {
         return String::new();
