@@ -1,4 +1,4 @@
-//! From the records of a run to a page to look at. [`plan`] and [`page`] are values to values.
+//! Turns the records of a run into a page. [`plan`] and [`page`] map values to values.
 
 pub mod args;
 pub mod page;
@@ -12,7 +12,7 @@ use record::exit::Exit;
 use record::jsonl::{self, Stream};
 use std::borrow::Cow;
 
-/// Does what the command line says.
+/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::of_run(args.file.as_deref())?;
     let run = plan::run(&plan::Records::of(&stream)?, args.lines);

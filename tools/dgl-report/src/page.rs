@@ -1,5 +1,5 @@
-//! The page: HTML, CSS and drawings in it, no script, nothing to load. All that is drawn is also
-//! told in words, for those who cannot see it or print it.
+//! The page: HTML with CSS and drawings in it, without scripts and without anything to load.
+//! Everything that is drawn is also told in words, for those who cannot see it or who print it.
 
 use crate::plan::{Bar, CopySummary, Event, EventKind, HostRun, Run};
 use crate::samples::{Line, Panel};
@@ -12,8 +12,7 @@ use std::time::{Duration, UNIX_EPOCH};
 const STYLE: &str = include_str!("page.css");
 /// As many marks on the time axis as can be read side by side.
 const MARKS: u64 = 8;
-/// As many failures are named one by one; below them a job of thousands would hide the rest of the
-/// page.
+/// How many failures are named one by one; a job of thousands would hide the rest of the page.
 const NAMED: usize = 20;
 
 /// The whole page.
@@ -73,7 +72,7 @@ fn summary(run: &Run) -> Markup {
     }
 }
 
-/// What ended it or what it waits for, and what else is unusual.
+/// What ended the job or what it waits for, and what else is unusual.
 fn verdict(run: &Run) -> Markup {
     let verdict = &run.verdict;
     let is_fine = matches!(verdict.outcome, Outcome::EndedWell | Outcome::Runs);
@@ -123,7 +122,7 @@ fn finding(run: &Run, finding: &Finding) -> Markup {
     }
 }
 
-/// The records that show it, to be opened.
+/// The records that show it, which can be unfolded.
 fn evidence(finding: &Finding) -> Markup {
     html! {
         @if !finding.evidence.is_empty() {
@@ -135,7 +134,7 @@ fn evidence(finding: &Finding) -> Markup {
     }
 }
 
-/// Who failed first, and its last words.
+/// The host or process that failed first, and its last lines.
 fn failure(run: &Run) -> Markup {
     let failure = run
         .summary
@@ -160,7 +159,7 @@ fn failure(run: &Run) -> Markup {
     }
 }
 
-/// The host, and where on the page it is.
+/// The host, and where it is on the page.
 fn place(run: &Run, failure: &FirstFailure) -> Markup {
     let host = run
         .hosts
@@ -176,7 +175,7 @@ fn place(run: &Run, failure: &FirstFailure) -> Markup {
     }
 }
 
-/// What else failed, and where on the page it is: with many hosts nobody finds it otherwise.
+/// What else failed, and where it is on the page; with many hosts nobody would find it.
 fn other_failures(run: &Run) -> Markup {
     let failed = run
         .hosts
@@ -218,7 +217,7 @@ fn other_failures(run: &Run) -> Markup {
     }
 }
 
-/// How many are not named.
+/// How many failures are not named.
 fn more(count: usize, one: &str, several: &str) -> Markup {
     html! {
         @match count.saturating_sub(NAMED) {
@@ -260,7 +259,7 @@ fn has(run: &Run, kind: EventKind) -> bool {
     run.events.iter().any(|event| event.kind == kind)
 }
 
-/// What happened to the job, in words; of many failures the first.
+/// What happened to the job, in words; of many failures only the first.
 fn events(run: &Run) -> Markup {
     let told = |event: &Event| match event.to_ms {
         Some(to_ms) => format!("{} to {}: {}", time(event.at_ms), time(to_ms), event.text),
@@ -348,13 +347,13 @@ fn row(bar: &Bar, run: &Run) -> Markup {
     }
 }
 
-/// For how long a process was silent in the end: until it ended, or the records do.
+/// For how long a process was silent at last: until it ended, or the records do.
 fn silence(bar: &Bar, run: &Run) -> u64 {
     let end_ms = bar.to_ms.unwrap_or(run.length_ms);
     end_ms.saturating_sub(bar.silent_ms.unwrap_or(end_ms))
 }
 
-/// What the bar of a process shows, for those who do not see it.
+/// The bar of a process in words, for those who do not see it.
 fn spoken(bar: &Bar) -> String {
     let Some(from_ms) = bar.from_ms else {
         return String::new();
@@ -369,9 +368,10 @@ fn spoken(bar: &Bar) -> String {
     words + ": "
 }
 
-/// What hosts used: a panel a quantity, in it a drawing a host, all on one scale.
+/// The resources that hosts used: a panel for each quantity, with a drawing for each host, all on
+/// one scale.
 fn samples(run: &Run) -> Markup {
-    // the number and the first of its names: there is little room
+    // the number and the first of its names, because there is little room
     let name = |line: &Line| {
         let host = run.hosts.iter().find(|host| host.id == line.host);
         let names = host.map_or_else(|| line.host.to_string(), |host| host.name.clone());
@@ -392,7 +392,7 @@ fn samples(run: &Run) -> Markup {
     }
 }
 
-/// How wide and how high the space is in which a line is drawn.
+/// The width and height of the space in which a line is drawn.
 const WIDE: f64 = 120.0;
 const HIGH: f64 = 30.0;
 
@@ -462,7 +462,7 @@ fn copies(hosts: &[HostRun]) -> Markup {
     }
 }
 
-/// Bytes a second.
+/// The rate of a copy in bytes a second.
 fn rate(copied: &CopySummary) -> Option<u64> {
     (copied.elapsed_ms > 0 && copied.sent_bytes > 0)
         .then(|| copied.sent_bytes.saturating_mul(1000) / copied.elapsed_ms)
@@ -476,7 +476,7 @@ fn time(ms: u64) -> String {
     term::seconds(Duration::from_millis(ms))
 }
 
-/// `2026-01-31T12:00:00Z`; none of a time that the format has no place for.
+/// A time as `2026-01-31T12:00:00Z`; `None` if the format cannot hold it.
 fn date(ms: u64) -> Option<String> {
     /// The first second of the year 10000.
     const END: u64 = 253_402_300_800_000;
@@ -486,7 +486,7 @@ fn date(ms: u64) -> Option<String> {
     Some(humantime::format_rfc3339_seconds(time).to_string())
 }
 
-/// Between two marks of the time axis: 1, 2 or 5 times a power of ten.
+/// The distance of two marks on the time axis: 1, 2 or 5 times a power of ten.
 fn step(length_ms: u64) -> u64 {
     let steps = (0..16).flat_map(|power| [1, 2, 5].map(|digit| digit * 10u64.pow(power)));
     steps

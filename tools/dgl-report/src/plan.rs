@@ -1,40 +1,40 @@
-//! From records to what the page shows. Times are milliseconds since the first process was started.
+//! Collects what the page shows. Times are milliseconds since the first process was started.
 
 use crate::samples::{self, Panel};
 use dgl_why::Verdict;
-use record::{Exited, Host, Output, Pushed, Stalled, Started, Summary};
+use record::{Exited, Host, Listening, Output, Process, Pushed, Stalled, Started, Summary};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 pub use dgl_why::Records;
 
 /// A run.
 pub struct Run {
-    /// What ended it, or what it waits for.
+    /// What ended the job, or what it waits for.
     pub verdict: Verdict,
-    /// How it ended; none where the records break off before.
+    /// How the job ended; `None` if the records break off before.
     pub summary: Option<Summary>,
-    /// When the first process was started, since 1970.
+    /// When the first process was started, in milliseconds since 1970.
     pub began_ms: Option<u64>,
     /// The longest time on the page.
     pub length_ms: u64,
-    /// In the order of their ids.
+    /// The hosts, in the order of their ids.
     pub hosts: Vec<HostRun>,
     /// What happened to the job as a whole, in the order of time.
     pub events: Vec<Event>,
-    /// What hosts used, a panel a quantity.
+    /// The resources that hosts used, a panel for each quantity.
     pub panels: Vec<Panel>,
 }
 
-/// What happened to a job.
+/// Something that happened to a job.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When.
+    /// When it happened.
     pub at_ms: u64,
-    /// Until when, if it lasted.
+    /// Until when it lasted, if it did.
     pub to_ms: Option<u64>,
     /// What kind of event it is.
     pub kind: EventKind,
-    /// In words.
+    /// The event in words.
     pub text: String,
 }
 
@@ -51,66 +51,66 @@ pub enum EventKind {
 
 /// A host of the run.
 pub struct HostRun {
-    /// Of its record.
+    /// The `id` of the host record.
     pub id: u32,
     /// `0 10.0.0.1` or `0 node1 10.0.0.1`.
     pub name: String,
-    /// What was copied to it.
+    /// The copies to the host.
     pub copied: Option<CopySummary>,
-    /// In the order of their ids.
+    /// The processes, in the order of their ids.
     pub processes: Vec<Bar>,
 }
 
-/// What was copied to a host.
+/// The copies to a host.
 #[derive(Debug, PartialEq, Eq, Default)]
 pub struct CopySummary {
-    /// Deliveries.
+    /// How many deliveries there were.
     pub files: u64,
-    /// Of them those that were there already.
+    /// How many files were on the host already.
     pub skipped: u64,
-    /// Of them those that failed, and why the first did.
+    /// How many deliveries failed.
     pub failed: u64,
     /// Why the first of them failed.
     pub error: Option<String>,
-    /// Over the wire.
+    /// How many bytes went over the wire.
     pub sent_bytes: u64,
-    /// Until the last file was there.
+    /// The time until the last file was there.
     pub elapsed_ms: u64,
 }
 
-/// A process and when it lived.
+/// A process and its lifetime.
 pub struct Bar {
-    /// Of its record.
+    /// The `id` of the process record.
     pub id: u32,
-    /// `server` and so on.
+    /// The role: `server`, `trainer` or `worker`.
     pub role: &'static str,
-    /// Its number among those.
+    /// The number of the process among those of its role, on all hosts.
     pub rank: u32,
-    /// Its process id.
+    /// The process id.
     pub pid: Option<u32>,
-    /// When it was started; none where it never was.
+    /// When it was started; `None` if it never was.
     pub from_ms: Option<u64>,
-    /// When it ended; none where the records do not tell.
+    /// When it ended; `None` if the records do not tell.
     pub to_ms: Option<u64>,
-    /// Since when it was silent in the end: its last line before the end of the job began, or its
-    /// start.
+    /// Since when it was silent at last: since its last line before the end of the job began, or
+    /// its start.
     pub silent_ms: Option<u64>,
-    /// When its port was open.
+    /// When it began to listen.
     pub listening_ms: Option<u64>,
-    /// `status 0`, `SIGKILL`.
+    /// How it ended: `status 0`, `SIGKILL`.
     pub end: Option<String>,
-    /// It ended with a status that is not 0 before the job was ended; by a signal ends what is
-    /// innocent too.
+    /// Whether it ended with a status other than 0 before the job was ended. A death by a signal
+    /// does not count, because innocent processes die so too.
     pub failed: bool,
-    /// It is the one that failed first, or for which the others wait.
+    /// Whether it is the one that failed first, or for which the others wait.
     pub culprit: bool,
-    /// What it wrote last.
+    /// The last lines that it wrote.
     pub last_lines: VecDeque<String>,
-    /// What it used.
+    /// The resources that it used.
     pub panels: Vec<Panel>,
 }
 
-/// The end of a process in few words.
+/// The end of a process in a few words.
 fn how_it_ended(exited: &Exited) -> String {
     let how = exited.signal.as_ref().map_or_else(
         || format!("status {}", exited.code.unwrap_or(0)),
@@ -123,32 +123,9 @@ fn how_it_ended(exited: &Exited) -> String {
     }
 }
 
-/// Puts the records together.
+/// Builds the run from its records; `lines` is the number of last lines to keep.
 pub fn run(records: &Records, lines: usize) -> Run {
     let began_ms = records.started.iter().map(|started| started.time_ms).min();
-    let since = |time_ms: u64| time_ms.saturating_sub(began_ms.unwrap_or(0));
-    let started: HashMap<u32, &Started> = records
-        .started
-        .iter()
-        .map(|started| (started.id, started))
-        .collect();
-    let listening: HashMap<u32, u64> = records
-        .listening
-        .iter()
-        .map(|one| (one.id, since(one.time_ms)))
-        .collect();
-    let exited: HashMap<u32, &Exited> = records
-        .exited
-        .iter()
-        .map(|exited| (exited.id, exited))
-        .collect();
-    let mut said = last_lines(&records.output, lines);
-    let words: HashMap<u32, u64> = records
-        .output
-        .iter()
-        .filter(|line| !line.while_ending)
-        .map(|line| (line.id, since(line.time_ms)))
-        .collect();
     let verdict = dgl_why::verdict(records);
     let culprit = records
         .summary
@@ -156,40 +133,22 @@ pub fn run(records: &Records, lines: usize) -> Run {
         .and_then(|summary| summary.first_failure.as_ref())
         .map_or_else(|| verdict.cause.culprit.as_ref()?.id, |failure| failure.id);
     let length_ms = length(records, began_ms);
-    let mut of_processes = samples::of_processes(records, began_ms.unwrap_or(0), length_ms);
+    let lives = Lives::of(records, began_ms.unwrap_or(0));
+    let mut last_lines = last_lines(&records.output, lines);
+    let mut panels = samples::of_processes(records, began_ms.unwrap_or(0), length_ms);
     let mut hosts: BTreeMap<u32, HostRun> = records
         .hosts
         .iter()
         .map(|host| (host.id, host_run(host, &records.pushed)))
         .collect();
     for process in &records.processes {
-        let from_ms = started
-            .get(&process.id)
-            .map(|started| since(started.time_ms));
-        let end = exited.get(&process.id);
-        let bar = Bar {
-            id: process.id,
-            role: process.role.name(),
-            rank: process.rank,
-            pid: started.get(&process.id).map(|started| started.pid),
-            from_ms,
-            to_ms: from_ms
-                .zip(end)
-                .map(|(from_ms, end)| from_ms.saturating_add(end.elapsed_ms)),
-            silent_ms: from_ms.map(|from_ms| {
-                let word = words.get(&process.id).copied();
-                word.map_or(from_ms, |word| word.max(from_ms))
-            }),
-            listening_ms: listening.get(&process.id).copied(),
-            end: end.map(|end| how_it_ended(end)),
-            failed: end
-                .is_some_and(|end| !end.while_ending && end.code.is_some_and(|code| code != 0)),
-            culprit: culprit == Some(process.id),
-            last_lines: said.remove(&process.id).unwrap_or_default(),
-            panels: of_processes.remove(&process.id).unwrap_or_default(),
-        };
         if let Some(host) = hosts.get_mut(&process.host) {
-            host.processes.push(bar);
+            host.processes.push(Bar {
+                culprit: culprit == Some(process.id),
+                last_lines: last_lines.remove(&process.id).unwrap_or_default(),
+                panels: panels.remove(&process.id).unwrap_or_default(),
+                ..lives.bar(process)
+            });
         }
     }
     Run {
@@ -200,6 +159,62 @@ pub fn run(records: &Records, lines: usize) -> Run {
         hosts: hosts.into_values().collect(),
         events: events(records, began_ms.unwrap_or(0), length_ms),
         panels: samples::of_hosts(records, began_ms.unwrap_or(0), length_ms),
+    }
+}
+
+/// What happened to each process, by the `id` of its record.
+struct Lives<'a> {
+    began_ms: u64,
+    started: HashMap<u32, &'a Started>,
+    listening: HashMap<u32, &'a Listening>,
+    exited: HashMap<u32, &'a Exited>,
+    /// When each process last wrote something before the end of the job began.
+    wrote_ms: HashMap<u32, u64>,
+}
+
+impl<'a> Lives<'a> {
+    fn of(records: &'a Records, began_ms: u64) -> Lives<'a> {
+        let output = records.output.iter().filter(|line| !line.while_ending);
+        Lives {
+            began_ms,
+            started: records.started.iter().map(|one| (one.id, one)).collect(),
+            listening: records.listening.iter().map(|one| (one.id, one)).collect(),
+            exited: records.exited.iter().map(|one| (one.id, one)).collect(),
+            wrote_ms: output.map(|line| (line.id, line.time_ms)).collect(),
+        }
+    }
+
+    /// A time as milliseconds since the first process was started.
+    fn since(&self, time_ms: u64) -> u64 {
+        time_ms.saturating_sub(self.began_ms)
+    }
+
+    fn bar(&self, process: &Process) -> Bar {
+        let started = self.started.get(&process.id);
+        let from_ms = started.map(|started| self.since(started.time_ms));
+        let end = self.exited.get(&process.id);
+        let wrote_ms = self.wrote_ms.get(&process.id);
+        let listening = self.listening.get(&process.id);
+        Bar {
+            id: process.id,
+            role: process.role.name(),
+            rank: process.rank,
+            pid: started.map(|started| started.pid),
+            from_ms,
+            to_ms: from_ms
+                .zip(end)
+                .map(|(from_ms, end)| from_ms.saturating_add(end.elapsed_ms)),
+            silent_ms: from_ms.map(|from_ms| {
+                wrote_ms.map_or(from_ms, |wrote_ms| self.since(*wrote_ms).max(from_ms))
+            }),
+            listening_ms: listening.map(|one| self.since(one.time_ms)),
+            end: end.map(|end| how_it_ended(end)),
+            failed: end
+                .is_some_and(|end| !end.while_ending && end.code.is_some_and(|code| code != 0)),
+            culprit: false,
+            last_lines: VecDeque::new(),
+            panels: Vec::new(),
+        }
     }
 }
 
@@ -246,7 +261,7 @@ fn events(records: &Records, began_ms: u64, length_ms: u64) -> Vec<Event> {
         let nth = ended.entry(exited.id).or_default();
         let started = starts.get(&exited.id).and_then(|all| all.get(*nth));
         *nth += 1;
-        // TERM is what ends the innocent, and records of 0.1.0 do not say which those are
+        // innocent processes are ended by TERM, and records of 0.1.0 do not say which those are
         let is_innocent = exited.code == Some(0) || exited.signal.as_deref() == Some("TERM");
         let is_failure = !exited.while_ending && !is_innocent;
         if let Some(started) = started.filter(|_| is_failure) {

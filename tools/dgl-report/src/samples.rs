@@ -1,30 +1,31 @@
-//! What hosts and processes used, as lines to draw: a panel a quantity, all on one scale.
+//! The resources that hosts and processes used, as lines to draw: a panel for each quantity, all on
+//! one scale.
 
 use dgl_why::Records;
 use record::Sample;
 use record::term;
 use std::collections::{BTreeMap, HashMap};
 
-/// As many points of a line as can be told apart where it is drawn.
+/// As many points of a line as can be told apart in its drawing.
 pub const POINTS: usize = 60;
 
-/// A quantity of all who have it.
+/// A quantity of all hosts or processes that have it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panel {
-    /// What is drawn.
+    /// The name of the quantity.
     pub name: &'static str,
-    /// What the top of the scale is; its foot is 0.
+    /// The top of the scale, whose foot is 0.
     pub top: f64,
-    /// How values are told.
+    /// The unit of the values.
     pub unit: Unit,
-    /// A line each.
+    /// The lines, one for each host or process.
     pub lines: Vec<Line>,
 }
 
-/// How a value is told.
+/// The unit of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// A number with a digit behind the point.
+    /// A number with one digit behind the point.
     Number,
     /// Bytes.
     Bytes,
@@ -35,7 +36,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The value as people read it.
+    /// The value in words.
     pub fn words(self, value: f64) -> String {
         match self {
             Unit::Number => format!("{value:.1}"),
@@ -46,20 +47,20 @@ impl Unit {
     }
 }
 
-/// The values of one of them.
+/// The values of one host or process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// Whose it is: the host's id.
+    /// The `id` of the host.
     pub host: u32,
-    /// Time from 0 to 1 of the page's length, and value.
+    /// Points of time, from 0 to 1 of the page's length, and value.
     pub points: Vec<(f64, f64)>,
-    /// Over time.
+    /// The mean over time.
     pub mean: f64,
-    /// The largest.
+    /// The largest value.
     pub most: f64,
 }
 
-/// A quantity and how a sample tells it.
+/// A quantity, with the function that takes it from a sample.
 type Quantity = (&'static str, Unit, fn(&Sample) -> Option<f64>);
 
 const OF_HOSTS: [Quantity; 6] = [
@@ -100,7 +101,7 @@ fn processors(sample: &Sample) -> Option<f64> {
     Some(sample.cpu_s? / seconds(sample)?)
 }
 
-/// What hosts used: those quantities of which there is a sample.
+/// The resources that hosts used: the quantities of which there is a sample.
 pub fn of_hosts(records: &Records, began_ms: u64, length_ms: u64) -> Vec<Panel> {
     let samples: Vec<&Sample> = records
         .samples
@@ -127,7 +128,7 @@ pub fn of_hosts(records: &Records, began_ms: u64, length_ms: u64) -> Vec<Panel> 
     OF_HOSTS.iter().filter_map(panel).collect()
 }
 
-/// What each process used, on the scale of all of them.
+/// The resources that each process used, on the scale of all processes.
 pub fn of_processes(records: &Records, began_ms: u64, length_ms: u64) -> HashMap<u32, Vec<Panel>> {
     let mut panels: HashMap<u32, Vec<Panel>> = HashMap::new();
     for (name, unit, value) in OF_PROCESSES {
@@ -158,8 +159,8 @@ pub fn of_processes(records: &Records, began_ms: u64, length_ms: u64) -> HashMap
     panels
 }
 
-/// A line of at most [`POINTS`] points; of several that fall together the largest is kept, because
-/// peaks are what is looked for.
+/// A line of at most [`POINTS`] points. Of several that fall together the largest is kept, because
+/// people look for peaks.
 fn line(host: u32, mut points: Vec<(u64, f64)>, length_ms: u64) -> Line {
     points.sort_by_key(|(time, _)| *time);
     let count = points.len().max(1) as f64;
@@ -182,7 +183,7 @@ fn line(host: u32, mut points: Vec<(u64, f64)>, length_ms: u64) -> Line {
     }
 }
 
-/// The top of a scale: 1, 2 or 5 times a power of ten, where the largest value fits below.
+/// The top of a scale: 1, 2 or 5 times a power of ten, above the largest value.
 fn top(lines: &[Line], unit: Unit) -> f64 {
     let most = lines.iter().map(|line| line.most).fold(0.0, f64::max);
     if unit == Unit::Percent {
