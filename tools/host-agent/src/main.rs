@@ -35,7 +35,7 @@ use requests::{Next, Requests};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use wire::codec::Message;
+use std::time::Duration;
 use wire::{Event, Failure, Request};
 
 const USAGE: &str =
@@ -134,6 +134,27 @@ fn print_line(text: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// What the requests of a conversation have in common.
+#[derive(Default)]
+struct State {
+    job: JobAssembly,
+    picked: reap::Picked,
+    preflight: Preflight,
+    link: link::Receiver,
+}
+
+impl State {
+    /// How long to wait for the next request. A launcher that disappeared must not keep its claims
+    /// from others.
+    fn patience(&self) -> Option<Duration> {
+        if self.preflight.has_claimed() {
+            self.job.host_timeout()
+        } else {
+            None
+        }
+    }
+}
+
 fn serve(token: Option<&str>) -> ExitCode {
     let mut output = Output::default();
     if let Some(token) = token {
@@ -143,75 +164,35 @@ fn serve(token: Option<&str>) -> ExitCode {
         install::tidy();
     }
     let mut requests = Requests::default();
-    let mut job = JobAssembly::default();
-    let mut picked = reap::Picked::default();
-    let mut preflight = Preflight::default();
-    let mut link = link::Receiver::default();
+    let mut state = State::default();
     loop {
-        // a launcher that disappeared must not keep its claims from others
-        let patience = if preflight.has_claimed() {
-            job.host_timeout()
-        } else {
-            None
-        };
-        let next = requests.next_within(patience).map(|next| match next {
-            Next::Request(request) => Some(request),
-            Next::End | Next::Silence => None,
-        });
-        let answer = match next {
-            Ok(Some(Message {
-                head: Request::File(first),
-                ..
-            })) => return files::serve(first, requests, output),
-            // from here on another process of ours reads stdin and writes stdout
-            Ok(Some(Message {
-                head: Request::Start(start),
-                ..
-            })) => match job.parts() {
-                Some((job, processes)) => {
-                    match supervise::guard(&start, job, processes, &requests.into_rest()) {
-                        Ok(status) => return status,
-                        Err(failure) => {
-                            output.event(&Event::Failed(failure));
-                            return ExitCode::FAILURE;
-                        }
-                    }
-                }
-                None => Err(Failure::new("there is no job to start")),
-            },
-            // the same, and it outlives this process
-            Ok(Some(Message {
-                head: Request::Keep,
-                ..
-            })) => match keep::relay::relay(requests.into_rest()) {
-                Ok(status) => return status,
-                Err(failure) => {
-                    output.event(&Event::Failed(failure));
-                    return ExitCode::FAILURE;
-                }
-            },
-            // not an answer to a request; it may come at any time
-            Ok(Some(Message {
-                head: Request::Alive,
-                ..
-            })) => {
-                output.event(&Event::Alive);
-                continue;
-            }
-            Ok(Some(request)) => carry_out(
-                request.head,
-                &mut job,
-                &mut picked,
-                &mut preflight,
-                &mut link,
-                &mut output,
-            ),
-            Ok(None) => return ExitCode::SUCCESS,
+        let request = match requests.next_within(state.patience()) {
+            Ok(Next::Request(request)) => request.head,
+            Ok(Next::End | Next::Silence) => return ExitCode::SUCCESS,
             // the following requests cannot be told apart any longer
             Err(malformed) => {
                 output.event(&Event::Failed(Failure::new(malformed)));
                 return ExitCode::from(65);
             }
+        };
+        let answer = match request {
+            Request::File(first) => return files::serve(first, requests, output),
+            Request::Start(start) => match state.job.parts() {
+                Some((job, processes)) => {
+                    let rest = requests.into_rest();
+                    return handed_over(supervise::guard(&start, job, processes, &rest), output);
+                }
+                None => Err(Failure::new("there is no job to start")),
+            },
+            Request::Keep => {
+                return handed_over(keep::relay::relay(requests.into_rest()), output);
+            }
+            // not an answer to a request; it may come at any time
+            Request::Alive => {
+                output.event(&Event::Alive);
+                continue;
+            }
+            request => carry_out(request, &mut state, &mut output),
         };
         output.event(&answer.map_or_else(Event::Failed, |()| Event::Done));
         if output.is_closed() {
@@ -220,21 +201,23 @@ fn serve(token: Option<&str>) -> ExitCode {
     }
 }
 
-fn carry_out(
-    request: Request,
-    job: &mut JobAssembly,
-    picked: &mut reap::Picked,
-    preflight: &mut Preflight,
-    link: &mut link::Receiver,
-    output: &mut Output,
-) -> Result<(), Failure> {
+/// Ends with the status of another process of ours, which has read stdin and written stdout in
+/// place of this one; or reports why there was none.
+fn handed_over(status: Result<ExitCode, Failure>, mut output: Output) -> ExitCode {
+    status.unwrap_or_else(|failure| {
+        output.event(&Event::Failed(failure));
+        ExitCode::FAILURE
+    })
+}
+
+fn carry_out(request: Request, state: &mut State, output: &mut Output) -> Result<(), Failure> {
     match request {
         Request::Probe(probe) => output.event(&Event::Probed(Box::new(probe::probe(&probe)))),
         Request::Job(told) => {
-            *preflight = Preflight::default();
-            job.begin(told);
+            state.preflight = Preflight::default();
+            state.job.begin(told);
         }
-        Request::Process(process) => job.add(process)?,
+        Request::Process(process) => state.job.add(process)?,
         Request::Follow(wanted) => keep::follow::follow(&wanted)?
             .iter()
             .for_each(|event| output.event(event)),
@@ -249,17 +232,16 @@ fn carry_out(
             return Err(Failure::new("no job is kept here"));
         }
         Request::Claim(claim) => {
-            let taken = preflight.claim(job.identity()?, &claim)?;
+            let taken = state.preflight.claim(state.job.identity()?, &claim)?;
             taken
                 .into_iter()
                 .for_each(|taken| output.event(&Event::Taken(taken)));
         }
-        Request::Confirm => preflight.confirm(),
-        Request::Release => preflight.release(),
+        Request::Confirm => state.preflight.confirm(),
+        Request::Release => state.preflight.release(),
         Request::Preflight(check) => {
-            preflight.look(&check, job, &mut |found, body| {
-                output.event_with(&Event::Preflight(found), body);
-            })?;
+            let mut tell = |found, body: &[u8]| output.event_with(&Event::Preflight(found), body);
+            state.preflight.look(&check, &state.job, &mut tell)?;
         }
         Request::Start(_)
         | Request::End(_)
@@ -269,13 +251,15 @@ fn carry_out(
         | Request::File(_) => {
             return Err(Failure::new("no job runs here"));
         }
-        Request::ExpectLink(wanted) => output.event(&Event::LinkExpected(link.expect(wanted)?)),
+        Request::ExpectLink(wanted) => {
+            output.event(&Event::LinkExpected(state.link.expect(wanted)?))
+        }
         Request::SendLink(wanted) => output.event(&Event::LinkSent(link::send(&wanted)?)),
-        Request::TellLink => output.event(&Event::LinkReceived(link.received()?)),
+        Request::TellLink => output.event(&Event::LinkReceived(state.link.received()?)),
         Request::ListJobs => reap::list(output),
         Request::TakeStacks(wanted) => stacks::take(&wanted, output),
-        Request::PickProcesses(wanted) => output.event(&picked.pick(&wanted)),
-        Request::SignalPicked(told) => output.event(&picked.signal(told.signal)?),
+        Request::PickProcesses(wanted) => output.event(&state.picked.pick(&wanted)),
+        Request::SignalPicked(told) => output.event(&state.picked.signal(told.signal)?),
         Request::EndJobs(wanted) => reap::end(&wanted, output),
         Request::RemoveStaleShm => output.event(&reap::remove_stale_shm()),
         Request::ForgetJobs(wanted) => reap::forget(&wanted, output)?,

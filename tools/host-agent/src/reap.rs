@@ -150,9 +150,8 @@ impl Picked {
 
     /// Sends the signal once to each: a second ABRT would end Python while it prints its stacks.
     pub fn signal(&mut self, number: i32) -> Result<Event, Failure> {
-        let signal =
-            Signal::try_from(number)
-                .map_err(|_| Failure::new(format!("{number} is not a signal")))?;
+        let signal = Signal::try_from(number)
+            .map_err(|_| Failure::new(format!("{number} is not a signal")))?;
         self.watches.notify();
         let reached = std::mem::take(&mut self.processes)
             .into_iter()

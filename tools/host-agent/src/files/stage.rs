@@ -422,7 +422,7 @@ pub fn is_empty(base: &Path) -> io::Result<bool> {
     }
 }
 
-/// Whether a folder is the stage of a running push.
+/// Whether a folder is the stage of a push.
 pub fn is_stage(folder: &Path) -> bool {
     OpenOptions::new()
         .read(true)

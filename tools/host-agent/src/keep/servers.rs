@@ -13,7 +13,9 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use wire::keep::Ending;
-use wire::servers::{Data, DataKey, Difference, Find, Group, Liveness, Servers, StartClaimed, State};
+use wire::servers::{
+    Data, DataKey, Difference, Find, Group, Liveness, Servers, StartClaimed, State,
+};
 use wire::{Event, Failure};
 
 /// The file with the facts.
