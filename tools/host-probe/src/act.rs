@@ -1,4 +1,4 @@
-//! Asks all hosts at once and writes their records again.
+//! Asks all hosts at once and rewrites their records.
 
 use crate::args::{Args, ServerPort};
 use crate::choice::{self, Need};
@@ -15,14 +15,14 @@ use std::time::Duration;
 use wire::probe::{Python, SERVER_PORTS};
 use wire::{Event, Request};
 
-/// A probe takes well under a second; conda's activation a few; a file system that hangs must not
-/// hold it up for ever.
+/// A probe takes well under a second, activating conda a few seconds; a file system that hangs must
+/// not hold it up for ever.
 const PROBE_LIMIT: Duration = Duration::from_secs(60);
 
 const ONE_DGL: &str = "the processes of a job need one version: install it, or name the right \
     Python with --conda or --venv";
 
-/// Probes the hosts; prints the stream with their facts.
+/// Probes the hosts, and prints the stream with their facts.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report> {
     if args.need.is_some() || args.port == ServerPort::Auto {
         not_planned_yet(stream)?;
@@ -57,7 +57,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     if !args.mixed_versions && args.need.is_none() {
         refuse_other_versions(hosts, &mut outcomes);
     }
-    // one that could not be opened stands in the report already
+    // the fault of a host that could not be opened is in the report already
     let faults = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
     report
         .0
@@ -65,7 +65,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     let kept = match args.need {
         Some(count) => {
             let kept = choose(args, count, hosts, &outcomes)?;
-            // those that failed are not taken
+            // hosts that failed are not taken
             report = Report::default();
             kept
         }
@@ -82,14 +82,15 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     report.check().map(|()| Exit::Done)
 }
 
-/// A host that is told of, what it is called from now on, and what it answered.
+/// A host whose record is written, its place in the new numbering, and its answer.
 struct Chosen<'a> {
     host: &'a Host,
     placement: Placement,
     outcome: &'a Result<Answer, Fault>,
 }
 
-/// What was planned for hosts by their numbers and ports would be for others.
+/// Refuses records that were planned for hosts by their numbers and ports, which are about to
+/// change.
 fn not_planned_yet(stream: &Stream) -> Result<(), Report> {
     let planned = [
         (Graph::TYPE, stream.has::<Graph>()),
@@ -108,7 +109,7 @@ fn not_planned_yet(stream: &Stream) -> Result<(), Report> {
     }
 }
 
-/// The hosts to take, by their places; why each of the others is not among them is said on stderr.
+/// The hosts to take, by position. Why the others are not taken is printed on stderr.
 fn choose(
     args: &Args,
     count: u32,
@@ -157,7 +158,7 @@ fn choose(
     Ok(choice.kept)
 }
 
-/// What the user should know of the hosts that are told of.
+/// Warnings about the hosts whose records are written.
 fn warnings(kept: &[usize], hosts: &[Host], outcomes: &[Result<Answer, Fault>]) -> Report {
     let answers: Vec<(u32, &Answer)> = kept
         .iter()
@@ -173,7 +174,7 @@ fn warnings(kept: &[usize], hosts: &[Host], outcomes: &[Result<Answer, Fault>]) 
     Report(warnings)
 }
 
-/// What the hosts that were kept are called: they keep their numbers where all were kept.
+/// The new numbers of the hosts that were kept; they keep their numbers if all were kept.
 fn placements<'a>(
     args: &Args,
     kept: &[usize],
@@ -218,7 +219,7 @@ fn no_free_port() -> Report {
         .report()
 }
 
-/// A host that has another Python, torch or DGL than most is one that cannot be used.
+/// Refuses hosts whose Python, torch or DGL differs from that of most.
 fn refuse_other_versions(hosts: &[Host], outcomes: &mut [Result<Answer, Fault>]) {
     let answered = hosts.iter().zip(outcomes.iter());
     let found: Vec<(&Host, &Facts)> = answered
@@ -231,7 +232,7 @@ fn refuse_other_versions(hosts: &[Host], outcomes: &mut [Result<Answer, Fault>])
     }
 }
 
-/// What an answer means. A fault without a place stands in the report of refused hosts already.
+/// The meaning of an answer. A fault without a place is in the report of refused hosts already.
 fn outcome(
     host: &Host,
     python: &Python,
@@ -248,8 +249,7 @@ fn outcome(
     plan::answer(host, python, probed)
 }
 
-/// All that came in, with the records of these hosts written anew. Those of other hosts stay as
-/// they are, or leave.
+/// The input with new records of these hosts. Those of other hosts stay or are left out.
 fn lines(stream: &Stream, chosen: &[Chosen<'_>], others_leave: bool) -> Result<Vec<u8>, Report> {
     let by_id: HashMap<u32, &Chosen<'_>> = chosen.iter().map(|one| (one.host.id, one)).collect();
     let mut all = Vec::new();
@@ -281,7 +281,7 @@ fn line_of(line: &[u8], one: &Chosen<'_>) -> Result<Vec<u8>, serde_json::Error> 
     }
 }
 
-/// A line a host.
+/// The table for people, a line for each host.
 fn table(chosen: &[Chosen<'_>]) -> String {
     let row = |cells: [&str; 10]| {
         let [id, ip, card, cpus, gpus, memory, shm, free, python, dgl] = cells.map(term::plain);

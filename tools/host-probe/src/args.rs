@@ -92,7 +92,7 @@ pub enum ServerPort {
 
 fn conda(text: &str) -> Result<String, String> {
     match text {
-        "" | "." | ".." => Err("is no name of an environment".to_owned()),
+        "" | "." | ".." => Err("is not a name of an environment".to_owned()),
         path if path.contains('/') || path == "~" => folder(path),
         name if name.contains(|c: char| c.is_control() || c == ':') => Err(NO_SUCH_PATH.to_owned()),
         name => Ok(name.to_owned()),
@@ -102,7 +102,7 @@ fn conda(text: &str) -> Result<String, String> {
 fn folder(text: &str) -> Result<String, String> {
     let path = text.trim_end_matches('/');
     match path {
-        "" => Err("is no folder".to_owned()),
+        "" => Err("is not a folder".to_owned()),
         path if path.contains(|c: char| c.is_control() || c == ':') => Err(NO_SUCH_PATH.to_owned()),
         path if path.starts_with('/') || path == "~" || path.starts_with("~/") => {
             Ok(path.to_owned())

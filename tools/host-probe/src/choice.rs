@@ -1,4 +1,4 @@
-//! Which hosts of a longer list are taken, and which ports all of them have free.
+//! Chooses the hosts of a longer list that are taken, and ports that all of them have free.
 
 use crate::plan::Answer;
 use indexmap::IndexMap;
@@ -7,36 +7,35 @@ use record::{Facts, Host};
 use std::collections::BTreeSet;
 use wire::probe::SERVER_PORTS;
 
-/// What a host must have to be taken.
+/// The requirements that a host must meet to be taken.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Need {
-    /// So many hosts are taken.
+    /// How many hosts are taken.
     pub hosts: u32,
-    /// Room in the workspace, in bytes.
+    /// Free space in the workspace, in bytes.
     pub min_disk: Option<u64>,
-    /// Room in /dev/shm, in bytes.
+    /// Free space in /dev/shm, in bytes.
     pub min_shm: Option<u64>,
     /// Main memory, in bytes.
     pub min_memory: Option<u64>,
-    /// Its server ports must be free, as far as these many from its port on.
+    /// How many ports from its server port on must be free, if they must be.
     pub free_ports: Option<u16>,
-    /// Hosts may have different versions of Python, torch and DGL.
+    /// Whether hosts may have different versions of Python, torch and DGL.
     pub mixed_versions: bool,
 }
 
-/// What became of the hosts, by their places in the list.
+/// The result of the choice, by position in the list.
 #[derive(Debug, Default, PartialEq)]
 pub struct Choice {
-    /// The first good ones, as many as are needed or as there are.
+    /// The first suitable hosts: as many as are needed or as there are.
     pub kept: Vec<usize>,
-    /// Good ones beyond them.
+    /// Suitable hosts beyond those.
     pub spare: Vec<usize>,
-    /// The others, each with what it lacks.
+    /// The other hosts, each with what it lacks.
     pub left_out: Vec<(usize, String)>,
 }
 
-/// Takes the first good hosts. `answers` has for each host what it answered or why it cannot be
-/// used.
+/// Takes the first suitable hosts. `answers` has for each host its answer or why it cannot be used.
 pub fn choose(hosts: &[Host], answers: &[Result<&Answer, &str>], need: &Need) -> Choice {
     let mut choice = Choice::default();
     let mut usable = Vec::new();
@@ -66,7 +65,7 @@ pub fn choose(hosts: &[Host], answers: &[Result<&Answer, &str>], need: &Need) ->
     choice
 }
 
-/// What a host that answered lacks.
+/// What a host that answered lacks; `None` if it is suitable.
 fn lacks(host: &Host, answer: &Answer, need: &Need) -> Option<String> {
     let facts = &answer.facts;
     let room = [
@@ -92,7 +91,7 @@ fn lacks(host: &Host, answer: &Answer, need: &Need) -> Option<String> {
     Some(format!("port {taken} is in use"))
 }
 
-/// What all processes of a job must have alike.
+/// The versions that all processes of a job must share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Versions {
     dgl: Option<String>,
@@ -118,8 +117,8 @@ impl std::fmt::Display for Versions {
     }
 }
 
-/// The versions that the most hosts have, and how many; the first of several. A host without dgl
-/// does not count while there is one that has it.
+/// The versions that most hosts have, the first of several, and how many hosts have them. A host
+/// without dgl counts only if none has it.
 fn most_common(found: impl Iterator<Item = Versions>) -> Option<(Versions, usize)> {
     let mut counts: IndexMap<Versions, usize> = IndexMap::new();
     for versions in found {
@@ -135,7 +134,7 @@ fn most_common(found: impl Iterator<Item = Versions>) -> Option<(Versions, usize
     })
 }
 
-/// The first port from which on so many are free on all hosts.
+/// The first port from which on `count` ports are free on all hosts.
 pub fn free_port<'a>(answers: impl IntoIterator<Item = &'a Answer>, count: u16) -> Option<u16> {
     let taken: BTreeSet<u16> = answers
         .into_iter()

@@ -1,5 +1,5 @@
 //! Logs in once to each host and adds what it is and has to its record. [`plan`] and
-//! [`choice`] are values to values; `act` reaches the hosts.
+//! [`choice`] map values to values; `act` reaches the hosts.
 
 mod act;
 mod args;
@@ -13,7 +13,7 @@ use record::error::Report;
 use record::exit::Exit;
 use record::jsonl::Stream;
 
-/// Does what the command line says.
+/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(args.connect.partial)?;
     args.connect.say_partial("host-probe");

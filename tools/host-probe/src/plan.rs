@@ -1,4 +1,4 @@
-//! What is asked of a host, and what its answer means.
+//! The request to a host, and the meaning of its answer.
 
 use indexmap::IndexMap;
 use record::error::Fault;
@@ -7,21 +7,21 @@ use record::{Facts, Host};
 use serde_json::value::RawValue;
 use wire::probe::{Card, EnvironmentFailure, Occupancy, Probe, Probed, Python};
 
-/// What is wanted of every host.
+/// What every host is asked for.
 pub struct Expected<'a> {
     /// The folder of the job.
     pub workspace: Option<&'a str>,
-    /// Graph servers on each host.
+    /// The number of graph servers on each host.
     pub num_servers: u16,
-    /// Whose interpreter.
+    /// The interpreter to examine.
     pub python: &'a Python,
-    /// Shell text before it.
+    /// Shell text that runs before the interpreter.
     pub setup: Option<&'a str>,
-    /// Whether to ask who and what is there already.
+    /// Whether to ask for the jobs and ports that are in use.
     pub occupancy: bool,
 }
 
-/// What one host is asked.
+/// The request to one host.
 pub fn request(wanted: &Expected<'_>, host: &Host) -> Probe {
     Probe {
         workspace: wanted.workspace.map(str::to_owned),
@@ -32,19 +32,19 @@ pub fn request(wanted: &Expected<'_>, host: &Host) -> Probe {
     }
 }
 
-/// What a host answered: its facts, and what is missing but no error.
+/// The answer of a host.
 #[derive(Debug, Default, PartialEq)]
 pub struct Answer {
-    /// What goes into its record.
+    /// The facts for its record.
     pub facts: Facts,
-    /// What the user should know.
+    /// Warnings for the user.
     pub warnings: Vec<Fault>,
-    /// Who and what is there already, as far as it was asked.
+    /// The jobs and ports that are in use, if that was asked.
     pub occupancy: Occupancy,
 }
 
-/// What the answer of a host means for its record.
-pub fn answer(host: &Host, python: &Python, probed: Probed) -> Result<Answer, Fault> {
+/// The meaning of a host's answer for its record.
+pub fn answer(host: &Host, python: &Python, mut probed: Probed) -> Result<Answer, Fault> {
     if let Some(failure) = &probed.environment_failure {
         return Err(no_environment(host, python, failure));
     }
@@ -62,7 +62,19 @@ pub fn answer(host: &Host, python: &Python, probed: Probed) -> Result<Answer, Fa
         }
         None => return Err(no_card(host, &probed.cards)),
     };
-    let found = probed.python.unwrap_or_default();
+    if let Some((problem, fix)) = python_problem(python, &probed) {
+        warn(problem, &fix);
+    }
+    let occupancy = probed.occupancy.take().unwrap_or_default();
+    Ok(Answer {
+        facts: facts(iface, probed),
+        warnings,
+        occupancy,
+    })
+}
+
+/// Why the job's Python does not run, or that it has no dgl, with the cure; `None` if it has one.
+fn python_problem(python: &Python, probed: &Probed) -> Option<(String, String)> {
     let name_it = "name the job's Python: --conda ENV, --venv DIR or --python CMD, with --setup \
         where it needs one";
     let asked = match (&probed.environment, python) {
@@ -70,24 +82,26 @@ pub fn answer(host: &Host, python: &Python, probed: Probed) -> Result<Answer, Fa
         (None, Python::Command(command)) => command,
         (None, Python::Conda(_) | Python::Venv(_)) => "its Python",
     };
-    match (&found.version, &found.dgl) {
-        (None, _) => {
-            let why = probed
-                .python_failure
-                .map(|failure| failure.problem)
-                .filter(|why| !why.is_empty());
-            let why = why.map_or(String::new(), |why| format!(": {why}"));
-            warn(format!("{asked} does not run there{why}"), name_it);
-        }
-        (_, None) => {
-            let python = found.executable.as_deref().unwrap_or(asked);
-            warn(
-                format!("no dgl in {python}"),
-                &format!("install dgl there, or {name_it}"),
-            );
-        }
-        _ => {}
+    let found = probed.python.as_ref();
+    if found.and_then(|found| found.version.as_ref()).is_none() {
+        let why = probed.python_failure.as_ref();
+        let why = why
+            .map(|failure| failure.problem.as_str())
+            .filter(|why| !why.is_empty())
+            .map_or(String::new(), |why| format!(": {why}"));
+        let problem = format!("{asked} does not run there{why}");
+        return Some((problem, name_it.to_owned()));
     }
+    let found = found.filter(|found| found.dgl.is_none())?;
+    let python = found.executable.as_deref().unwrap_or(asked);
+    Some((
+        format!("no dgl in {python}"),
+        format!("install dgl there, or {name_it}"),
+    ))
+}
+
+fn facts(iface: Option<String>, probed: Probed) -> Facts {
+    let found = probed.python.unwrap_or_default();
     let (prefix, conda_env, path) = match probed.environment {
         Some(environment) => (
             Some(environment.prefix),
@@ -96,7 +110,7 @@ pub fn answer(host: &Host, python: &Python, probed: Probed) -> Result<Answer, Fa
         ),
         None => (None, None, None),
     };
-    let facts = Facts {
+    Facts {
         iface,
         cpus: probed.cpus,
         numa_cores: probed.numa_cores,
@@ -118,16 +132,11 @@ pub fn answer(host: &Host, python: &Python, probed: Probed) -> Result<Answer, Fa
         path,
         dgl: found.dgl,
         torch: found.torch,
-    };
-    Ok(Answer {
-        facts,
-        warnings,
-        occupancy: probed.occupancy.unwrap_or_default(),
-    })
+    }
 }
 
-/// Why there is no such environment. People paste cures, so a host has its word there only in a
-/// path that means itself.
+/// Why there is no such environment. People paste cures, so a path from a host stands in one only
+/// if the shell takes it literally.
 fn no_environment(host: &Host, python: &Python, failure: &EnvironmentFailure) -> Fault {
     const WHICH_THERE_ARE: &str = "conda env list tells there which there are";
     let with_path =
@@ -150,7 +159,7 @@ fn no_environment(host: &Host, python: &Python, failure: &EnvironmentFailure) ->
             with_path("say --conda", prefix),
         ),
         EnvironmentFailure::NotConda { prefix } => (
-            format!("{prefix} is no conda environment: it has no conda-meta"),
+            format!("{prefix} is not a conda environment: it has no conda-meta"),
             "name a venv with --venv".to_owned(),
         ),
         EnvironmentFailure::NoSuchName { looked_in } => {
@@ -195,7 +204,7 @@ fn no_card(host: &Host, cards: &[Card]) -> Fault {
     Fault::unreachable(host.place(), problem).fix(fix)
 }
 
-/// Says which hosts have which DGL, where they differ.
+/// A sentence about which hosts have which DGL, if they differ.
 pub fn versions_differ<'a>(found: impl IntoIterator<Item = (u32, &'a Facts)>) -> Option<String> {
     let mut versions: IndexMap<&str, Vec<String>> = IndexMap::new();
     for (host, facts) in found {
@@ -215,7 +224,7 @@ pub fn versions_differ<'a>(found: impl IntoIterator<Item = (u32, &'a Facts)>) ->
     })
 }
 
-/// What one Python and its environment are: of another look nothing may stay.
+/// The fields of one Python and its environment, none of which may stay from an earlier probe.
 const OF_PYTHON: [&str; 7] = [
     "python",
     "python_path",
@@ -226,11 +235,10 @@ const OF_PYTHON: [&str; 7] = [
     "torch",
 ];
 
-/// What is left out where it does not hold any more.
+/// Fields that are left out if they do not apply any longer.
 const MAY_BE_MISSING: [&str; 2] = ["numa_cores", "mem_limit_bytes"];
 
-/// A host's line with its facts, or with why it cannot be used. What is not known here stays as it
-/// was written.
+/// A host's line with its facts, or with why it cannot be used. Unknown fields stay as they were.
 pub fn rewritten(line: &[u8], outcome: Result<&Facts, &str>) -> Result<Vec<u8>, serde_json::Error> {
     let mut fields: IndexMap<String, Box<RawValue>> = serde_json::from_slice(line)?;
     for name in ["ok", "error"]
@@ -254,25 +262,25 @@ pub fn rewritten(line: &[u8], outcome: Result<&Facts, &str>) -> Result<Vec<u8>, 
     serde_json::to_vec(&fields)
 }
 
-/// What a host that was chosen is called from now on.
+/// The place of a chosen host in the new numbering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// Its number.
+    /// The number of the host.
     pub id: u32,
-    /// How many there are.
+    /// How many hosts there are.
     pub of: u32,
     /// The port of its first graph server.
     pub port: u16,
 }
 
 impl Placement {
-    /// `id`, `of` and `port`.
+    /// The fields `id`, `of` and `port`.
     pub fn numbers(self) -> (u32, u32, u16) {
         (self.id, self.of, self.port)
     }
 }
 
-/// A host's line with another number and port. What is not known here stays as it was written.
+/// A host's line with another number and port. Unknown fields stay as they were.
 pub fn placed(line: &[u8], placement: Placement) -> Result<Vec<u8>, serde_json::Error> {
     let mut fields: IndexMap<String, Box<RawValue>> = serde_json::from_slice(line)?;
     let numbers = [

@@ -1,26 +1,26 @@
-//! Hosts with another Python, torch or DGL than the others: their processes could not work
+//! Finds hosts with another Python, torch or DGL than the others, whose processes could not work
 //! together.
 
 use indexmap::IndexMap;
 use record::error::Fault;
 use record::{Facts, Host};
 
-/// What must be one version on all hosts. CUDA stands in the version of a torch that was built for
-/// it: `2.2.1+cu121`.
+/// The software whose version must be the same on all hosts. A torch that was built for CUDA has
+/// that in its version: `2.2.1+cu121`.
 const MUST_AGREE: [(&str, fn(&Facts) -> Option<&str>); 3] = [
     ("python", |facts| facts.python.as_deref().map(minor)),
     ("torch", |facts| facts.torch.as_deref()),
     ("dgl", |facts| facts.dgl.as_deref()),
 ];
 
-/// `3.11` of `3.11.2`: what is pickled or compiled for one is right for every patch of it.
+/// `3.11` of `3.11.2`: what is pickled or compiled for one patch release fits all.
 fn minor(version: &str) -> &str {
     let mut dots = version.match_indices('.').map(|(at, _)| at);
     dots.nth(1).map_or(version, |second| &version[..second])
 }
 
-/// The hosts that have another version than most have, or than the first ones where none has most;
-/// each with what differs.
+/// The hosts whose version differs from that of most hosts, or of the first ones if no version is
+/// more frequent, each with the difference.
 pub fn odd(found: &[(&Host, &Facts)]) -> Vec<(u32, Fault)> {
     let mut differs: IndexMap<u32, Vec<String>> = IndexMap::new();
     for (name, version) in MUST_AGREE {
@@ -48,8 +48,7 @@ pub fn odd(found: &[(&Host, &Facts)]) -> Vec<(u32, Fault)> {
     differs.into_iter().filter_map(fault).collect()
 }
 
-/// The version that most hosts have, the first of those that are as frequent, and a host that has
-/// it.
+/// The version that most hosts have (the first of equally frequent ones), and a host that has it.
 fn usual<'a>(
     found: &[(&'a Host, &'a Facts)],
     version: fn(&Facts) -> Option<&str>,
