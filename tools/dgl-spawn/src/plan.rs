@@ -133,7 +133,11 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
             && let Err(why) = cli::job_name(name)
         {
             report.push(
-                Fault::data(place(), format!("server_name {name:?} is not a name: {why}")).fix(ANEW),
+                Fault::data(
+                    place(),
+                    format!("server_name {name:?} is not a name: {why}"),
+                )
+                .fix(ANEW),
             );
         }
         for name in process.env.keys().chain(process.env_b64.keys()) {

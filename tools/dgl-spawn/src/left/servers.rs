@@ -110,7 +110,9 @@ fn judge(told: &[(&Host, State)], all: &[Host]) -> Found {
         ));
     }
     let missing = told.iter().find(|(_, state)| state.life == Liveness::None);
-    let starts = told.iter().any(|(_, state)| state.life == Liveness::Starting);
+    let starts = told
+        .iter()
+        .any(|(_, state)| state.life == Liveness::Starting);
     match missing {
         Some(_) if told.iter().all(|(_, state)| state.life == Liveness::None) => {
             Found::Missing("there are none on these hosts".to_owned())

@@ -432,7 +432,10 @@ impl<'a> Diagnosis<'a> {
             };
             let others = self.place(&blocked.others);
             let problem = match blocked.inward {
-                true => format!("cannot be reached on {ports} from {others}: {}", blocked.why),
+                true => format!(
+                    "cannot be reached on {ports} from {others}: {}",
+                    blocked.why
+                ),
                 false => format!("cannot reach {others} on {ports}: {}", blocked.why),
             };
             self.push(blocked.at, problem, Some(OPEN_PORTS), false);

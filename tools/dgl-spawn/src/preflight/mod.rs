@@ -211,7 +211,8 @@ fn look_is_late(
     diagnosis: &mut Diagnosis<'_>,
 ) -> Result<bool, Stopped> {
     let late = talk.listen(LOOK_LIMIT, |at, said| diagnosis.note_event(at, said))?;
-    late.iter().for_each(|at| diagnosis.note_late(*at, LOOK_LIMIT));
+    late.iter()
+        .for_each(|at| diagnosis.note_late(*at, LOOK_LIMIT));
     Ok(!late.is_empty())
 }
 
@@ -280,7 +281,8 @@ fn try_to_reach(
             diagnosis.note_event(at, said);
         }
     })?;
-    late.iter().for_each(|at| diagnosis.note_late(*at, LOOK_LIMIT));
+    late.iter()
+        .for_each(|at| diagnosis.note_late(*at, LOOK_LIMIT));
     for (at, targets) in diagnosis.targets() {
         talk.ask(at, Request::Preflight(Check::Connect { targets }));
     }

@@ -148,7 +148,14 @@ mod tests {
         let shown = |pairs: Vec<UnreachablePair>| -> Vec<(usize, bool, Vec<usize>, bool)> {
             blocked_hosts(pairs)
                 .into_iter()
-                .map(|blocked| (blocked.at, blocked.inward, blocked.others, blocked.ephemeral))
+                .map(|blocked| {
+                    (
+                        blocked.at,
+                        blocked.inward,
+                        blocked.others,
+                        blocked.ephemeral,
+                    )
+                })
                 .collect()
         };
         // host 2 lets nobody in to its ephemeral ports

@@ -6,7 +6,7 @@
 //! and the keeper of the first host decides.
 
 use super::hosts::{ConnectedHosts, RunEvent};
-use super::stall::{self, FoundStall, StallDesk, CompleteStall};
+use super::stall::{self, CompleteStall, FoundStall, StallDesk};
 use super::usage::{self, Busiest};
 use crate::outcome::{exit, first_failure, member, status_fields};
 use crate::output::lines::{LineBuffer, Split};
@@ -310,24 +310,6 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                     .job
                     .lost(self.hosts.sessions[at].host.id, Loss::ServersEnded));
             }
-            Event::Started(supervise::Started { index, pid }) => {
-                self.started(self.own(at, index)?, pid)?;
-            }
-            Event::Listening(supervise::Listening { index }) => {
-                self.listening(self.own(at, index)?)?;
-            }
-            Event::Output(supervise::Output { index, stream }) => {
-                self.output(self.own(at, index)?, stream, &body)?;
-            }
-            Event::Drained(supervise::Drained { index, stream }) => {
-                self.drained(self.own(at, index)?, stream)?;
-            }
-            Event::Exited(exited) => {
-                let member = self.own(at, exited.index)?;
-                return self.exited(member, &exited);
-            }
-            Event::Usage(usage) => self.used(at, &usage)?,
-            Event::Raised(raised) => return self.has_raised(self.own(at, raised.index)?, raised),
             Event::Stack(_)
             | Event::Idle(_)
             | Event::Moves
@@ -343,6 +325,37 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 return Ok(self.lost(at, failure.problem));
             }
             Event::ShmRemoved(_) | Event::Alive | Event::Done => {}
+            event => return self.handle_process_event(at, event, &body),
+        }
+        Ok(None)
+    }
+
+    /// Handles an event about processes of a host.
+    fn handle_process_event(
+        &mut self,
+        at: usize,
+        event: Event,
+        body: &[u8],
+    ) -> Result<Option<Action>, ProtocolBreach> {
+        match event {
+            Event::Started(supervise::Started { index, pid }) => {
+                self.started(self.own(at, index)?, pid)?;
+            }
+            Event::Listening(supervise::Listening { index }) => {
+                self.listening(self.own(at, index)?)?;
+            }
+            Event::Output(supervise::Output { index, stream }) => {
+                self.output(self.own(at, index)?, stream, body)?;
+            }
+            Event::Drained(supervise::Drained { index, stream }) => {
+                self.drained(self.own(at, index)?, stream)?;
+            }
+            Event::Exited(exited) => {
+                let member = self.own(at, exited.index)?;
+                return self.exited(member, &exited);
+            }
+            Event::Usage(usage) => self.used(at, &usage)?,
+            Event::Raised(raised) => return self.has_raised(self.own(at, raised.index)?, raised),
             _ => return Err(ProtocolBreach("an answer to what was not asked".to_owned())),
         }
         Ok(None)
@@ -663,7 +676,8 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     }
 
     fn notice(&self, text: &str) {
-        self.sink.notice(&format!("dgl-spawn: {}", term::plain(text)));
+        self.sink
+            .notice(&format!("dgl-spawn: {}", term::plain(text)));
     }
 
     /// A process has raised an exception, has been silent since, and does not end.

@@ -54,44 +54,7 @@ pub fn run(
         // from here on a signal ends the job in order; nothing has been started yet
         signals: Signals::watch().map_err(|error| own_fault(&error))?,
     };
-    let mut tries = 0;
-    let outcome = loop {
-        let outcome = launcher.one_try(&plan, parts, &mut sink);
-        let failed = matches!(
-            outcome.cause,
-            Some(Cause::Process | Cause::Host | Cause::Time(Limit::Start(_)) | Cause::Stalled(_))
-        );
-        // a first try that started nothing has found what is wrong; a later one may only have come
-        // too early
-        let again = (failed && outcome.started)
-            || (tries > 0 && !matches!(outcome.cause, Some(Cause::Signal(_))) && !outcome.started);
-        if tries == args.restart || !again {
-            break outcome;
-        }
-        tries += 1;
-        explain(hosts, &plan, &outcome, begun, &sink);
-        // a host that was lost needs time to notice it
-        let pause = if outcome.cause == Some(Cause::Host) {
-            plan.host_timeout + plan.grace
-        } else {
-            RESTART_AFTER
-        };
-        sink.notice(&format!(
-            "dgl-spawn: job {} starts again in {} ({tries} of {})",
-            plan.name,
-            term::seconds(pause),
-            args.restart
-        ));
-        if let Some(number) = launcher.signals.within(pause) {
-            break Outcome {
-                exit: Exit::Signal(number),
-                cause: Some(Cause::Signal(number)),
-                cause_label: Some("signal"),
-                ..outcome
-            };
-        }
-        plan.token = token::random()?;
-    };
+    let outcome = launcher.all_tries(&mut plan, parts, &mut sink, begun)?;
     if parts.servers.is_some() && matches!(outcome.cause, Some(Cause::Process | Cause::Time(_))) {
         // without it, clients never reach the servers again, or the servers end
         sink.notice(
@@ -109,6 +72,21 @@ pub fn run(
     ))
 }
 
+/// Whether a job that ended like this is started again; `tries` were made before the last one.
+fn is_worth_another_try(outcome: &Outcome, tries: u32) -> bool {
+    let failed = matches!(
+        outcome.cause,
+        Some(Cause::Process | Cause::Host | Cause::Time(Limit::Start(_)) | Cause::Stalled(_))
+    );
+    // a first try that started nothing has found what is wrong; a later one may only have come too
+    // early
+    let came_too_early = tries > 0 && !matches!(outcome.cause, Some(Cause::Signal(_)));
+    match outcome.started {
+        true => failed,
+        false => came_too_early,
+    }
+}
+
 /// What starts the tries of a job.
 pub struct Launcher<'a> {
     pub args: &'a Args,
@@ -122,6 +100,46 @@ pub struct Launcher<'a> {
 type Started<'a> = (ConnectedHosts<'a>, Vec<RunEvent>);
 
 impl<'a> Launcher<'a> {
+    /// Tries the job until it has ended well, nothing speaks for another try, or all tries are used.
+    fn all_tries(
+        &self,
+        plan: &mut plan::Job,
+        parts: &Parts,
+        sink: &mut OutputSink,
+        begun: Instant,
+    ) -> Result<Outcome, Report> {
+        let mut tries = 0;
+        loop {
+            let outcome = self.one_try(plan, parts, sink);
+            if tries == self.args.restart || !is_worth_another_try(&outcome, tries) {
+                return Ok(outcome);
+            }
+            tries += 1;
+            explain(self.hosts, plan, &outcome, begun, sink);
+            // a host that was lost needs time to notice it
+            let pause = if outcome.cause == Some(Cause::Host) {
+                plan.host_timeout + plan.grace
+            } else {
+                RESTART_AFTER
+            };
+            sink.notice(&format!(
+                "dgl-spawn: job {} starts again in {} ({tries} of {})",
+                plan.name,
+                term::seconds(pause),
+                self.args.restart
+            ));
+            if let Some(number) = self.signals.within(pause) {
+                return Ok(Outcome {
+                    exit: Exit::Signal(number),
+                    cause: Some(Cause::Signal(number)),
+                    cause_label: Some("signal"),
+                    ..outcome
+                });
+            }
+            plan.token = token::random()?;
+        }
+    }
+
     fn one_try(&self, plan: &plan::Job, parts: &Parts, sink: &mut OutputSink) -> Outcome {
         match parts.others() {
             [] => self.leave_servers(plan, parts, sink),

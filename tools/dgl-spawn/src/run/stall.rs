@@ -107,7 +107,11 @@ impl StallDesk {
     }
 
     /// The stall to report, once all hosts that are up have answered.
-    pub fn complete(&mut self, is_up: impl Fn(usize) -> bool, hosts: usize) -> Option<CompleteStall> {
+    pub fn complete(
+        &mut self,
+        is_up: impl Fn(usize) -> bool,
+        hosts: usize,
+    ) -> Option<CompleteStall> {
         let number = self.found?.number;
         let has_told = |at: usize| {
             self.answers
