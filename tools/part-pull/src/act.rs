@@ -1,10 +1,10 @@
-//! Lists the files of every host first, then brings them from several at once.
+//! Lists the files of every host first, then fetches them from several hosts at once.
 
 use crate::args::Args;
 use crate::giver::{self, Moved, Received, SourceHost};
 use crate::local::{self, LARGE};
 use crate::plan::{Item, WantedFile};
-use cli::progress::{ProgressDisplay, Way};
+use cli::progress::{ProgressDisplay, Route};
 use rayon::prelude::*;
 use record::error::{Fault, Report};
 use record::exit::Exit;
@@ -24,16 +24,16 @@ use std::time::{Duration, Instant};
 
 const AGAIN: &str = "run this again: what is here already does not come again";
 
-/// A host with what it gives.
+/// A host with the files that it gives.
 struct Task<'a> {
     host: &'a Host,
     giver: Result<SourceHost, HostFailure>,
     items: Vec<Item>,
-    /// The id of its first item.
+    /// The id of its first file.
     first: u32,
 }
 
-/// Brings all that is wanted and not here yet.
+/// Fetches all wanted files that are not here yet.
 pub fn run(
     args: &Args,
     stream: &Stream,
@@ -46,7 +46,7 @@ pub fn run(
         Fault::unreachable("signals", error.to_string())
             .fix("let this user have more processes: ulimit -u")
     })?;
-    // before there are threads
+    // read before there are threads
     local::umask();
     let opened = remote.open_agents(hosts);
     let faults: Vec<_> = hosts
@@ -99,7 +99,7 @@ pub fn run(
     }
 }
 
-/// Why hosts have given nothing, or not all, where that is not reported yet.
+/// The faults of hosts that gave nothing, or not everything, if they are not reported yet.
 fn failed_hosts(tasks: &[Task<'_>], known: &[String]) -> Vec<Fault> {
     let fault = |task: &Task<'_>| {
         let failure = task.giver.as_ref().err()?;
@@ -113,18 +113,18 @@ fn failed_hosts(tasks: &[Task<'_>], known: &[String]) -> Vec<Fault> {
     tasks.iter().filter_map(fault).collect()
 }
 
-/// What bringing files takes beside the files.
+/// The settings of a run.
 struct Puller<'a> {
     args: &'a Args,
     remote: &'a Remote,
     workspace: &'a Path,
     stop: &'a Arc<AtomicUsize>,
-    /// How many hosts are served at a time.
+    /// How many hosts are served at the same time.
     at_once: usize,
 }
 
 impl Puller<'_> {
-    /// Brings the files of all hosts, `of` of them; what goes wrong with single files.
+    /// Fetches the files of all hosts, `of` in all; returns the faults of single files.
     fn bring(
         &self,
         stream: &Stream,
@@ -135,7 +135,7 @@ impl Puller<'_> {
         let args = self.args;
         let claims = claim_all(args, tasks, self.stop)?;
         if claims.is_none() {
-            // another one is writing there
+            // another part-pull is writing there
             tasks
                 .iter_mut()
                 .for_each(|task| task.giver = Err(HostFailure::lost("interrupted")));
@@ -178,7 +178,7 @@ impl Puller<'_> {
             .unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// One more connection to a host: through its door, or by another login.
+    /// Opens a further connection to a host: to its port, or by another login.
     fn connect(&self, host: &Host, door: Option<&Door>) -> Option<SourceHost> {
         match door {
             Some(door) => SourceHost::through(door, self.stop.clone(), self.workspace).ok(),
@@ -190,7 +190,7 @@ impl Puller<'_> {
     }
 }
 
-/// The folders of all hosts that have something to give; `None` when a signal ends the waiting.
+/// Claims the local folders of all hosts that give something; `None` if a signal ends the waiting.
 fn claim_all(
     args: &Args,
     tasks: &[Task<'_>],
@@ -202,13 +202,12 @@ fn claim_all(
         .filter(lacks)
         .map(|task| folder(args, task.host, tasks.len() == 1))
         .collect();
-    // in one order for all, so that no two wait for one another
+    // in the same order for all, so that no two wait for each other
     folders.sort_unstable();
     folders.iter().map(|folder| claim(folder, stop)).collect()
 }
 
-/// Waits until no other part-pull brings files to this folder; `None` when a signal ends the
-/// waiting.
+/// Waits until no other part-pull writes to this folder; `None` if a signal ends the waiting.
 fn claim(folder: &Path, stop: &AtomicUsize) -> Result<Option<local::Claim>, Fault> {
     let mut told = false;
     while stop.load(Ordering::Relaxed) == 0 {
@@ -238,7 +237,7 @@ fn folder(args: &Args, host: &Host, alone: bool) -> PathBuf {
     }
 }
 
-/// Gives every item its number; how many there are.
+/// Numbers all files; returns how many there are.
 fn number(tasks: &mut [Task<'_>]) -> u32 {
     let mut of = 0;
     for task in tasks {
@@ -263,7 +262,7 @@ fn unmatched(tasks: &[Task<'_>], wanted: &WantedFile) -> Option<Fault> {
     })
 }
 
-/// For all that is not here yet.
+/// The progress display for all files that are not here yet.
 fn progress(args: &Args, tasks: &[Task<'_>]) -> ProgressDisplay {
     let missing = tasks.iter().flat_map(|task| {
         let missing = task.items.iter().filter(|item| !local::is_here(item));
@@ -390,7 +389,7 @@ impl<'a> Task<'a> {
     }
 }
 
-/// Brings the files over a direct connection if there can be one; what is missing when that breaks
+/// Fetches the files over a direct connection if there can be one. What is missing when that breaks
 /// comes over the login.
 fn bring_by_wire<'i>(
     giver: &mut SourceHost,
@@ -409,7 +408,14 @@ fn bring_by_wire<'i>(
         eprintln!("part-pull: {}: {warning}", host.place());
     }
     let is_direct = giver.client().is_direct();
-    show.way(host, if is_direct { Way::Direct } else { Way::Login });
+    show.route(
+        host,
+        if is_direct {
+            Route::Direct
+        } else {
+            Route::Login
+        },
+    );
     let Err(broken) = bring(giver, items, came) else {
         return Ok(());
     };
@@ -419,7 +425,7 @@ fn bring_by_wire<'i>(
     giver.client().take_back()?;
     let place = host.place();
     eprintln!("part-pull: {place}: its direct connection broke; its login is used instead");
-    show.way(host, Way::Login);
+    show.route(host, Route::Login);
     let missing: Vec<&Item> = items
         .iter()
         .filter(|item| !came.contains_key(&item.src))
@@ -428,8 +434,8 @@ fn bring_by_wire<'i>(
     bring(giver, &missing, came)
 }
 
-/// Brings the files; each has its name as soon as it is whole, so that what has come stays when the
-/// host is lost.
+/// Fetches the files. Each is renamed as soon as it is complete, so that finished files stay when
+/// the host is lost.
 fn bring(
     giver: &mut SourceHost,
     lanes: &mut Lanes<'_, SourceHost>,
@@ -461,7 +467,7 @@ fn bring(
     Ok(())
 }
 
-/// Where all that is done is told.
+/// Reports all results.
 struct Reporter {
     out: Mutex<Out>,
     human: bool,

@@ -1,4 +1,4 @@
-//! One host that gives: what it has, and how that comes here.
+//! One host that gives files: its list, and the transfer to this machine.
 
 use crate::local;
 use crate::plan::{Item, WantedFile};
@@ -18,30 +18,30 @@ use wire::files::{
     BLOCK, FILES_AT_ONCE, Fault, FileEvent, FileRequest, Give, Meta, Named, Read, Sum,
 };
 
-/// So many files of a host are taken note of, wanted or not; more are a fault of the pattern, or of
-/// the host.
+/// The most files of a host that are listed, wanted or not; more are a mistake in the pattern, or
+/// of the host.
 const MOST_FILES: usize = 2_000_000;
-/// Questions that wait at the host, so that the link need not.
+/// How many requests wait at the host, so that the link need not.
 const AHEAD: usize = 8;
-/// What is asked for at once of a file.
+/// How much is requested of a file at once.
 const AT_ONCE: u64 = 1 << 30;
 
 const UNREADABLE: &str = "it could not be read whole there";
 const CHANGED: &str = "it changed on the host while it was read";
 
-/// Is told of so many bytes more.
+/// Called with the number of bytes that came.
 pub type Moved<'a> = &'a (dyn Fn(u64) + Sync);
 
-/// What came of a file: how many bytes, or why not.
+/// The result for a file: the bytes received, or why it failed.
 pub type Received = Result<u64, String>;
 
-/// A host that gives.
+/// A host that gives files.
 pub struct SourceHost {
     client: HostClient,
 }
 
 impl SourceHost {
-    /// Waits until the host is ready. `stop` becomes the number of a signal that ends it all.
+    /// Waits until the host is ready. `stop` becomes the number of a signal that ends everything.
     pub fn begin(
         session: Session,
         stop: Arc<AtomicUsize>,
@@ -57,7 +57,7 @@ impl SourceHost {
         Ok(SourceHost { client })
     }
 
-    /// One more direct connection to a host that gives already.
+    /// Opens a further direct connection to a host that already gives files.
     pub fn through(
         door: &Door,
         stop: Arc<AtomicUsize>,
@@ -69,12 +69,12 @@ impl SourceHost {
         HostClient::through(door, stop, give).map(|client| SourceHost { client })
     }
 
-    /// What carries the conversation.
+    /// The client that carries the conversation.
     pub fn client(&mut self) -> &mut HostClient {
         &mut self.client
     }
 
-    /// The files and empty folders that are wanted and what the host says of them.
+    /// The wanted files and empty folders, with their attributes on the host.
     pub fn list(&mut self, wanted: &WantedFile) -> Result<Vec<(PathBuf, Meta)>, HostFailure> {
         self.client.send(FileRequest::Find {
             roots: wanted
@@ -116,7 +116,7 @@ impl SourceHost {
         self.client.next_event()
     }
 
-    /// Brings files of at most [`BLOCK`] bytes, many in one message.
+    /// Fetches files of at most [`BLOCK`] bytes, many in one message.
     pub fn small<'i>(
         &mut self,
         items: &[&'i Item],
@@ -167,7 +167,7 @@ impl SourceHost {
         }
     }
 
-    /// Brings files that are not worth resuming, one behind the other without waiting for any.
+    /// Fetches files that are not worth resuming, one after another without waiting for each.
     pub fn middle<'i>(
         &mut self,
         items: &[&'i Item],
@@ -198,7 +198,7 @@ impl SourceHost {
         Ok(())
     }
 
-    /// Brings a large file, or what is missing of it, over as many connections as are worth it.
+    /// Fetches a large file, or its missing parts, over as many connections as are worthwhile.
     pub fn large(
         &mut self,
         item: &Item,
@@ -264,7 +264,8 @@ impl SourceHost {
         Ok(Ok(()))
     }
 
-    /// What is here of a file and is the same there, and the earlier file where that has it.
+    /// The parts of a file that are here and equal those on the host, and the earlier version if it
+    /// has them.
     fn resume(&mut self, item: &Item) -> Result<(Parts, Option<File>), HostFailure> {
         let Some(local::Kept {
             parts,
@@ -303,7 +304,7 @@ impl SourceHost {
         });
     }
 
-    /// Brings a part of a file; the inner error is the file's.
+    /// Fetches a part of a file; the inner error is the file's.
     fn part(
         &mut self,
         item: &Item,
@@ -316,8 +317,8 @@ impl SourceHost {
         Ok(same(item, &read).and(written))
     }
 
-    /// Takes a part of a file that was asked for. What cannot be written here is taken too, so that
-    /// the conversation goes on.
+    /// Receives a part of a file that was requested. What cannot be written here is received too,
+    /// so that the conversation continues.
     fn receive(
         &mut self,
         id: u32,
@@ -374,7 +375,7 @@ impl SourceHost {
         }
     }
 
-    /// Ends it.
+    /// Ends the conversation.
     pub fn end(self) {
         self.client.end();
     }
@@ -391,7 +392,7 @@ fn name(id: u32, item: &Item) -> Named {
     }
 }
 
-/// Whether what was read is the file that was listed.
+/// Checks that the file that was read is the one that was listed.
 fn same(item: &Item, read: &Read) -> Result<(), String> {
     match (&read.fault, read.meta) {
         (Some(Fault::NotWhole), _) => Err(CHANGED.to_owned()),
@@ -410,7 +411,7 @@ fn whole(item: &Item, read: &Read) -> Result<(), String> {
     }
 }
 
-/// Whether a file comes with many in one message.
+/// Whether a file comes with many others in one message.
 pub fn is_small(item: &Item) -> bool {
     item.there.bytes <= BLOCK
 }

@@ -1,4 +1,4 @@
-//! Brings results back from the hosts. [`plan`] is values to values; `act` reaches the hosts.
+//! Brings results back from the hosts. [`plan`] maps values to values; `act` reaches the hosts.
 
 mod act;
 mod args;
@@ -14,7 +14,7 @@ use record::jsonl::Stream;
 use record::{Graph, Workspace};
 use std::path::PathBuf;
 
-/// Does what the command line says.
+/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(args.connect.partial)?;
     args.connect.say_partial("part-pull");

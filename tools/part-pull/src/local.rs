@@ -1,5 +1,5 @@
-//! Files here: written under a name of our own beside the one they will have, and renamed when they
-//! are whole.
+//! Files on this machine. They are written under a temporary name beside the final one, and renamed
+//! when they are complete.
 
 use crate::plan::Item;
 use nix::fcntl::{Flock, FlockArg};
@@ -14,26 +14,26 @@ use transfer::parts::Parts;
 use transfer::source;
 use wire::files::Fault;
 
-/// A host's file that is worth going on with where it broke off.
+/// A file of at least this size is worth resuming where it broke off.
 pub const LARGE: u64 = 16 << 20;
 const CRC64: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
 
-/// A folder into which nobody else brings files: two that write the same file under the same name
-/// would give it that name half done.
+/// A folder into which no other part-pull writes: two that write the same file under the same
+/// temporary name would rename it unfinished.
 pub struct Claim {
     path: PathBuf,
-    /// None on a file system that has no locks.
+    /// The lock; `None` on a file system without locks.
     _lock: Option<Flock<File>>,
 }
 
-/// Takes a folder, which is made; `None` while another part-pull has it.
+/// Claims a folder, which is made; `None` if another part-pull has it.
 pub fn claim(folder: &Path) -> io::Result<Option<Claim>> {
     fs::create_dir_all(folder)?;
     let path = folder.join(".part-pull.lock");
     let file = OpenOptions::new().create(true).append(true).open(&path)?;
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(lock) => {
-            // the one that had it takes its file away
+            // its previous owner removes the lock file
             let mine = lock.metadata()?;
             let same = fs::metadata(&path)
                 .is_ok_and(|now| (now.dev(), now.ino()) == (mine.dev(), mine.ino()));
@@ -53,8 +53,8 @@ impl Drop for Claim {
     }
 }
 
-/// What new files may not allow, of this process. Asked once, before there are threads: it is read
-/// by setting it.
+/// The umask of this process. It is read once, before there are threads, because reading it means
+/// setting it.
 pub fn umask() -> u32 {
     static UMASK: OnceLock<u32> = OnceLock::new();
     *UMASK.get_or_init(|| {
@@ -64,7 +64,7 @@ pub fn umask() -> u32 {
     })
 }
 
-/// Where an item is while it is not whole: the same name for the same version of the file.
+/// The path of the partial file: the same for the same version of the file.
 fn path(item: &Item) -> PathBuf {
     let version = format!("{} {:?}", item.there.bytes, item.there.mtime);
     let name = [item.dst.as_os_str().as_bytes(), version.as_bytes()].concat();
@@ -76,7 +76,7 @@ fn notes(item: &Item) -> PathBuf {
     partial::notes_of(&path(item))
 }
 
-/// Whether a file here is the host's already.
+/// Whether the host's file is already here.
 pub fn is_here(item: &Item) -> bool {
     let Ok(here) = fs::symlink_metadata(&item.dst) else {
         return false;
@@ -88,17 +88,17 @@ pub fn is_here(item: &Item) -> bool {
     here.is_file() && here.len() == item.there.bytes && source::same_time(item.there.mtime, time)
 }
 
-/// What is here of a file and may be the same there.
+/// The parts of a file that are here and may equal those on the host.
 pub struct Kept {
-    /// Which parts.
+    /// The parts.
     pub parts: Parts,
-    /// Where they are.
+    /// The file that has them.
     pub file: File,
-    /// It is the file that has the name now.
+    /// Whether it is the file that has the final name.
     pub is_earlier: bool,
 }
 
-/// What is here of a file: of one that broke off, else of the one that has its name.
+/// The kept parts of a file: of the partial file, or else of the one with the final name.
 pub fn kept(item: &Item) -> Option<Kept> {
     let path = path(item);
     let bytes = item.there.bytes;
@@ -119,8 +119,8 @@ pub fn kept(item: &Item) -> Option<Kept> {
     Some(kept).filter(|kept| !kept.parts.list().is_empty())
 }
 
-/// Begins to write a file, or goes on with what is kept of it; or takes these parts over from an
-/// earlier one.
+/// Begins a partial file, resumes it with the parts that are kept, or copies those from an earlier
+/// version.
 pub fn begin(item: &Item, keep: Parts, earlier: Option<&File>) -> Result<Partial, String> {
     let begin = || {
         make_folder(item)?;
@@ -143,7 +143,7 @@ fn finish_of(item: &Item) -> Finish {
     }
 }
 
-/// Writes a small file whole.
+/// Writes a small file completely.
 pub fn write_small(item: &Item, content: &[u8]) -> Result<(), String> {
     make_folder(item).map_err(|error| error.to_string())?;
     partial::write_small(&path(item), &item.dst, content, finish_of(item))
@@ -155,19 +155,19 @@ pub fn make_empty(item: &Item) -> Result<(), String> {
     fs::create_dir_all(&item.dst).map_err(|error| error.to_string())
 }
 
-/// Gives it its mode, its time and its name.
+/// Gives a file its mode, its time and its name.
 pub fn finish(item: &Item, partial: &Partial) -> Result<(), String> {
     partial
         .finish(&item.dst, finish_of(item))
         .map_err(|fault| here(&fault))
 }
 
-/// Takes away what was begun.
+/// Removes a partial file.
 pub fn discard(item: &Item) {
     let _ = partial::remove(&path(item)).and_then(|()| partial::remove(&notes(item)));
 }
 
-/// What is wrong with a file here.
+/// The message for a fault on this machine.
 pub fn here(fault: &Fault) -> String {
     match fault {
         Fault::System(number) => io::Error::from_raw_os_error(*number).to_string(),

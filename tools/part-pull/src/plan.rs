@@ -1,4 +1,4 @@
-//! Which files are wanted, and where they go.
+//! Decides which files are wanted, and where they go.
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use record::error::{Fault, Report};
@@ -6,41 +6,41 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use wire::files::Meta;
 
-/// What the patterns ask for.
+/// The files that the patterns select.
 #[derive(Debug)]
 pub struct WantedFile {
-    /// Where to look, relative to the workspace.
+    /// The folders and files to list, relative to the workspace.
     pub roots: Vec<String>,
-    /// Each pattern.
+    /// The patterns.
     pub patterns: Vec<String>,
     globs: GlobSet,
-    /// What each of the globs says of names that begin with a dot.
+    /// For each pattern, which names with a leading dot it allows.
     dots: Vec<DotFiles>,
 }
 
-/// Which names that begin with a dot may come: a host chooses what a wildcard meets, and `--to .`
-/// must not bring a `.git/hooks`.
+/// The names with a leading dot that a pattern allows. A host chooses what a wildcard matches, and
+/// `--to .` must not fetch a `.git/hooks`.
 #[derive(Clone, Debug)]
 enum DotFiles {
-    /// All: the path is written out, and a folder stands for all that is in it.
+    /// All: the path is written out, and a folder stands for everything in it.
     All,
     /// Those that the pattern writes with their dot, as in a shell.
     Written(GlobSet),
 }
 
-/// A file of a host that is wanted.
+/// A wanted file of a host.
 #[derive(Clone, Debug)]
 pub struct Item {
-    /// On the host, as find(1) says it: `./logs/a`.
+    /// The path on the host, as find(1) writes it: `./logs/a`.
     pub src: PathBuf,
-    /// Here.
+    /// The path on this machine.
     pub dst: PathBuf,
-    /// What the host says of it.
+    /// The attributes on the host.
     pub there: Meta,
 }
 
 impl Item {
-    /// What comes of it.
+    /// How many bytes come.
     pub fn bytes(&self) -> u64 {
         if self.there.is_folder() {
             0
@@ -52,7 +52,7 @@ impl Item {
 
 const QUOTE: &str = "[*] stands for a star, [[] for a bracket, [{] for a brace";
 
-/// Understands the patterns.
+/// Parses the patterns.
 pub fn wanted(patterns: &[String]) -> Result<WantedFile, Report> {
     let mut report = Report::default();
     let mut globs = GlobSetBuilder::new();
@@ -68,7 +68,7 @@ pub fn wanted(patterns: &[String]) -> Result<WantedFile, Report> {
             report.push(fault.fix("write it relative to the workspace, without .."));
             continue;
         }
-        // the file or folder itself, and all that is in it
+        // the file or folder itself, and everything in it
         for text in [clean.to_owned(), format!("{clean}/**")] {
             match GlobBuilder::new(&text).literal_separator(true).build() {
                 Ok(glob) => {
@@ -99,8 +99,7 @@ pub fn wanted(patterns: &[String]) -> Result<WantedFile, Report> {
 
 const WILDCARDS: [char; 5] = ['*', '?', '[', '{', '\\'];
 
-/// Words that begin with a dot, wherever they stand in the pattern, alternatives in braces among
-/// them.
+/// The names with a leading dot in a pattern, including alternatives in braces.
 fn dots(pattern: &str) -> DotFiles {
     if !pattern.contains(WILDCARDS) {
         return DotFiles::All;
@@ -128,7 +127,7 @@ impl DotFiles {
     }
 }
 
-/// The folder in front of the first component that has a wildcard.
+/// The path before the first component with a wildcard.
 fn root(pattern: &str) -> String {
     let plain = pattern
         .split('/')
@@ -142,7 +141,8 @@ fn is_below(path: &Path) -> bool {
 }
 
 impl WantedFile {
-    /// Whether a file or an empty folder of a host is wanted. A host cannot name what lies outside.
+    /// Whether a file or an empty folder of a host is wanted. A host cannot name anything outside
+    /// the workspace.
     pub fn takes(&self, path: &Path) -> bool {
         let named = |path: &Path| {
             self.globs

@@ -1,4 +1,4 @@
-//! Carries the deliveries out: looks at every host first, then sends to several at once.
+//! Carries out the deliveries: first examines every host, then sends to several at once.
 
 use crate::args::Args;
 use crate::context::PushContext;
@@ -27,13 +27,13 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use transfer::{BEAT, source};
 
-/// What a file system needs beside the files themselves.
+/// How much space a file system needs beside the files themselves.
 const ROOM_TO_SPARE: u64 = 1 << 20;
-/// Hosts that are waited for at once until they are ready: each waits, none computes.
+/// For how many hosts to wait at once until they are ready. Each waits; none computes.
 const BEGUN_AT_ONCE: usize = 256;
 
-/// Copies to these hosts what is not there yet, of the deliveries to all: the records of some hosts
-/// only are a set with holes.
+/// Copies to these hosts what they lack, from the deliveries to all. The records for only some
+/// hosts form a set with holes.
 pub fn run(
     args: &Args,
     stream: &Stream,
@@ -50,7 +50,7 @@ pub fn run(
     let run = remote::random_token().map_err(|error| {
         Fault::unreachable("/dev/urandom", error.to_string()).fix("this machine needs one")
     })?;
-    let way = PushContext {
+    let context = PushContext {
         args,
         remote,
         wire: args.wire.options(&args.connect),
@@ -59,18 +59,18 @@ pub fn run(
         base,
         run,
     };
-    let tasks = open(&way, hosts, deliveries, &mut report)?;
+    let tasks = open(&context, hosts, deliveries, &mut report)?;
     let at_once = hosts.len().min(usize::from(args.jobs));
     let pool = remote::threads(at_once)?;
     let options = Options {
         verify: args.verify,
         compress: args.compress.wish(),
-        streams: Streams::wanted(args.streams, at_once, way.remote.is_ssh()),
+        streams: Streams::wanted(args.streams, at_once, context.remote.is_ssh()),
     };
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| keep_alive(&tasks, &over));
-        report.extend(pool.install(|| carry_out(&way, stream, &tasks, options, deliveries)));
+        report.extend(pool.install(|| carry_out(&context, stream, &tasks, options, deliveries)));
         over.store(true, Ordering::Relaxed);
         pool.install(|| {
             tasks
@@ -79,7 +79,7 @@ pub fn run(
                 .for_each(|target| target.client.end());
         });
     });
-    match i32::try_from(way.stop.load(Ordering::Relaxed)).unwrap_or_default() {
+    match i32::try_from(context.stop.load(Ordering::Relaxed)).unwrap_or_default() {
         0 => {
             report.print("part-push");
             Ok(report.exit())
@@ -96,18 +96,18 @@ pub fn run(
 }
 
 fn open<'a>(
-    way: &PushContext<'_>,
+    context: &PushContext<'_>,
     hosts: &'a [Host],
     deliveries: &'a [Delivery],
     report: &mut Report,
 ) -> Result<Vec<Task<'a>>, Report> {
-    let opened = way.remote.open_agents(hosts);
+    let opened = context.remote.open_agents(hosts);
     let faults: Vec<_> = hosts
         .iter()
         .zip(&opened)
         .filter_map(|(host, opened)| Some((host, opened.as_ref().err()?)))
         .collect();
-    report.extend(remote::report(faults, way.args.connect.host_key));
+    report.extend(remote::report(faults, context.args.connect.host_key));
     let mut by_host: HashMap<u32, Vec<&Delivery>> = HashMap::new();
     for delivery in deliveries {
         by_host.entry(delivery.host).or_default().push(delivery);
@@ -116,9 +116,9 @@ fn open<'a>(
         let reported = opened.is_err();
         let target = match opened {
             Ok(session) => {
-                let begun = Target::begin(session, way.stop.clone(), way.receive(host));
+                let begun = Target::begin(session, context.stop.clone(), context.receive(host));
                 begun.map(|mut target| {
-                    target.client.keep_to(way.limit.clone());
+                    target.client.keep_to(context.limit.clone());
                     target
                 })
             }
@@ -136,7 +136,7 @@ fn open<'a>(
             },
         )
     };
-    // all at once: hosts that share a folder wait for another push together
+    // all at once, because hosts that share a folder wait for another push together
     let pairs: Vec<_> = hosts.iter().zip(opened).collect();
     let begun: Vec<_> = remote::threads(hosts.len().min(BEGUN_AT_ONCE))?
         .install(|| pairs.into_par_iter().map(begin).collect());
@@ -167,7 +167,7 @@ fn fault(host: &Host, broken: &HostFailure) -> Fault {
     fault.fix(broken.fix.as_deref().unwrap_or(fix))
 }
 
-/// Hosts that have nothing to do just now hear from us.
+/// Keeps hosts alive that have nothing to do just now.
 fn keep_alive(tasks: &[Task<'_>], over: &AtomicBool) {
     let mut last = Instant::now();
     while !over.load(Ordering::Relaxed) {
@@ -177,7 +177,7 @@ fn keep_alive(tasks: &[Task<'_>], over: &AtomicBool) {
         }
         last = Instant::now();
         for task in tasks {
-            // one that is locked is at work
+            // a host that is locked is being served
             if let Ok(mut state) = task.state.try_lock()
                 && let Some(Err(broken)) = state
                     .target
@@ -191,13 +191,13 @@ fn keep_alive(tasks: &[Task<'_>], over: &AtomicBool) {
 }
 
 fn carry_out(
-    way: &PushContext<'_>,
+    context: &PushContext<'_>,
     stream: &Stream,
     tasks: &[Task<'_>],
     options: Options,
     deliveries: &[Delivery],
 ) -> Report {
-    let args = way.args;
+    let args = context.args;
     if !args.dry_run && tasks.len() > 1 {
         share(tasks);
     }
@@ -213,49 +213,11 @@ fn carry_out(
     if !args.connect.format.human() {
         out.pass_but(stream, Pushed::TYPE);
     }
-    let lacking = || {
-        tasks.iter().flat_map(|task| {
-            task.lacking()
-                .into_iter()
-                .map(|delivery| (task.host, delivery))
-        })
-    };
-    let board = Reporter {
-        out: Mutex::new(out),
-        human: args.connect.format.human(),
-        of: u32::try_from(deliveries.len()).unwrap_or(u32::MAX),
-        show: ProgressDisplay::new(
-            ("part-push", "there"),
-            args.progress,
-            tasks.iter().map(|task| task.host),
-            lacking().map(|(host, delivery)| (host.id, delivery.bytes)),
-        ),
-        failed: Mutex::default(),
-    };
+    let board = reporter(args, tasks, out, deliveries.len());
     if full.is_empty() {
-        if open_ways(tasks, way) {
-            // scripts do not wait for maps
-            tasks
-                .par_iter()
-                .for_each(|task| task.push_small(options, way, &board));
-            hand_on::all(tasks, way, options, &board);
-        }
-        tasks
-            .par_iter()
-            .for_each(|task| task.push(options, way, &board));
-        tasks
-            .par_iter()
-            .for_each(|task| task.check_shared(options, &board));
+        send(context, tasks, options, &board);
     } else {
-        // a disk that fills up in the middle helps nobody
-        let nothing_sent = HostFailure::reported("nothing was sent: a host has no space left");
-        for task in tasks {
-            let mut state = task.lock();
-            state.reported |= state.broken.is_none();
-            state.broken.get_or_insert(nothing_sent.clone());
-            drop(state);
-            task.give_up_all(&board);
-        }
+        send_nothing(tasks, &board);
     }
     board.show.end();
     let failed = board
@@ -263,6 +225,56 @@ fn carry_out(
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
     Report([full, failed, broken(tasks)].concat())
+}
+
+fn reporter(args: &Args, tasks: &[Task<'_>], out: Out, deliveries: usize) -> Reporter {
+    let lacking = tasks.iter().flat_map(|task| {
+        task.lacking()
+            .into_iter()
+            .map(|delivery| (task.host.id, delivery.bytes))
+    });
+    Reporter {
+        out: Mutex::new(out),
+        human: args.connect.format.human(),
+        of: u32::try_from(deliveries).unwrap_or(u32::MAX),
+        show: ProgressDisplay::new(
+            ("part-push", "there"),
+            args.progress,
+            tasks.iter().map(|task| task.host),
+            lacking,
+        ),
+        failed: Mutex::default(),
+    }
+}
+
+/// Sends every host what it lacks.
+fn send(context: &PushContext<'_>, tasks: &[Task<'_>], options: Options, board: &Reporter) {
+    if open_ways(tasks, context) {
+        // scripts do not wait for maps
+        tasks
+            .par_iter()
+            .for_each(|task| task.push_small(options, context, board));
+        hand_on::all(tasks, context, options, board);
+    }
+    tasks
+        .par_iter()
+        .for_each(|task| task.push(options, context, board));
+    tasks
+        .par_iter()
+        .for_each(|task| task.check_shared(options, board));
+}
+
+/// Gives up all hosts, because one has no space: a disk that becomes full in the middle helps
+/// nobody.
+fn send_nothing(tasks: &[Task<'_>], board: &Reporter) {
+    let nothing_sent = HostFailure::reported("nothing was sent: a host has no space left");
+    for task in tasks {
+        let mut state = task.lock();
+        state.reported |= state.broken.is_none();
+        state.broken.get_or_insert(nothing_sent.clone());
+        drop(state);
+        task.give_up_all(board);
+    }
 }
 
 fn broken(tasks: &[Task<'_>]) -> Vec<Fault> {
@@ -305,11 +317,13 @@ fn share(tasks: &[Task<'_>]) {
     }
 }
 
-/// Finds out over what content goes to each host; those that files may be handed on to learn who
-/// may do so. Whether there are any.
-fn open_ways(tasks: &[Task<'_>], way: &PushContext<'_>) -> bool {
+/// Chooses the way for content to each host. Hosts to which files may be handed on learn who may do
+/// so. Returns whether there are any.
+fn open_ways(tasks: &[Task<'_>], context: &PushContext<'_>) -> bool {
     let keys = hosts_of_chains(tasks);
-    tasks.par_iter().for_each(|task| task.open_way(way, &keys));
+    tasks
+        .par_iter()
+        .for_each(|task| task.open_way(context, &keys));
     !keys.is_empty()
 }
 
@@ -330,8 +344,8 @@ fn hosts_of_chains(tasks: &[Task<'_>]) -> Vec<String> {
     by_id.into_values().filter_map(key).collect()
 }
 
-/// The room that a file needs on its host: less than its size where it has holes. Small files are
-/// not looked at: there may be 10,000 of them for each of many hosts.
+/// The space that a file needs on its host, which is less than its size if it has holes. Small
+/// files are not examined, because each of many hosts may get 10,000 of them.
 fn room(delivery: &Delivery) -> u64 {
     match &delivery.source {
         Source::File(path) if !plan::is_small(delivery) => match fs::metadata(path) {
@@ -342,7 +356,8 @@ fn room(delivery: &Delivery) -> u64 {
     }
 }
 
-/// Hosts that lack the room for what goes to them and to those that share their folder.
+/// The faults of hosts that lack the space for what goes to them and to hosts that share their
+/// folder.
 fn no_room(tasks: &[Task<'_>]) -> Vec<Fault> {
     let mut needed: BTreeMap<u32, u64> = BTreeMap::new();
     let leader = |task: &Task<'_>| task.lock().leader.unwrap_or(task.host.id);

@@ -67,7 +67,7 @@ pub struct Args {
 }
 
 impl CompressWhen {
-    /// `None` where it is to be found out.
+    /// Whether to compress; `None` if that is to be decided by measuring.
     pub fn wish(self) -> Option<bool> {
         match self {
             CompressWhen::Auto => None,
@@ -77,10 +77,10 @@ impl CompressWhen {
     }
 }
 
-/// Whether to do a thing.
+/// When to compress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CompressWhen {
-    /// Where it helps.
+    /// If it makes the copy faster.
     Auto,
     /// Always.
     Always,

@@ -1,25 +1,26 @@
-//! Sends a part of a file as it is, block by block.
+//! Sends a part of a file uncompressed, block by block.
 
 use remote::host_client::{HostClient, HostFailure};
 use std::fs::File;
 use transfer::{content, source};
 use wire::files::{BLOCK, Block, FileEvent, FileRequest, Zeros};
 
-/// Enough that the link never waits for us.
+/// How much is read ahead, so that the link never waits for this machine.
 pub const AHEAD: u64 = 2 * BLOCK;
 
-/// What is wrong with a file whose end came too early.
+/// The problem of a file that ended too early.
 pub const SHORTER: &str = "it became shorter while it was read";
 
-/// What was sent of a part of a file.
+/// The result of sending a part of a file.
 pub struct Sent {
-    /// On the wire: zeros are not.
+    /// Bytes on the wire, to which zeros do not count.
     pub bytes: u64,
-    /// What was wrong with the file.
+    /// What was wrong with the file, if anything.
     pub wrong: Option<String>,
 }
 
-/// Sends a part of a file as it is. `moved` is told of what went, and of what need not go.
+/// Sends a part of a file uncompressed. `moved` is called with the bytes that were sent or need not
+/// be.
 pub fn send_blocks(
     client: &mut HostClient,
     source: &File,
@@ -78,13 +79,13 @@ pub fn send_blocks(
             return Ok(sent(done, zeros, Some(wrong)));
         }
     }
-    // to its end, so that a fault of the source is this file's; the pipe and ssh hold enough to
-    // keep the link busy
+    // wait for the end, so that a fault of the source is attributed to this file; the pipe and ssh
+    // hold enough to keep the link busy
     client.drain(0, moved)?;
     Ok(sent(done, zeros, client.source_fault()))
 }
 
-/// Whether the host has said already that a file cannot be there.
+/// Whether the host has already reported that the file failed.
 fn has_failed(client: &HostClient, id: u32) -> bool {
     client.events().any(|told| {
         matches!(told, FileEvent::Landed { failed,

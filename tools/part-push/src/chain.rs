@@ -1,20 +1,22 @@
-//! Who hands a file on to whom, and what is done when one of them cannot: from a state and what
-//! has happened to a state and what is to be done. There is no clock here and no connection.
+//! Which host hands a file on to which, and what is done when one of them cannot: a state machine
+//! without a clock and without connections. Events go in, actions come out.
 
 use std::time::Duration;
 use transfer::parts::Parts;
 
-/// A host to which nothing comes for so long, although there is something for it, is left out.
+/// A host to which nothing comes for this long, although something waits for it, is left out.
 const STALL: Duration = Duration::from_secs(10);
-/// A host has so long to begin the file: it may have to copy what it has of it.
+/// How long a host may take to begin the file; it may have to copy the parts that it has.
 const BEGIN: Duration = Duration::from_secs(30);
-/// Whoever is this far behind the host before it
+/// A host is slow if it is this many bytes behind the one before it.
 const BEHIND: u64 = 64 << 20;
-/// after so long,
+/// A host is judged slow only after it was observed for this long.
 const OBSERVED: Duration = Duration::from_secs(4);
-/// and this much slower, is left out: it holds up those behind it.
+/// A host that is this many times slower than the one before it is left out, because it delays
+/// those behind it.
 const SLOWER: f64 = 3.0;
-/// Who cannot reach so many others hands nothing on: a firewall drops what goes from host to host.
+/// A host that cannot reach this many others hands nothing on, because a firewall drops what goes
+/// from host to host.
 const UNREACHED: u32 = 2;
 
 /// Where a host gets a file from.
@@ -22,75 +24,79 @@ const UNREACHED: u32 = 2;
 pub enum Source {
     /// This machine.
     Us,
-    /// The host with that place in the chain.
+    /// The host with this place in the chain.
     Host(usize),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
-    /// It is asked to take the file.
+enum MemberState {
+    /// It was asked to take the file.
     Joins,
-    /// It takes what comes.
+    /// It takes the file as it comes.
     Takes,
-    /// It has all.
+    /// It has the whole file.
     Whole,
-    /// It has nothing to do with the chain any more.
+    /// It is not part of the chain any longer.
     Out,
 }
 
-/// What is to be done. Hosts are named by their places.
+/// An action. Hosts are named by their places in the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// This machine sends the host what it lacks.
+    /// This machine sends the host its missing parts.
     Feed(usize),
-    /// One host hands on to another what that lacks.
+    /// One host hands on to another the parts that it lacks.
     HandOn {
-        /// Who hands on.
+        /// The host that hands on.
         from: usize,
-        /// Who gets it.
+        /// The host that receives.
         to: usize,
     },
-    /// It does so no longer.
+    /// One host stops handing on to another.
     KeepBack {
-        /// Who hands on.
+        /// The host that hands on.
         from: usize,
-        /// Who gets nothing more.
+        /// The host that received.
         to: usize,
     },
-    /// The host has all of it: the file gets its name.
+    /// The host has the whole file, which is renamed.
     Finish(usize),
-    /// The host is served apart.
+    /// The host is served separately.
     LeaveOut(usize),
 }
 
 #[derive(Debug)]
 struct Member {
-    life: Life,
+    life: MemberState,
     source: Source,
     there: Parts,
-    /// What it had at first.
+    /// How many bytes it had at first.
     kept: u64,
-    /// From when to when something has come.
+    /// When the first and the last bytes came.
     came: Option<(Duration, Duration)>,
-    /// Since when something is there for it that has not come.
+    /// Since when parts are available that have not come to it.
     waits: Option<Duration>,
     /// How many hosts it could not reach.
     unreached: u32,
 }
 
 impl Member {
-    /// Bytes a second that have come since the first.
+    /// The rate in bytes a second since the first bytes came.
     fn pace(&self, now: Duration) -> f64 {
         let Some((begun, last)) = self.came else {
             return 0.0;
         };
-        let until = if self.life == Life::Whole { last } else { now };
+        let until = if self.life == MemberState::Whole {
+            last
+        } else {
+            now
+        };
         let took = until.saturating_sub(begun).as_secs_f64().max(0.1);
         (self.there.bytes() - self.kept) as f64 / took
     }
 
     fn takes_part(&self) -> bool {
-        matches!(self.life, Life::Takes | Life::Whole)
+        matches!(self.life, MemberState::Takes | MemberState::Whole)
     }
 }
 
@@ -99,16 +105,16 @@ impl Member {
 pub struct Chain {
     bytes: u64,
     members: Vec<Member>,
-    /// The file here was the same all the time while it was read.
+    /// Whether the file here stayed the same while it was read.
     confirmed: bool,
 }
 
 impl Chain {
-    /// For a file of so many bytes. The hosts have these parts of it and get it in this order, each
-    /// from the one before.
+    /// Creates the chain for a file of this size. `kept` has the parts that each host has; each
+    /// host gets the file from the one before it.
     pub fn new(bytes: u64, kept: Vec<Parts>) -> Chain {
         let member = |(place, there): (usize, Parts)| Member {
-            life: Life::Joins,
+            life: MemberState::Joins,
             source: place.checked_sub(1).map_or(Source::Us, Source::Host),
             kept: there.bytes(),
             there,
@@ -123,62 +129,63 @@ impl Chain {
         }
     }
 
-    /// What a host lacks.
+    /// The parts that a host lacks.
     pub fn missing(&self, place: usize) -> Vec<(u64, u64)> {
         self.members[place].there.missing(self.bytes)
     }
 
-    /// What it has.
+    /// The parts that a host has.
     pub fn there(&self, place: usize) -> &Parts {
         &self.members[place].there
     }
 
-    /// Where it gets it from.
+    /// Where a host gets the file from.
     pub fn source(&self, place: usize) -> Source {
         self.members[place].source
     }
 
-    /// Whether it still is in the chain.
+    /// Whether a host is still in the chain.
     pub fn is_in(&self, place: usize) -> bool {
-        self.members[place].life != Life::Out
+        self.members[place].life != MemberState::Out
     }
 
-    /// Whether nobody waits for anything any more.
+    /// Whether nobody waits for anything any longer.
     pub fn is_over(&self) -> bool {
         let over = |member: &Member| match member.life {
-            Life::Out => true,
-            Life::Whole => self.confirmed,
-            Life::Joins | Life::Takes => false,
+            MemberState::Out => true,
+            MemberState::Whole => self.confirmed,
+            MemberState::Joins | MemberState::Takes => false,
         };
         self.members.iter().all(over)
     }
 
-    /// The host is asked to begin the file.
+    /// A host was asked to begin the file.
     pub fn begins(&mut self, place: usize, now: Duration) {
         self.members[place].waits = Some(now);
     }
 
-    /// The host takes what comes from here on.
+    /// A host takes the file from here on.
     pub fn joined(&mut self, place: usize, now: Duration) -> Vec<Action> {
         let mut actions = Vec::new();
-        if self.members[place].life != Life::Joins {
+        if self.members[place].life != MemberState::Joins {
             return actions;
         }
-        self.members[place].life = Life::Takes;
+        self.members[place].life = MemberState::Takes;
         self.members[place].waits = Some(now);
         self.get_from(place, self.members[place].source, &mut actions);
         for child in self.children(place) {
             self.get_from(child, Source::Host(place), &mut actions);
         }
-        // it may have been whole before
+        // it may have had the whole file before
         let there = self.members[place].there.clone();
         actions.extend(self.came(place, there, now));
         actions
     }
 
-    /// Those that wait for what a host has.
+    /// The hosts that get the file from this one.
     fn children(&self, place: usize) -> Vec<usize> {
-        let waits = |member: &Member| matches!(member.life, Life::Joins | Life::Takes);
+        let waits =
+            |member: &Member| matches!(member.life, MemberState::Joins | MemberState::Takes);
         let children = self.members.iter().enumerate();
         children
             .filter(|(_, member)| member.source == Source::Host(place) && waits(member))
@@ -186,13 +193,13 @@ impl Chain {
             .collect()
     }
 
-    /// From here on it gets the file from there.
+    /// From here on, a host gets the file from this source.
     fn get_from(&mut self, place: usize, source: Source, actions: &mut Vec<Action>) {
         self.members[place].source = source;
-        if self.members[place].life != Life::Takes {
+        if self.members[place].life != MemberState::Takes {
             return;
         }
-        // what it did behind another one counts no longer
+        // what it did behind another host does not count any longer
         let member = &mut self.members[place];
         (member.came, member.waits) = (None, None);
         member.kept = member.there.bytes();
@@ -204,12 +211,12 @@ impl Chain {
             Source::Host(from) if self.members[from].takes_part() => {
                 actions.push(Action::HandOn { from, to: place });
             }
-            // when that has joined
+            // it follows when that host has joined
             Source::Host(_) => {}
         }
     }
 
-    /// The host tells what it has.
+    /// A host reports the parts that it has.
     pub fn came(&mut self, place: usize, there: Parts, now: Duration) -> Vec<Action> {
         let bytes = self.bytes;
         let member = &mut self.members[place];
@@ -221,10 +228,10 @@ impl Chain {
             member.came = Some((begun, now));
             member.waits = (member.source == Source::Us).then_some(now);
         }
-        let was_whole = member.life == Life::Whole;
+        let was_whole = member.life == MemberState::Whole;
         member.there = there;
         if !was_whole && member.there.is_whole(bytes) {
-            member.life = Life::Whole;
+            member.life = MemberState::Whole;
             if self.confirmed {
                 return vec![Action::Finish(place)];
             }
@@ -232,29 +239,29 @@ impl Chain {
         Vec::new()
     }
 
-    /// All of the file was read, and it is the same file still.
+    /// The whole file was read, and it is still the same file.
     pub fn confirm(&mut self) -> Vec<Action> {
         if std::mem::replace(&mut self.confirmed, true) {
             return Vec::new();
         }
         let places =
-            (0..self.members.len()).filter(|place| self.members[*place].life == Life::Whole);
+            (0..self.members.len()).filter(|place| self.members[*place].life == MemberState::Whole);
         places.map(Action::Finish).collect()
     }
 
-    /// Something went on its way to a host that this machine feeds.
+    /// This machine has sent something to a host that it feeds.
     pub fn fed(&mut self, place: usize, now: Duration) {
         self.members[place].waits = Some(now);
     }
 
-    /// A host says that another one gets no more from it.
+    /// A host reports that another one gets no more from it.
     pub fn broke(&mut self, from: usize, to: usize, unreached: bool) -> Vec<Action> {
         let mut actions = Vec::new();
         if unreached {
             self.members[from].unreached += 1;
         }
         let member = &self.members[to];
-        if member.source == Source::Host(from) && member.life == Life::Takes {
+        if member.source == Source::Host(from) && member.life == MemberState::Takes {
             self.leave(to, &mut actions);
         }
         actions
@@ -264,19 +271,19 @@ impl Chain {
     pub fn lost(&mut self, place: usize) -> Vec<Action> {
         let mut actions = Vec::new();
         self.leave(place, &mut actions);
-        // nobody is there to be served apart
+        // nobody is there to be served separately
         actions.retain(|action| *action != Action::LeaveOut(place));
         actions
     }
 
     fn leave(&mut self, place: usize, actions: &mut Vec<Action>) {
-        let was = std::mem::replace(&mut self.members[place].life, Life::Out);
-        if was == Life::Out {
+        let was = std::mem::replace(&mut self.members[place].life, MemberState::Out);
+        if was == MemberState::Out {
             return;
         }
         let source = self.members[place].source;
-        if was != Life::Whole {
-            if let (Source::Host(from), Life::Takes) = (source, was) {
+        if was != MemberState::Whole {
+            if let (Source::Host(from), MemberState::Takes) = (source, was) {
                 actions.push(Action::KeepBack { from, to: place });
             }
             actions.push(Action::LeaveOut(place));
@@ -286,7 +293,7 @@ impl Chain {
         }
     }
 
-    /// Looks for hosts that hold up others.
+    /// Looks for hosts that delay others.
     pub fn look(&mut self, now: Duration) -> Vec<Action> {
         let mut actions = Vec::new();
         for place in 0..self.members.len() {
@@ -300,13 +307,13 @@ impl Chain {
 
     fn wait_since(&mut self, place: usize, now: Duration) {
         let there_for_it = match (self.members[place].life, self.members[place].source) {
-            (Life::Takes, Source::Host(from)) => {
+            (MemberState::Takes, Source::Host(from)) => {
                 let more = self.members[from].there.without(&self.members[place].there);
                 !more.list().is_empty()
             }
-            // what is sent to it says so
-            (Life::Takes, Source::Us) | (Life::Joins, _) => return,
-            (Life::Whole | Life::Out, _) => false,
+            // sending to it has the same effect
+            (MemberState::Takes, Source::Us) | (MemberState::Joins, _) => return,
+            (MemberState::Whole | MemberState::Out, _) => false,
         };
         let member = &mut self.members[place];
         member.waits = there_for_it.then(|| member.waits.unwrap_or(now));
@@ -316,7 +323,7 @@ impl Chain {
         let member = &self.members[place];
         let waits = |member: &Member, limit: Duration| {
             let waits = member.waits.map(|since| now.saturating_sub(since));
-            matches!(member.life, Life::Joins | Life::Takes)
+            matches!(member.life, MemberState::Joins | MemberState::Takes)
                 && waits.is_some_and(|waits| waits > limit)
         };
         let is_held_up = match member.source {
@@ -324,7 +331,7 @@ impl Chain {
             Source::Host(from) => waits(&self.members[from], STALL / 2),
         };
         let limit = match member.life {
-            Life::Joins => BEGIN,
+            MemberState::Joins => BEGIN,
             _ => STALL,
         };
         waits(member, limit) && !is_held_up
@@ -332,7 +339,7 @@ impl Chain {
 
     fn is_slow(&self, place: usize, now: Duration) -> bool {
         let member = &self.members[place];
-        let (Life::Takes, Source::Host(from)) = (member.life, member.source) else {
+        let (MemberState::Takes, Source::Host(from)) = (member.life, member.source) else {
             return false;
         };
         let before = &self.members[from];
@@ -349,8 +356,9 @@ impl Chain {
     }
 }
 
-/// The order of a chain: who has most of the file first, so that least leaves this machine; else by
-/// address, as hosts of one switch have theirs, so that no link between switches is crossed twice.
+/// Sorts the hosts of a chain. Those that have most of the file come first, so that least leaves
+/// this machine; then by address, because neighbours in a switch usually have neighbouring
+/// addresses, so that no link between switches is crossed twice.
 pub fn order<T>(hosts: &mut [T], kept_and_address: impl Fn(&T) -> (u64, u32)) {
     hosts.sort_by_key(|host| {
         let (kept, address) = kept_and_address(host);

@@ -1,4 +1,4 @@
-//! What all hosts of a push have in common.
+//! The settings that all hosts of a push share.
 
 use crate::args::Args;
 use record::Host;
@@ -11,26 +11,26 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use wire::files::{FileRequest, Receive};
 
-/// How the hosts are reached, where it all goes, and the name of this push.
+/// The settings of a push.
 pub struct PushContext<'a> {
     /// The command line.
     pub args: &'a Args,
     /// The way to hosts.
     pub remote: Remote,
-    /// Over what content goes.
+    /// How content travels.
     pub wire: WireOptions,
-    /// What all hosts together keep to.
+    /// The rate limit that all hosts share.
     pub limit: Option<Arc<Limit>>,
-    /// The number of a signal that ends it all.
+    /// The number of a signal that ends everything.
     pub stop: Arc<AtomicUsize>,
-    /// The folder that all files lie below.
+    /// The folder below which all files lie.
     pub base: &'a Path,
     /// The name of this push.
     pub run: String,
 }
 
 impl PushContext<'_> {
-    /// What a host is asked at first.
+    /// The first request to a host.
     pub fn receive(&self, host: &Host) -> Receive {
         let (dry, fsync) = (self.args.dry_run, self.args.fsync);
         Receive {
@@ -43,7 +43,7 @@ impl PushContext<'_> {
         }
     }
 
-    /// One more connection to a host that receives already.
+    /// Opens a further connection to a host that already receives.
     pub fn lane(&self, host: &Host, door: Option<&Door>) -> Option<HostClient> {
         let receive = FileRequest::Receive(Receive {
             lane: true,

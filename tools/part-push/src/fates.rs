@@ -1,29 +1,29 @@
-//! What becomes of each delivery to a host: one state, in one place.
+//! The fate of each delivery to a host: one state, in one place.
 
 use crate::plan::Delivery;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What is known of a delivery.
+/// The state of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// The host lacks it, and nobody else brings it.
+    /// The host lacks the file, and no other host provides it.
     Lacks,
-    /// It is there already.
+    /// The file is on the host already.
     There,
-    /// Another host puts it on the storage that both share.
+    /// Another host puts the file on the storage that both share.
     Shared,
-    /// It cannot be: why.
+    /// The delivery cannot be carried out; why.
     Refused(String),
-    /// Its record is written; nothing more becomes of it.
-    Told,
+    /// The record of the delivery is written, which is final.
+    Reported,
 }
 
-/// Those of one host, by delivery. Threads that wait for the host ask and tell.
+/// The fates of one host's deliveries, which several threads read and change.
 pub struct Fates(Mutex<BTreeMap<u32, Fate>>);
 
 impl Fates {
-    /// All are lacking but those that are refused.
+    /// Starts with all deliveries lacking except those that are refused.
     pub fn new(deliveries: &[&Delivery], mut refused: BTreeMap<u32, String>) -> Fates {
         let fate = |delivery: &&Delivery| {
             let why = refused.remove(&delivery.id);
@@ -36,32 +36,35 @@ impl Fates {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of a delivery of this host.
+    /// The fate of a delivery of this host.
     pub fn of(&self, delivery: &Delivery) -> Fate {
-        self.lock().get(&delivery.id).cloned().unwrap_or(Fate::Told)
+        self.lock()
+            .get(&delivery.id)
+            .cloned()
+            .unwrap_or(Fate::Reported)
     }
 
-    /// Something else is known. What was told or refused stays so.
+    /// Changes the fate of a delivery, unless it was reported or refused.
     pub fn set(&self, delivery: &Delivery, fate: Fate) {
         let mut fates = self.lock();
         if let Some(known) = fates.get_mut(&delivery.id)
-            && (fate == Fate::Told || !matches!(known, Fate::Told | Fate::Refused(_)))
+            && (fate == Fate::Reported || !matches!(known, Fate::Reported | Fate::Refused(_)))
         {
             *known = fate;
         }
     }
 
-    /// How many have this fate.
+    /// How many deliveries have this fate.
     pub fn count(&self, fate: &Fate) -> usize {
         self.lock().values().filter(|known| *known == fate).count()
     }
 
-    /// Whether each has its record.
-    pub fn are_told(&self) -> bool {
-        self.lock().values().all(|fate| *fate == Fate::Told)
+    /// Whether all deliveries have their records.
+    pub fn are_reported(&self) -> bool {
+        self.lock().values().all(|fate| *fate == Fate::Reported)
     }
 
-    /// Those that have this fate.
+    /// The deliveries that have this fate.
     pub fn with<'a>(&self, fate: &Fate, deliveries: &[&'a Delivery]) -> Vec<&'a Delivery> {
         let fates = self.lock();
         let has = |delivery: &&&Delivery| fates.get(&delivery.id) == Some(fate);
@@ -84,7 +87,7 @@ mod tests {
         let all: Vec<&Delivery> = deliveries.iter().collect();
         let fates = Fates::new(&all, BTreeMap::from([(2, "no".to_owned())]));
         fates.set(all[0], Fate::There);
-        fates.set(all[1], Fate::Told);
+        fates.set(all[1], Fate::Reported);
         fates.set(all[1], Fate::Lacks);
         fates.set(all[2], Fate::Shared);
         let known: Vec<Fate> = all.iter().map(|delivery| fates.of(delivery)).collect();
@@ -92,14 +95,14 @@ mod tests {
             known,
             [
                 Fate::There,
-                Fate::Told,
+                Fate::Reported,
                 Fate::Refused("no".to_owned()),
                 Fate::Lacks
             ]
         );
-        assert!(!fates.are_told() && fates.count(&Fate::Lacks) == 1);
+        assert!(!fates.are_reported() && fates.count(&Fate::Lacks) == 1);
         all.iter()
-            .for_each(|delivery| fates.set(delivery, Fate::Told));
-        assert!(fates.are_told() && fates.with(&Fate::Lacks, &all).is_empty());
+            .for_each(|delivery| fates.set(delivery, Fate::Reported));
+        assert!(fates.are_reported() && fates.with(&Fate::Lacks, &all).is_empty());
     }
 }

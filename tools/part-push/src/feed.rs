@@ -1,5 +1,5 @@
-//! What goes over the wire: small files, many in one message, read and compressed while others are
-//! sent; and sources that change.
+//! Prepares what is sent: small files are read and compressed, many in one message, while others
+//! are sent. Detects sources that change.
 
 use crate::plan::{Delivery, Source};
 use std::fs::{File, Metadata};
@@ -9,25 +9,25 @@ use std::path::Path;
 use transfer::{content, source};
 use wire::files::{BLOCK, Batch, FILES_AT_ONCE, FileRequest, Small};
 
-/// What takes the messages; `Err` when nobody takes them any more.
+/// Takes the messages; `Err` if nobody takes them any longer.
 pub type Sink<'a> = &'a mut dyn FnMut(Message) -> Result<(), SinkClosed>;
 
-/// Nobody takes what is made.
+/// Nobody takes further messages.
 pub struct SinkClosed;
 
-/// What is sent at once.
+/// A message to a host.
 pub struct Message {
     /// The request.
     pub step: FileRequest,
-    /// What stands behind it.
+    /// The bytes behind the request.
     pub body: Vec<u8>,
-    /// How much of the files it is.
+    /// How many bytes of the files it has.
     pub raw: u64,
-    /// The files that could not be read whole, and why.
+    /// The files that could not be read completely, and why.
     pub failed: Vec<(u32, String)>,
 }
 
-/// Which delivery it is, what it becomes and where.
+/// The description of a file for the host.
 pub fn small(file: &Delivery) -> Small {
     Small {
         id: file.id,
@@ -38,7 +38,7 @@ pub fn small(file: &Delivery) -> Small {
     }
 }
 
-/// Makes the messages for files of at most [`BLOCK`] bytes, compressed or not.
+/// Makes the messages for files of at most [`BLOCK`] bytes, compressed if `packed`.
 pub fn batches(files: &[&Delivery], packed: bool, sink: Sink<'_>) -> Result<(), SinkClosed> {
     let mut rest = files;
     while !rest.is_empty() {
@@ -85,7 +85,7 @@ fn batch(files: &[&Delivery], packed: bool) -> Message {
     }
 }
 
-/// Exactly the bytes that the record promises.
+/// Reads exactly the bytes that the record promises.
 fn read(file: &Delivery, all: &mut Vec<u8>) -> Result<(), String> {
     let path = match &file.source {
         Source::Content(text) => {
@@ -108,12 +108,12 @@ fn read(file: &Delivery, all: &mut Vec<u8>) -> Result<(), String> {
     }
 }
 
-/// Whether a file takes less room than its size says; where nobody knows, it takes it.
+/// Whether a file occupies less space than its size; `false` if nobody knows.
 pub fn is_sparse(file: &File) -> bool {
     file.metadata().is_ok_and(|meta| source::is_sparse(&meta))
 }
 
-/// Opens a file that is still the one that the record describes.
+/// Opens a file, which must still be the one that the record describes.
 pub fn open(path: &Path, file: &Delivery) -> Result<File, String> {
     let failed = |error: io::Error| format!("{}: {error}", path.display());
     let source = File::open(path).map_err(failed)?;
@@ -123,7 +123,7 @@ pub fn open(path: &Path, file: &Delivery) -> Result<File, String> {
         .map_or(Ok(source), Err)
 }
 
-/// What is wrong with a source that was read, if it is not what it was before.
+/// What is wrong with a source that was read, if it has changed.
 pub fn changed(path: &Path, file: &Delivery) -> Option<String> {
     compared(path, std::fs::metadata(path), file)
 }

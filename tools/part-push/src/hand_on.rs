@@ -1,7 +1,8 @@
-//! Large files for several hosts: they leave this machine once, and the hosts hand them on. What
-//! [`Chain`] says is carried out here, a thread a host.
+//! Hands on large files for several hosts: they leave this machine once, and each host passes them
+//! to the next. The actions of [`Chain`] are carried out here, with one thread for each host.
 //!
-//! Nothing depends on it: whoever is left out is served apart, from where it stands.
+//! Nothing depends on it: a host that is left out is served separately, from the point that it has
+//! reached.
 
 use crate::blocks::{AHEAD, SHORTER};
 use crate::chain::{self, Action, Chain, Source as From};
@@ -12,7 +13,7 @@ use crate::push::{self, Options, Outcome, Watch};
 use crate::reporter::{HostReporter, Reporter};
 use crate::target::Target;
 use crate::task::Task;
-use cli::progress::Way;
+use cli::progress::Route;
 use remote::direct::Wire;
 use remote::host_client::HostFailure;
 use std::collections::{BTreeMap, VecDeque};
@@ -24,11 +25,11 @@ use transfer::parts::Parts;
 use transfer::{content, source};
 use wire::files::{BLOCK, Begin, Block, FileEvent, FileRequest, HandOn, Zeros};
 
-/// A thread looks so often for what others want of its host.
+/// How often a thread checks what others want of its host.
 const TURN: Duration = Duration::from_millis(50);
-/// Whether to compress is asked anew after so much.
+/// After how many bytes the decision to compress is made again.
 const ASKED: u64 = 32 << 20;
-/// The first so much goes as it is and shows how quick the link is.
+/// How many bytes are sent uncompressed first, to measure the link.
 const PROBE: u64 = 4 << 20;
 
 /// One host of a chain.
@@ -36,13 +37,13 @@ struct Member<'t, 'a> {
     task: &'t Task<'a>,
     delivery: &'a Delivery,
     kept: u64,
-    /// Where its agent listens, and its public key.
+    /// The port on which its agent listens, and its public key.
     listens: (u16, String),
 }
 
-/// Lets the hosts hand on to one another what is large and goes to several.
-pub fn all(tasks: &[Task<'_>], way: &PushContext<'_>, options: Options, board: &Reporter) {
-    let must_be_direct = way.wire.wire == Wire::Direct;
+/// Hands on all large files that go to several hosts.
+pub fn all(tasks: &[Task<'_>], context: &PushContext<'_>, options: Options, board: &Reporter) {
+    let must_be_direct = context.wire.wire == Wire::Direct;
     let mut by_file: BTreeMap<u32, Vec<Member<'_, '_>>> = BTreeMap::new();
     for task in tasks {
         for delivery in task.lacking() {
@@ -63,7 +64,7 @@ pub fn all(tasks: &[Task<'_>], way: &PushContext<'_>, options: Options, board: &
         chain::order(&mut members, |member| {
             (member.kept, u32::from(member.task.host.ip.0))
         });
-        for members in members.chunks(usize::from(way.args.jobs)) {
+        for members in members.chunks(usize::from(context.args.jobs)) {
             if members.len() > 1 {
                 hand_on(members, options, must_be_direct, board);
             }
@@ -76,7 +77,7 @@ fn hand_on(members: &[Member<'_, '_>], options: Options, must_be_direct: bool, b
     let Source::File(path) = &delivery.source else {
         return;
     };
-    // what is wrong with it is told when it is sent to each
+    // a fault of the source is reported when the file is sent to each host
     let Ok(file) = feed::open(path, delivery) else {
         return;
     };
@@ -117,34 +118,34 @@ struct Relay<'r, 't, 'a> {
 
 struct State {
     chain: Chain,
-    /// What is to be done by the thread of each host.
+    /// The actions that the thread of each host has to carry out.
     orders: Vec<VecDeque<Action>>,
-    /// What is wrong with the file here: nobody gets it.
+    /// What is wrong with the source, so that nobody gets it.
     wrong: Option<String>,
 }
 
-/// What a thread does next.
+/// The next step of a thread.
 enum Turn {
     /// It waits for its host and for others.
     Wait,
     /// It sends the file to its host.
     Feed,
-    /// Its host has nothing to do with the chain any more.
+    /// Its host is not part of the chain any longer.
     Leave,
 }
 
 /// A thread's own view of its host.
 #[derive(Default)]
 struct View {
-    /// Bytes that progress was told of.
+    /// How many bytes were reported to the progress display.
     counted: u64,
-    /// Bytes that left this machine for it.
+    /// How many bytes left this machine for the host.
     sent: u64,
-    /// The last of our questions that it has answered.
+    /// The last of our questions that the host has answered.
     synced: u64,
-    /// It takes what comes.
+    /// Whether the host takes the file.
     joined: bool,
-    /// Its file has its name.
+    /// Whether the host has renamed the file.
     landed: bool,
 }
 
@@ -157,7 +158,7 @@ impl Relay<'_, '_, '_> {
         self.begun.elapsed()
     }
 
-    /// What happened is dealt with, and what follows is for the threads.
+    /// Handles an event, and queues the resulting actions for the threads.
     fn tell(&self, happened: impl FnOnce(&mut Chain) -> Vec<Action>) {
         let mut state = self.lock();
         for action in happened(&mut state.chain) {
@@ -187,7 +188,8 @@ impl Relay<'_, '_, '_> {
         }
     }
 
-    /// A host's connection broke. Where its login is there still, that serves it apart.
+    /// A host's direct connection broke. If its login is still there, the host is served separately
+    /// over it.
     fn take_back(
         &self,
         place: usize,
@@ -227,14 +229,14 @@ impl Relay<'_, '_, '_> {
         }
     }
 
-    /// Whether nobody needs this host any more, and it needs nobody.
+    /// Whether nobody needs this host any longer, and it needs nobody.
     fn is_over(&self, place: usize, view: &View) -> bool {
         let state = self.lock();
         let is_in = state.chain.is_in(place);
         state.wrong.is_some() || !is_in || (state.chain.is_over() && view.landed)
     }
 
-    /// The host begins the file, with what it has of it.
+    /// Makes the host begin the file, with the parts that it has.
     fn join(&self, place: usize, target: &mut Target, view: &mut View) -> Result<(), HostFailure> {
         let delivery = self.members[place].delivery;
         let (kept, earlier) = target.resume(delivery, &self.file)?;
@@ -271,7 +273,7 @@ impl Relay<'_, '_, '_> {
         });
         view.joined = true;
         if self.lock().chain.source(place) != From::Us {
-            self.board.show.way(host, Way::Chain);
+            self.board.show.route(host, Route::Chain);
         }
         Ok(())
     }
@@ -280,7 +282,7 @@ impl Relay<'_, '_, '_> {
         self.tell(|chain| chain.look(self.now()));
     }
 
-    /// Hears the host, and does what is to be done.
+    /// Handles events of the host, and carries out actions.
     fn turn(
         &self,
         place: usize,
@@ -341,7 +343,7 @@ impl Relay<'_, '_, '_> {
                 }
                 self.tell(|chain| chain.came(place, there, self.now()));
             }
-            // of a file before this one
+            // an event about an earlier file
             FileEvent::Came { .. } => {}
             FileEvent::HandedOn {
                 id,
@@ -364,7 +366,7 @@ impl Relay<'_, '_, '_> {
                     self.done(place, view.sent, None);
                 }
                 for (_, fault) in failed.iter().filter(|(id, _)| *id == delivery.id) {
-                    // a host that cannot write it here cannot write it otherwise
+                    // a host that cannot write the file here cannot write it in any other way
                     self.done(place, view.sent, Some(push::why(delivery, fault)));
                     self.tell(|chain| chain.lost(place));
                 }
@@ -390,7 +392,7 @@ impl Relay<'_, '_, '_> {
         told.done(member.delivery, outcome);
     }
 
-    /// Sends the host what it lacks, until it is left out.
+    /// Sends the host its missing parts, until it is left out.
     fn feed(&self, place: usize, target: &mut Target, view: &mut View) -> Result<(), HostFailure> {
         let missing = self.lock().chain.missing(place);
         let mut packing = Packing::new(self.options.compress, self.now());
@@ -428,7 +430,7 @@ impl Relay<'_, '_, '_> {
         Ok(())
     }
 
-    /// Reads a block: what is said of it, and in `buffer` what stands behind that.
+    /// Reads a block. Returns its request; its bytes are in `buffer`.
     fn block(
         &self,
         (at, length): (u64, u64),
@@ -456,7 +458,7 @@ impl Relay<'_, '_, '_> {
         })
     }
 
-    /// Waits until the host has what was sent, which shows how quick the link is; whether it is
+    /// Waits until the host has what was sent, which measures the link; returns whether the host is
     /// still fed.
     fn probe(
         &self,
@@ -476,7 +478,7 @@ impl Relay<'_, '_, '_> {
         Ok(true)
     }
 
-    /// Waits until no more than this is waiting to be sent; whether the host is still fed.
+    /// Waits until at most this many bytes wait to be sent; returns whether the host is still fed.
     fn drain(
         &self,
         place: usize,
@@ -487,7 +489,7 @@ impl Relay<'_, '_, '_> {
         loop {
             match self.turn(place, target, view)? {
                 Turn::Leave => {
-                    // it is done when the others are told
+                    // carried out when the others are told
                     self.lock().orders[place].push_front(Action::LeaveOut(place));
                     return Ok(false);
                 }
@@ -509,12 +511,12 @@ impl Relay<'_, '_, '_> {
         }
     }
 
-    /// The file here is not what it was: nobody gets it.
+    /// The source has changed, so nobody gets the file.
     fn fail(&self, why: String) {
         self.lock().wrong.get_or_insert(why);
     }
 
-    /// The host is served apart, with what it has.
+    /// Leaves the host to be served separately, with the parts that it has.
     fn leave(&self, place: usize, target: &mut Target, view: &View) {
         let delivery = self.members[place].delivery;
         target.client.send(FileRequest::Close { id: delivery.id });
@@ -526,7 +528,7 @@ impl Relay<'_, '_, '_> {
         }
     }
 
-    /// All is done, or nobody gets it.
+    /// Reports the end: the host has the file, or nobody gets it.
     fn end(&self, place: usize, target: &mut Target, view: &View) {
         let id = self.members[place].delivery.id;
         let state = self.lock();
@@ -543,14 +545,14 @@ impl Relay<'_, '_, '_> {
     }
 }
 
-/// Whether what is sent is compressed.
+/// Decides whether blocks are compressed.
 struct Packing {
     wish: Option<bool>,
     begun: Duration,
-    /// Bytes a second that the link has shown.
+    /// The measured rate of the link in bytes a second.
     rate: Option<f64>,
     packed: bool,
-    /// How much more goes before it is asked anew.
+    /// After how many bytes the decision is made again.
     left: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Copies files to their hosts: whole or not at all. [`plan`] is values to values; `act` reaches
+//! Copies files to their hosts: whole or not at all. [`plan`] maps values to values; `act` reaches
 //! the hosts.
 
 mod act;
@@ -23,7 +23,7 @@ use record::jsonl::Stream;
 use record::{Graph, Host};
 use std::path::PathBuf;
 
-/// Does what the command line says.
+/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(args.connect.partial)?;
     args.connect.say_partial("part-push");

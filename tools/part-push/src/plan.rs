@@ -1,4 +1,4 @@
-//! Who gets what, in which order, and what of it is there already.
+//! Plans which host gets which file, in which order, and which files are already there.
 
 use record::error::{Fault, Report};
 use record::{FileCopy, Host};
@@ -8,56 +8,57 @@ use std::path::{Component, Path, PathBuf};
 use transfer::source::same_time;
 use wire::files::{BLOCK, Meta};
 
-/// One file to one host.
+/// The delivery of one file to one host.
 #[derive(Clone, Debug)]
 pub struct Delivery {
-    /// 0..of-1.
+    /// The number of the delivery: 0 to `of` - 1.
     pub id: u32,
-    /// The host's id.
+    /// The `id` of the host.
     pub host: u32,
-    /// The file's id.
+    /// The `id` of the file record.
     pub file: u32,
-    /// What is sent.
+    /// The source of the bytes.
     pub source: Source,
-    /// Where it goes, absolute.
+    /// The absolute path on the host.
     pub dst: PathBuf,
     /// Its size.
     pub bytes: u64,
-    /// When it was changed, seconds and nanoseconds; none for one that is made.
+    /// When the file was changed, in seconds and nanoseconds since 1970; `None` for a file made
+    /// from a record.
     pub mtime: Option<(i64, u32)>,
     /// Permission bits.
     pub mode: u32,
 }
 
-/// Where the bytes come from.
+/// The source of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// A file here.
+    /// A file on this machine.
     File(PathBuf),
-    /// The record itself.
+    /// The content of the record itself.
     Content(String),
-    /// Nowhere: an empty folder.
+    /// None: an empty folder is made.
     Folder,
-    /// Nowhere: it must be there already.
+    /// None: the file must already be there.
     There,
 }
 
 impl Delivery {
-    /// Whether there is something to send, and to compare.
+    /// Whether there are bytes to send and to compare.
     pub fn has_bytes(&self) -> bool {
         matches!(self.source, Source::File(_) | Source::Content(_))
     }
 }
 
-/// Whether and how to compress is asked anew after so much,
+/// After how many bytes the decision to compress is made again.
 const BATCH_BYTES: u64 = 64 << 20;
-/// or so many files.
+/// After how many files the decision to compress is made again.
 const BATCH_FILES: usize = 4000;
 
-/// From here on a file for several hosts is handed on from host to host.
+/// Files of at least this size that go to several hosts are handed on from host to host.
 const HANDED_ON: u64 = 16 << 20;
 
-/// What is sent in one go.
+/// The unit of sending.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Job<D> {
     /// Small files, many in a message.
@@ -66,8 +67,8 @@ pub enum Job<D> {
     Large(D),
 }
 
-/// The deliveries to these hosts, in the order of hosts and files; all of them below the workspace,
-/// where it is known.
+/// The deliveries to these hosts, in the order of hosts and files. All of them must be below the
+/// workspace, if it is known.
 pub fn deliveries(
     hosts: &[Host],
     files: &[FileCopy],
@@ -152,7 +153,7 @@ fn delivery(host: &Host, file: &FileCopy, workspace: Option<&Path>) -> Result<De
     })
 }
 
-/// The folder that all of them lie below.
+/// The folder below which all deliveries lie.
 pub fn base(deliveries: &[Delivery]) -> PathBuf {
     let written = deliveries
         .iter()
@@ -168,7 +169,8 @@ pub fn base(deliveries: &[Delivery]) -> PathBuf {
     })
 }
 
-/// Those of a host's deliveries that go where an earlier one goes: why they cannot.
+/// The deliveries of a host that have the same destination as an earlier one, with the reason for
+/// refusing them.
 pub fn twice(deliveries: &[&Delivery]) -> BTreeMap<u32, String> {
     let mut taken: BTreeMap<&Path, u32> = BTreeMap::new();
     let mut refused = BTreeMap::new();
@@ -184,7 +186,7 @@ pub fn twice(deliveries: &[&Delivery]) -> BTreeMap<u32, String> {
     refused
 }
 
-/// Small files together, large ones alone.
+/// Groups small files, and leaves large ones alone.
 pub fn jobs<'a>(deliveries: &[&'a Delivery]) -> Vec<Job<&'a Delivery>> {
     let (small, large): (Vec<&Delivery>, Vec<&Delivery>) =
         deliveries.iter().partition(|delivery| is_small(delivery));
@@ -206,19 +208,19 @@ pub fn jobs<'a>(deliveries: &[&'a Delivery]) -> Vec<Job<&'a Delivery>> {
     jobs
 }
 
-/// Whether it travels in one message with others.
+/// Whether a file travels in one message with others.
 pub fn is_small(delivery: &Delivery) -> bool {
     delivery.bytes <= BLOCK
 }
 
-/// Whether hosts hand it on to one another where several get it: what is smaller is with each of
-/// them sooner than they have found each other.
+/// Whether a file for several hosts is handed on. A smaller file reaches each of them sooner than
+/// they have connected.
 pub fn is_handed_on(delivery: &Delivery) -> bool {
     delivery.bytes >= HANDED_ON && matches!(delivery.source, Source::File(_))
 }
 
-/// The name under which a host keeps what has arrived of a file: the same for the same file to the
-/// same place, and its first half for the same place.
+/// The name under which a host keeps a partial file: the same for the same file and place. Its
+/// first half is the same for the same place.
 pub fn key(delivery: &Delivery) -> String {
     const CRC: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
     let (seconds, nanos) = delivery.mtime.unwrap_or_default();
@@ -230,8 +232,8 @@ pub fn key(delivery: &Delivery) -> String {
     )
 }
 
-/// Hosts that share a workspace, from the stages that each sees beside its own: each host's leader,
-/// the first of them.
+/// The leader of each host: the first of the hosts that share its workspace, by the stages that
+/// each sees beside its own.
 pub fn leaders(seen: &BTreeMap<u32, Vec<u32>>) -> BTreeMap<u32, u32> {
     let mut leaders: BTreeMap<u32, u32> = seen.keys().map(|host| (*host, *host)).collect();
     for (host, others) in seen {
@@ -249,7 +251,7 @@ pub fn leaders(seen: &BTreeMap<u32, Vec<u32>>) -> BTreeMap<u32, u32> {
     leaders
 }
 
-/// Whether a file is there as it should be, as far as size and time show it.
+/// Whether a file is already there, as far as size and time show.
 pub fn is_there(delivery: &Delivery, there: &Meta) -> bool {
     let same_time = || {
         delivery
@@ -268,7 +270,7 @@ pub fn is_there(delivery: &Delivery, there: &Meta) -> bool {
     }
 }
 
-/// Whether size and time are enough to believe it: a file that is made has no time.
+/// Whether size and time are enough to be sure: a file made from a record has no time.
 pub fn is_sure(delivery: &Delivery) -> bool {
     !delivery.has_bytes() || delivery.mtime.is_some()
 }

@@ -1,5 +1,5 @@
-//! Sends to one host what it lacks: the next file is on its way before the host has said a word
-//! about the last one.
+//! Sends one host the files that it lacks, each without waiting for the confirmation of the one
+//! before.
 
 use crate::blocks::{AHEAD, SHORTER, Sent, send_blocks};
 use crate::feed::{self, Message, Sink, SinkClosed, small};
@@ -15,49 +15,51 @@ use transfer::parts::Parts;
 use transfer::{content, source};
 use wire::files::{BLOCK, Begin, Block, Fault, FileEvent, FileRequest, Zeros};
 
-/// Whether to compress is asked anew after so much of a file,
+/// After how many bytes of a file the decision to compress is made again for the first time.
 const SEGMENT: u64 = 32 << 20;
-/// then after twice as much, up to this.
+/// The interval doubles up to this.
 const LONGEST_SEGMENT: u64 = 512 << 20;
-/// `--compress auto`: the first so much of a host's data goes plain and shows the rate of the link.
+/// With `--compress auto`, how many bytes of a host's data are sent uncompressed first, to measure
+/// the link.
 const PROBE: u64 = 4 << 20;
-/// A sample of so much shows whether data shrink.
+/// The size of a sample that shows whether data shrink.
 const SAMPLE: usize = 1 << 20;
-/// Above this rate of a link zstd is not worth a thought.
+/// On a link with at least this rate, in bytes a second, zstd never pays.
 const FAST_LINK: f64 = 500e6;
-/// Compressing must make it so much quicker, because it costs processor time on both sides.
+/// The factor by which compressing must reduce the time, because it costs processor time on both
+/// sides.
 const WORTH: f64 = 0.8;
 
-/// How to send.
+/// The options of sending.
 #[derive(Clone, Copy)]
 pub struct Options {
-    /// Compare checksums of what is there already.
+    /// Whether to compare checksums of files that are already there.
     pub verify: bool,
-    /// Compress: always, never, or as it pays.
+    /// Whether to compress; `None` if that is to be decided by measuring.
     pub compress: Option<bool>,
-    /// Connections to each host.
+    /// How many connections each host gets.
     pub streams: Streams,
 }
 
-/// What became of a delivery.
+/// The result of a delivery.
 pub struct Outcome {
-    /// Why it is not there.
+    /// Why the file is not there; `None` if it is.
     pub error: Option<String>,
-    /// What went over the wire for it.
+    /// How many bytes went over the wire for it.
     pub sent_bytes: u64,
-    /// From the beginning of its sending to the host's word.
+    /// From the beginning of its sending to the host's confirmation.
     pub elapsed: Duration,
 }
 
-/// Who is told.
+/// Is notified of progress and results.
 pub trait Watch: Sync {
-    /// So many bytes more are on their way or need not be sent.
+    /// This many more bytes were sent or need not be.
     fn moved(&self, bytes: u64);
-    /// A delivery is done.
+    /// A delivery has its result.
     fn done(&self, delivery: &Delivery, outcome: Outcome);
 }
 
-/// Sends, and tells of each delivery as soon as the host has said that it is there.
+/// Sends files to a host, and reports each delivery as soon as the host has confirmed it.
 pub fn push(
     target: &mut Target,
     deliveries: &[&Delivery],
@@ -79,7 +81,7 @@ pub fn push(
     };
     let sent = push.all(deliveries);
     if sent.is_err() {
-        // what the host said before it was lost holds
+        // what the host reported before it was lost holds
         let _ = push.settle();
     }
     push.lanes.into_connections().for_each(HostClient::end);
@@ -90,13 +92,14 @@ struct Push<'a, 'd> {
     target: &'a mut Target,
     options: Options,
     watch: &'a dyn Watch,
-    /// By delivery: what the host has not said a last word about.
+    /// The deliveries that the host has not confirmed, by their numbers.
     under_way: BTreeMap<u32, UnderWay<'d>>,
     /// Questions that show how far the host has come, in their order.
     marks: VecDeque<Mark>,
-    /// Bytes a second that the link has shown.
+    /// The measured rate of the link in bytes a second.
     rate: Option<f64>,
-    /// Compressing was slower than that: the processors are busy with something else.
+    /// Whether compressing was slower than the link, because the processors are busy with something
+    /// else.
     too_slow: bool,
     heard_mark: Instant,
     lanes: Lanes<'a, HostClient>,
@@ -108,7 +111,7 @@ struct UnderWay<'d> {
     sent: u64,
 }
 
-/// When this is answered, the host has so many bytes more, which are so many of the files'.
+/// When this question is answered, the host has this many more bytes.
 struct Mark {
     number: u64,
     bytes: u64,
@@ -132,7 +135,7 @@ impl<'d> Push<'_, 'd> {
         self.wait(|push| push.under_way.is_empty() && push.marks.is_empty())
     }
 
-    /// Empty folders, and files that should have been there already.
+    /// Sends empty folders, and reports files that should have been there already.
     fn without_bytes(&mut self, others: &[&'d Delivery]) {
         for delivery in others {
             self.begin(delivery, 0);
@@ -163,7 +166,7 @@ impl<'d> Push<'_, 'd> {
         );
     }
 
-    /// Small files, many in a message.
+    /// Sends small files, many in a message.
     fn batch(&mut self, files: &[&'d Delivery]) -> Result<(), HostFailure> {
         let begun = Instant::now();
         let raw = files.iter().map(|file| file.bytes).sum::<u64>();
@@ -185,7 +188,7 @@ impl<'d> Push<'_, 'd> {
                 failed.extend(std::mem::take(&mut message.failed));
                 watch.moved(message.raw);
                 if let (FileRequest::Batch(batch), true) = (&message.step, packed) {
-                    // of what was compressed each has its share
+                    // compressed bytes are attributed to files by their sizes
                     let share = |bytes: u64| message.body.len() as u64 * bytes / message.raw.max(1);
                     shares.extend(batch.files.iter().map(|file| (file.id, share(file.bytes))));
                 }
@@ -221,7 +224,8 @@ impl<'d> Push<'_, 'd> {
         let counted = self.target.counted(file);
         self.watch.moved(kept.bytes().saturating_sub(counted));
         if self.is_auto() && self.rate.is_none() {
-            // what waits in pipes for the host to be done with other files would arrive at once
+            // otherwise what waits in pipes while the host finishes other files would seem to
+            // arrive at once
             self.wait(|push| push.marks.is_empty())?;
         }
         let mut wrong = None;
@@ -242,7 +246,7 @@ impl<'d> Push<'_, 'd> {
         Ok(())
     }
 
-    /// A file that is made, and larger than a message.
+    /// Sends a file made from a record that is larger than a message.
     fn large_content(&mut self, file: &'d Delivery) -> Result<(), HostFailure> {
         let Source::Content(text) = &file.source else {
             return Ok(());
@@ -291,8 +295,8 @@ impl<'d> Push<'_, 'd> {
         }
     }
 
-    /// Sends a part of a file, in segments between which it is asked anew how; what was wrong with
-    /// the file.
+    /// Sends a part of a file, in segments before each of which the decision to compress is made
+    /// again. Returns what was wrong with the file.
     fn span(
         &mut self,
         file: &'d Delivery,
@@ -350,7 +354,7 @@ impl<'d> Push<'_, 'd> {
         Ok(None)
     }
 
-    /// The same, compressed: the bytes on the wire.
+    /// Sends a part of a file compressed; returns the bytes on the wire.
     fn packed(
         &mut self,
         file: &Delivery,
@@ -368,8 +372,8 @@ impl<'d> Push<'_, 'd> {
         Ok((wire, wrong))
     }
 
-    /// Sends the next of a large file over all connections: how much of the file that is, and what
-    /// was sent of it.
+    /// Sends the next part of a large file over all connections. Returns its length and what was
+    /// sent of it.
     fn parallel(
         &mut self,
         file: &'d Delivery,
@@ -377,8 +381,8 @@ impl<'d> Push<'_, 'd> {
         at: u64,
         end: u64,
     ) -> Result<(u64, Sent), HostFailure> {
-        // nothing else is told meanwhile; and the other connections may be quicker than this one,
-        // on which the host may yet have to begin the file
+        // no other event comes meanwhile, and the other connections may be quicker than this one,
+        // on which the host may still have to begin the file
         self.target
             .client
             .send(FileRequest::Scatter { id: file.id });
@@ -416,7 +420,7 @@ impl<'d> Push<'_, 'd> {
 
     fn pays_at(&self, source: &File, at: u64) -> bool {
         let mut sample = vec![0; SAMPLE];
-        // nothing is read where the answer is known
+        // nothing is read if the answer is known
         match (self.options.compress, self.rate) {
             (Some(wish), _) => wish,
             (None, Some(rate)) if !self.too_slow && rate < FAST_LINK => {
@@ -427,7 +431,7 @@ impl<'d> Push<'_, 'd> {
         }
     }
 
-    /// Whether compressing pays: by a sample, and by what the link has shown so far.
+    /// Whether compressing pays, by a sample and by the rate of the link.
     fn pays(&self, sample: &[u8]) -> bool {
         match (self.options.compress, self.rate) {
             (Some(wish), _) => wish,
@@ -436,7 +440,7 @@ impl<'d> Push<'_, 'd> {
         }
     }
 
-    /// Asks for a sign when all before it has arrived.
+    /// Asks a question that is answered when everything before it has arrived.
     fn mark(&mut self, bytes: u64, raw: u64, begun: Instant, plain: bool) {
         let number = self.target.client.sync();
         self.marks.push_back(Mark {
@@ -448,7 +452,7 @@ impl<'d> Push<'_, 'd> {
         });
     }
 
-    /// Takes what the host has told.
+    /// Handles the events of the host.
     fn settle(&mut self) -> Result<(), HostFailure> {
         while let Some((told, _)) = self.target.client.take_event() {
             match told {
@@ -491,7 +495,7 @@ impl<'d> Push<'_, 'd> {
         }
     }
 
-    /// Until the host has answered so much.
+    /// Waits until the host has answered enough.
     fn wait(&mut self, enough: impl Fn(&Self) -> bool) -> Result<(), HostFailure> {
         loop {
             self.settle()?;
@@ -521,7 +525,7 @@ impl<'d> Push<'_, 'd> {
     }
 }
 
-/// Why a file is not there: a sum that differs is a source that changed, as a rule.
+/// Why a file is not there. A checksum that differs usually means that the source has changed.
 pub fn why(delivery: &Delivery, fault: &Fault) -> String {
     let changed = match (&delivery.source, fault) {
         (Source::File(path), Fault::OtherSum | Fault::NotWhole) => feed::changed(path, delivery),
@@ -544,7 +548,7 @@ fn sample(file: &Delivery) -> Option<Vec<u8>> {
     }
 }
 
-/// Whether compressing pays on a link of so many bytes a second, by a sample.
+/// Whether compressing pays on a link of this rate in bytes a second, by a sample.
 pub fn shrinks_enough(sample: &[u8], rate: f64) -> bool {
     if rate >= FAST_LINK || sample.is_empty() {
         return false;
@@ -554,16 +558,16 @@ pub fn shrinks_enough(sample: &[u8], rate: f64) -> bool {
     worth(sample.len(), small, begun.elapsed(), rate)
 }
 
-/// Whether a sample that shrank from `raw` to `small` in that time makes it quicker over a link of
-/// so many bytes a second.
+/// Whether a sample that shrank from `raw` to `small` bytes in this time travels faster over a link
+/// of this rate in bytes a second.
 fn worth(raw: usize, small: usize, took: Duration, link: f64) -> bool {
     let plain = raw as f64 / link;
     let packed = (small as f64 / link).max(took.as_secs_f64());
     packed < plain * WORTH
 }
 
-/// Sends what is made in a thread of its own, so that reading and compressing do not wait for the
-/// link nor the link for them; the bytes on the wire. `look` sees each message first.
+/// Sends messages that are made in another thread, so that reading and compressing do not wait for
+/// the link, nor the link for them. Returns the bytes on the wire. `look` sees each message first.
 fn stream(
     client: &mut HostClient,
     make: impl FnOnce(Sink<'_>) -> Result<(), SinkClosed> + Send,
@@ -642,7 +646,7 @@ fn pack_blocks(
     Ok(())
 }
 
-/// Sends one range, and waits until the host has it; what was wrong with the file.
+/// Sends one range, and waits until the host has it; returns what was wrong with the file.
 fn send_range(
     client: &mut HostClient,
     source: &File,

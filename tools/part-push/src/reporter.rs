@@ -1,4 +1,4 @@
-//! Where all that is done is told: records, progress, faults.
+//! Reports all results: records, progress, faults.
 
 use crate::fates::{Fate, Fates};
 use crate::plan::Delivery;
@@ -10,22 +10,22 @@ use record::term::millis;
 use record::{Host, Pushed};
 use std::sync::{Mutex, PoisonError};
 
-/// Where all that is done is told.
+/// Reports the results of all hosts.
 pub struct Reporter {
-    /// Records.
+    /// Where records are written.
     pub out: Mutex<Out>,
-    /// People read stdout.
+    /// Whether people read stdout.
     pub human: bool,
     /// How many deliveries there are.
     pub of: u32,
-    /// What people see.
+    /// The progress display.
     pub show: ProgressDisplay,
-    /// What could not be delivered.
+    /// The faults of deliveries that failed.
     pub failed: Mutex<Vec<Fault>>,
 }
 
 impl Reporter {
-    /// The record of a delivery.
+    /// Writes the record of a delivery.
     pub fn record(&self, delivery: &Delivery, skipped: bool, outcome: &Outcome) {
         if self.human {
             return;
@@ -48,7 +48,7 @@ impl Reporter {
             .write(&line);
     }
 
-    /// The last word about a delivery.
+    /// Reports the result of a delivery.
     pub fn tell(&self, host: &Host, delivery: &Delivery, skipped: bool, outcome: Outcome) {
         self.record(delivery, skipped, &outcome);
         if outcome.error.is_none() {
@@ -64,13 +64,13 @@ impl Reporter {
     }
 }
 
-/// The board, for one host.
+/// Reports the results of one host.
 pub struct HostReporter<'a> {
     /// The host.
     pub host: &'a Host,
-    /// What becomes of its deliveries.
+    /// The fates of its deliveries.
     pub fates: &'a Fates,
-    /// Where it is told.
+    /// Where results are reported.
     pub board: &'a Reporter,
 }
 
@@ -80,7 +80,7 @@ impl Watch for HostReporter<'_> {
     }
 
     fn done(&self, delivery: &Delivery, outcome: Outcome) {
-        self.fates.set(delivery, Fate::Told);
+        self.fates.set(delivery, Fate::Reported);
         self.board.tell(self.host, delivery, false, outcome);
     }
 }

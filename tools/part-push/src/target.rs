@@ -1,4 +1,5 @@
-//! One host that receives: what is there, what an earlier push left, what of it need not be sent.
+//! One host that receives: the files that it has, the partial files of an earlier push, and the
+//! parts that need not be sent.
 
 use crate::plan::{Delivery, Source, is_sure, is_there, key};
 use remote::Session;
@@ -12,29 +13,29 @@ use transfer::parts::Parts;
 use transfer::sums;
 use wire::files::{BLOCK, FileEvent, FileRequest, Meta, Receive, Sum};
 
-/// Names are asked for so many at once: 4096 bytes at most each, in one message.
+/// How many names are asked for at once: each has at most 4096 bytes, in one message.
 const NAMES_AT_ONCE: usize = 200;
 
-/// A host that receives.
+/// A host that receives files.
 pub struct Target {
     /// The connection.
     pub client: HostClient,
-    /// What it said at first.
+    /// What it reported at the beginning.
     pub ready: Ready,
-    /// By key: what of files is there.
-    partials: BTreeMap<String, There>,
-    /// By delivery: where another file has its place.
+    /// The partial files on the host, by key.
+    partials: BTreeMap<String, PartsOnHost>,
+    /// The deliveries in whose places there are other files.
     occupied: BTreeSet<u32>,
 }
 
-/// What is there of a file.
-struct There {
+/// The parts of a file that the host has.
+struct PartsOnHost {
     parts: Parts,
-    /// Of its pieces; none where they came in this run.
+    /// The checksums of its pieces; `None` if they came in this run.
     sums: Option<Vec<Sum>>,
-    /// It is the file that has its place now, in part.
+    /// Whether they are in the file that is in its place now.
     earlier: bool,
-    /// Progress was told of so much.
+    /// How many bytes were reported to the progress display.
     counted: u64,
 }
 
@@ -54,7 +55,7 @@ impl Target {
         })
     }
 
-    /// The hosts of this push whose stage is seen from this one.
+    /// The hosts of this push whose stages are visible from this one.
     pub fn peers(&mut self) -> Result<Vec<u32>, HostFailure> {
         self.client.send(FileRequest::Peers);
         match self.client.next_event()?.0 {
@@ -63,8 +64,8 @@ impl Target {
         }
     }
 
-    /// Which of the deliveries are there already, whole. By their sums: of all, or of those whose
-    /// size and time are not enough to believe it; without `verify` of none.
+    /// The deliveries that are already there completely. With `verify`, checksums are compared of
+    /// all files, or of those for which size and time are not enough; without it, of none.
     pub fn look(
         &mut self,
         deliveries: &[&Delivery],
@@ -87,11 +88,11 @@ impl Target {
         };
         let check: Vec<usize> = (0..deliveries.len()).filter(unsure).collect();
         if verify.is_none() {
-            // what cannot be shown to be the same is sent
+            // a file that cannot be shown to be the same is sent
             check.into_iter().for_each(|at| same[at] = false);
             return Ok(same);
         }
-        // large files by their pieces: what differs of one need not be sent whole
+        // large files are compared by pieces, because a file that differs need not be sent whole
         let (large, check): (Vec<usize>, Vec<usize>) = check
             .into_iter()
             .partition(|at| deliveries[*at].bytes > BLOCK);
@@ -130,7 +131,7 @@ impl Target {
         Ok(is_same)
     }
 
-    /// Whether it is known what is there of a file.
+    /// Whether it is known which parts of a file the host has.
     pub fn is_claimed(&self, delivery: &Delivery) -> bool {
         self.partials.contains_key(&key(delivery))
     }
@@ -161,8 +162,8 @@ impl Target {
         Ok(there)
     }
 
-    /// Takes what an earlier push has left of these on the host; where that is nothing, what the
-    /// files in their places have that is the same.
+    /// Takes over the partial files that an earlier push has left on the host. For a file without
+    /// one, the file in its place is used, as far as it is the same.
     pub fn claim(&mut self, deliveries: &[&Delivery]) -> Result<(), HostFailure> {
         for delivery in deliveries {
             let dst = delivery.dst.as_path();
@@ -186,7 +187,7 @@ impl Target {
                     let parts = Parts::of(&parts).whole_grains(delivery.bytes);
                     let sums = Some(Sum::list(&body).unwrap_or_default());
                     if !parts.list().is_empty() {
-                        let there = There {
+                        let there = PartsOnHost {
                             parts,
                             sums,
                             earlier,
@@ -201,9 +202,10 @@ impl Target {
         Ok(())
     }
 
-    /// The host has this of a file, as it came in this run; progress was told of so much.
+    /// Notes that the host has these parts, which came in this run; `counted` bytes were reported
+    /// to the progress display.
     pub fn go_on_with(&mut self, delivery: &Delivery, parts: Parts, counted: u64) {
-        let there = There {
+        let there = PartsOnHost {
             parts,
             sums: None,
             earlier: false,
@@ -212,7 +214,7 @@ impl Target {
         self.partials.insert(key(delivery), there);
     }
 
-    /// What arrived of a file already, in bytes.
+    /// How many bytes of a file have already come.
     pub fn partial_bytes(&self, delivery: &Delivery) -> u64 {
         let there = self.partials.get(&key(delivery));
         there
@@ -220,21 +222,21 @@ impl Target {
             .map_or(0, |there| there.parts.bytes())
     }
 
-    /// What of a file is there and may be the same, in bytes.
+    /// How many bytes of a file are on the host and may be the same.
     pub fn there_bytes(&self, delivery: &Delivery) -> u64 {
         let there = self.partials.get(&key(delivery));
         there.map_or(0, |there| there.parts.bytes())
     }
 
-    /// What progress was told of already.
+    /// How many bytes were already reported to the progress display.
     pub fn counted(&self, delivery: &Delivery) -> u64 {
         self.partials
             .get(&key(delivery))
             .map_or(0, |there| there.counted)
     }
 
-    /// What is there of a file and is what the file here has there too, and whether that is in the
-    /// file that has its place now.
+    /// The parts of a file on the host that equal those of the file here, and whether they are in
+    /// the file that is in its place now.
     pub fn resume(
         &mut self,
         delivery: &Delivery,
@@ -259,7 +261,7 @@ impl Target {
     }
 }
 
-/// The sum of a source, if it can be read.
+/// The checksum of a source, if it can be read.
 fn sum(source: &Source) -> Option<Sum> {
     match source {
         Source::Content(text) => Some(sums::of_bytes(text.as_bytes())),

@@ -1,4 +1,4 @@
-//! A host with what it gets: looked at, served, given up.
+//! A host and its deliveries: examined, served, given up.
 
 use crate::context::PushContext;
 use crate::fates::{Fate, Fates};
@@ -6,45 +6,46 @@ use crate::plan::{self, Delivery, Source};
 use crate::push::{self, Options, Outcome, Watch};
 use crate::reporter::{HostReporter, Reporter};
 use crate::target::Target;
-use cli::progress::Way;
+use cli::progress::Route;
 use record::Host;
 use remote::direct::Wire;
 use remote::host_client::HostFailure;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A host with what it gets.
+/// A host and its deliveries.
 pub struct Task<'a> {
     /// The host.
     pub host: &'a Host,
-    /// All that goes to it.
+    /// The deliveries to it.
     pub deliveries: Vec<&'a Delivery>,
-    /// What becomes of each.
+    /// The fate of each delivery.
     pub fates: Fates,
-    /// When the first was sent.
+    /// When the first delivery was sent.
     pub begun: OnceLock<Instant>,
-    /// How the host is.
+    /// The state of the host.
     pub state: Mutex<State>,
 }
 
-/// How a host is.
+/// The state of a host.
 #[derive(Default)]
 pub struct State {
-    /// None where it could not be reached or was given up; why is in `broken`.
+    /// The connection; `None` if the host could not be reached or was given up, for the reason in
+    /// `broken`.
     pub target: Option<Target>,
-    /// Why it was given up.
+    /// Why the host was given up.
     pub broken: Option<HostFailure>,
-    /// Each of its deliveries has its last word: what breaks now breaks nothing.
+    /// Whether all deliveries have their results, so that a break does no harm.
     pub complete: bool,
-    /// That it is broken is in the report already.
+    /// Whether the break was reported already.
     pub reported: bool,
     /// The first of the hosts that share its workspace.
     pub leader: Option<u32>,
-    /// Where its agent listens for hosts that hand files on, and its public key.
+    /// The port and public key with which its agent listens for hosts that hand files on.
     pub listens: Option<(u16, String)>,
 }
 
-/// Nothing was sent.
+/// The result of a delivery of which nothing was sent.
 fn unsent(error: Option<String>) -> Outcome {
     Outcome {
         error,
@@ -54,12 +55,12 @@ fn unsent(error: Option<String>) -> Outcome {
 }
 
 impl<'a> Task<'a> {
-    /// How the host is.
+    /// Locks the state of the host.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with the host, if it is there; one that breaks is given up.
+    /// Does something with the host, if it is there; a host whose connection breaks is given up.
     pub fn on_target<T>(
         &self,
         act: impl FnOnce(&mut Target) -> Result<T, HostFailure>,
@@ -74,7 +75,7 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// What it needs and nobody else brings.
+    /// The deliveries that it lacks and no other host provides.
     pub fn lacking(&self) -> Vec<&'a Delivery> {
         if self.lock().target.is_none() {
             return Vec::new();
@@ -88,8 +89,7 @@ impl<'a> Task<'a> {
             return;
         }
         let look = |target: &mut Target| {
-            // nobody puts there what we have not sent, and 10,000 names cost a host a tenth of a
-            // second
+            // nobody but us puts files there, and 10,000 names cost a host a tenth of a second
             let needless =
                 |delivery: &Delivery| target.ready.empty && delivery.source != Source::There;
             let asked: Vec<&Delivery> = self
@@ -116,9 +116,9 @@ impl<'a> Task<'a> {
         });
     }
 
-    /// Finds out over what content goes, where something does. Agents with these keys may hand
-    /// files on to it.
-    pub fn open_way(&self, way: &PushContext<'_>, keys: &[String]) {
+    /// Chooses the way for content, if there is any. Agents with these keys may hand files on to
+    /// it.
+    pub fn open_way(&self, context: &PushContext<'_>, keys: &[String]) {
         let lacking = self.lacking();
         let (address, place) = (self.host.ip.0, self.host.place());
         let listens = self.on_target(|target| {
@@ -129,9 +129,10 @@ impl<'a> Task<'a> {
             let own = target.ready.key.clone();
             let others = |key: &&String| own.as_ref() != Some(key);
             let keys: Vec<String> = keys.iter().filter(others).cloned().collect();
-            if let Some(warning) = target
-                .client
-                .choose_wire(address, bytes, &way.wire, &keys)?
+            if let Some(warning) =
+                target
+                    .client
+                    .choose_wire(address, bytes, &context.wire, &keys)?
             {
                 eprintln!("part-push: {place}: {warning}");
             }
@@ -140,8 +141,8 @@ impl<'a> Task<'a> {
         self.lock().listens = listens.flatten();
     }
 
-    /// How much the host has of a file that others may hand on to it, where its agent listens for
-    /// them, and its public key; `None` where they cannot.
+    /// How much the host has of a file that others may hand on to it, and the port and public key
+    /// of its agent; `None` if they cannot.
     pub fn for_chain(&self, delivery: &Delivery) -> Option<(u64, (u16, String))> {
         let state = self.lock();
         let kept = state.target.as_ref()?.there_bytes(delivery);
@@ -149,7 +150,7 @@ impl<'a> Task<'a> {
     }
 
     /// Sends it the small files that it lacks.
-    pub fn push_small(&self, options: Options, way: &PushContext<'_>, board: &Reporter) {
+    pub fn push_small(&self, options: Options, context: &PushContext<'_>, board: &Reporter) {
         self.begun.get_or_init(Instant::now);
         let small: Vec<&Delivery> = self
             .lacking()
@@ -157,29 +158,29 @@ impl<'a> Task<'a> {
             .filter(|delivery| plan::is_small(delivery))
             .collect();
         if !small.is_empty() {
-            self.on_target(|target| self.send(target, &small, options, way, board));
+            self.on_target(|target| self.send(target, &small, options, context, board));
         }
     }
 
-    /// Sends it what it lacks; a record for each delivery, whatever happens.
-    pub fn push(&self, options: Options, way: &PushContext<'_>, board: &Reporter) {
+    /// Sends it the files that it lacks, and writes a record for each delivery, whatever happens.
+    pub fn push(&self, options: Options, context: &PushContext<'_>, board: &Reporter) {
         let begun = *self.begun.get_or_init(Instant::now);
         let was_there = self.lock().target.is_some();
         for delivery in &self.deliveries {
             let error = match self.fates.of(delivery) {
                 Fate::There => None,
                 Fate::Refused(why) => Some(why),
-                Fate::Lacks | Fate::Shared | Fate::Told => continue,
+                Fate::Lacks | Fate::Shared | Fate::Reported => continue,
             };
             board.tell(self.host, delivery, error.is_none(), unsent(error));
-            self.fates.set(delivery, Fate::Told);
+            self.fates.set(delivery, Fate::Reported);
         }
         let lacking = self.lacking();
         if !lacking.is_empty() {
-            self.on_target(|target| self.send(target, &lacking, options, way, board));
+            self.on_target(|target| self.send(target, &lacking, options, context, board));
         }
         let waits = self.fates.count(&Fate::Lacks) > 0;
-        self.lock().complete = was_there && self.fates.are_told();
+        self.lock().complete = was_there && self.fates.are_reported();
         self.give_up(board);
         let state = self.lock();
         board
@@ -187,14 +188,14 @@ impl<'a> Task<'a> {
             .host(self.host, begun.elapsed(), state.broken.is_some() || waits);
     }
 
-    /// Sends these, over a direct connection if there is one; what is missing when that breaks goes
-    /// over the login.
+    /// Sends deliveries, over a direct connection if there is one. What is missing when that breaks
+    /// goes over the login.
     fn send(
         &self,
         target: &mut Target,
         lacking: &[&'a Delivery],
         options: Options,
-        way: &PushContext<'_>,
+        context: &PushContext<'_>,
         board: &Reporter,
     ) -> Result<(), HostFailure> {
         let told = HostReporter {
@@ -203,26 +204,32 @@ impl<'a> Task<'a> {
             board,
         };
         let is_direct = target.client.is_direct();
-        board
-            .show
-            .way(self.host, if is_direct { Way::Direct } else { Way::Login });
+        board.show.route(
+            self.host,
+            if is_direct {
+                Route::Direct
+            } else {
+                Route::Login
+            },
+        );
         let door = target.client.door();
-        let more = || way.lane(self.host, door.as_ref());
+        let more = || context.lane(self.host, door.as_ref());
         let sent = push::push(target, lacking, options, &more, &told);
         let Err(broken) = sent else { return Ok(()) };
-        if !target.client.is_direct() || way.wire.wire == Wire::Direct {
+        if !target.client.is_direct() || context.wire.wire == Wire::Direct {
             return Err(broken);
         }
         target.client.take_back()?;
         let place = self.host.place();
         eprintln!("part-push: {place}: its direct connection broke; its login is used instead");
-        board.show.way(self.host, Way::Login);
+        board.show.route(self.host, Route::Login);
         let missing = self.missing(target, lacking, &told)?;
-        let more = || way.lane(self.host, None);
+        let more = || context.lane(self.host, None);
         push::push(target, &missing, options, &more, &told)
     }
 
-    /// What of these is not there, after a connection broke; of the others that is told.
+    /// The deliveries that are missing after a connection broke; the results of the others are
+    /// reported.
     fn missing(
         &self,
         target: &mut Target,
@@ -252,29 +259,29 @@ impl<'a> Task<'a> {
         Ok(missing)
     }
 
-    /// A record for each delivery that the host lacks still, and why.
+    /// Writes a record with the reason for each delivery that the host still lacks.
     fn give_up(&self, board: &Reporter) {
         let Some(broken) = self.lock().broken.clone() else {
             return;
         };
         for delivery in self.fates.with(&Fate::Lacks, &self.deliveries) {
             board.record(delivery, false, &unsent(Some(broken.why.clone())));
-            self.fates.set(delivery, Fate::Told);
+            self.fates.set(delivery, Fate::Reported);
         }
     }
 
-    /// A record for each of its deliveries: none was sent.
+    /// Writes a record for each of its deliveries, of which nothing was sent.
     pub fn give_up_all(&self, board: &Reporter) {
         let Some(broken) = self.lock().broken.clone() else {
             return;
         };
         for delivery in &self.deliveries {
             board.record(delivery, false, &unsent(Some(broken.why.clone())));
-            self.fates.set(delivery, Fate::Told);
+            self.fates.set(delivery, Fate::Reported);
         }
     }
 
-    /// Whether what another host has put on shared storage is there for this one too.
+    /// Checks that files which another host has put on shared storage are there for this one too.
     pub fn check_shared(&self, options: Options, board: &Reporter) {
         let files = self.fates.with(&Fate::Shared, &self.deliveries);
         if files.is_empty() {
@@ -294,7 +301,7 @@ impl<'a> Task<'a> {
             };
             let error = (!there).then(why);
             board.tell(self.host, delivery, true, unsent(error));
-            self.fates.set(delivery, Fate::Told);
+            self.fates.set(delivery, Fate::Reported);
         }
         let mut state = self.lock();
         state.complete = state.broken.is_none();
