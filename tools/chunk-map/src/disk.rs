@@ -1,5 +1,4 @@
-//! What chunk-map reads: the metadata, whether chunks are there and can be read, and whole
-//! assignments.
+//! Reads the metadata and whole assignments, and checks that chunks exist and can be read.
 
 use crate::plan::{Assigned, Found, LocalFile, Wanted};
 use chunks::{Metadata, assignment};
@@ -9,9 +8,9 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// A chunk takes some 100 bytes of it: this is a graph of half a million.
+/// A chunk takes some 100 bytes of the metadata, so this is a graph of half a million chunks.
 const MAX_METADATA_BYTES: u64 = 64 << 20;
-/// More partitions than any cluster has hosts: a number beyond is no partition.
+/// More partitions than any cluster has hosts; a larger number is a mistake.
 const MAX_PARTS: u32 = 1 << 20;
 
 const READABLE: &str = "make it readable, or correct the path";
@@ -76,7 +75,8 @@ pub fn find(wanted: Vec<Wanted>) -> Result<Vec<Found>, Report> {
     Ok(found)
 }
 
-/// The files of an assignment, read whole: a wrong one would end the pipeline after an hour.
+/// Reads and checks the files of an assignment completely: a wrong one would end the pipeline only
+/// after an hour.
 pub fn assignment(
     folder: &Path,
     metadata: &Metadata,
@@ -105,7 +105,7 @@ pub fn assignment(
     Ok(assigned)
 }
 
-/// How many nodes each partition has.
+/// The number of nodes of each partition.
 fn counts(path: &Path) -> Result<Vec<u64>, Report> {
     let mut reader = BufReader::with_capacity(1 << 20, File::open(path).map_err(failed(path))?);
     let (mut counts, mut line, mut number) = (Vec::new(), Vec::new(), 0u64);
@@ -114,7 +114,7 @@ fn counts(path: &Path) -> Result<Vec<u64>, Report> {
         let part = assignment::of_line(&line).filter(|part| *part < MAX_PARTS);
         let Some(part) = part else {
             let place = format!("{}:{number}", path.display());
-            return Err(Fault::data(place, "is no number of a partition")
+            return Err(Fault::data(place, "is not a number of a partition")
                 .fix("write a number a line, that of the partition of the node")
                 .report());
         };

@@ -1,5 +1,5 @@
-//! From host records and the metadata of a graph in chunks to the files that go to each host.
-//! `plan` is values to values; `disk` looks at files, and writes none.
+//! Plans which host reads which chunk of a graph, from host records and the metadata of the chunks.
+//! `plan` maps values to values; `disk` reads files and writes none.
 
 pub mod args;
 pub mod disk;
@@ -15,7 +15,7 @@ use record::exit::Exit;
 use record::jsonl::{self, Stream};
 use std::borrow::Cow;
 
-/// Does what the command line says.
+/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(false)?;
     let hosts: Vec<Host> = stream.require("ipconf-check")?;

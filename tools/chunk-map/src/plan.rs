@@ -1,4 +1,5 @@
-//! Which chunk goes where: from the metadata, the hosts and what was found to records.
+//! Plans which chunk goes to which host, from the metadata, the hosts, and the files that were
+//! found.
 
 use chunks::{Metadata, reader_of};
 use record::error::{Fault, Report};
@@ -6,7 +7,7 @@ use record::{FileCopy, Host, Workspace, path_fields};
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 
-/// The metadata's name on the hosts.
+/// The name of the metadata on the hosts.
 const METADATA: &str = "metadata.json";
 /// The folder of assignments on the hosts, beside the metadata.
 const ASSIGNMENT: &str = "assignment";
@@ -32,37 +33,37 @@ pub struct LocalFile {
 pub struct Wanted {
     /// The host that reads it.
     pub host: u32,
-    /// Which set of files of the metadata it is of.
+    /// The position of its set of files in the metadata.
     pub set: usize,
-    /// Where the metadata names it: `edges.a:w:b.3`.
+    /// The place in the metadata that names it: `edges.a:w:b.3`.
     pub key: String,
-    /// As the metadata names it.
+    /// The path as the metadata has it.
     pub named: String,
-    /// Where it may be: the first of these that is there.
+    /// The paths at which it may be; the first that exists counts.
     pub candidates: Vec<PathBuf>,
-    /// Where it goes, relative to the metadata.
+    /// The destination, relative to the metadata.
     pub dst: PathBuf,
 }
 
-/// A chunk that is there.
+/// A chunk that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// What was looked for.
+    /// The chunk that was looked for.
     pub wanted: Wanted,
-    /// What was found.
+    /// The file that was found.
     pub here: LocalFile,
 }
 
 /// The assignment of the nodes of a type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assigned {
-    /// The type.
+    /// The node type.
     pub name: String,
-    /// Its file.
+    /// The file of the assignment.
     pub here: LocalFile,
 }
 
-/// Where things lie on the hosts; both are absolute.
+/// The folders on the hosts; both are absolute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The folder of the job.
@@ -72,7 +73,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// From the command line.
+    /// Checks the folders of the command line.
     pub fn new(workspace: &Path, rel_data_path: &Path) -> Result<Layout, Report> {
         let mut report = Report::default();
         let mut check = |option: &str, path: &Path, wrong: Option<&str>, fix: &str| {
@@ -128,7 +129,7 @@ pub fn wanted(metadata: &Metadata, folder: &Path, hosts: usize) -> Result<Vec<Wa
             let path = Path::new(named);
             let Some(name) = path.file_name() else {
                 let place = format!("{}.{number}", files.place());
-                let fault = Fault::data(place, format!("{named:?} is no file's name"));
+                let fault = Fault::data(place, format!("{named:?} is not a file's name"));
                 report.push(fault.fix("correct the path in the metadata"));
                 continue;
             };
@@ -158,8 +159,9 @@ pub fn wanted(metadata: &Metadata, folder: &Path, hosts: usize) -> Result<Vec<Wa
     Ok(all)
 }
 
-/// Where a chunk may be: as it is named, and, where the folder was moved since (chunk_graph.py
-/// writes absolute paths), at the end of its path below the folder of the metadata.
+/// The paths at which a chunk may be: the one in the metadata and, because chunk_graph.py writes
+/// absolute paths and the folder may have been moved since, the end of that path below the folder
+/// of the metadata.
 fn candidates(folder: &Path, path: &Path) -> Vec<PathBuf> {
     let names: Vec<Component<'_>> = path
         .components()
@@ -169,16 +171,16 @@ fn candidates(folder: &Path, path: &Path) -> Vec<PathBuf> {
     std::iter::once(folder.join(path)).chain(ends).collect()
 }
 
-/// The records.
+/// The records of a plan.
 #[derive(Debug)]
 pub struct Plan {
-    /// The folder of the job.
+    /// The record of the job's folder.
     pub workspace: Workspace,
-    /// The files.
+    /// The records of the files.
     pub files: Vec<FileCopy>,
 }
 
-/// The records for all of it.
+/// Plans the records of all files.
 pub fn plan(
     metadata: &Metadata,
     hosts: &[Host],
@@ -189,7 +191,7 @@ pub fn plan(
     check_clashes(&found)?;
     let mut paths = vec![Vec::new(); metadata.sets.len()];
     for Found { wanted, .. } in &found {
-        // checked to be UTF-8: it comes of JSON
+        // it comes from JSON, so it is UTF-8
         paths[wanted.set].push(wanted.dst.to_string_lossy().into_owned());
     }
     let ip_config = hosts
@@ -264,8 +266,8 @@ fn copied(host: Option<u32>, dst: &Path, here: &LocalFile) -> FileCopy {
     }
 }
 
-/// One place for two files would leave it to chance which one is read; one file for two places of
-/// the metadata is a mistake there.
+/// Refuses two files with one destination, of which only chance would decide which is read, and one
+/// file in two places of the metadata, which is a mistake there.
 fn check_clashes(found: &[Found]) -> Result<(), Report> {
     let mut report = Report::default();
     let (mut places, mut files) = (HashMap::new(), HashMap::new());
@@ -429,7 +431,7 @@ mod tests {
         }
         assert!(
             told(wanted(&metadata(&["/"], &["1"]), Path::new("/m"), 1))
-                .contains("is no file's name")
+                .contains("is not a file's name")
         );
     }
 }

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use wire::Request;
 use wire::reap::Pick;
 
-/// A host reads 4 processes at once, each in at most 20 s: so many processes that hang in the
-/// kernel are waited for.
+/// How long to wait for a host: it reads 4 processes at once, each for at most 20 s, so this allows
+/// for several processes that hang in the kernel.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Asks and tells.
+/// Asks all hosts and reports their answers.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report> {
     let begun = Instant::now();
     let processes = stream.all()?;

@@ -1,28 +1,29 @@
-//! What people read: threads that stand at the same place are shown once, with who they are.
+//! The stacks for people: threads that stand at the same place are shown once, with their
+//! processes.
 
 use record::term;
 use record::{Stack, Thread};
 use std::collections::BTreeSet;
 
-/// So many frames of a main thread are shown, and of any other.
+/// How many frames of a main thread are shown, and of any other thread.
 const MAIN_FRAMES: usize = 20;
 const OTHER_FRAMES: usize = 6;
-/// Processes that have no rank are named one by one up to here.
+/// How many processes without a rank are named one by one.
 const NAMED: usize = 8;
 
 /// Threads that stand at the same place.
 #[derive(Debug, PartialEq)]
 struct Group<'a> {
     kind: Kind<'a>,
-    /// As Python names the thread; of the main ones nothing.
+    /// The name of the thread in Python; `None` for main threads.
     name: Option<&'a str>,
     frames: &'a [String],
-    /// Who they are: host, rank, process.
+    /// Its processes: host, rank and process id.
     holders: Vec<(u32, Option<u32>, u32)>,
     active: usize,
 }
 
-/// Processes that do the same.
+/// Processes of the same kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kind<'a> {
     role: Option<&'a str>,
@@ -37,7 +38,7 @@ impl<'a> Kind<'a> {
         }
     }
 
-    /// A job is about its trainers; servers mostly wait for them.
+    /// The order on the screen: a job is about its trainers, and servers mostly wait for them.
     fn place(self) -> (usize, bool) {
         let place = match self.role {
             Some("trainer" | "worker") => 0,
@@ -49,7 +50,7 @@ impl<'a> Kind<'a> {
 }
 
 /// All groups, the most telling first: main threads before others, trainers before servers, and of
-/// several places where the same processes stand the one where the fewest do.
+/// several places where the same processes stand the one with the fewest.
 fn groups(stacks: &[Stack]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for stack in stacks {
@@ -79,7 +80,7 @@ fn groups(stacks: &[Stack]) -> Vec<Group<'_>> {
     groups
 }
 
-/// Numbers in names count threads, and would keep equal ones apart: `Thread-3 (run)`.
+/// The name of a thread without its number, which would keep equal ones apart: `Thread-3 (run)`.
 fn name(thread: &Thread) -> Option<&str> {
     let name = thread.name.as_deref().unwrap_or("?");
     let end = name
@@ -91,7 +92,7 @@ fn name(thread: &Thread) -> Option<&str> {
     }
 }
 
-/// The groups as people read them, and below them what could not be read.
+/// The groups for people, and below them the processes that could not be read.
 pub fn text(stacks: &[Stack]) -> String {
     let mut text: Vec<String> = groups(stacks)
         .iter()
@@ -141,7 +142,7 @@ fn group_text(group: &Group<'_>, stacks: &[Stack]) -> String {
     text
 }
 
-/// `trainers 0-3, 5`, `children of trainer 3`, `process 4180 on host 0`.
+/// The processes of a group: `trainers 0-3, 5`, `children of trainer 3`, `process 4180 on host 0`.
 fn who(kind: Kind<'_>, holders: &[(u32, Option<u32>, u32)]) -> String {
     let ranks: BTreeSet<u32> = holders.iter().filter_map(|(_, rank, _)| *rank).collect();
     let (Some(role), false) = (kind.role, ranks.is_empty()) else {
@@ -170,7 +171,7 @@ fn who(kind: Kind<'_>, holders: &[(u32, Option<u32>, u32)]) -> String {
     }
 }
 
-/// `0-3, 5`
+/// Numbers with ranges: `0-3, 5`.
 fn spans(numbers: &BTreeSet<u32>) -> String {
     let mut spans: Vec<(u32, u32)> = Vec::new();
     for number in numbers {
@@ -186,7 +187,7 @@ fn spans(numbers: &BTreeSet<u32>) -> String {
     text.collect::<Vec<_>>().join(", ")
 }
 
-/// Processes of which nothing is known, a line for each reason and command.
+/// Processes that could not be read, a line for each reason and command.
 fn unread(stacks: &[Stack]) -> Option<String> {
     let mut lines: Vec<(&str, &str, Kind<'_>, Vec<(u32, Option<u32>, u32)>)> = Vec::new();
     for stack in stacks {

@@ -1,4 +1,4 @@
-//! Shows where the Python processes of a job stand, on all hosts. [`plan`] and [`groups`] are
+//! Shows where the Python processes of a job stand, on all hosts. [`plan`] and [`groups`] map
 //! values to values; `act` reaches the hosts.
 
 mod act;
@@ -12,7 +12,7 @@ use record::error::Report;
 use record::exit::Exit;
 use record::jsonl::Stream;
 
-/// Does what the command line says.
+/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(args.connect.partial)?;
     args.connect.say_partial("dgl-stacks");

@@ -1,21 +1,21 @@
-//! From what a host answers to records, and to what is wrong.
+//! Turns the answers of hosts into records and faults.
 
 use record::error::Fault;
 use record::{Host, Process, Stack};
 use wire::Event;
 use wire::stacks::Why;
 
-/// Where a process stands, and why that is not known.
+/// Where a process stands, and if that is not known, why.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// The record.
     pub stack: Stack,
-    /// Of one that could not be read.
+    /// Why the process could not be read.
     pub why: Option<Why>,
 }
 
-/// Reads an event of a host; `None` for one that was not asked for. `processes` gives the record
-/// the id of its process, where that is known.
+/// Reads an event of a host; `None` if it was not asked for. `processes` provides the id of the
+/// process record, if there is one.
 pub fn answer(host: u32, processes: &[Process], event: Event, time_ms: u64) -> Option<Answer> {
     let Event::Stack(told) = event else {
         return None;
@@ -31,8 +31,8 @@ pub fn answer(host: u32, processes: &[Process], event: Event, time_ms: u64) -> O
     })
 }
 
-/// Pythons that could not be read, a fault a host and reason. What is no Python, or has ended
-/// meanwhile, is none.
+/// Faults of Pythons that could not be read, one for each host and reason. Processes that are not
+/// Python, or that have ended meanwhile, are not faults.
 pub fn faults(hosts: &[Host], answers: &[Answer]) -> Vec<Fault> {
     let mut faults: Vec<(u32, Why, String, Vec<u32>)> = Vec::new();
     for answer in answers {

@@ -1,14 +1,14 @@
-//! The last try of a job as its records tell it: who is who, and when what happened.
+//! The last try of a job, as its records tell it: its processes, and when what happened.
 
 use crate::Records;
 use record::{Culprit, Exited, Host, Listening, Output, Process, Role, Started, stacks, traceback};
 use std::collections::{BTreeMap, HashMap};
 
-/// What DGL writes when a client leaves, whatever it leaves for.
+/// What DGL writes when a client leaves, for whatever reason.
 const LEAVING: &str = "is exiting...";
 
-/// A process in the last try.
-pub struct Life<'a> {
+/// The history of a process in the last try.
+pub struct ProcessHistory<'a> {
     pub process: &'a Process,
     pub started: Option<&'a Started>,
     pub listening: Option<&'a Listening>,
@@ -23,7 +23,7 @@ pub struct Raised<'a> {
     pub exception: String,
 }
 
-impl Life<'_> {
+impl ProcessHistory<'_> {
     pub fn culprit(&self) -> Culprit {
         Culprit {
             host: self.process.host,
@@ -45,7 +45,7 @@ impl Life<'_> {
             .is_some_and(|exited| !exited.while_ending && exited.code != Some(0))
     }
 
-    /// Whether it was there until the end of the job began, or is there still.
+    /// Whether it was alive when the end of the job began, or is still alive.
     pub fn has_stayed(&self) -> bool {
         self.started.is_some() && self.exited.is_none_or(|exited| exited.while_ending)
     }
@@ -57,7 +57,7 @@ impl Life<'_> {
     }
 }
 
-impl<'a> Life<'a> {
+impl<'a> ProcessHistory<'a> {
     /// The last exception that it wrote, if it has done nothing since.
     pub fn raised(&self) -> Option<Raised<'a>> {
         let errors: Vec<&'a Output> = self
@@ -79,8 +79,8 @@ impl<'a> Life<'a> {
         })
     }
 
-    /// The stacks that faulthandler wrote of the process and its children, and the line of the
-    /// innermost frame of each.
+    /// The stacks that faulthandler wrote of the process and its children, each with the line of
+    /// its innermost frame.
     pub fn fatal_stacks(&self) -> Vec<(&'a Output, Vec<String>)> {
         let lines: Vec<&'a Output> = (self.output.iter().copied())
             .filter(|line| line.stream == "stderr")
@@ -88,8 +88,8 @@ impl<'a> Life<'a> {
         let texts: Vec<&str> = lines.iter().map(|line| line.line.as_str()).collect();
         let written = traceback::fatal_stacks(&texts).into_iter();
         let written = written.map(|(at, frames)| (lines[at], frames));
-        // one whose peers were ended first raises because of that, and has gone on to another place
-        // when its own turn comes
+        // a process whose peers were ended first raises an exception because of that, and has moved
+        // on when its own turn comes
         let raised = traceback::exceptions(&texts)
             .into_iter()
             .find(|(from, ..)| lines[*from].while_ending)
@@ -101,9 +101,9 @@ impl<'a> Life<'a> {
 /// The last try of a job.
 pub struct Job<'a> {
     pub records: &'a Records,
-    /// In the order of their ids.
-    pub lives: Vec<Life<'a>>,
-    /// How many tries there were; 0 where nothing was started.
+    /// The processes, in the order of their ids.
+    pub lives: Vec<ProcessHistory<'a>>,
+    /// How many tries there were; 0 if nothing was started.
     pub tries: usize,
     /// When its first process was started.
     pub began_ms: Option<u64>,
@@ -132,10 +132,10 @@ impl<'a> Job<'a> {
         for line in records.output.iter().filter(|one| is_of_try(one.time_ms)) {
             output.entry(line.id).or_default().push(line);
         }
-        let lives: Vec<Life> = records
+        let lives: Vec<ProcessHistory> = records
             .processes
             .iter()
-            .map(|process| Life {
+            .map(|process| ProcessHistory {
                 process,
                 started: of_try(process.id).and_then(|all| all.last().copied()),
                 listening: (records.listening.iter().rev())
@@ -146,7 +146,7 @@ impl<'a> Job<'a> {
                 output: output.remove(&process.id).unwrap_or_default(),
             })
             .collect();
-        let ends = lives.iter().filter_map(Life::end_ms);
+        let ends = lives.iter().filter_map(ProcessHistory::end_ms);
         let latest_ms = (records.started.iter().map(|one| one.time_ms))
             .chain(records.listening.iter().map(|one| one.time_ms))
             .chain(records.output.iter().map(|one| one.time_ms))
@@ -166,36 +166,36 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// The process of an id.
-    pub fn life(&self, id: u32) -> Option<&Life<'a>> {
+    /// The history of the process with this id.
+    pub fn life(&self, id: u32) -> Option<&ProcessHistory<'a>> {
         self.lives.iter().find(|life| life.process.id == id)
     }
 
-    /// Those of a role; without one, all but servers.
-    pub fn clients(&self) -> impl Iterator<Item = &Life<'a>> {
-        let is_client = |life: &&Life| life.process.role != Role::Server;
+    /// All processes but servers.
+    pub fn clients(&self) -> impl Iterator<Item = &ProcessHistory<'a>> {
+        let is_client = |life: &&ProcessHistory| life.process.role != Role::Server;
         self.lives.iter().filter(is_client)
     }
 
-    /// `host 1 (10.0.0.2)`.
+    /// A host in words: `host 1 (10.0.0.2)`.
     pub fn host(&self, id: u32) -> String {
         self.hosts
             .get(&id)
             .map_or_else(|| format!("host {id}"), |host| host.place())
     }
 
-    /// What host-probe found on a host.
+    /// The host's record, with what host-probe found.
     pub fn host_record(&self, id: u32) -> Option<&'a Host> {
         self.hosts.get(&id).copied()
     }
 
-    /// `trainer 1 on host 1 (10.0.0.2)`.
-    pub fn who(&self, life: &Life) -> String {
+    /// A process in words: `trainer 1 on host 1 (10.0.0.2)`.
+    pub fn who(&self, life: &ProcessHistory) -> String {
         let Process { role, rank, .. } = life.process;
         format!("{} {rank} on {}", role.name(), self.host(life.process.host))
     }
 
-    /// The same of a culprit that may be a host.
+    /// A culprit in words; it may be a host.
     pub fn name(&self, culprit: &Culprit) -> String {
         match (culprit.role, culprit.rank) {
             (Some(role), Some(rank)) => {
@@ -206,9 +206,9 @@ impl<'a> Job<'a> {
     }
 }
 
-/// `trainers 0, 2 and 3`.
-pub fn several(lives: &[&Life]) -> String {
-    let member = |life: &&Life| (life.process.role, life.process.rank);
+/// Several processes in words: `trainers 0, 2 and 3`.
+pub fn several(lives: &[&ProcessHistory]) -> String {
+    let member = |life: &&ProcessHistory| (life.process.role, life.process.rank);
     let members: Vec<(Role, u32)> = lives.iter().map(member).collect();
     stacks::names(&members)
 }

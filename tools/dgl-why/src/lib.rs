@@ -1,4 +1,5 @@
-//! Says what ended a job, or what it waits for, from its records alone: values to values.
+//! Tells what ended a job, or what it waits for, from its records alone. Everything maps values to
+//! values.
 
 pub mod args;
 mod job;
@@ -20,7 +21,7 @@ use record::exit::Exit;
 use record::jsonl::{self, Stream};
 use std::borrow::Cow;
 
-/// Does what the command line says.
+/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::of_run(args.file.as_deref())?;
     let verdict = verdict(&Records::of(&stream)?);

@@ -1,7 +1,7 @@
-//! From records to a verdict: values to values, without a clock.
+//! Finds the verdict on a run from its records, without a clock.
 
 use crate::Records;
-use crate::job::{Job, Life};
+use crate::job::{Job, ProcessHistory};
 use crate::skew;
 use crate::verdict::{Finding, Outcome, Verdict};
 use crate::wait;
@@ -9,7 +9,7 @@ use record::term::{self, bytes};
 use record::{Culprit, FirstFailure, Host, Summary};
 use std::time::Duration;
 
-/// What processes say whose peer has gone: they name the consequence and not the cause.
+/// What processes write whose peer has gone; it names the consequence and not the cause.
 const CONSEQUENCES: [&str; 6] = [
     "Connection closed by peer",
     "Connection reset by peer",
@@ -64,7 +64,7 @@ fn all_ended(job: &Job, summary: &Summary) -> Finding {
     Finding::new(format!("{count}, {time}"))
 }
 
-/// It took longer than it may.
+/// The cause of a job that took longer than its limit.
 fn time_limit(job: &Job, failure: Option<&FirstFailure>) -> Finding {
     if let Some(failure) = failure {
         return of_failure(job, failure);
@@ -82,7 +82,7 @@ fn time_limit(job: &Job, failure: Option<&FirstFailure>) -> Finding {
     }
 }
 
-/// It gave no sign of life, and was to be ended then.
+/// The cause of a job that stalled and was ended therefore.
 fn ended_stall(job: &Job) -> Finding {
     match wait::on(job) {
         Some(mut finding) => {
@@ -117,7 +117,7 @@ fn interrupted(job: &Job, summary: &Summary) -> Finding {
     }
 }
 
-/// A process or a host failed.
+/// The cause of a job of which a process or a host failed.
 fn failed(job: &Job, failure: &FirstFailure) -> Finding {
     let finding = of_failure(job, failure);
     let is_cause = failure.oom
@@ -129,7 +129,7 @@ fn failed(job: &Job, failure: &FirstFailure) -> Finding {
     if is_cause {
         return finding;
     }
-    // it lost its peer: who raised something else, or was gone, before?
+    // it lost its peer: look for a process that raised another exception before, or was gone
     let before = job
         .lives
         .iter()
@@ -187,7 +187,7 @@ fn host(job: &Job, failure: &FirstFailure) -> Finding {
 }
 
 /// How a process failed.
-fn process(job: &Job, life: &Life, failure: &FirstFailure) -> Finding {
+fn process(job: &Job, life: &ProcessHistory, failure: &FirstFailure) -> Finding {
     let who = job.who(life);
     let host = job.host_record(life.process.host);
     let finding = match (&failure.error, failure.signal.as_deref()) {
@@ -220,8 +220,8 @@ fn process(job: &Job, life: &Life, failure: &FirstFailure) -> Finding {
     finding
 }
 
-/// It ended by itself.
-fn status(life: &Life, failure: &FirstFailure, who: &str) -> Finding {
+/// The finding about a process that exited by itself.
+fn status(life: &ProcessHistory, failure: &FirstFailure, who: &str) -> Finding {
     let code = failure.code.unwrap_or(1);
     if let Some(raised) = life.raised() {
         return Finding::new(format!("{who} raised {}", raised.exception))
@@ -242,7 +242,7 @@ fn status(life: &Life, failure: &FirstFailure, who: &str) -> Finding {
     Finding::new(format!("{who} exited with status {code}{said}")).shown_by_all(life.last_word())
 }
 
-fn out_of_memory(job: &Job, life: &Life, host: Option<&Host>) -> Finding {
+fn out_of_memory(job: &Job, life: &ProcessHistory, host: Option<&Host>) -> Finding {
     let used = life.exited.and_then(|exited| exited.max_rss_bytes);
     let there = host.and_then(|host| host.facts.mem_bytes);
     let of_host = job
@@ -270,8 +270,9 @@ fn out_of_memory(job: &Job, life: &Life, host: Option<&Host>) -> Finding {
         .fix("give it more memory, or its host a smaller partition or fewer processes")
 }
 
-/// SIGBUS is what comes of writing to a page of /dev/shm for which there is no room.
-fn bus(job: &Job, life: &Life, host: Option<&Host>) -> Finding {
+/// The finding about SIGBUS, which comes of writing to a page of /dev/shm for which there is no
+/// room.
+fn bus(job: &Job, life: &ProcessHistory, host: Option<&Host>) -> Finding {
     let mut text = format!(
         "{} was ended by SIGBUS, as by a /dev/shm that is full",
         job.who(life)
@@ -289,7 +290,7 @@ fn bus(job: &Job, life: &Life, host: Option<&Host>) -> Finding {
         .fix("give /dev/shm more room there (docker run --shm-size), or use more partitions")
 }
 
-/// The records break off before the job's end.
+/// The finding if the records break off before the job's end.
 fn unfinished(job: &Job) -> (Outcome, Finding) {
     let first = job
         .lives
@@ -326,7 +327,7 @@ fn unfinished(job: &Job) -> (Outcome, Finding) {
 }
 
 fn running(job: &Job) -> Finding {
-    let alive: Vec<&Life> = job.lives.iter().filter(|life| life.has_stayed()).collect();
+    let alive: Vec<&ProcessHistory> = job.lives.iter().filter(|life| life.has_stayed()).collect();
     let began = job.began_ms.unwrap_or(job.latest_ms);
     let age = term::seconds(Duration::from_millis(job.latest_ms.saturating_sub(began)));
     let text = match alive.is_empty() {
@@ -339,12 +340,13 @@ fn running(job: &Job) -> Finding {
     Finding::new(text).shown_by_all(last_words(job))
 }
 
-/// What else there is to say of the last try.
+/// Further findings about the last try.
 fn beside(job: &Job, cause: &Finding) -> Vec<Finding> {
     let mut findings = Vec::new();
     if job.tries > 1 {
         let earlier = job.records.exited.iter().filter(|exited| {
-            let is_last = |life: &Life| life.exited.is_some_and(|last| std::ptr::eq(last, *exited));
+            let is_last =
+                |life: &ProcessHistory| life.exited.is_some_and(|last| std::ptr::eq(last, *exited));
             !exited.while_ending && exited.code != Some(0) && !job.lives.iter().any(is_last)
         });
         findings.push(

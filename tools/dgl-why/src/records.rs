@@ -1,4 +1,4 @@
-//! What of the stream a verdict is made of.
+//! The records from which a verdict is made.
 
 use record::error::Report;
 use record::jsonl::Stream;
@@ -29,7 +29,7 @@ pub struct Records {
 }
 
 impl Records {
-    /// Of all that came in.
+    /// Takes the records out of a stream.
     pub fn of(stream: &Stream) -> Result<Records, Report> {
         Ok(Records {
             hosts: stream.all_including_failed()?,

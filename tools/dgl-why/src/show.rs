@@ -1,10 +1,10 @@
-//! A verdict as lines for people.
+//! Formats a verdict for people.
 
 use crate::verdict::{Finding, Outcome, Verdict};
 use record::term;
 use std::time::Duration;
 
-/// The verdict first, the records that show it below it if wanted, then what else is unusual.
+/// The verdict first, the records that show it below if they are wanted, then what else is unusual.
 pub fn text(verdict: &Verdict, has_records: bool) -> String {
     let mut text = format!("The job {}: ", verdict.outcome.words());
     show(&mut text, &verdict.cause, verdict.began_ms, has_records);
@@ -34,7 +34,7 @@ fn show(text: &mut String, finding: &Finding, began_ms: Option<u64>, has_records
     }
 }
 
-/// `12.3 s after the start`.
+/// The beginning of a finding in words: `12.3 s after the start`.
 pub fn since(finding: &Finding, began_ms: Option<u64>) -> Option<String> {
     let after = finding.since_ms?.checked_sub(began_ms?)?;
     let after = term::seconds(Duration::from_millis(after));

@@ -1,4 +1,4 @@
-//! Hosts that differ from the others: one slow or overfull host makes all wait.
+//! Finds hosts that differ from the others: one slow or full host makes all others wait.
 
 use crate::job::Job;
 use crate::verdict::Finding;
@@ -7,13 +7,13 @@ use record::{Culprit, Role, Sample};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What is compared between hosts, and from when on it is worth a word.
+/// A quantity that is compared between hosts, and the difference from which on it is reported.
 struct Quantity {
-    /// How it is told: host, its value, that of the others.
+    /// The sentence that reports it, from the host, its value, and that of the others.
     text: fn(&str, f64, f64) -> String,
-    /// So many times the median of the others.
+    /// The factor by which the value must exceed the median of the others.
     factor: f64,
-    /// And so much more than that.
+    /// The difference by which it must also exceed that median.
     least: f64,
     fix: Option<&'static str>,
 }
@@ -27,7 +27,7 @@ const PARTITION: Quantity = Quantity {
         )
     },
     factor: 1.5,
-    // below a megabyte no difference can be felt
+    // differences below a megabyte cannot be noticed
     least: 1e6,
     fix: Some("partition anew with METIS and balance_ntypes, or give that host more processors"),
 };
@@ -42,7 +42,7 @@ const START: Quantity = Quantity {
         )
     },
     factor: 2.0,
-    // python and torch alone take some seconds to load, more or less
+    // python and torch alone take some seconds to load, with variation
     least: 5.0,
     fix: Some("look at what else runs on that host, at its disk and at its limits"),
 };
@@ -108,7 +108,7 @@ const NETWORK: Quantity = Quantity {
     fix: None,
 };
 
-/// Full is what leaves less than this of a whole.
+/// The share of a whole from which on it counts as full.
 const FULL: f64 = 0.95;
 
 fn seconds(value: f64) -> String {
@@ -118,7 +118,7 @@ fn seconds(value: f64) -> String {
 /// A value for each host that has one.
 type Values = BTreeMap<u32, f64>;
 
-/// How hosts differ.
+/// The differences between hosts.
 pub fn findings(job: &Job) -> Vec<Finding> {
     let records = job.records;
     let partitions: Values = records
@@ -172,7 +172,7 @@ pub fn findings(job: &Job) -> Vec<Finding> {
     found.into_iter().flatten().collect()
 }
 
-/// What the files of the partition of a host have.
+/// The size of the files in a host's partition.
 pub fn partition_bytes(job: &Job, host: u32) -> u64 {
     let of_host = job
         .records
@@ -182,7 +182,7 @@ pub fn partition_bytes(job: &Job, host: u32) -> u64 {
     of_host.map(|file| file.bytes).fold(0, u64::saturating_add)
 }
 
-/// How long servers took until they listened, the slowest of each host.
+/// How long the servers took until they listened, the slowest of each host.
 fn starts(job: &Job) -> Values {
     let mut values = Values::new();
     for life in &job.lives {
@@ -195,7 +195,7 @@ fn starts(job: &Job) -> Values {
     values
 }
 
-/// Seconds a gigabyte, of hosts to which enough was sent to tell.
+/// Seconds for a gigabyte, for hosts to which enough was sent to tell.
 fn copies(job: &Job) -> Values {
     const ENOUGH_BYTES: u64 = 50_000_000;
     let mut sent: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
@@ -248,7 +248,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     }
 }
 
-/// What samples show: hosts that do more than the others, and memory that is full.
+/// The findings from samples: hosts that do more than the others, and memory that is full.
 fn of_samples(job: &Job) -> Vec<Option<Finding>> {
     let hosts = || {
         job.records

@@ -1,13 +1,13 @@
-//! What is found out about a run.
+//! The verdict on a run, and the findings of which it consists.
 
 use record::{Culprit, Record, jsonl};
 
-/// How a run stands.
+/// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It ended with status 0.
     EndedWell,
-    /// A process or a host failed, or a time limit was over.
+    /// A process or a host failed, or a time limit ran out.
     Failed,
     /// Somebody ended it.
     Interrupted,
@@ -20,7 +20,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// In front of the finding that explains it.
+    /// The outcome in words, to be put before the finding that explains it.
     pub fn words(self) -> &'static str {
         match self {
             Outcome::EndedWell => "ended well",
@@ -36,23 +36,23 @@ impl Outcome {
 /// Something that the records show.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Finding {
-    /// A sentence without its full stop.
+    /// The finding as a sentence without its full stop.
     pub text: String,
-    /// Since when it is so, since 1970.
+    /// Since when it is so, in milliseconds since 1970.
     pub since_ms: Option<u64>,
-    /// On whose account.
+    /// The process or host that causes it.
     pub culprit: Option<Culprit>,
     /// The records that show it, as lines of the stream.
     pub evidence: Vec<String>,
-    /// What can be done.
+    /// The cure, if there is one.
     pub fix: Option<&'static str>,
 }
 
-/// The most characters of a record that are shown.
+/// How many characters of a record are shown.
 const SHOWN: usize = 240;
 
 impl Finding {
-    /// That something is so.
+    /// Creates a finding without evidence.
     pub fn new(text: impl Into<String>) -> Finding {
         Finding {
             text: text.into(),
@@ -60,7 +60,7 @@ impl Finding {
         }
     }
 
-    /// A record that shows it.
+    /// Adds a record that shows it.
     pub fn shown_by<T: Record>(mut self, record: &T) -> Finding {
         let line = String::from_utf8_lossy(&jsonl::line(record))
             .trim_end()
@@ -75,7 +75,7 @@ impl Finding {
         self
     }
 
-    /// Records that show it.
+    /// Adds records that show it.
     pub fn shown_by_all<'a, T: Record + 'a>(
         self,
         records: impl IntoIterator<Item = &'a T>,
@@ -83,34 +83,34 @@ impl Finding {
         records.into_iter().fold(self, Finding::shown_by)
     }
 
-    /// Whose doing it is.
+    /// Names the process or host that causes it.
     pub fn on_account_of(mut self, culprit: Culprit) -> Finding {
         self.culprit = Some(culprit);
         self
     }
 
-    /// When it began.
+    /// Adds when it began, in milliseconds since 1970.
     pub fn since(mut self, time_ms: u64) -> Finding {
         self.since_ms = Some(time_ms);
         self
     }
 
-    /// What can be done about it.
+    /// Adds the cure.
     pub fn fix(mut self, fix: &'static str) -> Finding {
         self.fix = Some(fix);
         self
     }
 }
 
-/// What ended a job or what it waits for.
+/// The verdict: what ended a job, or what it waits for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// How it stands.
+    /// The state of the run.
     pub outcome: Outcome,
-    /// Why.
+    /// Why the run is in this state.
     pub cause: Finding,
     /// What else is unusual.
     pub others: Vec<Finding>,
-    /// When the first process was started, since 1970.
+    /// When the first process was started, in milliseconds since 1970.
     pub began_ms: Option<u64>,
 }

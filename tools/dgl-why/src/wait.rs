@@ -1,6 +1,6 @@
-//! What a job waits for.
+//! Finds out what a job waits for.
 
-use crate::job::{Job, Life, several};
+use crate::job::{Job, ProcessHistory, several};
 use crate::verdict::Finding;
 use record::stacks::{self, Child, Group, Wait};
 use record::term;
@@ -8,10 +8,10 @@ use record::{Output, Process, Role, Stack, Stalled};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Below this nobody thinks of a hang.
+/// A shorter silence is not taken for a hang.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// What the last try waits for or waited for until it was ended, as far as the records tell.
+/// What the last try waits for, or waited for until it was ended, as far as the records tell.
 pub fn on(job: &Job) -> Option<Finding> {
     exception(job)
         .or_else(|| servers(job))
@@ -19,7 +19,8 @@ pub fn on(job: &Job) -> Option<Finding> {
         .or_else(|| stands(job))
 }
 
-/// A process has raised and stays: the others wait for it.
+/// The finding that a process has raised an exception and does not end, so that the others wait for
+/// it.
 fn exception(job: &Job) -> Option<Finding> {
     let raised = job
         .lives
@@ -60,9 +61,10 @@ fn exception(job: &Job) -> Option<Finding> {
     Some(finding)
 }
 
-/// ` in over_all (train.py:75)`, where their stacks say the same of all of them.
-fn where_all_stand(job: &Job, lives: &[&Life]) -> String {
-    let place = |life: &&Life| {
+/// The place where all of these processes stand, if their stacks agree: ` in over_all
+/// (train.py:75)`.
+fn where_all_stand(job: &Job, lives: &[&ProcessHistory]) -> String {
+    let place = |life: &&ProcessHistory| {
         let standing = stack_of(job, life)?;
         stacks::own_frame(&standing.frames).map(str::to_owned)
     };
@@ -78,21 +80,21 @@ fn waits(count: usize) -> &'static str {
     if count == 1 { "waits" } else { "wait" }
 }
 
-/// The clients that were there until the end, but for one.
-fn others<'j, 'a>(job: &'j Job<'a>, one: &Life) -> Vec<&'j Life<'a>> {
+/// The clients that were alive until the end, without this one.
+fn others<'j, 'a>(job: &'j Job<'a>, one: &ProcessHistory) -> Vec<&'j ProcessHistory<'a>> {
     job.clients()
         .filter(|life| life.has_stayed() && life.process.id != one.process.id)
         .collect()
 }
 
-/// Servers that do not listen, while others do.
+/// The finding that servers do not listen while others do.
 fn servers(job: &Job) -> Option<Finding> {
     let servers = || {
         job.lives
             .iter()
             .filter(|life| life.process.port.is_some() && life.process.role == Role::Server)
     };
-    let missing: Vec<&Life> = servers()
+    let missing: Vec<&ProcessHistory> = servers()
         .filter(|life| life.listening.is_none() && life.has_stayed())
         .collect();
     let first = missing.first()?;
@@ -113,7 +115,7 @@ fn servers(job: &Job) -> Option<Finding> {
     Some(finding)
 }
 
-/// The stall of the last try after which the job has not moved.
+/// The last stall of the last try, if the job has not moved since.
 pub fn last_stall<'a>(job: &Job<'a>) -> Option<&'a Stalled> {
     let stalled = job.records.stalled.last()?;
     let is_of_try = job.began_ms.is_none_or(|began| stalled.time_ms >= began);
@@ -126,7 +128,7 @@ pub fn last_stall<'a>(job: &Job<'a>) -> Option<&'a Stalled> {
     (is_of_try && !has_moved).then_some(stalled)
 }
 
-/// What was noticed while the job ran.
+/// The finding about a stall that was noticed while the job ran.
 fn stalled(job: &Job) -> Option<Finding> {
     let stalled = last_stall(job)?;
     let by_stacks = stands(job).filter(|finding| finding.culprit.is_some());
@@ -142,7 +144,7 @@ fn stalled(job: &Job) -> Option<Finding> {
     Some(finding.since(stalled.since_ms).shown_by(stalled))
 }
 
-/// Where a process stands, and what shows it.
+/// Where a process stands, and the record that shows it.
 struct Standing<'a> {
     frames: Vec<String>,
     by: Shown<'a>,
@@ -162,9 +164,9 @@ impl Standing<'_> {
     }
 }
 
-/// The stacks of the main threads of a process and its children: as dgl-stacks read them, else as
+/// The stacks of the main threads of a process and its children, as dgl-stacks read them or else as
 /// faulthandler wrote them.
-fn stacks_of<'a>(job: &Job<'a>, life: &Life<'a>) -> Vec<Standing<'a>> {
+fn stacks_of<'a>(job: &Job<'a>, life: &ProcessHistory<'a>) -> Vec<Standing<'a>> {
     let process = life.process;
     let belongs = |stack: &&Stack| {
         stack.host == process.host
@@ -196,20 +198,21 @@ fn stacks_of<'a>(job: &Job<'a>, life: &Life<'a>) -> Vec<Standing<'a>> {
         .collect()
 }
 
-/// That of the process itself.
-fn stack_of<'a>(job: &Job<'a>, life: &Life<'a>) -> Option<Standing<'a>> {
+/// The stack of the process itself.
+fn stack_of<'a>(job: &Job<'a>, life: &ProcessHistory<'a>) -> Option<Standing<'a>> {
     let mut all = stacks_of(job, life).into_iter();
     all.find(|standing| stacks::child(&standing.frames).is_none())
 }
 
-/// Whether a sampler of it was there when stacks were taken.
-fn has_sampler(job: &Job, life: &Life) -> bool {
+/// Whether a sampler of the process was alive when stacks were taken.
+fn has_sampler(job: &Job, life: &ProcessHistory) -> bool {
     let all = stacks_of(job, life);
     (all.iter()).any(|standing| stacks::child(&standing.frames) == Some(Child::Sampler))
 }
 
-/// Of a trainer that waits for samplers: that it has none any more, while others have theirs.
-fn without_samplers(job: &Job, life: &Life) -> &'static str {
+/// For a trainer that waits for samplers: that all of its samplers are gone, while others have
+/// theirs.
+fn without_samplers(job: &Job, life: &ProcessHistory) -> &'static str {
     let others = others(job, life);
     let others_have = others.iter().any(|other| has_sampler(job, other));
     match others_have && !has_sampler(job, life) {
@@ -218,12 +221,12 @@ fn without_samplers(job: &Job, life: &Life) -> &'static str {
     }
 }
 
-/// By the stacks: who stands elsewhere than the others, or where all stand.
+/// The finding by the stacks: who stands elsewhere than the others, or where all stand.
 fn stands(job: &Job) -> Option<Finding> {
     if !is_silent(job) && last_stall(job).is_none() {
         return None;
     }
-    let standing: Vec<(&Life, Standing)> = job
+    let standing: Vec<(&ProcessHistory, Standing)> = job
         .clients()
         .filter(|life| life.has_stayed())
         .filter_map(|life| Some((life, stack_of(job, life)?)))
@@ -233,7 +236,7 @@ fn stands(job: &Job) -> Option<Finding> {
         .enumerate()
         .map(|(at, (_, standing))| (at, standing.frames.clone()));
     let groups = stacks::groups(frames);
-    let who = |group: &Group<usize>| -> Vec<&Life> {
+    let who = |group: &Group<usize>| -> Vec<&ProcessHistory> {
         group.members.iter().map(|at| standing[*at].0).collect()
     };
     let told = |group: &Group<usize>| format!("{} {}", several(&who(group)), group.words());
@@ -290,7 +293,7 @@ fn pauses(job: &Job) -> Pauses {
     words.sort_unstable();
     let longest = words.windows(2).map(|two| two[1] - two[0]).max();
     let since = words.last().copied();
-    // the end has its own lines, of which the first is as late as the last of those before
+    // lines that belong to the end come later than all others
     let end_ms = job
         .lives
         .iter()
@@ -306,14 +309,14 @@ fn pauses(job: &Job) -> Pauses {
     }
 }
 
-/// Whether clients have been silent for longer than they ever were before: only then a stack tells
-/// more than where a healthy job is just now.
+/// Whether clients have been silent for longer than ever before: only then does a stack tell more
+/// than where a healthy job happens to be.
 fn is_silent(job: &Job) -> bool {
     let pauses = pauses(job);
     pauses.last >= SILENCE && pauses.last >= pauses.longest * 2
 }
 
-/// That nobody has written a line for long.
+/// The finding that nobody has written a line for long.
 pub fn silence(job: &Job) -> Option<Finding> {
     let Pauses {
         longest,
@@ -340,7 +343,7 @@ pub fn silence(job: &Job) -> Option<Finding> {
     Some(finding)
 }
 
-/// Processes that were not started, of a job that was.
+/// The finding that processes of a job were not started.
 pub fn start(job: &Job) -> Option<Finding> {
     let missing: Vec<&Process> = job
         .lives

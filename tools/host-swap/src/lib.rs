@@ -1,5 +1,5 @@
 //! From the records of a failed run and of spare hosts to a stream without the hosts that were
-//! lost. [`plan`] is values to values.
+//! lost. [`plan`] maps values to values.
 
 mod args;
 pub mod plan;
@@ -14,7 +14,7 @@ use record::term;
 use std::borrow::Cow;
 use std::path::Path;
 
-/// Does what the command line says.
+/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(false)?;
     let hosts: Vec<Host> = stream.require("ipconf-check")?;

@@ -1,4 +1,5 @@
-//! Which hosts were lost, which spares take their places, and the stream with them.
+//! Decides which hosts were lost and which spares replace them, and writes the stream with the
+//! spares.
 
 use indexmap::IndexMap;
 use record::error::{Fault, Report};
@@ -7,15 +8,15 @@ use record::{Facts, FileCopy, FirstFailure, Fit, Host, Process, Pushed, Record, 
 use serde_json::value::{RawValue, to_raw_value};
 use std::collections::BTreeMap;
 
-/// The cause in a summary that is a host's.
+/// The cause in a summary if a host was lost.
 const CAUSE_HOST: &str = "host";
 
-/// The hosts that were lost, by their numbers, each with what was said of it.
+/// The hosts that were lost, by number, each with the reason.
 #[derive(Debug, Default)]
 pub struct Lost(pub BTreeMap<u32, String>);
 
 impl Lost {
-    /// Takes what a file of records says: the end of a run that a host has caused, and hosts that
+    /// Takes what a file of records tells: the end of a run because of a host, and hosts that
     /// host-probe could not use. `hosts` are those of the stream.
     pub fn learn(&mut self, place: &str, run: &Stream, hosts: &[Host]) -> Result<(), Report> {
         let told: Vec<Host> = run
@@ -57,7 +58,7 @@ impl Lost {
     }
 }
 
-/// The faults of a file in place of those of stdin.
+/// The faults of a file, which name the file instead of stdin.
 pub fn of_file(place: &str, mut report: Report) -> Report {
     for fault in &mut report.0 {
         fault.place = fault.place.replacen("stdin", place, 1);
@@ -65,12 +66,12 @@ pub fn of_file(place: &str, mut report: Report) -> Report {
     report
 }
 
-/// A stream in which spares stand for lost hosts.
+/// A stream in which spares replace lost hosts.
 #[derive(Debug)]
 pub struct Swapped {
-    /// Its lines, each with its end.
+    /// The lines of the stream, each with its end.
     pub lines: Vec<Vec<u8>>,
-    /// What people should know.
+    /// Notices for people.
     pub told: Vec<String>,
 }
 
@@ -121,7 +122,7 @@ pub fn swap(stream: &Stream, lost: &Lost, spares: Option<&Stream>) -> Result<Swa
     Ok(Swapped { lines, told })
 }
 
-/// A host that may be taken, as it was read and as its record stands.
+/// A host that may be taken: its line, and its record.
 struct Spare {
     host: Host,
     line: Vec<u8>,
@@ -161,7 +162,7 @@ fn unfit(spare: &Spare, hosts: &[Host], lost: &Lost) -> Option<String> {
         .find_map(|other| differs(&host.facts, &other.facts))
 }
 
-/// What a spare must have as the other hosts have it.
+/// How a spare differs from another host in what must be equal.
 fn differs(spare: &Facts, other: &Facts) -> Option<String> {
     let versions = [
         ("dgl", &spare.dgl, &other.dgl),
@@ -181,7 +182,7 @@ fn differs(spare: &Facts, other: &Facts) -> Option<String> {
         .then(|| "it was not probed for the environment of the others".to_owned())
 }
 
-/// The stream with the spares. What was true of the lost host alone is left out: deliveries to it,
+/// The stream with the spares. Records about the lost host alone are left out: deliveries to it,
 /// and processes that were planned for it.
 fn lines(
     stream: &Stream,
@@ -237,7 +238,7 @@ fn in_place_of(spare: &[u8], lost: &[u8]) -> Result<Vec<u8>, serde_json::Error> 
             fields.insert(name.to_owned(), value.clone());
         }
     }
-    // the line of another file
+    // the line number is that of another file
     fields.shift_remove("line");
     serde_json::to_vec(&fields)
 }

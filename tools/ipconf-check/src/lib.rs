@@ -1,5 +1,5 @@
 //! From an ip_config, and what else says where the hosts are, to host records. [`text`], [`plan`]
-//! and [`login`] are values to values; files are read and names looked up here.
+//! and [`login`] map values to values; files are read and names looked up here.
 
 pub mod args;
 pub mod login;
@@ -18,7 +18,7 @@ use std::io::{self, IsTerminal, Read};
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::Path;
 
-/// Does what the command line says.
+/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let (place, text) = read(args.file.as_deref())?;
     let lines = text::lines(&place, &text)?;

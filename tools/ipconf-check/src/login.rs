@@ -1,5 +1,6 @@
-//! The file of `--login`: by which address or name a host is logged in to, where that is not the
-//! one that DGL uses: behind a bastion or a NAT, with an InfiniBand card for DGL alone, in pods.
+//! The file of `--login`: the address or name by which a host is logged in to, if it is not the one
+//! that DGL uses. That happens behind a bastion or a NAT, with InfiniBand for DGL alone, and in
+//! pods.
 
 use crate::text::{Line, MAX_FAULTS, at, is_name};
 use record::Host;
@@ -7,8 +8,7 @@ use record::error::{Fault, Report};
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Gives the hosts the logins of the lines `HOST LOGIN`. A host is named as in ip_config, by its
-/// address or by its name.
+/// Assigns the logins of the lines `HOST LOGIN`. HOST is the host's address or name in ip_config.
 pub fn assign(hosts: &mut [Host], place: &str, lines: &[Line]) -> Result<(), Report> {
     let mut known: HashMap<String, usize> = HashMap::new();
     for (at, host) in hosts.iter().enumerate() {
@@ -45,7 +45,7 @@ fn one(
     };
     let Some(host) = known.get(host).and_then(|at| hosts.get_mut(*at)) else {
         return Err(
-            Fault::data(place, format!("{host:?} is no host of ip_config"))
+            Fault::data(place, format!("{host:?} is not a host of ip_config"))
                 .fix("name the host as it stands in ip_config"),
         );
     };
@@ -91,7 +91,7 @@ mod tests {
             ),
             (
                 "10.0.0.3 x",
-                Err("f:1: \"10.0.0.3\" is no host of ip_config"),
+                Err("f:1: \"10.0.0.3\" is not a host of ip_config"),
             ),
             ("10.0.0.1", Err("f:1: 1 word where two are wanted")),
             ("10.0.0.1 a b", Err("f:1: 3 words where two are wanted")),

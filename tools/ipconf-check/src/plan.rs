@@ -1,4 +1,4 @@
-//! From the text of an ip_config to host records, or to all that is wrong with it.
+//! Turns the text of an ip_config into host records, or into all of its faults.
 
 use crate::text::{Line, MAX_FAULTS, at, is_name};
 use record::error::{Fault, Report};
@@ -6,18 +6,18 @@ use record::{Host, IpAddr};
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// What looking up a name gave: its IPv4 addresses, or the resolver's words.
+/// The result of looking up a name: its IPv4 addresses, or the resolver's message.
 pub type Resolved = Result<Vec<Ipv4Addr>, String>;
 
-/// What the command line says.
+/// The options of the command line.
 pub struct Options<'a> {
-    /// The file's name, for messages.
+    /// The name of the file, for messages.
     pub place: &'a str,
-    /// For a host without one.
+    /// The port of a host without one.
     pub default_port: u16,
-    /// Ports that each host needs.
+    /// How many ports each host needs.
     pub num_servers: u16,
-    /// Names are allowed.
+    /// Whether names are allowed.
     pub resolve: bool,
 }
 
@@ -30,7 +30,7 @@ pub fn names(lines: &[Line]) -> Vec<&str> {
         .collect()
 }
 
-/// A host record a line.
+/// Plans one host record for each line.
 pub fn plan(
     lines: &[Line],
     names: &HashMap<&str, Resolved>,
@@ -42,7 +42,7 @@ pub fn plan(
             .fix("write a line a host: its IPv4 address, then its port if it is not 30050")
             .report());
     }
-    // far below, as lines() sees to
+    // far below, as lines() guarantees
     let of = u32::try_from(lines.len()).unwrap_or(u32::MAX);
     let mut report = Report::default();
     let mut hosts = Vec::new();
@@ -161,10 +161,10 @@ fn address(
     }
 }
 
-/// An address that one machine can have.
+/// Accepts only an address that a single machine can have.
 fn one_machine(place: &str, ip: Ipv4Addr) -> Result<Ipv4Addr, Fault> {
     match ip.is_unspecified() || ip.is_broadcast() || ip.is_multicast() {
-        true => Err(Fault::data(place, format!("{ip} is no host's address"))
+        true => Err(Fault::data(place, format!("{ip} is not a host's address"))
             .fix("write the address of the card that the other hosts reach")),
         false => Ok(ip),
     }
@@ -178,7 +178,7 @@ fn port(place: &str, word: &str) -> Result<u16, Fault> {
     }
 }
 
-/// What no line shows alone.
+/// The faults that only several lines together show.
 fn together(place: &str, hosts: &[Host]) -> Report {
     let mut report = Report::default();
     let mut first: HashMap<Ipv4Addr, u64> = HashMap::new();
@@ -312,7 +312,7 @@ mod tests {
                 "127.0.0.1\n10.0.0.2\n",
                 &["f:1: 127.0.0.1 is every machine's own address"],
             ),
-            ("0.0.0.0\n", &["f:1: 0.0.0.0 is no host's address"]),
+            ("0.0.0.0\n", &["f:1: 0.0.0.0 is not a host's address"]),
             (
                 "10.0.0.1 x y\n",
                 &["f:1: \"x\" is not a port", "f:1: a third column: \"y\""],
@@ -335,8 +335,8 @@ mod tests {
             (
                 "255.255.255.255\n224.0.0.1\n",
                 &[
-                    "f:1: 255.255.255.255 is no host's",
-                    "f:2: 224.0.0.1 is no host's",
+                    "f:1: 255.255.255.255 is not a host's",
+                    "f:2: 224.0.0.1 is not a host's",
                 ],
             ),
             ("1\x000\x00.\x00", &["f: is UTF-16 or no text at all"]),
@@ -435,7 +435,7 @@ mod tests {
             [
                 "f:2: six has no IPv4 address",
                 "f:3: gone: no such host",
-                "f:4: 0.0.0.0 is no host's address"
+                "f:4: 0.0.0.0 is not a host's address"
             ]
         );
     }

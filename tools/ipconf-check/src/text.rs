@@ -1,38 +1,38 @@
-//! The lines of an ip_config, and of the file of `--login`: words between white space, comments
-//! behind a #.
+//! Splits an ip_config, or the file of `--login`, into lines of words; white space separates words,
+//! and # begins a comment.
 
 use record::error::{Fault, Report};
 
-/// As many hosts as a stream takes.
+/// As many lines as a stream can have hosts.
 pub const MAX_LINES: usize = record::jsonl::MAX_HOSTS as usize;
-/// Room for so many lines with a comment each. A file beyond it (a graph by mistake, /dev/zero) is
-/// not read to its end.
+/// The largest file: enough for that many lines with a comment each. A larger one (a graph by
+/// mistake, /dev/zero) is not read to its end.
 pub const MAX_BYTES: u64 = 64 << 20;
-/// Long enough for any comment; what is longer is no ip_config, and nobody wants to see it in a
-/// message.
+/// The longest line: enough for any comment. A file with a longer one is not an ip_config, and
+/// nobody wants to see the line in a message.
 const MAX_LINE: usize = 4096;
-/// Wrong lines beyond these tell nothing new.
+/// Further wrong lines tell nothing new.
 pub const MAX_FAULTS: usize = 1000;
 
-/// A line that means something: its number, from 1, and its words.
+/// A line with words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// From 1.
+    /// The number of the line, counted from 1.
     pub number: u64,
-    /// One at least.
+    /// The words, at least one.
     pub words: Vec<String>,
 }
 
 const A_LINE_A_HOST: &str = "save the file as plain text, a line a host";
 
-/// The lines that mean something. White space is what Python takes for it, as DGL splits with
-/// `str.split`: blanks, tabs, and the no-break space of a web page too. Line ends of Unix, Windows
-/// and old Macs, a byte order mark, blank lines and comments are all right.
+/// The lines that have words. White space is what Python takes for it, because DGL splits with
+/// `str.split`: blanks, tabs, and the no-break space of a web page. Line ends of Unix, Windows and
+/// old Macs, a byte order mark, blank lines and comments are accepted.
 pub fn lines(place: &str, text: &[u8]) -> Result<Vec<Line>, Report> {
     if text.len() as u64 > MAX_BYTES {
         return Err(Fault::data(
             place,
-            format!("more than {MAX_BYTES} bytes: this is no list of hosts"),
+            format!("more than {MAX_BYTES} bytes: this is not a list of hosts"),
         )
         .fix(A_LINE_A_HOST)
         .report());
@@ -48,7 +48,7 @@ pub fn lines(place: &str, text: &[u8]) -> Result<Vec<Line>, Report> {
     }
     let text = String::from_utf8_lossy(text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text));
     let one_kind_of_end = text.replace("\r\n", "\n").replace('\r', "\n");
-    // a blank in front, because csv does not count an empty line
+    // the blank makes csv count an empty line
     let spaced: String = one_kind_of_end
         .split('\n')
         .map(|line| format!(" {}\n", line.replace(char::is_whitespace, " ")))
@@ -98,12 +98,13 @@ fn words(row: &csv::StringRecord) -> Result<Vec<String>, String> {
         .collect())
 }
 
-/// For messages: `FILE:LINE`.
+/// The place of a line in messages: `FILE:LINE`.
 pub fn at(place: &str, number: u64) -> String {
     format!("{place}:{number}")
 }
 
-/// Whether a word can be a host's name: nothing that a shell or ssh would take for something else.
+/// Whether a word can be a host's name, with nothing that a shell or ssh would take for something
+/// else.
 pub fn is_name(word: &str) -> bool {
     let plain = word
         .chars()

@@ -1,4 +1,4 @@
-//! Has the hosts send to each other, round by round, and writes what they tell.
+//! Lets the hosts send to each other, round by round, and writes their results.
 
 use crate::args::Args;
 use crate::plan;
@@ -14,16 +14,17 @@ use std::time::Duration;
 use wire::link::{Expect, Expected, Received, Send, Sent};
 use wire::{Event, Request};
 
-/// What a host needs beside the sending: it waits 10 s for a connection, and is itself waited for.
+/// How long a host may take beside the sending: it waits 10 s for a connection, and another host
+/// may wait for it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A host and the conversation with it.
+/// A host and the session with it.
 struct Peer<'a> {
     host: &'a Host,
     session: Session,
 }
 
-/// Measures the links; prints the stream with their records.
+/// Measures the links, and prints the stream with their records.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report> {
     let remote = Remote::new(args.connect.options(), Kind::Ssh2)?;
     let (reached, report) = remote.open_reachable(hosts);
@@ -60,7 +61,8 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     broken(hosts, &links).check().map(|()| Exit::Done)
 }
 
-/// Every host sends to the one that stands so far behind it, and receives from the one before it.
+/// One round: every host sends to the host that is `distance` places behind it, and receives from
+/// the one as many places before it.
 fn round(args: &Args, peers: &mut [Peer<'_>], distance: usize) -> Result<Vec<Link>, Report> {
     let key = remote::random_token().map_err(|error| {
         Fault::unreachable("/dev/urandom", error.to_string())
@@ -127,7 +129,7 @@ fn round(args: &Args, peers: &mut [Peer<'_>], distance: usize) -> Result<Vec<Lin
 }
 
 impl Peer<'_> {
-    /// Asks one thing, which is answered by one event.
+    /// Sends a request, which is answered by one event.
     fn ask<T>(
         &mut self,
         request: &Request,
@@ -145,7 +147,7 @@ impl Peer<'_> {
     }
 }
 
-/// The record of a link; what the sender says of a failure counts first.
+/// The record of a link; of two failures, the sender's is reported.
 fn link(
     (from, to): (u32, u32),
     sent: Result<Sent, String>,
@@ -183,7 +185,8 @@ fn broken(hosts: &[Host], links: &[Link]) -> Report {
     Report(links.iter().filter_map(fault).collect())
 }
 
-/// A line a host: the median of what it sent and received, and of its round trips.
+/// The table for people: for each host the medians of what it sent and received, and of its round
+/// trips.
 fn table(hosts: &[Host], links: &[Link]) -> String {
     let rates = plan::by_host(links);
     let row = |cells: [&str; 6]| {

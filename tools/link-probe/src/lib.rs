@@ -1,4 +1,4 @@
-//! Measures how fast the hosts of a job reach each other. [`plan`] is values to values; `act` has
+//! Measures how fast the hosts of a job reach each other. [`plan`] maps values to values; `act` has
 //! the hosts send.
 
 mod act;
@@ -11,7 +11,7 @@ use record::error::Report;
 use record::exit::Exit;
 use record::jsonl::Stream;
 
-/// Does what the command line says.
+/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(args.connect.partial)?;
     args.connect.say_partial("link-probe");

@@ -1,31 +1,31 @@
-//! Who sends to whom, and which hosts and links are slow.
+//! Plans which host sends to which, and finds slow hosts and links.
 
 use record::error::Fault;
 use record::term;
 use record::{Host, Link};
 use std::collections::BTreeMap;
 
-/// Below this part of the median something is slow: cards and switches differ by factors of ten,
-/// and noise by less than two.
+/// A rate below this part of the median is slow: network interfaces and switches differ by factors
+/// of ten, noise by less than two.
 const SLOW: f64 = 0.5;
-/// Links beyond these tell nothing new.
+/// Further links tell nothing new.
 const MOST_LINKS: usize = 20;
 
-/// The distance between sender and receiver in each round. Over all of them each host has to do
+/// The distance between sender and receiver in each round. Over all rounds each host exchanges data
 /// with each other one.
 pub fn distances(hosts: usize, limit: Option<u32>) -> std::ops::RangeInclusive<usize> {
     let limit = limit.map_or(usize::MAX, |limit| limit as usize);
     1..=(hosts / 2).min(limit)
 }
 
-/// Bytes in a time as bytes a second; `None` where the time is too short to be divided by.
+/// The rate in bytes a second; `None` if the time is too short to divide by.
 pub fn rate(bytes: u64, time_us: u64) -> Option<u64> {
     (u128::from(bytes) * 1_000_000)
         .checked_div(time_us.into())
         .and_then(|rate| u64::try_from(rate).ok())
 }
 
-/// The one in the middle, the lower of two.
+/// The median; of two values in the middle, the lower.
 pub fn median(values: impl IntoIterator<Item = u64>) -> Option<u64> {
     let mut values: Vec<u64> = values.into_iter().collect();
     values.sort_unstable();
@@ -33,7 +33,7 @@ pub fn median(values: impl IntoIterator<Item = u64>) -> Option<u64> {
     values.get(middle).copied()
 }
 
-/// Rates by host: what it sent, what it received.
+/// The rates of each host: those at which it sent and those at which it received.
 pub fn by_host(links: &[Link]) -> BTreeMap<u32, [Vec<u64>; 2]> {
     let mut hosts: BTreeMap<u32, [Vec<u64>; 2]> = BTreeMap::new();
     for link in links {
@@ -45,8 +45,8 @@ pub fn by_host(links: &[Link]) -> BTreeMap<u32, [Vec<u64>; 2]> {
     hosts
 }
 
-/// What is below half of the median: hosts in one direction, and links between hosts that are not
-/// slow themselves.
+/// Warnings about rates below half of the median: hosts in one direction, and links between hosts
+/// that are not slow themselves.
 pub fn slow(hosts: &[Host], links: &[Link]) -> Vec<Fault> {
     let Some(usual) = median(links.iter().filter_map(|link| link.rate_bytes_per_s)) else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Assignments that are read and written.
+//! Reads and writes assignments.
 
 use crate::npy;
 use chunks::assignment::of_line;
@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
-/// More than any header of an array of one axis has.
+/// The largest header; that of an array with one axis is shorter.
 const HEAD: usize = 1 << 12;
 
 fn failed(path: &Path) -> impl Fn(io::Error) -> Report {
@@ -24,7 +24,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Report> {
     fs::read(path).map_err(failed(path))
 }
 
-/// The partitions of the nodes of a type, of text or of an array.
+/// The partition of each node of a type, from a text or an array.
 pub fn given(path: &Path) -> Result<Vec<u32>, Report> {
     let mut reader = BufReader::with_capacity(1 << 20, File::open(path).map_err(failed(path))?);
     let is_array = reader
@@ -39,7 +39,7 @@ pub fn given(path: &Path) -> Result<Vec<u32>, Report> {
 
 fn no_partition(path: &Path, nth: usize) -> Report {
     let place = format!("{}:{nth}", path.display());
-    let fault = Fault::data(place, "is no number of a partition");
+    let fault = Fault::data(place, "is not a number of a partition");
     fault.fix("give a number for each node, from 0 on").report()
 }
 
@@ -81,7 +81,7 @@ fn array(path: &Path, mut reader: impl Read) -> Result<Vec<u32>, Report> {
     parts.ok_or_else(|| no_partition(path, nth()))
 }
 
-/// Writes a file under its name when it is whole.
+/// Writes a file, which gets its name when it is complete.
 pub fn write(
     path: &Path,
     content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -99,13 +99,13 @@ pub fn write(
     written
         .and_then(|()| fs::rename(&partial, path))
         .map_err(|error| {
-            // what is left of it is of no use
+            // an incomplete file is useless
             let _ = fs::remove_file(&partial);
             failed(path)(error)
         })
 }
 
-/// The folder to write into.
+/// Makes the folder into which files are written.
 pub fn make_folder(path: &Path) -> Result<(), Report> {
     fs::create_dir_all(path).map_err(failed(path))
 }

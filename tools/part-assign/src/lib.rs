@@ -1,5 +1,5 @@
 //! From the metadata of a graph in chunks to the partition of each node, drawn or given. `plan` and
-//! `npy` are values to values; `disk` reads and writes.
+//! `npy` map values to values; `disk` reads and writes.
 
 pub mod args;
 pub mod disk;
@@ -15,14 +15,14 @@ use record::exit::Exit;
 use record::jsonl;
 use std::borrow::Cow;
 
-/// Does what the command line says.
+/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let place = args.metadata.display().to_string();
     let metadata = Metadata::parse(&place, &disk::read(&args.metadata)?)?;
     let sources = plan::sources(&metadata, args.random, &args.given)?;
     let parts = args.num_parts;
 
-    // everything is looked at before anything is written; one type at a time is held
+    // everything is checked before anything is written; one type at a time is in memory
     let mut report = Report::default();
     let mut counts = Vec::new();
     for ((name, nodes), source) in metadata.node_types.iter().zip(&sources) {
@@ -80,7 +80,7 @@ fn assigned(source: &Source, nodes: u64, parts: u32) -> Result<Vec<u32>, Report>
     }
 }
 
-/// The nodes of each partition that is named, those beyond a million counted as one.
+/// How many nodes each named partition has; numbers beyond a million count as one partition.
 fn counted(assigned: &[u32], parts: u32) -> Vec<u64> {
     let mut counts = vec![0; parts as usize];
     for part in assigned {

@@ -1,20 +1,20 @@
 //! One-dimensional arrays of integers, as numpy.save writes them.
 
-/// What the header of an array says.
+/// The header of an array.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Where the numbers begin.
+    /// The offset of the numbers in the file.
     pub at: usize,
-    /// Bytes of a number: 1, 2, 4 or 8, the lowest first.
+    /// The bytes of a number: 1, 2, 4 or 8, little-endian.
     pub width: usize,
-    /// How many there are.
+    /// How many numbers there are.
     pub count: u64,
 }
 
-/// How an .npy file begins.
+/// The first bytes of an .npy file.
 pub const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// Reads a header, given the first bytes of a file; what is wrong with it, in words.
+/// Parses the header in the first bytes of a file; the error tells what is wrong with it, in words.
 pub fn header(head: &[u8]) -> Result<Header, String> {
     let cut = || "is cut off".to_owned();
     let (from, length) = match head.get(6).ok_or_else(cut)? {
@@ -53,7 +53,7 @@ pub fn header(head: &[u8]) -> Result<Header, String> {
     Ok(Header { at, width, count })
 }
 
-/// The number that some bytes are, if it may be that of a partition.
+/// The number in some bytes, if it can be that of a partition.
 pub fn number(bytes: &[u8]) -> Option<u32> {
     let mut whole = [0; 8];
     whole.get_mut(..bytes.len())?.copy_from_slice(bytes);

@@ -1,19 +1,19 @@
-//! Where the assignment of each type comes from, and what is wrong with one: values to values.
+//! Decides where the assignment of each node type comes from, and checks assignments.
 
 use chunks::Metadata;
 use record::error::{Fault, Report};
 use std::path::PathBuf;
 
-/// Where the partitions of the nodes of a type come from.
+/// The source of the assignment of a node type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Drawn, with this seed.
+    /// Random, with this seed.
     Drawn(u64),
-    /// Of a file.
+    /// Read from a file.
     File(PathBuf),
 }
 
-/// For each type of nodes its source.
+/// The source for each node type.
 pub fn sources(
     metadata: &Metadata,
     random: Option<u64>,
@@ -21,7 +21,7 @@ pub fn sources(
 ) -> Result<Vec<Source>, Report> {
     let types = &metadata.node_types;
     if let Some(seed) = random {
-        // types must not be drawn alike
+        // types must get different random numbers
         let drawn = (0u64..)
             .zip(types)
             .map(|(nth, _)| Source::Drawn(seed ^ nth << 32));
@@ -61,8 +61,8 @@ pub fn sources(
     Ok(files.into_iter().flatten().collect())
 }
 
-/// Partitions that get no node of any type: DGL cannot load them. `counts` has, for each type, the
-/// nodes of each partition.
+/// Refuses partitions that get no node of any type, because DGL cannot load them. `counts` has, for
+/// each type, the number of nodes of each partition.
 pub fn check_empty(counts: &[Vec<u64>], parts: u32) -> Result<(), Report> {
     let of = |part: u32| {
         counts

@@ -83,13 +83,13 @@ pub struct Args {
     pub format: Format,
 }
 
-/// Which form of the graph the servers load.
+/// The form of the graph that the servers load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum GraphForm {
-    /// What there is; of two, the one that needs more.
+    /// The form that exists; if both do, the one that needs more.
     Auto,
-    /// DGL's own.
+    /// DGL's own form.
     Dgl,
-    /// Graphbolt's.
+    /// Graphbolt's form.
     Graphbolt,
 }

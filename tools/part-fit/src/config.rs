@@ -1,4 +1,4 @@
-//! What of a partition config says how large its parts are and where their files lie.
+//! Reads from a partition config how large its parts are and where their files are.
 
 use indexmap::IndexMap;
 use record::error::Fault;
@@ -10,19 +10,20 @@ pub const MAX_BYTES: u64 = 64 << 20;
 
 const NAME_IT: &str = "name the JSON file that partition_graph wrote";
 
-/// A partition config, as far as it matters here.
+/// The part of a partition config that matters here.
 #[derive(Debug, PartialEq)]
 pub struct Config {
-    /// Its parts.
+    /// The parts of the graph.
     pub parts: Vec<Part>,
 }
 
 /// A part.
 #[derive(Debug, Default, PartialEq)]
 pub struct Part {
-    /// Its own nodes and edges; `None` where .npy files say which these are (to DGL 0.9).
+    /// The numbers of nodes and edges that the part owns; `None` if .npy files tell which these are
+    /// (DGL up to 0.9).
     pub own: Option<[u64; 2]>,
-    /// Its files.
+    /// The files of the part.
     pub files: Files,
 }
 
@@ -33,20 +34,20 @@ pub struct Files {
     pub part_graph: Option<String>,
     /// Graphbolt's form of it.
     pub part_graph_graphbolt: Option<String>,
-    /// Features of nodes.
+    /// The features of nodes.
     pub node_feats: String,
-    /// Features of edges.
+    /// The features of edges.
     pub edge_feats: String,
 }
 
-/// Which ids are whose.
+/// The assignment of ids to parts.
 enum Map {
-    /// A file says it of each.
+    /// An .npy file has the part of each id.
     Npy,
     Spans(ByRange),
 }
 
-/// Ends of one type (DGL 0.5), or what each type has.
+/// Ranges by their ends, for one type (DGL 0.5), or by type.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum ByRange {
@@ -62,7 +63,7 @@ enum Spans {
 }
 
 impl Map {
-    /// How many ids are part `k`'s own.
+    /// How many ids part `k` owns.
     fn of_part(&self, k: usize) -> Result<Option<u64>, String> {
         let ends = |ends: &[u64]| {
             let end = ends.get(k)?;
@@ -86,7 +87,7 @@ impl Map {
     }
 }
 
-/// Reads a config. Whether its ranges tile is part-map's to check.
+/// Parses a config. part-map checks whether its ranges are complete.
 pub fn parse(text: &[u8], place: &str) -> Result<Config, Fault> {
     let not_one = |problem: String| {
         Fault::data(place, format!("not a partition config: {problem}")).fix(NAME_IT)
@@ -104,7 +105,7 @@ pub fn parse(text: &[u8], place: &str) -> Result<Config, Fault> {
             Value::String(_) => Ok(Map::Npy),
             spans => serde_json::from_value(spans)
                 .map(Map::Spans)
-                .map_err(|_| not_one(format!("{name} is no map"))),
+                .map_err(|_| not_one(format!("{name} is not a map"))),
         }
     };
     let (nodes, edges) = (map("node_map")?, map("edge_map")?);
@@ -178,7 +179,7 @@ mod tests {
                 "node_map has no range of part-1",
             ),
             (r#""node_map":[1,2]"#, "edge_map is missing"),
-            (r#""node_map":[1,2],"edge_map":5"#, "edge_map is no map"),
+            (r#""node_map":[1,2],"edge_map":5"#, "edge_map is not a map"),
         ];
         for (maps, problem) in table {
             let got = own(maps).unwrap_err();

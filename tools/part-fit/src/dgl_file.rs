@@ -1,5 +1,5 @@
-//! What DGL's own files hold, read off their headers: the contents are passed over, so a file of
-//! hundreds of gigabytes takes as long as a small one.
+//! Reads the headers of DGL's own files. Their contents are skipped, so a file of hundreds of
+//! gigabytes takes as long as a small one.
 //!
 //! The layout is that of DGL 0.5 to 2.4: src/graph/serialize/heterograph_serialize.cc for graphs,
 //! tensor_serialize.cc for features. Numbers are little-endian.
@@ -17,54 +17,54 @@ const TENSOR: u64 = 0xdd5e_40f0_96b4_a13f;
 
 /// The version of the layout of a graph file, which all these versions of DGL write.
 const GRAPH_FILE_VERSION: u64 = 2;
-/// How a heterogeneous graph is called in a graph file; DGL has written no other kind since 0.5.
+/// The kind of a heterogeneous graph in a graph file; DGL has written no other kind since 0.5.
 const HETEROGRAPH_KIND: u64 = 2;
-/// The head of a graph file is padded to this size.
+/// The size to which the head of a graph file is padded.
 const GRAPH_FILE_HEAD: u64 = 4096;
 
-/// More features, types or relations than any graph has: a larger number is none.
+/// More features, types or relations than any graph has; a larger number is a broken file.
 const MOST_ITEMS: u64 = 1 << 20;
-/// Names are words; a larger number is no length.
+/// Names are words; a larger number is a broken file.
 const LONGEST_NAME: u64 = 1 << 16;
 /// NumPy's own limit on dimensions.
 const MOST_DIMENSIONS: i32 = 64;
 
-/// How a sparse matrix is kept.
+/// The format of a sparse matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sparse {
     /// Sources and destinations.
     Coo,
-    /// By source.
+    /// Compressed by source.
     Csr,
-    /// By destination.
+    /// Compressed by destination.
     Csc,
 }
 
-/// A tensor, as its header says it.
+/// The header of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor {
-    /// Its name, where it has one.
+    /// The name; empty if it has none.
     pub name: String,
-    /// Its first dimension.
+    /// The first dimension.
     pub rows: u64,
-    /// Bytes of an element.
+    /// The bytes of an element.
     pub width: u64,
-    /// Bytes of its content.
+    /// The bytes of the content.
     pub bytes: u64,
-    /// Where in the file its content begins.
+    /// The offset of the content in the file.
     pub at: u64,
 }
 
-/// A graph, as its headers say it.
+/// The headers of a graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GraphFile {
-    /// The sparse formats that are in the file, and the bytes of each.
+    /// The sparse formats in the file, and the bytes of each.
     pub formats: Vec<(Sparse, u64)>,
-    /// Bytes of an id in them.
+    /// The bytes of an id in them.
     pub id_width: u64,
-    /// What each node has.
+    /// The data of nodes.
     pub node_data: Vec<Tensor>,
-    /// What each edge has.
+    /// The data of edges.
     pub edge_data: Vec<Tensor>,
 }
 
@@ -95,7 +95,7 @@ pub fn tensors(input: impl Read + Seek, size: u64) -> Result<Vec<Tensor>, String
     input.named_tensors()
 }
 
-/// How many elements of a tensor are not zero. Its content is read, so this takes its time.
+/// How many elements of a tensor are not zero. Its content is read, which takes time.
 pub fn count_nonzero(mut input: impl Read + Seek, tensor: &Tensor) -> io::Result<u64> {
     input.seek(SeekFrom::Start(tensor.at))?;
     let mut rest = BufReader::with_capacity(1 << 20, input.take(tensor.bytes));
@@ -108,7 +108,7 @@ pub fn count_nonzero(mut input: impl Read + Seek, tensor: &Tensor) -> io::Result
     Ok(count)
 }
 
-/// A file that is read by its headers, of which nothing beyond its end is believed.
+/// A file that is read by its headers. Offsets beyond its end are not believed.
 struct Input<R> {
     input: BufReader<R>,
     at: u64,
@@ -155,7 +155,7 @@ impl<R: Read + Seek> Input<R> {
     fn count(&mut self) -> Result<u64, String> {
         match self.u64()? {
             count if count <= MOST_ITEMS => Ok(count),
-            count => Err(self.wrong(&format!("{count} is no number of items"))),
+            count => Err(self.wrong(&format!("{count} is not a number of items"))),
         }
     }
 
@@ -166,7 +166,7 @@ impl<R: Read + Seek> Input<R> {
                 self.size
             )));
         }
-        // relative, so that what was read ahead is used
+        // relative, so that buffered bytes are used
         let distance = i64::try_from(to).unwrap_or(i64::MAX) - i64::try_from(self.at).unwrap_or(0);
         self.input
             .seek_relative(distance)
@@ -182,7 +182,7 @@ impl<R: Read + Seek> Input<R> {
     fn text(&mut self) -> Result<String, String> {
         let length = self.u64()?;
         if length > LONGEST_NAME.min(self.size - self.at.min(self.size)) {
-            return Err(self.wrong(&format!("{length} is no length of a name")));
+            return Err(self.wrong(&format!("{length} is not a length of a name")));
         }
         let mut text = vec![0; usize::try_from(length).unwrap_or(0)];
         self.input
@@ -200,7 +200,7 @@ impl<R: Read + Seek> Input<R> {
         let [_, bits, lanes @ ..] = self.bytes::<4>()?;
         let width = u64::from(bits).div_ceil(8) * u64::from(u16::from_le_bytes(lanes));
         if !(0..=MOST_DIMENSIONS).contains(&dimensions) {
-            return Err(self.wrong(&format!("{dimensions} is no number of dimensions")));
+            return Err(self.wrong(&format!("{dimensions} is not a number of dimensions")));
         }
         let mut elements = Some(1u64);
         let mut rows = None;
@@ -261,7 +261,7 @@ impl<R: Read + Seek> Input<R> {
         self.magic(UNIT_GRAPH, "a relation")?;
         let code = self.u64()?;
         self.u64()?; // the formats that are allowed
-        // before 0.7 one number, later a bit for each
+        // before 0.7 a number, later a bit for each format
         let saved = match (code >> 32, code) {
             (0, 1) => 1,
             (0, 2) => 2,
@@ -270,7 +270,7 @@ impl<R: Read + Seek> Input<R> {
             (_, code) => code & 7,
         };
         if saved == 0 {
-            return Err(self.wrong(&format!("{code:#x} is no sparse format")));
+            return Err(self.wrong(&format!("{code:#x} is not a sparse format")));
         }
         for (bit, sparse, magic, flags) in [
             (1, Sparse::Coo, COO, 2),

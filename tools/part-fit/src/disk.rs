@@ -1,4 +1,4 @@
-//! What part-fit reads: a partition config, and the headers of the files of its parts.
+//! Reads a partition config, and the headers of the files of its parts.
 
 use crate::args::GraphForm;
 use crate::config::{self, Config, Files};
@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 const LOOK: &str = "partition the graph again, or correct the path; it is relative to the folder \
     of the config";
 
-/// Where the parts lie on this machine.
+/// Where the parts are on this machine.
 pub enum Parts<'a> {
-    /// Where a config says.
+    /// At the paths of a config.
     Config(&'a Path),
-    /// Where part-map's records say.
+    /// At the paths of part-map's records.
     Records {
         /// The `file` records.
         files: &'a [FileCopy],
@@ -29,7 +29,7 @@ pub enum Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// Reads the parts; all that is missing or wrong is reported at once.
+    /// Reads the parts; everything that is missing or wrong is reported at once.
     pub fn read(&self, form: GraphForm) -> Result<Vec<Part>, Report> {
         match self {
             Parts::Config(path) => {
@@ -46,9 +46,9 @@ impl Parts<'_> {
     }
 }
 
-/// As DGL and part-map look for it: relative to the config's folder; else beside the config under
-/// the last two of its names, because some paths of DGL's are absolute and lead nowhere once the
-/// folder was moved.
+/// The path of a file by the rules of DGL and part-map: relative to the config's folder; otherwise
+/// beside the config by the last two parts of its path, because some of DGL's paths are absolute
+/// and lead nowhere after the folder was moved.
 fn beside(folder: &Path, name: &str) -> PathBuf {
     let path = folder.join(name);
     let names: Vec<_> = Path::new(name).components().collect();
@@ -68,7 +68,7 @@ fn read_config(path: &Path) -> Result<Config, Report> {
         Fault::unreachable(&place, error.to_string())
             .fix("name the JSON file that partition_graph wrote, such as out/GRAPH_NAME.json")
     };
-    // a byte too many is enough to refuse it
+    // one byte too many is enough to refuse it
     File::open(path)
         .and_then(|file| file.take(config::MAX_BYTES + 1).read_to_end(&mut text))
         .map_err(unreadable)?;
@@ -82,7 +82,7 @@ fn read_config(path: &Path) -> Result<Config, Report> {
     Ok(config::parse(&text, &place)?)
 }
 
-/// What is copied from this machine, by where it goes.
+/// The files that are copied from this machine, by destination.
 struct Copied<'a> {
     by_destination: HashMap<PathBuf, &'a FileCopy>,
 }
@@ -117,8 +117,8 @@ impl Copied<'_> {
         Ok((config, path.parent().unwrap_or(Path::new("/")).to_owned()))
     }
 
-    /// The file here that lies there under a name of the config's: relative to the config's folder,
-    /// or to the workspace.
+    /// The file here that is copied to a path of the config, which is relative to the config's
+    /// folder or to the workspace.
     fn find(&self, name: &str, folder: &Path, workspace: &Path) -> Result<PathBuf, Fault> {
         let there = [folder.join(name), workspace.join(name)];
         let file = there.iter().find_map(|path| self.by_destination.get(path));
@@ -158,7 +158,7 @@ fn parts(
     report.check().map(|()| parts)
 }
 
-/// A file of a part that is there.
+/// A file of a part that exists.
 struct Found {
     path: PathBuf,
     file: File,
@@ -202,7 +202,7 @@ struct Opened {
     k: usize,
     dgl: Option<Found>,
     graphbolt: Option<Found>,
-    /// Of nodes and of edges.
+    /// The features of nodes and of edges.
     features: [Found; 2],
     form: GraphForm,
 }
@@ -289,7 +289,8 @@ impl Opened {
     }
 }
 
-/// Where .npy maps say which ids are a part's own (to DGL 0.9), its graph has a mark at each.
+/// Counts the ids that a part owns by the marks in its graph, if only .npy maps tell which these
+/// are (DGL up to 0.9).
 fn count_own(file: &Found, graph: &GraphFile) -> Result<[u64; 2], Fault> {
     let count = |data: &[Tensor], name: &str| match data.iter().find(|one| one.name == name) {
         Some(marks) => file.count(marks),

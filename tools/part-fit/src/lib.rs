@@ -1,5 +1,5 @@
 //! Works out what memory each partition needs on its host, and whether it fits. `config`,
-//! `dgl_file`, `model` and `plan` are values to values; `disk` looks at files, and writes none.
+//! `dgl_file`, `model` and `plan` map values to values; `disk` reads files and writes none.
 
 pub mod args;
 pub mod config;
@@ -21,7 +21,7 @@ use record::{FileCopy, Fit, Graph, Host};
 use std::borrow::Cow;
 use std::path::Path;
 
-/// Does what the command line says.
+/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(false)?;
     let hosts: Vec<Host> = stream.require("ipconf-check")?;
@@ -88,7 +88,7 @@ fn parts(args: &Args, stream: &Stream) -> Result<Vec<plan::Part>, Report> {
     .read(args.graph)
 }
 
-/// What the figures leave out.
+/// Warnings about what the figures leave out.
 fn uncounted(hosts: &[Host], parts: &[plan::Part]) -> Vec<String> {
     let before = |host: &Host| {
         let dgl = host.facts.dgl.as_deref().and_then(version);

@@ -1,19 +1,19 @@
-//! What a partition takes of a host, as DGL's servers load it. part-fit(1) has the formula with its
-//! source, and what was predicted beside what was measured.
+//! The memory that a partition takes on a host while DGL's servers load it. part-fit(1) has the
+//! formula with its source, and predictions beside measurements.
 
 use crate::dgl_file::{GraphFile, Sparse, Tensor};
 use record::python::Version;
 
-/// What servers and trainers take before there is any data; it is mostly torch's.
+/// The memory of servers and trainers before there is any data; most of it is torch's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Libraries and their data in files, which all processes of a host share.
+    /// Libraries and other mapped files, which all processes of a host share.
     pub shared_bytes: u64,
-    /// What each has of its own.
+    /// The memory that each process has for itself.
     pub own_bytes: u64,
 }
 
-/// What servers copy into shared memory of each node and edge, with the bytes that it has there
+/// What servers copy into shared memory for each node and edge, with its bytes there
 /// (RESERVED_FIELD_DTYPE in DGL's python/dgl/distributed/partition.py).
 const RESERVED: [(&str, u64); 5] = [
     ("inner_node", 1),
@@ -23,42 +23,43 @@ const RESERVED: [(&str, u64); 5] = [
     ("_TYPE", 4),
 ];
 
-/// What the description of a graph takes in shared memory (SHARED_MEM_METAINFO_SIZE_MAX in DGL's
+/// The size of a graph's description in shared memory (SHARED_MEM_METAINFO_SIZE_MAX in DGL's
 /// src/graph/shared_mem_manager.h is 32 KiB), and the last pages of its arrays.
 const DESCRIPTION_BYTES: u64 = 64 << 10;
 
-/// A graph as it lies in its file and as a server keeps it.
+/// A graph in its file, from which follows what a server keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Graph {
     /// DGL's own form.
     Dgl(Box<GraphFile>),
-    /// Graphbolt's: it is loaded as it stands, and copied to shared memory as it stands.
+    /// Graphbolt's form, which is loaded and copied to shared memory unchanged.
     Graphbolt {
-        /// The size of its file.
+        /// The size of the file in bytes.
         bytes: u64,
     },
 }
 
-/// What of a server's memory its partition takes.
+/// The memory of the servers that a partition takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Data {
-    /// What lies in /dev/shm once all is loaded: the server's, and mapped by all others.
+    /// Bytes in /dev/shm after everything is loaded: written by the first server, and mapped by all
+    /// others.
     pub shm_bytes: u64,
-    /// The most that the first server of the host has at once while it loads, /dev/shm included.
+    /// The peak memory of the first server of the host while it loads, /dev/shm included.
     pub peak_bytes: u64,
 }
 
-/// The content of a partition's files.
+/// The sizes of a partition's features.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
-    /// Of nodes.
+    /// Bytes of node features.
     pub node_bytes: u64,
-    /// Of edges.
+    /// Bytes of edge features.
     pub edge_bytes: u64,
 }
 
-/// What one form of a partition's graph, with its features, takes. `formats` are those that the
-/// servers make; from DGL 0.9 on (`deferred`) features come one file after the other.
+/// The memory of one form of a partition's graph with its features. `formats` are those that the
+/// servers create; from DGL 0.9 on (`deferred`) features are loaded one file after another.
 pub fn data(graph: &Graph, features: Features, formats: &[Sparse], deferred: bool) -> Data {
     let (loading, kept) = match graph {
         Graph::Dgl(file) => (loading(file, formats), shared(file, formats)),
@@ -69,7 +70,7 @@ pub fn data(graph: &Graph, features: Features, formats: &[Sparse], deferred: boo
         edge_bytes,
     } = features;
     let shm_bytes = kept + node_bytes + edge_bytes;
-    // features are read as a whole, and then copied to shared memory one by one
+    // features are read as a whole and then copied to shared memory one by one
     let peak_bytes = match deferred {
         true => loading
             .max(kept + 2 * node_bytes)
@@ -82,9 +83,9 @@ pub fn data(graph: &Graph, features: Features, formats: &[Sparse], deferred: boo
     }
 }
 
-/// The most that is there while the graph goes from its file into shared memory: what was read with
-/// the formats that are made of it; or these with their copies in shared memory, when what is not
-/// wanted has gone.
+/// The peak while the graph goes from its file into shared memory: either what was read with the
+/// formats that are made of it; or these with their copies in shared memory, after unwanted formats
+/// are gone.
 fn loading(file: &GraphFile, formats: &[Sparse]) -> u64 {
     let data: u64 = file
         .node_data
@@ -103,7 +104,7 @@ fn loading(file: &GraphFile, formats: &[Sparse]) -> u64 {
     (data + read + made).max(data + wanted + shared(file, formats))
 }
 
-/// What the graph takes in shared memory: the formats, and what DGL needs of each node and edge.
+/// The shared memory of the graph: the formats, and DGL's own data of each node and edge.
 fn shared(file: &GraphFile, formats: &[Sparse]) -> u64 {
     let [inner_node, node_id, inner_edge, edge_id, edge_type] = RESERVED;
     let kept = |data: &[Tensor], fields: &[(&str, u64)]| -> u64 {
@@ -120,8 +121,8 @@ fn shared(file: &GraphFile, formats: &[Sparse]) -> u64 {
         + kept(&file.edge_data, &[inner_edge, edge_id, edge_type])
 }
 
-/// A sparse matrix as DGL makes it: sources and destinations; or where each row begins, the other
-/// ends, and the ids of the edges.
+/// The bytes of a sparse matrix in DGL: sources and destinations; or where each row begins, the
+/// other ends, and the ids of the edges.
 fn bytes_of(file: &GraphFile, format: Sparse) -> u64 {
     let (nodes, edges) = (rows(&file.node_data), rows(&file.edge_data));
     match format {
@@ -130,12 +131,12 @@ fn bytes_of(file: &GraphFile, format: Sparse) -> u64 {
     }
 }
 
-/// How many nodes, or edges, a graph has; halo ones included.
+/// How many nodes, or edges, a graph has, those of the halo included.
 pub fn rows(data: &[Tensor]) -> u64 {
     data.iter().map(|one| one.rows).max().unwrap_or(0)
 }
 
-/// Reads the formats of `--graph-format`, each once.
+/// Parses the formats of `--graph-format`, each once.
 pub fn formats(list: &str) -> Vec<Sparse> {
     let named = [
         ("coo", Sparse::Coo),
@@ -150,8 +151,8 @@ pub fn formats(list: &str) -> Vec<Sparse> {
         .collect()
 }
 
-/// What a process takes that has imported DGL and torch and has no data yet, as it was measured.
-/// Where a version is not known, the larger.
+/// The measured memory of a process that has imported DGL and torch and has no data yet; the larger
+/// value if a version is not known.
 pub fn process(dgl: Option<Version>, torch: Option<Version>) -> Process {
     const MB: u64 = 1_000_000;
     let is_before = |version: Option<Version>| version.is_some_and(|one| one < (2, 0, 0));
@@ -169,8 +170,8 @@ pub fn process(dgl: Option<Version>, torch: Option<Version>) -> Process {
     }
 }
 
-/// Whether servers of this DGL read features only when the graph is in shared memory (0.9 and
-/// later; before, all is there at once).
+/// Whether servers of this DGL read features only when the graph is in shared memory, which 0.9 and
+/// later do; before, everything is in memory at once.
 pub fn defers_features(version: Option<Version>) -> bool {
     version.is_none_or(|version| version >= (0, 9, 0))
 }

@@ -1,4 +1,4 @@
-//! Which partition fits its host, and what is missing where one does not.
+//! Decides whether each partition fits its host, and what is missing if it does not.
 
 use crate::dgl_file::Sparse;
 use crate::model::{self, Data, Features, Graph, Process};
@@ -6,51 +6,52 @@ use record::error::{Fault, Report};
 use record::python::version;
 use record::{Fit, Host, term};
 
-/// Beyond it the largest partition is said: below it, partitions of METIS differ by themselves.
+/// A partition this many times larger than the mean is reported; smaller differences are normal
+/// with METIS.
 const SKEW: f64 = 1.25;
 
-/// A partition, as its config and the headers of its files tell.
+/// A partition, from its config and the headers of its files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
-    /// Nodes and edges that are its own.
+    /// The numbers of nodes and edges that it owns.
     pub own: [u64; 2],
-    /// Nodes and edges with those of the halo, where the files tell.
+    /// The numbers of nodes and edges with those of the halo, if the files tell.
     pub all: Option<[u64; 2]>,
-    /// The size of its files.
+    /// The size of its files in bytes.
     pub disk_bytes: u64,
     /// The forms of its graph that the servers may load.
     pub graphs: Vec<Graph>,
-    /// Its features.
+    /// The sizes of its features.
     pub features: Features,
-    /// Files say of each id whose it is, and no range does.
+    /// Whether only .npy maps, and no ranges, tell which ids it owns.
     pub by_npy: bool,
 }
 
-/// What runs on the hosts.
+/// The processes on the hosts.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Graph servers a host.
+    /// Graph servers on each host.
     pub num_servers: u64,
-    /// Trainers of each host.
+    /// Trainers on each host.
     pub num_trainers: Vec<u32>,
-    /// Samplers a trainer.
+    /// Samplers of each trainer.
     pub num_samplers: u64,
-    /// What servers make of the graph.
+    /// The sparse formats that servers create.
     pub formats: Vec<Sparse>,
-    /// What a trainer and a sampler take beside DGL and torch.
+    /// The memory of a trainer beyond DGL and torch, in bytes.
     pub trainer_bytes: u64,
-    /// The same of a sampler.
+    /// The memory of a sampler beyond DGL and torch, in bytes.
     pub sampler_bytes: u64,
-    /// What the script puts into /dev/shm.
+    /// Bytes that the script itself puts into /dev/shm.
     pub shm_extra_bytes: u64,
-    /// What any process takes, where the user knows it.
+    /// The memory of any process before there is data, if the user knows it.
     pub process_bytes: Option<u64>,
-    /// What of the memory is to stay free, in percent.
+    /// How much of the memory is to stay free, in percent.
     pub margin_percent: u64,
 }
 
 impl Job {
-    /// What a process on a host takes before there is data.
+    /// The memory of a process on a host before there is data.
     fn process(&self, host: &Host) -> Process {
         match self.process_bytes {
             Some(own_bytes) => Process {
@@ -64,25 +65,25 @@ impl Job {
         }
     }
 
-    /// What all processes of a host take without data: servers and what DGL makes of trainers.
+    /// The memory of all processes of a host without data: servers, and what DGL makes of trainers.
     fn bare_bytes(&self, host: &Host, trainers: u64) -> u64 {
         let process = self.process(host);
         let count = self.num_servers + trainers * (1 + self.num_samplers);
         process.shared_bytes + count * process.own_bytes
     }
 
-    /// What the script's own processes take beside that.
+    /// The memory that the script's own processes take beyond that.
     fn script_bytes(&self, trainers: u64) -> u64 {
         trainers * (self.trainer_bytes + self.num_samplers * self.sampler_bytes)
     }
 
-    /// What of so much memory may be used.
+    /// How much of this memory may be used.
     fn usable(&self, mem_bytes: u64) -> u64 {
         mem_bytes - mem_bytes / 100 * self.margin_percent
     }
 }
 
-/// What a host has and a fit cannot be told without.
+/// The facts about a host that a fit needs.
 struct Room {
     mem_bytes: u64,
     shm_free_bytes: u64,
@@ -101,7 +102,7 @@ fn room(host: &Host) -> Result<Room, Fault> {
         })
 }
 
-/// A record for each partition.
+/// The fit record of each partition.
 pub fn fits(job: &Job, hosts: &[Host], parts: &[Part]) -> Result<Vec<Fit>, Report> {
     if hosts.len() != parts.len() {
         let problem = format!("{} hosts for {} partitions", hosts.len(), parts.len());
@@ -129,7 +130,7 @@ pub fn fits(job: &Job, hosts: &[Host], parts: &[Part]) -> Result<Vec<Fit>, Repor
     report.check().map(|()| fits)
 }
 
-/// A part by the mean, to three digits behind the point.
+/// A part divided by the mean, to three decimals.
 fn skew(count: u64, mean: f64) -> f64 {
     match mean > 0.0 {
         true => (count as f64 / mean * 1000.0).round() / 1000.0,
@@ -169,7 +170,7 @@ fn fit(job: &Job, host: &Host, part: &Part, trainers: u64, room: &Room) -> Fit {
     }
 }
 
-/// What the partition takes, in the form of its graph that takes most.
+/// The memory of the partition in the form of its graph that takes most.
 fn data(job: &Job, host: &Host, part: &Part) -> Data {
     let deferred = model::defers_features(host.facts.dgl.as_deref().and_then(version));
     let each = part
@@ -182,7 +183,7 @@ fn data(job: &Job, host: &Host, part: &Part) -> Data {
     })
 }
 
-/// A fault for each partition that does not fit, with what would do.
+/// A fault for each partition that does not fit, with a cure.
 pub fn faults(job: &Job, hosts: &[Host], fits: &[Fit]) -> Vec<Fault> {
     let wrong = || hosts.iter().zip(fits).filter(|(_, fit)| !fit.fits);
     let fix = cure(job, hosts, fits);
@@ -218,7 +219,7 @@ fn fault(job: &Job, host: &Host, fit: &Fit) -> Fault {
     Fault::data(host.place(), problem).details(memory.into_iter().chain(shm).collect())
 }
 
-/// How many parts, or how much memory, would do.
+/// The number of parts, or the amount of memory, with which all would fit.
 fn cure(job: &Job, hosts: &[Host], fits: &[Fit]) -> String {
     let both = || hosts.iter().zip(fits).zip(&job.num_trainers);
     let memory = both()
@@ -253,7 +254,8 @@ fn cure(job: &Job, hosts: &[Host], fits: &[Fit]) -> String {
     }
 }
 
-/// Of how many partitions one would fit this host, where all its data shrinks as they become more.
+/// The number of partitions with which one would fit this host, if all of its data shrinks as they
+/// become more.
 fn parts_that_fit(job: &Job, host: &Host, fit: &Fit, trainers: u64) -> Option<u64> {
     let bare_bytes = job.bare_bytes(host, trainers);
     let running = bare_bytes + job.script_bytes(trainers) + job.shm_extra_bytes;
@@ -281,7 +283,7 @@ fn parts_that_fit(job: &Job, host: &Host, fit: &Fit, trainers: u64) -> Option<u6
         .map(|parts| parts.max(fit.of.into()))
 }
 
-/// What the user should know of partitions that differ: the largest sets the pace.
+/// Warnings about unequal partitions: the largest sets the pace.
 pub fn warnings(fits: &[Fit]) -> Vec<String> {
     let largest = |what: &str, skew: fn(&Fit) -> f64| {
         let largest = fits.iter().max_by(|a, b| skew(a).total_cmp(&skew(b)))?;

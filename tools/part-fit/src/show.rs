@@ -1,8 +1,8 @@
-//! Fits as people want to see them.
+//! Formats fits for people.
 
 use record::{Fit, Host, term};
 
-/// A table, a line a partition.
+/// A table with a line for each partition.
 pub fn table(hosts: &[Host], fits: &[Fit]) -> String {
     let head = [
         "partition",

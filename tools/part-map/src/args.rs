@@ -106,10 +106,10 @@ pub enum Parts {
     Shared,
 }
 
-/// Which form of a part's graph to copy.
+/// The form of a part's graph to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum GraphForm {
-    /// What there is.
+    /// The form that exists.
     Auto,
     /// DGL's own.
     Dgl,

@@ -1,5 +1,5 @@
-//! The partition config, as the versions of DGL write it. What is not understood here is kept as it
-//! stands, numbers included.
+//! The partition config, as the versions of DGL write it. Unknown parts of it stay unchanged,
+//! numbers included.
 
 use crate::maps::{self, KEYS, Map};
 use indexmap::IndexMap;
@@ -16,10 +16,10 @@ pub type Object = IndexMap<String, Box<RawValue>>;
 pub const DGL_GRAPH: &str = "part_graph";
 /// A part's graph as graphbolt wants it, from DGL 2.1 on. A part has one of the two forms, or both.
 pub const GRAPHBOLT_GRAPH: &str = "part_graph_graphbolt";
-/// A part's features: it has both files, whether there is something in them or not.
+/// The keys of a part's features; a part has both files, even if they are empty.
 pub const FEATURES: [&str; 2] = ["node_feats", "edge_feats"];
 
-/// As many as hosts of the largest job that is thinkable.
+/// As many partitions as the largest job anybody could start has hosts.
 const MAX_PARTS: u32 = 1 << 20;
 /// The config travels in a record of at most 64 MiB, in which a quote takes two bytes. 10,000
 /// partitions with 40 types need 10 MB.
@@ -29,42 +29,42 @@ const MAX_FAULTS: usize = 100;
 
 const AGAIN: &str = "partition the graph again: the config is not whole";
 
-/// A partition config that was read.
+/// A partition config.
 #[derive(Debug)]
 pub struct PartConfig {
-    /// Its name, for messages.
+    /// The name of the file, for messages.
     pub place: String,
-    /// The file itself, absolute.
+    /// The absolute path of the file.
     pub file: PathBuf,
-    /// Where its relative paths may lead from: the folder it lies in, and where it is a link, that
-    /// of the file itself.
+    /// The folders to which its paths may be relative: the one in which it is and, if it is a link,
+    /// that of its target.
     pub folders: Vec<PathBuf>,
-    /// The working directory of whoever read it, where its relative paths may lead from too.
+    /// The working directory of whoever read it, to which its paths may be relative too.
     pub working_folder: Option<PathBuf>,
-    /// `graph_name`.
+    /// The field `graph_name`.
     pub graph_name: String,
-    /// `num_parts`.
+    /// The field `num_parts`.
     pub num_parts: u32,
-    /// `node_map` and `edge_map`.
+    /// The fields `node_map` and `edge_map`.
     pub maps: [Map; 2],
-    /// `part-0` and so on.
+    /// The fields `part-0` and so on.
     pub parts: Vec<Object>,
     fields: Object,
 }
 
-/// What a rewritten config says in another way.
+/// The changes in a rewritten config.
 #[derive(Debug, Default)]
 pub struct Changes {
-    /// New paths of the maps, by key.
+    /// The new paths of the maps, by key.
     pub maps: IndexMap<String, String>,
-    /// New paths by part and key.
+    /// The new paths by part and key.
     pub parts: Vec<IndexMap<String, String>>,
-    /// A key that parts have no more.
+    /// A key that is removed from all parts.
     pub dropped: Option<&'static str>,
 }
 
 impl PartConfig {
-    /// Reads it and checks that it is one.
+    /// Reads and checks a config.
     pub fn read(path: &Path) -> Result<PartConfig, Report> {
         let place = path.display().to_string();
         let unreadable = |error: std::io::Error| {
@@ -93,7 +93,7 @@ impl PartConfig {
         })
     }
 
-    /// The same from its text.
+    /// Parses and checks the text of a config.
     pub fn parse(text: &[u8], place: &str, file: PathBuf) -> Result<PartConfig, Report> {
         let not_one = |problem: String| {
             Fault::data(place, problem).fix("name the JSON file that partition_graph wrote")
@@ -151,7 +151,7 @@ impl PartConfig {
         self.parts.iter().all(|part| part.contains_key(key))
     }
 
-    /// Whether it says in its own words already what the changes would say.
+    /// Whether the config already has what the changes would make of it.
     pub fn says(&self, changes: &Changes) -> bool {
         let same = |object: &Object, key: &str, path: &str| {
             object.get(key).and_then(|value| text(value)).as_deref() == Some(path)
@@ -166,7 +166,7 @@ impl PartConfig {
         maps && self.parts.iter().zip(&changes.parts).all(one)
     }
 
-    /// The config with other paths.
+    /// The config with the changes.
     pub fn rewritten(&self, changes: &Changes) -> Result<String, Fault> {
         let failed =
             |error: serde_json::Error| Fault::data(&self.place, error.to_string()).fix(AGAIN);
@@ -203,7 +203,7 @@ impl PartConfig {
     }
 }
 
-/// The parts, and what is wrong with them.
+/// The parts, and their problems.
 fn parts(fields: &Object, num_parts: u32) -> (Vec<Object>, Vec<String>) {
     let mut parts = Vec::new();
     let mut problems = Vec::new();
@@ -242,7 +242,7 @@ fn problems_of(part: &Object) -> Vec<String> {
     let no_paths = part.iter().filter(|(key, value)| {
         is_known(key) && text(value).is_none_or(|path| Path::new(&path).file_name().is_none())
     });
-    problems.extend(no_paths.map(|(key, value)| format!(".{key}: {value} is no path")));
+    problems.extend(no_paths.map(|(key, value)| format!(".{key}: {value} is not a path")));
     problems
 }
 
@@ -251,7 +251,7 @@ pub fn is_known(key: &str) -> bool {
     key == DGL_GRAPH || key == GRAPHBOLT_GRAPH || FEATURES.contains(&key)
 }
 
-/// The value, where it is text.
+/// The value, if it is text.
 pub fn text(value: &RawValue) -> Option<String> {
     serde_json::from_str(value.get()).ok()
 }
@@ -355,21 +355,21 @@ mod tests {
                     r#"{{"graph_name":"g","num_parts":1,"part-0":{},{REST}}}"#,
                     PART.replace("\"n\"", "null")
                 ),
-                "part-0.node_feats: null is no path",
+                "part-0.node_feats: null is not a path",
             ),
             (
                 format!(
                     r#"{{"graph_name":"g","num_parts":1,"part-0":{},{REST}}}"#,
                     PART.replace("\"n\"", r#""\udcff""#)
                 ),
-                "is no path",
+                "is not a path",
             ),
             (
                 format!(
                     r#"{{"graph_name":"g","num_parts":1,"part-0":{},{REST}}}"#,
                     PART.replace("\"n\"", "\"\"")
                 ),
-                "part-0.node_feats: \"\" is no path",
+                "part-0.node_feats: \"\" is not a path",
             ),
             (
                 format!(r#"{{"graph_name":"g","num_parts":1,"part-0":{PART}}}"#),

@@ -1,5 +1,5 @@
-//! What part-map reads of the files that a config names: whether they are there and can be read,
-//! how large and how old they are, and how they begin.
+//! Examines the files that a config names: whether they exist and can be read, how large and how
+//! old they are, and how they begin.
 
 use crate::format::{Format, HEAD};
 use crate::plan::{Item, LocalFile, Source, WantedFile};
@@ -11,9 +11,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
 
-/// What GraphStorm puts beside its config, though no config names it, and looks for there on the
-/// hosts: statistics of labels, which node is which of the user's (seen with 0.4.2), how the graph
-/// was constructed, which goes into saved models (0.5), features for WholeGraph (its source).
+/// The files that GraphStorm puts beside its config, although no config names them, and looks for
+/// there on the hosts: statistics of labels, the users' ids of nodes (seen with 0.4.2), how the
+/// graph was constructed, which goes into saved models (0.5), features for WholeGraph (its source).
 const OF_GRAPHSTORM: [&str; 7] = [
     "node_label_stats.json",
     "edge_label_stats.json",
@@ -24,8 +24,8 @@ const OF_GRAPHSTORM: [&str; 7] = [
     "wholegraph",
 ];
 
-/// The files of GraphStorm's beside a config, relative to its folder; one below a folder that
-/// cannot be listed is told when it is missed.
+/// GraphStorm's files beside a config, relative to its folder. A folder that cannot be listed is
+/// reported when one of its files is missed.
 pub fn of_graphstorm(folder: &Path) -> Vec<PathBuf> {
     let files = |name: &&str| {
         let walk = WalkDir::new(folder.join(name)).sort_by_file_name();
@@ -39,7 +39,7 @@ pub fn of_graphstorm(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Finds what the config names; all that is missing or wrong is reported at once.
+/// Finds the files that the config names; everything that is missing or wrong is reported at once.
 pub fn find(wanted: impl Iterator<Item = WantedFile>) -> Result<Vec<Item>, Report> {
     let mut report = Report::default();
     let mut found = Vec::new();
@@ -80,7 +80,7 @@ pub fn find(wanted: impl Iterator<Item = WantedFile>) -> Result<Vec<Item>, Repor
     Ok(found)
 }
 
-/// A file as it is, if it can be read and begins as it should.
+/// Examines a file, which must be readable and begin as its format does.
 pub fn look(path: &Path, format: Format) -> Result<LocalFile, Fault> {
     let place = || path.display().to_string();
     let failed = |error: std::io::Error| {
@@ -108,8 +108,8 @@ pub fn look(path: &Path, format: Format) -> Result<LocalFile, Fault> {
     })
 }
 
-/// Who the files of the graph are that are on this machine, its config among them. Where they lie
-/// in a script folder they do not go to every host as scripts.
+/// The identities of the graph's files on this machine, including its config. If they lie in a
+/// script folder, they are not copied to every host as scripts.
 pub fn identities(config: &Path, wanted: &[WantedFile]) -> HashSet<(u64, u64)> {
     let of = |path: &Path| {
         std::fs::metadata(path)

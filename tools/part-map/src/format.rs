@@ -1,5 +1,5 @@
-//! How files of a partition begin, which is enough to tell a file that was cut, a pointer of
-//! git-lfs, or one file in another's place.
+//! Checks how files of a partition begin, which is enough to recognise a file that was cut, a
+//! pointer of git-lfs, or a file in the place of another.
 
 use crate::config;
 
@@ -7,7 +7,7 @@ use crate::config;
 /// shape of one number is short.
 pub const HEAD: usize = 1024;
 
-/// What a file must be.
+/// The format that a file must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// What `dgl.save_graphs` writes (src/graph/serialize/graph_serialize.h, 0.5 to 2.4).
@@ -16,9 +16,9 @@ pub enum Format {
     Tensors,
     /// What `torch.save` writes: a zip archive.
     Torch,
-    /// An array of so many integers.
+    /// An array of this many integers.
     Npy(u64),
-    /// Something, that only must not be empty: a key that is not known here.
+    /// Anything but an empty file; for unknown keys.
     NotEmpty,
     /// Anything.
     Any,
@@ -29,7 +29,7 @@ const TENSORS: [u8; 8] = 0xDD5A_9FBE_3FA2_443F_u64.to_le_bytes();
 const ZIP: [u8; 4] = *b"PK\x03\x04";
 
 impl Format {
-    /// Of the file under a key of a part.
+    /// The format of the file under a key of a part.
     pub fn of_key(key: &str) -> Format {
         match key {
             config::DGL_GRAPH => Format::Graph,
@@ -39,8 +39,8 @@ impl Format {
         }
     }
 
-    /// Whether the first [`HEAD`] bytes of a file and its length are right; else what is wrong, and
-    /// what to do.
+    /// Checks the first [`HEAD`] bytes of a file and its length. The error has what is wrong, and
+    /// the cure.
     pub fn check(self, head: &[u8], bytes: u64) -> Result<(), (String, &'static str)> {
         let again = "run partition_graph again, or fetch the file whole";
         if self != Format::Any && bytes == 0 {
@@ -63,8 +63,8 @@ impl Format {
     }
 }
 
-/// A header of numpy's format 1, 2 or 3 (numpy/lib/format.py), its type an integer that torch can
-/// take, its length the right one.
+/// Checks a header of numpy's format 1, 2 or 3 (numpy/lib/format.py): an integer type that torch
+/// can read, and the right length.
 fn npy(head: &[u8], bytes: u64, ids: u64) -> Result<(), String> {
     let not_one = || "does not begin as an .npy file does".to_owned();
     let rest = head.strip_prefix(b"\x93NUMPY").ok_or_else(not_one)?;

@@ -1,29 +1,31 @@
-//! Names on the hosts, and how a config must spell them so that DGL finds the files.
+//! The paths on the hosts, and the form in which a config must have them so that DGL finds the
+//! files.
 
 use crate::args::{Args, Parts, Paths};
 use record::Host;
 use record::error::{Fault, Report};
 use std::path::{Component, Path, PathBuf};
 
-/// Where things lie on the hosts; all paths are absolute.
+/// The paths on the hosts; all of them are absolute.
 #[derive(Clone, Debug)]
 pub struct Layout {
     /// The folder of the job.
     pub workspace: PathBuf,
     /// The folder of the partitions.
     pub data: PathBuf,
-    /// The ip_config.
+    /// The path of the ip_config.
     pub ip_config: PathBuf,
-    /// The partition config's name, or its absolute path; without it, the graph's name.
+    /// The name or absolute path of the partition config; if absent, it is named for the graph.
     pub config_name: Option<PathBuf>,
-    /// How the config names its files.
+    /// The form of the paths in the config.
     pub paths: Paths,
     /// Where the parts are.
     pub parts: Parts,
 }
 
 impl Layout {
-    /// From the command line. `~/` is the home that host-probe found, the same on all hosts.
+    /// Checks the paths of the command line. `~/` is the home that host-probe found, the same on
+    /// all hosts.
     pub fn new(args: &Args, hosts: &[Host]) -> Result<Layout, Report> {
         let mut report = Report::default();
         let mut path = |option, below, path: &Path| {
@@ -81,7 +83,7 @@ impl Layout {
         })
     }
 
-    /// The partition config.
+    /// The path of the partition config.
     pub fn config(&self, graph_name: &str) -> PathBuf {
         let folder = if self.paths == Paths::Workspace {
             &self.workspace
@@ -94,9 +96,9 @@ impl Layout {
         }
     }
 
-    /// How a config names a part's file. DGL from 0.6 on looks relative to the config's folder, 0.5
-    /// in the working directory; an absolute path is right for both, and all that is left where the
-    /// file does not lie below.
+    /// The form of a part's path in a config. DGL from 0.6 on takes it relative to the config's
+    /// folder, 0.5 relative to the working directory. An absolute path is right for both, and the
+    /// only choice if the file is not below.
     pub fn part_path(&self, config: &Path, dst: &Path) -> PathBuf {
         let folder = config.parent().unwrap_or(&self.workspace);
         let relative = if self.paths == Paths::Absolute {
@@ -107,8 +109,8 @@ impl Layout {
         relative.unwrap_or(dst).to_owned()
     }
 
-    /// How a config names an .npy map. Every version of DGL that has them looks in the working
-    /// directory, the workspace.
+    /// The form of an .npy map's path in a config. Every version of DGL that has such maps looks in
+    /// the working directory, which is the workspace.
     pub fn map_path(&self, dst: &Path) -> PathBuf {
         if self.paths == Paths::Absolute {
             dst.to_owned()
@@ -117,8 +119,7 @@ impl Layout {
         }
     }
 
-    /// A path as the processes of the job may use it: relative to the workspace where it lies
-    /// below.
+    /// A path for the processes of the job: relative to the workspace if it is below.
     pub fn from_workspace(&self, path: &Path) -> PathBuf {
         path.strip_prefix(&self.workspace)
             .unwrap_or(path)
@@ -126,18 +127,18 @@ impl Layout {
     }
 }
 
-/// What a path on the hosts may be: absolute, below the home, or below the workspace.
+/// Resolves a path on the hosts, which may be absolute, below the home, or below the workspace.
 pub struct Place<'a> {
-    /// Who says it.
+    /// The option or record that has the path, for messages.
     pub option: &'a str,
-    /// What a relative path is relative to; without it there must be none.
+    /// The folder to which a relative path is relative; `None` if the path must not be relative.
     pub below: Option<&'a Path>,
-    /// Who knows where the home is.
+    /// The hosts, which know where the home is.
     pub hosts: &'a [Host],
 }
 
 impl Place<'_> {
-    /// The absolute path, without `.`, `..` and what is not UTF-8.
+    /// The absolute path. It must be UTF-8 and is free of `.` and `..`.
     pub fn path(&self, path: &Path) -> Result<PathBuf, Fault> {
         let wrong = |problem: &str, fix: &str| {
             Err(Fault::usage(self.option, format!("{} {problem}", path.display())).fix(fix))

@@ -1,5 +1,5 @@
 //! From host records and a partition config to the files that go to each host. `config`, `maps`,
-//! `format`, `suits`, `layout` and `plan` are values to values; `disk` and `scripts` look at files,
+//! `format`, `suits`, `layout` and `plan` map values to values; `disk` and `scripts` read files,
 //! and write none.
 
 pub mod args;
@@ -26,7 +26,7 @@ use scripts::Choice;
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-/// Does what the command line says.
+/// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(false)?;
     let plan = map(&args, &stream.require("ipconf-check")?)?;
@@ -43,7 +43,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     Ok(Exit::Done)
 }
 
-/// The files that go to the hosts, and what the graph will look like there.
+/// Plans the files that go to the hosts, and the graph as it will be there.
 pub fn map(args: &Args, hosts: &[Host]) -> Result<Plan, Report> {
     let layout = Layout::new(args, hosts)?;
     let config = args

@@ -1,27 +1,27 @@
-//! node_map and edge_map: which ids lie in which partition. DGL takes them as they stand, and a
-//! hole in them is found by nobody until a trainer reads another node's features; so they are
-//! checked before anything is copied.
+//! node_map and edge_map: the ids of each partition. DGL takes them unchecked, and nobody notices a
+//! hole until a trainer reads another node's features; so they are checked before anything is
+//! copied.
 
 use indexmap::IndexMap;
 use record::error::{Fault, Report};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-/// What a config says of its nodes, or of its edges.
+/// The map of nodes, or of edges, in a config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Map {
     /// The path of an .npy file with a partition for each id (reshuffle=False, DGL 0.5 to 0.9).
     Npy {
-        /// As the config names it.
+        /// The path in the config.
         path: String,
-        /// How many numbers it must hold.
+        /// How many numbers the file must hold.
         ids: u64,
     },
-    /// Ends, a partition each; the ids are of one type. What DGL 0.5 writes.
+    /// The end of each partition's ids, which are of one type. DGL 0.5 writes this.
     Ends,
-    /// Ranges by type, a partition each. DGL 0.6 and later.
+    /// Ranges by type for each partition. DGL 0.6 and later write this.
     Ranges {
-        /// All types are written `src:etype:dst`, as DGL 1.0 and later want edge types.
+        /// Whether all types are written `src:etype:dst`, as DGL 1.0 and later want edge types.
         canonical: bool,
     },
 }
@@ -29,17 +29,17 @@ pub enum Map {
 /// The keys that belong to one map.
 #[derive(Clone, Copy, Debug)]
 pub struct Keys {
-    /// `node_map`.
+    /// The key `node_map` or `edge_map`.
     pub map: &'static str,
-    /// `num_nodes`.
+    /// The key `num_nodes` or `num_edges`.
     pub total: &'static str,
-    /// `ntypes`.
+    /// The key `ntypes` or `etypes`.
     pub types: &'static str,
-    /// What its ids are of.
+    /// What the ids number: `nodes` or `edges`.
     pub of: &'static str,
 }
 
-/// Nodes and edges.
+/// The keys of nodes and of edges.
 pub const KEYS: [Keys; 2] = [
     Keys {
         map: "node_map",
@@ -58,7 +58,8 @@ pub const KEYS: [Keys; 2] = [
 type Object = IndexMap<String, Box<RawValue>>;
 type Ranges<'a> = (&'a str, Vec<[u64; 2]>);
 
-/// Reads a map and checks that the ranges of all types together, part by part, tile 0..total.
+/// Parses a map and checks that the ranges of all types together, part by part, cover 0..total
+/// without gaps.
 pub fn check(place: &str, fields: &Object, keys: Keys, num_parts: u32) -> Result<Map, Report> {
     let fault = |problem: String| {
         Fault::data(place, problem)
@@ -112,7 +113,7 @@ fn parse<T: DeserializeOwned>(value: &RawValue) -> Result<T, String> {
     serde_json::from_str(value.get()).map_err(|error| error.to_string())
 }
 
-/// Pairs, or ends alone as DGL 0.5 writes them and all later versions read them.
+/// Parses pairs, or only ends as DGL 0.5 writes them and all later versions read them.
 fn ranges(value: &RawValue) -> Result<Vec<[u64; 2]>, String> {
     match value.get().get(1..).is_some_and(|rest| rest.contains('[')) {
         true => parse(value),
@@ -128,7 +129,7 @@ fn from_ends(ends: Vec<u64>) -> Vec<[u64; 2]> {
         .collect()
 }
 
-/// Brings the types into the order of their ids, in which they lie in a partition.
+/// Sorts the types by their ids, in which order they lie in a partition.
 fn sort(
     ranges: &mut [Ranges<'_>],
     by_type: &Object,

@@ -1,4 +1,4 @@
-//! Which file goes where: from the config, the hosts and what was found on disk to records.
+//! Plans which file goes where, from the config, the hosts and the files that were found.
 
 use crate::args::{GraphForm, Parts};
 use crate::config::{self, Changes, DGL_GRAPH, GRAPHBOLT_GRAPH, PartConfig};
@@ -12,16 +12,16 @@ use record::{FileCopy, Graph, Host, Workspace, path_fields};
 use std::collections::{HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
 
-/// Scripts beyond so much are data by mistake, more often than not: they go to every host.
+/// More bytes of scripts than this are usually data by mistake, and they go to every host.
 const MANY_BYTES: u64 = 100_000_000;
-/// What lies beside the parts where the distributed partitioning pipeline was asked for it, though
-/// no config names it.
+/// Files that the distributed partitioning pipeline puts beside the parts on request, although no
+/// config names them.
 const BESIDE: [&str; 2] = ["orig_nids.dgl", "orig_eids.dgl"];
 
-/// Where the config names a file: `part-2.part_graph`, or `node_map`.
+/// The place of a file in the config: `part-2.part_graph`, or `node_map`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
-    /// Of which part; none for a map.
+    /// The part; `None` for a map.
     pub part: Option<u32>,
     /// The key.
     pub name: String,
@@ -40,24 +40,24 @@ impl std::fmt::Display for Key {
 /// where it goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedFile {
-    /// The host it goes to; none for all.
+    /// The host that gets it; `None` for all hosts.
     pub host: Option<u32>,
-    /// partition or map.
+    /// The kind of file: partition or map.
     pub kind: &'static str,
-    /// Where it may be: the first of these that is there.
+    /// The paths at which it may be; the first that exists counts.
     pub candidates: Vec<PathBuf>,
-    /// Where it goes, absolute.
+    /// The absolute path on the host.
     pub dst: PathBuf,
-    /// None for a file that only lies beside.
+    /// The place in the config; `None` for a file that only lies beside one.
     pub key: Option<Key>,
-    /// It must be there.
+    /// Whether it must exist.
     pub required: bool,
-    /// What it must be.
+    /// The format that it must have.
     pub format: Format,
 }
 
 impl WantedFile {
-    /// Whether it goes from here to the hosts.
+    /// Whether it is copied from here to the hosts.
     pub fn is_copied(&self, parts: Parts, dropped: Option<&str>) -> bool {
         let asked = self
             .key
@@ -80,52 +80,52 @@ pub struct LocalFile {
     pub mtime_nsec: u32,
     /// Permission bits.
     pub mode: u32,
-    /// Device and inode: who it is, whatever its name.
+    /// Device and inode, which identify the file under whatever name.
     pub identity: (u64, u64),
 }
 
-/// Where what lies at a destination comes from.
+/// The source of what a host will have at a destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// It is copied.
+    /// It is copied from this machine.
     Copied(LocalFile),
     /// An empty folder is made.
     Folder,
-    /// It must be there already.
+    /// It must already be on the host.
     There,
-    /// It lies in the workspace that all hosts share.
+    /// It is in the workspace that all hosts share.
     InPlace,
 }
 
-/// What a host will have under a name.
+/// A file or folder that a host will have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    /// The host; none for all.
+    /// The host; `None` for all hosts.
     pub host: Option<u32>,
-    /// partition, map, script or extra.
+    /// The kind: partition, map, script or extra.
     pub kind: &'static str,
-    /// Absolute.
+    /// The absolute path on the host.
     pub dst: PathBuf,
-    /// Where the config names it.
+    /// The place in the config, if it is named there.
     pub key: Option<Key>,
-    /// Where it comes from.
+    /// The source.
     pub source: Source,
 }
 
-/// The records, and what deserves a word.
+/// The records of a plan, and warnings.
 #[derive(Debug)]
 pub struct Plan {
-    /// The graph, where there is one.
+    /// The graph record, if there is a graph.
     pub graph: Option<Graph>,
-    /// The folder of the job, where there is none.
+    /// The record of the job's folder, if there is no graph.
     pub workspace: Option<Workspace>,
-    /// The files.
+    /// The file records.
     pub files: Vec<FileCopy>,
-    /// For people.
+    /// Warnings for people.
     pub warnings: Vec<String>,
 }
 
-/// DGL needs exactly as many hosts as partitions.
+/// Checks that there are as many hosts as partitions, which DGL needs.
 pub fn check_count(config: &PartConfig, hosts: &[Host]) -> Result<(), Report> {
     if config.num_parts as usize == hosts.len() {
         return Ok(());
@@ -147,7 +147,7 @@ pub fn check_count(config: &PartConfig, hosts: &[Host]) -> Result<(), Report> {
         .report())
 }
 
-/// The form of the graph that is not asked for; the one that is must be there.
+/// The form of the graph that is not wanted. It is a fault if the wanted one does not exist.
 pub fn dropped(config: &PartConfig, form: GraphForm) -> Result<Option<&'static str>, Report> {
     let (keys, dropped): (&[&str], _) = match form {
         GraphForm::Auto => (&[], None),
@@ -172,7 +172,7 @@ pub fn dropped(config: &PartConfig, form: GraphForm) -> Result<Option<&'static s
     report.check().map(|()| dropped)
 }
 
-/// A word where nobody has said which of the two forms of the graph the script loads.
+/// A warning if nobody has chosen which of two forms of the graph the script loads.
 pub fn both_forms(config: &PartConfig, form: GraphForm) -> Option<String> {
     let both =
         form == GraphForm::Auto && config.all_have(DGL_GRAPH) && config.all_have(GRAPHBOLT_GRAPH);
@@ -250,8 +250,8 @@ pub fn wanted(config: &PartConfig, layout: &Layout) -> Vec<WantedFile> {
     wanted
 }
 
-/// Files that lie beside the config, by their names relative to its folder: they go to every host,
-/// beside the config there.
+/// The files that lie beside the config, by their names relative to its folder. They go to every
+/// host, beside the config there.
 pub fn beside_config(
     config: &PartConfig,
     layout: &Layout,
@@ -270,9 +270,9 @@ pub fn beside_config(
     })
 }
 
-/// Where a file may be that the config names: as it stands, relative to the config's folder or else
-/// to the working directory; or, where the folder was moved since (0.5, and .npy maps to 0.9, are
-/// written with absolute paths), at the end of its path beside the config.
+/// The paths at which a file of the config may be: relative to the config's folder or else to the
+/// working directory; or, because the folder may have been moved since (0.5, and .npy maps up to
+/// 0.9, have absolute paths), at the end of its path beside the config.
 fn candidates(config: &PartConfig, path: &str) -> Vec<PathBuf> {
     let path = Path::new(path);
     let mut found: Vec<PathBuf> = config
@@ -305,8 +305,8 @@ fn candidates(config: &PartConfig, path: &str) -> Vec<PathBuf> {
 const NAME_IT_BELOW: &str =
     "correct the path; it is relative to the folder of the config, or absolute on its host";
 
-/// The parts that their hosts have already: they lie there as they lie beside their config, in the
-/// folder of the partitions.
+/// The parts that their hosts already have: their paths below the folder of the partitions are
+/// those below the folder of their config.
 pub fn on_their_hosts(
     config: &PartConfig,
     layout: &Layout,
@@ -346,7 +346,7 @@ pub fn on_their_hosts(
     report.check().map(|()| items)
 }
 
-/// In a workspace that all hosts share: what lies below it stays where it is, all else is copied
+/// For a workspace that all hosts share: files below it stay where they are, all others are copied
 /// once.
 pub fn share(items: &mut [Item], workspace: &Path, real_workspace: &Path) {
     for item in items {
@@ -367,7 +367,7 @@ pub fn share(items: &mut [Item], workspace: &Path, real_workspace: &Path) {
     }
 }
 
-/// The records for all of it.
+/// Plans the records of all files.
 pub fn plan(
     config: Option<&PartConfig>,
     dropped: Option<&'static str>,
@@ -485,8 +485,7 @@ fn to(dst: &Path, file: FileCopy) -> FileCopy {
     }
 }
 
-/// The config for the hosts; none where it is there already, in a workspace that all share, and
-/// says what it must say.
+/// The config for the hosts; `None` if a shared workspace has it already, with the right content.
 fn rewrite(
     config: &PartConfig,
     dropped: Option<&'static str>,
@@ -532,7 +531,7 @@ fn rewrite(
     Ok(Some(config.rewritten(&changes)?))
 }
 
-/// Who takes a destination.
+/// A file that takes a destination.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Recipient<'a> {
     Made(&'a str),
@@ -548,8 +547,8 @@ impl std::fmt::Display for Recipient<'_> {
     }
 }
 
-/// Two sources for one destination would leave it to chance which one arrives; so would a file
-/// where another needs a folder.
+/// Refuses two sources for one destination, of which only chance would decide which arrives, and a
+/// file where another one needs a folder.
 fn check_clashes(made: &[(&str, PathBuf, Option<String>)], items: &[Item]) -> Result<(), Report> {
     let mut report = Report::default();
     let mut taken: HashMap<(&Path, Option<u32>), Recipient<'_>> = HashMap::new();
@@ -599,7 +598,7 @@ fn check_clashes(made: &[(&str, PathBuf, Option<String>)], items: &[Item]) -> Re
     report.check()
 }
 
-/// One file under two keys of the config: two parts would be the same.
+/// Refuses one file under two keys of the config, which would make two parts the same.
 fn named_twice(items: &[Item]) -> Report {
     let mut report = Report::default();
     let mut named: HashMap<&Path, &Key> = HashMap::new();

@@ -1,5 +1,5 @@
-//! Script folders and extras, as `scp -r` takes them: links are followed, empty folders are kept,
-//! permissions too.
+//! Finds the files of script folders and extras by the rules of `scp -r`: links are followed, and
+//! empty folders and permissions are kept.
 
 use crate::args::Args;
 use crate::disk::look;
@@ -12,20 +12,20 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
 
-/// What nobody wants on the hosts: version control, caches, virtual environments (their absolute
-/// paths work on no other machine).
+/// Names that nobody wants on the hosts: version control, caches, and virtual environments (whose
+/// absolute paths work on no other machine).
 const NEVER: [&str; 4] = [".git", "__pycache__", "*.pyc", ".venv"];
 
-/// What is taken, and what is not.
+/// Decides which files are taken.
 pub struct Choice {
     exclude: GlobSet,
     include: GlobSet,
-    /// Files of the graph, by device and inode.
+    /// The files of the graph, by device and inode.
     graph: HashSet<(u64, u64)>,
 }
 
 impl Choice {
-    /// From `--exclude`, `--include` and the files of the graph.
+    /// Reads `--exclude` and `--include`; files of the graph are left out too.
     pub fn new(args: &Args, graph: HashSet<(u64, u64)>) -> Result<Choice, Report> {
         let never = NEVER
             .into_iter()
@@ -41,7 +41,7 @@ impl Choice {
         })
     }
 
-    /// By the path below its folder, or by the name alone.
+    /// Whether a file is taken, by its path below the folder or by its name.
     fn takes(&self, path: &Path, folder: &Path) -> bool {
         let below = path.strip_prefix(folder).unwrap_or(path);
         let matches = |globs: &GlobSet| {
@@ -67,8 +67,8 @@ fn globs<'a>(option: &str, patterns: impl Iterator<Item = &'a str>) -> Result<Gl
         .map_err(|error| Fault::usage(option, error.to_string()).fix(QUOTE).report())
 }
 
-/// The files of script folders and extras, for every host. A relative destination is below the
-/// workspace.
+/// The files of script folders and extras, which go to every host. A relative destination is below
+/// the workspace.
 pub fn find(args: &Args, to: &Place<'_>, choice: &Choice) -> Result<Vec<Item>, Report> {
     let mut report = Report::default();
     let mut items = Vec::new();
@@ -102,7 +102,7 @@ fn script_folder(folder: &Path, to: &Place<'_>, choice: &Choice) -> Result<Vec<I
                 .report(),
         );
     }
-    // as scp: a link's own name, and that of the folder itself for `.` and `..`
+    // as scp: the name of the link itself, and the name of the folder for `.` and `..`
     let Some(name) = folder.file_name().or(real.file_name()) else {
         let fault = Fault::usage("--script-folder", format!("{place} has no name of its own"));
         return Err(fault
@@ -112,7 +112,7 @@ fn script_folder(folder: &Path, to: &Place<'_>, choice: &Choice) -> Result<Vec<I
     walk(&real, &to.path(Path::new(name))?, "script", choice)
 }
 
-/// SRC or SRC:DST, a file or a folder.
+/// The files of an argument SRC or SRC:DST, a file or a folder.
 fn one_extra(extra: &str, to: &Place<'_>, choice: &Choice) -> Result<Vec<Item>, Report> {
     let (src, dst) = match extra.rsplit_once(':') {
         Some((src, dst)) if !Path::new(extra).exists() => {
@@ -142,7 +142,7 @@ fn one_extra(extra: &str, to: &Place<'_>, choice: &Choice) -> Result<Vec<Item>, 
     }
 }
 
-/// What lies below a folder. A folder in which nothing is left is made, so that a script that
+/// The files below a folder. A folder of which nothing is left is made, so that a script that
 /// writes into `runs/` finds it.
 fn walk(
     folder: &Path,
@@ -153,7 +153,7 @@ fn walk(
     let mut report = Report::default();
     let mut items = Vec::new();
     let mut folders = Vec::new();
-    // folders in which there is something
+    // folders that are not empty
     let mut filled: HashSet<PathBuf> = HashSet::new();
     let entries = WalkDir::new(folder)
         .follow_links(true)

@@ -1,5 +1,5 @@
-//! Which versions of DGL can load what. Where host-probe has found the versions, a wrong one is a
-//! fault; where nobody knows, the forms that only old versions read are worth a warning.
+//! Checks which versions of DGL can load a config. If host-probe has found the versions, a wrong
+//! one is a fault; if not, forms that only old versions read are worth a warning.
 
 use crate::args::Paths;
 use crate::config::{DGL_GRAPH, PartConfig};
@@ -8,10 +8,10 @@ use record::Host;
 use record::error::{Fault, Report};
 use record::python::{Version, version};
 
-/// Something about the config that not every version can load.
+/// A property of the config that not every version can load.
 #[derive(Debug, PartialEq, Eq)]
 struct Limit {
-    /// The first version that can, and the first that cannot any more.
+    /// The first version that can load it, and the first that no longer can.
     from: Version,
     until: Version,
     what: &'static str,
@@ -21,7 +21,7 @@ struct Limit {
 const FIRST: Version = (0, 5, 0);
 const NEVER: Version = (u32::MAX, 0, 0);
 
-/// Faults for the versions that are known; without any, warnings.
+/// Faults for known versions; warnings if no version is known.
 pub fn check(config: &PartConfig, paths: Paths, hosts: &[Host]) -> Result<Vec<String>, Report> {
     if let Some(fault) = nobody_has_dgl(hosts) {
         return Err(fault.report());
@@ -58,9 +58,8 @@ pub fn check(config: &PartConfig, paths: Paths, hosts: &[Host]) -> Result<Vec<St
     report.check().map(|()| Vec::new())
 }
 
-/// A graph is copied for DGL to load. Where host-probe was told the environment of the job and no
-/// host has DGL in it, that can be seen before anything is copied. Where it looked at some python3,
-/// the command may name another.
+/// The fault that no host has DGL. If host-probe examined the environment of the job, that is known
+/// before anything is copied. If it examined some python3, the command may name another one.
 fn nobody_has_dgl(hosts: &[Host]) -> Option<Fault> {
     let lacks = |host: &Host| host.facts.prefix.is_some() && host.facts.dgl.is_none();
     let prefix = hosts
