@@ -1,6 +1,7 @@
 //! The state machine that decides when a job ends, and why.
 
-use crate::{Action, Cause, Exit, Failure, Limit, Loss, Member, Mode, Progress, Reason, Role};
+use crate::model::{Action, Cause, Exit, Failure, Limit, Loss, Member, Mode, Progress, Reason};
+use record::Role;
 use std::time::{Duration, Instant};
 
 /// Servers end by themselves after their clients have said goodbye. Those that do not get TERM

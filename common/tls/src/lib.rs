@@ -10,12 +10,4 @@ mod link;
 mod pinned;
 
 pub use identity::{Identity, PublicKey};
-pub use link::{Guests, Link};
-
-/// Whether a connection was given up because the other side has another key than the expected one.
-pub fn is_wrong_key(error: &std::io::Error) -> bool {
-    let cause = error
-        .get_ref()
-        .and_then(|cause| cause.downcast_ref::<rustls::Error>());
-    matches!(cause, Some(rustls::Error::InvalidCertificate(_)))
-}
+pub use link::{Guests, Link, is_wrong_key};

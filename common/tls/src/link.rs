@@ -1,6 +1,7 @@
 //! A connection that never blocks.
 
-use crate::{Identity, PublicKey, pinned};
+use crate::identity::{Identity, PublicKey};
+use crate::pinned;
 use nix::poll::PollFlags;
 use nix::sys::socket::{setsockopt, sockopt};
 use rustls::pki_types::ServerName;
@@ -26,6 +27,14 @@ const MUCH: usize = 512 << 10;
 const PROBE_PACE: u32 = 10;
 /// The number of unanswered probes after which the other side is gone: 30 s in all, as with ssh.
 const PROBES: u32 = 3;
+
+/// Whether a connection was given up because the other side has another key than the expected one.
+pub fn is_wrong_key(error: &io::Error) -> bool {
+    let cause = error
+        .get_ref()
+        .and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    matches!(cause, Some(rustls::Error::InvalidCertificate(_)))
+}
 
 /// The keys that a listener lets in.
 #[derive(Clone, Debug)]
@@ -391,7 +400,7 @@ mod tests {
             let result = turns(&mut client, &mut server, |_, _, got| !got.is_empty());
             let error = result.unwrap_err();
             assert!(server.peer().is_none(), "{case}");
-            assert!(crate::is_wrong_key(&error), "{case}: {error}");
+            assert!(is_wrong_key(&error), "{case}: {error}");
         }
     }
 

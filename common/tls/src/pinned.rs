@@ -1,7 +1,7 @@
 //! The checks that rustls asks for: whether the other side's key is an accepted one, and whether it
 //! signed with it.
 
-use crate::{Identity, PublicKey};
+use crate::identity::{Identity, PublicKey};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
 use rustls::crypto::ring::cipher_suite::{

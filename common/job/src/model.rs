@@ -1,0 +1,203 @@
+//! The terms in which the life of a job is described: its members, what happens to them, and why
+//! the job ends.
+
+use record::Role;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// A process, as far as the life of its job depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// The number of the host that it runs on.
+    pub host: u32,
+    /// The role of the process in its job.
+    pub role: Role,
+    /// Whether the job is not up before this process listens.
+    pub awaited: bool,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExitStatus {
+    /// It exited with this status.
+    Code(u8),
+    /// The signal of this number killed it.
+    Signal(i32),
+}
+
+impl ExitStatus {
+    /// Whether the process reports success.
+    pub fn is_success(self) -> bool {
+        self == ExitStatus::Code(0)
+    }
+
+    /// The status in a shell's numbers: 128 + n for signal n.
+    pub fn shell_code(self) -> u8 {
+        match self {
+            ExitStatus::Code(code) => code,
+            ExitStatus::Signal(number) => {
+                u8::try_from(number).map_or(u8::MAX, |number| number.saturating_add(128))
+            }
+        }
+    }
+
+    /// What a shell's number means. A shell cannot tell an exit with 137 from a death by KILL.
+    pub fn from_shell_code(code: u8) -> ExitStatus {
+        match code {
+            129..=192 => ExitStatus::Signal(i32::from(code) - 128),
+            code => ExitStatus::Code(code),
+        }
+    }
+}
+
+/// The end of a process and what is known of its reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    /// How the process ended.
+    pub status: ExitStatus,
+    /// Whether dgl-reap ended the process.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub reaped: bool,
+    /// Whether the kernel killed the process for lack of memory.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub out_of_memory: bool,
+}
+
+impl From<ExitStatus> for Exit {
+    fn from(status: ExitStatus) -> Exit {
+        Exit {
+            status,
+            reaped: false,
+            out_of_memory: false,
+        }
+    }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// Why a job ended, other than all processes having ended well.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// A process failed.
+    Process,
+    /// A host was lost.
+    Host,
+    /// The user or the system asked for its end with this signal.
+    Signal(i32),
+    /// A time limit ran out.
+    Time(Limit),
+    /// The job gave no sign of life for longer than this.
+    Stalled(Duration),
+}
+
+/// What may not take longer than its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// The time from the start until all servers listen.
+    Start(Duration),
+    /// The time of the whole job.
+    Job(Duration),
+}
+
+/// What failed first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The number of the host.
+    pub host: u32,
+    /// The position of the process among the members of the job; `None` if the host itself failed.
+    pub member: Option<usize>,
+    /// What happened to it.
+    pub reason: Reason,
+}
+
+/// What happened to the process or host that failed first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// The process ended.
+    Ended(Exit),
+    /// The server did not listen within this time.
+    NotListening(Duration),
+    /// The host was lost.
+    Lost(Loss),
+    /// The process raised this exception, which nobody caught, and did not end.
+    Raised(String),
+}
+
+/// Why a host was lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Loss {
+    /// Nothing was heard of it for this time.
+    Silent(Duration),
+    /// The agent that kept a job there, which its launcher had left, is gone.
+    KeeperGone,
+    /// The agent that supervised the processes there is gone.
+    SupervisorGone,
+    /// The graph servers that the job uses have ended, as seen from there.
+    ServersEnded,
+    /// Not all hosts joined the job in time.
+    NotJoined {
+        /// How many hosts joined.
+        joined: u32,
+        /// How many hosts the job has.
+        hosts: u32,
+    },
+    /// Another reason, in words for people.
+    Other(String),
+}
+
+impl From<String> for Loss {
+    fn from(why: String) -> Loss {
+        Loss::Other(why)
+    }
+}
+
+impl From<&str> for Loss {
+    fn from(why: &str) -> Loss {
+        Loss::Other(why.to_owned())
+    }
+}
+
+/// The next step that the owner of the job takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// End all processes: TERM, and KILL after the grace.
+    End,
+    /// The same, but first ask for the stacks of those that can print them (ABRT).
+    EndWithStacks,
+    /// End all processes at once (KILL).
+    Kill,
+}
+
+/// Who decides about the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// This program does.
+    Deciding,
+    /// The agent of the first host does. The job is followed until it is up, and a signal ends it
+    /// until then.
+    Detaching,
+    /// The agent of the first host does. The job is followed to its end, and a signal ends only the
+    /// following.
+    Following,
+}
+
+/// How far a job has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Servers that listen.
+    pub listening: usize,
+    /// All servers.
+    pub servers: usize,
+    /// Processes other than servers that have not ended.
+    pub running: usize,
+    /// All processes other than servers.
+    pub others: usize,
+}
