@@ -1,7 +1,7 @@
 //! How `host-agent` gets to a host: the script that runs there first, and the agents that can be
 //! sent.
 
-use super::HostFault;
+use super::fault::HostFault;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ impl Agent {
 
     /// Writes the agent into a folder. The file gets its name by rename, when it is complete.
     fn put(&self, folder: &Path, path: &Path) -> io::Result<()> {
-        let part = folder.join(format!(".{}", super::random_token()?));
+        let part = folder.join(format!(".{}", super::token::random_token()?));
         let written = OpenOptions::new()
             .write(true)
             .create_new(true)

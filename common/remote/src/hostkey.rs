@@ -1,7 +1,7 @@
 //! Checks host keys. `ssh-keygen -F` looks into known_hosts, because libssh2 knows
 
+use super::fault::{HostFault, UnknownKey};
 use super::settings::Settings;
-use super::{HostFault, UnknownKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use nix::fcntl::{Flock, FlockArg};

@@ -18,6 +18,7 @@ mod channel;
 pub mod conversation;
 mod dial;
 pub mod direct;
+mod fault;
 pub mod host_client;
 mod hostkey;
 pub mod lanes;
@@ -29,11 +30,14 @@ mod reasons;
 mod session;
 mod settings;
 mod ssh2;
+mod token;
 mod transport;
 
+pub use fault::{HostFault, UnknownKey};
 pub use options::{HostKey, Options};
 pub use session::{Session, SessionEvent};
 pub use settings::ssh_options;
+pub use token::random_token;
 pub use transport::Waker;
 
 use rayon::prelude::*;
@@ -42,7 +46,6 @@ use record::error::{Fault, Report};
 use record::quote;
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::io::Read as _;
 use std::net::Ipv4Addr;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::OnceLock;
@@ -78,65 +81,6 @@ pub struct Remote {
     here: HashSet<Ipv4Addr>,
     /// The agents that dial in; only with [`Kind::Dial`].
     dial: Option<dial::Dial>,
-}
-
-/// Why a host cannot be used.
-#[derive(Clone, Debug)]
-pub struct HostFault {
-    /// The problem in one line.
-    pub problem: String,
-    /// The cure.
-    pub fix: Option<String>,
-    /// The key of a host that known_hosts does not have.
-    pub unknown_key: Option<Box<UnknownKey>>,
-    /// Whether the fault concerns the way to all hosts, so that it is reported once.
-    of_the_way: bool,
-    /// Whether another try is worthwhile: the connection was dropped before the login.
-    pub(crate) again: bool,
-    /// Whether the host did not answer in time, which a busy machine explains too.
-    pub(crate) timed_out: bool,
-}
-
-/// A key that known_hosts does not have.
-#[derive(Clone, Debug)]
-pub struct UnknownKey {
-    /// The name for known_hosts: `10.0.0.1`, `[10.0.0.1]:2222`.
-    pub name: String,
-    /// The address at which ssh-keyscan finds the key.
-    pub address: String,
-    /// The port at which ssh-keyscan finds the key.
-    pub port: u16,
-    /// The type of the key: `ssh-ed25519`.
-    pub kind: String,
-    /// The fingerprint as ssh-keygen -l shows it: `SHA256:…`.
-    pub fingerprint: String,
-}
-
-impl HostFault {
-    pub(crate) fn new(problem: impl Into<String>) -> HostFault {
-        HostFault {
-            problem: problem.into(),
-            fix: None,
-            unknown_key: None,
-            of_the_way: false,
-            again: false,
-            timed_out: false,
-        }
-    }
-
-    pub(crate) fn of_the_way(problem: impl Into<String>) -> HostFault {
-        HostFault {
-            of_the_way: true,
-            ..HostFault::new(problem)
-        }
-    }
-
-    pub(crate) fn fix(self, fix: impl Into<String>) -> HostFault {
-        HostFault {
-            fix: Some(fix.into()),
-            ..self
-        }
-    }
 }
 
 impl Remote {
@@ -355,13 +299,6 @@ fn check_dialed(command: &str) -> Result<(), Report> {
         }
         None => Ok(()),
     }
-}
-
-/// 128 random bits in hexadecimal.
-pub fn random_token() -> std::io::Result<String> {
-    let mut bits = [0u8; 16];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bits)?;
-    Ok(bits.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// A thread pool for work that waits for hosts more than it computes. Its size counts connections,

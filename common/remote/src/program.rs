@@ -1,8 +1,8 @@
 //! Hosts that are reached by a program: OpenSSH, the agent on this machine, or any command of the
 //! user's.
 
-use super::HostFault;
 use super::channel::{Channel, Stream, Unsent, copy_file};
+use super::fault::HostFault;
 use super::options::{HostKey, Options};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};

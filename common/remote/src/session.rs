@@ -2,8 +2,9 @@
 
 use super::bootstrap::{Agents, no_agent};
 use super::channel::Channel;
+use super::fault::HostFault;
+use super::reasons;
 use super::transport::{Transport, Waker};
-use super::{HostFault, reasons};
 use std::fs::File;
 use std::io;
 use std::time::{Duration, Instant};
@@ -302,7 +303,7 @@ impl Session {
 }
 
 fn random_token() -> Result<String, HostFault> {
-    super::random_token().map_err(|error| HostFault::new(format!("/dev/urandom: {error}")))
+    super::token::random_token().map_err(|error| HostFault::new(format!("/dev/urandom: {error}")))
 }
 
 /// The time before the agent runs, in which the login shell and the bootstrap write.

@@ -1,7 +1,7 @@
 //! The settings that the user's OpenSSH would use for a host, as `ssh -G` reports them: libssh2
 //! reads no ssh_config.
 
-use super::HostFault;
+use super::fault::HostFault;
 use super::options::Options;
 use record::Host;
 use std::ffi::OsString;

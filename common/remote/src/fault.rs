@@ -1,0 +1,60 @@
+//! Why a host cannot be used.
+
+/// Why a host cannot be used.
+#[derive(Clone, Debug)]
+pub struct HostFault {
+    /// The problem in one line.
+    pub problem: String,
+    /// The cure.
+    pub fix: Option<String>,
+    /// The key of a host that known_hosts does not have.
+    pub unknown_key: Option<Box<UnknownKey>>,
+    /// Whether the fault concerns the way to all hosts, so that it is reported once.
+    pub(crate) of_the_way: bool,
+    /// Whether another try is worthwhile: the connection was dropped before the login.
+    pub(crate) again: bool,
+    /// Whether the host did not answer in time, which a busy machine explains too.
+    pub(crate) timed_out: bool,
+}
+
+/// A key that known_hosts does not have.
+#[derive(Clone, Debug)]
+pub struct UnknownKey {
+    /// The name for known_hosts: `10.0.0.1`, `[10.0.0.1]:2222`.
+    pub name: String,
+    /// The address at which ssh-keyscan finds the key.
+    pub address: String,
+    /// The port at which ssh-keyscan finds the key.
+    pub port: u16,
+    /// The type of the key: `ssh-ed25519`.
+    pub kind: String,
+    /// The fingerprint as ssh-keygen -l shows it: `SHA256:…`.
+    pub fingerprint: String,
+}
+
+impl HostFault {
+    pub(crate) fn new(problem: impl Into<String>) -> HostFault {
+        HostFault {
+            problem: problem.into(),
+            fix: None,
+            unknown_key: None,
+            of_the_way: false,
+            again: false,
+            timed_out: false,
+        }
+    }
+
+    pub(crate) fn of_the_way(problem: impl Into<String>) -> HostFault {
+        HostFault {
+            of_the_way: true,
+            ..HostFault::new(problem)
+        }
+    }
+
+    pub(crate) fn fix(self, fix: impl Into<String>) -> HostFault {
+        HostFault {
+            fix: Some(fix.into()),
+            ..self
+        }
+    }
+}
