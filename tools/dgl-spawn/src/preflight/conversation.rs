@@ -89,7 +89,7 @@ impl<'a, 'h> Conversation<'a, 'h> {
                     self.lost[at] = true;
                     self.unanswered[at] = 0;
                     return Err(Stopped::Preflight(
-                        super::lost(self.hosts.sessions[at].host, why).report(),
+                        super::faults::lost(self.hosts.sessions[at].host, why).report(),
                     ));
                 }
                 Some(_) => {}

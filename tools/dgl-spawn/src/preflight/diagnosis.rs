@@ -99,7 +99,7 @@ impl<'a> Diagnosis<'a> {
                 self.push(at, plain(&failure.problem), fix.as_deref(), false);
             }
             PreflightEvent::Lost(why) => {
-                let Fault { problem, fix, .. } = super::lost(self.busy[at], why);
+                let Fault { problem, fix, .. } = super::faults::lost(self.busy[at], why);
                 self.push(at, problem, fix.as_deref(), false);
             }
         }
@@ -142,7 +142,8 @@ impl<'a> Diagnosis<'a> {
             } => self.partition_config(at, hash, num_parts, graph_name),
             Finding::Elsewhere { path } => self.seen[at].elsewhere.push(words::shown(&path)),
             Finding::NameInUse => {
-                let Fault { problem, fix, .. } = super::name_in_use(self.busy[at], self.job);
+                let Fault { problem, fix, .. } =
+                    super::faults::name_in_use(self.busy[at], self.job);
                 self.push(at, problem, fix.as_deref(), true);
             }
             Finding::Python {
@@ -331,7 +332,8 @@ impl<'a> Diagnosis<'a> {
         let is_alone = by_host.len() == 1;
         for ((at, ..), (what, by)) in by_host {
             if what.contains(&Claimed::Name) {
-                let Fault { problem, fix, .. } = super::name_in_use(self.busy[at], self.job);
+                let Fault { problem, fix, .. } =
+                    super::faults::name_in_use(self.busy[at], self.job);
                 let problem = by.user.as_deref().map_or(problem.clone(), |user| {
                     format!("{problem}, of user {}", plain(user))
                 });

@@ -8,9 +8,12 @@
 mod claims;
 pub mod conversation;
 pub mod diagnosis;
+mod faults;
 pub mod reachability;
 mod request;
 mod words;
+
+pub use faults::name_in_use;
 
 use crate::run::hosts::ConnectedHosts;
 use crate::run::outcome::Stopped;
@@ -49,31 +52,6 @@ pub struct JobUnderCheck<'a> {
     pub looks: bool,
     /// How long it waits for the end of other jobs that are in its way.
     pub wait: Option<Duration>,
-}
-
-/// How to end a job that a host has named. People paste the command, so it holds only what can be
-/// the name of a job.
-fn end_of(job: &str) -> String {
-    match cli::job_name(job) {
-        Ok(job) => format!("ipconf-check ip_config.txt | dgl-reap --job {job}"),
-        Err(_) => "its name is none that dgl-spawn gives; look with ipconf-check ip_config.txt | \
-            dgl-reap --list"
-            .to_owned(),
-    }
-}
-
-/// The fault of a job whose name is in use: two jobs of one name could not be told apart.
-pub fn name_in_use(host: &Host, name: &str) -> Fault {
-    let fix = format!(
-        "give this one another --job, or end that one: {}",
-        end_of(name)
-    );
-    Fault::unreachable(host.place(), format!("a job named {name} runs there")).fix(fix)
-}
-
-/// The fault of a host that is lost before anything was started.
-fn lost(host: &Host, why: String) -> Fault {
-    Fault::unreachable(host.place(), why).fix("look whether the host is up, and run it again")
 }
 
 /// Claims what the job needs, and examines whether it can start. When this has succeeded, its hosts

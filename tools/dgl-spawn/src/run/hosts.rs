@@ -262,7 +262,7 @@ struct HostThread {
 }
 
 impl HostThread {
-    /// HostThreads until the host is lost or nobody is interested any longer. Then the end of its stdin
+    /// Talks until the host is lost or nobody is interested any longer. Then the end of its stdin
     /// ends the agent.
     fn run(mut self, commands: &Receiver<Request>) {
         loop {
