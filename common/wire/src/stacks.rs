@@ -69,6 +69,16 @@ pub struct Reading {
     pub error: Option<Unreadable>,
 }
 
+impl Reading {
+    /// The stacks could not be read, for this reason.
+    pub fn unreadable(why: Why, problem: String) -> Reading {
+        Reading {
+            threads: Vec::new(),
+            error: Some(Unreadable { why, problem }),
+        }
+    }
+}
+
 /// Why the stacks of a process could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unreadable {

@@ -2,7 +2,7 @@
 //! login's conversation begins a file, further connections and other hosts bring parts of it, and
 //! threads hand on what has come.
 
-use super::SharedOutput;
+use super::shared_output::SharedOutput;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;

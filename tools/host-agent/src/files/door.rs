@@ -6,8 +6,10 @@
 //! keys came over the login, and nobody else is let in. The number and time of connections that try
 //! to get in are bounded. The port is closed when the conversation of the login ends.
 
+use super::begin::begin;
 use super::coming::Arrivals;
-use super::{SharedOutput, begin, converse_alone};
+use super::serve::converse_alone;
+use super::shared_output::SharedOutput;
 use crate::output::{Output, SharedLink};
 use crate::requests::{Next, Requests};
 use nix::poll::{PollFd, PollTimeout, poll};

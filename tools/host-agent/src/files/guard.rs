@@ -5,8 +5,9 @@
 //! in its environment, by which it can be found. Bytes that this process has already read are
 //! passed on in the environment.
 
+use super::serve::OVER_LOST;
+use super::shared_output::SharedOutput;
 use super::stage::Stage;
-use super::{OVER_LOST, SharedOutput};
 use crate::requests::{REST, Requests};
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};

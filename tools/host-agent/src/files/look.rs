@@ -1,6 +1,6 @@
 //! Reports what exists under names that the tool gives.
 
-use super::SharedOutput;
+use super::shared_output::SharedOutput;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

@@ -2,8 +2,10 @@
 
 use super::coming::{Arrivals, Coming};
 use super::place::{self, Place};
+use super::serve::Serve;
+use super::shared_output::SharedOutput;
 use super::stage::{self, Stage};
-use super::{Serve, SharedOutput, hand, look};
+use super::{hand, look};
 use nix::fcntl::Flock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

@@ -1,6 +1,7 @@
 //! Sends files that are fetched from this host. Nothing is written here.
 
-use super::{Serve, SharedOutput};
+use super::serve::Serve;
+use super::shared_output::SharedOutput;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use transfer::parts::Parts;

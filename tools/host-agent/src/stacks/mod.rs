@@ -21,7 +21,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use wire::Event;
 use wire::reap::Pick;
-use wire::stacks::{Reading, Stack, Unreadable, Why};
+use wire::stacks::{Reading, Stack, Why};
 
 /// How many processes are read at once, so that the job does not feel it.
 const AT_ONCE: usize = 4;
@@ -142,19 +142,19 @@ fn read_apart(process: ProcessHandle) -> Reading {
     let answer = command::ask(command, LIMIT, READING_BYTES);
     let text = match &answer {
         Ok(answer) if answer.status.is_none() => {
-            return unreadable(
+            return Reading::unreadable(
                 Why::Other,
                 format!("no answer within {} s", LIMIT.as_secs()),
             );
         }
         Ok(answer) => answer.text(),
-        Err(error) => return unreadable(Why::Other, error.to_string()),
+        Err(error) => return Reading::unreadable(Why::Other, error.to_string()),
     };
     // messages of a library stand before the answer
     text.lines()
         .last()
         .and_then(|line| serde_json::from_str(line).ok())
-        .unwrap_or_else(|| unreadable(Why::Other, "what reads it has failed".to_owned()))
+        .unwrap_or_else(|| Reading::unreadable(Why::Other, "what reads it has failed".to_owned()))
 }
 
 /// `host-agent stack PID START_TICKS`: reads one process and writes the result as JSON.
@@ -165,13 +165,6 @@ pub fn tell(pid: &str, start_ticks: &str) -> ExitCode {
     let reading = reader::read(ProcessHandle { pid, start_ticks });
     println!("{}", serde_json::to_string(&reading).unwrap_or_default());
     ExitCode::SUCCESS
-}
-
-fn unreadable(why: Why, problem: String) -> Reading {
-    Reading {
-        threads: Vec::new(),
-        error: Some(Unreadable { why, problem }),
-    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 //! be read wrongly, and is read again. Nothing is attached, so no process stays stopped, whatever
 //! happens to the reader.
 
-use super::unreadable;
 use crate::processes::ProcessHandle;
 use crate::procfs;
 use py_spy::config::LockingStrategy;
@@ -25,12 +24,12 @@ const MAX_TEXT: usize = 160;
 /// Reads a process; instead of failing, the result tells why there is nothing.
 pub fn read(process: ProcessHandle) -> Reading {
     if !process.is_alive() {
-        return unreadable(Why::Ended, "it has ended".to_owned());
+        return Reading::unreadable(Why::Ended, "it has ended".to_owned());
     }
     if !has_python(process.pid) {
-        return unreadable(Why::NoPython, "no Python runs in it".to_owned());
+        return Reading::unreadable(Why::NoPython, "no Python runs in it".to_owned());
     }
-    let mut last = unreadable(Why::Other, String::new());
+    let mut last = Reading::unreadable(Why::Other, String::new());
     for attempt in 0..TRIES {
         if attempt > 0 {
             std::thread::sleep(BETWEEN_TRIES);
@@ -44,9 +43,9 @@ pub fn read(process: ProcessHandle) -> Reading {
             }
             Err(Problem::Denied) => return denied(),
             Err(Problem::Other(_)) if !process.is_alive() => {
-                return unreadable(Why::Ended, "it has ended".to_owned());
+                return Reading::unreadable(Why::Ended, "it has ended".to_owned());
             }
-            Err(Problem::Other(problem)) => last = unreadable(Why::Other, problem),
+            Err(Problem::Other(problem)) => last = Reading::unreadable(Why::Other, problem),
         }
     }
     last
@@ -99,7 +98,7 @@ fn denied() -> Reading {
             "the kernel does not let this login read it (kernel.yama.ptrace_scope is {scope})"
         ),
     };
-    unreadable(Why::Denied, problem)
+    Reading::unreadable(Why::Denied, problem)
 }
 
 /// The threads: the main thread first, the others in the order in which they began.

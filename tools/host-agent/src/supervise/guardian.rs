@@ -3,8 +3,9 @@
 //! ends them. The supervisor in turn watches the guardian, and ends the job when that is gone.
 
 use super::end::{Event, State};
+use super::members;
 use super::shm::{ShmWatch, read_note};
-use super::{block_signals, members, signal_of};
+use super::signals::{block_signals, signal_of};
 use crate::processes::{TOKEN, watch_mark};
 use crate::shm::ShmFile;
 use nix::sys::prctl::set_child_subreaper;

@@ -19,6 +19,7 @@ mod memory;
 mod outbox;
 pub mod private;
 mod shm;
+mod signals;
 mod signs;
 mod standing;
 pub mod start;
@@ -26,33 +27,5 @@ mod usage;
 mod watch;
 
 pub use guardian::guard;
+pub use signals::{asking_to_end, unblock_signals};
 pub use watch::supervise;
-
-use end::Action;
-use nix::sys::signal::{SigSet, Signal};
-
-/// Blocks the signals that ask us to end, because they are meant for the processes, whose end we
-/// report. They are blocked, not ignored, because a started program would go on ignoring them.
-fn block_signals() -> nix::Result<()> {
-    asking_to_end().thread_block()
-}
-
-/// Lets these signals end this process again.
-pub fn unblock_signals() -> nix::Result<()> {
-    asking_to_end().thread_unblock()
-}
-
-/// Signals that ask a process to end.
-pub fn asking_to_end() -> SigSet {
-    [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM]
-        .into_iter()
-        .collect()
-}
-
-fn signal_of(action: Action) -> Signal {
-    match action {
-        Action::Abort => Signal::SIGABRT,
-        Action::Terminate => Signal::SIGTERM,
-        Action::Kill => Signal::SIGKILL,
-    }
-}

@@ -1,7 +1,8 @@
 //! The keeper and the launcher. Until the job starts, requests are passed on or carried out in
 //! their order; afterwards, orders are obeyed.
 
-use super::{Files, JOIN_LIMIT, Keeper, Peer, Place};
+use super::peer::Peer;
+use super::state::{Files, Keeper, Place};
 use crate::keep::folder::{Folder, log_name};
 use crate::keep::guests::GuestListener;
 use crate::keep::journal::Journal;
@@ -13,13 +14,16 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tls::{Link, PublicKey};
 use wire::codec::{self, Message};
 use wire::job::{Job, Process};
 use wire::keep::{Guest, Join, Kept, PeerMessage, Prepare, Prepared, Refusal, Refused};
 use wire::supervise::Start;
 use wire::{Event, Failure, Request};
+
+/// A keeper reaches the leader within this time, or the network between them cannot carry the job.
+const JOIN_LIMIT: Duration = Duration::from_secs(10);
 
 impl Keeper {
     pub(super) fn read_launcher(&mut self) {

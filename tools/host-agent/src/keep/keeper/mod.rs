@@ -1,45 +1,30 @@
 //! The keeper: one event loop for a job that was left, in which nothing blocks. Until the job
 //! starts, it passes on what the launcher and the agent that supervises send each other.
 
+mod agent;
 mod launcher;
+mod peer;
 mod peers;
+mod state;
 mod supervisor;
 
-use super::folder::{Folder, KeeperLock};
-use super::guests::GuestListener;
-use super::journal::Journal;
-use super::leader::Leader;
-use super::orders::Orders;
-use super::pipes::{MessageReader, MessageWriter};
 use job::Loss;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
-use peers::Peer;
-use std::collections::{BTreeMap, VecDeque};
-use std::fs::File;
+use nix::sys::signal::Signal;
+use peer::Peer;
+use state::{Keeper, Place};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use supervisor::Supervisor;
-use tls::Identity;
-use wire::codec::Message;
-use wire::job::{Job, Process};
-use wire::keep::{Ending, PeerMessage};
-use wire::supervise::Start;
+use wire::keep::PeerMessage;
 use wire::{Event, Failure, Request};
 
 /// How often time limits are checked.
 const PACE: Duration = Duration::from_secs(1);
 /// How often a sign of life is sent; more often if the patience is short.
 const ALIVE_PACE: Duration = Duration::from_secs(5);
-/// A keeper reaches the leader within this time, or the network between them cannot carry the job.
-const JOIN_LIMIT: Duration = Duration::from_secs(10);
-/// Connections that try to get in are open files.
-const OPEN_FILES: u64 = 65_536;
 
 /// `host-agent keep on`: keeps a job for the launcher behind stdin and stdout, a socket.
 pub fn keep() -> ExitCode {
@@ -52,31 +37,6 @@ pub fn keep() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// The files that the keeper writes.
-struct Files {
-    folder: Folder,
-    _lock: KeeperLock,
-    journal: Journal,
-    logs: Vec<File>,
-    orders: Orders,
-}
-
-/// The place of this keeper among those of the job.
-enum Place {
-    /// It is not prepared yet.
-    None,
-    /// It leads: it decides about the job.
-    Leads {
-        leader: Box<Leader>,
-        door: Option<GuestListener>,
-        peers: BTreeMap<u32, Peer>,
-    },
-    /// It will join the leader.
-    WillJoin,
-    /// It has joined the leader: the number of that host, and its keeper as long as it is there.
-    Joins { host: u32, peer: Option<Box<Peer>> },
 }
 
 /// What poll(2) reported as ready.
@@ -94,73 +54,7 @@ enum Ready {
     Order(u64),
 }
 
-struct Keeper {
-    /// The launcher; `None` once it is gone.
-    launcher: Option<MessageReader>,
-    launcher_out: MessageWriter,
-    /// Requests, in the order in which they are answered.
-    queue: VecDeque<Message<Request>>,
-    /// How many requests the supervising agent has not answered yet.
-    unanswered: usize,
-    supervisor: Supervisor,
-    job: Option<Job>,
-    processes: Vec<Process>,
-    records: Vec<String>,
-    identity: Identity,
-    files: Option<Files>,
-    place: Place,
-    /// What the launcher wants to start; from then on the launcher is not needed.
-    start: Option<Start>,
-    ending: Option<Ending>,
-    signals: SignalFd,
-    said_alive: Instant,
-    looked: Instant,
-    /// When everything had ended here.
-    over: Option<Instant>,
-}
-
 impl Keeper {
-    fn begin() -> io::Result<Keeper> {
-        // programs inherit blocked signals
-        let supervisor = Supervisor::begin()?;
-        let signals: SigSet = [
-            Signal::SIGHUP,
-            Signal::SIGINT,
-            Signal::SIGQUIT,
-            Signal::SIGTERM,
-        ]
-        .into_iter()
-        .collect();
-        signals.thread_block()?;
-        let signals =
-            SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-        if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-            let _ = setrlimit(Resource::RLIMIT_NOFILE, hard.min(OPEN_FILES), hard);
-        }
-        let now = Instant::now();
-        Ok(Keeper {
-            launcher: Some(MessageReader::new(
-                io::stdin().as_fd().try_clone_to_owned()?,
-            )?),
-            launcher_out: MessageWriter::new(io::stdout().as_fd().try_clone_to_owned()?)?,
-            queue: VecDeque::new(),
-            unanswered: 0,
-            supervisor,
-            job: None,
-            processes: Vec::new(),
-            records: Vec::new(),
-            identity: Identity::new()?,
-            files: None,
-            place: Place::None,
-            start: None,
-            ending: None,
-            signals,
-            said_alive: now,
-            looked: now,
-            over: None,
-        })
-    }
-
     fn run(&mut self) -> ExitCode {
         while !self.is_done() {
             let ready = match self.wait() {
@@ -193,10 +87,6 @@ impl Keeper {
             Place::Leads { peers, .. } => peers.is_empty() || over.elapsed() >= self.patience(),
             _ => true,
         }
-    }
-
-    fn patience(&self) -> Duration {
-        Duration::from_millis(self.job.as_ref().map_or(60_000, |job| job.host_timeout_ms))
     }
 
     fn wait(&self) -> io::Result<Vec<Ready>> {

@@ -1,0 +1,141 @@
+//! Serves the requests of a conversation about files, one after another.
+
+use super::shared_output::SharedOutput;
+use crate::requests::{Next, Requests};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use transfer::{BEAT, SILENCE};
+use wire::codec::Message;
+use wire::files::{FileEvent, FileRequest, Listen};
+use wire::{Event, Failure, Request};
+
+/// Exit statuses of a conversation that ended early: the tool is gone, or sent something malformed.
+pub const OVER_LOST: u8 = 74;
+const OVER_MALFORMED: u8 = 65;
+
+/// Serves the requests of a conversation: a receiver, a sender, or an heir.
+pub trait Serve: Send {
+    /// Carries out a request; an error ends the conversation.
+    fn step(
+        &mut self,
+        step: FileRequest,
+        body: Vec<u8>,
+        told: &SharedOutput,
+    ) -> Result<(), Failure>;
+    /// A function that shows other hosts that this one is alive, called from time to time.
+    fn sign(&self) -> Option<Box<dyn Fn() + Send>> {
+        None
+    }
+    /// The connection over which files were on their way broke, and another one continues.
+    fn break_off(&mut self) {}
+}
+
+/// Why a stream of requests is not read any longer.
+pub enum Stop {
+    /// It has ended.
+    End,
+    /// Nothing came for too long.
+    Silence,
+    /// Nobody reads the answers.
+    Closed,
+    /// What came is not a request.
+    Malformed(String),
+    /// A request could not be carried out, and the following ones make no sense without it.
+    Failed(Failure),
+    /// A port is to be opened.
+    Listen(Listen),
+    /// The conversation moves to another connection.
+    Move,
+}
+
+/// Sends a sign of life now and then while a conversation goes on.
+pub fn while_beating(
+    serving: &mut dyn Serve,
+    told: &SharedOutput,
+    converse: impl FnOnce(&mut dyn Serve) -> u8,
+) -> u8 {
+    let (over, is_over) = channel::<()>();
+    let sign = serving.sign();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while is_over.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
+                told.event(&Event::Alive);
+                if let Some(sign) = &sign {
+                    sign();
+                }
+            }
+        });
+        let code = converse(serving);
+        drop(over);
+        code
+    })
+}
+
+/// The conversation of a connection that has its own.
+pub fn converse_alone(serving: &mut dyn Serve, requests: &mut Requests, told: &SharedOutput) {
+    while_beating(serving, told, |serving| {
+        let stop = match answer_all(serving, None, requests, told) {
+            Stop::Listen(_) | Stop::Move => {
+                Stop::Failed(Failure::new("a port is asked for by the login"))
+            }
+            stop => stop,
+        };
+        end(stop, told)
+    });
+}
+
+/// Reports why a conversation ends; returns the agent's exit status.
+pub fn end(stop: Stop, told: &SharedOutput) -> u8 {
+    let fail = |failure: Failure, code: u8| {
+        told.event(&Event::Failed(failure));
+        code
+    };
+    match stop {
+        Stop::End => 0,
+        Stop::Closed => OVER_LOST,
+        Stop::Silence => {
+            told.tell(FileEvent::Silence {
+                seconds: SILENCE.as_secs(),
+            });
+            OVER_LOST
+        }
+        Stop::Malformed(malformed) => fail(Failure::new(malformed), OVER_MALFORMED),
+        Stop::Failed(failure) => fail(failure, 1),
+        Stop::Listen(_) | Stop::Move => fail(Failure::new("a port is asked for by the login"), 1),
+    }
+}
+
+/// Answers one request after another, beginning with one that was already read.
+pub fn answer_all(
+    serving: &mut dyn Serve,
+    mut first: Option<Message<Request>>,
+    requests: &mut Requests,
+    told: &SharedOutput,
+) -> Stop {
+    loop {
+        let next = match first.take() {
+            Some(message) => Ok(Next::Request(message)),
+            None => requests.next_within(Some(SILENCE)),
+        };
+        let message = match next {
+            Ok(Next::Request(message)) => message,
+            Ok(Next::End) => return Stop::End,
+            Ok(Next::Silence) => return Stop::Silence,
+            Err(malformed) => return Stop::Malformed(malformed),
+        };
+        let done = match message.head {
+            Request::Alive => Ok(()),
+            Request::File(FileRequest::Listen(listen)) => return Stop::Listen(listen),
+            Request::File(FileRequest::Move) => return Stop::Move,
+            Request::File(step) => serving.step(step, message.body, told),
+            _ => Err(Failure::new(
+                "a request that is not about files, in the middle of files",
+            )),
+        };
+        if let Err(failure) = done {
+            return Stop::Failed(failure);
+        }
+        if told.is_closed() {
+            return Stop::Closed;
+        }
+    }
+}

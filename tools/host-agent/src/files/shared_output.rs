@@ -1,0 +1,45 @@
+//! The output of a conversation about files, to which several threads write.
+
+use crate::output::Output;
+use std::sync::{Mutex, PoisonError};
+use wire::Event;
+use wire::files::FileEvent;
+
+/// The output of a conversation, shared by threads.
+pub struct SharedOutput(Mutex<Output>);
+
+impl SharedOutput {
+    pub fn new(output: Output) -> SharedOutput {
+        SharedOutput(Mutex::new(output))
+    }
+
+    /// From here on, events go to another output.
+    pub fn redirect(&self, output: Output) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = output;
+    }
+
+    pub fn tell(&self, told: FileEvent) {
+        self.tell_with(told, &[]);
+    }
+
+    pub fn tell_with(&self, told: FileEvent, body: &[u8]) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .event_with(&Event::File(told), body);
+    }
+
+    pub fn event(&self, event: &Event) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .event(event);
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_closed()
+    }
+}

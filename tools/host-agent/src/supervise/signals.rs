@@ -1,0 +1,31 @@
+//! The signals that end processes, and those that ask this one to end.
+
+use super::end::Action;
+use nix::sys::signal::{SigSet, Signal};
+
+/// Blocks the signals that ask us to end, because they are meant for the processes, whose end we
+/// report. They are blocked, not ignored, because a started program would go on ignoring them.
+pub fn block_signals() -> nix::Result<()> {
+    asking_to_end().thread_block()
+}
+
+/// Lets these signals end this process again.
+pub fn unblock_signals() -> nix::Result<()> {
+    asking_to_end().thread_unblock()
+}
+
+/// Signals that ask a process to end.
+pub fn asking_to_end() -> SigSet {
+    [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM]
+        .into_iter()
+        .collect()
+}
+
+/// The signal that carries out an action.
+pub fn signal_of(action: Action) -> Signal {
+    match action {
+        Action::Abort => Signal::SIGABRT,
+        Action::Terminate => Signal::SIGTERM,
+        Action::Kill => Signal::SIGKILL,
+    }
+}
