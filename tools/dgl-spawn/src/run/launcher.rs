@@ -100,7 +100,7 @@ pub struct Launcher<'a> {
 type Started<'a> = (ConnectedHosts<'a>, Vec<RunEvent>);
 
 impl<'a> Launcher<'a> {
-    /// Tries the job until it has ended well, nothing speaks for another try, or all tries are used.
+    /// Tries the job until it has ended well, another try would be pointless, or all are used.
     fn all_tries(
         &self,
         plan: &mut plan::Job,

@@ -9,9 +9,9 @@
 //!                         together, and others wait
 //!     .part-push.kept/    the parts of large files that came before a push was interrupted
 //!
-//! A stage belongs to whoever holds the lock on its file `owner`, which the kernel releases with the
-//! process. Only on network file systems, whose locks need not reach from host to host, does the
-//! time of the last sign of life decide.
+//! A stage belongs to whoever holds the lock on its file `owner`, which the kernel releases with
+//! the process. Only on network file systems, whose locks need not reach from host to host, does
+//! the time of the last sign of life decide.
 
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::stat::{UtimensatFlags, utimensat};
@@ -216,8 +216,8 @@ impl Stage {
         part(&self.folder, key)
     }
 
-    /// Takes over the partial file of an earlier push. It is renamed, so that no other push takes it
-    /// over too.
+    /// Takes over the partial file of an earlier push. It is renamed, so that no other push takes
+    /// it over too.
     pub fn claim(&self, key: &str, bytes: u64) -> Parts {
         let (path, notes) = self.part(key);
         if !path.exists() {

@@ -7,12 +7,12 @@
 //!                                      └── reads what the keeper writes: the journal, and a log
 //!                                          for each process
 //!
-//! [`relay`] is the process that was asked to keep a job. [`keeper`] runs in a session of its own and
-//! takes the launcher's place: for the agent that supervises it is the launcher, and when it is gone
-//! that agent ends the job. [`leader`] is the policy of the first host, and [`guests`] lets the
-//! keepers of other hosts in. [`folder`] and [`journal`] store what happens, [`follow`] reports it
-//! to whoever attaches, and [`orders`] takes orders back to the keeper. [`servers`] handles graph
-//! servers that stay.
+//! [`relay`] is the process that was asked to keep a job. [`keeper`] runs in a session of its own
+//! and takes the launcher's place: for the agent that supervises it is the launcher, and when it is
+//! gone that agent ends the job. [`leader`] is the policy of the first host, and [`guests`] lets
+//! the keepers of other hosts in. [`folder`] and [`journal`] store what happens, [`follow`] reports
+//! it to whoever attaches, and [`orders`] takes orders back to the keeper. [`servers`] handles
+//! graph servers that stay.
 
 mod folder;
 pub mod follow;

@@ -51,8 +51,8 @@ pub(super) enum Place {
     Joins { host: u32, peer: Option<Box<Peer>> },
 }
 
-/// A keeper. Its methods stand beside what they deal with: launcher.rs, peers.rs, supervisor.rs, and
-/// the event loop in mod.rs.
+/// A keeper. Its methods stand beside what they deal with, in launcher.rs, peers.rs and
+/// supervisor.rs; the event loop is in mod.rs.
 pub(super) struct Keeper {
     /// The launcher; `None` once it is gone.
     pub(super) launcher: Option<MessageReader>,
