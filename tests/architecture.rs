@@ -325,15 +325,15 @@ impl Crate {
         }
     }
 
-    /// The modules that a module names. Those that it lies in and those in it do not count: a
-    /// folder is one subject, and its mod.rs tells it from above.
+    /// The modules that a module names, those of its own folder and its mod.rs among them. That a
+    /// mod.rs declares a file does not count.
     fn named_by(&self, module: &Module) -> BTreeSet<Module> {
         let text = &self.modules[module];
         imports(text, "use ")
             .into_iter()
             .chain(paths(text))
             .filter_map(|path| self.module_of(module, &path))
-            .filter(|other| !other.starts_with(module) && !module.starts_with(other))
+            .filter(|other| other != module)
             .collect()
     }
 
@@ -416,6 +416,8 @@ fn paths(text: &str) -> Vec<String> {
     let of_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     text.split(|c| !of_path(c))
         .filter(|word| word.starts_with("crate::") || word.starts_with("super::"))
+        // a list in braces, which imports() reads
+        .filter(|word| !word.ends_with("::"))
         .map(|word| word.trim_end_matches(':').to_owned())
         .collect()
 }
@@ -453,5 +455,5 @@ fn the_reader_of_paths_finds_circles() {
             })
             .collect(),
     };
-    assert_eq!(made.in_circles(), ["a", "folder::b"]);
+    assert_eq!(made.in_circles(), ["a", "folder", "folder::b"]);
 }

@@ -435,8 +435,8 @@ fn of_files_and_streams() {
             ("printf '10.0.0.1 \\377\\n' | ipconf-check -", 65, "stdin:1", "is not UTF-8"),
             ("head -c 5000 /dev/zero | tr '\\0' x | ipconf-check -", 65, "stdin:1", "a line of \
                 5000 bytes"),
-            ("yes 10.0.0.1 | head -c 70000000 | ipconf-check -", 65, "stdin", "this is not a list of \
-                hosts"),
+            ("yes 10.0.0.1 | head -c 70000000 | ipconf-check -", 65, "stdin", "this is not a list \
+                of hosts"),
             ("echo 10.77.0.1 a b >l; ipconf-check --login l \
                 ip.txt", 65, "l:1", "3 words where two are wanted"),
             ("echo 10.9.9.9 a >l; ipconf-check --login l \
