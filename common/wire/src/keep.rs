@@ -145,8 +145,15 @@ pub struct Stalled {
 /// What happened, and when. The journal of a job consists of lines of this type.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Past {
-    /// Milliseconds since 1970, by the clock of the host.
+    /// Milliseconds since 1970, by the clock of the host, which may be wrong and may jump.
     pub time_ms: u64,
+    /// Milliseconds since the host was started, by a clock that does neither; in a journal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uptime_ms: Option<u64>,
+    /// How many milliseconds ago that was when it is told. Absent in a journal, and where the host
+    /// has been started anew since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ago_ms: Option<u64>,
     /// What happened.
     pub what: Box<Event>,
 }
@@ -248,12 +255,14 @@ mod tests {
         };
         let past = Event::Past(Past {
             time_ms: 17,
+            uptime_ms: None,
+            ago_ms: Some(3),
             what: Box::new(Event::Ending(ending.clone())),
         });
         let text = serde_json::to_string(&past).unwrap();
         assert!(
             text.starts_with(concat!(
-                r#"{"event":"past","time_ms":17,"what":{"event":"ending","#,
+                r#"{"event":"past","time_ms":17,"ago_ms":3,"what":{"event":"ending","#,
                 r#""cause":"process","failure":{"host":1,"index":0,"#
             )),
             "{text}"

@@ -37,11 +37,18 @@ pub fn listening_sockets() -> Vec<(u64, u16)> {
 
 /// How long the machine has run, in the clock ticks that /proc/PID/stat counts in.
 pub fn uptime_ticks() -> u64 {
-    let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
-    parse_uptime_ms(&text)
-        .unwrap_or(0)
-        .saturating_mul(ticks_per_second())
-        / 1000
+    uptime_ms().unwrap_or(0).saturating_mul(ticks_per_second()) / 1000
+}
+
+/// How long the machine has run, in milliseconds: a clock that nobody sets.
+pub fn uptime_ms() -> Option<u64> {
+    parse_uptime_ms(&fs::read_to_string("/proc/uptime").ok()?)
+}
+
+/// This run of the kernel, which has another name after each start of the machine.
+pub fn boot_id() -> String {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    text.trim_end().to_owned()
 }
 
 /// `SECONDS.HUNDREDTHS …`

@@ -6,6 +6,7 @@
 //! and the keeper of the first host decides.
 
 use super::hosts::{ConnectedHosts, RunEvent};
+use super::moment::Moment;
 use super::stall::{self, CompleteStall, FoundStall, StallDesk};
 use super::usage::{self, Busiest};
 use crate::outcome::{exit, first_failure, member, status_fields};
@@ -46,12 +47,12 @@ const NOTICE_AFTER: Duration = Duration::from_secs(2);
 /// The state of a process.
 #[derive(Default)]
 struct ProcessState {
-    /// When it was started, in milliseconds since 1970.
-    started: Option<u64>,
+    /// When it was started.
+    started: Option<Instant>,
     listens: bool,
     exited: bool,
-    /// When it wrote something last, in milliseconds since 1970.
-    wrote: Option<u64>,
+    /// When it wrote something last.
+    wrote: Option<Instant>,
     /// Whether it exited before the end of the job had begun. Its output that comes later is then
     /// not output of a process that is being ended.
     exited_before_end: bool,
@@ -91,10 +92,8 @@ pub struct EventLoop<'a, 'h> {
     first: usize,
     hosts: &'a mut ConnectedHosts<'h>,
     sink: &'a mut OutputSink,
-    /// When the job began, in milliseconds since 1970; for a job that is followed, by the clocks of
-    /// its hosts.
-    begun_ms: u64,
-    /// Events that came before this loop began.
+    begun: Instant,
+    /// What was heard before this loop began.
     early: VecDeque<RunEvent>,
     host_states: Vec<HostState>,
     /// The host of each process.
@@ -104,7 +103,7 @@ pub struct EventLoop<'a, 'h> {
     /// Why the job ends, as a host reports that does not decide it.
     hearsay: Option<(Option<Cause>, Option<Failure>)>,
     /// When the event that is being handled happened, if its host reports past events.
-    past_ms: Option<u64>,
+    past: Option<Moment>,
     /// Whether the graph servers that the job uses have ended.
     servers_ended: bool,
     states: Vec<ProcessState>,
@@ -175,13 +174,13 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             plan,
             processes,
             first,
-            begun_ms: now_ms(),
+            begun,
             early: early.into(),
             host_states: vec![HostState::Up; hosts.sessions.len()],
             host_of,
             end_was_told: vec![false; hosts.sessions.len()],
             hearsay: None,
-            past_ms: None,
+            past: None,
             servers_ended: false,
             states: processes.iter().map(|_| ProcessState::default()).collect(),
             hosts,
@@ -290,17 +289,18 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             Event::Output(_) | Event::Failed(_) | Event::Alive | Event::Done
         );
         match event {
-            Event::Past(past) if is_followed && self.past_ms.is_none() => {
-                self.past_ms = Some(past.time_ms);
-                self.begun_ms = self.begun_ms.min(past.time_ms);
+            Event::Past(past) if is_followed && self.past.is_none() => {
+                let told = Moment::told(&past, Moment::now());
+                self.past = Some(told);
+                self.begun = self.begun.min(told.at);
                 let heard = self.handle_host_event(at, *past.what, Vec::new());
-                self.past_ms = None;
+                self.past = None;
                 return heard;
             }
             Event::Kept(_) if is_followed => {}
             Event::KeeperGone if is_followed => self.keeper_gone(at),
             // what happens to a job that is followed was written down before it is reported
-            other if is_followed && self.past_ms.is_none() && !is_present => {
+            other if is_followed && self.past.is_none() && !is_present => {
                 return Err(ProtocolBreach::out_of_phase(&other));
             }
             Event::Ending(ending) if is_followed => self.apply_ending(at, ending)?,
@@ -362,8 +362,8 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     }
 
     /// When the event that is being handled happened.
-    fn time_ms(&self) -> u64 {
-        self.past_ms.unwrap_or_else(now_ms)
+    fn moment(&self) -> Moment {
+        self.past.unwrap_or_else(Moment::now)
     }
 
     /// Whether the event that is being handled happened after the end of the job had begun.
@@ -448,8 +448,8 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     }
 
     fn started(&mut self, at: usize, pid: u32) -> Result<(), ProtocolBreach> {
-        let time_ms = self.time_ms();
-        if self.states[at].started.replace(time_ms).is_some() || self.states[at].exited {
+        let Moment { at: now, time_ms } = self.moment();
+        if self.states[at].started.replace(now).is_some() || self.states[at].exited {
             return Err(ProtocolBreach("a process started twice".to_owned()));
         }
         let Process {
@@ -492,7 +492,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             role,
             rank,
             port,
-            time_ms: self.time_ms(),
+            time_ms: self.moment().time_ms,
         });
         Ok(())
     }
@@ -511,6 +511,10 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             self.raised.remove(&at);
         }
         let (code, signal) = status_fields(exited.status);
+        let now = self.moment().at;
+        let ran = self.states[at].started.map_or(Duration::ZERO, |started| {
+            now.saturating_duration_since(started)
+        });
         let Process {
             id,
             host,
@@ -525,9 +529,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             rank,
             code,
             signal,
-            elapsed_ms: self.states[at]
-                .started
-                .map_or(0, |started| self.time_ms().saturating_sub(started)),
+            elapsed_ms: term::millis(ran),
             cpu_s: Some(exited.cpu_s).filter(|seconds| seconds.is_finite() && *seconds >= 0.0),
             max_rss_bytes: Some(exited.max_rss_bytes),
             oom: exited.oom,
@@ -565,7 +567,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     /// Handles an event about signs of life.
     fn sign(&mut self, at: usize, event: Event) -> Result<Option<Action>, ProtocolBreach> {
         let id = self.hosts.sessions[at].host.id;
-        let time_ms = self.time_ms();
+        let time_ms = self.moment().time_ms;
         let watch = self.stall.watch();
         let step = match event {
             Event::Stack(stack) => {
@@ -775,7 +777,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 "a process writes to a stream that is at its end".to_owned(),
             ));
         }
-        self.states[at].wrote = Some(now_ms());
+        self.states[at].wrote = Some(Instant::now());
         // the output of a job that is followed may have been written before
         if self.mode == Mode::Deciding && !self.job.ending() {
             self.raised.remove(&at);
@@ -957,12 +959,12 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         });
         let since = |state: &ProcessState| state.wrote.max(state.started);
         let (process, state) = clients.min_by_key(|(_, state)| since(state))?;
-        let time = Duration::from_millis(now_ms().saturating_sub(since(state)?));
-        Some((format!("{} {}", process.role.name(), process.rank), time))
+        let name = format!("{} {}", process.role.name(), process.rank);
+        Some((name, since(state)?.elapsed()))
     }
 
     fn age(&self) -> Duration {
-        Duration::from_millis(now_ms().saturating_sub(self.begun_ms))
+        self.begun.elapsed()
     }
 
     fn end(mut self) -> Ended {

@@ -4,6 +4,7 @@
 pub mod event_loop;
 pub mod hosts;
 pub mod launcher;
+mod moment;
 pub mod outcome;
 pub mod signals;
 mod stall;

@@ -13,6 +13,7 @@
 //! the process. Only on network file systems, whose locks need not reach from host to host, does
 //! the time of the last sign of life decide.
 
+use crate::procfs::boot_id;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::statfs::{self, FsType, statfs};
@@ -33,7 +34,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const UNTOUCHED: i64 = 120;
 /// Fewer bytes of a file than this are not worth keeping; they are sent again.
 const WORTH_KEEPING: u64 = 1 << 20;
-/// Kept parts that nobody came back for are removed after this time.
+/// What nobody came back for is removed at the end of a push: whoever comes back to it, after
+/// however long and whatever the clock did meanwhile, finds it.
 const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Other connections note what they have when this one ends, which takes them at most this long.
 const LANES_END: Duration = Duration::from_secs(3);
@@ -81,7 +83,6 @@ impl Stage {
                 salvage(base, &other);
             }
         }
-        expire(&kept(base));
         Ok(stage)
     }
 
@@ -105,7 +106,7 @@ impl Stage {
         DirBuilder::new().mode(0o700).create(&new)?;
         create(
             &new.join("owner"),
-            &format!("{}\n{}\n", this_machine(), this_kernel()),
+            &format!("{}\n{}\n", this_machine(), boot_id()),
         )?;
         create(&new.join("lanes"), "")?;
         let owner = Flock::lock(
@@ -186,7 +187,8 @@ impl Stage {
         }
         let owner = fs::read_to_string(stage.join("owner")).unwrap_or_default();
         let (machine, kernel) = owner.trim_end().split_once('\n').unwrap_or_default();
-        match kernel == this_kernel() {
+        // what runs on the same kernel sees the same locks
+        match kernel == boot_id() {
             true if locks => true,
             // the host has been restarted; but two hosts of one push may have the same name
             false if machine == this_machine() && !belongs(stage, &self.run) => true,
@@ -257,6 +259,8 @@ impl Stage {
 
     /// Removes the stage; partial files that are worth it are kept.
     pub fn leave(&self) {
+        // what this push has come back for it has taken out of there
+        expire(&kept(&self.base), SystemTime::now());
         salvage(&self.base, &self.folder);
         let _ = fs::remove_dir(kept(&self.base));
         let lock = self.base.join(".part-push.lock");
@@ -358,14 +362,17 @@ fn keep(base: &Path, stage: &Path, key: &str) {
     let _ = fs::rename(&path, &left);
 }
 
-/// Removes kept parts that nobody came back for.
-fn expire(kept: &Path) {
+/// Removes what nobody came back for. A clock that stood years ahead has made what seems to come
+/// from a time that is far away.
+fn expire(kept: &Path, now: SystemTime) {
     for entry in fs::read_dir(kept).into_iter().flatten().flatten() {
-        let age = entry
-            .metadata()
-            .and_then(|meta| meta.modified())
-            .map(|time| SystemTime::now().duration_since(time));
-        if age.is_ok_and(|age| age.is_ok_and(|age| age > KEPT_FOR)) {
+        let Ok(time) = entry.metadata().and_then(|meta| meta.modified()) else {
+            continue;
+        };
+        let age = now
+            .duration_since(time)
+            .unwrap_or_else(|ahead| ahead.duration());
+        if age > KEPT_FOR {
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -396,19 +403,8 @@ fn is_local(folder: &Path) -> bool {
 }
 
 fn this_machine() -> String {
-    read_line("/proc/sys/kernel/hostname")
-}
-
-/// Identifies the running kernel: processes on the same one see the same locks.
-fn this_kernel() -> String {
-    read_line("/proc/sys/kernel/random/boot_id")
-}
-
-fn read_line(path: &str) -> String {
-    fs::read_to_string(path)
-        .unwrap_or_default()
-        .trim_end()
-        .to_owned()
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim_end().to_owned()
 }
 
 /// Whether a folder has only files of part-push.
@@ -429,4 +425,33 @@ pub fn is_stage(folder: &Path) -> bool {
         .custom_flags(nix::fcntl::OFlag::O_DIRECTORY.bits())
         .open(folder)
         .is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_came_back_for_is_removed_on_whichever_side_of_now_its_time_lies() {
+        let folder = std::env::temp_dir().join(format!("dgl-tools-kept-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let now = SystemTime::now();
+        let days = |days: u64| Duration::from_secs(days * 24 * 3600);
+        let table = [
+            ("of now", now, true),
+            ("of last week", now - days(6), true),
+            ("older", now - days(8), false),
+            ("by a clock that was a little ahead", now + days(1), true),
+            ("by one that was years ahead", now + days(9000), false),
+        ];
+        for (name, time, _) in table {
+            let file = File::create(folder.join(name)).unwrap();
+            file.set_modified(time).unwrap();
+        }
+        expire(&folder, now);
+        for (name, _, stays) in table {
+            assert_eq!(folder.join(name).exists(), stays, "{name}");
+        }
+        fs::remove_dir_all(folder).unwrap();
+    }
 }

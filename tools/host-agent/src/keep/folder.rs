@@ -5,6 +5,7 @@
 //!     guard        the process id of the keeper
 //!     processes    the records of this host's processes, lines of JSON
 //!     journal      what happened, lines of JSON (journal.rs)
+//!     boot         during which run of the kernel that is
 //!     ROLE-RANK.log   the output of a process
 //!     socket       the way to the keeper while it lives (orders.rs)
 //!     facts        of graph servers that stay: what their trainers must have in common with them

@@ -3,7 +3,7 @@
 //! the report any longer this ends, and the job does not.
 
 use super::folder::{Folder, log_name};
-use super::journal::{JOURNAL, Tail};
+use super::journal::{Ages, JOURNAL, Tail};
 use super::orders;
 use super::pipes::MessageReader;
 use job::Role;
@@ -118,6 +118,7 @@ struct LogOf {
 struct Teller {
     journal: Tail,
     entries: Decoder,
+    ages: Ages,
     logs: Vec<Tail>,
     /// Where orders for the keeper come from.
     orders: Option<MessageReader>,
@@ -141,6 +142,7 @@ impl Teller {
         Teller {
             journal: Tail::new(folder.file(JOURNAL)),
             entries: Decoder::default(),
+            ages: Ages::of(folder),
             logs: records.lines().filter_map(log).collect(),
             orders,
             keeper,
@@ -175,11 +177,12 @@ impl Teller {
         let block = self.journal.read();
         self.entries.push(&block);
         while let Ok(Some(message)) = self.entries.next_message::<Event>() {
-            match &message.head {
+            match message.head {
                 Event::Past(past) if matches!(*past.what, Event::Over(_)) => {
-                    self.over = Some(message.head);
+                    self.over = Some(Event::Past(self.ages.tell(past)));
                 }
-                event => write_event(event, &[])?,
+                Event::Past(past) => write_event(&Event::Past(self.ages.tell(past)), &[])?,
+                event => write_event(&event, &[])?,
             }
         }
         Ok(!block.is_empty())

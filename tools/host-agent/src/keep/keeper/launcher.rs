@@ -5,10 +5,11 @@ use super::peer::Peer;
 use super::state::{Files, Keeper, Place};
 use crate::keep::folder::{Folder, log_name};
 use crate::keep::guests::GuestListener;
-use crate::keep::journal::Journal;
+use crate::keep::journal::{BOOT, Journal};
 use crate::keep::leader::Leader;
 use crate::keep::orders::Orders;
 use crate::keep::servers;
+use crate::procfs;
 use nix::sys::socket::{Shutdown, shutdown};
 use std::collections::BTreeMap;
 use std::io;
@@ -186,6 +187,7 @@ impl Keeper {
             .map(|record| format!("{record}\n"))
             .collect();
         let guard = format!("{}\n", std::process::id());
+        let boot = procfs::boot_id();
         let facts = wanted
             .serves
             .as_ref()
@@ -195,6 +197,7 @@ impl Keeper {
         let mut files: Vec<(&str, &[u8])> = vec![
             ("token", job.token.as_bytes()),
             ("guard", guard.as_bytes()),
+            (BOOT, boot.as_bytes()),
             ("processes", records.as_bytes()),
         ];
         files.extend(
