@@ -93,7 +93,10 @@ pub struct Unreadable {
 #[serde(rename_all = "snake_case")]
 pub enum Why {
     /// The kernel does not let us read its memory.
-    Denied,
+    Denied {
+        /// Yama's kernel.yama.ptrace_scope there; 0 where it has no part in it.
+        ptrace_scope: u8,
+    },
     /// No Python runs in it.
     NoPython,
     /// It has ended.

@@ -36,7 +36,7 @@ pub fn answer(host: u32, processes: &[Process], event: Event, time_ms: u64) -> O
 pub fn faults(hosts: &[Host], answers: &[Answer]) -> Vec<Fault> {
     let mut faults: Vec<(u32, Why, String, Vec<u32>)> = Vec::new();
     for answer in answers {
-        let (Some(why @ (Why::Denied | Why::Other)), Some(problem)) =
+        let (Some(why @ (Why::Denied { .. } | Why::Other)), Some(problem)) =
             (answer.why, &answer.stack.error)
         else {
             continue;
@@ -58,14 +58,31 @@ pub fn faults(hosts: &[Host], answers: &[Answer]) -> Vec<Fault> {
         let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
         let fault = Fault::item(place, format!("process {}: {problem}", pids.join(", ")));
         match why {
-            Why::Denied => fault.fix(
-                "log in as the user who started the job, or as root; or let the kernel allow it: \
-                 sysctl kernel.yama.ptrace_scope=0",
-            ),
-            _ => fault.fix("run this again; dgl-reap --signal ABRT makes Python itself print it"),
+            Why::Denied { ptrace_scope } => fault.fix(cure(ptrace_scope)),
+            _ => fault.fix(format!("run this again; {BY_PYTHON}")),
         }
     };
     faults.into_iter().map(fault).collect()
+}
+
+const BY_PYTHON: &str = "dgl-reap --signal ABRT makes Python itself print it, and ends it";
+
+/// What helps where the kernel says no. The user who asks is the one who has started the job: only
+/// his processes are looked at.
+fn cure(ptrace_scope: u8) -> String {
+    let allowed = match ptrace_scope {
+        0 => "a container's seccomp filter may forbid process_vm_readv: allow it there".to_owned(),
+        // the job's supervisor would read for us, and has no answer
+        1 => "as root, let the kernel allow it there: sysctl kernel.yama.ptrace_scope=0".to_owned(),
+        2 => "as root, let the job's supervisor read it there: sysctl \
+              kernel.yama.ptrace_scope=1"
+            .to_owned(),
+        scope => format!(
+            "a ptrace_scope of {scope} holds for everybody, root too, until the host is started \
+             anew"
+        ),
+    };
+    format!("{allowed}; {BY_PYTHON}")
 }
 
 #[cfg(test)]
@@ -73,6 +90,8 @@ mod tests {
     use super::*;
     use record::Role;
     use wire::stacks::{Reading, Unreadable};
+
+    const DENIED: Option<Why> = Some(Why::Denied { ptrace_scope: 0 });
 
     fn told(rank: u32, error: Option<Why>) -> Event {
         Event::Stack(wire::stacks::Stack {
@@ -124,11 +143,11 @@ mod tests {
     #[test]
     fn what_is_no_python_is_no_fault() {
         let all = [
-            Some(Why::Denied),
+            DENIED,
             None,
             Some(Why::NoPython),
             Some(Why::Ended),
-            Some(Why::Denied),
+            DENIED,
             Some(Why::Other),
         ];
         let answers: Vec<Answer> = all
@@ -141,5 +160,24 @@ mod tests {
             .map(|one| one.problem.clone())
             .collect();
         assert_eq!(told, ["process 40, 44: x", "process 45: x"]);
+    }
+
+    #[test]
+    fn what_helps_depends_on_who_forbids() {
+        let table = [
+            (0, "seccomp filter"),
+            (1, "sysctl kernel.yama.ptrace_scope=0"),
+            (2, "sysctl kernel.yama.ptrace_scope=1"),
+            (3, "until the host is started anew"),
+        ];
+        for (ptrace_scope, helps) in table {
+            let answer = answer(0, &[], told(0, Some(Why::Denied { ptrace_scope })), 0);
+            let faults = faults(&[], &[answer.unwrap()]);
+            let fix = faults[0].fix.as_deref().unwrap_or_default();
+            assert!(
+                fix.contains(helps) && fix.contains("--signal ABRT"),
+                "{ptrace_scope}: {fix}"
+            );
+        }
     }
 }

@@ -258,16 +258,35 @@ fn line(group: &Group<(Role, u32)>) -> String {
     format!("{} {}", stacks::names(&group.members), group.words())
 }
 
+/// The process that a stack is of.
+fn member_told(stack: &Stack) -> Option<(Role, u32)> {
+    let roles = [Role::Server, Role::Trainer, Role::Worker];
+    let role = roles
+        .into_iter()
+        .find(|role| Some(role.name()) == stack.role.as_deref())?;
+    Some((role, stack.rank?))
+}
+
+/// Why no process could be read: `workers 0-3 cannot be read: the kernel does not let …`.
+fn obstacles(all: &[Stack]) -> Vec<String> {
+    let mut members: BTreeMap<&str, Vec<(Role, u32)>> = BTreeMap::new();
+    for stack in all {
+        if let (Some(member), Some(error)) = (member_told(stack), &stack.error) {
+            let same = members.entry(error).or_default();
+            if !same.contains(&member) {
+                same.push(member);
+            }
+        }
+    }
+    let line = |(error, members): (&str, Vec<(Role, u32)>)| {
+        format!("{} cannot be read: {error}", stacks::names(&members))
+    };
+    members.into_iter().map(line).collect()
+}
+
 /// Groups the main threads of trainers and workers by where they stand; those of servers only if
 /// there is nothing else.
 fn client_groups(all: &[Stack]) -> Vec<Group<(Role, u32)>> {
-    let roles = [Role::Server, Role::Trainer, Role::Worker];
-    let member = |stack: &Stack| {
-        let role = roles
-            .into_iter()
-            .find(|role| Some(role.name()) == stack.role.as_deref())?;
-        Some((role, stack.rank?))
-    };
     let main = |stack: &Stack| {
         let main = stack
             .threads
@@ -278,7 +297,7 @@ fn client_groups(all: &[Stack]) -> Vec<Group<(Role, u32)>> {
     };
     let found = all
         .iter()
-        .filter_map(|stack| Some((member(stack)?, main(stack)?)));
+        .filter_map(|stack| Some((member_told(stack)?, main(stack)?)));
     let (servers, clients): (Vec<_>, Vec<_>) =
         found.partition(|((role, _), _)| *role == Role::Server);
     stacks::groups(if clients.is_empty() { servers } else { clients })
@@ -304,6 +323,9 @@ pub fn lines(job: &str, told: &CompleteStall, why: &Explanation) -> Vec<String> 
             stacks::names(&group.members),
             group.words()
         ));
+    }
+    if why.groups.is_empty() {
+        lines.extend(obstacles(&told.stacks));
     }
     if !told.stall.ends {
         lines.push(format!(
@@ -448,6 +470,30 @@ mod tests {
         assert!(text[2].starts_with("trainers 0 and 2 wait in a collective operation"));
         assert!(text[3].contains("dgl-stacks --job try7"));
         assert_eq!(stalled.since_ms(), 100_000);
+    }
+
+    #[test]
+    fn where_no_process_can_be_read_the_reason_is_told() {
+        let unread = |rank, error: &str| Stack {
+            threads: Vec::new(),
+            error: Some(error.to_owned()),
+            ..stack(Role::Trainer, rank, &[])
+        };
+        let mut stalled = told([REDUCE, REDUCE, REDUCE], &[]);
+        stalled.stacks = [0, 0, 1]
+            .map(|rank| unread(rank, "the kernel says no"))
+            .into();
+        stalled.stacks.push(unread(2, "no Python runs in it"));
+        let why = explain(&stalled, &processes(), &BTreeMap::new());
+        let text = lines("try7", &stalled, &why);
+        assert_eq!(
+            text[1..3],
+            [
+                "trainer 2 cannot be read: no Python runs in it",
+                "trainers 0 and 1 cannot be read: the kernel says no"
+            ]
+        );
+        assert_eq!(text.len(), 4, "{text:?}");
     }
 
     #[test]

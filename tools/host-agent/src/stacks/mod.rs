@@ -124,7 +124,7 @@ fn read(part: &Part) -> Reading {
     let is_denied = reading
         .error
         .as_ref()
-        .is_some_and(|error| error.why == Why::Denied);
+        .is_some_and(|error| matches!(error.why, Why::Denied { .. }));
     if !is_denied {
         return reading;
     }

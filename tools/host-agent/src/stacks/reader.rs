@@ -92,13 +92,14 @@ fn traces(pid: i32) -> Result<Vec<StackTrace>, Problem> {
 
 fn denied() -> Reading {
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-    let problem = match scope.trim() {
-        "" | "0" => "the kernel does not let this login read it".to_owned(),
+    let ptrace_scope = scope.trim().parse().unwrap_or(0);
+    let problem = match ptrace_scope {
+        0 => "the kernel does not let this login read it".to_owned(),
         scope => format!(
             "the kernel does not let this login read it (kernel.yama.ptrace_scope is {scope})"
         ),
     };
-    Reading::unreadable(Why::Denied, problem)
+    unreadable(Why::Denied { ptrace_scope }, problem)
 }
 
 /// The threads: the main thread first, the others in the order in which they began.
