@@ -149,6 +149,19 @@ fn a_process_that_the_kernel_killed_for_memory_is_named_so() {
         records(&ran.out, "summary")[0]["first_failure"]["oom"],
         json!(true)
     );
+    // not the process itself, but what its shell runs
+    job(
+        &folder,
+        &[&format!("{}; exit $?", eats.replace("exec ", ""))],
+    );
+    let ran = spawn(&folder, "");
+    let exited = &records(&ran.out, "exited")[0];
+    assert_eq!(
+        (&exited["code"], &exited["oom"]),
+        (&json!(137), &json!(true))
+    );
+    let said = "status 137: the kernel killed what it ran because memory ran out";
+    assert!(ran.err.contains(said), "{}", ran.err);
     // the same death by another hand, in the same cgroup
     job(&folder, &[&format!("{enter}; kill -KILL $$")]);
     let ran = spawn(&folder, "");

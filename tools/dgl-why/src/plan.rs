@@ -193,7 +193,7 @@ fn process(job: &Job, life: &ProcessHistory, failure: &FirstFailure) -> Finding 
     let finding = match (&failure.error, failure.signal.as_deref()) {
         (Some(error), _) => Finding::new(format!("{who} {error}")).shown_by_all(life.last_word()),
         (None, Some(_)) if failure.reaped => Finding::new(format!("{who} was ended by dgl-reap")),
-        (None, Some("KILL")) if failure.oom => out_of_memory(job, life, host),
+        (None, _) if failure.oom => out_of_memory(job, life, host, failure.signal.is_none()),
         (None, Some("KILL")) => Finding::new(format!(
             "{who} was ended by SIGKILL, which neither dgl-spawn nor, by its count, the kernel \
              for want of memory has sent"
@@ -242,7 +242,8 @@ fn status(life: &ProcessHistory, failure: &FirstFailure, who: &str) -> Finding {
     Finding::new(format!("{who} exited with status {code}{said}")).shown_by_all(life.last_word())
 }
 
-fn out_of_memory(job: &Job, life: &ProcessHistory, host: Option<&Host>) -> Finding {
+/// `below`: not it, but what it ran.
+fn out_of_memory(job: &Job, life: &Life, host: Option<&Host>, below: bool) -> Finding {
     let used = life.exited.and_then(|exited| exited.max_rss_bytes);
     let there = host.and_then(|host| host.facts.mem_bytes);
     let of_host = job
@@ -252,10 +253,11 @@ fn out_of_memory(job: &Job, life: &ProcessHistory, host: Option<&Host>) -> Findi
     let together: u64 = of_host
         .filter_map(|one| one.exited?.max_rss_bytes)
         .fold(0, u64::saturating_add);
-    let mut text = format!(
-        "{} was killed by the kernel because memory ran out",
-        job.who(life)
-    );
+    let who = match below {
+        true => format!("what {} ran", job.who(life)),
+        false => job.who(life),
+    };
+    let mut text = format!("{who} was killed by the kernel because memory ran out");
     if let Some(used) = used {
         text += &format!("; it had at most {}", bytes(used));
     }

@@ -253,6 +253,10 @@ fn how_it_failed(failure: &FirstFailure, cause: Option<&Cause>) -> String {
             format!("ended by a signal of dgl-reap, SIG{signal}")
         }
         (_, _, Some(signal)) => format!("ended by SIG{signal}"),
+        (_, code, _) if failure.oom => format!(
+            "exited with status {}: the kernel killed what it ran because memory ran out",
+            code.unwrap_or(1)
+        ),
         (_, code, _) if failure.reaped => {
             let code = code.unwrap_or(1);
             format!("exited with status {code} because of dgl-reap")

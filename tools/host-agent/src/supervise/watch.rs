@@ -673,7 +673,7 @@ impl Supervisor {
             (Some(signal), _) => ExitStatus::Signal(signal),
             (None, code) => ExitStatus::Code(u8::try_from(code.unwrap_or(0)).unwrap_or(0)),
         };
-        let was_killed = status == ExitStatus::Signal(Signal::SIGKILL as i32);
+        let was_killed = is_by_kill(status);
         let reaped = self.has_reaped(status);
         self.signs.ended(index);
         self.outbox.news(&Event::Exited(Exited {
@@ -815,5 +815,14 @@ fn read_job(told: &str, requests: &mut Decoder) -> Result<(Job, Vec<Process>, St
 fn raise_open_files() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard.min(OPEN_FILES), hard);
+    }
+}
+
+/// Ended by KILL; or a shell, conda or the like that says so of what it ran, by its status.
+fn is_by_kill(status: ExitStatus) -> bool {
+    const KILL: i32 = Signal::SIGKILL as i32;
+    match status {
+        ExitStatus::Signal(signal) => signal == KILL,
+        ExitStatus::Code(code) => i32::from(code) == 128 + KILL,
     }
 }
