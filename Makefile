@@ -1,4 +1,4 @@
-# make build | agent | check | deny | test | test-fast | test-bare | test-versions | test-graphstorm | test-partitioning | soak | two-jobs | demo | bench | recordings | fuzz | install | uninstall | wheel | clean
+# make build | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-partitioning | soak | two-jobs | demo | bench | recordings | fuzz | install | uninstall | wheel | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe host-swap link-probe part-assign chunk-map part-map part-fit part-push part-pull dgl-env dgl-spawn dgl-reap dgl-stacks dgl-why dgl-report
@@ -28,7 +28,7 @@ check: need-check
 	shellcheck -s sh common/remote/src/*.sh tests/need.sh packaging/agent.sh
 	shellcheck tests/example/train.sbatch
 	shellcheck -s bash completions/dgl-tools.bash
-	shellcheck tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/recordings/record.sh tests/graphstorm/python.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/wheel.sh .ci/run
+	shellcheck tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/debian.sh tests/kernel.sh tests/kernel/*.sh tests/kernel/init tests/recordings/record.sh tests/graphstorm/python.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/wheel.sh .ci/run
 	mandoc -T lint -W warning $(PAGES:%=man/%.1) man/dgl-tools.7
 
 # Licences, sources and versions of what is linked in; known faults of it where the database of advisories was fetched before
@@ -62,6 +62,10 @@ test-fast: need
 # `make demo` and `make test` on a Debian that has nothing yet; BARE="root nextest" chooses, see tests/bare.sh --help.
 test-bare:
 	tests/bare.sh $(BARE) -- $(TESTS)
+
+# What needs a kernel of its own, on a Debian under QEMU; KERNEL="clock far" chooses, see tests/kernel.sh --help.
+test-kernel: build
+	tests/kernel.sh $(KERNEL)
 
 # 200 jobs with random ends: some 20 minutes
 soak: need
@@ -156,4 +160,4 @@ wheel:
 clean:
 	cargo clean
 
-.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-versions test-graphstorm test-partitioning soak two-jobs demo bench recordings fuzz install uninstall wheel clean
+.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-partitioning soak two-jobs demo bench recordings fuzz install uninstall wheel clean

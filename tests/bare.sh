@@ -27,32 +27,15 @@ die() { echo "bare.sh: $1" >&2; exit "${2:-69}"; }
 
 # What a machine needs to know to reach the registries of packages, as this one does.
 reach=(http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY SSL_CERT_FILE PIP_CERT PIP_INDEX_URL PIP_DEFAULT_TIMEOUT)
-authorities=etc/ssl/certs/ca-certificates.crt
 
 # ---- on this machine ----------------------------------------------------------------------------------------------
 
-# Lines for sources.list: what this machine's apt has for Debian 12.
-sources() {
-    # shellcheck disable=SC2016 # apt's variables
-    apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' 'Origin: Debian' 2>/dev/null |
-        grep ' bookworm\(-updates\|-security\)\? main$' || true
-}
-
 make_base() { # FOLDER
-    local mirror lines
-    lines=$(sources)
-    [ -z "${MIRROR:-}" ] || lines="deb $MIRROR bookworm main"
-    mirror=$(awk '$3 == "bookworm" { print $2; exit }' <<<"$lines")
-    [ -n "$mirror" ] || die "this machine's apt has no Debian 12: set MIRROR to the address of Debian's archive"
     echo "bare.sh: making $1" >&2
-    rm -rf "$1" "$1.new"
-    debootstrap --variant=minbase --include=ca-certificates,git,python3 bookworm "$1.new" "$mirror" >"$1.log" 2>&1 ||
-        { tail -n 20 "$1.log" >&2; die "debootstrap failed; more in $1.log" 1; }
-    echo "$lines" >"$1.new/etc/apt/sources.list"
-    echo force-unsafe-io >"$1.new/etc/dpkg/dpkg.cfg.d/fast" # what is thrown away need not outlive a power cut
-    printf '127.0.0.1 localhost\n127.0.1.1 bare\n' >"$1.new/etc/hosts"
-    echo bare >"$1.new/etc/hostname"
-    mv "$1.new" "$1"
+    make_debian "$1.half" git,python3 || exit
+    printf '127.0.0.1 localhost\n127.0.1.1 bare\n' >"$1.half/etc/hosts"
+    echo bare >"$1.half/etc/hostname"
+    mv "$1.half" "$1"
 }
 
 # A machine of its own: what is installed there is nobody else's.
@@ -60,8 +43,7 @@ make_machine() { # FOLDER RUNNER
     local cargo=${CARGO_HOME:-$HOME/.cargo}
     rm -rf "$1"
     cp -a "$base" "$1"
-    cp /etc/resolv.conf "$1/etc/"
-    [ ! -e "/$authorities" ] || cp "/$authorities" "$1/$authorities"
+    reach_archive "$1"
     install -d "$1/opt/rust" "$1/srv/cargo" "$1/mnt"
     # crates are fetched once: by the build on this machine
     [ ! -d "$cargo/registry" ] || cp -a "$cargo/registry" "$1/srv/cargo/"
@@ -171,6 +153,8 @@ main() {
     fi
 
     cd "$(dirname "$me")/.."
+    # shellcheck source=tests/debian.sh
+    . tests/debian.sh
     [ "$(id -u)" = 0 ] || die "only root can make a machine: run it as root"
     command -v debootstrap >/dev/null || die "debootstrap is missing: apt-get install debootstrap"
     [[ "${machines[*]}" != *nextest* ]] || command -v cargo-nextest >/dev/null ||

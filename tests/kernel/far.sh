@@ -1,0 +1,102 @@
+# 40 ms of round trip at 100 Mbit/s, which the emulated processors carry: part-push and part-pull against raw TCP over the same link, all
+# in each round. Times of files are those that records tell, from the first byte to the host's word that it is there.
+# shellcheck shell=bash disable=SC2154,SC2016
+
+RATE=100mbit
+
+# Both directions go through netem on the machine: what comes in by way of an ifb. A packet is one that a wire would carry.
+link() { # WHAT-NETEM-DOES-TO-WHAT-COMES-IN
+    guest "tc qdisc replace dev ifb0 root netem delay 20ms rate $RATE limit 1000 $1
+        tc qdisc replace dev eth0 root netem delay 20ms rate $RATE limit 1000"
+}
+
+make_link() {
+    guest 'ethtool -K eth0 gro off gso off tso off >/dev/null
+        modprobe ifb numifbs=1 && ip link set ifb0 up
+        tc qdisc add dev eth0 handle ffff: ingress
+        tc filter add dev eth0 parent ffff: matchall action mirred egress redirect dev ifb0'
+    cat >sink.py <<'P'
+import socket
+s = socket.create_server(("10.78.0.2", 7000))
+while True:
+    c, _ = s.accept()
+    while c.recv(1 << 20):
+        pass
+    c.sendall(b"y")
+    c.close()
+P
+    cat >source.py <<'P'
+import socket, sys, time
+begun = time.monotonic()
+s = socket.create_connection(("10.78.0.2", 7000))
+connected = time.monotonic()
+s.sendfile(open(sys.argv[1], "rb"))
+s.shutdown(socket.SHUT_WR)
+s.recv(1)
+print(connected - begun, time.monotonic() - connected)
+P
+    guest 'cat >/tmp/sink.py; setsid python3 /tmp/sink.py >/dev/null 2>&1 </dev/null &' <sink.py
+}
+
+raw() { # NAME FILE
+    python3 source.py "$2" | awk -v bytes="$(stat -c %s "$2")" '{ print bytes / $2 / 1e6 }' >>"rate-$1"
+}
+push() { # NAME FILE FLAG...
+    local begun
+    guest 'rm -rf /srv/ws'
+    ipconf-check vm.txt | part-map --workspace /srv/ws --extra "$2" | jq -c 'select(.kind != "ip_config") | if .type == "file" then .id -= 1 | .of -= 1 else . end' >plan.jsonl
+    begun=$(date +%s.%N)
+    part-push "${@:3}" <plan.jsonl >pushed.jsonl 2>err
+    awk -v b="$begun" -v e="$(date +%s.%N)" 'BEGIN { print e - b }' >>"whole-$1"
+    jq -r 'select(.type == "pushed") | .bytes / .elapsed_ms / 1000' pushed.jsonl >>"rate-$1"
+}
+pull() { # NAME FILE FLAG...: what was pushed last
+    local begun
+    rm -rf back
+    begun=$(date +%s.%N)
+    ipconf-check vm.txt | part-pull --workspace /srv/ws --to back "${@:3}" "$2" >pulled.jsonl 2>err
+    awk -v b="$begun" -v e="$(date +%s.%N)" -v bytes="$(stat -c %s "$2")" 'BEGIN { print bytes / (e - b) / 1e6 }' >>"rate-$1"
+}
+
+median() { sort -g "$1" | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
+ratio() { awk -v a="$(median "rate-$1")" -v b="$(median "rate-$2")" 'BEGIN { printf "%.2f", a / b }'; }
+of_raw() { # NAME RAW: in one run
+    figure "$1: $(median "rate-$1") MB/s, $(ratio "$1" "$2") of raw TCP ($(median "rate-$2") MB/s)"
+}
+
+try_far() {
+    local round
+    echo 10.78.0.2 >vm.txt
+    mkdir -p far
+    head -c 48M /dev/urandom >far/large
+    head -c 8M /dev/urandom >far/small
+    head -c 24M /dev/urandom >far/some
+    make_link
+    link ''
+    is "the link has 40 ms" 'python3 source.py vm.txt >said-rtt && awk "{ exit !(\$1 > 0.039 && \$1 < 0.06) }" said-rtt' said-rtt
+    part-push --dry-run <(ipconf-check vm.txt | part-map --workspace /srv/ws --extra vm.txt) >/dev/null 2>&1 || true
+    push first far/small # the first brings the agent there
+    for round in 1 2 3; do
+        raw raw far/large
+        push direct far/large
+        pull pull far/large
+        push ssh far/large --wire ssh
+        figure "round $round done"
+    done
+    of_raw direct raw
+    of_raw ssh raw
+    of_raw pull raw
+    figure "whole part-push of 48 MB, login included: $(median whole-direct) s direct, $(median whole-ssh) s over ssh; $(awk -v r="$(median rate-raw)" 'BEGIN { print 50.33 / r }') s raw"
+    is "directly 0.9 of raw TCP" 'awk "BEGIN { exit !($(ratio direct raw) >= 0.9) }"'
+    is "over ssh 0.9 of raw TCP" 'awk "BEGIN { exit !($(ratio ssh raw) >= 0.9) }"'
+    link 'loss 1%'
+    for round in 1 2; do
+        raw raw-loss far/small
+        push direct-loss far/small --wire direct
+        push streams-loss far/some --wire direct --streams 8
+    done
+    of_raw direct-loss raw-loss
+    of_raw streams-loss raw-loss
+    is "1 % of loss: 0.9 of raw TCP with --streams 8" 'awk "BEGIN { exit !($(ratio streams-loss raw-loss) >= 0.9) }"'
+    guest 'tc qdisc del dev eth0 root; tc qdisc del dev eth0 ingress'
+}

@@ -1,0 +1,64 @@
+# Yama's ptrace_scope: an ordinary user asks where the processes of a job stand that he has left there, and root where his own do.
+# shellcheck shell=bash disable=SC2154,SC2016
+
+try_yama() {
+    echo 10.78.0.2 >vm.txt
+    ipconf-check vm.txt >hosts.jsonl
+    cat >wait.py <<'P'
+import os, sys, threading, time
+def stops_here():
+    time.sleep(3600)
+def sampler_waits():
+    stops_here()
+def trainer_waits():
+    stops_here()
+threading.Thread(target=stops_here, name="loader", daemon=True).start()
+if os.fork() == 0:
+    sampler_waits()
+trainer_waits()
+P
+    guest 'mkdir -p /srv/ws && cat >/srv/ws/wait.py' <wait.py
+    guest_user 'mkdir -p /srv/user/ws && cat >/srv/user/ws/wait.py' <wait.py
+    leave user /srv/user/ws 29501
+    leave root /srv/ws 29502
+    scope 0
+    is "0: a user reads his own" 'reads user'
+    scope 1
+    is "1: so he does, by the job's supervisor" 'reads user'
+    is "1: root too" 'reads root'
+    is "1: a job that stalls tells where it stands" 'stalls && grep -q trainer_waits stalled.jsonl && grep -q "sampler_waits" stalled.jsonl' stalled.err
+    scope 2
+    is "2: a user cannot, and is told what would help" '! reads user && grep -q "ptrace_scope is 2" stacks.err && grep -q "sysctl kernel.yama.ptrace_scope=1" stacks.err &&
+        ! grep -q "log in as the user" stacks.err && grep -q "\"signal\|--signal ABRT" stacks.err' stacks.err
+    is "2: root reads his own" 'reads root'
+    is "2: a job that stalls says why it does not tell" 'stalls && grep -q "ptrace_scope is 2" stalled.err && jq -se "map(select(.type == \"stalled\")) | length == 1" stalled.jsonl' stalled.err stalled.jsonl
+    scope 3
+    is "3: nobody can, and is told so" '! reads root && grep -q "ptrace_scope is 3" stacks.err && grep -q "until the host is started anew" stacks.err && ! grep -q "as root" stacks.err' stacks.err
+    is "dgl-reap --signal ABRT has Python itself tell" 'dgl-reap --ssh-username user --job user --signal ABRT <hosts.jsonl >/dev/null 2>err;
+        { dgl-spawn --ssh-username user --attach user <hosts.jsonl >told.jsonl 2>>err || true; }; grep -q "in trainer_waits" told.jsonl' err told.jsonl
+    dgl-reap --all <hosts.jsonl >/dev/null 2>&1 || true
+    dgl-reap --ssh-username user --all <hosts.jsonl >/dev/null 2>&1 || true
+    is "nothing is left" 'soon 30 nothing_left'
+}
+
+scope() { guest "sysctl -q kernel.yama.ptrace_scope=$1"; }
+
+leave() { # USER FOLDER PORT: a job of his name
+    dgl-env --role worker --master-port "$3" --workspace "$2" -- python3 wait.py <hosts.jsonl >job.jsonl
+    dgl-spawn --ssh-username "$1" --detach --job "$1" <job.jsonl >run.jsonl 2>leave.err || { cat leave.err; return 1; }
+    soon 30 "guest pgrep -u $1 -fc wait.py | grep -qx 2"
+    sleep 2 # a Python has begun
+}
+
+# All three threads of both Pythons.
+reads() { # USER
+    dgl-stacks --ssh-username "$1" --job "$1" --format human <hosts.jsonl >table.txt 2>stacks.err || return
+    grep -q "trainer_waits (wait.py" table.txt && grep -q "sampler_waits (wait.py" table.txt && grep -q "thread loader" table.txt
+}
+
+# A job of the user that stalls while it is watched.
+stalls() {
+    dgl-env --role worker --workspace /srv/user/ws -- python3 wait.py <hosts.jsonl >stall-job.jsonl
+    dgl-spawn --ssh-username user --job stalls --stall-timeout 4s --on-stall end --grace 2s <stall-job.jsonl >stalled.jsonl 2>stalled.err
+    [ $? = 124 ]
+}
