@@ -57,7 +57,7 @@ check_here() {
     need ip iproute2
     need jq jq
     need python3 python3
-    need nsenter util-linux
+    need setpriv util-linux
     [ -c /dev/net/tun ] || die "/dev/net/tun is missing: no machine can be connected" "modprobe tun, or give the container that device"
     [ -x "$BUILT/host-agent" ] || die "the tools are not built in $BUILT" "make build, or name their folder in BUILT"
 }
@@ -207,7 +207,7 @@ boot() { # MACHINE
 run_on() { # MACHINE TRIAL...
     rm -rf "$work"
     mkdir -p "$work"
-    unshare --mount --propagation private --pid --net --uts --ipc --fork --kill-child --mount-proc "$me" inside "$@" || failed=1
+    setpriv --pdeathsig KILL unshare --mount --propagation private --pid --net --uts --ipc --fork --kill-child --mount-proc "$me" inside "$@" || failed=1
 }
 
 main() {
