@@ -43,7 +43,7 @@ pub fn take(wanted: &Pick, output: &mut Output) {
         command: procfs::command_line(part.member.process.pid).unwrap_or_default(),
         reading: read(part),
     });
-    name_parents(&mut stacks, |pid| Some(procfs::stat(pid)?.parent));
+    name_all_parents(&mut stacks);
     for stack in stacks {
         output.event(&Event::Stack(stack));
     }
@@ -59,9 +59,9 @@ pub struct Known {
     pub rank: Option<u32>,
 }
 
-/// Reads where each of these processes stands, in a thread that may fail; for the supervisor of
-/// their job.
-pub fn read_all(job: &str, all: &[Known]) -> Vec<Stack> {
+/// Tells where each of these stands, one after the other; for the supervisor of their job, in a
+/// thread that may fail. Whose child each is, [`name_all_parents`] adds.
+pub fn read_all(job: &str, all: &[Known], tell: impl FnMut(Stack)) {
     let stack = |known: &Known| Stack {
         job: job.to_owned(),
         pid: known.process.pid.cast_unsigned(),
@@ -71,9 +71,12 @@ pub fn read_all(job: &str, all: &[Known]) -> Vec<Stack> {
         command: procfs::command_line(known.process.pid).unwrap_or_default(),
         reading: reader::read(known.process),
     };
-    let mut stacks: Vec<Stack> = all.iter().map(stack).collect();
-    name_parents(&mut stacks, |pid| Some(procfs::stat(pid)?.parent));
-    stacks
+    all.iter().map(stack).for_each(tell);
+}
+
+/// Which of these has started which.
+pub fn name_all_parents(stacks: &mut [Stack]) {
+    name_parents(stacks, |pid| Some(procfs::stat(pid)?.parent));
 }
 
 fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {

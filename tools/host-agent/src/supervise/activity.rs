@@ -206,10 +206,12 @@ impl ActivityWatch {
             let mut moved = IoCounts::default();
             for pid in family {
                 let key = (*pid, stats[pid].start_ticks);
-                let Some(now) = procfs::io(*pid) else {
+                let earlier = self.io.get(&key).copied();
+                // the kernel refuses it for a moment to a process that takes other rights
+                let Some(now) = procfs::io(*pid).or(earlier) else {
                     continue;
                 };
-                let earlier = self.io.get(&key).copied().unwrap_or_default();
+                let earlier = earlier.unwrap_or_default();
                 moved.disk_bytes += now.disk_bytes.saturating_sub(earlier.disk_bytes);
                 moved.file_bytes += now.file_bytes.saturating_sub(earlier.file_bytes);
                 seen.insert(key, now);

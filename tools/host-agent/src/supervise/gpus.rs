@@ -31,6 +31,9 @@ const MAX_BYTES: usize = 64 << 10;
 pub struct GpuWatch {
     program: PathBuf,
     asking: Option<Asking>,
+    /// One that took too long and was ended. Where a driver hangs even KILL does not end it, and
+    /// more of them would only pile up.
+    stuck: Option<ProcessHandle>,
 }
 
 /// A running nvidia-smi.
@@ -48,6 +51,7 @@ impl GpuWatch {
         let mut watch = GpuWatch {
             program: find(&std::env::var_os("PATH")?)?,
             asking: None,
+            stuck: None,
         };
         watch.ask();
         Some(watch)
@@ -61,7 +65,7 @@ impl GpuWatch {
         };
         if !asking.read() {
             if asking.begun.elapsed() >= LIMIT {
-                self.asking = None;
+                self.stuck = self.asking.take().and_then(|asking| asking.process);
             }
             return Vec::new();
         }
@@ -74,6 +78,10 @@ impl GpuWatch {
     /// Starts nvidia-smi. It is not a process of the job, and has nothing of the job in its
     /// environment. Its exit status is collected with that of all children.
     fn ask(&mut self) {
+        if self.stuck.is_some_and(|process| process.is_alive()) {
+            return;
+        }
+        self.stuck = None;
         self.asking = Asking::begin(self.program.as_os_str()).ok();
     }
 }

@@ -4,6 +4,7 @@
 
 use super::activity::{ActivityWatch, Watched};
 use super::exceptions::{ExceptionWatch, Step};
+use super::members;
 use super::standing::{Root, Standing, Subject};
 use crate::procfs;
 use job::Role;
@@ -128,6 +129,11 @@ impl Signs {
         self.standing.wait_for()
     }
 
+    /// Whether stacks take so long to be read that what there is of them must do.
+    pub fn are_stacks_overdue(&self) -> bool {
+        self.standing.is_overdue()
+    }
+
     /// Takes the stacks that have been read; returns the events to report.
     pub fn take_stacks(&mut self, running: &[Running]) -> Vec<Event> {
         let Some((subject, stacks)) = self.standing.take() else {
@@ -140,8 +146,12 @@ impl Signs {
             }
             Subject::All(number) => number,
         };
+        let has_stopped =
+            |pid: i32| procfs::stat(pid).is_some_and(|stat| matches!(stat.state, 'T' | 't'));
+        // a shell may stand before the trainer
         let is_stopped = |one: &&Running| {
-            procfs::stat(one.root.pid).is_some_and(|stat| matches!(stat.state, 'T' | 't'))
+            let family = members::family(one.root.pid);
+            family.into_iter().any(has_stopped)
         };
         let stands = Stands {
             number,

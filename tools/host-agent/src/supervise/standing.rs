@@ -9,13 +9,18 @@ use crate::stacks::{self, Known, desk};
 use job::Role;
 use nix::sys::signal::SigSet;
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, PipeReader};
+use std::io::{self, PipeReader, PipeWriter};
+use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use wire::stacks::Stack;
 
 /// How many questions may wait; further ones are dropped.
 const MAX_WAITING: usize = 16;
+/// All of a host are read in less, also where it has much else to do.
+const LIMIT: Duration = Duration::from_secs(60);
 /// More ancestors than a process has up to its supervisor.
 const MAX_ANCESTORS: usize = 64;
 
@@ -42,14 +47,18 @@ pub struct Root {
 pub struct Standing {
     busy: Option<Busy>,
     waiting: VecDeque<Subject>,
+    /// One that took too long. While it hangs nothing is read: another one would hang too.
+    stuck: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
 struct Busy {
     subject: Subject,
+    begun: Instant,
     /// Closed when the thread has ended.
     end: PipeReader,
-    thread: JoinHandle<Vec<Stack>>,
+    thread: Option<JoinHandle<()>>,
+    read: Arc<Mutex<Vec<Stack>>>,
 }
 
 impl Standing {
@@ -62,28 +71,28 @@ impl Standing {
 
     /// Begins with the next subject, unless there is none or one is being read.
     pub fn begin(&mut self, job: &str, token: &str, roots: &[Root]) {
-        if self.busy.is_some() {
+        if self.busy.is_some() || self.waiting.is_empty() {
             return;
         }
-        let Some(subject) = self.waiting.pop_front() else {
-            return;
-        };
-        let (job, token, roots) = (job.to_owned(), token.to_owned(), roots.to_vec());
+        // without a descriptor to spare it waits until the next look
         let Ok((end, held)) = io::pipe() else {
             return;
         };
-        let thread = std::thread::Builder::new()
-            .name(desk::THREAD.to_owned())
-            .spawn(move || {
-                // another thread handles signals
-                let _ = SigSet::all().thread_block();
-                let _held = held;
-                stacks::read_all(&job, &known(&token, &roots, subject))
-            });
-        self.busy = thread.ok().map(|thread| Busy {
+        let Some(subject) = self.waiting.pop_front() else {
+            return;
+        };
+        let read = Arc::default();
+        self.stuck = self.stuck.take().filter(|thread| !thread.is_finished());
+        let thread = match self.stuck {
+            Some(_) => None,
+            None => spawn(job, token, roots, subject, (held, Arc::clone(&read))),
+        };
+        self.busy = Some(Busy {
             subject,
+            begun: Instant::now(),
             end,
             thread,
+            read,
         });
     }
 
@@ -92,11 +101,49 @@ impl Standing {
         self.busy.as_ref().map(|busy| busy.end.as_fd())
     }
 
-    /// The result of the reading that has ended; `None` if it failed.
-    pub fn take(&mut self) -> Option<(Subject, Vec<Stack>)> {
-        let busy = self.busy.take()?;
-        Some((busy.subject, busy.thread.join().unwrap_or_default()))
+    /// Whether a reading takes so long that what there is of it must do.
+    pub fn is_overdue(&self) -> bool {
+        let busy = self.busy.as_ref();
+        busy.is_some_and(|busy| busy.begun.elapsed() >= LIMIT)
     }
+
+    /// What was read; the reading has ended, or is overdue. Nothing where it has failed.
+    pub fn take(&mut self) -> Option<(Subject, Vec<Stack>)> {
+        let is_overdue = self.is_overdue();
+        let busy = self.busy.take()?;
+        match busy.thread {
+            Some(thread) if is_overdue => self.stuck = Some(thread),
+            // it is at its end
+            Some(thread) => drop(thread.join()),
+            None => {}
+        }
+        let mut stacks = mem::take(&mut *busy.read.lock().unwrap_or_else(PoisonError::into_inner));
+        stacks::name_all_parents(&mut stacks);
+        Some((busy.subject, stacks))
+    }
+}
+
+/// Reads in a thread; `None` where there can be no more. What it holds of the pipe goes with it.
+fn spawn(
+    job: &str,
+    token: &str,
+    roots: &[Root],
+    subject: Subject,
+    (held, read): (PipeWriter, Arc<Mutex<Vec<Stack>>>),
+) -> Option<JoinHandle<()>> {
+    let (job, token, roots) = (job.to_owned(), token.to_owned(), roots.to_vec());
+    let work = move || {
+        // signals are for the thread that deals with them
+        let _ = SigSet::all().thread_block();
+        let _held = held;
+        let tell = |stack| {
+            let mut read = read.lock().unwrap_or_else(PoisonError::into_inner);
+            read.push(stack);
+        };
+        stacks::read_all(&job, &known(&token, &roots, subject), tell);
+    };
+    let name = desk::THREAD.to_owned();
+    std::thread::Builder::new().name(name).spawn(work).ok()
 }
 
 /// The processes to read, each with its place in the job.

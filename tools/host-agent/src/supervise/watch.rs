@@ -466,7 +466,10 @@ impl Supervisor {
                 }
                 self.oom.age(Instant::now());
                 self.look_at_usage();
-                self.look_at_signs();
+                match self.signs.are_stacks_overdue() {
+                    true => self.take_stacks(),
+                    false => self.look_at_signs(),
+                }
             }
             _ if self.is_anybody_left() => self.end(end::Event::Tick),
             _ => self.end(end::Event::NoneLeft),
