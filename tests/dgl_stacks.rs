@@ -6,7 +6,8 @@ use std::path::Path;
 use support::{Cluster, executable, ip_config, scratch, sh, takes_seconds, tools};
 
 /// A trainer that waits in a function of a name, has a thread, and has forked a sampler. All of
-/// them say that they go on, and end well once there is a file `go`.
+/// them say that they go on, and end well once there is a file `go`. One more thread waits for a
+/// byte for ever.
 const JOB_PY: &str = "
 import os, sys, threading, time
 me = os.environ.get('RANK', '0')
@@ -19,6 +20,10 @@ def sampler_waits():
 def trainer_waits():
     waits_for_go('trainer' + me)
 threading.Thread(target=lambda: waits_for_go('thread' + me), name='loader-7').start()
+r, w = os.pipe()
+def waits_for_word():
+    os.read(r, 1)
+threading.Thread(target=waits_for_word, name='gate').start()
 child = os.fork()
 if child == 0:
     sampler_waits()
@@ -142,6 +147,35 @@ fn every_python_of_a_job_tells_where_it_stands_and_goes_on() {
     assert!((0..3).all(|k| sizes[k] < sizes[k + 3]), "{sizes:?}");
 }
 
+#[test]
+fn a_thread_that_waits_is_shown_with_what_python_has_called() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("stacks-native");
+    let script = format!(
+        "{STACKS} --job stacks-native --native --format human <job.jsonl >table.txt
+         {STACKS} --job stacks-native --native <job.jsonl >native.jsonl
+         {STACKS} --job stacks-native <job.jsonl >plain.jsonl
+         size=$(stat -c %s trainer0 sampler0); sleep 1
+         [ \"$size\" = \"$(stat -c %s trainer0 sampler0)\" ] || echo 'it goes on'"
+    );
+    let ran = beside_job(&folder, "stacks-native", &script);
+    assert!(ran.out.contains("it goes on"), "{}{}", ran.out, ran.err);
+    let text = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let table = text("table.txt");
+    let (_, gate) = table.split_once("thread gate of worker 0").expect(&table);
+    let gate: Vec<&str> = gate.split("\n\n").next().unwrap().lines().collect();
+    assert_eq!(gate[..2], [", waiting:", "    in the system call read"]);
+    // where the way to the callers is known
+    if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
+        assert!(gate[2].contains("read (libc"), "{table}");
+    }
+    assert!(table.contains("    waits_for_word (job.py:"), "{table}");
+    assert!(text("native.jsonl").contains(r#""system_call":"read""#));
+    assert!(!text("plain.jsonl").contains("system_call"));
+}
+
 /// Logs in where the memory of others cannot be read, as Yama's ptrace_scope 1 has it for whoever
 /// has not started a process: process_vm_readv is refused, and so is the way to a place in
 /// /proc/PID/mem.
@@ -175,7 +209,7 @@ fn where_a_login_may_not_read_the_supervisor_of_the_job_does() {
     let token = "0123456789abcdef".repeat(2);
     let script = format!(
         "echo 127.0.0.1 | ipconf-check >hosts.jsonl
-         {stacks} --job stacks-desk --format human <hosts.jsonl; echo \"desk $?\"
+         {stacks} --job stacks-desk --native --format human <hosts.jsonl; echo \"desk $?\"
          env DGL_TOOLS_TOKEN={token} DGL_TOOLS_JOB=stacks-alone RANK=3 \
              python3 -c 'import time; open(\"alone\", \"w\"); time.sleep(300)' & alone=$!
          until [ -e alone ]; do sleep 0.1; done
@@ -187,7 +221,8 @@ fn where_a_login_may_not_read_the_supervisor_of_the_job_does() {
     assert!(ran.out.contains("desk 0"), "{all}");
     assert!(
         ran.out.contains("trainer_waits (job.py:11)")
-            && ran.out.contains("sampler_waits (job.py:9)"),
+            && ran.out.contains("sampler_waits (job.py:9)")
+            && ran.out.contains("in the system call read"),
         "{all}"
     );
     let told = std::fs::read_to_string(folder.join("alone.txt")).unwrap();

@@ -49,4 +49,11 @@ pub struct Thread {
     pub active: bool,
     /// The frames as `function (file.py:123)`, the innermost first.
     pub frames: Vec<String>,
+    /// The system call in which the kernel holds it, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_call: Option<String>,
+    /// What the innermost frame has called in C and C++, where that was asked for: `function
+    /// (file)`, innermost first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub native: Vec<String>,
 }

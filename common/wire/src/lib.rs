@@ -69,7 +69,7 @@ pub enum Request {
     /// Lists the processes of all jobs of this user: one [`Event::Found`] each.
     ListJobs,
     /// Asks where the Pythons of a job stand: one [`Event::Stack`] each.
-    TakeStacks(reap::Pick),
+    TakeStacks(stacks::Take),
     /// Picks and holds the processes that will get a signal: [`Event::Picked`].
     PickProcesses(reap::Pick),
     /// Sends the signal to the processes that were picked: [`Event::Signalled`].

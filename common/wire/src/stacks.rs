@@ -1,8 +1,20 @@
 //! Messages about where the threads of a job's processes stand.
 
+use crate::reap::Pick;
 use ::job::Role;
 pub use record::Thread;
 use serde::{Deserialize, Serialize};
+
+/// Whose stacks are wanted, and how much of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Take {
+    /// These processes.
+    #[serde(flatten)]
+    pub pick: Pick,
+    /// What Python has called is wanted too.
+    #[serde(default)]
+    pub native: bool,
+}
 
 /// The Python stacks of one process of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

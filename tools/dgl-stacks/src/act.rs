@@ -13,6 +13,7 @@ use remote::{Kind, Remote};
 use std::time::{Duration, Instant};
 use wire::Request;
 use wire::reap::Pick;
+use wire::stacks::Take;
 
 /// How long to wait for a host: it reads 4 processes at once, each for at most 20 s, so this allows
 /// for several processes that hang in the kernel.
@@ -31,11 +32,13 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     let (reached, mut report) = remote.open_reachable(hosts);
     let mut asked: Vec<HostAnswers<'_, Answer>> =
         reached.into_iter().map(HostAnswers::new).collect();
-    let wanted = Pick {
+    let pick = Pick {
         job: args.job.clone(),
         role: args.role.map(RoleArg::role),
         rank: args.rank,
     };
+    let native = args.native;
+    let wanted = Take { pick, native };
     conversation::ask(
         &mut asked,
         |_| vec![Request::TakeStacks(wanted.clone())],

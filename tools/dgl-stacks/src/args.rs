@@ -34,6 +34,13 @@ pub struct Args {
     #[arg(long, requires = "role", value_name = "N")]
     pub rank: Option<u32>,
 
+    /// Show also what Python has called: the system call and the C++ functions in which a thread
+    /// waits
+    ///
+    /// Nothing is stopped for that, so it is known of threads that wait, not of those that compute.
+    #[arg(long)]
+    pub native: bool,
+
     /// How hosts are reached.
     // last: its heading would stand over all that follows
     #[command(flatten)]

@@ -18,6 +18,8 @@ struct Group<'a> {
     /// The name of the thread in Python; `None` for main threads.
     name: Option<&'a str>,
     frames: &'a [String],
+    /// What the innermost frame has called, where that was asked for.
+    native: (Option<&'a str>, &'a [String]),
     /// Its processes: host, rank and process id.
     holders: Vec<(u32, Option<u32>, u32)>,
     active: usize,
@@ -58,9 +60,11 @@ fn groups(stacks: &[Stack]) -> Vec<Group<'_>> {
             let (kind, name) = (Kind::of(stack), name(thread));
             let holder = (stack.host, stack.rank, stack.pid);
             let active = usize::from(thread.active);
+            let native = (thread.system_call.as_deref(), &thread.native[..]);
+            let place = (name, &thread.frames[..], native);
             match groups
                 .iter_mut()
-                .find(|one| (one.kind, one.name, one.frames) == (kind, name, &thread.frames[..]))
+                .find(|one| one.kind == kind && (one.name, one.frames, one.native) == place)
             {
                 Some(group) => {
                     group.holders.push(holder);
@@ -70,6 +74,7 @@ fn groups(stacks: &[Stack]) -> Vec<Group<'_>> {
                     kind,
                     name,
                     frames: &thread.frames,
+                    native,
                     holders: vec![holder],
                     active,
                 }),
@@ -130,7 +135,11 @@ fn group_text(group: &Group<'_>, stacks: &[Stack]) -> String {
         Some(_) => OTHER_FRAMES,
     };
     let mut text = format!("{head}:\n");
-    for frame in group.frames.iter().take(shown) {
+    let (call, native) = group.native;
+    if let Some(call) = call {
+        text += &format!("    in the system call {}\n", term::plain(call));
+    }
+    for frame in native.iter().chain(group.frames.iter().take(shown)) {
         text += &format!("    {}\n", term::plain(frame));
     }
     if group.frames.is_empty() {
@@ -239,6 +248,7 @@ mod tests {
                     tid: None,
                     active: *active,
                     frames: frames.iter().map(|frame| (*frame).to_owned()).collect(),
+                    ..Thread::default()
                 })
                 .collect(),
             ..Stack::default()
@@ -300,6 +310,29 @@ thread Thread of trainers 0-2, 4 (4 of 5), waiting:
     get (q.py:1)
 
 trainer 1 (sh -c x): no Python runs in it
+";
+        assert_eq!(text(&all), expected);
+    }
+
+    #[test]
+    fn what_python_has_called_stands_above_it() {
+        let waits: &[(&str, bool, &[&str])] = &[("MainThread", false, &["reduce (c10d.py:9)"])];
+        let mut all = [0, 1, 2].map(|rank| stack("trainer", rank, None, waits));
+        for one in &mut all[..2] {
+            let thread = &mut one.threads[0];
+            thread.system_call = Some("recvmsg".to_owned());
+            thread.native = vec!["gloo::read (libtorch_cpu.so)".to_owned()];
+        }
+        all[2].threads[0].system_call = Some("futex".to_owned());
+        let expected = "\
+trainer 2 (1 of 3), waiting:
+    in the system call futex
+    reduce (c10d.py:9)
+
+trainers 0-1 (2 of 3), waiting:
+    in the system call recvmsg
+    gloo::read (libtorch_cpu.so)
+    reduce (c10d.py:9)
 ";
         assert_eq!(text(&all), expected);
     }

@@ -1,5 +1,6 @@
 //! Turns the answers of hosts into records and faults.
 
+use crate::native;
 use record::error::Fault;
 use record::{Host, Process, Stack};
 use wire::Event;
@@ -25,10 +26,11 @@ pub fn answer(host: u32, processes: &[Process], event: Event, time_ms: u64) -> O
     };
     let id = processes.iter().find(is_its).map(|process| process.id);
     let why = told.reading.error.as_ref().map(|error| error.why);
-    Some(Answer {
-        stack: told.record(host, id, time_ms),
-        why,
-    })
+    let mut stack = told.record(host, id, time_ms);
+    for frame in stack.threads.iter_mut().flat_map(|one| &mut one.native) {
+        *frame = native::named(frame);
+    }
+    Some(Answer { stack, why })
 }
 
 /// Faults of Pythons that could not be read, one for each host and reason. Processes that are not

@@ -47,7 +47,8 @@ Usage: host-agent                 serves requests until its stdin ends
        host-agent dial [FILE]     dials in to a tool that waits, with the ticket in FILE or on stdin
        host-agent follow FOLDER [records]   tells what a job that was left has done and does
        host-agent private-shm     ends with 0 if a job can have a /dev/shm of its own here
-       host-agent stack PID TICKS tells where the threads of a Python stand; TICKS is when it began
+       host-agent stack PID TICKS [native]  tells where the threads of a Python stand, and what that
+                                  has called; TICKS is when it began
        host-agent hash            prints the BLAKE3 hash of its own file
        host-agent --version
 
@@ -81,7 +82,8 @@ fn main() -> ExitCode {
         ["keep", "on"] => keep::keep(),
         ["supervise", told, notes] => supervise::supervise(told, notes),
         ["private-shm"] => private_shm(),
-        ["stack", pid, start_ticks] => stacks::tell(pid, start_ticks),
+        ["stack", pid, start_ticks] => stacks::tell(pid, start_ticks, false),
+        ["stack", pid, start_ticks, "native"] => stacks::tell(pid, start_ticks, true),
         ["hash"] => install::own_hash().map_or(ExitCode::FAILURE, |hash| print_line(&hash)),
         ["--version" | "-V"] => print_line(concat!("host-agent ", env!("CARGO_PKG_VERSION"))),
         ["--help" | "-h"] => print_line(USAGE),

@@ -5,14 +5,16 @@ pub mod cgroup;
 mod host;
 mod process;
 mod tcp;
+mod thread;
 mod topology;
 
 pub use host::{HostCounters, host_counters, memory_use};
 pub use process::{
-    Environment, IoCounts, MappedFile, Stat, command_line, environment, io, mapped_files, pids,
-    socket_inodes, stat, status,
+    Environment, IoCounts, MappedFile, Mapping, Stat, command_line, environment, io, mapped_files,
+    mappings, pids, socket_inodes, stat, status,
 };
 pub use tcp::{TcpSocket, tcp_sockets};
+pub use thread::{of_thread, switches, threads};
 pub use topology::{cores_by_node, usable_cpus};
 
 use std::fs;

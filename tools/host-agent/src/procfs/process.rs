@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::Read as _;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// How much of a command line is read.
@@ -222,6 +223,40 @@ fn parse_maps<'a>(text: &'a [u8], prefix: &'a str) -> impl Iterator<Item = Mappe
             inode: words.next()?.parse().ok()?,
             path: path.to_owned(),
         })
+    })
+}
+
+/// A part of a file that a process maps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Where it is in the process's memory.
+    pub range: Range<u64>,
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// What is there can be run.
+    pub is_code: bool,
+    /// The file. One that was deleted has none that could be read, and is left out.
+    pub path: String,
+}
+
+/// Reads /proc/PID/maps for what files hold.
+pub fn mappings(pid: i32) -> Vec<Mapping> {
+    let text = fs::read(path(pid, "maps")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    text.lines().filter_map(parse_mapping).collect()
+}
+
+fn parse_mapping(line: &str) -> Option<Mapping> {
+    let (head, path) = line.split_at(line.find('/')?);
+    let mut words = head.split_ascii_whitespace();
+    let (begin, end) = words.next()?.split_once('-')?;
+    let rights = words.next()?;
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    (!path.ends_with(" (deleted)")).then_some(Mapping {
+        range: number(begin)?..number(end)?,
+        offset: number(words.next()?)?,
+        is_code: rights.contains('x'),
+        path: path.to_owned(),
     })
 }
 

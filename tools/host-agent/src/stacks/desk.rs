@@ -42,6 +42,9 @@ struct Question {
     /// Whether the question is not about its stacks, but since when it has written nothing.
     #[serde(default)]
     silence: bool,
+    /// What Python has called is wanted too.
+    #[serde(default)]
+    native: bool,
 }
 
 /// For how long a process has written nothing; absent if the supervisor has not started that
@@ -122,6 +125,7 @@ fn answer(mut stream: UnixStream, written: &Written) -> io::Result<()> {
         pid,
         start_ticks,
         silence,
+        native,
     } = serde_json::from_slice(&text)?;
     let process = ProcessHandle { pid, start_ticks };
     // nobody may read processes through us that are not ours
@@ -134,7 +138,7 @@ fn answer(mut stream: UnixStream, written: &Written) -> io::Result<()> {
         let silent_ms = silent.map(|time| u64::try_from(time).unwrap_or(u64::MAX));
         stream.write_all(&serde_json::to_vec(&Silence { silent_ms })?)?;
     } else {
-        stream.write_all(&serde_json::to_vec(&reader::read(process))?)?;
+        stream.write_all(&serde_json::to_vec(&reader::read(process, native))?)?;
     }
     Ok(())
 }
@@ -148,11 +152,12 @@ pub enum Asked {
 }
 
 /// Asks the ancestors of a process for one that has a desk for its job.
-pub fn ask(token: &str, process: ProcessHandle) -> Asked {
+pub fn ask(token: &str, process: ProcessHandle, native: bool) -> Asked {
     let question = Question {
         pid: process.pid,
         start_ticks: process.start_ticks,
         silence: false,
+        native,
     };
     ask_ancestors(token, &question).map_or(Asked::NoDesk, Asked::Answered)
 }
@@ -164,6 +169,7 @@ pub fn silence(token: &str, process: ProcessHandle) -> Option<Duration> {
         pid: process.pid,
         start_ticks: process.start_ticks,
         silence: true,
+        native: false,
     };
     let told: Silence = ask_ancestors(token, &question)?;
     told.silent_ms.map(Duration::from_millis)

@@ -7,6 +7,7 @@
 //! which is the ancestor of all its processes, reads for others.
 
 pub mod desk;
+mod native;
 mod reader;
 
 use crate::command;
@@ -20,8 +21,7 @@ use std::process::{Command, ExitCode};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use wire::Event;
-use wire::reap::Pick;
-use wire::stacks::{Reading, Stack, Why};
+use wire::stacks::{Reading, Stack, Take, Unreadable, Why};
 
 /// How many processes are read at once, so that the job does not feel it.
 const AT_ONCE: usize = 4;
@@ -32,8 +32,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 const READING_BYTES: usize = 4 << 20;
 
 /// Reports where each selected process stands.
-pub fn take(wanted: &Pick, output: &mut Output) {
-    let parts = reap::wanted_parts(wanted);
+pub fn take(wanted: &Take, output: &mut Output) {
+    let parts = reap::wanted_parts(&wanted.pick);
     let mut stacks: Vec<Stack> = side_by_side(&parts, |part| Stack {
         job: part.job.clone(),
         pid: part.member.process.pid.cast_unsigned(),
@@ -41,7 +41,7 @@ pub fn take(wanted: &Pick, output: &mut Output) {
         role: part.role,
         rank: part.rank,
         command: procfs::command_line(part.member.process.pid).unwrap_or_default(),
-        reading: read(part),
+        reading: read(part, wanted.native),
     });
     name_all_parents(&mut stacks);
     for stack in stacks {
@@ -69,7 +69,7 @@ pub fn read_all(job: &str, all: &[Known], tell: impl FnMut(Stack)) {
         role: known.role,
         rank: known.rank,
         command: procfs::command_line(known.process.pid).unwrap_or_default(),
-        reading: reader::read(known.process),
+        reading: reader::read(known.process, false),
     };
     all.iter().map(stack).for_each(tell);
 }
@@ -121,9 +121,9 @@ fn name_parents(stacks: &mut [Stack], parent_of: impl Fn(i32) -> Option<i32>) {
 }
 
 /// Reads a process directly or, if that is not allowed, by the supervisor of the job.
-fn read(part: &Part) -> Reading {
+fn read(part: &Part, native: bool) -> Reading {
     let process = part.member.process;
-    let reading = read_apart(process);
+    let reading = read_apart(process, native);
     let is_denied = reading
         .error
         .as_ref()
@@ -131,17 +131,18 @@ fn read(part: &Part) -> Reading {
     if !is_denied {
         return reading;
     }
-    match desk::ask(&part.member.token, process) {
+    match desk::ask(&part.member.token, process, native) {
         Asked::Answered(answer) => answer,
         Asked::NoDesk => reading,
     }
 }
 
 /// Reads in a process of its own, because the memory of another process may make the reader fail.
-fn read_apart(process: ProcessHandle) -> Reading {
+fn read_apart(process: ProcessHandle, native: bool) -> Reading {
     let mut command = Command::new("/proc/self/exe");
     command.arg("stack");
     command.args([process.pid.to_string(), process.start_ticks.to_string()]);
+    command.args(native.then_some("native"));
     let answer = command::ask(command, LIMIT, READING_BYTES);
     let text = match &answer {
         Ok(answer) if answer.status.is_none() => {
@@ -160,12 +161,12 @@ fn read_apart(process: ProcessHandle) -> Reading {
         .unwrap_or_else(|| Reading::unreadable(Why::Other, "what reads it has failed".to_owned()))
 }
 
-/// `host-agent stack PID START_TICKS`: reads one process and writes the result as JSON.
-pub fn tell(pid: &str, start_ticks: &str) -> ExitCode {
+/// `host-agent stack PID START_TICKS [native]`: one process is read and told as JSON.
+pub fn tell(pid: &str, start_ticks: &str, native: bool) -> ExitCode {
     let (Ok(pid), Ok(start_ticks)) = (pid.parse(), start_ticks.parse()) else {
         return ExitCode::from(2);
     };
-    let reading = reader::read(ProcessHandle { pid, start_ticks });
+    let reading = reader::read(ProcessHandle { pid, start_ticks }, native);
     println!("{}", serde_json::to_string(&reading).unwrap_or_default());
     ExitCode::SUCCESS
 }

@@ -4,6 +4,7 @@
 //! be read wrongly, and is read again. Nothing is attached, so no process stays stopped, whatever
 //! happens to the reader.
 
+use super::{native, unreadable};
 use crate::processes::ProcessHandle;
 use crate::procfs;
 use py_spy::config::LockingStrategy;
@@ -20,9 +21,12 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 const MAX_THREADS: usize = 64;
 const MAX_FRAMES: usize = 40;
 const MAX_TEXT: usize = 160;
+/// The stack of a thread has 8 MiB, unless somebody has said otherwise.
+const MAX_STACK: u64 = 64 << 20;
 
-/// Reads a process; instead of failing, the result tells why there is nothing.
-pub fn read(process: ProcessHandle) -> Reading {
+/// Reads a process; never fails, but may say why there is nothing. What Python has called is read
+/// where that is wanted.
+pub fn read(process: ProcessHandle, wants_native: bool) -> Reading {
     if !process.is_alive() {
         return Reading::unreadable(Why::Ended, "it has ended".to_owned());
     }
@@ -35,9 +39,19 @@ pub fn read(process: ProcessHandle) -> Reading {
             std::thread::sleep(BETWEEN_TRIES);
         }
         match traces(process.pid) {
-            Ok(traces) => {
+            Ok(mut traces) => {
+                // py-spy has the youngest first
+                traces.reverse();
+                main_first(&mut traces);
+                let mut threads: Vec<Thread> = traces
+                    .iter()
+                    .map(|trace| thread(process.pid, trace))
+                    .collect();
+                if wants_native {
+                    add_native(process.pid, &traces, &mut threads);
+                }
                 return Reading {
-                    threads: threads(process.pid, &traces),
+                    threads,
                     error: None,
                 };
             }
@@ -102,35 +116,58 @@ fn denied() -> Reading {
     unreadable(Why::Denied { ptrace_scope }, problem)
 }
 
-/// The threads: the main thread first, the others in the order in which they began.
-fn threads(pid: i32, traces: &[StackTrace]) -> Vec<Thread> {
-    let is_main = |trace: &StackTrace| trace.thread_name.as_deref() == Some("MainThread");
-    // py-spy returns the youngest first
-    let (main, others): (Vec<_>, Vec<_>) = traces.iter().rev().partition(|trace| is_main(trace));
-    main.into_iter()
-        .chain(others)
-        .take(MAX_THREADS)
-        .map(|trace| {
-            let own_number = if is_main(trace) {
-                Some(pid.cast_unsigned())
-            } else {
-                None
-            };
-            let tid = trace.os_thread_id.and_then(|tid| u32::try_from(tid).ok());
-            let runs = || procfs::stat(pid).is_some_and(|stat| stat.state == 'R');
-            Thread {
-                name: trace.thread_name.as_deref().map(cut),
-                tid: tid.or(own_number),
-                // without the thread id py-spy takes a thread for active, which it cannot know
-                active: match (tid, own_number) {
-                    (Some(_), _) => trace.active,
-                    (None, Some(_)) => runs(),
-                    (None, None) => trace.owns_gil,
-                },
-                frames: trace.frames.iter().take(MAX_FRAMES).map(frame).collect(),
-            }
-        })
-        .collect()
+fn is_main(trace: &StackTrace) -> bool {
+    trace.thread_name.as_deref() == Some("MainThread")
+}
+
+/// The main thread first, the others in the order in which they began, and not too many.
+fn main_first(traces: &mut Vec<StackTrace>) {
+    traces.sort_by_key(|trace| !is_main(trace));
+    traces.truncate(MAX_THREADS);
+}
+
+fn thread(pid: i32, trace: &StackTrace) -> Thread {
+    let own_number = is_main(trace).then_some(pid.cast_unsigned());
+    let tid = trace.os_thread_id.and_then(|tid| u32::try_from(tid).ok());
+    let runs = || procfs::stat(pid).is_some_and(|stat| stat.state == 'R');
+    Thread {
+        name: trace.thread_name.as_deref().map(cut),
+        tid: tid.or(own_number),
+        // without its number py-spy does not know, and takes a thread for active
+        active: match (tid, own_number) {
+            (Some(_), _) => trace.active,
+            (None, Some(_)) => runs(),
+            (None, None) => trace.owns_gil,
+        },
+        frames: trace.frames.iter().take(MAX_FRAMES).map(frame).collect(),
+        ..Thread::default()
+    }
+}
+
+/// What holds the threads that wait. Those whose numbers Python does not tell are found by their
+/// stacks.
+fn add_native(pid: i32, traces: &[StackTrace], threads: &mut [Thread]) {
+    if threads.iter().any(|thread| thread.tid.is_none()) {
+        let stacks = native::stack_pointers(pid);
+        for (thread, trace) in threads.iter_mut().zip(traces) {
+            thread.tid = thread.tid.or(by_stack(trace.thread_id, &stacks));
+        }
+    }
+    let numbers: Vec<Option<u32>> = threads.iter().map(|thread| thread.tid).collect();
+    for (thread, held) in threads.iter_mut().zip(native::read(pid, &numbers)) {
+        thread.system_call = held.system_call;
+        thread.native = held.frames;
+    }
+}
+
+/// The number of a thread that Python knows by the address of its description, which glibc and musl
+/// put at the end of its stack: of those that stand below it the closest.
+fn by_stack(description: u64, stacks: &[(u32, u64)]) -> Option<u32> {
+    let below = stacks
+        .iter()
+        .filter_map(|(tid, pointer)| Some((description.checked_sub(*pointer)?, *tid)));
+    let (distance, tid) = below.min()?;
+    (distance < MAX_STACK).then_some(tid)
 }
 
 /// A frame in words. Pythons from 3.11 on also tell the class of a method, which is left out so
@@ -173,16 +210,34 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_is_found_by_its_stack() {
+        let stacks = [(10, 0x7fff_0000_1000), (11, 0x5000_0000), (12, 0x5100_0000)];
+        let table = [
+            (0x5080_0000, Some(11)),
+            (0x5180_0000, Some(12)),
+            (0x4000_0000, None),
+            (0x6000_0000, None),
+        ];
+        for (description, expected) in table {
+            assert_eq!(by_stack(description, &stacks), expected, "{description:x}");
+        }
+        assert_eq!(by_stack(1, &[]), None);
+    }
+
+    #[test]
     fn what_is_no_python_is_told_so() {
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .spawn()
             .unwrap();
         let process = ProcessHandle::of(child.id().cast_signed()).unwrap();
-        let reading = read(process);
+        let reading = read(process, false);
         assert_eq!(reading.error.map(|error| error.why), Some(Why::NoPython));
         let _ = child.kill();
         let _ = child.wait();
-        assert_eq!(read(process).error.map(|error| error.why), Some(Why::Ended));
+        assert_eq!(
+            read(process, false).error.map(|error| error.why),
+            Some(Why::Ended)
+        );
     }
 }

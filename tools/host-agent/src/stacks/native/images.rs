@@ -1,0 +1,199 @@
+//! The programs and libraries that a process runs, as files: which function is where, and how to
+//! get from it to its caller. Only what is asked for is read of them: libraries of half a gigabyte
+//! are among them.
+
+use crate::procfs::Mapping;
+use gimli::{
+    BaseAddresses, EhFrame, EhFrameHdr, EndianSlice, NativeEndian, ParsedEhFrameHdr, UnwindContext,
+    UnwindSection, UnwindTableRow,
+};
+use object::elf::{FileHeader64, STT_FUNC, STT_GNU_IFUNC};
+use object::read::elf::{ElfFile64, ProgramHeader, Sym};
+use object::read::{Object, ObjectSection, ReadCache};
+use object::{Endianness, SymbolIndex};
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::fs::File;
+
+/// Tables of so many bytes belong to no library that anybody has.
+const MAX_TABLE: u64 = 256 << 20;
+
+type Bytes<'f> = EndianSlice<'f, NativeEndian>;
+type Row = UnwindTableRow<usize>;
+
+/// The files whose code a process has mapped.
+pub struct Files<'m> {
+    pid: i32,
+    mappings: Vec<&'m Mapping>,
+    /// Of each path once.
+    opened: Vec<(&'m str, OnceCell<Option<ReadCache<File>>>)>,
+}
+
+impl<'m> Files<'m> {
+    /// None is opened yet.
+    pub fn of(pid: i32, all: &'m [Mapping]) -> Files<'m> {
+        let mappings: Vec<&Mapping> = all.iter().filter(|one| one.is_code).collect();
+        let mut opened: Vec<(&str, OnceCell<_>)> = Vec::new();
+        for mapping in &mappings {
+            if !opened.iter().any(|(path, _)| *path == mapping.path) {
+                opened.push((&mapping.path, OnceCell::new()));
+            }
+        }
+        Files {
+            pid,
+            mappings,
+            opened,
+        }
+    }
+
+    fn cache(&self, at: usize) -> Option<&ReadCache<File>> {
+        let (path, cell) = self.opened.get(at)?;
+        // as the process sees it, in a container say; another file may have the name now
+        let open = || {
+            let file = File::open(format!("/proc/{}/root{path}", self.pid)).ok()?;
+            Some(ReadCache::new(file))
+        };
+        cell.get_or_init(open).as_ref()
+    }
+}
+
+/// The same, read as far as was needed.
+pub struct Images<'f> {
+    files: &'f Files<'f>,
+    images: Vec<OnceCell<Option<Image<'f>>>>,
+    names: RefCell<HashMap<u64, String>>,
+}
+
+struct Image<'f> {
+    elf: ElfFile64<'f, Endianness, &'f ReadCache<File>>,
+    bases: BaseAddresses,
+    header: ParsedEhFrameHdr<Bytes<'f>>,
+    frames: EhFrame<Bytes<'f>>,
+}
+
+impl<'f> Images<'f> {
+    pub fn of(files: &'f Files<'f>) -> Images<'f> {
+        Images {
+            files,
+            images: files.opened.iter().map(|_| OnceCell::new()).collect(),
+            names: RefCell::default(),
+        }
+    }
+
+    /// The file of an address, and the offset of the address in it.
+    fn find(&self, address: u64) -> Option<(usize, u64)> {
+        let holds = |one: &&&Mapping| one.range.contains(&address);
+        let mapping = self.files.mappings.iter().find(holds)?;
+        let is_its = |(path, _): &(&str, _)| *path == mapping.path;
+        let at = self.files.opened.iter().position(is_its)?;
+        Some((at, address - mapping.range.start + mapping.offset))
+    }
+
+    fn image(&self, at: usize) -> Option<&Image<'f>> {
+        let read = || Image::read(self.files.cache(at)?);
+        self.images.get(at)?.get_or_init(read).as_ref()
+    }
+
+    /// How to get from a place to its caller.
+    pub fn unwind_row(&self, place: u64) -> Option<Row> {
+        let (at, offset) = self.find(place)?;
+        let image = self.image(at)?;
+        image.unwind_row(image.address(offset)?)
+    }
+
+    /// `function (file)`.
+    pub fn name(&self, place: u64) -> String {
+        let mut names = self.names.borrow_mut();
+        let name = names.entry(place).or_insert_with(|| self.find_name(place));
+        name.clone()
+    }
+
+    fn find_name(&self, place: u64) -> String {
+        let Some((at, offset)) = self.find(place) else {
+            return "? (no file)".to_owned();
+        };
+        let path = self.files.opened[at].0;
+        let file = path.rsplit('/').next().unwrap_or(path);
+        let Some((image, address)) = self
+            .image(at)
+            .and_then(|one| Some((one, one.address(offset)?)))
+        else {
+            return format!("? ({file})");
+        };
+        match image.function(address) {
+            Some(function) => format!("{function} ({file})"),
+            // as addr2line(1) takes it
+            None => format!("? ({file}+{address:#x})"),
+        }
+    }
+}
+
+impl<'f> Image<'f> {
+    fn read(file: &'f ReadCache<File>) -> Option<Image<'f>> {
+        let elf = ElfFile64::parse(file).ok()?;
+        let section = |name| {
+            let section = elf.section_by_name(name)?;
+            let is_small = section.size() <= MAX_TABLE;
+            let data = is_small.then(|| section.data().ok())??;
+            Some((section.address(), data))
+        };
+        let (header_address, header) = section(".eh_frame_hdr")?;
+        let (address, frames) = section(".eh_frame")?;
+        let bases = BaseAddresses::default()
+            .set_eh_frame_hdr(header_address)
+            .set_eh_frame(address);
+        let header = EhFrameHdr::new(header, NativeEndian)
+            .parse(&bases, 8)
+            .ok()?;
+        Some(Image {
+            elf,
+            bases,
+            header,
+            frames: EhFrame::new(frames, NativeEndian),
+        })
+    }
+
+    /// The address that the file itself has for what lies at an offset of it.
+    fn address(&self, offset: u64) -> Option<u64> {
+        let endian = self.elf.endian();
+        let holds = |segment: &&<FileHeader64<Endianness> as object::read::elf::FileHeader>::ProgramHeader| {
+            let begin = segment.p_offset(endian);
+            segment.p_type(endian) == object::elf::PT_LOAD
+                && (begin..begin.saturating_add(segment.p_filesz(endian))).contains(&offset)
+        };
+        let segment = self.elf.elf_program_headers().iter().find(holds)?;
+        (offset - segment.p_offset(endian)).checked_add(segment.p_vaddr(endian))
+    }
+
+    fn unwind_row(&self, address: u64) -> Option<Row> {
+        let mut context = UnwindContext::new();
+        let row = self.header.table()?.unwind_info_for_address(
+            &self.frames,
+            &self.bases,
+            &mut context,
+            address,
+            EhFrame::cie_from_offset,
+        );
+        row.ok().cloned()
+    }
+
+    /// The function at an address, by what the file exports and by what it names for debuggers.
+    fn function(&self, address: u64) -> Option<String> {
+        let endian = self.elf.endian();
+        let tables = [
+            self.elf.elf_dynamic_symbol_table(),
+            self.elf.elf_symbol_table(),
+        ];
+        tables.into_iter().find_map(|table| {
+            let is_it = |(_, symbol): &(SymbolIndex, &object::elf::Sym64<Endianness>)| {
+                let begin = symbol.st_value(endian);
+                let is_function = matches!(symbol.st_type(), STT_FUNC | STT_GNU_IFUNC);
+                is_function
+                    && (begin..begin.saturating_add(symbol.st_size(endian))).contains(&address)
+            };
+            let (_, symbol) = table.enumerate().find(is_it)?;
+            let name = table.symbol_name(endian, symbol).ok()?;
+            Some(String::from_utf8_lossy(name).into_owned())
+        })
+    }
+}

@@ -1,0 +1,155 @@
+//! The system call in which the kernel holds a thread.
+
+use crate::procfs;
+use nix::libc;
+
+/// A thread that waits in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    number: i64,
+    /// Where its stack begins.
+    pub stack_pointer: u64,
+    /// Where it goes on.
+    pub place: u64,
+}
+
+/// Of a thread that waits; `None` where it computes, has ended, or may not be read.
+pub fn blocked(pid: i32, tid: u32) -> Option<Blocked> {
+    parse(&procfs::of_thread(pid, tid, "syscall")?)
+}
+
+/// `NUMBER SIX-ARGUMENTS STACK-POINTER PLACE`; `-1 STACK-POINTER PLACE` where it waits outside of
+/// any call, for a page of its memory say; `running`.
+fn parse(text: &str) -> Option<Blocked> {
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    let number = words.first()?.parse().ok()?;
+    let hexadecimal = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+    let [.., stack_pointer, place] = words[..] else {
+        return None;
+    };
+    Some(Blocked {
+        number,
+        stack_pointer: hexadecimal(stack_pointer)?,
+        place: hexadecimal(place)?,
+    })
+}
+
+impl Blocked {
+    /// The call's name. One that cannot be interrupted waits for a disk or a file server: the
+    /// kernel's own function tells which.
+    pub fn name(&self, pid: i32, tid: u32) -> Option<String> {
+        let name = match self.number {
+            -1 => "none".to_owned(),
+            number => known(number).map_or_else(|| format!("number {number}"), str::to_owned),
+        };
+        let stat = procfs::of_thread(pid, tid, "stat")?;
+        let state = stat.rsplit(')').next()?.trim_start().chars().next();
+        if state != Some('D') {
+            return Some(name);
+        }
+        let place = procfs::of_thread(pid, tid, "wchan").unwrap_or_default();
+        let is_told = !matches!(place.as_str(), "" | "0");
+        let place = if is_told { &place } else { "the kernel" };
+        Some(format!("{name}, which cannot be interrupted, in {place}"))
+    }
+}
+
+macro_rules! calls {
+    ($($(#[$only:meta])? $name:ident = $number:ident),+ $(,)?) => {
+        /// The calls in which threads wait.
+        fn known(number: i64) -> Option<&'static str> {
+            $($(#[$only])? if number == i64::from(libc::$number) { return Some(stringify!($name)); })+
+            None
+        }
+    };
+}
+
+calls! {
+    accept = SYS_accept,
+    accept4 = SYS_accept4,
+    clock_nanosleep = SYS_clock_nanosleep,
+    close = SYS_close,
+    connect = SYS_connect,
+    copy_file_range = SYS_copy_file_range,
+    #[cfg(target_arch = "x86_64")] epoll_wait = SYS_epoll_wait,
+    epoll_pwait = SYS_epoll_pwait,
+    fallocate = SYS_fallocate,
+    fcntl = SYS_fcntl,
+    fdatasync = SYS_fdatasync,
+    flock = SYS_flock,
+    fsync = SYS_fsync,
+    ftruncate = SYS_ftruncate,
+    futex = SYS_futex,
+    getdents64 = SYS_getdents64,
+    io_getevents = SYS_io_getevents,
+    io_uring_enter = SYS_io_uring_enter,
+    ioctl = SYS_ioctl,
+    mprotect = SYS_mprotect,
+    msync = SYS_msync,
+    munmap = SYS_munmap,
+    nanosleep = SYS_nanosleep,
+    #[cfg(target_arch = "x86_64")] open = SYS_open,
+    openat = SYS_openat,
+    #[cfg(target_arch = "x86_64")] pause = SYS_pause,
+    #[cfg(target_arch = "x86_64")] poll = SYS_poll,
+    ppoll = SYS_ppoll,
+    pread64 = SYS_pread64,
+    preadv = SYS_preadv,
+    pselect6 = SYS_pselect6,
+    pwrite64 = SYS_pwrite64,
+    pwritev = SYS_pwritev,
+    read = SYS_read,
+    readv = SYS_readv,
+    recvfrom = SYS_recvfrom,
+    recvmmsg = SYS_recvmmsg,
+    recvmsg = SYS_recvmsg,
+    rt_sigsuspend = SYS_rt_sigsuspend,
+    rt_sigtimedwait = SYS_rt_sigtimedwait,
+    #[cfg(target_arch = "x86_64")] select = SYS_select,
+    semop = SYS_semop,
+    semtimedop = SYS_semtimedop,
+    sendfile = SYS_sendfile,
+    sendmmsg = SYS_sendmmsg,
+    sendmsg = SYS_sendmsg,
+    sendto = SYS_sendto,
+    splice = SYS_splice,
+    #[cfg(target_arch = "x86_64")] stat = SYS_stat,
+    statx = SYS_statx,
+    sync = SYS_sync,
+    #[cfg(target_arch = "x86_64")] unlink = SYS_unlink,
+    unlinkat = SYS_unlinkat,
+    wait4 = SYS_wait4,
+    waitid = SYS_waitid,
+    write = SYS_write,
+    writev = SYS_writev,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_says_of_a_thread() {
+        let waits = "230 0x0 0x0 0x7f20 0x7f60 0x0 0x0 0x7fff749b6408 0x7fd88ba8a503\n";
+        let blocked = |number, stack_pointer, place| {
+            Some(Blocked {
+                number,
+                stack_pointer,
+                place,
+            })
+        };
+        let table = [
+            (waits, blocked(230, 0x7fff_749b_6408, 0x7fd8_8ba8_a503)),
+            ("-1 0x7f08 0x5603\n", blocked(-1, 0x7f08, 0x5603)),
+            ("running\n", None),
+            ("", None),
+            ("202 0x1\n", None),
+            ("202 x y\n", None),
+        ];
+        for (text, expected) in table {
+            assert_eq!(parse(text), expected, "{text}");
+        }
+        assert_eq!(known(i64::from(libc::SYS_futex)), Some("futex"));
+        assert_eq!(known(99_999), None);
+    }
+}
