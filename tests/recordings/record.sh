@@ -1,12 +1,13 @@
 #!/bin/bash
 # Records what dgl-spawn writes when real jobs of DGL go wrong on real hosts: the cases of dgl-why's table.
 #   record.sh [NAME...]     those faults; without a name all of them. Each becomes tools/dgl-why/tests/recordings/NAME.jsonl
+#   DGL=2.1.0 record.sh     the same with another version than 1.0.4, as recordings/2.1.0/NAME.jsonl; see tests/dgl/version.sh
 # A fault that this machine cannot be given (one of a cgroup, without root) is left out, and said so.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 root=$PWD
 cluster=$root/tools/host-lab/host-lab
-to=$root/tools/dgl-why/tests/recordings
+to=$root/tools/dgl-why/tests/recordings${DGL:+/$DGL}
 PATH=${CARGO_TARGET_DIR:-$root/target}/debug:$PATH:/usr/sbin:/sbin
 hosts=3
 
@@ -23,7 +24,7 @@ trap end EXIT
 trap 'exit 130' INT TERM HUP
 
 say() { printf '%s\n' "record.sh: $*" >&2; }
-python=$(tests/dgl/python.sh)
+if [ -n "${DGL:-}" ]; then python=$(tests/dgl/version.sh "$DGL"); else python=$(tests/dgl/python.sh); fi
 packages=$("$python" -c 'import dgl, os; print(os.path.dirname(os.path.dirname(dgl.__file__)))' 2>/dev/null)
 seq -f 10.77.0.%g $hosts >"$work/ip_config.txt"
 export LAB=$work/lab
@@ -33,7 +34,7 @@ export LAB=$work/lab
 trimmed() {
     jq -c --arg python "$python" --arg packages "$packages" --slurp '
         def places: gsub($packages; "/opt/dgl/lib/python3/site-packages") | gsub($python; "/opt/dgl/bin/python3")
-            | gsub("/usr/(local/)?lib/python3[.0-9]*/(site|dist)-packages"; "/opt/dgl/lib/python3/site-packages")
+            | gsub("/(usr|root)/[^ \"]*lib/python3[.0-9]*/(site|dist)-packages"; "/opt/dgl/lib/python3/site-packages")
             | gsub("/usr/(local/)?lib/python3[.0-9]*"; "/usr/lib/python3")
             | gsub("/root/[^ \"]*/lib/python3[.0-9]*"; "/usr/lib/python3");
         [.[] | select(.type == "process" and .role == "server") | .id] as $servers

@@ -7,6 +7,9 @@ use record::Role;
 use record::jsonl::Stream;
 use std::path::Path;
 
+/// The folders of the recordings, by the version of DGL: 1.0.4, and 2.1.0 with torch 2.2.
+const VERSIONS: [&str; 2] = ["", "2.1.0/"];
+
 fn recording(name: &str) -> String {
     let file = format!("tests/recordings/{name}.jsonl");
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
@@ -109,15 +112,19 @@ fn verdicts_of_runs_that_failed() {
             ],
         ),
     ];
-    for (name, whose, said) in table {
-        let verdict = of(&recording(name));
+    let recorded = table
+        .iter()
+        .flat_map(|row| VERSIONS.map(|version| (version, row)));
+    for (version, (fault, whose, said)) in recorded {
+        let name = &format!("{version}{fault}");
+        let (verdict, whose) = (of(&recording(name)), *whose);
         let text = &verdict.cause.text;
         assert_eq!(verdict.outcome, Outcome::Failed, "{name}: {text}");
         // which of the servers fills its /dev/shm first is chance
-        if name != "shm-full" {
+        if *fault != "shm-full" {
             assert_eq!(account(&verdict.cause), whose, "{name}: {text}");
         }
-        for part in said {
+        for part in *said {
             assert!(text.contains(part), "{name}: {part}: {text}");
         }
         assert!(verdict.cause.since_ms.is_some(), "{name}");
@@ -141,10 +148,14 @@ fn verdicts_of_runs_that_ended_well() {
             "the partition of host 0 (10.77.0.1) has 9.2 MB, those of the others 1.9 MB",
         ),
     ];
-    for (name, whose, said) in table {
+    let recorded = table
+        .iter()
+        .flat_map(|row| VERSIONS.map(|version| (version, row)));
+    for (version, (run, whose, said)) in recorded {
+        let name = &format!("{version}{run}");
         let verdict = of(&recording(name));
         assert_eq!(verdict.outcome, Outcome::EndedWell, "{name}");
-        assert_eq!(verdict.others.first().and_then(account), whose, "{name}");
+        assert_eq!(verdict.others.first().and_then(account), *whose, "{name}");
         match verdict.others.as_slice() {
             [] => assert!(
                 dgl_why::text(&verdict, true).ends_with("Nothing unusual.\n"),
