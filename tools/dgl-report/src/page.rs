@@ -7,6 +7,7 @@ use dgl_why::{Finding, Outcome};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use record::FirstFailure;
 use record::term;
+use std::ops::Range;
 use std::time::{Duration, UNIX_EPOCH};
 
 const STYLE: &str = include_str!("page.css");
@@ -326,9 +327,10 @@ fn row(bar: &Bar, run: &Run) -> Markup {
                             length_ms)) } title={ "listens after " (time(listening_ms)) } {}
                     }
                 }
-                span.end { span.hidden { (spoken(bar)) } (end) }
+                span.end title=(end) { span.hidden { (spoken(bar)) } (end) }
             }
             p {
+                (end) "; "
                 @if let Some(pid) = bar.pid { "process " (pid) "; " }
                 @if let Some(since_ms) = bar.silent_ms {
                     "silent from " (time(since_ms)) " on, for " (time(silence(bar, run))) "; "
@@ -371,12 +373,10 @@ fn spoken(bar: &Bar) -> String {
 /// The resources that hosts used: a panel for each quantity, with a drawing for each host, all on
 /// one scale.
 fn samples(run: &Run) -> Markup {
-    // the number and the first of its names, because there is little room
     let name = |line: &Line| {
         let host = run.hosts.iter().find(|host| host.id == line.host);
         let names = host.map_or_else(|| line.host.to_string(), |host| host.name.clone());
-        let short: Vec<&str> = names.split(' ').take(2).collect();
-        format!("host {}", short.join(" "))
+        format!("host {}", short_name(&names))
     };
     html! {
         section aria-labelledby="samples" {
@@ -390,6 +390,19 @@ fn samples(run: &Run) -> Markup {
             }
         }
     }
+}
+
+/// Of `7 gpu-00-7.example.org 10.0.0.8` the number and the first name, because there is little room:
+/// `7 gpu-00-7`. An address stays whole.
+fn short_name(names: &str) -> String {
+    let mut words = names.split(' ').take(2);
+    let number = words.next().unwrap_or_default();
+    let Some(name) = words.next() else {
+        return number.to_owned();
+    };
+    let is_address = name.parse::<std::net::IpAddr>().is_ok();
+    let first = name.split('.').next().filter(|_| !is_address);
+    format!("{number} {}", first.unwrap_or(name))
 }
 
 /// The width and height of the space in which a line is drawn.
@@ -486,11 +499,23 @@ fn date(ms: u64) -> Option<String> {
     Some(humantime::format_rfc3339_seconds(time).to_string())
 }
 
-/// The distance of two marks on the time axis: 1, 2 or 5 times a power of ten.
+/// Between two marks of the time axis: what clocks count in. Below a second and above a day it is
+/// 1, 2 or 5 times a power of ten.
 fn step(length_ms: u64) -> u64 {
-    let steps = (0..16).flat_map(|power| [1, 2, 5].map(|digit| digit * 10u64.pow(power)));
-    steps
+    const SECOND: u64 = 1000;
+    const MINUTE: u64 = 60 * SECOND;
+    const HOUR: u64 = 60 * MINUTE;
+    const DAY: u64 = 24 * HOUR;
+    let decades = |powers: Range<u32>| {
+        powers.flat_map(|power| [1, 2, 5].map(|digit| digit * 10u64.pow(power)))
+    };
+    let sixtieths = [SECOND, MINUTE]
         .into_iter()
+        .flat_map(|unit| [1, 2, 5, 10, 15, 30].map(|count| count * unit));
+    let hours = [1, 2, 3, 6, 12].map(|count| count * HOUR);
+    let days = decades(0..11).map(|count| count.saturating_mul(DAY));
+    let mut steps = decades(0..3).chain(sixtieths).chain(hours).chain(days);
+    steps
         .find(|step| length_ms / step <= MARKS)
         .unwrap_or(length_ms)
 }
@@ -511,14 +536,31 @@ mod tests {
     }
 
     #[test]
+    fn a_host_is_named_in_little_room() {
+        let table = [
+            ("7 gpu-00-7.example.org 10.0.0.8", "7 gpu-00-7"),
+            ("7 gpu 10.0.0.8", "7 gpu"),
+            ("7 10.0.0.8", "7 10.0.0.8"),
+            ("7", "7"),
+        ];
+        for (names, short) in table {
+            assert_eq!(super::short_name(names), short);
+        }
+    }
+
+    #[test]
     fn marks_are_round_and_few() {
         for (length_ms, step) in [
             (1, 1),
             (9, 2),
-            (u64::MAX, u64::MAX),
+            (u64::MAX, 50_000_000_000 * 24 * 3_600_000),
             (1000, 200),
             (61_000, 10_000),
-            (3_600_000, 500_000),
+            (600_000, 120_000),
+            (1_835_000, 300_000),
+            (3_600_000, 600_000),
+            (30 * 3_600_000, 6 * 3_600_000),
+            (12 * 24 * 3_600_000, 2 * 24 * 3_600_000),
         ] {
             assert_eq!(super::step(length_ms), step, "{length_ms}");
         }
