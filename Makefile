@@ -110,6 +110,7 @@ bench: build
 	tests/bench/dial.sh
 	tests/bench/against.sh
 	tests/bench/links.sh
+	tests/bench/stacks.sh
 
 # Real jobs of DGL that go wrong on real hosts, as records: what dgl-why is tested with. Ten minutes; FAULTS= chooses some.
 recordings: need

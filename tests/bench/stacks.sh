@@ -1,0 +1,143 @@
+#!/bin/bash
+# What it costs to look into a job that runs. dgl-stacks, also with --native, on 4 hosts with 16 Pythons each, of which one computes:
+# how long it takes, and how fast that one goes meanwhile, by its iterations a second and by those a second of its own processor time
+# (which tells whether it is held up, where the hosts share this machine's processors). Then what the supervisor of 16 processes on one
+# host costs with nothing to watch, with the stall watch as it comes, and with --sample 5s. A table, and lines of BENCH_JSON where that is
+# set. Fails at nothing: a busy machine proves nothing.
+# Usage: stacks.sh [ROUNDS=5] [SECONDS-OF-SAMPLING=60]
+set -euo pipefail
+rounds=${1:-5} sampled=${2:-60}
+[ -z "${BENCH_JSON:-}" ] || BENCH_JSON=$(readlink -m "$BENCH_JSON")
+export BENCH_JSON=${BENCH_JSON:-}
+cd "$(dirname "$0")/../.."
+root=$PWD
+target=${CARGO_TARGET_DIR:-$PWD/target}
+case $target in /*) ;; *) target=$PWD/$target ;; esac
+PATH=$target/${PROFILE:-release}:$PATH
+export LAB=${LAB:-/var/tmp/dgl-tools-bench-$$} SHM=16m
+cluster=$root/tools/host-lab/host-lab
+work=$(mktemp -d "$target/bench-XXXXXX")
+trap '"$cluster" down; rm -rf "$work" "$LAB"' EXIT
+tests/bench/machine.sh
+cd "$work"
+# shellcheck source=tests/bench/table.sh
+. "$root/tests/bench/table.sh"
+
+# Two threads, of which one computes where the rank says so; how often it went round, by both clocks, goes to a file 5 times a second.
+cat >job.py <<'PY'
+import os, threading, time
+def waits():
+    while not os.path.exists("go"):
+        time.sleep(0.5)
+def computes():
+    rounds = 0
+    while not os.path.exists("go"):
+        until = time.monotonic() + 0.2
+        while time.monotonic() < until:
+            for _ in range(1000):
+                pass
+            rounds += 1
+        with open("rounds.new", "w") as file:
+            file.write(f"{rounds} {time.monotonic()} {time.process_time()}\n")
+        os.replace("rounds.new", "rounds")
+threading.Thread(target=waits, name="loader").start()
+computes() if os.environ["RANK"] == os.environ.get("BUSY") else waits()
+PY
+
+job() { # HOSTS PROCESSES: records of a job of Pythons
+    seq -f 10.77.0.%g "$1" >ip_config.txt
+    ipconf-check ip_config.txt | jq -c --argjson p "$2" --arg cwd "$work" '., (. as $h | range($p) | {type: "process", id: ($h.id * $p + .),
+        of: ($h.of * $p), host: $h.id, ip: $h.ip, role: "worker", rank: ($h.id * $p + .), $cwd,
+        env: {RANK: "\($h.id * $p + .)", BUSY: $ENV.BUSY}, argv: ["python3", "job.py"]})'
+}
+on1() { "$cluster" exec 1 bash -c "cd '$work'; PATH='$PATH'; $1"; }
+
+# ---- dgl-stacks -----------------------------------------------------------------------------------------------------
+
+"$cluster" up 4 --quiet >/dev/null
+BUSY=0 job 4 16 >job.jsonl
+on1 "dgl-spawn --connect-timeout 60s --no-preflight --job bench <job.jsonl >run.jsonl 2>run.txt" &
+until [ "$(grep -c '"type":"started"' run.jsonl 2>/dev/null)" = 64 ] && [ -e rounds ]; do sleep 0.2; done
+sleep 5
+
+speed() { # NAME SECONDS-FILE: a second's iterations between two readings of `rounds`, by both clocks
+    awk -v name="$1" 'NR == 1 { n = $1; wall = $2; cpu = $3 } END { printf "%s %.0f %.0f\n", name, ($1 - n) / ($2 - wall), ($1 - n) / ($3 - cpu) }' "$2" >>figures
+}
+during() { # NAME COMMAND: how fast the busy one goes while it runs
+    local begun status=0
+    cat rounds >readings
+    begun=$(date +%s%N)
+    on1 "$2" || status=$?
+    awk -v name="$1" -v ns="$(($(date +%s%N) - begun))" 'BEGIN { printf "%s.took %.3f\n", name, ns / 1e9 }' >>figures
+    sleep 0.3
+    cat rounds >>readings
+    speed "$1" readings
+    return "$status"
+}
+stacks="dgl-stacks --connect-timeout 60s --job bench --format jsonl <job.jsonl"
+on1 "$stacks >stacks.jsonl" # brings host-agent, and opens what the page cache has not
+for ((round = 0; round < rounds; round++)); do
+    during nothing "sleep 2"
+    during busy "timeout 2 sh -c 'while :; do :; done' || :"
+    during stacks "$stacks >stacks.jsonl"
+    during native "$stacks --native >native.jsonl"
+    during local "cat /proc/loadavg >/dev/null; env PATH='$PATH' dgl-stacks --connect-timeout 60s --host 0 --job bench --format jsonl <job.jsonl >one.jsonl"
+done
+echo
+header
+printf 'read: %s processes, %s threads; with --native %s threads whose system call is known\n' \
+    "$(jq -s 'map(select(.type == "stack" and .threads != [])) | length' stacks.jsonl)" \
+    "$(jq -s 'map(select(.type == "stack") | .threads[]) | length' stacks.jsonl)" \
+    "$(jq -s 'map(select(.type == "stack") | .threads[] | select(.system_call)) | length' native.jsonl)"
+limit "dgl-stacks, 4 hosts x 16 Pythons" "$(median stacks.took)" s 2
+limit "dgl-stacks --native, 4 hosts x 16 Pythons" "$(median native.took)" s
+limit "dgl-stacks, 1 host x 16 Pythons" "$(median local.took)" s
+compare "a busy Python's rounds a second, beside dgl-stacks and alone" "$(median stacks)" "$(median nothing)" /s
+compare "  beside a busy loop of 2 s and alone" "$(median busy)" "$(median nothing)" /s
+compare "  a second of its own processor time, beside it and alone" "$(median stacks 3)" "$(median nothing 3)" /s
+compare "  the same beside dgl-stacks --native" "$(median native 3)" "$(median nothing 3)" /s
+touch go
+wait
+"$cluster" down
+rm go
+
+# ---- what watching costs --------------------------------------------------------------------------------------------
+
+below() { # PID: it and all that descend from it
+    local child
+    echo "$1"
+    for child in $(pgrep -P "$1"); do below "$child"; done
+}
+supervisor() { # PID of dgl-spawn
+    local pid
+    for pid in $(below "$1"); do
+        ! tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -q '^[^ ]*host-agent supervise ' || { echo "$pid"; return; }
+    done
+}
+spent() { # PID: nanoseconds of its threads
+    cat /proc/"$1"/task/*/schedstat | awk '{ ns += $1 } END { print ns }'
+}
+watched() { # NAME FLAGS...: percent of a core
+    local name=$1 pid agent before
+    shift
+    rm -f go
+    dgl-spawn --connect local --no-preflight "$@" <local.jsonl >"$name.jsonl" 2>"$name.txt" &
+    pid=$!
+    until [ "$(grep -c '"type":"started"' "$name.jsonl" 2>/dev/null)" = 16 ]; do sleep 0.2; done
+    sleep 10
+    agent=$(supervisor "$pid")
+    before=$(spent "$agent")
+    sleep "$sampled"
+    awk -v name="$name" -v ns="$(($(spent "$agent") - before))" -v s="$sampled" 'BEGIN { printf "%s %.3f\n", name, ns / s / 1e7 }' >>figures
+    touch go
+    wait "$pid"
+}
+echo 127.0.0.1 | ipconf-check | jq -c --arg cwd "$work" '., (. as $h | range(16) | {type: "process", id: ., of: 16, host: 0, ip: $h.ip,
+    role: "worker", rank: ., $cwd, env: {RANK: "\(.)"}, argv: ["python3", "job.py"]})' >local.jsonl
+watched unwatched --stall-timeout 0s
+watched stalls
+watched samples --sample 5s
+limit "supervisor of 16 Pythons, nothing watched" "$(median unwatched)" %
+limit "  stalls, as it comes" "$(median stalls)" %
+limit "  stalls, and --sample 5s" "$(median samples)" %
+limit "  what --sample 5s adds" "$(awk -v a="$(median samples)" -v b="$(median stalls)" 'BEGIN { print a - b }')" % 0.5
