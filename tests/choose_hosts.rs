@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 use std::net::TcpListener;
 use std::path::Path;
-use support::{Cluster, Ran, ip_config, partition, scratch, sh, soon};
+use support::{Cluster, Ran, executable, ip_config, partition, scratch, sh, soon};
 
 /// Hosts of this machine by the addresses of lo, of which DGL finds the first alone.
 fn hosts(folder: &Path, file: &str, addresses: &[&str], port: u16) {
@@ -42,6 +42,70 @@ fn ports_that_are_in_use_are_passed_over() {
     let next = port("--num-servers 3");
     let its_own = next..next + 3;
     assert!(!its_own.contains(&first.into()), "{next} and {first}");
+}
+
+/// In place of nvidia-smi on a host with two cards; the process that uses the second is this test.
+fn nvidia_smi(free_mib: u32) -> String {
+    let user = std::process::id();
+    format!(
+        "#!/bin/sh
+case $1 in
+    --query-gpu=*) echo '0, GPU-a, 81920, 81000'; echo '1, GPU-b, 81920, {free_mib}' ;;
+    --query-compute-apps=*) echo '{user}, GPU-b, 39936' ;;
+    -L) echo 'GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-a)'
+        echo 'GPU 1: NVIDIA A100-SXM4-80GB (UUID: GPU-b)' ;;
+esac
+"
+    )
+}
+
+#[test]
+fn gpus_with_their_memory_and_who_uses_them() {
+    let folder = scratch("probe-gpus");
+    executable(&folder.join("bin/nvidia-smi"), &nvidia_smi(41_000));
+    hosts(&folder, "hosts", &["127.0.0.1"], 30050);
+    let probe = |options: &str| {
+        let script = format!("PATH=$PWD/bin:$PATH host-probe --connect local {options} <hosts");
+        sh(&folder, &script)
+    };
+    let ran = probe("");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let host = &records(&ran)[0];
+    assert_eq!(host["gpus"], 2, "nobody else counts them here");
+    let (first, second) = (&host["gpu_cards"][0], &host["gpu_cards"][1]);
+    assert_eq!(
+        first,
+        &json!({"index": 0, "mem_bytes": 81_920_u64 << 20, "mem_free_bytes": 81_000_u64 << 20})
+    );
+    let user = &second["users"][0];
+    assert_eq!(user["pid"], std::process::id());
+    assert_eq!(user["mem_used_bytes"], 39_936_u64 << 20);
+    assert!(user["user"].is_string(), "{user}");
+    let told = format!("GPU 1, 43 GB of 86 GB: process {}", std::process::id());
+    assert!(
+        ran.err.contains("1 of its 2 GPUs is in use") && ran.err.contains(&told),
+        "{}",
+        ran.err
+    );
+    let table = probe("--format human").out;
+    assert!(
+        table.contains("gpu free") && table.contains("43 GB"),
+        "{table}"
+    );
+    let again = sh(
+        &folder,
+        "host-probe --connect local <hosts | host-probe --connect local",
+    );
+    assert!(!again.out.contains("gpu_cards"), "{}", again.out);
+
+    // a driver that does not work is told; that no GPU is found then is no error of host-probe's
+    let broken = "#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'\n\
+        exit 18\n";
+    executable(&folder.join("bin/nvidia-smi"), broken);
+    let ran = probe("");
+    let problem = "nvidia-smi fails: Failed to initialize NVML: Driver/library version mismatch";
+    assert!(ran.status == 0 && ran.err.contains(problem), "{}", ran.err);
+    assert_eq!(records(&ran)[0]["gpus"], 0);
 }
 
 #[test]
@@ -175,6 +239,21 @@ fn on_one_of_real_hosts_it_is_told_what_each_lacks() {
     ] {
         let ran = probe(&format!("--need 2 {option} <hosts"));
         assert!(ran.status == 74 && ran.err.contains(least), "{}", ran.err);
+    }
+
+    for (free_mib, status, problem) in [
+        (41_000, 74, "43 GB are free on GPU 1, less than 50 GB"),
+        (80_000, 0, ""),
+    ] {
+        executable(&folder.join("bin/nvidia-smi"), &nvidia_smi(free_mib));
+        let script = "PATH=$PWD/bin:$PATH host-probe --connect local --need 1 --min-gpu-memory 50G \
+            <hosts";
+        let ran = on_host(script);
+        assert!(
+            ran.status == status && ran.err.contains(problem),
+            "{}",
+            ran.err
+        );
     }
 
     // a port that is in use counts where it is kept

@@ -98,6 +98,9 @@ pub struct Facts {
     /// The number of NVIDIA GPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpus: Option<u32>,
+    /// What nvidia-smi tells of each of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gpu_cards: Vec<GpuCard>,
     /// The hard limit on open files (`ulimit -Hn`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nofile: Option<u64>,
@@ -131,4 +134,50 @@ pub struct Facts {
     /// The version of PyTorch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub torch: Option<String>,
+}
+
+/// A card of NVIDIA's, as nvidia-smi tells of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GpuCard {
+    /// Its number on the host.
+    pub index: u32,
+    /// Memory; absent where it does not tell, as a card in parts may not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mem_bytes: Option<u64>,
+    /// What of that is free.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mem_free_bytes: Option<u64>,
+    /// How many parts (MIG instances) it is divided into, each a device of its own for CUDA; 0
+    /// where it is whole.
+    #[serde(skip_serializing_if = "is_whole")]
+    pub parts: u32,
+    /// The processes that compute on it, as far as they can be seen.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<GpuUser>,
+}
+
+/// Whether a card is divided into no parts; serde asks with a reference.
+fn is_whole(parts: &u32) -> bool {
+    *parts == 0
+}
+
+/// A process that computes on a card.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GpuUser {
+    /// Its number, as the driver counts: of a process in another container it is no number here.
+    pub pid: u32,
+    /// Whose it is; absent where the process cannot be seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Its command line, cut.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// The job that it belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+    /// What of the card's memory it uses; absent where the driver does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mem_used_bytes: Option<u64>,
 }

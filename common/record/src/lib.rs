@@ -30,7 +30,7 @@ pub use encoded::path_fields;
 pub use events::{Dropped, Exited, FirstFailure, Listening, Output, Started, Summary};
 pub use files::{FileCopy, Graph, Pulled, Pushed, Workspace};
 pub use fit::Fit;
-pub use host::{Facts, Host, IpAddr};
+pub use host::{Facts, GpuCard, GpuUser, Host, IpAddr};
 pub use insight::{Culprit, Gpu, Resumed, Sample, Stalled};
 pub use link::Link;
 pub use process::{Command, Process, Role};

@@ -1,6 +1,7 @@
 //! Messages about what a host is and has.
 
 use crate::{Failure, Text};
+pub use record::{GpuCard, GpuUser};
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
@@ -66,6 +67,12 @@ pub struct Probed {
     pub workspace_fs: Option<String>,
     /// The number of NVIDIA GPUs.
     pub gpus: u32,
+    /// What nvidia-smi tells of them, where it is there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gpu_cards: Vec<GpuCard>,
+    /// Why it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_failure: Option<Failure>,
     /// The hard limit on open files; absent where there is none.
     pub nofile: Option<u64>,
     /// A port from 29500 to 29599 on which nothing listens.

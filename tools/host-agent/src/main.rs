@@ -14,6 +14,7 @@ mod job;
 mod keep;
 mod link;
 mod netlink;
+mod nvidia;
 mod output;
 mod people;
 mod preflight;

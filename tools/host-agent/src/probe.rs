@@ -1,7 +1,7 @@
 //! Finds out what this host is and has.
 
 use crate::claim::{self, HeldName};
-use crate::{command, environment, procfs, python, reap, shell};
+use crate::{command, environment, nvidia, procfs, python, reap, shell};
 use nix::ifaddrs::getifaddrs;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
@@ -10,8 +10,11 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
-use wire::probe::{Card, Environment, Interpreter, Occupancy, Probe, Probed, Python, SERVER_PORTS};
+use wire::probe::{
+    Card, Environment, GpuCard, Interpreter, Occupancy, Probe, Probed, Python, SERVER_PORTS,
+};
 use wire::{Failure, Text};
 
 /// Activating conda takes seconds; what takes longer than this hangs. The tool that asks waits a
@@ -24,6 +27,8 @@ const MASTER_PORTS: std::ops::RangeInclusive<u16> = 29500..=29599;
 
 /// Answers the question about this host.
 pub fn probe(wanted: &Probe) -> Probed {
+    // it may take as long as the Python, and both together longer than anybody waits
+    let gpu_cards = thread::spawn(gpu_cards);
     let mut probed = Probed {
         cards: cards(),
         cpus: u32::try_from(procfs::usable_cpus().len())
@@ -58,7 +63,24 @@ pub fn probe(wanted: &Probe) -> Probed {
     if wanted.occupancy {
         probed.occupancy = Some(occupancy(wanted.server_ports));
     }
+    match gpu_cards.join() {
+        Ok(Ok(cards)) => probed.gpu_cards = cards,
+        Ok(Err(failure)) => probed.gpu_failure = Some(failure),
+        // a panic ends this program
+        Err(_) => {}
+    }
+    if probed.gpus == 0 {
+        probed.gpus = u32::try_from(probed.gpu_cards.len()).unwrap_or(u32::MAX);
+    }
     probed
+}
+
+/// What nvidia-smi tells of the cards; none where it is not there.
+fn gpu_cards() -> Result<Vec<GpuCard>, Failure> {
+    match nvidia::program() {
+        Some(program) => nvidia::cards::look(&program, nvidia::cards::LIMIT),
+        None => Ok(Vec::new()),
+    }
 }
 
 fn occupancy(servers: Option<(u16, u16)>) -> Occupancy {
@@ -123,6 +145,7 @@ fn nearest_folder(folder: &Path) -> PathBuf {
     there.map_or_else(|| PathBuf::from("."), Path::to_owned)
 }
 
+/// What the driver counts; below Windows it has no such folder, and nvidia-smi counts.
 fn gpus() -> u32 {
     let count =
         fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, |entries| entries.flatten().count());

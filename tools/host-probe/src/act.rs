@@ -2,6 +2,7 @@
 
 use crate::args::{Args, ServerPort};
 use crate::choice::{self, Need};
+use crate::gpus;
 use crate::plan::{self, Answer, Expected, Placement};
 use crate::versions;
 use record::error::{Fault, Report};
@@ -121,6 +122,7 @@ fn choose(
         min_disk: args.min_disk,
         min_shm: args.min_shm,
         min_memory: args.min_memory,
+        min_gpu_memory: args.min_gpu_memory,
         free_ports: (args.port == ServerPort::Keep).then_some(args.num_servers),
         mixed_versions: args.mixed_versions,
     };
@@ -283,15 +285,27 @@ fn line_of(line: &[u8], one: &Chosen<'_>) -> Result<Vec<u8>, serde_json::Error> 
 
 /// The table for people, a line for each host.
 fn table(chosen: &[Chosen<'_>]) -> String {
-    let row = |cells: [&str; 10]| {
-        let [id, ip, card, cpus, gpus, memory, shm, free, python, dgl] = cells.map(term::plain);
+    let row = |cells: [&str; 11]| {
+        let [
+            id,
+            ip,
+            card,
+            cpus,
+            gpus,
+            gpu_free,
+            memory,
+            shm,
+            free,
+            python,
+            dgl,
+        ] = cells.map(term::plain);
         format!(
-            "{id:>4}  {ip:<15}  {card:<10}  {cpus:>4}  {gpus:>4}  {memory:>7}  {shm:>7}  \
-             {free:>7}  {python:<8}  {dgl}\n"
+            "{id:>4}  {ip:<15}  {card:<10}  {cpus:>4}  {gpus:>4}  {gpu_free:>8}  {memory:>7}  \
+             {shm:>7}  {free:>7}  {python:<8}  {dgl}\n"
         )
     };
     let mut text = row([
-        "host", "ip", "card", "cpus", "gpus", "memory", "shm", "disk", "python", "dgl",
+        "host", "ip", "card", "cpus", "gpus", "gpu free", "memory", "shm", "disk", "python", "dgl",
     ]);
     for one in chosen {
         let id = one.placement.id;
@@ -311,12 +325,12 @@ fn table(chosen: &[Chosen<'_>]) -> String {
     text
 }
 
-fn cells(id: u32, host: &Host, facts: &Facts) -> [String; 10] {
+fn cells(id: u32, host: &Host, facts: &Facts) -> [String; 11] {
     let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
     let number =
         |value: Option<u32>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
     let size = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), term::bytes);
-    let (cpus, gpus) = (number(facts.cpus), number(facts.gpus));
+    let (cpus, gpu_count) = (number(facts.cpus), number(facts.gpus));
     let (memory, shm, free) = (
         size(facts.mem_bytes),
         size(facts.shm_free_bytes),
@@ -327,7 +341,8 @@ fn cells(id: u32, host: &Host, facts: &Facts) -> [String; 10] {
         host.ip.to_string(),
         text(&facts.iface),
         cpus,
-        gpus,
+        gpu_count,
+        size(gpus::least_free(&facts.gpu_cards)),
         memory,
         shm,
         free,

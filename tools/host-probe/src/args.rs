@@ -4,7 +4,7 @@ use clap::{Parser, ValueEnum};
 use cli::{Connect, size};
 
 /// Logs in once to each host and adds what it is and has to its record: network card, cores,
-/// memory, disk, a free port, Python, DGL.
+/// memory, GPUs, disk, a free port, Python, DGL.
 ///
 /// Reads host records and writes them again with these facts; every other line stays as it is. A
 /// host that cannot be used gets "ok":false and makes every later tool of the pipeline fail.
@@ -49,8 +49,8 @@ pub struct Args {
     #[arg(long, value_name = "SHELL")]
     pub setup: Option<String>,
 
-    /// Keep the first N hosts that can be used, are free and have the same dgl, and number them
-    /// anew
+    /// Keep the first N hosts that can be used, are free and have the same versions, and number
+    /// them anew
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..),
         conflicts_with_all = ["host", "partial"])]
     pub need: Option<u32>,
@@ -69,6 +69,11 @@ pub struct Args {
     #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = size,
         requires = "need")]
     pub min_memory: Option<u64>,
+
+    /// With --need: what must be free of the memory of each GPU
+    #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = size,
+        requires = "need")]
+    pub min_gpu_memory: Option<u64>,
 
     /// The ports of the graph servers: those of the host records, or such as are free on all hosts
     #[arg(long, value_enum, default_value_t = ServerPort::Keep, value_name = "keep|auto",

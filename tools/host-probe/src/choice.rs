@@ -1,9 +1,10 @@
 //! Chooses the hosts of a longer list that are taken, and ports that all of them have free.
 
 use crate::plan::Answer;
+use crate::versions::minor;
 use indexmap::IndexMap;
 use record::term;
-use record::{Facts, Host};
+use record::{Facts, GpuCard, Host};
 use std::collections::BTreeSet;
 use wire::probe::SERVER_PORTS;
 
@@ -18,6 +19,8 @@ pub struct Need {
     pub min_shm: Option<u64>,
     /// Main memory, in bytes.
     pub min_memory: Option<u64>,
+    /// What must be free of the memory of each GPU, in bytes; a host without one is not taken.
+    pub min_gpu_memory: Option<u64>,
     /// How many ports from its server port on must be free, if they must be.
     pub free_ports: Option<u16>,
     /// Whether hosts may have different versions of Python, torch and DGL.
@@ -77,10 +80,10 @@ fn lacks(host: &Host, answer: &Answer, need: &Need) -> Option<String> {
         let Some(least) = least.filter(|least| has.is_none_or(|has| has < *least)) else {
             continue;
         };
-        let has = has.map_or("an unknown amount is".to_owned(), |has| {
-            format!("{} are", term::bytes(has))
-        });
-        return Some(format!("{has} {what}, less than {}", term::bytes(least)));
+        return Some(too_little(has, what, least));
+    }
+    if let Some(problem) = gpu_lacks(facts, need.min_gpu_memory) {
+        return Some(problem);
     }
     if !answer.occupancy.jobs.is_empty() {
         let jobs = answer.occupancy.jobs.join(", ");
@@ -91,11 +94,37 @@ fn lacks(host: &Host, answer: &Answer, need: &Need) -> Option<String> {
     Some(format!("port {taken} is in use"))
 }
 
+fn too_little(has: Option<u64>, what: &str, least: u64) -> String {
+    let has = has.map_or("an unknown amount is".to_owned(), |has| {
+        format!("{} are", term::bytes(has))
+    });
+    format!("{has} {what}, less than {}", term::bytes(least))
+}
+
+/// Why the GPUs of a host do not do, if so much of each is to be free.
+fn gpu_lacks(facts: &Facts, least: Option<u64>) -> Option<String> {
+    let least = least?;
+    match (facts.gpus, &facts.gpu_cards[..]) {
+        (None | Some(0), []) => Some("it has no GPU".to_owned()),
+        (_, []) => Some("nvidia-smi tells nothing of its GPUs there".to_owned()),
+        (_, cards) => {
+            let free = |card: &GpuCard| card.mem_free_bytes;
+            let card = cards
+                .iter()
+                .find(|card| free(card).is_none_or(|free| free < least))?;
+            let what = format!("free on GPU {}", card.index);
+            Some(too_little(free(card), &what, least))
+        }
+    }
+}
+
 /// The versions that all processes of a job must share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Versions {
     dgl: Option<String>,
     torch: Option<String>,
+    /// Without its patch level.
+    python: Option<String>,
 }
 
 impl Versions {
@@ -103,17 +132,23 @@ impl Versions {
         Versions {
             dgl: facts.dgl.clone(),
             torch: facts.torch.clone(),
+            python: facts.python.as_deref().map(|full| minor(full).to_owned()),
         }
     }
 }
 
 impl std::fmt::Display for Versions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (&self.dgl, &self.torch) {
-            (Some(dgl), Some(torch)) => write!(f, "dgl {dgl} and torch {torch}"),
-            (Some(dgl), None) => write!(f, "dgl {dgl} and no torch"),
-            (None, _) => f.write_str("no dgl"),
-        }
+        let named = [
+            ("dgl", &self.dgl),
+            ("torch", &self.torch),
+            ("python", &self.python),
+        ];
+        let named = named.map(|(name, version)| match version {
+            Some(version) => format!("{name} {version}"),
+            None => format!("no {name}"),
+        });
+        write!(f, "{}, {} and {}", named[0], named[1], named[2])
     }
 }
 
@@ -163,6 +198,7 @@ mod tests {
             facts: Facts {
                 dgl: dgl.map(str::to_owned),
                 torch: dgl.map(|_| "2.1".to_owned()),
+                python: Some("3.11.2".to_owned()),
                 shm_free_bytes: Some(shm),
                 ..Facts::default()
             },
@@ -220,18 +256,21 @@ mod tests {
             .iter()
             .map(|(at, why)| (*at, why.as_str()))
             .collect();
-        let common = "and 3 others have dgl 1.0.4 and torch 2.1";
+        let common = "and 3 others have dgl 1.0.4, torch 2.1 and python 3.11";
         assert_eq!(
             why,
             [
                 (
                     0,
-                    format!("it has dgl 2.1.0 and torch 2.1, {common}").as_str()
+                    format!("it has dgl 2.1.0, torch 2.1 and python 3.11, {common}").as_str()
                 ),
                 (2, "no route"),
                 (3, "there is another job: try7"),
                 (4, "5 B are free in /dev/shm, less than 8 B"),
-                (5, format!("it has no dgl, {common}").as_str()),
+                (
+                    5,
+                    format!("it has no dgl, no torch and python 3.11, {common}").as_str()
+                ),
                 (6, "port 30051 is in use"),
             ]
         );
@@ -246,6 +285,75 @@ mod tests {
         };
         let choice = choose(&hosts(2), &[Ok(&none), Ok(&taken)], &need);
         assert_eq!((choice.kept, choice.left_out), (vec![0, 1], vec![]));
+    }
+
+    #[test]
+    fn another_python_is_another_version_and_a_patch_of_it_is_none() {
+        let of = |python: Option<&str>| {
+            let mut answer = answer(Some("1.0.4"), 1, &[], &[]);
+            answer.facts.python = python.map(str::to_owned);
+            answer
+        };
+        let (old, patched, other) = (of(Some("3.8.1")), of(Some("3.8.20")), of(Some("3.11.2")));
+        let need = Need {
+            hosts: 2,
+            ..Need::default()
+        };
+        let choice = choose(&hosts(3), &[Ok(&other), Ok(&old), Ok(&patched)], &need);
+        assert_eq!(choice.kept, [1, 2]);
+        assert_eq!(
+            choice.left_out[0].1,
+            "it has dgl 1.0.4, torch 2.1 and python 3.11, and 2 others have dgl 1.0.4, torch 2.1 \
+             and python 3.8"
+        );
+        let mixed = Need {
+            mixed_versions: true,
+            ..need
+        };
+        let choice = choose(&hosts(3), &[Ok(&other), Ok(&old), Ok(&patched)], &mixed);
+        assert_eq!(choice.kept, [0, 1]);
+    }
+
+    #[test]
+    fn each_gpu_has_so_much_free() {
+        let of = |gpus: u32, free: &[Option<u64>]| {
+            let mut answer = answer(None, 1, &[], &[]);
+            answer.facts.gpus = Some(gpus);
+            let card = |(index, free): (u32, &Option<u64>)| GpuCard {
+                index,
+                mem_bytes: Some(80),
+                mem_free_bytes: *free,
+                ..GpuCard::default()
+            };
+            answer.facts.gpu_cards = (0..).zip(free).map(card).collect();
+            answer
+        };
+        let need = Need {
+            hosts: 1,
+            min_gpu_memory: Some(40),
+            ..Need::default()
+        };
+        let table = [
+            (of(2, &[Some(80), Some(40)]), None),
+            (of(0, &[]), Some("it has no GPU")),
+            (
+                of(2, &[]),
+                Some("nvidia-smi tells nothing of its GPUs there"),
+            ),
+            (
+                of(2, &[Some(80), Some(39)]),
+                Some("39 B are free on GPU 1, less than 40 B"),
+            ),
+            (
+                of(1, &[None]),
+                Some("an unknown amount is free on GPU 0, less than 40 B"),
+            ),
+        ];
+        for (answer, why) in table {
+            let choice = choose(&hosts(1), &[Ok(&answer)], &need);
+            let told = choice.left_out.first().map(|(_, why)| why.as_str());
+            assert_eq!(told, why);
+        }
     }
 
     #[test]

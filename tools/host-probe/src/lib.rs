@@ -1,9 +1,10 @@
-//! Logs in once to each host and adds what it is and has to its record. [`plan`] and
-//! [`choice`] map values to values; `act` reaches the hosts.
+//! Logs in once to each host and adds what it is and has to its record. [`plan`],
+//! [`choice`] and [`gpus`] are values to values; `act` reaches the hosts.
 
 mod act;
 mod args;
 pub mod choice;
+pub mod gpus;
 pub mod plan;
 mod versions;
 

@@ -1,5 +1,6 @@
 //! The request to a host, and the meaning of its answer.
 
+use crate::gpus;
 use indexmap::IndexMap;
 use record::error::Fault;
 use record::quote;
@@ -48,7 +49,8 @@ pub fn answer(host: &Host, python: &Python, mut probed: Probed) -> Result<Answer
     if let Some(failure) = &probed.environment_failure {
         return Err(no_environment(host, python, failure));
     }
-    let mut warnings = Vec::new();
+    let failure = probed.gpu_failure.as_ref();
+    let mut warnings = gpus::warnings(host, probed.gpus, &probed.gpu_cards, failure);
     let mut warn = |problem: String, fix: &str| {
         warnings.push(Fault::data(format!("warning: {}", host.place()), problem).fix(fix));
     };
@@ -119,6 +121,7 @@ fn facts(iface: Option<String>, probed: Probed) -> Facts {
         shm_free_bytes: probed.shm_free_bytes,
         free_bytes: probed.free_bytes,
         gpus: Some(probed.gpus),
+        gpu_cards: probed.gpu_cards,
         nofile: probed.nofile,
         master_port: probed.master_port,
         home: probed
@@ -236,7 +239,7 @@ const OF_PYTHON: [&str; 7] = [
 ];
 
 /// Fields that are left out if they do not apply any longer.
-const MAY_BE_MISSING: [&str; 2] = ["numa_cores", "mem_limit_bytes"];
+const MAY_BE_MISSING: [&str; 3] = ["numa_cores", "mem_limit_bytes", "gpu_cards"];
 
 /// A host's line with its facts, or with why it cannot be used. Unknown fields stay as they were.
 pub fn rewritten(line: &[u8], outcome: Result<&Facts, &str>) -> Result<Vec<u8>, serde_json::Error> {

@@ -14,7 +14,7 @@ const MUST_AGREE: [(&str, fn(&Facts) -> Option<&str>); 3] = [
 ];
 
 /// `3.11` of `3.11.2`: what is pickled or compiled for one patch release fits all.
-fn minor(version: &str) -> &str {
+pub fn minor(version: &str) -> &str {
     let mut dots = version.match_indices('.').map(|(at, _)| at);
     dots.nth(1).map_or(version, |second| &version[..second])
 }

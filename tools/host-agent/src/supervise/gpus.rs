@@ -1,29 +1,23 @@
-//! Reads the state of NVIDIA GPUs from nvidia-smi, if the host has it. That takes a tenth of a
-//! second, or for ever if a GPU hangs. So nvidia-smi runs beside us, its output is taken when it
-//! has ended, and it is killed if it takes too long.
+//! What NVIDIA's cards do, by nvidia-smi where that is there. It runs beside us, what it says is
+//! taken when it has ended, and one that takes too long is ended itself.
 
+use crate::nvidia::{self, FORMAT, MAX_CARDS};
 use crate::processes::{OUTSIDE, ProcessHandle, TOKEN};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::Signal;
 use std::ffi::OsStr;
 use std::io::{self, PipeReader, Read};
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use wire::supervise::Gpu;
 
-const PROGRAM: &str = "nvidia-smi";
 const ARGUMENTS: [&str; 2] = [
     "--query-gpu=index,utilization.gpu,memory.used,memory.total",
-    "--format=csv,noheader,nounits",
+    FORMAT,
 ];
-/// nvidia-smi counts memory in MiB.
-const MIB: u64 = 1 << 20;
 /// If it takes longer, a GPU or its driver hangs.
 const LIMIT: Duration = Duration::from_secs(20);
-/// A host has at most 16 GPUs, each perhaps divided into 7 parts.
-const MAX_CARDS: usize = 256;
 const MAX_BYTES: usize = 64 << 10;
 
 /// Asks nvidia-smi repeatedly.
@@ -49,7 +43,7 @@ impl GpuWatch {
     /// Asks for the first time; `None` if there is no nvidia-smi.
     pub fn begin() -> Option<GpuWatch> {
         let mut watch = GpuWatch {
-            program: find(&std::env::var_os("PATH")?)?,
+            program: nvidia::program()?,
             asking: None,
             stuck: None,
         };
@@ -130,31 +124,21 @@ impl Drop for Asking {
     }
 }
 
-/// The path of the program, found in PATH.
-fn find(path: &OsStr) -> Option<PathBuf> {
-    let is_program = |file: &PathBuf| {
-        let meta = std::fs::metadata(file);
-        meta.is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
-    };
-    std::env::split_paths(path)
-        .map(|folder| folder.join(PROGRAM))
-        .find(is_program)
-}
-
-/// Parses a GPU on each line: `0, 97, 30123, 81559`. A GPU that does not report everything, such as
-/// one that is divided, is left out.
+/// A card a line: `0, 97, 30123, 81559`. One that does not tell all of it, as one in parts, is left
+/// out.
 fn cards(text: &str) -> Vec<Gpu> {
-    let card = |line: &str| {
-        let mut words = line.split(',').map(str::trim);
-        let mut number = || words.next()?.parse::<u64>().ok();
+    let card = |row: Vec<&str>| {
         Some(Gpu {
-            index: u32::try_from(number()?).ok()?,
-            util_percent: number().and_then(|percent| u8::try_from(percent).ok())?,
-            mem_used_bytes: number()?.checked_mul(MIB)?,
-            mem_bytes: number()?.checked_mul(MIB)?,
+            index: u32::try_from(nvidia::number(row.first())?).ok()?,
+            util_percent: u8::try_from(nvidia::number(row.get(1))?).ok()?,
+            mem_used_bytes: nvidia::bytes(row.get(2))?,
+            mem_bytes: nvidia::bytes(row.get(3))?,
         })
     };
-    text.lines().filter_map(card).take(MAX_CARDS).collect()
+    nvidia::rows(text)
+        .filter_map(card)
+        .take(MAX_CARDS)
+        .collect()
 }
 
 #[cfg(test)]
@@ -181,10 +165,5 @@ mod tests {
         for (text, expected) in table {
             assert_eq!(cards(text), expected, "{text}");
         }
-    }
-
-    #[test]
-    fn where_there_is_none_nobody_is_asked() {
-        assert_eq!(find(OsStr::new("/proc/self:/nowhere")), None);
     }
 }

@@ -1,0 +1,365 @@
+//! The cards of a host with their memory, and who computes on them.
+
+use super::{FORMAT, MAX_CARDS, bytes, number, rows};
+use crate::processes::JOB;
+use crate::{command, people, procfs};
+use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+use wire::Failure;
+use wire::probe::{GpuCard, GpuUser};
+
+/// Eight cards whose driver is not kept loaded take some seconds; what takes longer than this is a
+/// card or a driver that hangs.
+pub const LIMIT: Duration = Duration::from_secs(20);
+/// How long one that was killed may take to end: one that waits in the driver never does.
+const KILL_LIMIT: Duration = Duration::from_secs(1);
+/// What is kept of an answer.
+const MAX_SAID: usize = 256 << 10;
+/// Of the words of one that fails.
+const WHY_SHOWN: usize = 200;
+/// It fails with this where there is a driver and no card, as in a container that has none.
+const NO_CARDS: &str = "No devices were found";
+/// Computes for others, so that these can share a card; it is there as long as the cards are shared
+/// so, and uses some MB.
+const SHARING_SERVICE: &str = "nvidia-cuda-mps-server";
+
+/// The cards; or why nobody knows them.
+pub fn look(program: &Path, limit: Duration) -> Result<Vec<GpuCard>, Failure> {
+    let query = |what: &str| vec![what.to_owned(), FORMAT.to_owned()];
+    let cards = ask(
+        program,
+        query("--query-gpu=index,uuid,memory.total,memory.free"),
+        limit,
+    );
+    let users = ask(
+        program,
+        query("--query-compute-apps=pid,gpu_uuid,used_memory"),
+        limit,
+    );
+    let list = ask(program, vec!["-L".to_owned()], limit);
+    let until = Instant::now() + limit + KILL_LIMIT;
+    let cards = said(&cards, until, limit)?;
+    // the cards are known without who uses them
+    let users = said(&users, until, limit).unwrap_or_default();
+    let list = said(&list, until, limit).unwrap_or_default();
+    Ok(described(&cards, &users, &list, &user))
+}
+
+/// Asks in a thread of its own, because one that waits in the driver cannot even be killed.
+fn ask(
+    program: &Path,
+    words: Vec<String>,
+    limit: Duration,
+) -> Receiver<std::io::Result<command::Answer>> {
+    let (teller, answer) = mpsc::channel();
+    let mut command = Command::new(program);
+    command.args(words);
+    thread::spawn(move || {
+        // who has asked may have gone on
+        let _ = teller.send(command::ask(command, limit, MAX_SAID));
+    });
+    answer
+}
+
+/// What it said, if it ended well and in time.
+fn said(
+    answer: &Receiver<std::io::Result<command::Answer>>,
+    until: Instant,
+    limit: Duration,
+) -> Result<String, Failure> {
+    let late = || {
+        let seconds = limit.as_secs();
+        Failure::new(format!("nvidia-smi gave no answer within {seconds} s"))
+    };
+    let left = until.saturating_duration_since(Instant::now());
+    let answer = answer.recv_timeout(left).map_err(|_| late())?;
+    let answer = answer.map_err(|error| Failure::new(format!("nvidia-smi: {error}")))?;
+    let text = answer.text();
+    match answer.status.ok_or_else(late)? {
+        status if status.success() => Ok(text),
+        _ if text.starts_with(NO_CARDS) => Ok(String::new()),
+        status => Err(Failure::new(format!(
+            "nvidia-smi fails: {}",
+            why(&text, &status.to_string())
+        ))),
+    }
+}
+
+/// What it says when it fails, on one line; or its status where it says nothing.
+fn why(text: &str, status: &str) -> String {
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    match lines.is_empty() {
+        true => status.to_owned(),
+        false => lines.join("; ").chars().take(WHY_SHOWN).collect(),
+    }
+}
+
+/// From what it said of cards, of processes and of parts.
+fn described(cards: &str, users: &str, list: &str, user: &dyn Fn(u32) -> GpuUser) -> Vec<GpuCard> {
+    let mut uuids = Vec::new();
+    let mut found = Vec::new();
+    for row in rows(cards).take(MAX_CARDS) {
+        // a card that has fallen off the bus has words in place of its number
+        let Some(index) = number(row.first()).and_then(|index| u32::try_from(index).ok()) else {
+            continue;
+        };
+        uuids.push(row.get(1).map_or(String::new(), |uuid| (*uuid).to_owned()));
+        found.push(GpuCard {
+            index,
+            mem_bytes: bytes(row.get(2)),
+            mem_free_bytes: bytes(row.get(3)),
+            ..GpuCard::default()
+        });
+    }
+    let parts = parts(list);
+    for (index, _) in &parts {
+        if let Some(card) = found.iter_mut().find(|card| card.index == *index) {
+            card.parts += 1;
+        }
+    }
+    for row in rows(users) {
+        let Some(pid) = number(row.first()).and_then(|pid| u32::try_from(pid).ok()) else {
+            continue;
+        };
+        let uuid = row.get(1).copied().unwrap_or_default();
+        let of_part = parts.iter().find(|(_, part)| part == uuid);
+        let at = match of_part {
+            Some((index, _)) => found.iter().position(|card| card.index == *index),
+            None => uuids.iter().position(|card| card == uuid),
+        };
+        // of a single card it needs not say which
+        let at = at.or((found.len() == 1).then_some(0));
+        if let Some(card) = at.and_then(|at| found.get_mut(at)) {
+            let user = GpuUser {
+                mem_used_bytes: bytes(row.get(2)),
+                ..user(pid)
+            };
+            let is_service = |command: &String| command.starts_with(SHARING_SERVICE);
+            if !user.command.as_ref().is_some_and(is_service) {
+                card.users.push(user);
+            }
+        }
+    }
+    found
+}
+
+/// The parts of cards, by the number of the card, from `nvidia-smi -L`:
+///
+///     GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-e86c…)
+///       MIG 3g.20gb     Device  0: (UUID: MIG-c738…)
+fn parts(list: &str) -> Vec<(u32, String)> {
+    let mut card = None;
+    let mut parts = Vec::new();
+    for line in list.lines() {
+        if let Some(rest) = line.strip_prefix("GPU ") {
+            card = rest.split(':').next().and_then(|index| index.parse().ok());
+        } else if line.trim_start().starts_with("MIG ") {
+            let uuid = line
+                .split("UUID: ")
+                .nth(1)
+                .map(|uuid| uuid.trim_end_matches(')'));
+            parts.extend(card.zip(uuid.map(str::to_owned)));
+        }
+    }
+    parts
+}
+
+/// A process, as far as it can be seen from here.
+fn user(pid: u32) -> GpuUser {
+    let seen = i32::try_from(pid)
+        .ok()
+        .and_then(|pid| Some((pid, procfs::status(pid)?)));
+    let Some((number, status)) = seen else {
+        return GpuUser {
+            pid,
+            ..GpuUser::default()
+        };
+    };
+    GpuUser {
+        pid,
+        user: Some(people::user_name(status.uid)),
+        command: people::command(number),
+        job: procfs::environment(number).and_then(|environment| environment.text(JOB)),
+        mem_used_bytes: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    const GIB: u64 = 1 << 30;
+
+    fn card(index: u32, of: Option<u64>, free: Option<u64>, parts: u32) -> GpuCard {
+        GpuCard {
+            index,
+            mem_bytes: of.map(|gib| gib * GIB),
+            mem_free_bytes: free.map(|gib| gib * GIB),
+            parts,
+            users: Vec::new(),
+        }
+    }
+
+    fn known(pid: u32) -> GpuUser {
+        GpuUser {
+            pid,
+            user: Some("alice".to_owned()),
+            command: Some(
+                if pid == 7 {
+                    "nvidia-cuda-mps-server"
+                } else {
+                    "train"
+                }
+                .to_owned(),
+            ),
+            ..GpuUser::default()
+        }
+    }
+
+    /// The cards, and for each card the processes with their GiB.
+    fn told(cards: &str, users: &str, list: &str) -> (Vec<GpuCard>, Vec<Vec<(u32, Option<u64>)>>) {
+        let mut cards = described(cards, users, list, &known);
+        let users = cards.iter_mut().map(|card| {
+            let users = std::mem::take(&mut card.users).into_iter();
+            users
+                .map(|user| (user.pid, user.mem_used_bytes.map(|bytes| bytes / GIB)))
+                .collect()
+        });
+        let users = users.collect();
+        (cards, users)
+    }
+
+    #[test]
+    fn whole_cards() {
+        let two = "0, GPU-a, 81920, 80896\n1, GPU-b, 81920, 40960\n";
+        let free = [
+            card(0, Some(80), Some(79), 0),
+            card(1, Some(80), Some(40), 0),
+        ];
+        let table = [
+            ("", vec![vec![], vec![]]),
+            (
+                "4242, GPU-b, 39936\n7, GPU-a, 30\n",
+                vec![vec![], vec![(4242, Some(39))]],
+            ),
+            (
+                "4242, GPU-b, [N/A]\n4243, GPU-b, 1024\n",
+                vec![vec![], vec![(4242, None), (4243, Some(1))]],
+            ),
+            (
+                "[Insufficient Permissions], GPU-a, [N/A]\n5, GPU-z, 1\n",
+                vec![vec![], vec![]],
+            ),
+        ];
+        for (users, expected) in table {
+            assert_eq!(told(two, users, ""), (free.to_vec(), expected), "{users}");
+        }
+    }
+
+    /// The lines of cards are from machines with a GPU in parts in a container, with memory that
+    /// the processor shares, and with one that has fallen off the bus.
+    #[test]
+    fn cards_that_do_not_tell() {
+        let table = [
+            (
+                "0, GPU-a, [Insufficient Permissions], [Insufficient Permissions]\n",
+                vec![card(0, None, None, 0)],
+            ),
+            ("0, GPU-a, [N/A], [N/A]\n", vec![card(0, None, None, 0)]),
+            (
+                "0, GPU-a, [Not Supported], 1024\n",
+                vec![card(0, None, Some(1), 0)],
+            ),
+            (
+                "[GPU is lost], [GPU is lost], [GPU is lost], [GPU is lost]\n1, GPU-b, 1024, 1024",
+                vec![card(1, Some(1), Some(1), 0)],
+            ),
+            ("", vec![]),
+        ];
+        for (cards, expected) in table {
+            assert_eq!(described(cards, "", "", &known), expected, "{cards}");
+        }
+        let (_, users) = told("0, [N/A], 1024, 0\n", "9, [N/A], [N/A]\n", "");
+        assert_eq!(
+            users,
+            [vec![(9, None)]],
+            "of a single card it needs not say which"
+        );
+    }
+
+    #[test]
+    fn cards_in_parts() {
+        let list = [
+            "GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-a)",
+            "  MIG 3g.20gb     Device  0: (UUID: MIG-1)",
+            "  MIG 1g.5gb      Device  1: (UUID: MIG-2)",
+            "GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-b)",
+        ]
+        .join("\n");
+        let cards = "0, GPU-a, 40960, 39936\n1, GPU-b, 40960, 40960\n";
+        let expected = vec![
+            card(0, Some(40), Some(39), 2),
+            card(1, Some(40), Some(40), 0),
+        ];
+        let users = vec![vec![(8, Some(5)), (9, None)], vec![]];
+        assert_eq!(
+            told(cards, "8, MIG-2, 5120\n9, GPU-a, [N/A]\n", &list),
+            (expected, users)
+        );
+    }
+
+    /// A program in place of nvidia-smi.
+    fn stand_in(name: &str, script: &str) -> std::path::PathBuf {
+        let path = std::env::temp_dir().join(format!("nvidia-smi-{name}-{}", std::process::id()));
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    #[test]
+    fn one_that_fails_or_hangs_holds_nobody_up() {
+        let driver = "echo \"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA \
+            driver. Make sure that the latest NVIDIA driver is installed and running.\"; exit 9";
+        let versions = "echo 'Failed to initialize NVML: Driver/library version mismatch'; echo \
+            'NVML library version: 535.183'; exit 18";
+        let only_cards = "case $1 in *gpu=*) echo 0, GPU-a, 1024, 512 ;; *) sleep 60 ;; esac";
+        let table = [
+            (
+                "driver",
+                driver,
+                Err("fails: NVIDIA-SMI has failed because it couldn't communicate"),
+            ),
+            (
+                "versions",
+                versions,
+                Err("mismatch; NVML library version: 535.183"),
+            ),
+            ("none", "echo No devices were found; exit 6", Ok(0)),
+            ("mute", "exit 3", Err("fails: exit status: 3")),
+            ("hangs", "sleep 60", Err("gave no answer within 2 s")),
+            ("half", only_cards, Ok(1)),
+        ];
+        for (name, script, expected) in table {
+            let program = stand_in(name, script);
+            let begun = Instant::now();
+            let found = look(&program, Duration::from_secs(2));
+            let took = begun.elapsed();
+            fs::remove_file(&program).unwrap();
+            match (found, expected) {
+                (Ok(cards), Ok(count)) => assert_eq!(cards.len(), count, "{name}"),
+                (Err(failure), Err(text)) => assert!(failure.problem.contains(text), "{failure:?}"),
+                (found, _) => panic!("{name}: {found:?}"),
+            }
+            assert!(took < Duration::from_secs(30), "{name}: {took:?}");
+        }
+    }
+}

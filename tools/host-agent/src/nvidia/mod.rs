@@ -1,0 +1,77 @@
+//! nvidia-smi, which knows NVIDIA's cards: where it is, and how its tables read. It takes a tenth
+//! of a second, some seconds where the driver is not kept loaded, and for ever where a card hangs.
+
+pub mod cards;
+
+use std::env;
+use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+const PROGRAM: &str = "nvidia-smi";
+/// It counts memory in MiB.
+const MIB: u64 = 1 << 20;
+/// A host has 16 cards at most, each of them perhaps in 7 parts.
+pub const MAX_CARDS: usize = 256;
+/// Its tables are written so.
+pub const FORMAT: &str = "--format=csv,noheader,nounits";
+
+/// Where it is, by PATH.
+pub fn program() -> Option<PathBuf> {
+    find(&env::var_os("PATH")?)
+}
+
+fn find(path: &OsStr) -> Option<PathBuf> {
+    let is_program = |file: &PathBuf| {
+        let meta = std::fs::metadata(file);
+        meta.is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    };
+    env::split_paths(path)
+        .map(|folder| folder.join(PROGRAM))
+        .find(is_program)
+}
+
+/// The cells of each line of a table.
+pub fn rows(text: &str) -> impl Iterator<Item = Vec<&str>> {
+    text.lines()
+        .map(|line| line.split(',').map(str::trim).collect())
+}
+
+/// A number; what a card does not tell stands as `[N/A]`, `[Not Supported]` or `[Insufficient
+/// Permissions]`.
+pub fn number(cell: Option<&&str>) -> Option<u64> {
+    cell?.parse().ok()
+}
+
+/// So many bytes.
+pub fn bytes(cell: Option<&&str>) -> Option<u64> {
+    number(cell)?.checked_mul(MIB)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_there_is_none_nobody_is_asked() {
+        assert_eq!(find(OsStr::new("/proc/self:/nowhere")), None);
+    }
+
+    #[test]
+    fn cells() {
+        let cells: Vec<_> = rows("0, GPU-1, 81559\n1,[N/A],\n\n").collect();
+        assert_eq!(
+            cells,
+            [
+                vec!["0", "GPU-1", "81559"],
+                vec!["1", "[N/A]", ""],
+                vec![""]
+            ]
+        );
+        let of = |row: usize| [0, 1, 2].map(|column| number(cells[row].get(column)));
+        assert_eq!(of(0), [Some(0), None, Some(81_559)]);
+        assert_eq!(of(2), [None; 3]);
+        assert_eq!(bytes(Some(&"3")), Some(3 << 20));
+        assert_eq!(bytes(Some(&"18446744073709551615")), None);
+    }
+}

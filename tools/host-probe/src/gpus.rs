@@ -1,0 +1,176 @@
+//! What the user should know of a host's GPUs.
+
+use record::error::Fault;
+use record::{GpuCard, GpuUser, Host, term};
+use wire::Failure;
+
+/// What a driver and a desktop keep for themselves is less of a card than this part.
+const SYSTEM_PART: u64 = 8;
+/// Of so many processes it is told who they are.
+const USERS_SHOWN: usize = 4;
+
+/// Cards that others use, that are missing, or of which nothing can be told.
+pub fn warnings(
+    host: &Host,
+    count: u32,
+    cards: &[GpuCard],
+    failure: Option<&Failure>,
+) -> Vec<Fault> {
+    let warn = |problem: String| Fault::data(format!("warning: {}", host.place()), problem);
+    if let Some(failure) = failure {
+        let fix = "run nvidia-smi there; until it works no process will find a GPU";
+        return vec![warn(failure.problem.clone()).fix(fix)];
+    }
+    let mut warnings = Vec::new();
+    if !cards.is_empty() && cards.len() != count as usize {
+        let problem = format!("nvidia-smi tells of {} of {count} GPUs", cards.len());
+        warnings.push(warn(problem).fix("see what dmesg says of the others, or restart the host"));
+    }
+    let in_use: Vec<String> = cards.iter().filter_map(use_of).collect();
+    if !in_use.is_empty() {
+        let problem = format!("{} of its {count} GPUs are in use", in_use.len());
+        let problem = match (in_use.len(), count) {
+            (1, 1) => "its GPU is in use".to_owned(),
+            (1, _) => format!("1 of its {count} GPUs is in use"),
+            _ => problem,
+        };
+        warnings.push(warn(problem).details(in_use).fix(
+            "wait for these processes, take other hosts, or give trainers the free cards with \
+             CUDA_VISIBLE_DEVICES",
+        ));
+    }
+    warnings
+}
+
+/// The least memory that is free on a card.
+pub fn least_free(cards: &[GpuCard]) -> Option<u64> {
+    cards.iter().filter_map(|card| card.mem_free_bytes).min()
+}
+
+/// Who uses a card, and how much of it; nothing where nobody does.
+fn use_of(card: &GpuCard) -> Option<String> {
+    let room = card.mem_bytes.zip(card.mem_free_bytes);
+    let used = room.map(|(all, free)| (all.saturating_sub(free), all));
+    let is_full = used.is_some_and(|(used, all)| used > all / SYSTEM_PART);
+    let who = match (&card.users[..], is_full) {
+        ([], false) => return None,
+        ([], true) => "processes that cannot be seen from here, as of another container".to_owned(),
+        (users, _) => {
+            let mut shown: Vec<String> = users.iter().take(USERS_SHOWN).map(shown).collect();
+            if users.len() > USERS_SHOWN {
+                shown.push(format!("{} more", users.len() - USERS_SHOWN));
+            }
+            shown.join(", ")
+        }
+    };
+    let room = used.map_or(String::new(), |(used, all)| {
+        format!(", {} of {}", term::bytes(used), term::bytes(all))
+    });
+    Some(format!("GPU {}{room}: {who}", card.index))
+}
+
+/// `process 4242 of alice (python3 train.py) with 30.1 GB`
+fn shown(user: &GpuUser) -> String {
+    let of = user.user.as_ref().map(|name| format!(" of {name}"));
+    let doing = match (&user.job, &user.command) {
+        (Some(job), _) => Some(format!(" (job {job})")),
+        (None, command) => command.as_ref().map(|command| format!(" ({command})")),
+    };
+    let with = user
+        .mem_used_bytes
+        .map(|bytes| format!(" with {}", term::bytes(bytes)));
+    let rest = [of, doing, with].map(Option::unwrap_or_default).concat();
+    format!("process {}{rest}", user.pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GB: u64 = 1_000_000_000;
+
+    fn card(index: u32, free: Option<u64>, users: Vec<GpuUser>) -> GpuCard {
+        GpuCard {
+            index,
+            mem_bytes: free.map(|_| 80 * GB),
+            mem_free_bytes: free.map(|free| free * GB),
+            users,
+            ..GpuCard::default()
+        }
+    }
+
+    fn user(pid: u32, name: Option<&str>, job: Option<&str>, gb: Option<u64>) -> GpuUser {
+        GpuUser {
+            pid,
+            user: name.map(str::to_owned),
+            command: name.map(|_| "python3 train.py".to_owned()),
+            job: job.map(str::to_owned),
+            mem_used_bytes: gb.map(|gb| gb * GB),
+        }
+    }
+
+    fn told(count: u32, cards: &[GpuCard], failure: Option<&str>) -> Vec<String> {
+        let failure = failure.map(Failure::new);
+        let warnings = warnings(&Host::default(), count, cards, failure.as_ref());
+        warnings.iter().map(Fault::to_string).collect()
+    }
+
+    #[test]
+    fn who_uses_which_card() {
+        let many = (1..7).map(|pid| user(pid, None, None, None)).collect();
+        let table = [
+            (card(0, Some(79), vec![]), None),
+            (card(0, None, vec![]), None),
+            (
+                card(0, Some(40), vec![]),
+                Some(
+                    "GPU 0, 40 GB of 80 GB: processes that cannot be seen from here, as of \
+                     another container",
+                ),
+            ),
+            (
+                card(1, Some(49), vec![user(4242, Some("alice"), None, Some(30))]),
+                Some("GPU 1, 31 GB of 80 GB: process 4242 of alice (python3 train.py) with 30 GB"),
+            ),
+            (
+                card(
+                    1,
+                    None,
+                    vec![
+                        user(5, Some("bob"), Some("try7"), None),
+                        user(9, None, None, None),
+                    ],
+                ),
+                Some("GPU 1: process 5 of bob (job try7), process 9"),
+            ),
+            (
+                card(2, None, many),
+                Some("GPU 2: process 1, process 2, process 3, process 4, 2 more"),
+            ),
+        ];
+        for (card, expected) in table {
+            assert_eq!(use_of(&card).as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_warned_of() {
+        let (free, used) = (card(0, Some(79), vec![]), card(1, Some(1), vec![]));
+        assert!(told(2, &[free.clone(), card(1, None, vec![])], None).is_empty());
+        assert!(told(4, &[], None).is_empty(), "no nvidia-smi");
+        let one = told(2, &[free.clone(), used.clone()], None).concat();
+        assert!(
+            one.contains("1 of its 2 GPUs is in use\n    GPU 1, 79 GB of 80 GB"),
+            "{one}"
+        );
+        assert!(told(1, &[used.clone()], None)[0].contains("its GPU is in use"));
+        assert!(told(2, &[used.clone(), used], None)[0].contains("2 of its 2 GPUs are in use"));
+        let lost = told(2, &[free], None).concat();
+        assert!(lost.contains("nvidia-smi tells of 1 of 2 GPUs"), "{lost}");
+        let failed = told(2, &[], Some("nvidia-smi fails: no driver")).concat();
+        assert!(
+            failed.contains("nvidia-smi fails: no driver\n  fix: "),
+            "{failed}"
+        );
+    }
+}
