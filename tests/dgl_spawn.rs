@@ -270,6 +270,28 @@ fn a_job_that_failed_starts_again_from_the_beginning() {
 }
 
 #[test]
+fn what_dgl_reap_ends_does_not_start_again_and_what_it_signals_does() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("restart-reaped");
+    job(&folder, &[(None, "echo try >>tries; exec sleep 97")]);
+    let script = "dgl-spawn --connect local --job again --restart 5 <job.jsonl >out 2>err & p=$!
+        tries() { until [ $(wc -l <tries) = $1 ] || ! kill -0 $p; do sleep 0.1; done; }
+        : >tries; tries 1
+        dgl-reap --connect local --job again --signal KILL <job.jsonl >/dev/null; tries 2
+        dgl-reap --connect local --job again <job.jsonl >/dev/null; wait $p; echo $?; wc -l <tries";
+    let ran = sh(&folder, script);
+    let err = std::fs::read_to_string(folder.join("err")).unwrap();
+    assert_eq!(ran.out, "143\n2\n", "{}{err}", ran.err);
+    assert!(
+        err.contains("job again starts again in 1.0 s (1 of 5)")
+            && err.contains("job again does not start again: dgl-reap has ended it"),
+        "{err}"
+    );
+}
+
+#[test]
 fn a_name_that_is_alive_is_refused() {
     let folder = scratch("name");
     job(&folder, &[(None, "touch up; sleep 96")]);

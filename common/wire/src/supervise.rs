@@ -109,6 +109,9 @@ pub struct Exited {
     /// Whether dgl-reap ended the process.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reaped: bool,
+    /// dgl-reap ends the whole job just now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub job_reaped: bool,
 }
 
 /// The resources used since the last such event.
@@ -251,6 +254,7 @@ mod tests {
             max_rss_bytes: 4096,
             oom: false,
             reaped: false,
+            job_reaped: false,
         };
         assert_eq!(
             event(r#"{"event":"exited","index":2,"code":137,"cpu_s":1.5,"max_rss_bytes":4096}"#),

@@ -24,6 +24,9 @@ pub const OUTSIDE: &str = "DGL_TOOLS_OUTSIDE";
 const WATCH: &str = "watch-";
 /// Tells a supervisor that dgl-reap acts on its job. By default a process ignores it.
 pub const REAP_NOTICE: nix::sys::signal::Signal = nix::sys::signal::Signal::SIGURG;
+/// Tells it that dgl-reap ends the whole job. By default a process ignores this one too, and the
+/// terminal, which sends it where somebody changes the size of a window, has no supervisor.
+pub const END_NOTICE: nix::sys::signal::Signal = nix::sys::signal::Signal::SIGWINCH;
 /// The number of hexadecimal digits of a token.
 const TOKEN_DIGITS: usize = 32;
 /// The pause between two searches for new processes.
@@ -162,6 +165,14 @@ impl Watches {
         self.0.iter().for_each(|watch| {
             watch.signal(REAP_NOTICE);
         });
+    }
+
+    /// Tells them also that the whole job is meant, which must not start again then.
+    pub fn notify_of_end(&self) {
+        self.0.iter().for_each(|watch| {
+            watch.signal(END_NOTICE);
+        });
+        self.notify();
     }
 }
 

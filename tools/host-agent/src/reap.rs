@@ -200,7 +200,7 @@ pub fn end(wanted: &End, output: &mut Output) {
     let mut found = Vec::new();
     let look = || {
         // repeatedly, because KILL may come long after TERM
-        watches.notify();
+        watches.notify_of_end();
         found = finder.find(|token| tokens.contains(token));
         for member in &found {
             if let Some(job) = jobs.get_mut(&member.token) {

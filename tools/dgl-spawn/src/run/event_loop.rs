@@ -120,6 +120,8 @@ pub struct EventLoop<'a, 'h> {
     stalls: bool,
     /// Processes that have raised an exception and do not end.
     raised: BTreeMap<usize, Raised>,
+    /// dgl-reap has ended the whole job.
+    reaped: bool,
     /// Faults of processes that could not be ended.
     left: Report,
 }
@@ -140,6 +142,8 @@ pub struct Ended {
     pub stacks: Vec<Group<(Role, u32)>>,
     /// Processes that had raised an exception and did not end, a sentence each.
     pub raised: Vec<String>,
+    /// dgl-reap has ended the whole of it.
+    pub reaped: bool,
 }
 
 impl<'a, 'h> EventLoop<'a, 'h> {
@@ -192,6 +196,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             stall: StallDesk::new(watch),
             stalls: false,
             raised: BTreeMap::new(),
+            reaped: false,
             left: Report::default(),
         }
     }
@@ -510,6 +515,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         if !while_ending {
             self.raised.remove(&at);
         }
+        self.reaped |= exited.job_reaped;
         let (code, signal) = status_fields(exited.status);
         let now = self.moment().at;
         let ran = self.states[at].started.map_or(Duration::ZERO, |started| {
@@ -973,7 +979,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         {
             self.job.apply_remote_cause(cause, failure);
         }
-        let (is_left, age) = (self.is_left(), self.age());
+        let (is_left, age, reaped) = (self.is_left(), self.age(), self.reaped);
         for (session, state) in self.hosts.sessions.iter().zip(&self.host_states) {
             if *state == HostState::Up && !is_left {
                 let fix = format!(
@@ -1018,6 +1024,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             servers_ended,
             stacks,
             raised,
+            reaped,
         }
     }
 

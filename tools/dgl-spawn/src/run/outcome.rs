@@ -33,6 +33,8 @@ pub struct Outcome {
     pub stacks: Vec<Group<(Role, u32)>>,
     /// Processes that had raised an exception and did not end, a sentence each.
     pub raised: Vec<String>,
+    /// dgl-reap has ended the whole of it, which must not start again then.
+    pub reaped: bool,
 }
 
 /// What stopped a job before it began.
@@ -60,6 +62,7 @@ impl Outcome {
             servers_ended,
             stacks,
             raised,
+            reaped,
         } = ended;
         let cause_label = cause.as_ref().map(self::cause_label);
         Outcome {
@@ -74,6 +77,7 @@ impl Outcome {
             graph_servers_lost: servers_ended,
             stacks,
             raised,
+            reaped,
         }
     }
 }
@@ -115,6 +119,7 @@ impl Stopped {
             graph_servers_lost: false,
             stacks: Vec::new(),
             raised: Vec::new(),
+            reaped: false,
         }
     }
 }

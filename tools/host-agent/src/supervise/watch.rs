@@ -13,7 +13,7 @@ use super::usage::UsageWatch;
 use super::{listen, members, private};
 use crate::job::JobAssembly;
 use crate::keep::servers::Watched;
-use crate::processes::REAP_NOTICE;
+use crate::processes::{END_NOTICE, REAP_NOTICE};
 use crate::stacks::desk::Desk;
 use job::ExitStatus;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -132,6 +132,8 @@ struct Supervisor {
     postponed: Option<(end::Event, Instant)>,
     /// When dgl-reap announced that it acts on the job.
     reaped: Option<Instant>,
+    /// When dgl-reap last ended the whole of it.
+    job_reaped: Option<Instant>,
     /// Whether KILL was sent to all, so that nobody else is to blame for a death by it.
     has_killed: bool,
     shm: ShmWatch,
@@ -199,6 +201,7 @@ impl Supervisor {
             started: now,
             postponed: None,
             reaped: None,
+            job_reaped: None,
             has_killed: false,
             shm: ShmWatch::begin(),
             oom: OomWatch::default(),
@@ -264,6 +267,7 @@ impl Supervisor {
                     max_rss_bytes: 0,
                     oom: false,
                     reaped: false,
+                    job_reaped: false,
                 }));
                 Supervised {
                     process,
@@ -637,6 +641,8 @@ impl Supervisor {
         while let Ok(Some(signal)) = self.signals.read_signal() {
             if signal.ssi_signo == REAP_NOTICE as u32 {
                 self.reaped = Some(Instant::now());
+            } else if signal.ssi_signo == END_NOTICE as u32 {
+                self.job_reaped = Some(Instant::now());
             }
         }
     }
@@ -678,6 +684,7 @@ impl Supervisor {
         };
         let was_killed = is_by_kill(status);
         let reaped = self.has_reaped(status);
+        let is_now = |at: Instant| at.elapsed() < REAP_LIMIT;
         self.signs.ended(index);
         self.outbox.news(&Event::Exited(Exited {
             index,
@@ -687,6 +694,7 @@ impl Supervisor {
             max_rss_bytes: used.rusage.maxrss,
             oom: was_killed && !self.has_killed && self.oom.killed(index),
             reaped,
+            job_reaped: self.job_reaped.is_some_and(is_now),
         }));
     }
 
@@ -768,7 +776,9 @@ impl Supervisor {
 }
 
 fn signals() -> nix::Result<SignalFd> {
-    let signals: SigSet = [Signal::SIGCHLD, REAP_NOTICE].into_iter().collect();
+    let signals: SigSet = [Signal::SIGCHLD, REAP_NOTICE, END_NOTICE]
+        .into_iter()
+        .collect();
     signals.thread_block()?;
     SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
 }
