@@ -262,6 +262,44 @@ sys.stdout.buffer.write(array)";
 }
 
 #[test]
+fn what_parmetis_has_written_is_an_assignment() {
+    let folder = chunked("assign-parmetis");
+    fs::write(folder.join("g_part.2"), "2 0\n0 1\n3 0\n1 1\n").unwrap();
+    let taken = sh(
+        &folder,
+        &format!("{ASSIGN} 2 --parmetis g_part.2 && cat parts/n.txt parts/partition_meta.json"),
+    );
+    assert_eq!(
+        taken.out,
+        "n 0 2\nn 1 2\n1\n1\n0\n0\n{\"version\": \"1.0.0\", \"num_parts\": 2, \
+         \"algo_name\": \"metis\"}\n",
+        "{}",
+        taken.err
+    );
+    let wrong = |text: &str| format!("rm -r parts; printf '{text}' >g; {ASSIGN} 2 --parmetis g");
+    let table = [
+        (
+            format!("{ASSIGN} 2 --random --parmetis g"),
+            2,
+            "cannot be used",
+        ),
+        (
+            format!("{ASSIGN} 2 --parmetis none"),
+            74,
+            "none: No such file",
+        ),
+        (wrong("0 1\\n1"), 65, "g:2: is not the number of a node"),
+        (wrong("0 1\\n1 0\\n"), 65, "g: has no partition for node 2"),
+        (
+            wrong("0 1\\n1 2\\n2 0\\n3 0\\n"),
+            65,
+            "--parmetis: n: names partition 2; they are 0 to 1",
+        ),
+    ];
+    refused(&folder, &table);
+}
+
+#[test]
 fn what_is_wrong_with_chunks_is_told_before_they_travel() {
     let folder = chunked("chunk-map-wrong");
     let table = [

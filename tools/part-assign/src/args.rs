@@ -10,12 +10,15 @@ use std::path::PathBuf;
 #[derive(Parser)]
 #[command(
     version,
-    override_usage = "part-assign --metadata FILE --num-parts N --to DIR --random|--given FILE…",
-    group(ArgGroup::new("how").required(true).args(["random", "given"])),
+    override_usage = "part-assign --metadata FILE --num-parts N --to DIR --random\n       \
+        part-assign --metadata FILE --num-parts N --to DIR --given FILE…\n       \
+        part-assign --metadata FILE --num-parts N --to DIR --parmetis FILE",
+    group(ArgGroup::new("how").required(true).args(["random", "given", "parmetis"])),
     after_long_help = "Examples:
   part-assign --metadata chunked/metadata.json --num-parts 4 --random --to parts
   part-assign --metadata chunked/metadata.json --num-parts 4 \\
-    --given paper=paper.npy --given author=author.txt --to parts"
+    --given paper=paper.npy --given author=author.txt --to parts
+  part-assign --metadata chunked/metadata.json --num-parts 4 --parmetis g_part.4 --to parts"
 )]
 pub struct Args {
     /// The metadata of the chunks, as DGL's chunk_graph.py writes it
@@ -35,6 +38,11 @@ pub struct Args {
     /// type of nodes
     #[arg(long, value_name = "[TYPE=]FILE")]
     pub given: Vec<String>,
+
+    /// Take them from what ParMETIS' pm_dglpart has written: the number of a node and its partition
+    /// a line, in any order
+    #[arg(long, value_name = "FILE")]
+    pub parmetis: Option<PathBuf>,
 
     /// The folder to write into
     #[arg(long, value_name = "DIR")]

@@ -1,6 +1,7 @@
 //! Reads and writes assignments.
 
 use crate::npy;
+use crate::plan::Numbered;
 use chunks::assignment::of_line;
 use record::error::{Fault, Report};
 use std::fs::{self, File};
@@ -79,6 +80,23 @@ fn array(path: &Path, mut reader: impl Read) -> Result<Vec<u32>, Report> {
     let parts: Option<Vec<u32>> = numbers.clone().collect();
     let nth = || numbers.take_while(Option::is_some).count() + 1;
     parts.ok_or_else(|| no_partition(path, nth()))
+}
+
+/// The partitions that ParMETIS has found for some of the nodes.
+pub fn numbered(path: &Path, mut nodes: Numbered) -> Result<Vec<u32>, Report> {
+    const FIX: &str = "give what pm_dglpart has written for this graph: NAME_part.N";
+    let file = File::open(path).map_err(failed(path))?;
+    let mut reader = BufReader::with_capacity(1 << 20, file);
+    let (mut line, mut nth) = (Vec::new(), 0u64);
+    while reader.read_until(b'\n', &mut line).map_err(failed(path))? > 0 {
+        nth += 1;
+        nodes.take(&line).map_err(|problem| {
+            Fault::data(format!("{}:{nth}", path.display()), problem).fix(FIX)
+        })?;
+        line.clear();
+    }
+    let whole = nodes.parts();
+    Ok(whole.map_err(|problem| Fault::data(path.display().to_string(), problem).fix(FIX))?)
 }
 
 /// Writes a file, which gets its name when it is complete.

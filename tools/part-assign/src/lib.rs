@@ -1,5 +1,5 @@
-//! From the metadata of a graph in chunks to the partition of each node, drawn or given. `plan` and
-//! `npy` map values to values; `disk` reads and writes.
+//! From the metadata of a graph in chunks to the partition of each node, drawn, given or of
+//! ParMETIS. `plan` and `npy` are values to values; `disk` reads and writes.
 
 pub mod args;
 pub mod disk;
@@ -9,7 +9,7 @@ pub mod plan;
 pub use args::Args;
 
 use chunks::{Metadata, assignment};
-use plan::Source;
+use plan::{Numbered, Source};
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl;
@@ -19,7 +19,10 @@ use std::borrow::Cow;
 pub fn main(args: Args) -> Result<Exit, Report> {
     let place = args.metadata.display().to_string();
     let metadata = Metadata::parse(&place, &disk::read(&args.metadata)?)?;
-    let sources = plan::sources(&metadata, args.random, &args.given)?;
+    let sources = match &args.parmetis {
+        Some(path) => plan::numbered(&metadata, path),
+        None => plan::sources(&metadata, args.random, &args.given)?,
+    };
     let parts = args.num_parts;
 
     // everything is checked before anything is written; one type at a time is in memory
@@ -31,7 +34,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
         };
         let of_type = counted(&assigned, parts);
         if let Some(problem) = assignment::problem(&of_type, *nodes, parts) {
-            let fault = Fault::data(format!("--given: {name}"), problem);
+            let fault = Fault::data(format!("{}: {name}", source.option()), problem);
             report.push(fault.fix("give one partition for each node, in the order of the chunks"));
         }
         counts.push(of_type);
@@ -77,6 +80,9 @@ fn assigned(source: &Source, nodes: u64, parts: u32) -> Result<Vec<u32>, Report>
     match source {
         Source::Drawn(seed) => Ok(assignment::random(*seed, nodes, parts).collect()),
         Source::File(path) => disk::given(path),
+        Source::Numbered { path, own, all } => {
+            disk::numbered(path, Numbered::new(own.clone(), *all))
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use chunks::Metadata;
 use record::error::{Fault, Report};
-use std::path::PathBuf;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 /// The source of the assignment of a node type.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +12,96 @@ pub enum Source {
     Drawn(u64),
     /// Read from a file.
     File(PathBuf),
+    /// Of a file of ParMETIS, which numbers the nodes of all types, one type after the other.
+    Numbered {
+        /// The file.
+        path: PathBuf,
+        /// The numbers of the nodes of this type.
+        own: Range<u64>,
+        /// How many nodes there are of all types.
+        all: u64,
+    },
+}
+
+impl Source {
+    /// The option that it comes from.
+    pub fn option(&self) -> &'static str {
+        match self {
+            Source::Drawn(_) => "--random",
+            Source::File(_) => "--given",
+            Source::Numbered { .. } => "--parmetis",
+        }
+    }
+}
+
+/// For each type of nodes its part of a file of ParMETIS.
+pub fn numbered(metadata: &Metadata, path: &Path) -> Vec<Source> {
+    let all = metadata.node_types.iter().map(|(_, nodes)| nodes).sum();
+    let mut first = 0;
+    let of_type = |(_, nodes): &(String, u64)| {
+        let own = first..first + nodes;
+        first = own.end;
+        Source::Numbered {
+            path: path.to_owned(),
+            own,
+            all,
+        }
+    };
+    metadata.node_types.iter().map(of_type).collect()
+}
+
+/// Collects the partitions of some of the nodes that a file of ParMETIS numbers.
+#[derive(Debug)]
+pub struct Numbered {
+    own: Range<u64>,
+    all: u64,
+    parts: Vec<Option<u32>>,
+}
+
+impl Numbered {
+    /// Of the nodes `own` of so many.
+    pub fn new(own: Range<u64>, all: u64) -> Numbered {
+        let count = usize::try_from(own.end - own.start).unwrap_or(0);
+        Numbered {
+            own,
+            all,
+            parts: vec![None; count],
+        }
+    }
+
+    /// Takes a line: `17 3`; or tells what is wrong with it.
+    pub fn take(&mut self, line: &[u8]) -> Result<(), String> {
+        let words = std::str::from_utf8(line).ok().map(str::split_whitespace);
+        let words: Vec<&str> = words.into_iter().flatten().collect();
+        let numbers = match words[..] {
+            [node, part] => node.parse::<u64>().ok().zip(part.parse::<u32>().ok()),
+            _ => None,
+        };
+        let Some((node, part)) = numbers else {
+            return Err("is not the number of a node and its partition".to_owned());
+        };
+        if node >= self.all {
+            return Err(format!("names node {node}; they are 0 to {}", self.all - 1));
+        }
+        if !self.own.contains(&node) {
+            return Ok(());
+        }
+        let at = usize::try_from(node - self.own.start).unwrap_or(usize::MAX);
+        match self.parts.get_mut(at) {
+            Some(place @ None) => *place = Some(part),
+            _ => return Err(format!("names node {node} again")),
+        }
+        Ok(())
+    }
+
+    /// The partition of each node, in their order; or the first node that has none.
+    pub fn parts(self) -> Result<Vec<u32>, String> {
+        let first = self.own.start;
+        let part = |(node, part): (u64, Option<u32>)| {
+            part.ok_or_else(|| format!("has no partition for node {node}"))
+        };
+        (first..).zip(self.parts).map(part).collect()
+    }
 }
 
 /// The source for each node type.
@@ -122,6 +213,46 @@ mod tests {
         for (files, problem) in table {
             let told = given(&two, files).unwrap_err();
             assert!(told.contains(problem), "{told}");
+        }
+    }
+
+    #[test]
+    fn parmetis_numbers_the_nodes_of_all_types() {
+        let two = metadata(&["a", "b"]);
+        let source = |own: Range<u64>| Source::Numbered {
+            path: "g_part.2".into(),
+            own,
+            all: 2,
+        };
+        assert_eq!(
+            numbered(&two, Path::new("g_part.2")),
+            [source(0..1), source(1..2)]
+        );
+
+        let read = |lines: &[&str]| {
+            let mut own = Numbered::new(1..3, 4);
+            lines
+                .iter()
+                .try_for_each(|line| own.take(line.as_bytes()))?;
+            own.parts()
+        };
+        assert_eq!(read(&["3 1\n", "2 0\r\n", "0 1\n", "1 5"]), Ok(vec![5, 0]));
+        let table = [
+            (
+                &["1 0", "2 x"][..],
+                "is not the number of a node and its partition",
+            ),
+            (&["1 0 7"], "is not the number of a node and its partition"),
+            (
+                &["\u{e4} 0"],
+                "is not the number of a node and its partition",
+            ),
+            (&["4 0"], "names node 4; they are 0 to 3"),
+            (&["1 0", "1 0"], "names node 1 again"),
+            (&["1 0", "3 0"], "has no partition for node 2"),
+        ];
+        for (lines, problem) in table {
+            assert_eq!(read(lines), Err(problem.to_owned()), "{lines:?}");
         }
     }
 
