@@ -13,7 +13,9 @@
 #   make push    copies what is not there yet; the hosts are asked, because a host may have lost its disk since
 #   make train   pushes, then trains; make fails when a process of the job does. With RETRY=3 SPARES=FILE, a file as
 #                HOSTS, spares take the places of hosts that are lost, up to so many times; the script must go on from
-#                a checkpoint. Correct HOSTS afterwards: it still names those that are gone
+#                a checkpoint. Correct HOSTS afterwards: it still names those that are gone. With NEED=4, the first
+#                four hosts of a longer HOSTS that are good, of which NEED_FLAGS can say more: --min-shm 64G --port auto;
+#                fetch and reap then go to those that were pushed to
 #   make fetch   brings FETCH back to RESULTS, a folder a host
 #   make reap    ends what is left of JOB on the hosts
 #   make logs    the last TAIL lines of each process of the last run
@@ -33,10 +35,15 @@ RUN ?= .dgl-run
 TAIL ?= 20
 RETRY ?= 0
 SPARES ?=
+NEED ?=
+NEED_FLAGS ?=
 
 dgl_workspace = --workspace '$(or $(WORKSPACE),$(error dgl.mk: set WORKSPACE, the folder of the job on every host))'
 dgl_hosts = ipconf-check --num-servers $(NUM_SERVERS) $(IPCONF_FLAGS) '$(HOSTS)'
 dgl_probe = host-probe $(dgl_workspace) --num-servers $(NUM_SERVERS) $(PROBE_FLAGS)
+# The hosts to take; and those that were.
+dgl_chosen = $(dgl_hosts)$(if $(NEED), | $(dgl_probe) --format jsonl --need $(NEED) $(NEED_FLAGS))
+dgl_taken = $(if $(NEED),cat '$(RUN)/pushed.jsonl',$(dgl_hosts))
 dgl_train = $(dgl_probe) --format jsonl < '$(RUN)/pushed.jsonl' | \
 	dgl-env --num-trainers $(NUM_TRAINERS) --num-samplers $(NUM_SAMPLERS) --num-servers $(NUM_SERVERS) $(ENV_FLAGS) \
 	  -- $(or $(TRAIN),$(error dgl.mk: set TRAIN, the command)) | \
@@ -60,13 +67,13 @@ probe:
 	$(dgl_hosts) | $(dgl_probe) --format human
 
 fit: $(PART_CONFIG)
-	$(dgl_hosts) | $(dgl_probe) --format jsonl | \
+	$(dgl_chosen) | $(if $(NEED),,$(dgl_probe) --format jsonl |) \
 	part-fit --part-config '$(or $(PART_CONFIG),$(error dgl.mk: set PART_CONFIG, what partition_graph wrote))' \
 	  --num-trainers $(NUM_TRAINERS) --num-samplers $(NUM_SAMPLERS) --num-servers $(NUM_SERVERS) --format human $(FIT_FLAGS)
 
 push: $(PART_CONFIG)
 	@mkdir -p '$(RUN)'
-	$(dgl_hosts) | \
+	$(dgl_chosen) | \
 	part-map $(dgl_workspace) $(PART_CONFIG:%=--part-config '%') $(SCRIPTS:%=--script-folder '%') $(MAP_FLAGS) | \
 	part-push --format jsonl $(PUSH_FLAGS) > '$(RUN)/pushed.jsonl'
 
@@ -82,11 +89,11 @@ else
 endif
 
 fetch:
-	$(dgl_hosts) | \
+	$(dgl_taken) | \
 	part-pull --format human $(dgl_workspace) --to '$(RESULTS)' $(PULL_FLAGS) $(or $(FETCH),$(error dgl.mk: set FETCH, what to bring back))
 
 reap:
-	$(dgl_hosts) | dgl-reap --format human --job '$(JOB)' $(REAP_FLAGS)
+	$(dgl_taken) | dgl-reap --format human --job '$(JOB)' $(REAP_FLAGS)
 
 logs:
 	@tail -n $(TAIL) '$(RUN)'/logs/*.log

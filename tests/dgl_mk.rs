@@ -139,6 +139,49 @@ fn on_this_machine() {
 }
 
 #[test]
+fn on_real_hosts_as_many_are_taken_as_are_needed() {
+    let folder = example("example-need");
+    let cluster = Cluster::up("example-need", 3);
+    partition(&folder, 2);
+    std::fs::write(
+        folder.join("ip_config.txt"),
+        "10.77.0.1\n10.77.0.2\n10.77.0.3\n",
+    )
+    .unwrap();
+    cluster.call(&["stop", "2"]);
+    let run = |goal: &str| {
+        let line =
+            format!("{goal} NEED=2 NEED_FLAGS='--port auto' PYTHON=none FETCH=ip_config.txt");
+        cluster.sh(&folder, &make(&line))
+    };
+    let pushed = run("push");
+    assert!(
+        pushed.status == 0 && pushed.out.contains("host 1 (10.77.0.2) is left out"),
+        "{}",
+        pushed.out
+    );
+    let fetched = run("fetch");
+    assert_eq!(fetched.status, 0, "{}", fetched.out);
+    let taken = std::fs::read_to_string(folder.join("results/h1/ip_config.txt")).unwrap();
+    let addresses: Vec<_> = taken.lines().map(|line| line.split(' ').next()).collect();
+    assert_eq!(addresses, [Some("10.77.0.1"), Some("10.77.0.3")]);
+    let reaped = run("reap");
+    assert_eq!(reaped.status, 0, "{}", reaped.out);
+    let fit = run("fit");
+    assert!(
+        fit.out.contains("host 1 (10.77.0.2) is left out"),
+        "{}",
+        fit.out
+    );
+    let few = cluster.sh(&folder, &make("push NEED=3 PYTHON=none"));
+    assert!(
+        few.status == 2 && few.out.contains("2 of 3 hosts can be taken"),
+        "{}",
+        few.out
+    );
+}
+
+#[test]
 fn real_dgl_by_make() {
     let Some(python) = python_with_dgl() else {
         return;
