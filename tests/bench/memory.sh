@@ -1,11 +1,11 @@
 #!/bin/bash
-# What part-fit says a graph server takes, beside what a real one takes: the table of part-fit(1).
+# What part-fit says graph servers and jobs take, beside what real ones take: the tables of part-fit(1).
 #   memory.sh [PYTHON ...]   Pythons with DGL; without one, that of tests/dgl/python.sh
 # Needs unshare(1) for a /dev/shm of each server's own; some minutes for each Python.
 set -euo pipefail
 export DGLBACKEND=pytorch # without it DGL writes ~/.dgl/config.json
 here=$(cd "$(dirname "$0")/.." && pwd)
-tools=${CARGO_TARGET_DIR:-$here/../target}/${PROFILE:-release}
+tools=$(readlink -m "${CARGO_TARGET_DIR:-$here/../target}/${PROFILE:-release}")
 work=$(mktemp -d "${TMPDIR:-/tmp}/memory.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 pythons=("$@")
@@ -67,6 +67,42 @@ measure() { # PYTHON FORM NAME FORMATS
          ($m.before.RssAnon | mb), ($m.before.RssFile | mb), ($m.after.RssAnon | mb), ($m.after.RssFile | mb)] | @tsv'
 }
 
+# name  nodes edges node-dim nodes-to-train-on
+trained='
+tiny   2000   8000    4   1000
+large  600000 3000000 50  4000
+'
+# trainers samplers
+jobs='
+1 0
+2 0
+1 2
+2 1
+'
+
+# A job on this machine, all of whose processes are looked at when it has trained.
+run_job() { # PYTHON NAME TRAINERS SAMPLERS
+    local said predicted
+    (
+        cd "$work"
+        echo 127.0.0.1 >ip_config.txt
+        ipconf-check ip_config.txt | host-probe --connect local --python "$1" >host.jsonl
+        dgl-env --workspace "$work" --part-config "$2/g.json" --ip-config ip_config.txt --num-trainers "$3" --num-samplers "$4" \
+            --num-omp-threads 1 -- "$1" "$here/dgl/memory.py" run --ip-config ip_config.txt --config "$2/g.json" <host.jsonl |
+            dgl-spawn --connect local --private-shm --no-push-check --timeout 5m --format jsonl >run.jsonl
+    ) 2>"$work/said" || { tail -n 3 "$work/said" >&2; return 1; }
+    said=$(jq -r 'select(.type == "output").line | select(startswith("took "))[5:]' "$work/run.jsonl" | jq -sc 'map(select(.when == "trained"))')
+    predicted=$(part-fit --part-config "$work/$2/g.json" --num-trainers "$3" --num-samplers "$4" --warn-only --format jsonl <"$work/host.jsonl" |
+        jq 'select(.type == "fit").run_bytes')
+    # libraries and /dev/shm are mapped by all, and count once
+    jq -r --arg name "$2" --argjson trainers "$3" --argjson samplers "$4" --argjson run "$predicted" '
+        def own($role): [.[] | select(.role == $role).RssAnon] | max // 0 | . / 1e6 | round;
+        (map(.RssAnon) | add) as $own | (map(.RssFile) | max) as $files | (map(select(.role == "server").RssShmem) | max) as $shm |
+        ($own + $files + $shm) as $all |
+        [.[0].dgl, $name, $trainers, $samplers, own("server"), own("trainer"), own("sampler"), ($files / 1e6 | round), $shm, $all, $run,
+         (1000 * ($run / $all - 1) | round / 10)] | @tsv' <<<"$said"
+}
+
 printf 'dgl\tform\tgraph\tformats\tnodes\tedges\tnode_feat\tedge_feat\tshm\tpeak\tdisk MB\tshm\terror %%\tpeak\tpredicted\terror %%\tanon\tfile\tanon after\tfile after\n'
 for python in "${pythons[@]}"; do
     rm -rf "${work:?}"/*
@@ -83,4 +119,18 @@ for python in "${pythons[@]}"; do
         measure "$python" dgl "$name" "$formats"
         [ ${#graphbolt[@]} -eq 0 ] || [ "$formats" != csc ] || measure "$python" graphbolt "$name" "$formats"
     done <<<"$servers"
+done
+
+PATH=$tools:$PATH
+printf 'dgl\tgraph\ttrainers\tsamplers\tserver MB\ttrainer\tsampler\tlibraries\tshm\tall\tpredicted\terror %%\n'
+for python in "${pythons[@]}"; do
+    rm -rf "${work:?}"/*
+    while read -r name nodes edges node_dim labels; do
+        [ -n "$name" ] || continue
+        "$python" "$here/dgl/memory.py" make --out "$work/$name" --nodes "$nodes" --edges "$edges" --node-dim "$node_dim" \
+            --parts 1 --labels "$labels" 2>"$work/said" || { tail -n 3 "$work/said" >&2; exit 1; }
+        while read -r trainers samplers; do
+            [ -z "$trainers" ] || run_job "$python" "$name" "$trainers" "$samplers" </dev/null
+        done <<<"$jobs"
+    done <<<"$trained"
 done

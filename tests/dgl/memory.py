@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""What a graph server of DGL takes, measured: the figures behind part-fit.
+"""What processes of DGL take, measured: the figures behind part-fit.
 
 make   writes a random graph of a given size, in two partitions
 serve  loads one of them as a server does and prints what that took, a JSON object: the most resident memory, what lies in
        /dev/shm, and what the process took before. It needs a /dev/shm of its own.
+run    is each process of a job on one host that trains the model of train.py; the first trainer prints what each process of
+       the job takes, a JSON object a process, once before the first batch and once after the last
 Written for DGL 1.0 to 2.1.
 """
 
@@ -19,6 +21,7 @@ os.environ.setdefault("DGLBACKEND", "pytorch")  # without it DGL writes ~/.dgl/c
 
 import dgl
 import torch
+from torch import distributed
 
 
 def homogeneous(args):
@@ -51,13 +54,16 @@ def make(args):
     torch.manual_seed(1)
     graph = heterogeneous(args) if args.types == 2 else homogeneous(args)
     options = {"use_graphbolt": True} if args.graphbolt else {}
+    if args.labels:
+        graph.ndata["label"] = torch.arange(args.nodes) % 2
+        graph.ndata["train_mask"] = torch.arange(args.nodes) < args.labels
     with contextlib.redirect_stdout(sys.stderr):
-        dgl.distributed.partition_graph(graph, "g", 2, args.out, part_method="random", **options)
+        dgl.distributed.partition_graph(graph, "g", args.parts, args.out, part_method="random", **options)
 
 
-def status():
-    """Of this process, in bytes, as /proc/self/status has it."""
-    with open("/proc/self/status") as text:
+def status(pid="self"):
+    """Of a process, in bytes, as /proc/PID/status has it."""
+    with open(f"/proc/{pid}/status") as text:
         lines = [line.split() for line in text if line.startswith(("VmHWM:", "RssAnon:", "RssFile:", "RssShmem:"))]
     return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
 
@@ -86,6 +92,46 @@ def serve(args):
     del server
 
 
+def processes():
+    """The processes of this job that have a Python of DGL's in them: role, and what they take."""
+    token = b"DGL_TOOLS_TOKEN=" + os.environ["DGL_TOOLS_TOKEN"].encode()
+    environs = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as environ:
+            variables = environ.read().split(b"\0")
+            if token in variables:
+                environs[int(pid)] = variables
+    for pid, variables in environs.items():
+        with open(f"/proc/{pid}/stat") as stat:
+            parent = int(stat.read().rpartition(")")[2].split()[1])
+        with open(f"/proc/{pid}/cmdline", "rb") as command:
+            if b"resource_tracker" in command.read():
+                continue
+        role = "server" if b"DGL_ROLE=server" in variables else "sampler" if parent in environs else "trainer"
+        yield role, status(pid)
+
+
+def tell(when):
+    """Alone of the first trainer; the others wait."""
+    distributed.barrier()
+    if distributed.get_rank() == 0:
+        for role, found in processes():
+            print("took", json.dumps({"when": when, "role": role, "dgl": dgl.__version__, "torch": torch.__version__, **found}), flush=True)
+    distributed.barrier()
+
+
+def run(args):
+    import train  # not on top: a server that is measured has not imported it
+
+    train.initialize(args.ip_config, None)
+    distributed.init_process_group("gloo")
+    graph = dgl.distributed.DistGraph("g", part_config=args.config)
+    tell("ready")
+    options = argparse.Namespace(num_epochs=1, batch_size=args.batch_size, lr=0.01, checkpoint=None, fail_rank=None)
+    train.train(graph, options)
+    tell("trained")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
@@ -97,12 +143,18 @@ def main():
     maker.add_argument("--edge-dim", type=int, default=0)
     maker.add_argument("--types", type=int, choices=[1, 2], default=1)
     maker.add_argument("--graphbolt", action="store_true")
+    maker.add_argument("--parts", type=int, default=2)
+    maker.add_argument("--labels", type=int, default=0, help="so many nodes are to be trained on, with labels")
     server = commands.add_parser("serve")
     server.add_argument("--config", required=True)
     server.add_argument("--formats", default="csc")
     server.add_argument("--graphbolt", action="store_true")
+    runner = commands.add_parser("run")
+    runner.add_argument("--ip-config", required=True)
+    runner.add_argument("--config", required=True)
+    runner.add_argument("--batch-size", type=int, default=1000)
     args = parser.parse_args()
-    make(args) if args.command == "make" else serve(args)
+    {"make": make, "serve": serve, "run": run}[args.command](args)
 
 
 if __name__ == "__main__":

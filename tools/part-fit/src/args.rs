@@ -50,11 +50,11 @@ pub struct Args {
         value_name = "auto|dgl|graphbolt", hide_possible_values = true)]
     pub graph: GraphForm,
 
-    /// What a trainer takes beside DGL and torch: its model, its batches, its caches
+    /// What a trainer takes beside a small model and small batches
     #[arg(long, value_parser = size, default_value = "0", value_name = "SIZE")]
     pub trainer_mem: u64,
 
-    /// What a sampler takes beside DGL and torch: the batches that it makes
+    /// What a sampler takes beside small batches
     #[arg(long, hide_short_help = true, value_parser = size, default_value = "0",
         value_name = "SIZE")]
     pub sampler_mem: u64,

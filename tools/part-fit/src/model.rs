@@ -13,6 +13,18 @@ pub struct Process {
     pub own_bytes: u64,
 }
 
+/// What the smallest training adds to that, with the parts of torch that it loads: an optimizer,
+/// gradients, a group of trainers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Training {
+    /// Libraries, which all processes of a host share.
+    pub shared_bytes: u64,
+    /// What each trainer has of its own.
+    pub trainer_bytes: u64,
+    /// What each sampler has of its own.
+    pub sampler_bytes: u64,
+}
+
 /// What servers copy into shared memory for each node and edge, with its bytes there
 /// (RESERVED_FIELD_DTYPE in DGL's python/dgl/distributed/partition.py).
 const RESERVED: [(&str, u64); 5] = [
@@ -22,6 +34,8 @@ const RESERVED: [(&str, u64); 5] = [
     ("_ID", 8),
     ("_TYPE", 4),
 ];
+
+const MB: u64 = 1_000_000;
 
 /// The size of a graph's description in shared memory (SHARED_MEM_METAINFO_SIZE_MAX in DGL's
 /// src/graph/shared_mem_manager.h is 32 KiB), and the last pages of its arrays.
@@ -154,7 +168,6 @@ pub fn formats(list: &str) -> Vec<Sparse> {
 /// The measured memory of a process that has imported DGL and torch and has no data yet; the larger
 /// value if a version is not known.
 pub fn process(dgl: Option<Version>, torch: Option<Version>) -> Process {
-    const MB: u64 = 1_000_000;
     let is_before = |version: Option<Version>| version.is_some_and(|one| one < (2, 0, 0));
     let (shared, own) = match (is_before(dgl), is_before(torch)) {
         // 1.0.4 with 1.13, for processors
@@ -167,6 +180,20 @@ pub fn process(dgl: Option<Version>, torch: Option<Version>) -> Process {
     Process {
         shared_bytes: shared * MB,
         own_bytes: own * MB,
+    }
+}
+
+/// What training takes beside that, as it was measured with a small model and small batches: it is
+/// torch's. Where its version is not known, the larger.
+pub fn training(torch: Option<Version>) -> Training {
+    let (shared, trainer, sampler) = match torch.is_some_and(|one| one < (2, 0, 0)) {
+        true => (14, 5, 6),
+        false => (16, 52, 38),
+    };
+    Training {
+        shared_bytes: shared * MB,
+        trainer_bytes: trainer * MB,
+        sampler_bytes: sampler * MB,
     }
 }
 

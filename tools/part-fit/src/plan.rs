@@ -72,9 +72,13 @@ impl Job {
         process.shared_bytes + count * process.own_bytes
     }
 
-    /// The memory that the script's own processes take beyond that.
-    fn script_bytes(&self, trainers: u64) -> u64 {
-        trainers * (self.trainer_bytes + self.num_samplers * self.sampler_bytes)
+    /// What training takes beside that: torch, and what the user knows of the script.
+    fn training_bytes(&self, host: &Host, trainers: u64) -> u64 {
+        let torch = host.facts.torch.as_deref().and_then(version);
+        let training = model::training(torch);
+        let sampler = training.sampler_bytes + self.sampler_bytes;
+        let trainer = training.trainer_bytes + self.trainer_bytes + self.num_samplers * sampler;
+        training.shared_bytes + trainers * trainer
     }
 
     /// How much of this memory may be used.
@@ -144,7 +148,7 @@ fn fit(job: &Job, host: &Host, part: &Part, trainers: u64, room: &Room) -> Fit {
     let process = job.process(host);
     let bare_bytes = job.bare_bytes(host, trainers);
     let load_bytes = bare_bytes + data.peak_bytes;
-    let run_bytes = bare_bytes + shm_bytes + job.script_bytes(trainers);
+    let run_bytes = bare_bytes + shm_bytes + job.training_bytes(host, trainers);
     let missing = |needed: u64, there: u64| needed.checked_sub(there).filter(|bytes| *bytes > 0);
     let missing_mem_bytes = missing(load_bytes.max(run_bytes), job.usable(room.mem_bytes));
     let missing_shm_bytes = missing(shm_bytes, room.shm_free_bytes);
@@ -258,7 +262,7 @@ fn cure(job: &Job, hosts: &[Host], fits: &[Fit]) -> String {
 /// become more.
 fn parts_that_fit(job: &Job, host: &Host, fit: &Fit, trainers: u64) -> Option<u64> {
     let bare_bytes = job.bare_bytes(host, trainers);
-    let running = bare_bytes + job.script_bytes(trainers) + job.shm_extra_bytes;
+    let running = bare_bytes + job.training_bytes(host, trainers) + job.shm_extra_bytes;
     let usable = job.usable(fit.mem_bytes);
     let needs = [
         (fit.load_bytes - bare_bytes, usable.checked_sub(bare_bytes)?),

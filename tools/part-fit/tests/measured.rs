@@ -1,11 +1,13 @@
-//! What graph servers of real DGL took, as tests/bench/memory.sh measured it, and what the model
-//! says of them; part-fit(1) shows it.
+//! What graph servers and jobs of real DGL took, as tests/bench/memory.sh measured it, and what the
+//! model says of them; part-fit(1) shows it.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
 use part_fit::dgl_file::{GraphFile, Sparse, Tensor};
 use part_fit::model::{Data, Features, Graph, data, formats, process};
+use part_fit::plan::{self, Job, Part};
 use record::python::{Version, version};
+use record::{Facts, Host};
 
 /// DGL's own form of a graph: its name and formats; nodes, edges, whether they have types; bytes of
 /// their features; bytes in /dev/shm, and the most resident memory.
@@ -42,6 +44,24 @@ const DGL_1_0_4: [OfDgl; 14] = [
 ];
 
 #[rustfmt::skip]
+const DGL_1_1_3: [OfDgl; 14] = [
+    ("tiny", "csc", 989, 3_031, false, 8_127, 24, 122_880, 422_760_448),
+    ("graph", "csc", 400_000, 4_497_691, false, 24, 24, 119_275_520, 662_949_888),
+    ("graph", "coo", 400_000, 4_497_691, false, 24, 24, 116_072_448, 656_572_416),
+    ("graph", "csr", 400_000, 4_497_691, false, 24, 24, 119_275_520, 662_646_784),
+    ("graph", "csc,coo", 400_000, 4_497_691, false, 24, 24, 191_242_240, 807_034_880),
+    ("nodes", "csc", 326_918, 300_604, false, 200_535_095, 24, 213_643_264, 838_717_440),
+    ("edges", "csc", 99_999, 751_134, false, 24, 120_220_421, 140_738_560, 691_290_112),
+    ("both", "csc", 198_132, 598_793, false, 79_799_295, 79_833_101, 178_003_968, 685_318_144),
+    ("both", "coo", 198_132, 598_793, false, 79_799_295, 79_833_101, 176_418_816, 682_172_416),
+    ("all", "csc", 300_000, 2_996_432, false, 59_937_695, 79_874_661, 219_856_896, 739_401_728),
+    ("all", "csc,coo", 300_000, 2_996_432, false, 59_937_695, 79_874_661, 267_804_672, 787_513_344),
+    ("types", "csc", 399_796, 3_749_124, true, 48_018_890, 24, 163_573_760, 657_096_704),
+    ("types", "csc,coo,csr", 399_796, 3_749_124, true, 48_018_890, 24, 286_752_768, 909_701_120),
+    ("typed-edges", "csc", 199_649, 1_495_059, true, 24, 119_362_513, 166_154_240, 712_904_704),
+];
+
+#[rustfmt::skip]
 const DGL_2_1_0: [OfDgl; 14] = [
     ("tiny", "csc", 987, 2_987, false, 8_095, 24, 122_880, 476_315_648),
     ("graph", "csc", 400_000, 4_498_904, false, 24, 24, 119_300_096, 716_406_784),
@@ -72,6 +92,41 @@ const GRAPHBOLT_2_1_0: [(&str, u64, u64, u64, u64, u64); 8] = [
     ("types", 23_542_553, 48_016_490, 24, 71_598_080, 599_515_136),
     ("typed-edges", 9_932_505, 24, 120_703_393, 130_670_592, 739_680_256),
 ];
+
+/// All processes of a job on one host that has trained the small model of tests/dgl/train.py: DGL,
+/// torch, and the name of the graph; trainers, samplers of each; bytes in /dev/shm, and those of all
+/// processes with that, libraries counted once. Batches of the tiny graph are tiny; of the large
+/// one they have 1,000 nodes with up to 30 neighbours, of 50 numbers each.
+#[rustfmt::skip]
+const RUNS: [(&str, &str, &str, u32, u64, u64, u64); 24] = [
+    ("1.0.4", "1.13.0", "tiny", 1, 0, 344_064, 471_810_048),
+    ("1.0.4", "1.13.0", "tiny", 2, 0, 344_064, 644_378_624),
+    ("1.0.4", "1.13.0", "tiny", 1, 2, 344_064, 803_139_584),
+    ("1.0.4", "1.13.0", "tiny", 2, 1, 344_064, 972_296_192),
+    ("1.0.4", "1.13.0", "large", 1, 0, 222_633_984, 738_189_312),
+    ("1.0.4", "1.13.0", "large", 2, 0, 222_633_984, 926_732_288),
+    ("1.0.4", "1.13.0", "large", 1, 2, 222_633_984, 1_078_829_056),
+    ("1.0.4", "1.13.0", "large", 2, 1, 222_633_984, 1_267_707_904),
+    ("1.1.3", "2.2.1", "tiny", 1, 0, 344_064, 720_551_936),
+    ("1.1.3", "2.2.1", "tiny", 2, 0, 344_064, 1_002_692_608),
+    ("1.1.3", "2.2.1", "tiny", 1, 2, 344_064, 1_218_187_264),
+    ("1.1.3", "2.2.1", "tiny", 2, 1, 344_064, 1_532_350_464),
+    ("1.1.3", "2.2.1", "large", 1, 0, 222_633_984, 977_559_552),
+    ("1.1.3", "2.2.1", "large", 2, 0, 222_633_984, 1_272_516_608),
+    ("1.1.3", "2.2.1", "large", 1, 2, 222_633_984, 1_520_492_544),
+    ("1.1.3", "2.2.1", "large", 2, 1, 222_633_984, 1_820_958_720),
+    ("2.1.0", "2.2.1", "tiny", 1, 0, 344_064, 807_788_544),
+    ("2.1.0", "2.2.1", "tiny", 2, 0, 344_064, 1_124_749_312),
+    ("2.1.0", "2.2.1", "tiny", 1, 2, 344_064, 1_377_095_680),
+    ("2.1.0", "2.2.1", "tiny", 2, 1, 344_064, 1_732_513_792),
+    ("2.1.0", "2.2.1", "large", 1, 0, 222_633_984, 1_063_591_936),
+    ("2.1.0", "2.2.1", "large", 2, 0, 222_633_984, 1_387_847_680),
+    ("2.1.0", "2.2.1", "large", 1, 2, 222_633_984, 1_679_880_192),
+    ("2.1.0", "2.2.1", "large", 2, 1, 222_633_984, 2_021_052_416),
+];
+
+/// What batches of the large graph take in a trainer, and in a sampler.
+const LARGE_BATCHES: [u64; 2] = [20_000_000, 4_000_000];
 
 /// A graph as partition_graph writes it, in coo.
 fn graph(nodes: u64, edges: u64, has_types: bool) -> Graph {
@@ -113,6 +168,7 @@ fn check(what: &str, said: Data, versions: [&str; 2], shm: u64, peak: u64) {
 fn servers_took_what_the_model_says() {
     for (table, versions) in [
         (DGL_1_0_4, ["1.0.4", "1.13.0"]),
+        (DGL_1_1_3, ["1.1.3", "2.2.1"]),
         (DGL_2_1_0, ["2.1.0", "2.2.1"]),
     ] {
         for (name, list, nodes, edges, has_types, node_bytes, edge_bytes, shm, peak) in table {
@@ -147,6 +203,64 @@ fn servers_took_what_the_model_says() {
             ["2.1.0", "2.2.1"],
             shm,
             peak,
+        );
+    }
+}
+
+#[test]
+fn jobs_took_what_the_model_says() {
+    for (dgl, torch, name, trainers, num_samplers, shm, all) in RUNS {
+        let facts = Facts {
+            dgl: Some(dgl.to_owned()),
+            torch: Some(torch.to_owned()),
+            mem_bytes: Some(1 << 40),
+            shm_free_bytes: Some(1 << 40),
+            ..Facts::default()
+        };
+        let host = Host {
+            of: 1,
+            facts,
+            ..Host::default()
+        };
+        // a form of which as much lies in /dev/shm, but for its description
+        let part = Part {
+            own: [1, 1],
+            all: None,
+            disk_bytes: 0,
+            graphs: vec![Graph::Graphbolt {
+                bytes: shm - (64 << 10),
+            }],
+            features: Features::default(),
+            by_npy: false,
+        };
+        let run = |[trainer_bytes, sampler_bytes]: [u64; 2]| {
+            let job = Job {
+                num_servers: 1,
+                num_trainers: vec![trainers],
+                num_samplers,
+                formats: formats("csc"),
+                trainer_bytes,
+                sampler_bytes,
+                shm_extra_bytes: 0,
+                process_bytes: None,
+                margin_percent: 0,
+            };
+            let fits = plan::fits(
+                &job,
+                std::slice::from_ref(&host),
+                std::slice::from_ref(&part),
+            );
+            fits.unwrap()[0].run_bytes as f64 / all as f64 - 1.0
+        };
+        let what = format!("{dgl} {name} {trainers} {num_samplers}");
+        let (bare, error) = match name {
+            "large" => (run([0; 2]), run(LARGE_BATCHES)),
+            _ => (run([0; 2]), run([0; 2])),
+        };
+        assert!((-0.05..0.05).contains(&error), "{what}: {error}");
+        assert!(
+            (-0.07..0.05).contains(&bare),
+            "{what}, batches left out: {bare}"
         );
     }
 }
