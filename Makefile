@@ -88,7 +88,8 @@ test-graphstorm: need-test
 	cargo build --workspace --locked
 	cargo test -p dgl-tools-tests --test graphstorm -- --ignored --nocapture
 
-# DGL's distributed partitioning pipeline on real hosts; DGL_TOOLS=DIR is the folder tools/ of DGL's repository, 1.0 to 2.4.
+# DGL's distributed partitioning pipeline on real hosts; DGL_TOOLS=DIR is the folder tools/ of DGL's repository, 1.0 to 2.4. Where
+# mpirun and pm_dglpart are in PATH, by ParMETIS too (2.1 and later); dgl-tools(7) says how that is built.
 test-partitioning: need-test
 	cargo build --workspace --locked
 	cargo test -p dgl-tools-tests --test partitioning -- --ignored --nocapture

@@ -55,6 +55,50 @@ fn pipeline(python: &str) -> String {
 const FETCH: &str = "ipconf-check ip_config.txt | \
     part-pull --workspace /srv/job --host 0 --to . data/metadata.json";
 
+/// Has DGL partition the graph as that assignment says, and trains on the parts.
+fn partition_and_train(cluster: &Cluster, folder: &Path, python: &str, how: &str) {
+    let assign = "part-assign --metadata chunked/metadata.json --num-parts 2 --to parts";
+    let counts = well(cluster, folder, &format!("{assign} {how}"));
+    assert_eq!(counts.lines().count(), 2, "{counts}");
+    for host in ["1", "2"] {
+        let made = ["/srv/job/data", "/srv/job/chunks"];
+        cluster.call(&["exec", host, "rm", "-rf", made[0], made[1]]);
+    }
+    let copy = format!("{COPY} | part-push >pushed.jsonl");
+    well(cluster, folder, &copy);
+    let there = cluster.call(&["exec", "2", "ls", "/srv/job/chunks/edges"]);
+    assert_eq!(
+        there.out, "2.csv\n3.csv\n",
+        "each host has the chunks that it reads"
+    );
+    well(cluster, folder, &pipeline(python));
+    cluster.assert_clean();
+
+    // each part has the nodes that were to go there
+    let check = format!(
+        "{python} -c 'import dgl, numpy
+wanted = numpy.loadtxt(\"/srv/job/chunks/assignment/_N.txt\", dtype=int)
+import socket
+k = int(socket.gethostname()[1:]) - 1
+found = dgl.data.utils.load_tensors(f\"/srv/job/data/part{{k}}/orig_nids.dgl\")[\"_N\"]
+assert sorted(found.tolist()) == numpy.flatnonzero(wanted == k).tolist()'"
+    );
+    for host in ["1", "2"] {
+        let got = cluster.call(&["exec", host, "sh", "-c", &check]);
+        assert_eq!(got.status, 0, "{how}: {}", got.err);
+    }
+    let train = format!(
+        "{FETCH} && ipconf-check ip_config.txt | host-probe --workspace /srv/job --python \
+         {python} | part-map --part-config data/metadata.json --workspace /srv/job --parts \
+         remote | part-push | dgl-env --num-trainers 1 --num-omp-threads 1 -- {python} \
+         dgl/train.py --ip-config ip_config.txt --part-config data/g.json --num-epochs 2 | \
+         dgl-spawn --timeout 5m --format human"
+    );
+    let trained = well(cluster, folder, &train);
+    assert!(trained.contains("loss fell from"), "{how}: {trained}");
+    cluster.assert_clean();
+}
+
 #[test]
 #[ignore = "make test-partitioning runs it: it needs DGL's scripts"]
 fn partitioned_by_dgl_and_trained_on_real_dgl_hosts() {
@@ -62,58 +106,39 @@ fn partitioned_by_dgl_and_trained_on_real_dgl_hosts() {
     let cluster = Cluster::up("partitioning", 2);
     let python = prepare(&cluster, &folder);
     for how in ["--random=3", "--given given.npy"] {
-        let assign = "part-assign --metadata chunked/metadata.json --num-parts 2 --to parts";
-        let counts = well(&cluster, &folder, &format!("{assign} {how}"));
-        assert_eq!(counts.lines().count(), 2, "{counts}");
-        for host in ["1", "2"] {
-            cluster.call(&[
-                "exec",
-                host,
-                "rm",
-                "-rf",
-                "/srv/job/data",
-                "/srv/job/chunks",
-            ]);
-        }
-        well(
-            &cluster,
-            &folder,
-            &format!("{COPY} | part-push >pushed.jsonl"),
-        );
-        let there = cluster
-            .call(&["exec", "2", "ls", "/srv/job/chunks/edges"])
-            .out;
-        assert_eq!(
-            there, "2.csv\n3.csv\n",
-            "each host has the chunks that it reads"
-        );
-        well(&cluster, &folder, &pipeline(&python));
-        cluster.assert_clean();
-
-        // each part has the nodes that were to go there
-        let check = format!(
-            "{python} -c 'import dgl, numpy
-wanted = numpy.loadtxt(\"/srv/job/chunks/assignment/_N.txt\", dtype=int)
-import socket
-k = int(socket.gethostname()[1:]) - 1
-found = dgl.data.utils.load_tensors(f\"/srv/job/data/part{{k}}/orig_nids.dgl\")[\"_N\"]
-assert sorted(found.tolist()) == numpy.flatnonzero(wanted == k).tolist()'"
-        );
-        for host in ["1", "2"] {
-            let got = cluster.call(&["exec", host, "sh", "-c", &check]);
-            assert_eq!(got.status, 0, "{how}: {}", got.err);
-        }
-        let train = format!(
-            "{FETCH} && ipconf-check ip_config.txt | host-probe --workspace /srv/job --python \
-             {python} | part-map --part-config data/metadata.json --workspace /srv/job --parts \
-             remote | part-push | dgl-env --num-trainers 1 --num-omp-threads 1 -- {python} \
-             dgl/train.py --ip-config ip_config.txt --part-config data/g.json --num-epochs 2 | \
-             dgl-spawn --timeout 5m --format human"
-        );
-        let trained = well(&cluster, &folder, &train);
-        assert!(trained.contains("loss fell from"), "{how}: {trained}");
-        cluster.assert_clean();
+        partition_and_train(&cluster, &folder, &python, how);
     }
+}
+
+/// The folder of the test stands for storage that all hosts share.
+#[test]
+#[ignore = "make test-partitioning runs it: it needs DGL's scripts, mpirun and pm_dglpart"]
+fn partitioned_by_parmetis_and_trained_on_real_dgl_hosts() {
+    let folder = scratch("parmetis");
+    if sh(&folder, "command -v mpirun && command -v pm_dglpart").status != 0 {
+        println!("skipped: mpirun and pm_dglpart are not both in PATH");
+        return;
+    }
+    let cluster = Cluster::up("parmetis", 2);
+    let python = prepare(&cluster, &folder);
+    let prepared = format!(
+        "nfs=$PWD/nfs; hosts() {{ ipconf-check ip_config.txt | host-probe --workspace $nfs; }}
+         hosts | part-map --workspace $nfs --script-folder distpartitioning | part-push &&
+         hosts | chunk-map --metadata chunked/metadata.json --workspace $nfs | part-push \
+             >shared.jsonl &&
+         dgl-env --role worker -- env PMI_RANK={{rank}} {python} \
+             distpartitioning/parmetis_preprocess.py --schema_file metadata.json --num_parts 2 \
+             --input_dir $nfs/chunks --output_dir $nfs/parmetis <shared.jsonl | \
+         dgl-spawn --timeout 5m --format human"
+    );
+    well(&cluster, &folder, &prepared);
+    let parmetis = "cd nfs/parmetis && export OMPI_ALLOW_RUN_AS_ROOT=1 \
+        OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 && mpirun --host 10.77.0.1,10.77.0.2 --wdir $PWD \
+        $(command -v pm_dglpart) ../chunks/g 2 parmetis_nfiles.txt parmetis_efiles.txt";
+    let said = well(&cluster, &folder, parmetis);
+    assert!(said.contains("gnvtxs: 400, gnedges: 3000"), "{said}");
+    let how = "--parmetis nfs/chunks/g_part.2";
+    partition_and_train(&cluster, &folder, &python, how);
 }
 
 #[test]
