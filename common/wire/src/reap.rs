@@ -5,12 +5,13 @@ use ::job::Role;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 
-/// Selects processes of a job. Those that will get a signal are held until it comes, so that it
-/// reaches all hosts at once.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Which processes of a job are meant. Those that will get a signal or be ended are held until that
+/// comes, so that it reaches all hosts at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pick {
-    /// The job's name.
-    pub job: String,
+    /// The job's name; absent for all jobs of this user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
     /// Only processes of this role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,

@@ -39,21 +39,27 @@ pub enum What<'a> {
 }
 
 impl What<'_> {
-    /// The requests to a host, in their order. Each is sent to all hosts before the next is sent to
-    /// any: so a signal reaches all hosts before dgl-spawn ends the job, because of a process that
-    /// it ended on one of them.
+    /// What a host is asked, one thing after the other. Each is asked of all hosts before the next
+    /// is asked of any: what is meant is looked for first, so a signal or the end comes to all hosts
+    /// at once, before what it ends on one makes dgl-spawn end the job on the others.
     pub fn requests(&self, host: &Host, grace: Duration) -> Vec<Request> {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         match self {
             What::List => vec![Request::ListJobs],
-            What::Job(job) => vec![Request::EndJobs(End {
-                job: Some((*job).to_owned()),
-                grace_ms,
-            })],
-            What::All => vec![Request::EndJobs(End {
-                job: None,
-                grace_ms,
-            })],
+            What::Job(_) | What::All => {
+                let job = match self {
+                    What::Job(job) => Some((*job).to_owned()),
+                    _ => None,
+                };
+                let pick = Pick {
+                    job: job.clone(),
+                    ..Pick::default()
+                };
+                vec![
+                    Request::PickProcesses(pick),
+                    Request::EndJobs(End { job, grace_ms }),
+                ]
+            }
             What::Signal {
                 job,
                 role,
@@ -61,7 +67,7 @@ impl What<'_> {
                 signal,
             } => {
                 let pick = Pick {
-                    job: (*job).to_owned(),
+                    job: Some((*job).to_owned()),
                     role: *role,
                     rank: *rank,
                 };
@@ -111,7 +117,7 @@ pub fn answer(host: u32, what: &What<'_>, event: Event) -> Option<Answer> {
                 ..reaped
             }))
         }
-        (What::Signal { .. }, Event::Picked(_)) => Some(Answer::Nothing),
+        (What::Signal { .. } | What::Job(_) | What::All, Event::Picked(_)) => Some(Answer::Nothing),
         (What::Signal { .. }, Event::Signalled(told)) if told.processes == 0 => {
             Some(Answer::Nothing)
         }
@@ -288,21 +294,20 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_waits_until_all_hosts_have_picked() {
+    fn a_signal_and_the_end_wait_until_all_hosts_have_picked() {
         let host = Host {
             ip: record::IpAddr([10, 0, 0, 1].into()),
             ..Host::default()
         };
-        let requests = SIGNAL.requests(&host, Duration::ZERO);
-        assert!(
-            matches!(
-                requests[..],
-                [
-                    Request::PickProcesses(_),
-                    Request::SignalPicked(Signal { signal: 6 })
-                ]
-            ),
-            "{requests:?}"
-        );
+        let picked = |what: &What<'_>| match &what.requests(&host, Duration::ZERO)[..] {
+            [Request::PickProcesses(pick), second] => (pick.job.clone(), second.clone()),
+            requests => panic!("{requests:?}"),
+        };
+        let job = Some("a".to_owned());
+        let end = |job| Request::EndJobs(End { job, grace_ms: 0 });
+        let signal = Request::SignalPicked(Signal { signal: 6 });
+        assert_eq!(picked(&SIGNAL), (job.clone(), signal));
+        assert_eq!(picked(&What::Job("a")), (job.clone(), end(job)));
+        assert_eq!(picked(&What::All), (None, end(None)));
     }
 }

@@ -33,7 +33,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     let mut asked: Vec<HostAnswers<'_, Answer>> =
         reached.into_iter().map(HostAnswers::new).collect();
     let pick = Pick {
-        job: args.job.clone(),
+        job: Some(args.job.clone()),
         role: args.role.map(RoleArg::role),
         rank: args.rank,
     };

@@ -159,6 +159,11 @@ impl Watches {
         Watches(procfs::pids().into_iter().filter_map(handle).collect())
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Tells them that dgl-reap ends what ends from now on. The kernel keeps the signal until it is
     /// read, so it comes before the deaths that follow.
     pub fn notify(&self) {
@@ -223,6 +228,12 @@ pub struct Finder {
 }
 
 impl Finder {
+    /// These were found to belong to jobs.
+    pub fn remember<'m>(&mut self, members: impl Iterator<Item = &'m Member>) {
+        let known = members.map(|one| (one.process, (one.token.clone(), one.carrier)));
+        self.known.extend(known);
+    }
+
     /// The running processes that belong to jobs whose token is wanted; never this process.
     pub fn find(&mut self, is_wanted: impl Fn(&str) -> bool) -> Vec<Member> {
         let known = |process: &ProcessHandle| self.known.get(process).cloned();

@@ -2,7 +2,7 @@
 //! whoever started a job is gone or does not answer, so nothing here needs more than /proc.
 
 use crate::output::Output;
-use crate::processes::{self, Finder, Member, ProcessHandle, Watches};
+use crate::processes::{self, Finder, Member, Watches};
 use crate::procfs::{self, Environment};
 use crate::shm::{self, ShmFile};
 use crate::stacks::desk;
@@ -52,7 +52,7 @@ fn parts() -> Vec<Part> {
 /// the one that hangs.
 pub fn wanted_parts(wanted: &Pick) -> Vec<Part> {
     let is_meant = |part: &Part| {
-        part.job == wanted.job
+        wanted.job.as_ref().is_none_or(|job| *job == part.job)
             && (wanted.role.is_none() || wanted.role == part.role)
             && (wanted.rank.is_none() || wanted.rank == part.rank)
     };
@@ -129,10 +129,11 @@ fn groups_of(job: &str) -> Option<u32> {
     counts.max().map(number)
 }
 
-/// Processes that wait for their signal.
-#[derive(Debug, Default)]
+/// Processes that wait for their signal, or for their end.
+#[derive(Default)]
 pub struct Picked {
-    processes: Vec<ProcessHandle>,
+    /// `None` until they were looked for.
+    parts: Option<Vec<Part>>,
     watches: Watches,
 }
 
@@ -142,10 +143,9 @@ impl Picked {
         let meant = wanted_parts(wanted);
         let tokens = meant.iter().map(|part| part.member.token.clone()).collect();
         self.watches = Watches::find(&tokens);
-        self.processes = meant.into_iter().map(|part| part.member.process).collect();
-        // the signal may end a process of another host first, and with it the job on this one too
+        // what comes may end a process of another host first, and so the job on this one too
         self.watches.notify();
-        Event::Picked(count(self.processes.len()))
+        Event::Picked(count(self.parts.insert(meant).len()))
     }
 
     /// Sends the signal once to each: a second ABRT would end Python while it prints its stacks.
@@ -153,11 +153,50 @@ impl Picked {
         let signal = Signal::try_from(number)
             .map_err(|_| Failure::new(format!("{number} is not a signal")))?;
         self.watches.notify();
-        let reached = std::mem::take(&mut self.processes)
-            .into_iter()
-            .filter(|process| process.signal(signal))
-            .count();
-        Ok(Event::Signalled(count(reached)))
+        let parts = self.parts.take().unwrap_or_default().into_iter();
+        let reached = parts.filter(|part| part.member.process.signal(signal));
+        Ok(Event::Signalled(count(reached.count())))
+    }
+
+    /// Ends jobs, all at once, and tells of each. Those that were picked are not looked for again
+    /// before each has its TERM: other hosts send theirs in the same moment.
+    pub fn end(&mut self, wanted: &End, output: &mut Output) {
+        let pick = Pick {
+            job: wanted.job.clone(),
+            ..Pick::default()
+        };
+        let mut held = self.parts.take().or_else(|| Some(wanted_parts(&pick)));
+        let mut jobs = Ending::of(held.as_deref().unwrap_or_default());
+        let tokens: BTreeSet<String> = jobs.keys().cloned().collect();
+        if self.watches.is_empty() {
+            self.watches = Watches::find(&tokens);
+        }
+        let mut finder = Finder::default();
+        let mut found: Vec<Member> = Vec::new();
+        let look = || {
+            // again and again: KILL may come long after TERM
+            self.watches.notify();
+            found = match held.take() {
+                Some(parts) => parts.into_iter().map(|part| part.member).collect(),
+                None => finder.find(|token| tokens.contains(token)),
+            };
+            finder.remember(found.iter());
+            for member in &found {
+                if let Some(job) = jobs.get_mut(&member.token) {
+                    job.shm.extend(shm::mapped_shm([member.process.pid]));
+                }
+            }
+            found.iter().map(|member| member.process).collect()
+        };
+        let left = processes::end_processes(Duration::from_millis(wanted.grace_ms), look);
+        for member in found.iter().filter(|member| left.contains(&member.process)) {
+            if let Some(job) = jobs.get_mut(&member.token) {
+                job.left.push(member.process.pid.cast_unsigned());
+            }
+        }
+        for job in jobs.into_values() {
+            output.event(&Event::Reaped(job.reaped()));
+        }
     }
 }
 
@@ -179,55 +218,31 @@ struct Ending {
     left: Vec<u32>,
 }
 
-/// Ends jobs, all at once, and reports each.
-pub fn end(wanted: &End, output: &mut Output) {
-    let mut jobs: BTreeMap<String, Ending> = BTreeMap::new();
-    for part in parts()
-        .into_iter()
-        .filter(|part| wanted.job.as_ref().is_none_or(|job| *job == part.job))
-    {
-        let begun = Ending {
-            job: part.job,
-            processes: 0,
-            shm: BTreeSet::new(),
-            left: Vec::new(),
-        };
-        jobs.entry(part.member.token).or_insert(begun).processes += 1;
-    }
-    let tokens: BTreeSet<String> = jobs.keys().cloned().collect();
-    let watches = Watches::find(&tokens);
-    let mut finder = Finder::default();
-    let mut found = Vec::new();
-    let look = || {
-        // repeatedly, because KILL may come long after TERM
-        watches.notify_of_end();
-        found = finder.find(|token| tokens.contains(token));
-        for member in &found {
-            if let Some(job) = jobs.get_mut(&member.token) {
-                job.shm.extend(shm::mapped_shm([member.process.pid]));
-            }
+impl Ending {
+    /// The jobs of these processes, by their tokens.
+    fn of(parts: &[Part]) -> BTreeMap<String, Ending> {
+        let mut jobs: BTreeMap<String, Ending> = BTreeMap::new();
+        for part in parts {
+            let begun = || Ending {
+                job: part.job.clone(),
+                processes: 0,
+                shm: BTreeSet::new(),
+                left: Vec::new(),
+            };
+            let job = jobs.entry(part.member.token.clone());
+            job.or_insert_with(begun).processes += 1;
         }
-        found.iter().map(|member| member.process).collect()
-    };
-    let left = processes::end_processes(Duration::from_millis(wanted.grace_ms), look);
-    for member in found.iter().filter(|member| left.contains(&member.process)) {
-        if let Some(job) = jobs.get_mut(&member.token) {
-            job.left.push(member.process.pid.cast_unsigned());
-        }
+        jobs
     }
-    for Ending {
-        job,
-        processes,
-        shm,
-        left,
-    } in jobs.into_values()
-    {
-        output.event(&Event::Reaped(Reaped {
-            job,
-            processes,
-            shm_files: shm::remove_unmapped(&shm),
-            left,
-        }));
+
+    /// What is told of it; what it left in /dev/shm is removed.
+    fn reaped(self) -> Reaped {
+        Reaped {
+            job: self.job,
+            processes: self.processes,
+            shm_files: shm::remove_unmapped(&self.shm),
+            left: self.left,
+        }
     }
 }
 
