@@ -452,11 +452,9 @@ fn an_agent_that_is_lost_is_a_lost_host_and_a_restart_starts_it_again() {
     kill("KILL", agent.unwrap().split(' ').next().unwrap());
     let status = job.wait().unwrap();
     assert!(status.success(), "{}", lab.read("err"));
-    assert!(
-        lab.read("err").contains("host 1 (n2, 127.0.1.2)"),
-        "{}",
-        lab.read("err")
-    );
+    let said =
+        "host 1 (n2, 127.0.1.2) lost: its agent had dialed in, and the connection to it is lost";
+    assert!(lab.read("err").contains(said), "{}", lab.read("err"));
     assert_eq!(lab.read("engine.log").lines().count(), 2);
     lab.assert_clean();
 }
@@ -570,6 +568,47 @@ fn real_hosts_dial_in_from_the_cards_that_reach_the_tool() {
         direct.err.contains("no process of job none on any host"),
         "{}",
         direct.err
+    );
+    cluster.assert_clean();
+}
+
+/// Open MPI's own, where it is installed: a tool's whole life, and nothing of mpirun's stays.
+#[test]
+fn real_hosts_dial_in_that_mpirun_starts() {
+    let folder = scratch("dial-mpirun");
+    if sh(&folder, "command -v mpirun").status != 0 {
+        println!("skipped: no mpirun here (apt-get install openmpi-bin)");
+        return;
+    }
+    let cluster = Cluster::up("dial-mpirun", 3);
+    ip_config(&folder, 3);
+    fs::create_dir(folder.join("src")).unwrap();
+    fs::write(folder.join("src/file"), "to all\n").unwrap();
+    // mpirun does not like root, and looks for the other hosts' answers on all of its cards
+    let way = "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+         DGL_TOOLS_CONNECT_TIMEOUT=60s \
+         DGL_TOOLS_CONNECT='dial mpirun --host {ips} --map-by ppr:1:node {agent}'; ";
+    let script = format!(
+        "{way} ipconf-check ip.txt | host-probe >hosts.jsonl &&
+         part-map --workspace /srv/job --extra src <hosts.jsonl | part-push >pushed.jsonl &&
+         dgl-env --workspace /srv/job --role worker -- cat src/file <pushed.jsonl |
+         dgl-spawn --format human | sort"
+    );
+    let ran = cluster.sh(&folder, &script);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    for host in 1..=3 {
+        let line = format!("[10.77.0.{host} worker {}] to all\n", host - 1);
+        assert!(ran.out.contains(&line), "{}{}", ran.out, ran.err);
+    }
+    // a host that mpirun cannot reach
+    cluster.call(&["stop", "3"]);
+    let script = format!("{way} ipconf-check ip.txt | DGL_TOOLS_CONNECT_TIMEOUT=20s host-probe");
+    let down = cluster.sh(&folder, &script);
+    assert!(
+        down.status == 74 && down.err.contains("mpirun"),
+        "{} {}",
+        down.status,
+        down.err
     );
     cluster.assert_clean();
 }

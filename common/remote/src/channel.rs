@@ -44,6 +44,10 @@ pub(crate) trait Channel: Send {
     fn ended(&mut self) -> Option<ExitStatus> {
         None
     }
+    /// What its end means, where that is not the end of a login.
+    fn end_means(&self) -> Option<&'static str> {
+        None
+    }
     /// Notes that the script does not run and will not, so that nothing there needs time to end.
     fn give_up(&mut self) {}
     /// Whether bytes of a file are copied in any case, so that the caller should read them only

@@ -271,11 +271,15 @@ impl Session {
                     self.decode(heard);
                 }
                 Ok(None) => break,
-                Err(error) => self.lose(heard, &error.to_string()),
+                Err(error) => {
+                    let why = self.transport.why_lost(&error.to_string());
+                    self.lose(heard, why);
+                }
             }
         }
         if self.transport.is_closed() {
-            self.lose(heard, "the connection ended before the script");
+            let why = self.transport.why_ended();
+            self.lose(heard, why);
         }
         progress
     }
@@ -295,9 +299,9 @@ impl Session {
         }
     }
 
-    fn lose(&mut self, heard: &mut Vec<SessionEvent>, what: &str) {
+    fn lose(&mut self, heard: &mut Vec<SessionEvent>, why: String) {
         if !std::mem::replace(&mut self.over, true) {
-            heard.push(SessionEvent::Lost(self.transport.why_lost(what)));
+            heard.push(SessionEvent::Lost(why));
         }
     }
 }
@@ -417,9 +421,7 @@ impl Greeting {
     }
 
     fn lost(&mut self) -> HostFault {
-        let why = self
-            .transport
-            .why_lost("the connection ended before the script");
+        let why = self.transport.why_ended();
         let unfinished = std::mem::take(&mut self.line);
         self.remember(&unfinished);
         let said = match self.transport.engine_said().is_empty() && !self.said.is_empty() {

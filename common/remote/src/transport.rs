@@ -158,6 +158,21 @@ impl Transport {
         self.stderr.drain(..surplus);
     }
 
+    /// Why the connection is lost that has ended without an error.
+    pub(crate) fn why_ended(&mut self) -> String {
+        let Some(means) = self.channel.end_means() else {
+            return self.why_lost("the connection ended before the script");
+        };
+        match (self.engine_said(), self.channel.ended()) {
+            (said, _) if !said.is_empty() => format!("{means}; {said}"),
+            (_, Some(status)) => {
+                let name = self.channel.engine().unwrap_or("the command");
+                format!("{means}; {name} has ended, {status}")
+            }
+            (_, None) => means.to_owned(),
+        }
+    }
+
     /// Why the connection is lost: the last line of the program that carries it, or else `what`.
     pub(crate) fn why_lost(&mut self, what: &str) -> String {
         let what = reasons::of_libssh2(what);

@@ -76,6 +76,10 @@ impl Channel for Dialed {
             .map(|code| ExitStatus::from_raw(code << 8))
     }
 
+    fn end_means(&self) -> Option<&'static str> {
+        Some("its agent had dialed in, and the connection to it is lost")
+    }
+
     fn is_direct(&self) -> bool {
         true
     }

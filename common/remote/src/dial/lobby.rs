@@ -31,6 +31,11 @@ const KNOCK_LIMIT: Duration = Duration::from_secs(10);
 const MAX_HELLO: usize = 64 << 10;
 /// How often those who wait check for what no event reports.
 const LOOK: Duration = Duration::from_millis(50);
+/// An agent waits with one connection; where one has broken without a word it has another.
+const MOST_PARKED: usize = 4;
+/// So many agents are listened to at most, asked for or not: a host that has the secret could make
+/// up names without end.
+const MOST_AGENTS: usize = 65_536;
 /// An agent whose connection was taken has dialed again by then, or never will.
 const REDIAL_LIMIT: Duration = Duration::from_secs(20);
 
@@ -63,6 +68,16 @@ struct Agent {
 }
 
 impl Agent {
+    /// Another of its connections waits.
+    fn park(&mut self, parked: Parked) {
+        while self.parked.len() >= MOST_PARKED {
+            self.parked.pop_front();
+        }
+        self.parked.push_back(parked);
+        // its connection may have broken before
+        self.gone = false;
+    }
+
     fn is_live(&mut self) -> bool {
         while !self.gone
             && let Some(first) = self.parked.front_mut()
@@ -220,7 +235,8 @@ impl Lobby {
             if left.is_zero() {
                 return None;
             }
-            let waited = self.shared.arrived.wait_timeout(state, left);
+            // nobody tells that one has not dialed again
+            let waited = self.shared.arrived.wait_timeout(state, left.min(LOOK));
             (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -311,19 +327,22 @@ enum Answer {
 
 impl Knock {
     fn answer(&mut self) -> Answer {
-        let received = self.link.flush().and_then(|()| {
-            let open = self.link.receive(self.decoder.end_of_buffer())?;
-            Ok(open || !self.decoder.is_empty())
-        });
-        if !matches!(received, Ok(true)) {
+        let received = self.link.flush();
+        let received = received.and_then(|()| self.link.receive(self.decoder.end_of_buffer()));
+        let Ok(may_say_more) = received else {
             return Answer::Away;
-        }
+        };
         if self.link.peer().is_none() {
-            return Answer::Later;
+            return if may_say_more {
+                Answer::Later
+            } else {
+                Answer::Away
+            };
         }
         match self.decoder.next_message::<Hello>() {
             Ok(Some(message)) => Answer::Come(message.head),
-            Ok(None) if self.decoder.rest().len() <= MAX_HELLO => Answer::Later,
+            // one that has ended would be ready to be read again and again
+            Ok(None) if may_say_more && self.decoder.rest().len() <= MAX_HELLO => Answer::Later,
             _ => Answer::Away,
         }
     }
@@ -425,11 +444,8 @@ impl Doorkeeper {
         };
         let mut state = self.shared.lock();
         match state.by_id.get(&hello.agent).copied() {
-            Some(at) => {
-                state.agents[at].parked.push_back(parked);
-                // its connection may have broken before
-                state.agents[at].gone = false;
-            }
+            Some(at) => state.agents[at].park(parked),
+            None if state.agents.len() >= MOST_AGENTS => drop(parked),
             None => {
                 let at = state.agents.len();
                 state.by_id.insert(hello.agent.clone(), at);

@@ -92,9 +92,11 @@ impl Dial {
     /// the agents that are missing.
     pub(crate) fn open_all(&self, hosts: &[Host]) -> Vec<Result<Session, HostFault>> {
         let opened = self.gather(hosts).and_then(|gathered| {
+            // all of them dial again at the same time
+            let until = Instant::now() + self.options.connect_timeout;
             let said: Vec<_> = gathered
                 .into_iter()
-                .map(|seat| self.begin_conversation(seat?))
+                .map(|seat| self.begin_conversation(seat?, until))
                 .collect();
             self.greet_all(said)
         });
@@ -185,7 +187,11 @@ impl Dial {
     }
 
     /// Takes the waiting connection of a seat for a conversation, and tells the agent.
-    fn begin_conversation(&self, seat: Seat) -> Result<(Seat, String, channel::Dialed), HostFault> {
+    fn begin_conversation(
+        &self,
+        seat: Seat,
+        until: Instant,
+    ) -> Result<(Seat, String, channel::Dialed), HostFault> {
         let state = self.lock();
         let Some((hall, engine)) = state.hall.clone().zip(state.engines.last().cloned()) else {
             return Err(gone());
@@ -193,7 +199,6 @@ impl Dial {
         drop(state);
         let token =
             random_token().map_err(|error| HostFault::new(format!("/dev/urandom: {error}")))?;
-        let until = Instant::now() + self.options.connect_timeout;
         let parked = hall.lobby.take(&seat, until).ok_or_else(gone)?;
         let dialed = channel::Dialed::begin(parked, &token, engine).map_err(|error| {
             HostFault::new(format!("its connection is lost: {error}")).fix(AGAIN)
