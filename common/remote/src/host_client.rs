@@ -331,7 +331,7 @@ impl HostClient {
     /// After a direct connection broke, the login carries the conversation again if it still can.
     /// What was under way has to be requested and sent again. The error is the cause of the break,
     /// if the host or the login tells it.
-    pub fn take_back(&mut self) -> Result<(), HostFailure> {
+    fn take_back(&mut self) -> Result<(), HostFailure> {
         let broken = self.login_over.clone().or(self.over.clone());
         let broken = broken.unwrap_or_else(|| HostFailure::lost("connection lost"));
         if self.stop.load(Ordering::Relaxed) != 0 || self.login_over.is_some() {
@@ -355,6 +355,20 @@ impl HostClient {
         Err(HostFailure::lost(
             "connection lost: the host does not answer",
         ))
+    }
+
+    /// What broke was a direct connection, as a rule: then the login carries the conversation on,
+    /// and what people should know is returned. An error where there is no such way.
+    pub fn fall_back(
+        &mut self,
+        broken: HostFailure,
+        wire: Wire,
+    ) -> Result<&'static str, HostFailure> {
+        if !self.is_direct() || wire == Wire::Direct {
+            return Err(broken);
+        }
+        self.take_back()?;
+        Ok("its direct connection broke; its login is used instead")
     }
 
     /// Another session carries the conversation now.

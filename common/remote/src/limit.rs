@@ -24,13 +24,17 @@ impl Limit {
         }
     }
 
+    /// How long so many bytes take at that rate.
+    pub fn takes(&self, bytes: u64) -> Duration {
+        Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64)
+    }
+
     /// Lets this many bytes through; returns how long they have to wait.
     pub(crate) fn let_through(&self, bytes: u64, now: Instant) -> Duration {
         let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
         let earliest = now.checked_sub(BURST).unwrap_or(now);
         let begin = gone.map_or(earliest, |gone| gone.max(earliest));
-        let takes = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
-        *gone = Some(begin + takes);
+        *gone = Some(begin + self.takes(bytes));
         begin.saturating_duration_since(now)
     }
 }

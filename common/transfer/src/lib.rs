@@ -1,10 +1,11 @@
 //! The transfer of files between this machine and a host: what both ends do, in either direction.
 //!
-//! One end reads ([`source`]), the other writes ([`partial`]). Between them go blocks, each with
-//! the checksum of its content ([`content`]). [`parts`] tells which parts of a file are present,
-//! [`sums`] whether they equal those of the other end.
+//! One end reads ([`source`]), the other writes ([`partial`]); between them go blocks, each with
+//! the sum of its content ([`content`]). [`parts`] says which of a file is there, [`sums`] whether
+//! that is what the other end has; [`fates`] is what the tool knows of each file.
 
 pub mod content;
+pub mod fates;
 pub mod partial;
 pub mod parts;
 pub mod source;
@@ -13,6 +14,11 @@ pub mod sums;
 /// A resumed transfer begins and ends at a multiple of this, so that a block that was half written
 /// is written again.
 pub const GRAIN: u64 = 64 << 10;
+/// A file of at most so many bytes travels with others in one message, and is written at once.
+pub const SMALL: u64 = wire::files::BLOCK;
+/// From here on a file is worth some round trips: to find out what of it need not travel, and who
+/// could hand it on.
+pub const LARGE: u64 = 16 << 20;
 
 /// An end that sends nothing for this long is taken for lost.
 pub const SILENCE: std::time::Duration = std::time::Duration::from_secs(60);

@@ -406,13 +406,23 @@ pub fn write_small(
     content: &[u8],
     finish: Finish,
 ) -> Result<(), Fault> {
-    let write = || {
-        remove(passing)?;
-        let mut file = OpenOptions::new()
+    let create = || {
+        let mut options = OpenOptions::new();
+        options
             .write(true)
             .create_new(true)
             .mode(0o600)
-            .open(passing)?;
+            .open(passing)
+    };
+    let write = || {
+        let mut file = match create() {
+            // a push that lost its power has left it
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                remove(passing)?;
+                create()?
+            }
+            created => created?,
+        };
         file.write_all(content)?;
         stamp(&file, finish)?;
         fs::rename(passing, dst)

@@ -119,12 +119,14 @@ impl Parts {
     /// The bytes that lie within the first `bytes`, cut to whole [`GRAIN`]s except at the end of
     /// the file.
     pub fn whole_grains(&self, bytes: u64) -> Parts {
+        // what a host tells may lie anywhere
+        let up = |at: u64| at.checked_next_multiple_of(GRAIN).unwrap_or(u64::MAX);
         let down = |at: u64| if at >= bytes { bytes } else { at - at % GRAIN };
         Parts::of(
             &self
                 .0
                 .iter()
-                .map(|&(begin, end)| (begin.next_multiple_of(GRAIN), down(end)))
+                .map(|&(begin, end)| (up(begin), down(end)))
                 .collect::<Vec<_>>(),
         )
     }
@@ -252,6 +254,7 @@ mod tests {
             ((0, GRAIN + 5), GRAIN + 5, vec![(0, GRAIN + 5)]),
             ((0, 9 * GRAIN), GRAIN + 5, vec![(0, GRAIN + 5)]),
             ((1, 2), GRAIN, vec![]),
+            ((u64::MAX - 1, u64::MAX), GRAIN, vec![]),
         ];
         for (part, bytes, expected) in table {
             assert_eq!(

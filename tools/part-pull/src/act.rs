@@ -2,7 +2,7 @@
 
 use crate::args::Args;
 use crate::giver::{self, Moved, Received, SourceHost};
-use crate::local::{self, LARGE};
+use crate::local;
 use crate::plan::{Item, WantedFile};
 use cli::progress::{ProgressDisplay, Route};
 use rayon::prelude::*;
@@ -11,16 +11,17 @@ use record::exit::Exit;
 use record::jsonl::{Out, Stream};
 use record::term;
 use record::{Host, Pulled, path_fields};
-use remote::direct::{Door, Wire, WireOptions};
+use remote::direct::{Door, WireOptions};
 use remote::host_client::HostFailure;
 use remote::lanes::{Lanes, Streams};
 use remote::{self, Kind, Remote, Session};
-use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use transfer::LARGE;
+use transfer::fates::{Fate, Fates};
 
 const AGAIN: &str = "run this again: what is here already does not come again";
 
@@ -29,8 +30,8 @@ struct Task<'a> {
     host: &'a Host,
     giver: Result<SourceHost, HostFailure>,
     items: Vec<Item>,
-    /// The id of its first file.
-    first: u32,
+    /// What becomes of each.
+    fates: Fates,
 }
 
 /// Fetches all wanted files that are not here yet.
@@ -75,6 +76,7 @@ pub fn run(
             .collect()
     });
     let of = number(&mut tasks);
+    pool.install(|| tasks.par_iter_mut().for_each(|task| task.look()));
     report.0.extend(unmatched(&tasks, wanted));
     if args.dry_run {
         tell_plan(&tasks);
@@ -140,6 +142,8 @@ impl Puller<'_> {
                 .iter_mut()
                 .for_each(|task| task.giver = Err(HostFailure::lost("interrupted")));
         }
+        // whoever was waited for may have brought them
+        pool.install(|| tasks.par_iter_mut().for_each(|task| task.look()));
         let board = Reporter {
             out: Mutex::new(Out::new("part-pull")),
             human: args.connect.format.human(),
@@ -196,7 +200,7 @@ fn claim_all(
     tasks: &[Task<'_>],
     stop: &AtomicUsize,
 ) -> Result<Option<Vec<local::Claim>>, Fault> {
-    let lacks = |task: &&Task<'_>| task.items.iter().any(|item| !local::is_here(item));
+    let lacks = |task: &&Task<'_>| task.fates.count(&Fate::Lacks) > 0;
     let mut folders: Vec<PathBuf> = tasks
         .iter()
         .filter(lacks)
@@ -241,8 +245,11 @@ fn folder(args: &Args, host: &Host, alone: bool) -> PathBuf {
 fn number(tasks: &mut [Task<'_>]) -> u32 {
     let mut of = 0;
     for task in tasks {
-        task.first = of;
-        of += u32::try_from(task.items.len()).unwrap_or(u32::MAX);
+        task.fates = Fates::new(of, task.items.len());
+        for item in &mut task.items {
+            item.id = of;
+            of = of.saturating_add(1);
+        }
     }
     of
 }
@@ -265,7 +272,7 @@ fn unmatched(tasks: &[Task<'_>], wanted: &WantedFile) -> Option<Fault> {
 /// The progress display for all files that are not here yet.
 fn progress(args: &Args, tasks: &[Task<'_>]) -> ProgressDisplay {
     let missing = tasks.iter().flat_map(|task| {
-        let missing = task.items.iter().filter(|item| !local::is_here(item));
+        let missing = task.lacking().into_iter();
         missing.map(|item| (task.host.id, item.bytes()))
     });
     ProgressDisplay::new(
@@ -279,7 +286,7 @@ fn progress(args: &Args, tasks: &[Task<'_>]) -> ProgressDisplay {
 fn tell_plan(tasks: &[Task<'_>]) {
     let mut out = Out::new("part-pull");
     for task in tasks {
-        for item in task.items.iter().filter(|item| !local::is_here(item)) {
+        for item in task.lacking() {
             let (place, src, dst) = (task.host.place(), item.src.display(), item.dst.display());
             let line = format!("{place}: {src} -> {dst} ({})", term::bytes(item.bytes()));
             out.write(format!("{}\n", term::plain(&line)).as_bytes());
@@ -308,6 +315,7 @@ impl<'a> Task<'a> {
             |(giver, listed)| (Ok(giver), listed),
         );
         let item = |(src, there): (PathBuf, _)| Item {
+            id: 0,
             dst: folder.join(src.strip_prefix(".").unwrap_or(&src)),
             src,
             there,
@@ -316,8 +324,22 @@ impl<'a> Task<'a> {
             host,
             giver,
             items: listed.into_iter().map(item).collect(),
-            first: 0,
+            fates: Fates::new(0, 0),
         }
+    }
+
+    fn lacking(&self) -> Vec<&Item> {
+        let all: Vec<&Item> = self.items.iter().collect();
+        self.fates.with(&Fate::Lacks, &all)
+    }
+
+    /// Which of those that are lacking are here.
+    fn look(&self) {
+        let here = self
+            .lacking()
+            .into_iter()
+            .filter(|item| local::is_here(item));
+        here.for_each(|item| self.fates.set(item, Fate::There));
     }
 
     fn pull(
@@ -328,60 +350,41 @@ impl<'a> Task<'a> {
         more: &dyn Fn(&Host, Option<&Door>) -> Option<SourceHost>,
     ) {
         let begun = Instant::now();
-        let mut came: HashMap<PathBuf, Received> = HashMap::new();
-        let here: Vec<bool> = self.items.iter().map(local::is_here).collect();
-        let missing: Vec<&Item> = self
-            .items
-            .iter()
-            .zip(&here)
-            .filter(|(_, here)| !**here)
-            .map(|(item, _)| item)
-            .collect();
+        if let (true, Err(broken)) = (self.items.is_empty(), &self.giver) {
+            board.record(&Pulled {
+                host: self.host.id,
+                error: Some(broken.why.clone()),
+                ..Pulled::default()
+            });
+        }
+        if self.items.is_empty() {
+            return;
+        }
+        let told = HostReporter {
+            host: self.host,
+            fates: &self.fates,
+            board,
+        };
+        let all: Vec<&Item> = self.items.iter().collect();
+        let here = self.fates.with(&Fate::There, &all);
+        here.into_iter().for_each(|item| told.skipped(item));
+        let bring = |giver: &mut SourceHost, missing: &[&Item]| {
+            let door = giver.client().door();
+            let open = || more(self.host, door.as_ref());
+            let mut lanes = Lanes::new(streams, giver.client().is_direct(), &open);
+            let brought = bring(giver, &mut lanes, missing, &told);
+            lanes.into_sites().for_each(SourceHost::end);
+            brought
+        };
         if let Ok(giver) = &mut self.giver
-            && let Err(broken) = bring_by_wire(
-                giver,
-                self.host,
-                &missing,
-                wire,
-                (&mut came, &board.show),
-                |giver, missing, came| {
-                    let moved = |bytes| board.show.moved(self.host, bytes);
-                    let door = giver.client().door();
-                    let open = || more(self.host, door.as_ref());
-                    let is_direct = giver.client().is_direct();
-                    let mut lanes = Lanes::new(streams, is_direct, &open);
-                    let brought = bring(giver, &mut lanes, missing, came, &moved);
-                    lanes.into_connections().for_each(SourceHost::end);
-                    brought
-                },
-            )
+            && let Err(broken) = bring_by_wire(giver, &all, wire, &told, bring)
         {
             self.giver = Err(broken);
         }
-        if self.items.is_empty() {
-            if let Err(broken) = &self.giver {
-                board.record(&Pulled {
-                    host: self.host.id,
-                    error: Some(broken.why.clone()),
-                    ..Pulled::default()
-                });
-            }
-            return;
-        }
-        for (at, (item, &skipped)) in self.items.iter().zip(&here).enumerate() {
-            let result = match (skipped, came.remove(&item.src), &self.giver) {
-                (true, ..) => Ok(0),
-                (false, Some(result), _) => result,
-                (false, None, Err(broken)) => Err(broken.why.clone()),
-                (false, None, Ok(_)) => Err("it was not there any more".to_owned()),
-            };
-            board.tell(
-                self.host,
-                self.first + u32::try_from(at).unwrap_or(0),
-                item,
-                skipped,
-                result,
-            );
+        let why = self.giver.as_ref().err().map(|broken| broken.why.as_str());
+        let why = why.unwrap_or("it was not there any more");
+        for item in self.fates.with(&Fate::Lacks, &all) {
+            told.done(item, Err(why.to_owned()));
         }
         board
             .show
@@ -391,47 +394,29 @@ impl<'a> Task<'a> {
 
 /// Fetches the files over a direct connection if there can be one. What is missing when that breaks
 /// comes over the login.
-fn bring_by_wire<'i>(
+fn bring_by_wire(
     giver: &mut SourceHost,
-    host: &Host,
-    items: &[&'i Item],
+    all: &[&Item],
     wire: &WireOptions,
-    (came, show): (&mut HashMap<PathBuf, Received>, &ProgressDisplay),
-    bring: impl Fn(
-        &mut SourceHost,
-        &[&'i Item],
-        &mut HashMap<PathBuf, Received>,
-    ) -> Result<(), HostFailure>,
+    told: &HostReporter<'_>,
+    bring: impl Fn(&mut SourceHost, &[&Item]) -> Result<(), HostFailure>,
 ) -> Result<(), HostFailure> {
-    let bytes = items.iter().map(|item| item.bytes()).sum();
+    let (host, place) = (told.host, told.host.place());
+    let missing = told.fates.with(&Fate::Lacks, all);
+    let bytes = missing.iter().map(|item| item.bytes()).sum();
     if let Some(warning) = giver.client().choose_wire(host.ip.0, bytes, wire, &[])? {
-        eprintln!("part-pull: {}: {warning}", host.place());
+        eprintln!("part-pull: {place}: {warning}");
     }
     let is_direct = giver.client().is_direct();
-    show.route(
-        host,
-        if is_direct {
-            Route::Direct
-        } else {
-            Route::Login
-        },
-    );
-    let Err(broken) = bring(giver, items, came) else {
+    let way = if is_direct { Way::Direct } else { Way::Login };
+    told.board.show.way(host, way);
+    let Err(broken) = bring(giver, &missing) else {
         return Ok(());
     };
-    if !giver.client().is_direct() || wire.wire == Wire::Direct {
-        return Err(broken);
-    }
-    giver.client().take_back()?;
-    let place = host.place();
-    eprintln!("part-pull: {place}: its direct connection broke; its login is used instead");
-    show.route(host, Route::Login);
-    let missing: Vec<&Item> = items
-        .iter()
-        .filter(|item| !came.contains_key(&item.src))
-        .copied()
-        .collect();
-    bring(giver, &missing, came)
+    let said = giver.client().fall_back(broken, wire.wire)?;
+    eprintln!("part-pull: {place}: {said}");
+    told.board.show.way(host, Way::Login);
+    bring(giver, &told.fates.with(&Fate::Lacks, all))
 }
 
 /// Fetches the files. Each is renamed as soon as it is complete, so that finished files stay when
@@ -440,29 +425,27 @@ fn bring(
     giver: &mut SourceHost,
     lanes: &mut Lanes<'_, SourceHost>,
     items: &[&Item],
-    came: &mut HashMap<PathBuf, Received>,
-    moved: Moved<'_>,
+    told: &HostReporter<'_>,
 ) -> Result<(), HostFailure> {
+    let moved: Moved<'_> = &|bytes| told.board.show.moved(told.host, bytes);
     let (folders, files): (Vec<&Item>, Vec<&Item>) =
         items.iter().partition(|item| item.there.is_folder());
     for folder in folders {
-        came.insert(folder.src.clone(), local::make_empty(folder).map(|()| 0));
+        told.done(folder, local::make_empty(folder).map(|()| 0));
     }
     let (small, others): (Vec<&Item>, Vec<&Item>) =
         files.into_iter().partition(|item| giver::is_small(item));
     let (large, middle): (Vec<&Item>, Vec<&Item>) = others
         .into_iter()
         .partition(|item| item.there.bytes >= LARGE);
-    let mut note = |item: &Item, result: Received| drop(came.insert(item.src.clone(), result));
-    let mut note_small = |item: &Item, result: Received| {
+    giver.small(&small, &mut |item, result| {
         moved(item.bytes());
-        note(item, result);
-    };
-    giver.small(&small, &mut note_small)?;
-    giver.middle(&middle, &mut note, moved)?;
+        told.done(item, result);
+    })?;
+    giver.middle(&middle, &mut |item, result| told.done(item, result), moved)?;
     for item in large {
         let result = giver.large(item, lanes, moved)?;
-        note(item, result);
+        told.done(item, result);
     }
     Ok(())
 }
@@ -486,7 +469,7 @@ impl Reporter {
         }
     }
 
-    fn tell(&self, host: &Host, id: u32, item: &Item, skipped: bool, result: Result<u64, String>) {
+    fn tell(&self, host: &Host, item: &Item, skipped: bool, result: Received) {
         let (src, src_b64) = path_fields(item.src.strip_prefix(".").unwrap_or(&item.src));
         let (dst, dst_b64) = path_fields(&item.dst);
         let error = result.as_ref().err().cloned();
@@ -496,7 +479,7 @@ impl Reporter {
             Err(_) => {}
         }
         self.record(&Pulled {
-            id: Some(id),
+            id: Some(item.id),
             of: Some(self.of),
             host: host.id,
             src,
@@ -515,6 +498,28 @@ impl Reporter {
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .push(Fault::item(place, why).fix(AGAIN));
+        }
+    }
+}
+
+/// The same, for one host.
+struct HostReporter<'a> {
+    host: &'a Host,
+    fates: &'a Fates,
+    board: &'a Reporter,
+}
+
+impl HostReporter<'_> {
+    fn skipped(&self, item: &Item) {
+        if self.fates.tell(item) {
+            self.board.tell(self.host, item, true, Ok(0));
+        }
+    }
+
+    /// The last word about a file.
+    fn done(&self, item: &Item, result: Received) {
+        if self.fates.tell(item) {
+            self.board.tell(self.host, item, false, result);
         }
     }
 }

@@ -13,10 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use transfer::partial::Partial;
 use transfer::parts::Parts;
-use transfer::{content, sums};
-use wire::files::{
-    BLOCK, FILES_AT_ONCE, Fault, FileEvent, FileRequest, Give, Meta, Named, Read, Sum,
-};
+use transfer::{SMALL, content, sums};
+use wire::files::{FILES_AT_ONCE, Fault, FileEvent, FileRequest, Give, Meta, Named, Read, Sum};
 
 /// The most files of a host that are listed, wanted or not; more are a mistake in the pattern, or
 /// of the host.
@@ -116,7 +114,7 @@ impl SourceHost {
         self.client.next_event()
     }
 
-    /// Fetches files of at most [`BLOCK`] bytes, many in one message.
+    /// Brings files of at most [`SMALL`] bytes, many in one message.
     pub fn small<'i>(
         &mut self,
         items: &[&'i Item],
@@ -413,5 +411,5 @@ fn whole(item: &Item, read: &Read) -> Result<(), String> {
 
 /// Whether a file comes with many others in one message.
 pub fn is_small(item: &Item) -> bool {
-    item.there.bytes <= BLOCK
+    item.there.bytes <= SMALL
 }

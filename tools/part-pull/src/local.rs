@@ -14,8 +14,6 @@ use transfer::parts::Parts;
 use transfer::source;
 use wire::files::Fault;
 
-/// A file of at least this size is worth resuming where it broke off.
-pub const LARGE: u64 = 16 << 20;
 const CRC64: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
 
 /// A folder into which no other part-pull writes: two that write the same file under the same

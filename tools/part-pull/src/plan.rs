@@ -4,6 +4,7 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use record::error::{Fault, Report};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use transfer::fates::Numbered;
 use wire::files::Meta;
 
 /// The files that the patterns select.
@@ -31,12 +32,20 @@ enum DotFiles {
 /// A wanted file of a host.
 #[derive(Clone, Debug)]
 pub struct Item {
+    /// Its number among all files of all hosts.
+    pub id: u32,
     /// The path on the host, as find(1) writes it: `./logs/a`.
     pub src: PathBuf,
     /// The path on this machine.
     pub dst: PathBuf,
     /// The attributes on the host.
     pub there: Meta,
+}
+
+impl Numbered for Item {
+    fn number(&self) -> u32 {
+        self.id
+    }
 }
 
 impl Item {

@@ -2,7 +2,6 @@
 
 use crate::args::Args;
 use crate::context::PushContext;
-use crate::fates::{Fate, Fates};
 use crate::hand_on;
 use crate::plan::{self, Delivery, Source};
 use crate::push::Options;
@@ -25,6 +24,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+use transfer::fates::{Fate, Fates};
 use transfer::{BEAT, source};
 
 /// How much space a file system needs beside the files themselves.
@@ -144,13 +144,26 @@ fn open<'a>(
         let deliveries = by_host.remove(&host.id).unwrap_or_default();
         Task {
             host,
-            fates: Fates::new(&deliveries, plan::twice(&deliveries)),
+            fates: fates(&deliveries),
             deliveries,
             begun: OnceLock::new(),
             state: Mutex::new(state),
         }
     };
     Ok(begun.into_iter().map(task).collect())
+}
+
+/// All are lacking but those that go where another one goes.
+fn fates(deliveries: &[&Delivery]) -> Fates {
+    let first = deliveries.first().map_or(0, |delivery| delivery.id);
+    let fates = Fates::new(first, deliveries.len());
+    let mut refused = plan::twice(deliveries);
+    for delivery in deliveries {
+        if let Some(why) = refused.remove(&delivery.id) {
+            fates.set(*delivery, Fate::Refused(why));
+        }
+    }
+    fates
 }
 
 fn fault(host: &Host, broken: &HostFailure) -> Fault {
@@ -308,10 +321,10 @@ fn share(tasks: &[Task<'_>]) {
                 .entry((*leader, &delivery.dst))
                 .or_insert((delivery.file, delivery.host));
             if host != delivery.host && file == delivery.file {
-                task.fates.set(delivery, Fate::Shared);
+                task.fates.set(*delivery, Fate::Shared);
             } else if host != delivery.host {
                 let why = format!("host {host} shares the folder and gets another file there");
-                task.fates.set(delivery, Fate::Refused(why));
+                task.fates.set(*delivery, Fate::Refused(why));
             }
         }
     }

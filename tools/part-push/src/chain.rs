@@ -4,10 +4,13 @@
 use std::time::Duration;
 use transfer::parts::Parts;
 
-/// A host to which nothing comes for this long, although something waits for it, is left out.
+/// A host to which nothing comes for so long, although there is something for it, is left out. What
+/// waits here for its turn under a limit comes on top of it.
 const STALL: Duration = Duration::from_secs(10);
-/// How long a host may take to begin the file; it may have to copy the parts that it has.
+/// A host has so long to begin the file,
 const BEGIN: Duration = Duration::from_secs(30);
+/// and longer where it copies what it has of it: a disk that copies fewer bytes a second is broken.
+const COPIES: f64 = 20e6;
 /// A host is slow if it is this many bytes behind the one before it.
 const BEHIND: u64 = 64 << 20;
 /// A host is judged slow only after it was observed for this long.
@@ -34,8 +37,10 @@ enum MemberState {
     Joins,
     /// It takes the file as it comes.
     Takes,
-    /// It has the whole file.
+    /// It has all that comes.
     Whole,
+    /// It was told so, and gives the file its name.
+    Finished,
     /// It is not part of the chain any longer.
     Out,
 }
@@ -76,6 +81,8 @@ struct Member {
     came: Option<(Duration, Duration)>,
     /// Since when parts are available that have not come to it.
     waits: Option<Duration>,
+    /// How long it may take to begin.
+    begins_within: Duration,
     /// How many hosts it could not reach.
     unreached: u32,
 }
@@ -86,17 +93,18 @@ impl Member {
         let Some((begun, last)) = self.came else {
             return 0.0;
         };
-        let until = if self.life == MemberState::Whole {
-            last
-        } else {
-            now
-        };
+        let until = if self.has_all() { last } else { now };
         let took = until.saturating_sub(begun).as_secs_f64().max(0.1);
-        (self.there.bytes() - self.kept) as f64 / took
+        // a host may tell of less than it has told of before
+        self.there.bytes().saturating_sub(self.kept) as f64 / took
+    }
+
+    fn has_all(&self) -> bool {
+        matches!(self.life, Life::Whole | Life::Finished)
     }
 
     fn takes_part(&self) -> bool {
-        matches!(self.life, MemberState::Takes | MemberState::Whole)
+        self.life == Life::Takes || self.has_all()
     }
 }
 
@@ -107,12 +115,14 @@ pub struct Chain {
     members: Vec<Member>,
     /// Whether the file here stayed the same while it was read.
     confirmed: bool,
+    /// A host to which nothing comes for so long is left out.
+    patience: Duration,
 }
 
 impl Chain {
-    /// Creates the chain for a file of this size. `kept` has the parts that each host has; each
-    /// host gets the file from the one before it.
-    pub fn new(bytes: u64, kept: Vec<Parts>) -> Chain {
+    /// For a file of so many bytes. The hosts have these parts of it and get it in this order, each
+    /// from the one before. A block may take as long as `block_takes` by a limit of ours.
+    pub fn new(bytes: u64, kept: Vec<Parts>, block_takes: Duration) -> Chain {
         let member = |(place, there): (usize, Parts)| Member {
             life: MemberState::Joins,
             source: place.checked_sub(1).map_or(Source::Us, Source::Host),
@@ -120,12 +130,14 @@ impl Chain {
             there,
             came: None,
             waits: None,
+            begins_within: BEGIN,
             unreached: 0,
         };
         Chain {
             bytes,
             members: kept.into_iter().enumerate().map(member).collect(),
             confirmed: false,
+            patience: STALL + block_takes,
         }
     }
 
@@ -149,19 +161,25 @@ impl Chain {
         self.members[place].life != MemberState::Out
     }
 
+    /// Whether it was told to give the file its name.
+    pub fn is_finished(&self, place: usize) -> bool {
+        self.members[place].life == Life::Finished
+    }
+
     /// Whether nobody waits for anything any longer.
     pub fn is_over(&self) -> bool {
         let over = |member: &Member| match member.life {
-            MemberState::Out => true,
-            MemberState::Whole => self.confirmed,
-            MemberState::Joins | MemberState::Takes => false,
+            Life::Out | Life::Finished => true,
+            Life::Joins | Life::Takes | Life::Whole => false,
         };
         self.members.iter().all(over)
     }
 
-    /// A host was asked to begin the file.
-    pub fn begins(&mut self, place: usize, now: Duration) {
-        self.members[place].waits = Some(now);
+    /// The host is asked to begin the file with so many bytes of what it has.
+    pub fn begins(&mut self, place: usize, kept: u64, now: Duration) {
+        let member = &mut self.members[place];
+        member.waits = Some(now);
+        member.begins_within = BEGIN + Duration::from_secs_f64(kept as f64 / COPIES);
     }
 
     /// A host takes the file from here on.
@@ -182,10 +200,9 @@ impl Chain {
         actions
     }
 
-    /// The hosts that get the file from this one.
+    /// Those that wait for what a host has, or for the word that all of it was right.
     fn children(&self, place: usize) -> Vec<usize> {
-        let waits =
-            |member: &Member| matches!(member.life, MemberState::Joins | MemberState::Takes);
+        let waits = |member: &Member| !matches!(member.life, Life::Finished | Life::Out);
         let children = self.members.iter().enumerate();
         children
             .filter(|(_, member)| member.source == Source::Host(place) && waits(member))
@@ -196,15 +213,18 @@ impl Chain {
     /// From here on, a host gets the file from this source.
     fn get_from(&mut self, place: usize, source: Source, actions: &mut Vec<Action>) {
         self.members[place].source = source;
-        if self.members[place].life != MemberState::Takes {
-            return;
+        match self.members[place].life {
+            Life::Takes => {}
+            // nothing comes of it any more, but whoever is first is who confirms the file
+            Life::Whole if source == Source::Us => return self.feed(place, actions),
+            Life::Joins | Life::Whole | Life::Finished | Life::Out => return,
         }
         // what it did behind another host does not count any longer
         let member = &mut self.members[place];
         (member.came, member.waits) = (None, None);
         member.kept = member.there.bytes();
         match source {
-            Source::Us => actions.push(Action::Feed(place)),
+            Source::Us => self.feed(place, actions),
             Source::Host(from) if self.members[from].unreached >= UNREACHED => {
                 self.leave(place, actions);
             }
@@ -214,6 +234,12 @@ impl Chain {
             // it follows when that host has joined
             Source::Host(_) => {}
         }
+    }
+
+    /// What is read from here on may not be what was read before.
+    fn feed(&mut self, place: usize, actions: &mut Vec<Action>) {
+        self.confirmed = false;
+        actions.push(Action::Feed(place));
     }
 
     /// A host reports the parts that it has.
@@ -228,25 +254,31 @@ impl Chain {
             member.came = Some((begun, now));
             member.waits = (member.source == Source::Us).then_some(now);
         }
-        let was_whole = member.life == MemberState::Whole;
+        let had_all = member.has_all();
         member.there = there;
-        if !was_whole && member.there.is_whole(bytes) {
+        if !had_all && member.there.is_whole(bytes) {
             member.life = MemberState::Whole;
-            if self.confirmed {
-                return vec![Action::Finish(place)];
-            }
         }
-        Vec::new()
+        self.finish_whole()
+    }
+
+    /// Those that have all of a file that was confirmed.
+    fn finish_whole(&mut self) -> Vec<Action> {
+        let confirmed = self.confirmed;
+        let members = self.members.iter_mut().enumerate();
+        members
+            .filter(|(_, member)| confirmed && member.life == Life::Whole)
+            .map(|(place, member)| {
+                member.life = Life::Finished;
+                Action::Finish(place)
+            })
+            .collect()
     }
 
     /// The whole file was read, and it is still the same file.
     pub fn confirm(&mut self) -> Vec<Action> {
-        if std::mem::replace(&mut self.confirmed, true) {
-            return Vec::new();
-        }
-        let places =
-            (0..self.members.len()).filter(|place| self.members[*place].life == MemberState::Whole);
-        places.map(Action::Finish).collect()
+        self.confirmed = true;
+        self.finish_whole()
     }
 
     /// This machine has sent something to a host that it feeds.
@@ -282,8 +314,8 @@ impl Chain {
             return;
         }
         let source = self.members[place].source;
-        if was != MemberState::Whole {
-            if let (Source::Host(from), MemberState::Takes) = (source, was) {
+        if matches!(was, Life::Joins | Life::Takes) {
+            if let (Source::Host(from), Life::Takes) = (source, was) {
                 actions.push(Action::KeepBack { from, to: place });
             }
             actions.push(Action::LeaveOut(place));
@@ -311,9 +343,9 @@ impl Chain {
                 let more = self.members[from].there.without(&self.members[place].there);
                 !more.list().is_empty()
             }
-            // sending to it has the same effect
-            (MemberState::Takes, Source::Us) | (MemberState::Joins, _) => return,
-            (MemberState::Whole | MemberState::Out, _) => false,
+            // what is sent to it says so
+            (Life::Takes, Source::Us) | (Life::Joins, _) => return,
+            (Life::Whole | Life::Finished | Life::Out, _) => false,
         };
         let member = &mut self.members[place];
         member.waits = there_for_it.then(|| member.waits.unwrap_or(now));
@@ -328,11 +360,11 @@ impl Chain {
         };
         let is_held_up = match member.source {
             Source::Us => false,
-            Source::Host(from) => waits(&self.members[from], STALL / 2),
+            Source::Host(from) => waits(&self.members[from], self.patience / 2),
         };
         let limit = match member.life {
-            MemberState::Joins => BEGIN,
-            _ => STALL,
+            Life::Joins => member.begins_within,
+            _ => self.patience,
         };
         waits(member, limit) && !is_held_up
     }
@@ -378,9 +410,14 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
+    /// So many hosts that have nothing.
+    fn begun(hosts: usize) -> Chain {
+        Chain::new(SIZE, vec![Parts::default(); hosts], Duration::ZERO)
+    }
+
     /// Three hosts that take what comes.
     fn three() -> Chain {
-        let mut chain = Chain::new(SIZE, vec![Parts::default(); 3]);
+        let mut chain = begun(3);
         let mut actions = Vec::new();
         for place in [1, 0, 2] {
             actions.extend(chain.joined(place, at(0)));
@@ -440,7 +477,7 @@ mod tests {
 
     #[test]
     fn where_hosts_cannot_reach_one_another_all_but_the_first_are_served_apart() {
-        let mut chain = Chain::new(SIZE, vec![Parts::default(); 6]);
+        let mut chain = begun(6);
         (0..6).for_each(|place| drop(chain.joined(place, at(0))));
         let first = chain.broke(0, 1, true);
         assert!(first.contains(&LeaveOut(1)) && first.contains(&HandOn { from: 0, to: 2 }));
@@ -488,15 +525,68 @@ mod tests {
         );
 
         // one that does not even begin
-        let mut chain = Chain::new(SIZE, vec![Parts::default(); 2]);
+        let mut chain = begun(2);
         // what is done here before that does not count
         chain.joined(0, at(50));
         chain.fed(0, at(100));
         assert_eq!(chain.look(at(100)), []);
-        chain.begins(1, at(100));
+        chain.begins(1, 0, at(100));
         chain.fed(0, at(130));
         assert_eq!(chain.look(at(130)), []);
         assert_eq!(chain.look(at(131)), [LeaveOut(1)]);
+
+        // one that copies what it has has longer
+        let mut chain = begun(1);
+        chain.begins(0, 2_000_000_000, at(0));
+        assert_eq!(chain.look(at(130)), []);
+        assert_eq!(chain.look(at(131)), [LeaveOut(0)]);
+    }
+
+    #[test]
+    fn a_limit_of_ours_is_no_stall_of_theirs() {
+        // a block of 1 MiB at 100 kB/s
+        let mut chain = Chain::new(SIZE, vec![Parts::default(); 2], at(11));
+        (0..2).for_each(|place| drop(chain.joined(place, at(0))));
+        chain.fed(0, at(0));
+        assert_eq!(chain.look(at(21)), []);
+        assert_eq!(chain.look(at(22))[..2], [LeaveOut(0), Feed(1)]);
+    }
+
+    #[test]
+    fn what_is_read_once_more_is_confirmed_once_more() {
+        let mut chain = three();
+        come(&mut chain, [5 * MB, 4 * MB, 3 * MB], at(1));
+        assert_eq!(chain.confirm(), []);
+        // it is lost with bytes that it has not handed on: these are read again
+        assert_eq!(chain.lost(0), [Feed(1)]);
+        assert_eq!(come(&mut chain, [0, SIZE, SIZE], at(2)), []);
+        assert_eq!(chain.confirm(), [Finish(1), Finish(2)]);
+        assert_eq!(chain.confirm(), []);
+        assert!(chain.is_over());
+    }
+
+    #[test]
+    fn whoever_is_left_is_told_that_the_file_was_right() {
+        // the second has all from before, and the first is lost while it begins
+        let kept = vec![Parts::beginning(SIZE); 2];
+        let mut chain = Chain::new(SIZE, kept, Duration::ZERO);
+        assert_eq!(chain.joined(1, at(0)), []);
+        assert_eq!(chain.lost(0), [Feed(1)]);
+        assert_eq!(chain.confirm(), [Finish(1)]);
+        assert!(chain.is_over());
+    }
+
+    #[test]
+    fn a_host_that_takes_back_what_it_has_told_harms_nobody() {
+        let mut chain = three();
+        chain.fed(0, at(1));
+        come(&mut chain, [500 * MB, 300 * MB, 0], at(1));
+        for second in 2..9 {
+            chain.fed(0, at(second));
+            come(&mut chain, [500 * MB + second, 0, 0], at(second));
+            chain.look(at(second));
+        }
+        assert!(chain.is_in(0));
     }
 
     #[test]
@@ -534,7 +624,8 @@ mod tests {
         let mut hosts = [(0, 9u32), (5, 7), (0, 3), (8, 8)];
         order(&mut hosts, |host| *host);
         assert_eq!(hosts, [(8, 8), (5, 7), (0, 3), (0, 9)]);
-        let mut chain = Chain::new(SIZE, vec![Parts::beginning(SIZE), Parts::default()]);
+        let kept = vec![Parts::beginning(SIZE), Parts::default()];
+        let mut chain = Chain::new(SIZE, kept, Duration::ZERO);
         assert_eq!(chain.joined(0, at(0)), [Feed(0)]);
         assert_eq!(chain.joined(1, at(0)), [HandOn { from: 0, to: 1 }]);
         assert_eq!(chain.confirm(), [Finish(0)]);

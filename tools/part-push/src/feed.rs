@@ -31,7 +31,7 @@ pub struct Message {
 pub fn small(file: &Delivery) -> Small {
     Small {
         id: file.id,
-        dst: file.dst.as_path().into(),
+        dst: file.dst.as_ref().into(),
         bytes: file.bytes,
         mode: file.mode,
         mtime: file.mtime,
@@ -154,14 +154,14 @@ mod tests {
         let file = |id, content: &str| Delivery {
             id,
             bytes: content.len() as u64,
-            source: Source::Content(content.to_owned()),
+            source: Source::Content(content.into()),
             ..Delivery::sample()
         };
         let long = "x".repeat(BLOCK as usize - 3);
         let missing = Delivery {
             id: 2,
             bytes: 1000,
-            source: Source::File("/no/such/file".into()),
+            source: Source::File(Path::new("/no/such/file").into()),
             ..Delivery::sample()
         };
         let files = [&file(0, ""), &file(1, &long), &missing, &file(3, "hello")];

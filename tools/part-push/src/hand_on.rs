@@ -41,9 +41,11 @@ struct Member<'t, 'a> {
     listens: (u16, String),
 }
 
-/// Hands on all large files that go to several hosts.
-pub fn all(tasks: &[Task<'_>], context: &PushContext<'_>, options: Options, board: &Reporter) {
-    let must_be_direct = context.wire.wire == Wire::Direct;
+/// Lets the hosts hand on to one another what is large and goes to several.
+pub fn all(tasks: &[Task<'_>], way: &PushContext<'_>, options: Options, board: &Reporter) {
+    // before it is sent a block waits for its turn, and nothing comes of the one before
+    let block_takes = way.limit.as_ref().map(|limit| limit.takes(2 * BLOCK));
+    let block_takes = block_takes.unwrap_or_default();
     let mut by_file: BTreeMap<u32, Vec<Member<'_, '_>>> = BTreeMap::new();
     for task in tasks {
         for delivery in task.lacking() {
@@ -66,13 +68,18 @@ pub fn all(tasks: &[Task<'_>], context: &PushContext<'_>, options: Options, boar
         });
         for members in members.chunks(usize::from(context.args.jobs)) {
             if members.len() > 1 {
-                hand_on(members, options, must_be_direct, board);
+                hand_on(members, options, (way.wire.wire, block_takes), board);
             }
         }
     }
 }
 
-fn hand_on(members: &[Member<'_, '_>], options: Options, must_be_direct: bool, board: &Reporter) {
+fn hand_on(
+    members: &[Member<'_, '_>],
+    options: Options,
+    (wire, block_takes): (Wire, Duration),
+    board: &Reporter,
+) {
     let delivery = members[0].delivery;
     let Source::File(path) = &delivery.source else {
         return;
@@ -87,11 +94,11 @@ fn hand_on(members: &[Member<'_, '_>], options: Options, must_be_direct: bool, b
         file,
         path,
         options,
-        must_be_direct,
+        wire,
         board,
         begun: Instant::now(),
         state: Mutex::new(State {
-            chain: Chain::new(delivery.bytes, empty),
+            chain: Chain::new(delivery.bytes, empty, block_takes),
             orders: members.iter().map(|_| VecDeque::new()).collect(),
             wrong: None,
         }),
@@ -110,7 +117,7 @@ struct Relay<'r, 't, 'a> {
     file: File,
     path: &'r Path,
     options: Options,
-    must_be_direct: bool,
+    wire: Wire,
     board: &'r Reporter,
     begun: Instant,
     state: Mutex<State>,
@@ -197,12 +204,8 @@ impl Relay<'_, '_, '_> {
         broken: HostFailure,
     ) -> Result<(), HostFailure> {
         let Member { task, delivery, .. } = &self.members[place];
-        if !target.client.is_direct() || self.must_be_direct {
-            return Err(broken);
-        }
-        target.client.take_back()?;
-        let at = task.host.place();
-        eprintln!("part-push: {at}: its direct connection broke; its login is used instead");
+        let said = target.client.fall_back(broken, self.wire)?;
+        eprintln!("part-push: {}: {said}", task.host.place());
         target.claim(&[delivery])
     }
 
@@ -232,15 +235,22 @@ impl Relay<'_, '_, '_> {
     /// Whether nobody needs this host any longer, and it needs nobody.
     fn is_over(&self, place: usize, view: &View) -> bool {
         let state = self.lock();
-        let is_in = state.chain.is_in(place);
-        state.wrong.is_some() || !is_in || (state.chain.is_over() && view.landed)
+        let is_wrong = state.wrong.is_some();
+        match state.chain.is_in(place) {
+            // what it has was right, whatever the file here has become since
+            true if state.chain.is_finished(place) => {
+                view.landed && (is_wrong || state.chain.is_over())
+            }
+            true => is_wrong,
+            false => true,
+        }
     }
 
     /// Makes the host begin the file, with the parts that it has.
     fn join(&self, place: usize, target: &mut Target, view: &mut View) -> Result<(), HostFailure> {
         let delivery = self.members[place].delivery;
         let (kept, earlier) = target.resume(delivery, &self.file)?;
-        self.lock().chain.begins(place, self.now());
+        self.lock().chain.begins(place, kept.bytes(), self.now());
         target.client.send(FileRequest::Begin(Begin {
             file: small(delivery),
             key: key(delivery),

@@ -6,7 +6,6 @@ mod args;
 mod blocks;
 pub mod chain;
 mod context;
-mod fates;
 mod feed;
 mod hand_on;
 pub mod plan;

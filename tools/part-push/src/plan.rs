@@ -5,8 +5,11 @@ use record::{FileCopy, Host};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use transfer::fates::Numbered;
 use transfer::source::same_time;
-use wire::files::{BLOCK, Meta};
+use transfer::{LARGE, SMALL};
+use wire::files::Meta;
 
 /// The delivery of one file to one host.
 #[derive(Clone, Debug)]
@@ -19,8 +22,9 @@ pub struct Delivery {
     pub file: u32,
     /// The source of the bytes.
     pub source: Source,
-    /// The absolute path on the host.
-    pub dst: PathBuf,
+    /// Where it goes, absolute. The deliveries of one file share it, and the source: there may be
+    /// a million of them.
+    pub dst: Arc<Path>,
     /// Its size.
     pub bytes: u64,
     /// When the file was changed, in seconds and nanoseconds since 1970; `None` for a file made
@@ -34,13 +38,19 @@ pub struct Delivery {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A file on this machine.
-    File(PathBuf),
+    File(Arc<Path>),
     /// The content of the record itself.
-    Content(String),
+    Content(Arc<str>),
     /// None: an empty folder is made.
     Folder,
     /// None: the file must already be there.
     There,
+}
+
+impl Numbered for Delivery {
+    fn number(&self) -> u32 {
+        self.id
+    }
 }
 
 impl Delivery {
@@ -55,10 +65,7 @@ const BATCH_BYTES: u64 = 64 << 20;
 /// After how many files the decision to compress is made again.
 const BATCH_FILES: usize = 4000;
 
-/// Files of at least this size that go to several hosts are handed on from host to host.
-const HANDED_ON: u64 = 16 << 20;
-
-/// The unit of sending.
+/// What is sent in one go.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Job<D> {
     /// Small files, many in a message.
@@ -75,29 +82,32 @@ pub fn deliveries(
     workspace: Option<&Path>,
 ) -> Result<Vec<Delivery>, Report> {
     let mut report = Report::default();
-    let mut deliveries = Vec::new();
-    for host in hosts {
-        for file in files
-            .iter()
-            .filter(|file| file.host.is_none_or(|id| id == host.id))
-        {
-            if let Some(delivery) =
-                report.keep(delivery(host, file, workspace).map_err(Report::from))
-            {
-                deliveries.push(Delivery {
-                    id: u32::try_from(deliveries.len()).unwrap_or(u32::MAX),
-                    ..delivery
-                });
-            }
-        }
+    let mut checked = Vec::with_capacity(files.len());
+    for file in files {
+        let delivery = delivery(file, workspace).map_err(Report::from);
+        checked.extend(report.keep(delivery).map(|delivery| (file.host, delivery)));
     }
     report.check()?;
+    let mut deliveries = Vec::new();
+    for host in hosts {
+        let its = checked
+            .iter()
+            .filter(|(only, _)| only.is_none_or(|id| id == host.id));
+        for (_, delivery) in its {
+            deliveries.push(Delivery {
+                id: u32::try_from(deliveries.len()).unwrap_or(u32::MAX),
+                host: host.id,
+                ..delivery.clone()
+            });
+        }
+    }
     Ok(deliveries)
 }
 
 const ANEW: &str = "make the stream anew, with part-map";
 
-fn delivery(host: &Host, file: &FileCopy, workspace: Option<&Path>) -> Result<Delivery, Fault> {
+/// What a file is to each host that gets it.
+fn delivery(file: &FileCopy, workspace: Option<&Path>) -> Result<Delivery, Fault> {
     let place = || format!("file record {}", file.id);
     let dst: PathBuf = file.destination()?.components().collect();
     let inside = dst.is_absolute()
@@ -125,9 +135,9 @@ fn delivery(host: &Host, file: &FileCopy, workspace: Option<&Path>) -> Result<De
     let source = match (file.source()?, &file.content) {
         (None, None) if file.is_folder()? => Source::Folder,
         (None, None) => Source::There,
-        (Some(path), None) => Source::File(path),
+        (Some(path), None) => Source::File(path.into()),
         (None, Some(content)) if content.len() as u64 == file.bytes => {
-            Source::Content(content.clone())
+            Source::Content(content.as_str().into())
         }
         (None, Some(_)) => {
             return Err(Fault::data(place(), "bytes is not the length of content").fix(ANEW));
@@ -143,10 +153,10 @@ fn delivery(host: &Host, file: &FileCopy, workspace: Option<&Path>) -> Result<De
         .map(|seconds| (seconds, file.mtime_nsec.unwrap_or(0)));
     Ok(Delivery {
         id: 0,
-        host: host.id,
+        host: 0,
         file: file.id,
         source,
-        dst,
+        dst: dst.into(),
         bytes: file.bytes,
         mtime,
         mode: file.mode & 0o7777,
@@ -210,13 +220,13 @@ pub fn jobs<'a>(deliveries: &[&'a Delivery]) -> Vec<Job<&'a Delivery>> {
 
 /// Whether a file travels in one message with others.
 pub fn is_small(delivery: &Delivery) -> bool {
-    delivery.bytes <= BLOCK
+    delivery.bytes <= SMALL
 }
 
 /// Whether a file for several hosts is handed on. A smaller file reaches each of them sooner than
 /// they have connected.
 pub fn is_handed_on(delivery: &Delivery) -> bool {
-    delivery.bytes >= HANDED_ON && matches!(delivery.source, Source::File(_))
+    delivery.bytes >= LARGE && matches!(delivery.source, Source::File(_))
 }
 
 /// The name under which a host keeps a partial file: the same for the same file and place. Its
@@ -278,6 +288,7 @@ pub fn is_sure(delivery: &Delivery) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::files::BLOCK;
 
     impl Delivery {
         /// One that the tests change.
@@ -286,8 +297,8 @@ mod tests {
                 id: 0,
                 host: 0,
                 file: 0,
-                source: Source::Content(String::new()),
-                dst: "/w/a".into(),
+                source: Source::Content(String::new().into()),
+                dst: Path::new("/w/a").into(),
                 bytes: 5,
                 mtime: Some((100, 7)),
                 mode: 0o644,
@@ -297,7 +308,7 @@ mod tests {
 
     fn delivery(dst: &str) -> Delivery {
         Delivery {
-            dst: dst.into(),
+            dst: Path::new(dst).into(),
             ..Delivery::sample()
         }
     }
@@ -410,8 +421,7 @@ mod tests {
             ..FileCopy::default()
         };
         let source = |dst: &str| {
-            super::delivery(&Host::default(), &record(dst), None)
-                .map(|delivery| (delivery.dst, delivery.source))
+            super::delivery(&record(dst), None).map(|delivery| (delivery.dst, delivery.source))
         };
         assert!(matches!(source("/w/a/"), Ok((dst, Source::Folder)) if dst.as_os_str() == "/w/a"));
         assert!(matches!(source("/w/a"), Ok((_, Source::There))));
@@ -502,7 +512,6 @@ mod tests {
 
     #[test]
     fn a_destination_stays_where_it_was_planned() {
-        let host = Host::default();
         let file = |dst: &str| FileCopy {
             dst: Some(dst.into()),
             content: Some("hello".into()),
@@ -511,17 +520,13 @@ mod tests {
             ..FileCopy::default()
         };
         let workspace = Some(Path::new("/w"));
-        assert!(super::delivery(&host, &file("/w/a"), workspace).is_ok());
+        assert!(super::delivery(&file("/w/a"), workspace).is_ok());
         for dst in ["a", "/w/../a", "/", "", "/w/\0", "/ws/a", "/etc/passwd"] {
-            assert!(
-                super::delivery(&host, &file(dst), workspace).is_err(),
-                "{dst:?}"
-            );
+            assert!(super::delivery(&file(dst), workspace).is_err(), "{dst:?}");
         }
-        assert!(super::delivery(&host, &file("/etc/passwd"), None).is_ok());
+        assert!(super::delivery(&file("/etc/passwd"), None).is_ok());
         assert!(
             super::delivery(
-                &host,
                 &FileCopy {
                     bytes: 4,
                     ..file("/w/a")

@@ -142,7 +142,7 @@ impl<'d> Push<'_, 'd> {
             match delivery.source {
                 Source::Folder => self.target.client.send(FileRequest::Folder {
                     id: delivery.id,
-                    dst: delivery.dst.as_path().into(),
+                    dst: delivery.dst.as_ref().into(),
                 }),
                 _ => self.done(
                     delivery.id,

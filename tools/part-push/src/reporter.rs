@@ -1,6 +1,5 @@
 //! Reports all results: records, progress, faults.
 
-use crate::fates::{Fate, Fates};
 use crate::plan::Delivery;
 use crate::push::{Outcome, Watch};
 use cli::progress::ProgressDisplay;
@@ -9,6 +8,7 @@ use record::jsonl::{self, Out};
 use record::term::millis;
 use record::{Host, Pushed};
 use std::sync::{Mutex, PoisonError};
+use transfer::fates::Fates;
 
 /// Reports the results of all hosts.
 pub struct Reporter {
@@ -80,7 +80,8 @@ impl Watch for HostReporter<'_> {
     }
 
     fn done(&self, delivery: &Delivery, outcome: Outcome) {
-        self.fates.set(delivery, Fate::Reported);
-        self.board.tell(self.host, delivery, false, outcome);
+        if self.fates.tell(delivery) {
+            self.board.tell(self.host, delivery, false, outcome);
+        }
     }
 }

@@ -166,7 +166,7 @@ impl Target {
     /// one, the file in its place is used, as far as it is the same.
     pub fn claim(&mut self, deliveries: &[&Delivery]) -> Result<(), HostFailure> {
         for delivery in deliveries {
-            let dst = delivery.dst.as_path();
+            let dst = delivery.dst.as_ref();
             self.client.send(FileRequest::Claim {
                 key: key(delivery),
                 bytes: delivery.bytes,

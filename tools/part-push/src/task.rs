@@ -1,17 +1,16 @@
 //! A host and its deliveries: examined, served, given up.
 
 use crate::context::PushContext;
-use crate::fates::{Fate, Fates};
 use crate::plan::{self, Delivery, Source};
 use crate::push::{self, Options, Outcome, Watch};
 use crate::reporter::{HostReporter, Reporter};
 use crate::target::Target;
 use cli::progress::Route;
 use record::Host;
-use remote::direct::Wire;
 use remote::host_client::HostFailure;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+use transfer::fates::{Fate, Fates};
 
 /// A host and its deliveries.
 pub struct Task<'a> {
@@ -167,13 +166,13 @@ impl<'a> Task<'a> {
         let begun = *self.begun.get_or_init(Instant::now);
         let was_there = self.lock().target.is_some();
         for delivery in &self.deliveries {
-            let error = match self.fates.of(delivery) {
+            let error = match self.fates.of(*delivery) {
                 Fate::There => None,
                 Fate::Refused(why) => Some(why),
                 Fate::Lacks | Fate::Shared | Fate::Reported => continue,
             };
+            self.fates.tell(*delivery);
             board.tell(self.host, delivery, error.is_none(), unsent(error));
-            self.fates.set(delivery, Fate::Reported);
         }
         let lacking = self.lacking();
         if !lacking.is_empty() {
@@ -216,13 +215,9 @@ impl<'a> Task<'a> {
         let more = || context.lane(self.host, door.as_ref());
         let sent = push::push(target, lacking, options, &more, &told);
         let Err(broken) = sent else { return Ok(()) };
-        if !target.client.is_direct() || context.wire.wire == Wire::Direct {
-            return Err(broken);
-        }
-        target.client.take_back()?;
-        let place = self.host.place();
-        eprintln!("part-push: {place}: its direct connection broke; its login is used instead");
-        board.show.route(self.host, Route::Login);
+        let said = target.client.fall_back(broken, way.wire.wire)?;
+        eprintln!("part-push: {}: {said}", self.host.place());
+        board.show.way(self.host, Way::Login);
         let missing = self.missing(target, lacking, &told)?;
         let more = || context.lane(self.host, None);
         push::push(target, &missing, options, &more, &told)
@@ -265,8 +260,8 @@ impl<'a> Task<'a> {
             return;
         };
         for delivery in self.fates.with(&Fate::Lacks, &self.deliveries) {
+            self.fates.tell(delivery);
             board.record(delivery, false, &unsent(Some(broken.why.clone())));
-            self.fates.set(delivery, Fate::Reported);
         }
     }
 
@@ -275,9 +270,8 @@ impl<'a> Task<'a> {
         let Some(broken) = self.lock().broken.clone() else {
             return;
         };
-        for delivery in &self.deliveries {
+        for delivery in self.deliveries.iter().filter(|one| self.fates.tell(**one)) {
             board.record(delivery, false, &unsent(Some(broken.why.clone())));
-            self.fates.set(delivery, Fate::Reported);
         }
     }
 
@@ -300,8 +294,8 @@ impl<'a> Task<'a> {
                     .to_owned()
             };
             let error = (!there).then(why);
+            self.fates.tell(delivery);
             board.tell(self.host, delivery, true, unsent(error));
-            self.fates.set(delivery, Fate::Reported);
         }
         let mut state = self.lock();
         state.complete = state.broken.is_none();

@@ -1,0 +1,138 @@
+//! What becomes of each file that goes to a host or comes from it: one state, in one place.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What is known of a file on its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is wanted where it is not, and nobody else brings it.
+    Lacks,
+    /// It is there already.
+    There,
+    /// Another host puts it on the storage that both share.
+    Shared,
+    /// It cannot be: why.
+    Refused(String),
+    /// Its record is written; nothing more becomes of it.
+    Told,
+}
+
+/// What has a number of its own among all that is told.
+pub trait Numbered {
+    /// The number that its record has.
+    fn number(&self) -> u32;
+}
+
+/// Those of one host. Threads that wait for the host ask and tell.
+#[derive(Debug)]
+pub struct Fates {
+    /// The first of their numbers; the others follow without a gap.
+    first: u32,
+    fates: Mutex<Vec<Fate>>,
+}
+
+impl Fates {
+    /// Of so many, whose numbers begin there: all are lacking.
+    pub fn new(first: u32, count: usize) -> Fates {
+        Fates {
+            first,
+            fates: Mutex::new(vec![Fate::Lacks; count]),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Fate>> {
+        self.fates.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn place(&self, one: &impl Numbered) -> usize {
+        let place = one.number().checked_sub(self.first);
+        place
+            .and_then(|place| usize::try_from(place).ok())
+            .unwrap_or(usize::MAX)
+    }
+
+    /// What is known of one; of another host's, that it is told.
+    pub fn of(&self, one: &impl Numbered) -> Fate {
+        self.lock()
+            .get(self.place(one))
+            .cloned()
+            .unwrap_or(Fate::Told)
+    }
+
+    /// Something else is known. What was told or refused stays so.
+    pub fn set(&self, one: &impl Numbered, fate: Fate) {
+        if let Some(known) = self.lock().get_mut(self.place(one))
+            && !matches!(known, Fate::Told | Fate::Refused(_))
+        {
+            *known = fate;
+        }
+    }
+
+    /// The record of one is to be written; `false` if it was before. Whoever is told `true` writes
+    /// it: a host that says the same thing twice is told of once.
+    pub fn tell(&self, one: &impl Numbered) -> bool {
+        let mut fates = self.lock();
+        let known = fates.get_mut(self.place(one));
+        known.is_some_and(|known| std::mem::replace(known, Fate::Told) != Fate::Told)
+    }
+
+    /// How many have this fate.
+    pub fn count(&self, fate: &Fate) -> usize {
+        self.lock().iter().filter(|known| *known == fate).count()
+    }
+
+    /// Whether each has its record.
+    pub fn are_told(&self) -> bool {
+        self.lock().iter().all(|fate| *fate == Fate::Told)
+    }
+
+    /// Those of these that have this fate.
+    pub fn with<'a, T: Numbered>(&self, fate: &Fate, all: &[&'a T]) -> Vec<&'a T> {
+        let fates = self.lock();
+        let has = |one: &&&T| fates.get(self.place(**one)) == Some(fate);
+        all.iter().filter(has).copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct File(u32);
+
+    impl Numbered for File {
+        fn number(&self) -> u32 {
+            self.0
+        }
+    }
+
+    #[test]
+    fn what_was_refused_or_told_stays_so() {
+        let files = [7, 8, 9, 10].map(File);
+        let all: Vec<&File> = files.iter().collect();
+        let fates = Fates::new(7, 4);
+        fates.set(all[2], Fate::Refused("no".to_owned()));
+        fates.set(all[0], Fate::There);
+        assert!(fates.tell(all[1]) && !fates.tell(all[1]));
+        fates.set(all[1], Fate::Lacks);
+        fates.set(all[2], Fate::Shared);
+        let refused = Fate::Refused("no".to_owned());
+        let expected = [Fate::There, Fate::Told, refused, Fate::Lacks];
+        let known: Vec<Fate> = all.iter().map(|one| fates.of(*one)).collect();
+        assert_eq!(known, expected);
+        let lacking = fates.with(&Fate::Lacks, &all);
+        assert!(!fates.are_told() && lacking.len() == 1 && lacking[0].0 == 10);
+        assert!([0, 2, 3].iter().all(|at| fates.tell(all[*at])));
+        assert!(fates.are_told() && fates.count(&Fate::Lacks) == 0);
+    }
+
+    #[test]
+    fn those_of_another_host_are_not_asked_for() {
+        let fates = Fates::new(7, 1);
+        for other in [6, 8, 0, u32::MAX].map(File) {
+            fates.set(&other, Fate::There);
+            assert!(fates.of(&other) == Fate::Told && !fates.tell(&other));
+        }
+        assert_eq!(fates.count(&Fate::Lacks), 1);
+    }
+}
