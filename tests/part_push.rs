@@ -1124,6 +1124,83 @@ fn a_push_that_was_stopped_for_long_has_lost_its_hosts() {
     assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")));
 }
 
+/// Loaded before the C library: the third read of the file that HELD names takes 75 s, as where
+/// memory is short or a file server does not answer.
+const SLOW_READS: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static int reads;
+static void hold(int fd) {
+    char link[64], path[4096] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (readlink(link, path, sizeof path - 1) > 0 && !strcmp(path, getenv("HELD"))
+        && __sync_add_and_fetch(&reads, 1) == 3)
+        sleep(75);
+}
+ssize_t pread64(int fd, void *to, size_t count, off_t at) {
+    ssize_t (*next)(int, void *, size_t, off_t) = dlsym(RTLD_NEXT, "pread64");
+    hold(fd);
+    return next(fd, to, count, at);
+}
+ssize_t read(int fd, void *to, size_t count) {
+    ssize_t (*next)(int, void *, size_t) = dlsym(RTLD_NEXT, "read");
+    hold(fd);
+    return next(fd, to, count);
+}
+"#;
+
+/// Each side hears from the other meanwhile.
+#[test]
+fn a_file_that_cannot_be_read_for_more_than_a_minute_loses_no_host() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("held");
+    fs::write(folder.join("slow.c"), SLOW_READS).unwrap();
+    let built = sh(&folder, "cc -shared -fPIC -o slow.so slow.c -ldl");
+    assert_eq!(built.status, 0, "{}", built.err);
+    let ways = [
+        ("direct", "part-push --wire direct <plan.jsonl"),
+        ("login", "part-push --wire ssh <plan.jsonl"),
+        (
+            "back",
+            "cp -r src there; rm -r src
+            ipconf-check ip.txt | part-pull --workspace \"$PWD/there\" --to src .",
+        ),
+    ];
+    std::thread::scope(|scope| {
+        for (name, script) in ways {
+            let folder = folder.join(name);
+            scope.spawn(move || {
+                plan_in(
+                    &folder,
+                    &[("held", noise(1, 20 << 20)), ("other", noise(2, 10))],
+                );
+                let sums = tree(&folder.join("src"));
+                let held = if name == "back" { "there" } else { "src" };
+                let script = format!(
+                    "export DGL_TOOLS_CONNECT=local HELD=\"$PWD/{held}/held\"
+                    LD_PRELOAD=\"$PWD/../slow.so\"; export LD_PRELOAD; {script}"
+                );
+                let begun = Instant::now();
+                let ran = sh(&folder, &script);
+                let took = begun.elapsed().as_secs();
+                assert!(
+                    ran.status == 0 && took >= 75,
+                    "{name}: {took} s: {}",
+                    ran.err
+                );
+                let arrived = if name == "back" { "src" } else { "ws/src" };
+                assert!(tree(&folder.join(arrived)) == sums, "{name}");
+            });
+        }
+    });
+}
+
 /// A host or container that was started anew has the same name, and somebody has the pid of the
 /// push of old.
 #[test]

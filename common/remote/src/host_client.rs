@@ -1,18 +1,19 @@
 //! The tools' side of a conversation about files with one host: requests, events, and when the host
 //! is given up.
 
+use crate::connections::{Connections, SharedConnections};
 use crate::direct::{Door, NoDoor, Wire, WireOptions};
 use crate::limit::Limit;
 use crate::{Session, SessionEvent};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 use tls::{Identity, PublicKey};
-use transfer::{BEAT, SILENCE};
+use transfer::SILENCE;
 use wire::files::{FileEvent, FileRequest, Listen};
 use wire::{Event, Request};
 
@@ -32,11 +33,9 @@ const PACE: Duration = Duration::from_millis(20);
 
 /// A host to which files go or from which they come.
 pub struct HostClient {
-    /// The connection that carries the conversation.
-    session: Session,
-    /// The login, while a direct connection carries the conversation.
-    login: Option<Session>,
-    /// Why the login can carry nothing any longer.
+    /// What carries the conversation, and what waits beside it.
+    connections: SharedConnections,
+    /// Why the login carries nothing any more.
     login_over: Option<HostFailure>,
     /// Where further connections to this host go; `None` if they are logins.
     door: Option<Door>,
@@ -49,7 +48,6 @@ pub struct HostClient {
     over: Option<HostFailure>,
     /// How many bytes waited to be sent when something last moved, and when that was.
     moved: (u64, Instant),
-    beaten: Instant,
     /// The rate limit that all hosts share.
     limit: Option<Arc<Limit>>,
     syncs: u64,
@@ -146,8 +144,7 @@ impl HostClient {
     fn new(session: Session, stop: Arc<AtomicUsize>, is_lane: bool) -> HostClient {
         let now = Instant::now();
         HostClient {
-            session,
-            login: None,
+            connections: SharedConnections::new(session),
             login_over: None,
             door: None,
             looked_at_login: now,
@@ -156,7 +153,6 @@ impl HostClient {
             dealt_with: 0,
             over: None,
             moved: (0, now),
-            beaten: now,
             limit: None,
             syncs: 0,
             forgotten: 0,
@@ -180,11 +176,7 @@ impl HostClient {
         let now = Instant::now();
         let until = now + limit.let_through(bytes as u64, now);
         while Instant::now() < until && self.stop.load(Ordering::Relaxed) == 0 {
-            self.beat();
-            self.session.flush();
-            if let Some(login) = &mut self.login {
-                login.flush();
-            }
+            self.connections().flush();
             std::thread::sleep(PACE.min(until.saturating_duration_since(Instant::now())));
         }
         // the host was not listened to in the meantime
@@ -247,7 +239,7 @@ impl HostClient {
         };
         session.send(&Request::File(FileRequest::Continue));
         self.send(FileRequest::Move);
-        self.login = Some(std::mem::replace(&mut self.session, session));
+        self.connections().go_over_to(session);
         self.door = Some(door);
         self.begin_conversation();
         match self.next_event()?.0 {
@@ -287,9 +279,13 @@ impl HostClient {
         }
     }
 
+    fn connections(&self) -> MutexGuard<'_, Connections> {
+        self.connections.lock()
+    }
+
     /// Whether a direct connection carries the conversation.
     pub fn is_direct(&self) -> bool {
-        self.login.is_some()
+        self.connections().login.is_some()
     }
 
     /// The port and the public key with which the agent listens for hosts that hand files on.
@@ -299,7 +295,12 @@ impl HostClient {
 
     /// How many bytes wait to be sent.
     pub fn pending(&self) -> u64 {
-        self.session.pending()
+        self.connections().session.pending()
+    }
+
+    /// Bytes that have come over what carries the conversation.
+    fn received(&self) -> u64 {
+        self.connections().session.received()
     }
 
     /// Where further connections to this host go; `None` if they are logins.
@@ -337,10 +338,9 @@ impl HostClient {
         if self.stop.load(Ordering::Relaxed) != 0 || self.login_over.is_some() {
             return Err(broken);
         }
-        let Some(login) = self.login.take() else {
+        if !self.connections().go_back() {
             return Err(broken);
-        };
-        self.session = login;
+        }
         (self.door, self.over) = (None, None);
         self.begin_conversation();
         let number = self.sync();
@@ -374,8 +374,8 @@ impl HostClient {
     /// Another session carries the conversation now.
     fn begin_conversation(&mut self) {
         self.events.clear();
-        self.dealt_with = self.session.received();
-        self.moved = (self.session.pending(), Instant::now());
+        self.dealt_with = self.received();
+        self.moved = (self.pending(), Instant::now());
     }
 
     /// Queues a request.
@@ -387,7 +387,9 @@ impl HostClient {
     pub fn send_with(&mut self, step: FileRequest, body: &[u8]) {
         self.pace(body.len());
         self.begin_silence();
-        self.session.send_with(&Request::File(step), body);
+        self.connections()
+            .session
+            .send_with(&Request::File(step), body);
     }
 
     /// Queues a request with bytes of a file behind it, without a copy where the connector can.
@@ -404,18 +406,20 @@ impl HostClient {
         self.pace(bytes.len());
         self.begin_silence();
         let body = std::mem::take(bytes);
-        self.session.send_owned(&Request::File(step), body);
-        *bytes = self.session.buffer();
+        self.connections()
+            .session
+            .send_owned(&Request::File(step), body);
+        *bytes = self.connections().session.buffer();
     }
 
     /// Whether [`HostClient::send_read`] is cheaper than [`HostClient::send_file`].
     pub fn copies_files(&self) -> bool {
-        self.session.is_direct()
+        self.connections().session.is_direct()
     }
 
     /// If the host had nothing to do, its silence is counted from now on.
     fn begin_silence(&mut self) {
-        if self.session.pending() == 0 {
+        if self.pending() == 0 {
             self.moved.1 = Instant::now();
         }
     }
@@ -439,7 +443,7 @@ impl HostClient {
     pub fn take_event(&mut self) -> Option<(FileEvent, Vec<u8>)> {
         let event = self.events.pop_front();
         if self.events.is_empty() {
-            self.dealt_with = self.session.received();
+            self.dealt_with = self.received();
         }
         event
     }
@@ -464,13 +468,13 @@ impl HostClient {
     /// Sends until at most `most` bytes are waiting; `moved` is called with the number of bytes
     /// sent.
     pub fn drain(&mut self, most: u64, moved: &dyn Fn(u64)) -> Result<(), HostFailure> {
-        let mut pending = self.session.pending();
+        let mut pending = self.pending();
         while pending > most {
             if let Some(broken) = &self.over {
                 return Err(broken.clone());
             }
             self.exchange(Duration::from_millis(50))?;
-            let now = self.session.pending();
+            let now = self.pending();
             // sending may have brought events
             moved(pending.saturating_sub(now));
             pending = now;
@@ -480,10 +484,15 @@ impl HostClient {
 
     /// What was wrong with a file that was sent.
     pub fn source_fault(&mut self) -> Option<String> {
-        self.session.source_fault().map(|error| match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => "it became shorter while it was read".to_owned(),
-            _ => error.to_string(),
-        })
+        self.connections()
+            .session
+            .source_fault()
+            .map(|error| match error.kind() {
+                std::io::ErrorKind::UnexpectedEof => {
+                    "it became shorter while it was read".to_owned()
+                }
+                _ => error.to_string(),
+            })
     }
 
     /// Tells the host that this tool is alive, while there is nothing to do.
@@ -524,9 +533,10 @@ impl HostClient {
     }
 
     fn step(&mut self, limit: Duration) {
-        self.beat();
+        self.connections().beat();
         self.look_at_login();
-        for heard in self.session.step(None, limit) {
+        let heard = self.connections().session.step(None, limit);
+        for heard in heard {
             match heard {
                 SessionEvent::Event(Event::File(FileEvent::Silence { seconds }), _) => {
                     self.end_with(HostFailure::lost(format!(
@@ -559,35 +569,27 @@ impl HostClient {
             self.events.clear();
             self.end_with(HostFailure::reported(format!("interrupted by SIG{name}")));
         }
-        if self.session.received() - self.dealt_with > MOST_HELD {
+        if self.received() - self.dealt_with > MOST_HELD {
             self.events.clear();
             self.end_with(HostFailure::reported(format!(
                 "it told more than {MOST_HELD} bytes that nobody asked for"
             )));
         } else if self.events.is_empty() {
-            self.dealt_with = self.session.received();
+            self.dealt_with = self.received();
         }
         self.look_for_silence();
     }
 
-    /// Sends a sign of life to the host now and then.
-    fn beat(&mut self) {
-        if self.beaten.elapsed() >= BEAT {
-            self.beaten = Instant::now();
-            self.session.send(&Request::Alive);
-            if let Some(login) = &mut self.login {
-                login.send(&Request::Alive);
-            }
-        }
-    }
-
     fn look_at_login(&mut self) {
-        let Some(login) = &mut self.login else { return };
         if self.looked_at_login.elapsed() < LOOK_AT_LOGIN {
             return;
         }
         self.looked_at_login = Instant::now();
-        for heard in login.step(None, Duration::ZERO) {
+        let heard = match &mut self.connections().login {
+            Some(login) => login.step(None, Duration::ZERO),
+            None => return,
+        };
+        for heard in heard {
             let broken = match heard {
                 SessionEvent::Event(Event::Failed(failure), _) => {
                     HostFailure::reported(failure.problem)
@@ -601,8 +603,14 @@ impl HostClient {
     }
 
     fn look_for_silence(&mut self) {
-        let pending = self.session.pending();
-        if pending != self.moved.0 || self.session.last_heard() > self.moved.1 {
+        let (pending, last_heard) = {
+            let connections = self.connections();
+            (
+                connections.session.pending(),
+                connections.session.last_heard(),
+            )
+        };
+        if pending != self.moved.0 || last_heard > self.moved.1 {
             self.moved = (pending, Instant::now());
         } else if self.moved.1.elapsed() > SILENCE {
             let why = format!(
@@ -619,16 +627,17 @@ impl HostClient {
     }
 
     /// Ends the conversation and waits briefly until the host has cleaned up.
-    pub fn end(mut self) {
-        self.session.close_stdin();
-        if let Some(login) = self.login.take() {
-            self.session.step(None, Duration::ZERO);
-            self.session = login;
-            self.session.close_stdin();
+    pub fn end(self) {
+        let mut connections = self.connections();
+        connections.session.close_stdin();
+        if let Some(login) = connections.login.take() {
+            connections.session.step(None, Duration::ZERO);
+            connections.session = login;
+            connections.session.close_stdin();
         }
         let until = Instant::now() + LEAVE;
         while Instant::now() < until {
-            let heard = self
+            let heard = connections
                 .session
                 .step(None, until.saturating_duration_since(Instant::now()));
             if heard

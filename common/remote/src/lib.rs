@@ -15,6 +15,7 @@
 
 mod bootstrap;
 mod channel;
+mod connections;
 pub mod conversation;
 mod dial;
 pub mod direct;
@@ -48,7 +49,7 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::os::unix::ffi::OsStringExt;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
 
@@ -416,4 +417,9 @@ fn addresses_here() -> HashSet<Ipv4Addr> {
     interfaces
         .filter_map(|interface| Some(interface.address?.as_sockaddr_in()?.ip()))
         .collect()
+}
+
+/// What a thread that panicked has left is as good as ever: nothing here is changed in two steps.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,9 +5,9 @@
 //! after a slow login, fewer are begun at once; and a login that timed out while others were slow
 //! too is tried again after all others. If the others were quick, the host itself is to blame.
 
-use super::HostFault;
+use super::{HostFault, lock};
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How many logins run at once. More would only queue for this machine's cores, and a bastion's
@@ -142,10 +142,6 @@ fn next<T>(state: &Mutex<State<T>>, changed: &Condvar) -> Option<(usize, u32)> {
         }
         state = changed.wait(state).unwrap_or_else(PoisonError::into_inner);
     }
-}
-
-fn lock<T>(state: &Mutex<State<T>>) -> MutexGuard<'_, State<T>> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
