@@ -396,7 +396,8 @@ impl HostClient {
     pub fn send_file(&mut self, step: FileRequest, file: File, at: u64, length: usize) {
         self.pace(length);
         self.begin_silence();
-        self.session
+        self.connections()
+            .session
             .send_file(&Request::File(step), file, at, length);
     }
 

@@ -14,7 +14,7 @@ pub enum Fate {
     /// It cannot be: why.
     Refused(String),
     /// Its record is written; nothing more becomes of it.
-    Told,
+    Reported,
 }
 
 /// What has a number of its own among all that is told.
@@ -56,13 +56,13 @@ impl Fates {
         self.lock()
             .get(self.place(one))
             .cloned()
-            .unwrap_or(Fate::Told)
+            .unwrap_or(Fate::Reported)
     }
 
     /// Something else is known. What was told or refused stays so.
     pub fn set(&self, one: &impl Numbered, fate: Fate) {
         if let Some(known) = self.lock().get_mut(self.place(one))
-            && !matches!(known, Fate::Told | Fate::Refused(_))
+            && !matches!(known, Fate::Reported | Fate::Refused(_))
         {
             *known = fate;
         }
@@ -70,10 +70,10 @@ impl Fates {
 
     /// The record of one is to be written; `false` if it was before. Whoever is told `true` writes
     /// it: a host that says the same thing twice is told of once.
-    pub fn tell(&self, one: &impl Numbered) -> bool {
+    pub fn report(&self, one: &impl Numbered) -> bool {
         let mut fates = self.lock();
         let known = fates.get_mut(self.place(one));
-        known.is_some_and(|known| std::mem::replace(known, Fate::Told) != Fate::Told)
+        known.is_some_and(|known| std::mem::replace(known, Fate::Reported) != Fate::Reported)
     }
 
     /// How many have this fate.
@@ -82,8 +82,8 @@ impl Fates {
     }
 
     /// Whether each has its record.
-    pub fn are_told(&self) -> bool {
-        self.lock().iter().all(|fate| *fate == Fate::Told)
+    pub fn are_reported(&self) -> bool {
+        self.lock().iter().all(|fate| *fate == Fate::Reported)
     }
 
     /// Those of these that have this fate.
@@ -113,17 +113,17 @@ mod tests {
         let fates = Fates::new(7, 4);
         fates.set(all[2], Fate::Refused("no".to_owned()));
         fates.set(all[0], Fate::There);
-        assert!(fates.tell(all[1]) && !fates.tell(all[1]));
+        assert!(fates.report(all[1]) && !fates.report(all[1]));
         fates.set(all[1], Fate::Lacks);
         fates.set(all[2], Fate::Shared);
         let refused = Fate::Refused("no".to_owned());
-        let expected = [Fate::There, Fate::Told, refused, Fate::Lacks];
+        let expected = [Fate::There, Fate::Reported, refused, Fate::Lacks];
         let known: Vec<Fate> = all.iter().map(|one| fates.of(*one)).collect();
         assert_eq!(known, expected);
         let lacking = fates.with(&Fate::Lacks, &all);
-        assert!(!fates.are_told() && lacking.len() == 1 && lacking[0].0 == 10);
-        assert!([0, 2, 3].iter().all(|at| fates.tell(all[*at])));
-        assert!(fates.are_told() && fates.count(&Fate::Lacks) == 0);
+        assert!(!fates.are_reported() && lacking.len() == 1 && lacking[0].0 == 10);
+        assert!([0, 2, 3].iter().all(|at| fates.report(all[*at])));
+        assert!(fates.are_reported() && fates.count(&Fate::Lacks) == 0);
     }
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
         let fates = Fates::new(7, 1);
         for other in [6, 8, 0, u32::MAX].map(File) {
             fates.set(&other, Fate::There);
-            assert!(fates.of(&other) == Fate::Told && !fates.tell(&other));
+            assert!(fates.of(&other) == Fate::Reported && !fates.report(&other));
         }
         assert_eq!(fates.count(&Fate::Lacks), 1);
     }

@@ -243,7 +243,7 @@ fn status(life: &ProcessHistory, failure: &FirstFailure, who: &str) -> Finding {
 }
 
 /// `below`: not it, but what it ran.
-fn out_of_memory(job: &Job, life: &Life, host: Option<&Host>, below: bool) -> Finding {
+fn out_of_memory(job: &Job, life: &ProcessHistory, host: Option<&Host>, below: bool) -> Finding {
     let used = life.exited.and_then(|exited| exited.max_rss_bytes);
     let there = host.and_then(|host| host.facts.mem_bytes);
     let of_host = job

@@ -263,7 +263,7 @@ fn carry_out(request: Request, state: &mut State, output: &mut Output) -> Result
         Request::TakeStacks(wanted) => stacks::take(&wanted, output),
         Request::PickProcesses(wanted) => output.event(&state.picked.pick(&wanted)),
         Request::SignalPicked(told) => output.event(&state.picked.signal(told.signal)?),
-        Request::EndJobs(wanted) => picked.end(&wanted, output),
+        Request::EndJobs(wanted) => state.picked.end(&wanted, output),
         Request::RemoveStaleShm => output.event(&reap::remove_stale_shm()),
         Request::ForgetJobs(wanted) => reap::forget(&wanted, output)?,
     }

@@ -175,7 +175,7 @@ impl Picked {
         let mut found: Vec<Member> = Vec::new();
         let look = || {
             // again and again: KILL may come long after TERM
-            self.watches.notify();
+            self.watches.notify_of_end();
             found = match held.take() {
                 Some(parts) => parts.into_iter().map(|part| part.member).collect(),
                 None => finder.find(|token| tokens.contains(token)),

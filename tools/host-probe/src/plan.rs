@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn different_versions_are_told() {
+    fn different_versions_are_reported() {
         let facts = |version: Option<&str>| Facts {
             dgl: version.map(str::to_owned),
             ..Facts::default()

@@ -373,7 +373,7 @@ impl<'a> Task<'a> {
             let open = || more(self.host, door.as_ref());
             let mut lanes = Lanes::new(streams, giver.client().is_direct(), &open);
             let brought = bring(giver, &mut lanes, missing, &told);
-            lanes.into_sites().for_each(SourceHost::end);
+            lanes.into_connections().for_each(SourceHost::end);
             brought
         };
         if let Ok(giver) = &mut self.giver
@@ -408,14 +408,18 @@ fn bring_by_wire(
         eprintln!("part-pull: {place}: {warning}");
     }
     let is_direct = giver.client().is_direct();
-    let way = if is_direct { Way::Direct } else { Way::Login };
-    told.board.show.way(host, way);
+    let route = if is_direct {
+        Route::Direct
+    } else {
+        Route::Login
+    };
+    told.board.show.route(host, route);
     let Err(broken) = bring(giver, &missing) else {
         return Ok(());
     };
     let said = giver.client().fall_back(broken, wire.wire)?;
     eprintln!("part-pull: {place}: {said}");
-    told.board.show.way(host, Way::Login);
+    told.board.show.route(host, Route::Login);
     bring(giver, &told.fates.with(&Fate::Lacks, all))
 }
 
@@ -511,14 +515,14 @@ struct HostReporter<'a> {
 
 impl HostReporter<'_> {
     fn skipped(&self, item: &Item) {
-        if self.fates.tell(item) {
+        if self.fates.report(item) {
             self.board.tell(self.host, item, true, Ok(0));
         }
     }
 
     /// The last word about a file.
     fn done(&self, item: &Item, result: Received) {
-        if self.fates.tell(item) {
+        if self.fates.report(item) {
             self.board.tell(self.host, item, false, result);
         }
     }

@@ -100,11 +100,11 @@ impl Member {
     }
 
     fn has_all(&self) -> bool {
-        matches!(self.life, Life::Whole | Life::Finished)
+        matches!(self.life, MemberState::Whole | MemberState::Finished)
     }
 
     fn takes_part(&self) -> bool {
-        self.life == Life::Takes || self.has_all()
+        self.life == MemberState::Takes || self.has_all()
     }
 }
 
@@ -163,14 +163,14 @@ impl Chain {
 
     /// Whether it was told to give the file its name.
     pub fn is_finished(&self, place: usize) -> bool {
-        self.members[place].life == Life::Finished
+        self.members[place].life == MemberState::Finished
     }
 
     /// Whether nobody waits for anything any longer.
     pub fn is_over(&self) -> bool {
         let over = |member: &Member| match member.life {
-            Life::Out | Life::Finished => true,
-            Life::Joins | Life::Takes | Life::Whole => false,
+            MemberState::Out | MemberState::Finished => true,
+            MemberState::Joins | MemberState::Takes | MemberState::Whole => false,
         };
         self.members.iter().all(over)
     }
@@ -202,7 +202,8 @@ impl Chain {
 
     /// Those that wait for what a host has, or for the word that all of it was right.
     fn children(&self, place: usize) -> Vec<usize> {
-        let waits = |member: &Member| !matches!(member.life, Life::Finished | Life::Out);
+        let waits =
+            |member: &Member| !matches!(member.life, MemberState::Finished | MemberState::Out);
         let children = self.members.iter().enumerate();
         children
             .filter(|(_, member)| member.source == Source::Host(place) && waits(member))
@@ -214,10 +215,12 @@ impl Chain {
     fn get_from(&mut self, place: usize, source: Source, actions: &mut Vec<Action>) {
         self.members[place].source = source;
         match self.members[place].life {
-            Life::Takes => {}
+            MemberState::Takes => {}
             // nothing comes of it any more, but whoever is first is who confirms the file
-            Life::Whole if source == Source::Us => return self.feed(place, actions),
-            Life::Joins | Life::Whole | Life::Finished | Life::Out => return,
+            MemberState::Whole if source == Source::Us => return self.feed(place, actions),
+            MemberState::Joins | MemberState::Whole | MemberState::Finished | MemberState::Out => {
+                return;
+            }
         }
         // what it did behind another host does not count any longer
         let member = &mut self.members[place];
@@ -267,9 +270,9 @@ impl Chain {
         let confirmed = self.confirmed;
         let members = self.members.iter_mut().enumerate();
         members
-            .filter(|(_, member)| confirmed && member.life == Life::Whole)
+            .filter(|(_, member)| confirmed && member.life == MemberState::Whole)
             .map(|(place, member)| {
-                member.life = Life::Finished;
+                member.life = MemberState::Finished;
                 Action::Finish(place)
             })
             .collect()
@@ -314,8 +317,8 @@ impl Chain {
             return;
         }
         let source = self.members[place].source;
-        if matches!(was, Life::Joins | Life::Takes) {
-            if let (Source::Host(from), Life::Takes) = (source, was) {
+        if matches!(was, MemberState::Joins | MemberState::Takes) {
+            if let (Source::Host(from), MemberState::Takes) = (source, was) {
                 actions.push(Action::KeepBack { from, to: place });
             }
             actions.push(Action::LeaveOut(place));
@@ -344,8 +347,8 @@ impl Chain {
                 !more.list().is_empty()
             }
             // what is sent to it says so
-            (Life::Takes, Source::Us) | (Life::Joins, _) => return,
-            (Life::Whole | Life::Finished | Life::Out, _) => false,
+            (MemberState::Takes, Source::Us) | (MemberState::Joins, _) => return,
+            (MemberState::Whole | MemberState::Finished | MemberState::Out, _) => false,
         };
         let member = &mut self.members[place];
         member.waits = there_for_it.then(|| member.waits.unwrap_or(now));
@@ -363,7 +366,7 @@ impl Chain {
             Source::Host(from) => waits(&self.members[from], self.patience / 2),
         };
         let limit = match member.life {
-            Life::Joins => member.begins_within,
+            MemberState::Joins => member.begins_within,
             _ => self.patience,
         };
         waits(member, limit) && !is_held_up

@@ -42,9 +42,9 @@ struct Member<'t, 'a> {
 }
 
 /// Lets the hosts hand on to one another what is large and goes to several.
-pub fn all(tasks: &[Task<'_>], way: &PushContext<'_>, options: Options, board: &Reporter) {
+pub fn all(tasks: &[Task<'_>], context: &PushContext<'_>, options: Options, board: &Reporter) {
     // before it is sent a block waits for its turn, and nothing comes of the one before
-    let block_takes = way.limit.as_ref().map(|limit| limit.takes(2 * BLOCK));
+    let block_takes = context.limit.as_ref().map(|limit| limit.takes(2 * BLOCK));
     let block_takes = block_takes.unwrap_or_default();
     let mut by_file: BTreeMap<u32, Vec<Member<'_, '_>>> = BTreeMap::new();
     for task in tasks {
@@ -68,7 +68,7 @@ pub fn all(tasks: &[Task<'_>], way: &PushContext<'_>, options: Options, board: &
         });
         for members in members.chunks(usize::from(context.args.jobs)) {
             if members.len() > 1 {
-                hand_on(members, options, (way.wire.wire, block_takes), board);
+                hand_on(members, options, (context.wire.wire, block_takes), board);
             }
         }
     }

@@ -80,7 +80,7 @@ impl Watch for HostReporter<'_> {
     }
 
     fn done(&self, delivery: &Delivery, outcome: Outcome) {
-        if self.fates.tell(delivery) {
+        if self.fates.report(delivery) {
             self.board.tell(self.host, delivery, false, outcome);
         }
     }

@@ -171,7 +171,7 @@ impl<'a> Task<'a> {
                 Fate::Refused(why) => Some(why),
                 Fate::Lacks | Fate::Shared | Fate::Reported => continue,
             };
-            self.fates.tell(*delivery);
+            self.fates.report(*delivery);
             board.tell(self.host, delivery, error.is_none(), unsent(error));
         }
         let lacking = self.lacking();
@@ -215,9 +215,9 @@ impl<'a> Task<'a> {
         let more = || context.lane(self.host, door.as_ref());
         let sent = push::push(target, lacking, options, &more, &told);
         let Err(broken) = sent else { return Ok(()) };
-        let said = target.client.fall_back(broken, way.wire.wire)?;
+        let said = target.client.fall_back(broken, context.wire.wire)?;
         eprintln!("part-push: {}: {said}", self.host.place());
-        board.show.way(self.host, Way::Login);
+        board.show.route(self.host, Route::Login);
         let missing = self.missing(target, lacking, &told)?;
         let more = || context.lane(self.host, None);
         push::push(target, &missing, options, &more, &told)
@@ -260,7 +260,7 @@ impl<'a> Task<'a> {
             return;
         };
         for delivery in self.fates.with(&Fate::Lacks, &self.deliveries) {
-            self.fates.tell(delivery);
+            self.fates.report(delivery);
             board.record(delivery, false, &unsent(Some(broken.why.clone())));
         }
     }
@@ -270,7 +270,11 @@ impl<'a> Task<'a> {
         let Some(broken) = self.lock().broken.clone() else {
             return;
         };
-        for delivery in self.deliveries.iter().filter(|one| self.fates.tell(**one)) {
+        for delivery in self
+            .deliveries
+            .iter()
+            .filter(|one| self.fates.report(**one))
+        {
             board.record(delivery, false, &unsent(Some(broken.why.clone())));
         }
     }
@@ -294,7 +298,7 @@ impl<'a> Task<'a> {
                     .to_owned()
             };
             let error = (!there).then(why);
-            self.fates.tell(delivery);
+            self.fates.report(delivery);
             board.tell(self.host, delivery, true, unsent(error));
         }
         let mut state = self.lock();

@@ -666,7 +666,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_listen_connect_and_walls_are_told() {
+    fn hosts_that_listen_connect_and_walls_are_reported() {
         let hosts = hosts(3);
         let mut diagnosis = Diagnosis::new(hosts.iter().collect(), &hosts, None, "mine");
         find(

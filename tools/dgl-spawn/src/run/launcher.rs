@@ -54,51 +54,7 @@ pub fn run(
         // from here on a signal ends the job in order; nothing has been started yet
         signals: Signals::watch().map_err(|error| own_fault(&error))?,
     };
-    let mut tries = 0;
-    let outcome = loop {
-        let outcome = launcher.one_try(&plan, parts, &mut sink);
-        let failed = matches!(
-            outcome.cause,
-            Some(Cause::Process | Cause::Host | Cause::Time(Limit::Start(_)) | Cause::Stalled(_))
-        );
-        // a first try that started nothing has found what is wrong; a later one may only have come
-        // too early
-        let again = (failed && outcome.started)
-            || (tries > 0 && !matches!(outcome.cause, Some(Cause::Signal(_))) && !outcome.started);
-        if tries == args.restart || !again {
-            break outcome;
-        }
-        if outcome.reaped {
-            sink.say(&format!(
-                "dgl-spawn: job {} does not start again: dgl-reap has ended it",
-                plan.name
-            ));
-            break outcome;
-        }
-        tries += 1;
-        explain(hosts, &plan, &outcome, begun, &sink);
-        // a host that was lost needs its time to find out that it is
-        let pause = if outcome.cause == Some(Cause::Host) {
-            plan.host_timeout + plan.grace
-        } else {
-            RESTART_AFTER
-        };
-        sink.say(&format!(
-            "dgl-spawn: job {} starts again in {} ({tries} of {})",
-            plan.name,
-            term::seconds(pause),
-            args.restart
-        ));
-        if let Some(number) = launcher.signals.within(pause) {
-            break Outcome {
-                exit: Exit::Signal(number),
-                cause: Some(Cause::Signal(number)),
-                word: Some("signal"),
-                ..outcome
-            };
-        }
-        plan.token = token::random()?;
-    };
+    let outcome = launcher.all_tries(&mut plan, parts, &mut sink, begun)?;
     if parts.servers.is_some() && matches!(outcome.cause, Some(Cause::Process | Cause::Time(_))) {
         // without it, clients never reach the servers again, or the servers end
         sink.notice(
@@ -156,6 +112,13 @@ impl<'a> Launcher<'a> {
         loop {
             let outcome = self.one_try(plan, parts, sink);
             if tries == self.args.restart || !is_worth_another_try(&outcome, tries) {
+                return Ok(outcome);
+            }
+            if outcome.reaped {
+                sink.notice(&format!(
+                    "dgl-spawn: job {} does not start again: dgl-reap has ended it",
+                    plan.name
+                ));
                 return Ok(outcome);
             }
             tries += 1;

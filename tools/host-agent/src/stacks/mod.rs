@@ -21,7 +21,7 @@ use std::process::{Command, ExitCode};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use wire::Event;
-use wire::stacks::{Reading, Stack, Take, Unreadable, Why};
+use wire::stacks::{Reading, Stack, Take, Why};
 
 /// How many processes are read at once, so that the job does not feel it.
 const AT_ONCE: usize = 4;

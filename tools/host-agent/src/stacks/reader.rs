@@ -4,7 +4,7 @@
 //! be read wrongly, and is read again. Nothing is attached, so no process stays stopped, whatever
 //! happens to the reader.
 
-use super::{native, unreadable};
+use super::native;
 use crate::processes::ProcessHandle;
 use crate::procfs;
 use py_spy::config::LockingStrategy;
@@ -113,7 +113,7 @@ fn denied() -> Reading {
             "the kernel does not let this login read it (kernel.yama.ptrace_scope is {scope})"
         ),
     };
-    unreadable(Why::Denied { ptrace_scope }, problem)
+    Reading::unreadable(Why::Denied { ptrace_scope }, problem)
 }
 
 fn is_main(trace: &StackTrace) -> bool {

@@ -5,10 +5,10 @@ use super::state::Keeper;
 use job::{Exit, Loss};
 use std::io::Write;
 use std::time::Instant;
+use wire::Event;
 use wire::codec::{self, Message};
 use wire::keep::PeerMessage;
 use wire::supervise::{Exited, Output, Over};
-use wire::Event;
 
 impl Keeper {
     pub(super) fn read_supervisor(&mut self) {
