@@ -50,12 +50,16 @@ push() { # NAME FILE FLAG...
     awk -v b="$begun" -v e="$(date +%s.%N)" 'BEGIN { print e - b }' >>"whole-$1"
     jq -r 'select(.type == "pushed") | .bytes / .elapsed_ms / 1000' pushed.jsonl >>"rate-$1"
 }
-pull() { # NAME FILE FLAG...: what was pushed last
-    local begun
+# What was pushed last comes back. Records do not tell how long that took, so it is what a file takes longer than none.
+pull() { # NAME FILE
+    local begun between
     rm -rf back
+    guest 'touch /srv/ws/nothing'
     begun=$(date +%s.%N)
-    ipconf-check vm.txt | part-pull --workspace /srv/ws --to back "${@:3}" "$2" >pulled.jsonl 2>err
-    awk -v b="$begun" -v e="$(date +%s.%N)" -v bytes="$(stat -c %s "$2")" 'BEGIN { print bytes / (e - b) / 1e6 }' >>"rate-$1"
+    ipconf-check vm.txt | part-pull --workspace /srv/ws --to back nothing >pulled.jsonl 2>err
+    between=$(date +%s.%N)
+    ipconf-check vm.txt | part-pull --workspace /srv/ws --to back "$2" >pulled.jsonl 2>err
+    awk -v a="$begun" -v b="$between" -v c="$(date +%s.%N)" -v bytes="$(stat -c %s "$2")" 'BEGIN { print bytes / ((c - b) - (b - a)) / 1e6 }' >>"rate-$1"
 }
 
 median() { sort -g "$1" | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
@@ -74,7 +78,6 @@ try_far() {
     make_link
     link ''
     is "the link has 40 ms" 'python3 source.py vm.txt >said-rtt && awk "{ exit !(\$1 > 0.039 && \$1 < 0.06) }" said-rtt' said-rtt
-    part-push --dry-run <(ipconf-check vm.txt | part-map --workspace /srv/ws --extra vm.txt) >/dev/null 2>&1 || true
     push first far/small # the first brings the agent there
     for round in 1 2 3; do
         raw raw far/large
