@@ -10,6 +10,7 @@ set -euo pipefail
 PATH=$PATH:/usr/sbin:/sbin
 me=$(readlink -f "$0")
 root=$(dirname "$(dirname "$me")")
+RATE=${RATE:-20mbit}
 trials=(clock far cgroup2 numa proc namespaces cgroup1 yama)
 
 usage() {
@@ -20,7 +21,7 @@ Boots a Debian 12 with a kernel of its own under QEMU and tries the tools that w
 network namespace cannot have. Without TRIAL, all of them:
 
   clock       a host whose clock stands in 1995, 2040 or 2100, or jumps by years
-  far         40 ms of round trip at 100 Mbit/s, without and with 1 % of loss, against raw TCP
+  far         40 ms of round trip at $RATE, without and with 1 % of loss, against raw TCP
   numa        two NUMA nodes: host-probe, dgl-env --bind, where processes run and what memory they get
   proc        /proc with hidepid=2
   namespaces  ordinary users may not make any: what host-lab says
@@ -33,6 +34,7 @@ Needs root, QEMU, debootstrap, sshd and jq; it says what is missing, with status
 
 Environment:
   KERNEL_DIR  where the machine is kept (now ${KERNEL_DIR:-target/kernel}); what it is made of is fetched once
+  RATE        of the far link (now $RATE); emulated processors carry no more than some 100mbit, on a quiet machine
   ACCEL       how QEMU runs it (now ${ACCEL:-tcg,thread=multi}); kvm is quicker where it works
   BUILT       the folder of the tools (now ${BUILT:-target/release})
   MIRROR      Debian's archive; without it, what this machine's apt fetches Debian 12 from
@@ -192,7 +194,8 @@ boot() { # MACHINE
     TMPDIR=$work qemu-system-x86_64 -accel "$ACCEL" -cpu max "${processors[@]}" "${memory[@]}" -nodefaults -display none -no-reboot \
         -kernel "$dir/vmlinuz" -initrd "$dir/initrd" -append "console=ttyS0 quiet panic=-1 mitigations=off" \
         -drive "file=$dir/image,format=raw,if=none,id=disk,snapshot=on" -device virtio-blk-pci,drive=disk \
-        -netdev tap,id=net,ifname=tap0,script=no,downscript=no -device virtio-net-pci,netdev=net,romfile= \
+        -netdev tap,id=net,ifname=tap0,script=no,downscript=no \
+        -device virtio-net-pci,netdev=net,romfile=,guest_tso4=off,guest_tso6=off,guest_ufo=off \
         -serial "file:$work/console" >"$work/qemu.log" 2>&1 &
     until ssh -o ConnectTimeout=2 10.78.0.2 true 2>"$work/ssh.log"; do
         if ! kill -0 $! 2>/dev/null || [ $((SECONDS - begun)) -gt 180 ]; then
@@ -227,7 +230,7 @@ main() {
     ACCEL=${ACCEL:-tcg,thread=multi}
     dir=$(realpath -m "${KERNEL_DIR:-${CARGO_TARGET_DIR:-target}/kernel}")
     work=$dir/work
-    export BUILT ACCEL dir work
+    export BUILT ACCEL RATE dir work
     check_here
     # shellcheck source=tests/debian.sh
     . tests/debian.sh
