@@ -285,7 +285,12 @@ fn on_real_hosts_all_are_read_also_of_a_job_that_was_left() {
              || exit 9
          until [ -e trainer0 ] && [ -e sampler0 ] && [ -e trainer1 ] && [ -e sampler1 ]
          do sleep 0.2; done
-         {stacks} --format human; echo \"all $?\"
+         # one of them may be met beside its sleep, and stand alone
+         for again in $(seq 20); do
+             {stacks} --format human >all.txt; status=$?
+             [ $(grep -cE '^(workers 0-1|2 children.*), waiting' all.txt) = 2 ] && break
+         done
+         cat all.txt; echo \"all $status\"
          {stacks} --role worker --rank 1 | grep -c '\"type\":\"stack\"'
          touch go
          ipconf-check ip.txt | dgl-spawn --connect-timeout 60s --attach left >/dev/null

@@ -74,10 +74,15 @@ fn beside(folder: &str, python: &Path, script: &str) -> String {
          until [ -s trainer ] && [ -s sampler ]; do sleep 0.05; done
          sampler=$(cat sampler)
          # all of them have come to where they wait: nothing runs, and nothing has run for a while
-         standing() {{ cat /proc/$trainer/task/*/status /proc/$sampler/task/*/status | grep -E '^State|ctxt'; }}
-         until was=$(standing); sleep 0.3; [ \"$was\" = \"$(standing)\" ] && ! standing | grep State | grep -qv sleeping
+         standing() {{
+             cat /proc/$trainer/task/*/status /proc/$sampler/task/*/status | grep -E '^State|ctxt'
+         }}
+         runs() {{ standing | grep State | grep -qv sleeping; }}
+         until was=$(standing); sleep 0.3; [ \"$was\" = \"$(standing)\" ] && ! runs
          do :; done
-         read_by_us() {{ '{}' stack $1 $(sed 's/.*) //' /proc/$1/stat | cut -d ' ' -f 20) $2; echo; }}
+         read_by_us() {{
+             '{}' stack $1 $(sed 's/.*) //' /proc/$1/stat | cut -d ' ' -f 20) $2; echo
+         }}
          {script}",
         python.display(),
         tools().join("host-agent").display()
@@ -169,7 +174,8 @@ fn py_spy_finds_the_same_functions_of_c_by_stopping_the_process() {
     let Some(py_spy) = py_spy() else { return };
     for python in pythons() {
         let script = format!(
-            "read_by_us $trainer native; '{py_spy}' dump --json --native --pid $trainer | tr -d '\\n'"
+            "read_by_us $trainer native
+             '{py_spy}' dump --json --native --pid $trainer | tr -d '\\n'"
         );
         let out = beside("py-spy-native", &python, &script);
         let lines: Vec<&str> = out.lines().filter(|line| !line.is_empty()).collect();

@@ -395,8 +395,8 @@ fn samples(run: &Run) -> Markup {
     }
 }
 
-/// Of `7 gpu-00-7.example.org 10.0.0.8` the number and the first name, because there is little room:
-/// `7 gpu-00-7`. An address stays whole.
+/// Of `7 gpu-00-7.example.org 10.0.0.8` the number and the first name, `7 gpu-00-7`, because there
+/// is little room. An address stays whole.
 fn short_name(names: &str) -> String {
     let mut words = names.split(' ').take(2);
     let number = words.next().unwrap_or_default();

@@ -33,12 +33,15 @@ struct Short {
 
 impl Write for Short {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let room = MAX_NAME - self.text.len();
+        let mut room = MAX_NAME - self.text.len();
         if text.len() <= room {
             self.text += text;
             return Ok(());
         }
-        self.text += &text[..text.floor_char_boundary(room)];
+        while !text.is_char_boundary(room) {
+            room -= 1;
+        }
+        self.text += &text[..room];
         self.is_full = true;
         Err(fmt::Error)
     }

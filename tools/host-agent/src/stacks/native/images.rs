@@ -8,7 +8,7 @@ use gimli::{
     UnwindSection, UnwindTableRow,
 };
 use object::elf::{FileHeader64, STT_FUNC, STT_GNU_IFUNC};
-use object::read::elf::{ElfFile64, ProgramHeader, Sym};
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, Sym};
 use object::read::{Object, ObjectSection, ReadCache};
 use object::{Endianness, SymbolIndex};
 use std::cell::{OnceCell, RefCell};
@@ -20,6 +20,7 @@ const MAX_TABLE: u64 = 256 << 20;
 
 type Bytes<'f> = EndianSlice<'f, NativeEndian>;
 type Row = UnwindTableRow<usize>;
+type Segment = <FileHeader64<Endianness> as FileHeader>::ProgramHeader;
 
 /// The files whose code a process has mapped.
 pub struct Files<'m> {
@@ -156,7 +157,7 @@ impl<'f> Image<'f> {
     /// The address that the file itself has for what lies at an offset of it.
     fn address(&self, offset: u64) -> Option<u64> {
         let endian = self.elf.endian();
-        let holds = |segment: &&<FileHeader64<Endianness> as object::read::elf::FileHeader>::ProgramHeader| {
+        let holds = |segment: &&Segment| {
             let begin = segment.p_offset(endian);
             segment.p_type(endian) == object::elf::PT_LOAD
                 && (begin..begin.saturating_add(segment.p_filesz(endian))).contains(&offset)
