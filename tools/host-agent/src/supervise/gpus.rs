@@ -166,4 +166,22 @@ mod tests {
             assert_eq!(cards(text), expected, "{text}");
         }
     }
+
+    #[test]
+    fn nobody_is_asked_while_one_hangs() {
+        let mut hangs = Command::new("sleep").arg("60").spawn().unwrap();
+        let mut watch = GpuWatch {
+            program: PathBuf::from("true"),
+            asking: None,
+            stuck: ProcessHandle::of(hangs.id().cast_signed()),
+        };
+        assert!(watch.look().is_empty() && watch.asking.is_none());
+        let _ = hangs.kill();
+        let _ = hangs.wait();
+        assert!(watch.look().is_empty() && watch.asking.is_some());
+        let asked = watch.asking.as_ref().and_then(|asking| asking.process);
+        // nobody else waits for it here
+        let pid = nix::unistd::Pid::from_raw(asked.unwrap().pid);
+        let _ = nix::sys::wait::waitpid(pid, None);
+    }
 }

@@ -168,3 +168,47 @@ fn known(token: &str, roots: &[Root], subject: Subject) -> Vec<Known> {
         .filter_map(known)
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn one_that_hangs_is_given_up_and_nothing_is_read_beside_it() {
+        let mut standing = Standing::default();
+        let (go_on, told) = mpsc::channel::<()>();
+        let (end, held) = io::pipe().unwrap();
+        let hangs = move || {
+            let _held = held;
+            let _ = told.recv();
+        };
+        standing.busy = Some(Busy {
+            subject: Subject::All(1),
+            begun: Instant::now().checked_sub(LIMIT).unwrap(),
+            end,
+            thread: Some(std::thread::spawn(hangs)),
+            read: Arc::new(Mutex::new(vec![Stack::default()])),
+        });
+        assert!(standing.is_overdue());
+        let (subject, read) = standing.take().unwrap();
+        assert_eq!((subject, read.len()), (Subject::All(1), 1));
+
+        let ask = |standing: &mut Standing, number| {
+            standing.ask(Subject::All(number));
+            standing.begin("try7", &"0".repeat(32), &[]);
+            let reads = standing.busy.as_ref().unwrap().thread.is_some();
+            (reads, standing.take().unwrap().0)
+        };
+        assert_eq!(ask(&mut standing, 2), (false, Subject::All(2)));
+        drop(go_on);
+        while standing
+            .stuck
+            .as_ref()
+            .is_some_and(|one| !one.is_finished())
+        {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(ask(&mut standing, 3), (true, Subject::All(3)));
+    }
+}
