@@ -100,6 +100,19 @@ fn real_hosts_say_what_to_do_with_them() {
 }
 
 #[test]
+fn real_hosts_whose_folder_has_a_blank_in_its_name() {
+    let cluster = Cluster::up("with a blank", 1);
+    let name = cluster.call(&["exec", "1", "ssh", "-o", "BatchMode=yes", "h1", "hostname"]);
+    assert_eq!(
+        (name.status, name.out.as_str()),
+        (0, "h1\n"),
+        "{}",
+        name.err
+    );
+    cluster.assert_clean();
+}
+
+#[test]
 fn real_hosts_go_by_number_name_and_address() {
     let cluster = Cluster::up("named", 2);
     for name in ["2", "h2", "10.77.0.2"] {
