@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use support::{executable, partition, root, scratch, sh, takes_seconds};
+use support::{executable, partition, root, scratch, sh, shells, takes_seconds};
 
 /// A process: its host, folder, variables and words.
 #[derive(Debug)]
@@ -231,6 +231,35 @@ fn refused(folder: &Path, table: &[(&str, &str)]) {
             got.status,
             got.err
         );
+    }
+}
+
+#[test]
+fn every_shell_makes_the_same_pipelines() {
+    let folder = scratch("gs-shells");
+    std::fs::write(folder.join("it's $one.yaml"), "").unwrap();
+    let line = r#"gs_node_classification --workspace '/data/my job' --num-trainers 2 --part-config \
+        'my data/g.json' --ip-config ip.txt --extra-envs 'A=b  c' "B=it's" --cf "it's \$one.yaml" \
+        --note 'back\slash\' --list '' --lines 'one
+two'"#;
+    for script in ["gs-launch", "gs-copy"] {
+        let path = root().join("tools").join(script).join(script);
+        let printed = |shell: &str| {
+            let ran = sh(
+                &folder,
+                &format!("{shell} '{}' --print {line}", path.display()),
+            );
+            assert_eq!(ran.status, 0, "{shell} {script}: {}", ran.err);
+            ran.out
+        };
+        let usual = printed("sh");
+        assert!(usual.contains(r"'it'\''s $one.yaml'"), "{usual}");
+        for shell in shells() {
+            assert_eq!(printed(shell), usual, "{shell} {script}");
+            // and it reads them as one
+            let syntax = format!("{shell} '{}' --print {line} | {shell} -n", path.display());
+            assert_eq!(sh(&folder, &syntax).status, 0, "{shell} {script}");
+        }
     }
 }
 
