@@ -164,6 +164,13 @@ impl Metadata {
             reader.wrong("graph_name", "is missing");
         }
         let node_types = reader.names(&value, "node_type");
+        // the pipeline has a file TYPE.txt for each
+        for name in node_types.iter().filter(|name| !is_file_name(name)) {
+            reader.wrong(
+                "node_type",
+                &format!("{name:?} cannot be the name of a file"),
+            );
+        }
         let edge_types = reader.names(&value, "edge_type");
         let num_nodes = reader.counts(&value, "nodes", node_types.len());
         reader.counts(&value, "edges", edge_types.len());
@@ -226,6 +233,10 @@ impl Metadata {
         }
         format!("{value:#}\n")
     }
+}
+
+fn is_file_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['/', '\0'])
 }
 
 /// The host that reads a file, given the number of files and hosts. The files are split as evenly
@@ -352,6 +363,12 @@ mod tests {
             "{}",
             told(&all)
         );
+        for name in ["", "../a", "b/c"] {
+            let mut named = metadata();
+            named["node_type"][1] = json!(name);
+            let problem = format!("m: node_type: {name:?} cannot be the name of a file");
+            assert!(told(&named).contains(&problem), "{}", told(&named));
+        }
         let mut twice = metadata();
         twice["num_nodes_per_type"] = json!([5, 3]);
         assert!(told(&twice).contains("differs from the sums of num_nodes_per_chunk"));
