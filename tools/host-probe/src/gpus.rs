@@ -163,7 +163,7 @@ mod tests {
             one.contains("1 of its 2 GPUs is in use\n    GPU 1, 79 GB of 80 GB"),
             "{one}"
         );
-        assert!(told(1, &[used.clone()], None)[0].contains("its GPU is in use"));
+        assert!(told(1, std::slice::from_ref(&used), None)[0].contains("its GPU is in use"));
         assert!(told(2, &[used.clone(), used], None)[0].contains("2 of its 2 GPUs are in use"));
         let lost = told(2, &[free], None).concat();
         assert!(lost.contains("nvidia-smi tells of 1 of 2 GPUs"), "{lost}");
