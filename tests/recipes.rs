@@ -1,5 +1,5 @@
 //! The recipes of dgl-tools(7), each run as it stands there: planners and gs-launch are real, what
-//! reaches hosts is a stand-in that adds what hosts would say, and dgl-spawn looks at the job alone.
+//! reaches hosts is a stand-in that adds what hosts would say, and dgl-spawn only looks at the job.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
@@ -27,9 +27,10 @@ const FACTS: &str = r#"{cpus: 8, gpus: 2, master_port: 29500, python: "3.8.1", d
     torch: "1.13.1", home: "/home/u", mem_bytes: 9e10, shm_free_bytes: 9e10}"#;
 
 /// What part-push adds where all goes well.
-const PUSHED: &str = r#"map(select(.type == "host").id) as $hosts | .[], ([.[] | select(.type == "file")
-    | {file: .id, host: ((.host // $hosts[]))}] | length as $of | to_entries[] | {type: "pushed",
-    id: .key, of: $of, ok: true, bytes: 0, sent_bytes: 0, elapsed_ms: 0} + .value)"#;
+const PUSHED: &str = r#"map(select(.type == "host").id) as $hosts | .[],
+    ([.[] | select(.type == "file") | {file: .id, host: ((.host // $hosts[]))}] | length as $of |
+    to_entries[] | {type: "pushed", id: .key, of: $of, ok: true, bytes: 0, sent_bytes: 0,
+    elapsed_ms: 0} + .value)"#;
 
 /// A folder with all that the recipes take for given, and stand-ins in `bin`.
 fn prepared(name: &str) -> PathBuf {
@@ -55,7 +56,8 @@ fn prepared(name: &str) -> PathBuf {
     stand_in("dgl-spawn", &spawn);
     stand_in(
         "mpirun",
-        "for word; do case $word in */g) seq 0 39 | sed 's/$/ 0/; 1s/0$/1/' >${word}_part.2 ;; esac; done",
+        "for word; do case $word in */g) seq 0 39 | sed 's/$/ 0/; 1s/0$/1/' >${word}_part.2 ;; \
+         esac; done",
     );
     let metadata = r#"{"graph_name": "g", "node_type": ["n"], "num_nodes_per_chunk": [[20, 20]],
         "edge_type": ["n:e:n"], "num_edges_per_chunk": [[1, 1]],

@@ -55,7 +55,8 @@ const DGL_1_1_3: [OfDgl; 14] = [
     ("both", "csc", 198_132, 598_793, false, 79_799_295, 79_833_101, 178_003_968, 685_318_144),
     ("both", "coo", 198_132, 598_793, false, 79_799_295, 79_833_101, 176_418_816, 682_172_416),
     ("all", "csc", 300_000, 2_996_432, false, 59_937_695, 79_874_661, 219_856_896, 739_401_728),
-    ("all", "csc,coo", 300_000, 2_996_432, false, 59_937_695, 79_874_661, 267_804_672, 787_513_344),
+    ("all", "csc,coo", 300_000, 2_996_432, false, 59_937_695, 79_874_661, 267_804_672,
+        787_513_344),
     ("types", "csc", 399_796, 3_749_124, true, 48_018_890, 24, 163_573_760, 657_096_704),
     ("types", "csc,coo,csr", 399_796, 3_749_124, true, 48_018_890, 24, 286_752_768, 909_701_120),
     ("typed-edges", "csc", 199_649, 1_495_059, true, 24, 119_362_513, 166_154_240, 712_904_704),
@@ -94,9 +95,9 @@ const GRAPHBOLT_2_1_0: [(&str, u64, u64, u64, u64, u64); 8] = [
 ];
 
 /// All processes of a job on one host that has trained the small model of tests/dgl/train.py: DGL,
-/// torch, and the name of the graph; trainers, samplers of each; bytes in /dev/shm, and those of all
-/// processes with that, libraries counted once. Batches of the tiny graph are tiny; of the large
-/// one they have 1,000 nodes with up to 30 neighbours, of 50 numbers each.
+/// torch, and the name of the graph; trainers, samplers of each; bytes in /dev/shm, and those of
+/// all processes with that, libraries counted once. Batches of the tiny graph are tiny; of the
+/// large one they have 1,000 nodes with up to 30 neighbours, of 50 numbers each.
 #[rustfmt::skip]
 const RUNS: [(&str, &str, &str, u32, u64, u64, u64); 24] = [
     ("1.0.4", "1.13.0", "tiny", 1, 0, 344_064, 471_810_048),
