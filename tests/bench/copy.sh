@@ -7,7 +7,7 @@
 # DISK=4g        the hosts' disks, in memory; with an empty value they all share this machine's
 # HOSTS=250      for the part that logs in to many
 # DGL_TOOLS=DIR  DGL's tools folder: its copy_files.py is a contender too
-# PARTS='bulk one small slow far shared changed delay many'
+# PARTS='bulk one small tiny slow far shared changed delay many'
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 root=$PWD
@@ -162,6 +162,31 @@ small() {
     goal "10,000 files of 4 KB, 4 hosts: tar at once / part-push" tar-small push-small 0.5
     goal "  with the quick key exchange too" tar-quick-small push-small
     limit "nothing to do, 10,000 files, 4 hosts" "$(median push-nothing)" s 1
+    all=h2
+    plan "$all"
+    shell scp-small-1 "scp -qr src h2:/srv/ws/"
+    for ((i = 0; i < rounds; i++)); do
+        shell tar-small-1 "tar -cf - src | ssh -c $gcm h2 tar -xf - -C /srv/ws"
+        shell push-small-1 "$push"
+    done
+    goal "10,000 files of 4 KB, 1 host: scp -r / part-push" scp-small-1 push-small-1 25
+    goal "10,000 files of 4 KB, 1 host: tar / part-push" tar-small-1 push-small-1 1.5
+    rm -r src
+}
+
+# 100,000 files of 1 KB for 4 hosts: what the tool takes for them.
+tiny() {
+    local d took
+    mkdir -p src
+    (cd src && for d in $(seq 0 99); do mkdir "$d"; (cd "$d" && head -c 1024000 /dev/urandom | split -a 3 -b 1024 -d - f); done)
+    all="h2 h3 h4 h5"
+    plan "$all"
+    shell push-tiny "$push"
+    limit "100,000 files of 1 KB, 4 hosts" "$(median push-tiny)" s
+    limit "  of the sender's CPU" "$(median push-tiny 3)" s
+    empty
+    took=$("$cluster" exec 1 bash -c "cd '$work'; PATH='$PATH'; /usr/bin/time -f '%M' part-push --progress never <plan.jsonl 2>&1 >/dev/null")
+    limit "  peak memory" "$(awk '{ print $1 / 1024 }' <<<"$took")" MB
     rm -r src
 }
 
@@ -356,7 +381,7 @@ many() { # sshd's own limits on logins are in force
 }
 
 header
-for part in ${PARTS:-bulk one small slow far shared changed delay many}; do
+for part in ${PARTS:-bulk one small tiny slow far shared changed delay many}; do
     case $part in
         slow) "$cluster" up 2 --rate 1gbit --quiet >/dev/null && slow ;;
         far) "$cluster" up 2 --quiet >/dev/null && far ;;

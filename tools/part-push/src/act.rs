@@ -20,6 +20,7 @@ use remote::lanes::Streams;
 use remote::{self, Kind, Remote, Session};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -310,7 +311,7 @@ fn share(tasks: &[Task<'_>]) {
     };
     let seen: BTreeMap<u32, Vec<u32>> = tasks.par_iter().filter_map(peers).collect();
     let leaders = plan::leaders(&seen);
-    let mut taken: HashMap<(u32, &Path), (u32, u32)> = HashMap::new();
+    let mut taken: HashMap<(u32, &[u8]), (u32, u32)> = HashMap::new();
     for task in tasks {
         let Some(leader) = leaders.get(&task.host.id) else {
             continue;
@@ -318,7 +319,7 @@ fn share(tasks: &[Task<'_>]) {
         task.lock().leader = Some(*leader);
         for delivery in &task.deliveries {
             let (file, host) = *taken
-                .entry((*leader, &delivery.dst))
+                .entry((*leader, delivery.dst.as_os_str().as_bytes()))
                 .or_insert((delivery.file, delivery.host));
             if host != delivery.host && file == delivery.file {
                 task.fates.set(*delivery, Fate::Shared);

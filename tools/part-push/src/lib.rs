@@ -38,6 +38,8 @@ pub fn main(args: Args) -> Result<Exit, Report> {
         .map(|graph| PathBuf::from(graph.workspace));
     let files = stream.require("part-map")?;
     let deliveries = plan::deliveries(&hosts, &files, workspace.as_deref())?;
+    // deliveries have all of them that counts, and there may be 100,000
+    drop(files);
     let base = workspace.unwrap_or_else(|| plan::base(&deliveries));
     let hosts = args.connect.choose(hosts)?;
     act::run(&args, &stream, &hosts, &deliveries, &base)

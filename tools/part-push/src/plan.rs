@@ -2,7 +2,7 @@
 
 use record::error::{Fault, Report};
 use record::{FileCopy, Host};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -88,12 +88,16 @@ pub fn deliveries(
         checked.extend(report.keep(delivery).map(|delivery| (file.host, delivery)));
     }
     report.check()?;
-    let mut deliveries = Vec::new();
-    for host in hosts {
-        let its = checked
+    let goes_to = |only: &Option<u32>, host: &Host| only.is_none_or(|id| id == host.id);
+    let count = |host: &Host| {
+        checked
             .iter()
-            .filter(|(only, _)| only.is_none_or(|id| id == host.id));
-        for (_, delivery) in its {
+            .filter(|(only, _)| goes_to(only, host))
+            .count()
+    };
+    let mut deliveries = Vec::with_capacity(hosts.iter().map(count).sum());
+    for host in hosts {
+        for (_, delivery) in checked.iter().filter(|(only, _)| goes_to(only, host)) {
             deliveries.push(Delivery {
                 id: u32::try_from(deliveries.len()).unwrap_or(u32::MAX),
                 host: host.id,
@@ -182,10 +186,12 @@ pub fn base(deliveries: &[Delivery]) -> PathBuf {
 /// The deliveries of a host that have the same destination as an earlier one, with the reason for
 /// refusing them.
 pub fn twice(deliveries: &[&Delivery]) -> BTreeMap<u32, String> {
-    let mut taken: BTreeMap<&Path, u32> = BTreeMap::new();
+    // by their bytes: comparing paths takes them apart
+    let mut taken: HashMap<&[u8], u32> = HashMap::with_capacity(deliveries.len());
     let mut refused = BTreeMap::new();
     for delivery in deliveries {
-        let first = *taken.entry(&delivery.dst).or_insert(delivery.file);
+        let place = delivery.dst.as_os_str().as_bytes();
+        let first = *taken.entry(place).or_insert(delivery.file);
         if first != delivery.file {
             refused.insert(
                 delivery.id,
