@@ -1,6 +1,7 @@
 //! What happens to a job while it runs, and how it ends.
 
 use crate::Role;
+use crate::exit::Exit;
 use serde::{Deserialize, Serialize};
 
 /// A process runs.
@@ -121,6 +122,25 @@ pub struct Summary {
     /// The job's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
+}
+
+impl Summary {
+    /// The summary of a tool that asks all hosts and runs no processes of its own.
+    pub fn of_questions(exit: Exit, elapsed_ms: u64, job: Option<String>) -> Summary {
+        let cause = match exit {
+            Exit::Done => None,
+            Exit::ItemFailed => Some("process".to_owned()),
+            _ => Some("host".to_owned()),
+        };
+        Summary {
+            ok: exit == Exit::Done,
+            code: exit.code(),
+            cause,
+            elapsed_ms,
+            job,
+            ..Summary::default()
+        }
+    }
 }
 
 /// What failed first in a job.

@@ -1,9 +1,11 @@
 //! The partitioned graph, its files, and the result of each copy.
 
-use crate::encoded::{edited, unbase64};
+use crate::encoded::{edited, path_fields, unbase64};
 use crate::error::Fault;
 use serde::{Deserialize, Serialize};
+use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 /// The partitioned graph and its place on the hosts.
@@ -113,6 +115,51 @@ impl FileCopy {
         let missing = || edited(self.place(), "has neither dst nor dst_b64");
         self.path_of("dst", &self.dst, &self.dst_b64)?
             .ok_or_else(missing)
+    }
+}
+
+/// A file on this machine, as file records describe it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LocalFile {
+    /// The absolute path.
+    pub path: PathBuf,
+    /// The size in bytes.
+    pub bytes: u64,
+    /// When the file was last changed, in seconds since 1970.
+    pub mtime_s: i64,
+    /// The nanoseconds of that time.
+    pub mtime_nsec: u32,
+    /// Permission bits.
+    pub mode: u32,
+    /// Device and inode, which identify the file under whatever name.
+    pub identity: (u64, u64),
+}
+
+impl LocalFile {
+    /// The file at an absolute path, which has these attributes.
+    pub fn of(path: PathBuf, meta: &Metadata) -> LocalFile {
+        LocalFile {
+            path,
+            bytes: meta.len(),
+            mtime_s: meta.mtime(),
+            mtime_nsec: u32::try_from(meta.mtime_nsec()).unwrap_or(0),
+            mode: meta.mode() & 0o777,
+            identity: (meta.dev(), meta.ino()),
+        }
+    }
+
+    /// A file record with this file as its source.
+    pub fn record(&self) -> FileCopy {
+        let (src, src_b64) = path_fields(&self.path);
+        FileCopy {
+            src,
+            src_b64,
+            bytes: self.bytes,
+            mtime_s: Some(self.mtime_s),
+            mtime_nsec: Some(self.mtime_nsec),
+            mode: self.mode,
+            ..FileCopy::default()
+        }
     }
 }
 

@@ -701,6 +701,7 @@ mod tests {
         );
     }
 
+    // Long because it is a table of cases.
     #[test]
     fn broken_streams() {
         let table = [

@@ -1,5 +1,6 @@
 //! The Python stacks of processes, as dgl-stacks reads them.
 
+use crate::Role;
 use serde::{Deserialize, Serialize};
 
 /// The Python stacks of one process of a job.
@@ -14,7 +15,7 @@ pub struct Stack {
     pub id: Option<u32>,
     /// The role of the process in its job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub role: Option<String>,
+    pub role: Option<Role>,
     /// The number of the process among those of its role, on all hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,

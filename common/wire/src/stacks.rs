@@ -54,7 +54,7 @@ impl Stack {
             job: cut(&self.job, NAME_CHARS),
             host,
             id,
-            role: self.role.map(|role| role.name().to_owned()),
+            role: self.role,
             rank: self.rank,
             pid: self.pid,
             parent: self.parent,

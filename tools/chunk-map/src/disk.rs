@@ -1,11 +1,11 @@
 //! Reads the metadata and whole assignments, and checks that chunks exist and can be read.
 
-use crate::plan::{Assigned, Found, LocalFile, Wanted};
+use crate::plan::{Assigned, Found, Wanted};
 use chunks::{Metadata, assignment};
+use record::LocalFile;
 use record::error::{Fault, Report};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// A chunk takes some 100 bytes of the metadata, so this is a graph of half a million chunks.
@@ -41,13 +41,8 @@ fn look(path: &Path) -> Result<LocalFile, Report> {
     let meta = File::open(path)
         .and_then(|file| file.metadata())
         .map_err(failed(path))?;
-    Ok(LocalFile {
-        path: std::path::absolute(path).map_err(failed(path))?,
-        bytes: meta.len(),
-        mtime_s: meta.mtime(),
-        mtime_nsec: u32::try_from(meta.mtime_nsec()).unwrap_or(0),
-        mode: meta.mode() & 0o777,
-    })
+    let path = std::path::absolute(path).map_err(failed(path))?;
+    Ok(LocalFile::of(path, &meta))
 }
 
 /// Finds the chunks; all that are missing or empty are reported at once.

@@ -3,7 +3,7 @@
 
 use chunks::{Metadata, reader_of};
 use record::error::{Fault, Report};
-use record::{FileCopy, Host, Workspace, path_fields};
+use record::{FileCopy, Host, LocalFile, Workspace, path_fields};
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 
@@ -12,21 +12,6 @@ const METADATA: &str = "metadata.json";
 /// The folder of assignments on the hosts, beside the metadata.
 const ASSIGNMENT: &str = "assignment";
 const IP_CONFIG: &str = "ip_config.txt";
-
-/// A file as it is on this machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LocalFile {
-    /// Its path, absolute.
-    pub path: PathBuf,
-    /// Its size.
-    pub bytes: u64,
-    /// When it was changed, in seconds since 1970.
-    pub mtime_s: i64,
-    /// The fraction of that second, in nanoseconds.
-    pub mtime_nsec: u32,
-    /// Permission bits.
-    pub mode: u32,
-}
 
 /// A chunk that the metadata names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -250,19 +235,13 @@ fn made(kind: &str, dst: &Path, content: String) -> FileCopy {
 }
 
 fn copied(host: Option<u32>, dst: &Path, here: &LocalFile) -> FileCopy {
-    let ((src, src_b64), (dst, dst_b64)) = (path_fields(&here.path), path_fields(dst));
+    let (dst, dst_b64) = path_fields(dst);
     FileCopy {
         host,
         kind: "chunk".to_owned(),
-        src,
-        src_b64,
         dst,
         dst_b64,
-        bytes: here.bytes,
-        mtime_s: Some(here.mtime_s),
-        mtime_nsec: Some(here.mtime_nsec),
-        mode: here.mode,
-        ..FileCopy::default()
+        ..here.record()
     }
 }
 

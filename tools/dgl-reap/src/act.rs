@@ -56,21 +56,9 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     } else {
         found.iter().for_each(|one| out.record(one));
         reaped.iter().for_each(|one| out.record(one));
-        let cause = match exit {
-            Exit::Done => None,
-            Exit::ItemFailed => Some("process".to_owned()),
-            _ => Some("host".to_owned()),
-        };
         let elapsed_ms = term::millis(begun.elapsed());
         let job = args.wanted_job().cloned();
-        out.record(&Summary {
-            ok: exit == Exit::Done,
-            code: exit.code(),
-            cause,
-            elapsed_ms,
-            job,
-            ..Summary::default()
-        });
+        out.record(&Summary::of_questions(exit, elapsed_ms, job));
     }
     report.check().map(|()| Exit::Done)
 }

@@ -66,19 +66,9 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         out.write(groups::text(&stacks).as_bytes());
     } else {
         stacks.iter().for_each(|one| out.record(one));
-        let cause = match exit {
-            Exit::Done => None,
-            Exit::ItemFailed => Some("process".to_owned()),
-            _ => Some("host".to_owned()),
-        };
-        out.record(&Summary {
-            ok: exit == Exit::Done,
-            code: exit.code(),
-            cause,
-            elapsed_ms: term::millis(begun.elapsed()),
-            job: Some(args.job.clone()),
-            ..Summary::default()
-        });
+        let elapsed_ms = term::millis(begun.elapsed());
+        let job = Some(args.job.clone());
+        out.record(&Summary::of_questions(exit, elapsed_ms, job));
     }
     report.check().map(|()| Exit::Done)
 }

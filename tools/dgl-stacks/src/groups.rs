@@ -2,7 +2,7 @@
 //! processes.
 
 use record::term;
-use record::{Stack, Thread};
+use record::{Role, Stack, Thread};
 use std::collections::BTreeSet;
 
 /// How many frames of a main thread are shown, and of any other thread.
@@ -14,7 +14,7 @@ const NAMED: usize = 8;
 /// Threads that stand at the same place.
 #[derive(Debug, PartialEq)]
 struct Group<'a> {
-    kind: Kind<'a>,
+    kind: Kind,
     /// The name of the thread in Python; `None` for main threads.
     name: Option<&'a str>,
     frames: &'a [String],
@@ -27,15 +27,15 @@ struct Group<'a> {
 
 /// Processes of the same kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Kind<'a> {
-    role: Option<&'a str>,
+struct Kind {
+    role: Option<Role>,
     is_child: bool,
 }
 
-impl<'a> Kind<'a> {
-    fn of(stack: &'a Stack) -> Kind<'a> {
+impl Kind {
+    fn of(stack: &Stack) -> Kind {
         Kind {
-            role: stack.role.as_deref(),
+            role: stack.role,
             is_child: stack.parent.is_some(),
         }
     }
@@ -43,9 +43,9 @@ impl<'a> Kind<'a> {
     /// The order on the screen: a job is about its trainers, and servers mostly wait for them.
     fn place(self) -> (usize, bool) {
         let place = match self.role {
-            Some("trainer" | "worker") => 0,
-            Some("server") => 1,
-            _ => 2,
+            Some(Role::Trainer | Role::Worker) => 0,
+            Some(Role::Server) => 1,
+            None => 2,
         };
         (place, self.is_child)
     }
@@ -152,7 +152,7 @@ fn group_text(group: &Group<'_>, stacks: &[Stack]) -> String {
 }
 
 /// The processes of a group: `trainers 0-3, 5`, `children of trainer 3`, `process 4180 on host 0`.
-fn who(kind: Kind<'_>, holders: &[(u32, Option<u32>, u32)]) -> String {
+fn who(kind: Kind, holders: &[(u32, Option<u32>, u32)]) -> String {
     let ranks: BTreeSet<u32> = holders.iter().filter_map(|(_, rank, _)| *rank).collect();
     let (Some(role), false) = (kind.role, ranks.is_empty()) else {
         let named: Vec<String> = holders
@@ -167,12 +167,7 @@ fn who(kind: Kind<'_>, holders: &[(u32, Option<u32>, u32)]) -> String {
         };
     };
     let plural = |count: usize| if count == 1 { "" } else { "s" };
-    let role = format!(
-        "{}{} {}",
-        term::plain(role),
-        plural(ranks.len()),
-        spans(&ranks)
-    );
+    let role = format!("{}{} {}", role.name(), plural(ranks.len()), spans(&ranks));
     match (kind.is_child, holders.len()) {
         (false, _) => role,
         (true, 1) => format!("a child of {role}"),
@@ -198,7 +193,7 @@ fn spans(numbers: &BTreeSet<u32>) -> String {
 
 /// Processes that could not be read, a line for each reason and command.
 fn unread(stacks: &[Stack]) -> Option<String> {
-    let mut lines: Vec<(&str, &str, Kind<'_>, Vec<(u32, Option<u32>, u32)>)> = Vec::new();
+    let mut lines: Vec<(&str, &str, Kind, Vec<(u32, Option<u32>, u32)>)> = Vec::new();
     for stack in stacks {
         let Some(error) = stack.error.as_deref() else {
             continue;
@@ -213,7 +208,7 @@ fn unread(stacks: &[Stack]) -> Option<String> {
             None => lines.push((error, command, kind, vec![holder])),
         }
     }
-    let line = |(error, command, kind, holders): &(&str, &str, Kind<'_>, Vec<_>)| {
+    let line = |(error, command, kind, holders): &(&str, &str, Kind, Vec<_>)| {
         let short: String = command.chars().take(60).collect();
         format!(
             "{} ({}): {}\n",
@@ -230,14 +225,14 @@ mod tests {
     use super::*;
 
     fn stack(
-        role: &str,
+        role: Role,
         rank: u32,
         parent: Option<u32>,
         threads: &[(&str, bool, &[&str])],
     ) -> Stack {
         Stack {
             host: rank / 2,
-            role: Some(role.to_owned()),
+            role: Some(role),
             rank: Some(rank),
             pid: 100 + rank + parent.unwrap_or(0),
             parent,
@@ -261,9 +256,9 @@ mod tests {
         let computes: &[&str] = &["step (train.py:30)", "main (train.py:8)"];
         let mut all: Vec<Stack> = (0..5)
             .map(|rank| match rank {
-                3 => stack("trainer", 3, None, &[("MainThread", true, computes)]),
+                3 => stack(Role::Trainer, 3, None, &[("MainThread", true, computes)]),
                 _ => stack(
-                    "trainer",
+                    Role::Trainer,
                     rank,
                     None,
                     &[
@@ -274,18 +269,18 @@ mod tests {
             })
             .collect();
         all.push(stack(
-            "server",
+            Role::Server,
             0,
             None,
             &[("MainThread", false, &["recv (server.py:1)"])],
         ));
         all.push(stack(
-            "trainer",
+            Role::Trainer,
             1,
             Some(101),
             &[("MainThread", false, &["get (queue.py:4)"])],
         ));
-        let mut shell = stack("trainer", 1, None, &[]);
+        let mut shell = stack(Role::Trainer, 1, None, &[]);
         (shell.error, shell.command) = (
             Some("no Python runs in it".to_owned()),
             "sh -c x".to_owned(),
@@ -341,12 +336,17 @@ trainers 0-1 (2 of 3), waiting:
     fn long_stacks_are_cut_and_empty_ones_are_named() {
         let frames: Vec<String> = (0..30).map(|k| format!("f{k} (a.py:{k})")).collect();
         let frames: Vec<&str> = frames.iter().map(String::as_str).collect();
-        let shown = text(&[stack("worker", 0, None, &[("MainThread", false, &frames)])]);
+        let shown = text(&[stack(
+            Role::Worker,
+            0,
+            None,
+            &[("MainThread", false, &frames)],
+        )]);
         assert!(
             shown.ends_with("    f19 (a.py:19)\n    … called by 10 more\n"),
             "{shown}"
         );
-        let empty = text(&[stack("worker", 0, None, &[("MainThread", true, &[])])]);
+        let empty = text(&[stack(Role::Worker, 0, None, &[("MainThread", true, &[])])]);
         assert_eq!(empty, "worker 0, computing:\n    in no Python function\n");
         assert_eq!(text(&[]), "");
     }
@@ -354,7 +354,7 @@ trainers 0-1 (2 of 3), waiting:
     #[test]
     fn nothing_that_a_host_says_steers_the_terminal() {
         let mut one = stack(
-            "a\u{1b}[31m",
+            Role::Trainer,
             0,
             None,
             &[("T\u{7}", false, &["\u{1b}]0;x\u{7}"])],

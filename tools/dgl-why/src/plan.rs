@@ -237,7 +237,7 @@ fn status(life: &ProcessHistory, failure: &FirstFailure, who: &str) -> Finding {
         (Some(error), ..) => format!("; it wrote: {error}"),
         (None, Some(word), _) => format!("; its last line: {}", word.line),
         (None, None, Some(line)) => format!("; its last line: {line}"),
-        (None, None, None) => "; it wrote nothing".to_owned(),
+        (None, None, None) => "; it wrote no output".to_owned(),
     };
     Finding::new(format!("{who} exited with status {code}{said}")).shown_by_all(life.last_word())
 }

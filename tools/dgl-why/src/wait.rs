@@ -170,7 +170,7 @@ fn stacks_of<'a>(job: &Job<'a>, life: &ProcessHistory<'a>) -> Vec<Standing<'a>> 
     let process = life.process;
     let belongs = |stack: &&Stack| {
         stack.host == process.host
-            && stack.role.as_deref() == Some(process.role.name())
+            && stack.role == Some(process.role)
             && stack.rank == Some(process.rank)
             && job.began_ms.is_none_or(|began| stack.time_ms >= began)
     };

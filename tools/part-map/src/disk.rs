@@ -2,7 +2,8 @@
 //! old they are, and how they begin.
 
 use crate::format::{Format, HEAD};
-use crate::plan::{Item, LocalFile, Source, WantedFile};
+use crate::plan::{Item, Source, WantedFile};
+use record::LocalFile;
 use record::error::{Fault, Report};
 use std::collections::HashSet;
 use std::fs::File;
@@ -98,14 +99,8 @@ pub fn look(path: &Path, format: Format) -> Result<LocalFile, Fault> {
             .check(&head, meta.len())
             .map_err(|(problem, fix)| Fault::data(place(), problem).fix(fix))?;
     }
-    Ok(LocalFile {
-        path: std::path::absolute(path).map_err(failed)?,
-        bytes: meta.len(),
-        mtime_s: meta.mtime(),
-        mtime_nsec: u32::try_from(meta.mtime_nsec()).unwrap_or(0),
-        mode: meta.mode() & 0o777,
-        identity: (meta.dev(), meta.ino()),
-    })
+    let path = std::path::absolute(path).map_err(failed)?;
+    Ok(LocalFile::of(path, &meta))
 }
 
 /// The identities of the graph's files on this machine, including its config. If they lie in a

@@ -17,7 +17,7 @@ pub use args::Args;
 use args::Parts;
 use config::PartConfig;
 use layout::{Layout, Place};
-use plan::Plan;
+use plan::{Item, Plan};
 use record::Host;
 use record::error::Report;
 use record::exit::Exit;
@@ -52,49 +52,21 @@ pub fn map(args: &Args, hosts: &[Host]) -> Result<Plan, Report> {
         .map(PartConfig::read)
         .transpose()?;
     let mut report = Report::default();
-    let mut warnings = Vec::new();
-    let (mut items, mut graph, mut dropped) = (Vec::new(), HashSet::new(), None);
-    if let Some(config) = &config {
-        // a wrong number makes everything else pointless
-        plan::check_count(config, hosts)?;
-        warnings.extend(
-            report
-                .keep(suits::check(config, args.paths, hosts))
-                .unwrap_or_default(),
-        );
-        warnings.extend(plan::both_forms(config, args.graph));
-        dropped = report.keep(plan::dropped(config, args.graph)).flatten();
-        let mut wanted = plan::wanted(config, &layout);
-        let beside = config
-            .folders
-            .first()
-            .map(|folder| disk::of_graphstorm(folder));
-        wanted.extend(plan::beside_config(
-            config,
-            &layout,
-            beside.unwrap_or_default(),
-        ));
-        if !(args.script_folder.is_empty() && args.extra.is_empty()) {
-            graph = disk::identities(&config.file, &wanted);
-        }
-        let copied = wanted
-            .into_iter()
-            .filter(|wanted| wanted.is_copied(layout.parts, dropped));
-        items.extend(report.keep(disk::find(copied)).unwrap_or_default());
-        if layout.parts == Parts::Remote {
-            items.extend(
-                report
-                    .keep(plan::on_their_hosts(config, &layout, dropped))
-                    .unwrap_or_default(),
-            );
-        }
-    }
+    let GraphFiles {
+        mut items,
+        identities,
+        dropped,
+        mut warnings,
+    } = match &config {
+        Some(config) => graph_files(args, hosts, &layout, config, &mut report)?,
+        None => GraphFiles::default(),
+    };
     let to = Place {
         option: "--extra",
         below: Some(&layout.workspace),
         hosts,
     };
-    let found = Choice::new(args, graph).and_then(|choice| scripts::find(args, &to, &choice));
+    let found = Choice::new(args, identities).and_then(|choice| scripts::find(args, &to, &choice));
     items.extend(report.keep(found).unwrap_or_default());
     report.check()?;
     if layout.parts == Parts::Shared {
@@ -107,4 +79,55 @@ pub fn map(args: &Args, hosts: &[Host]) -> Result<Plan, Report> {
     let plan = plan::plan(config.as_ref(), dropped, hosts, &layout, items)?;
     warnings.extend(plan.warnings);
     Ok(Plan { warnings, ..plan })
+}
+
+/// The files of the graph, and what was found about them.
+#[derive(Default)]
+struct GraphFiles {
+    items: Vec<Item>,
+    /// Device and inode of each, if scripts may be among them.
+    identities: HashSet<(u64, u64)>,
+    /// The form of the graph that is not wanted.
+    dropped: Option<&'static str>,
+    warnings: Vec<String>,
+}
+
+fn graph_files(
+    args: &Args,
+    hosts: &[Host],
+    layout: &Layout,
+    config: &PartConfig,
+    report: &mut Report,
+) -> Result<GraphFiles, Report> {
+    // a wrong number makes everything else pointless
+    plan::check_count(config, hosts)?;
+    let suits = report.keep(suits::check(config, args.paths, hosts));
+    let mut warnings = suits.unwrap_or_default();
+    warnings.extend(plan::both_forms(config, args.graph));
+    let dropped = report.keep(plan::dropped(config, args.graph)).flatten();
+    let mut wanted = plan::wanted(config, layout);
+    let beside = config
+        .folders
+        .first()
+        .map(|folder| disk::of_graphstorm(folder));
+    let beside = beside.unwrap_or_default();
+    wanted.extend(plan::beside_config(config, layout, beside));
+    let identities = match args.script_folder.is_empty() && args.extra.is_empty() {
+        true => HashSet::new(),
+        false => disk::identities(&config.file, &wanted),
+    };
+    let copied = wanted
+        .into_iter()
+        .filter(|wanted| wanted.is_copied(layout.parts, dropped));
+    let mut items = report.keep(disk::find(copied)).unwrap_or_default();
+    if layout.parts == Parts::Remote {
+        let there = report.keep(plan::on_their_hosts(config, layout, dropped));
+        items.extend(there.unwrap_or_default());
+    }
+    Ok(GraphFiles {
+        items,
+        identities,
+        dropped,
+        warnings,
+    })
 }

@@ -8,7 +8,7 @@ use crate::maps::{KEYS, Map};
 use indexmap::IndexMap;
 use record::error::{Fault, Report};
 use record::term;
-use record::{FileCopy, Graph, Host, Workspace, path_fields};
+use record::{FileCopy, Graph, Host, LocalFile, Workspace, path_fields};
 use std::collections::{HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
 
@@ -65,23 +65,6 @@ impl WantedFile {
             .is_none_or(|key| Some(key.name.as_str()) != dropped);
         asked && (parts != Parts::Remote || self.kind == "map")
     }
-}
-
-/// A file as it is on this machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LocalFile {
-    /// Its path, absolute.
-    pub path: PathBuf,
-    /// Its size.
-    pub bytes: u64,
-    /// When it was changed, in seconds since 1970.
-    pub mtime_s: i64,
-    /// The fraction of that second, in nanoseconds.
-    pub mtime_nsec: u32,
-    /// Permission bits.
-    pub mode: u32,
-    /// Device and inode, which identify the file under whatever name.
-    pub identity: (u64, u64),
 }
 
 /// The source of what a host will have at a destination.
@@ -185,25 +168,31 @@ pub fn both_forms(config: &PartConfig, form: GraphForm) -> Option<String> {
     })
 }
 
+/// The .npy maps that a config names.
+fn wanted_maps(config: &PartConfig, layout: &Layout) -> impl Iterator<Item = WantedFile> {
+    let maps = KEYS.iter().zip(&config.maps);
+    maps.filter_map(|(keys, map)| {
+        let Map::Npy { path, ids } = map else {
+            return None;
+        };
+        Some(WantedFile {
+            host: None,
+            kind: "map",
+            candidates: candidates(config, path),
+            dst: layout.data.join(format!("{}.npy", keys.map)),
+            key: Some(Key {
+                part: None,
+                name: keys.map.to_owned(),
+            }),
+            required: true,
+            format: Format::Npy(*ids),
+        })
+    })
+}
+
 /// The files that a config names, and those beside them.
 pub fn wanted(config: &PartConfig, layout: &Layout) -> Vec<WantedFile> {
-    let mut wanted = Vec::new();
-    for (keys, map) in KEYS.iter().zip(&config.maps) {
-        if let Map::Npy { path, ids } = map {
-            wanted.push(WantedFile {
-                host: None,
-                kind: "map",
-                candidates: candidates(config, path),
-                dst: layout.data.join(format!("{}.npy", keys.map)),
-                key: Some(Key {
-                    part: None,
-                    name: keys.map.to_owned(),
-                }),
-                required: true,
-                format: Format::Npy(*ids),
-            });
-        }
-    }
+    let mut wanted: Vec<WantedFile> = wanted_maps(config, layout).collect();
     for (k, part) in (0u32..).zip(&config.parts) {
         let folder = layout.data.join(format!("part{k}"));
         let mut beside = None;
@@ -375,7 +364,6 @@ pub fn plan(
     layout: &Layout,
     items: Vec<Item>,
 ) -> Result<Plan, Report> {
-    let mut files = Vec::new();
     let mut made = Vec::new();
     let ip_config: String = hosts
         .iter()
@@ -411,20 +399,10 @@ pub fn plan(
     check_clashes(&made, &items)?;
     let warnings = warnings(&items);
     let once = (layout.parts == Parts::Shared).then_some(0);
-    for (kind, dst, content) in made {
-        if let Some(content) = content {
-            let file = FileCopy {
-                host: once,
-                kind: kind.to_owned(),
-                bytes: content.len() as u64,
-                content: Some(content),
-                mode: 0o644,
-                ..FileCopy::default()
-            };
-            files.push(to(&dst, file));
-        }
-    }
-    files.extend(items.into_iter().filter_map(record));
+    let made = made
+        .into_iter()
+        .filter_map(|(kind, dst, content)| Some(made_record(once, kind, &dst, content?)));
+    let mut files: Vec<FileCopy> = made.chain(items.into_iter().filter_map(record)).collect();
     let of = u32::try_from(files.len()).map_err(|_| {
         Fault::data("files", "more than a stream can number").fix("leave some out with --exclude")
     })?;
@@ -440,6 +418,18 @@ pub fn plan(
     })
 }
 
+fn made_record(host: Option<u32>, kind: &str, dst: &Path, content: String) -> FileCopy {
+    let file = FileCopy {
+        host,
+        kind: kind.to_owned(),
+        bytes: content.len() as u64,
+        content: Some(content),
+        mode: 0o644,
+        ..FileCopy::default()
+    };
+    to(dst, file)
+}
+
 fn record(item: Item) -> Option<FileCopy> {
     let file = FileCopy {
         host: item.host,
@@ -450,28 +440,20 @@ fn record(item: Item) -> Option<FileCopy> {
     match item.source {
         Source::InPlace => None,
         Source::There => Some(to(&item.dst, file)),
-        Source::Folder => Some(to(
-            &item.dst.join(""),
-            FileCopy {
+        Source::Folder => {
+            let folder = FileCopy {
                 mode: 0o755,
                 ..file
-            },
-        )),
+            };
+            Some(to(&item.dst.join(""), folder))
+        }
         Source::Copied(here) => {
-            let (src, src_b64) = path_fields(&here.path);
-            let (mtime_s, mtime_nsec) = (Some(here.mtime_s), Some(here.mtime_nsec));
-            Some(to(
-                &item.dst,
-                FileCopy {
-                    src,
-                    src_b64,
-                    bytes: here.bytes,
-                    mtime_s,
-                    mtime_nsec,
-                    mode: here.mode,
-                    ..file
-                },
-            ))
+            let copied = FileCopy {
+                host: file.host,
+                kind: file.kind,
+                ..here.record()
+            };
+            Some(to(&item.dst, copied))
         }
     }
 }
@@ -674,6 +656,7 @@ mod tests {
         }
     }
 
+    // Long because it is a table of cases.
     #[test]
     fn two_sources_for_one_destination() {
         let made = [("ip_config", PathBuf::from("/ws/ip_config.txt"), None)];

@@ -150,6 +150,13 @@ fn walk(
     kind: &'static str,
     choice: &Choice,
 ) -> Result<Vec<Item>, Report> {
+    let item = |dst: PathBuf, source: Source| Item {
+        host: None,
+        kind,
+        dst,
+        key: None,
+        source,
+    };
     let mut report = Report::default();
     let mut items = Vec::new();
     let mut folders = Vec::new();
@@ -170,13 +177,7 @@ fn walk(
                 continue;
             }
         };
-        if let Some(parent) = entry
-            .path()
-            .parent()
-            .filter(|parent| !filled.contains(*parent))
-        {
-            filled.insert(parent.to_owned());
-        }
+        filled.extend(entry.path().parent().map(Path::to_owned));
         let dst = dst.join(entry.path().strip_prefix(folder).unwrap_or(entry.path()));
         if entry.file_type().is_dir() {
             folders.push((entry.into_path(), dst));
@@ -190,26 +191,14 @@ fn walk(
             report.keep(look(entry.path(), Format::Any).map_err(Report::from))
             && !choice.graph.contains(&here.identity)
         {
-            items.push(Item {
-                host: None,
-                kind,
-                dst,
-                key: None,
-                source: Source::Copied(here),
-            });
+            items.push(item(dst, Source::Copied(here)));
         }
     }
     report.check()?;
     let empty = folders
         .into_iter()
         .filter(|(path, _)| !filled.contains(path));
-    items.extend(empty.map(|(_, dst)| Item {
-        host: None,
-        kind,
-        dst,
-        key: None,
-        source: Source::Folder,
-    }));
+    items.extend(empty.map(|(_, dst)| item(dst, Source::Folder)));
     Ok(items)
 }
 

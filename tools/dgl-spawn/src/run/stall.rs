@@ -287,6 +287,7 @@ fn obstacles(all: &[Stack]) -> Vec<String> {
 /// Groups the main threads of trainers and workers by where they stand; those of servers only if
 /// there is nothing else.
 fn client_groups(all: &[Stack]) -> Vec<Group<(Role, u32)>> {
+    let member = |stack: &Stack| Some((stack.role?, stack.rank?));
     let main = |stack: &Stack| {
         let main = stack
             .threads
@@ -372,7 +373,7 @@ mod tests {
 
     fn stack(role: Role, rank: u32, frames: &[&str]) -> Stack {
         Stack {
-            role: Some(role.name().to_owned()),
+            role: Some(role),
             rank: Some(rank),
             threads: vec![Thread {
                 name: Some("MainThread".to_owned()),
