@@ -361,6 +361,7 @@ fn free_bytes(base: &Path) -> Option<u64> {
 }
 
 impl Serve for Receiver {
+    // Long because it has one arm for each request.
     fn step(
         &mut self,
         step: FileRequest,

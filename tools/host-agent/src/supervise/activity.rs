@@ -173,25 +173,16 @@ impl ActivityWatch {
         families: &[(u32, BTreeSet<i32>)],
         interval: Duration,
     ) -> Vec<u32> {
-        let mut seen = HashMap::new();
-        let mut busy = Vec::new();
-        for (index, family) in families {
-            let mut most = 0;
-            for pid in family {
-                let stat = &stats[pid];
-                let key = (*pid, stat.start_ticks);
-                // the time of children that have ended is counted with their parent
-                let ticks = stat.cpu_ticks.saturating_add(stat.children_ticks);
-                let earlier = self.cpu_ticks.get(&key).copied().unwrap_or(0);
-                most = most.max(ticks.saturating_sub(earlier));
-                seen.insert(key, ticks);
-            }
-            if is_busy(procfs::ticks_to_ms(most), interval) {
-                busy.push(*index);
-            }
-        }
-        self.cpu_ticks = seen;
-        busy
+        // the time of children that have ended is counted with their parent
+        let ticks = |pid| {
+            let stat: &Stat = &stats[&pid];
+            Some(stat.cpu_ticks.saturating_add(stat.children_ticks))
+        };
+        let is_sign = |changes: &[(u64, u64)]| {
+            let taken = changes.iter().map(|(was, is)| is.saturating_sub(*was));
+            is_busy(procfs::ticks_to_ms(taken.max().unwrap_or(0)), interval)
+        };
+        signs_of(&mut self.cpu_ticks, stats, families, ticks, is_sign)
     }
 
     fn look_at_io(
@@ -200,30 +191,16 @@ impl ActivityWatch {
         families: &[(u32, BTreeSet<i32>)],
         interval: Duration,
     ) -> Vec<u32> {
-        let mut seen = HashMap::new();
-        let mut moving = Vec::new();
-        for (index, family) in families {
-            let mut moved = IoCounts::default();
-            for pid in family {
-                let key = (*pid, stats[pid].start_ticks);
-                let earlier = self.io.get(&key).copied();
-                // the kernel refuses it for a moment to a process that takes other rights
-                let Some(now) = procfs::io(*pid).or(earlier) else {
-                    continue;
-                };
-                let earlier = earlier.unwrap_or_default();
-                moved.disk_bytes += now.disk_bytes.saturating_sub(earlier.disk_bytes);
-                moved.file_bytes += now.file_bytes.saturating_sub(earlier.file_bytes);
-                seen.insert(key, now);
-            }
-            if is_above(moved.disk_bytes, DISK_RATE, interval)
-                || is_above(moved.file_bytes, FILE_RATE, interval)
-            {
-                moving.push(*index);
-            }
-        }
-        self.io = seen;
-        moving
+        let is_sign = |changes: &[(IoCounts, IoCounts)]| {
+            let moved = |count: fn(&IoCounts) -> u64| {
+                let each = changes.iter();
+                each.map(|(was, is)| count(is).saturating_sub(count(was)))
+                    .sum()
+            };
+            is_above(moved(|one| one.disk_bytes), DISK_RATE, interval)
+                || is_above(moved(|one| one.file_bytes), FILE_RATE, interval)
+        };
+        signs_of(&mut self.io, stats, families, procfs::io, is_sign)
     }
 
     /// Sockets that were not examined before count as moving, because nothing is known about them.
@@ -261,6 +238,36 @@ impl ActivityWatch {
         self.net = Some(now);
         moved
     }
+}
+
+/// The families whose counters have changed enough since the last look to be a sign of life.
+/// `counters` has those of the last look by process id and start time, and gets those of this one;
+/// `count` reads them, and `is_sign` judges the earlier and present ones of a family.
+fn signs_of<T: Copy + Default>(
+    counters: &mut HashMap<(i32, u64), T>,
+    stats: &BTreeMap<i32, Stat>,
+    families: &[(u32, BTreeSet<i32>)],
+    count: impl Fn(i32) -> Option<T>,
+    is_sign: impl Fn(&[(T, T)]) -> bool,
+) -> Vec<u32> {
+    let mut seen = HashMap::new();
+    let mut signs = Vec::new();
+    for (index, family) in families {
+        let mut changes = Vec::new();
+        for pid in family {
+            let Some(now) = count(*pid) else {
+                continue;
+            };
+            let key = (*pid, stats[pid].start_ticks);
+            changes.push((counters.get(&key).copied().unwrap_or_default(), now));
+            seen.insert(key, now);
+        }
+        if is_sign(&changes) {
+            signs.push(*index);
+        }
+    }
+    *counters = seen;
+    signs
 }
 
 /// Whether this processor time is more than waiting takes.
