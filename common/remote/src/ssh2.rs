@@ -239,6 +239,11 @@ fn log_in(session: &Session, settings: &Settings) -> Result<(), HostFault> {
             Err(_) => tried.push(file.display().to_string()),
         }
     }
+    Err(refused(settings, &tried))
+}
+
+/// The fault of a login for which no key was accepted.
+fn refused(settings: &Settings, tried: &[String]) -> HostFault {
     let tried = if tried.is_empty() {
         "there is no key to try".to_owned()
     } else {
@@ -246,10 +251,10 @@ fn log_in(session: &Session, settings: &Settings) -> Result<(), HostFault> {
     };
     let fault = HostFault::new(format!("login refused for {}: {tried}", settings.user));
     let login = record::quote::shown(format!("{}@{}", settings.user, settings.hostname));
-    Err(fault.fix(format!(
+    fault.fix(format!(
         "name user and key with --ssh-username and --identity; load a key that has a passphrase \
          into ssh-agent, with its .pub beside it; then `ssh {login}` must work without a question"
-    )))
+    ))
 }
 
 /// A login that was not answered in time: the host is busy; the key is not wrong.

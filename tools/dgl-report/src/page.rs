@@ -338,7 +338,7 @@ fn row(bar: &Bar, run: &Run) -> Markup {
                 @if let Some(since_ms) = bar.silent_ms {
                     "silent from " (time(since_ms)) " on, for " (time(silence(bar, run))) "; "
                 }
-                @if bar.last_lines.is_empty() { "it wrote nothing" } @else { "its last lines:" }
+                @if bar.last_lines.is_empty() { "it wrote no output" } @else { "its last lines:" }
             }
             @if !bar.last_lines.is_empty() { pre { @for line in &bar.last_lines { (line) "\n" } } }
             @if !bar.panels.is_empty() {

@@ -11,7 +11,7 @@ use record::{Host, Link};
 use remote::{HostFault, Kind, Remote, Session};
 use std::net::SocketAddrV4;
 use std::time::Duration;
-use wire::link::{Expect, Expected, Received, Send, Sent};
+use wire::link::{Expect, Received, Send, Sent};
 use wire::{Event, Request};
 
 /// How long a host may take beside the sending: it waits 10 s for a connection, and another host
@@ -69,42 +69,16 @@ fn round(args: &Args, peers: &mut [Peer<'_>], distance: usize) -> Result<Vec<Lin
             .fix("let this user read it")
             .report()
     })?;
-    let time_ms = term::millis(args.time);
-    let limit = args.time + PATIENCE;
-    let expected: Vec<Result<Expected, String>> = peers
-        .par_iter_mut()
-        .map(|peer| {
-            let request = Request::ExpectLink(Expect {
-                address: peer.host.ip.0,
-                key: key.clone(),
-                time_ms,
-            });
-            peer.ask(&request, limit, |event| match event {
-                Event::LinkExpected(expected) => Some(expected),
-                _ => None,
-            })
-        })
-        .collect();
     let targets: Vec<Result<SocketAddrV4, String>> = peers
-        .iter()
-        .zip(expected)
-        .map(|(peer, expected)| Ok(SocketAddrV4::new(peer.host.ip.0, expected?.port)))
+        .par_iter_mut()
+        .map(|peer| peer.expect(args, &key))
         .collect();
     let sent: Vec<Result<Sent, String>> = peers
         .par_iter_mut()
         .enumerate()
         .map(|(at, peer)| {
-            let request = Request::SendLink(Send {
-                from: peer.host.ip.0,
-                to: targets[(at + distance) % targets.len()].clone()?,
-                key: key.clone(),
-                time_ms,
-                max_bytes: args.max_bytes,
-            });
-            peer.ask(&request, limit, |event| match event {
-                Event::LinkSent(sent) => Some(sent),
-                _ => None,
-            })
+            let to = targets[(at + distance) % targets.len()].clone()?;
+            peer.send_to(to, args, &key)
         })
         .collect();
     let count = sent.len();
@@ -114,10 +88,7 @@ fn round(args: &Args, peers: &mut [Peer<'_>], distance: usize) -> Result<Vec<Lin
         .map(|(at, peer)| {
             // it would wait for a connection that will not come
             sent[(at + count - distance) % count].clone()?;
-            peer.ask(&Request::TellLink, limit, |event| match event {
-                Event::LinkReceived(received) => Some(received),
-                _ => None,
-            })
+            peer.received(args)
         })
         .collect();
     let link = |(at, sent): (usize, Result<Sent, String>)| {
@@ -129,16 +100,51 @@ fn round(args: &Args, peers: &mut [Peer<'_>], distance: usize) -> Result<Vec<Lin
 }
 
 impl Peer<'_> {
+    /// Lets the host wait for a connection; returns its address and port.
+    fn expect(&mut self, args: &Args, key: &str) -> Result<SocketAddrV4, String> {
+        let address = self.host.ip.0;
+        let request = Request::ExpectLink(Expect {
+            address,
+            key: key.to_owned(),
+            time_ms: term::millis(args.time),
+        });
+        self.ask(&request, args, |event| match event {
+            Event::LinkExpected(expected) => Some(SocketAddrV4::new(address, expected.port)),
+            _ => None,
+        })
+    }
+
+    fn send_to(&mut self, to: SocketAddrV4, args: &Args, key: &str) -> Result<Sent, String> {
+        let request = Request::SendLink(Send {
+            from: self.host.ip.0,
+            to,
+            key: key.to_owned(),
+            time_ms: term::millis(args.time),
+            max_bytes: args.max_bytes,
+        });
+        self.ask(&request, args, |event| match event {
+            Event::LinkSent(sent) => Some(sent),
+            _ => None,
+        })
+    }
+
+    fn received(&mut self, args: &Args) -> Result<Received, String> {
+        self.ask(&Request::TellLink, args, |event| match event {
+            Event::LinkReceived(received) => Some(received),
+            _ => None,
+        })
+    }
+
     /// Sends a request, which is answered by one event.
     fn ask<T>(
         &mut self,
         request: &Request,
-        limit: Duration,
+        args: &Args,
         answer: impl Fn(Event) -> Option<T>,
     ) -> Result<T, String> {
         let events = self
             .session
-            .ask(request, limit)
+            .ask(request, args.time + PATIENCE)
             .map_err(|HostFault { problem, .. }| problem)?;
         events
             .into_iter()

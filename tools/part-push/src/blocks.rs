@@ -36,12 +36,9 @@ pub fn send_blocks(
     };
     while done < length && !has_failed(client, id) {
         if let Some(length) = source::hole(source, at + done, length - done) {
-            let at = at + done;
-            client.send(FileRequest::Zeros(Zeros { id, at, length }));
+            send_zeros(client, (id, at + done, length), moved)?;
             done += length;
             zeros += length;
-            moved(length);
-            client.drain(AHEAD, &|_| ())?;
             continue;
         }
         let room = usize::try_from(BLOCK.min(length - done)).unwrap_or(0);
@@ -54,11 +51,8 @@ pub fn send_blocks(
         let (at, bytes) = (at + done, room as u64);
         done += bytes;
         if content::is_hole(&buffer) {
-            let length = bytes;
-            client.send(FileRequest::Zeros(Zeros { id, at, length }));
+            send_zeros(client, (id, at, bytes), moved)?;
             zeros += bytes;
-            moved(bytes);
-            client.drain(AHEAD, &|_| ())?;
             continue;
         }
         let block = FileRequest::Block(Block {
@@ -83,6 +77,17 @@ pub fn send_blocks(
     // hold enough to keep the link busy
     client.drain(0, moved)?;
     Ok(sent(done, zeros, client.source_fault()))
+}
+
+/// Announces a part that is all zeros, in place of its content.
+fn send_zeros(
+    client: &mut HostClient,
+    (id, at, length): (u32, u64, u64),
+    moved: &dyn Fn(u64),
+) -> Result<(), HostFailure> {
+    client.send(FileRequest::Zeros(Zeros { id, at, length }));
+    moved(length);
+    client.drain(AHEAD, &|_| ())
 }
 
 /// Whether the host has already reported that the file failed.

@@ -48,26 +48,14 @@ impl OutputSink {
         names: &[String],
         is_shown: impl Fn(&Process) -> bool,
     ) -> io::Result<OutputSink> {
-        let mut logs = Vec::new();
         if let Some(folder) = log_dir {
             std::fs::create_dir_all(folder)?;
         }
-        for process in processes {
-            let name = log_name(process);
-            let log = |folder: &Path| {
-                OpenOptions::new()
-                    .create(true)
-                    .write(true)
-                    .truncate(true)
-                    .open(folder.join(&name))
-            };
-            logs.push(
-                log_dir
-                    .map(log)
-                    .transpose()?
-                    .map(|file| (name, BufWriter::new(file))),
-            );
-        }
+        let logs = processes.iter().map(|process| {
+            let log = |folder: &Path| open_log(folder, log_name(process));
+            log_dir.map(log).transpose()
+        });
+        let logs = logs.collect::<io::Result<_>>()?;
         let tags = processes
             .iter()
             .zip(names)
@@ -185,6 +173,16 @@ impl OutputSink {
         }
         writer.join().unwrap_or(false) && !self.has_lost
     }
+}
+
+/// The log of this name, emptied.
+fn open_log(folder: &Path, name: String) -> io::Result<(String, BufWriter<File>)> {
+    let file = OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .open(folder.join(&name))?;
+    Ok((name, BufWriter::new(file)))
 }
 
 /// Whether stdout was closed before this program began. In that case std opened /dev/null there,

@@ -498,6 +498,7 @@ mod tests {
             .collect()
     }
 
+    // Long because it is a table of cases.
     #[test]
     fn what_was_found_is_judged() {
         let config =

@@ -222,26 +222,7 @@ impl<'a> Launcher<'a> {
                 }
                 Found::Missing(why) if servers::claim_start(&mut talk, name)? => {
                     sink.notice(&format!("dgl-spawn: starting graph servers {name}: {why}"));
-                    let limits = plan
-                        .limits
-                        .iter()
-                        .copied()
-                        .filter(|limit| matches!(limit, Limit::Start(_)))
-                        .collect();
-                    let token = token::random().map_err(Stopped::Hosts)?;
-                    let plan = plan::Job {
-                        name: name.to_owned(),
-                        token,
-                        limits,
-                        stall: None,
-                        fail_on_exception: false,
-                        detach: true,
-                        ..*plan
-                    };
-                    let outcome = self.leave_servers(&plan, parts, sink);
-                    if outcome.exit != Exit::Done {
-                        return Err(Stopped::Servers(Box::new(outcome)));
-                    }
+                    self.start_servers(plan, parts, name, sink)?;
                 }
                 Found::Starting | Found::Missing(_) => {
                     if !std::mem::replace(&mut waits, true) {
@@ -254,6 +235,33 @@ impl<'a> Launcher<'a> {
                     }
                 }
             }
+        }
+    }
+
+    /// Starts the graph servers of a job that stay, as a job of their own.
+    fn start_servers(
+        &self,
+        plan: &plan::Job,
+        parts: &Parts,
+        name: &str,
+        sink: &mut OutputSink,
+    ) -> Result<(), Stopped> {
+        let limits = plan.limits.iter().copied();
+        let plan = plan::Job {
+            name: name.to_owned(),
+            token: token::random().map_err(Stopped::Hosts)?,
+            limits: limits
+                .filter(|limit| matches!(limit, Limit::Start(_)))
+                .collect(),
+            stall: None,
+            fail_on_exception: false,
+            detach: true,
+            ..*plan
+        };
+        let outcome = self.leave_servers(&plan, parts, sink);
+        match outcome.exit {
+            Exit::Done => Ok(()),
+            _ => Err(Stopped::Servers(Box::new(outcome))),
         }
     }
 

@@ -233,7 +233,7 @@ fn explain_failure(
     let (lines, error) = telling(&failure.last_lines);
     let last = match (failure.role, lines.is_empty()) {
         (None, _) => "",
-        (Some(_), true) => "; it wrote nothing",
+        (Some(_), true) => "; it wrote no output",
         (Some(_), false) => "; its last lines:",
     };
     // the exception that people look for comes first
