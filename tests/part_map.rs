@@ -60,6 +60,7 @@ fn refused(folder: &Path, flags: &str, status: i32, problems: &[&str]) {
         .for_each(|problem| assert!(got.err.contains(problem), "{flags}: {problem}: {}", got.err));
 }
 
+// Long because one plan shows the place of each kind of file.
 #[test]
 fn each_part_goes_to_its_host_and_the_rest_to_all() {
     let folder = fixture("map-local", "dgl-0.9.1-noshuffle");
@@ -294,6 +295,7 @@ fn the_form_of_the_graph() {
     );
 }
 
+// Long because it is a table of cases.
 #[test]
 fn what_would_fail_on_the_hosts_is_refused_here() {
     let table: [(&str, &str, &[&str]); 12] = [
@@ -369,6 +371,7 @@ fn what_would_fail_on_the_hosts_is_refused_here() {
     }
 }
 
+// Long because it is a table of cases.
 #[test]
 fn a_version_that_cannot_load_it() {
     let table = [
@@ -437,9 +440,10 @@ fn a_version_that_cannot_load_it() {
     );
 }
 
-#[test]
-fn script_folders_as_scp_takes_them() {
-    let folder = scratch("map-scripts");
+/// A folder with a partition, hosts, and a folder `code` of scripts with links, odd names and what
+/// nobody wants on the hosts.
+fn script_folder(name: &str) -> PathBuf {
+    let folder = scratch(name);
     partition(&folder, 1);
     let made = "echo 10.0.0.1 | ipconf-check >hosts; mkdir -p lib code/runs code/.git \
         code/__pycache__ code/deep/er 'code/odd \"ä' && touch lib/l.py \
@@ -448,33 +452,49 @@ fn script_folders_as_scp_takes_them() {
                 ln -s ../lib code/lib && ln -s ../lib/l.py code/l.py && ln -s code also && mv out \
                 code/data";
     assert_eq!(sh(&folder, made).status, 0);
-    let found = |flags: &str| -> Vec<String> {
-        files(&folder, &format!("--part-config code/data/g.json {flags}"))
-            .into_iter()
-            .filter(|file| file.starts_with("- /ws/code") || file.starts_with("- /ws/also"))
-            .collect()
-    };
+    folder
+}
+
+/// The scripts that go to the hosts.
+fn scripts(folder: &Path, flags: &str) -> Vec<String> {
+    files(folder, &format!("--part-config code/data/g.json {flags}"))
+        .into_iter()
+        .filter(|file| file.starts_with("- /ws/code") || file.starts_with("- /ws/also"))
+        .collect()
+}
+
+/// The files of `code` that go to the hosts by default.
+const SCRIPTS: [&str; 8] = [
+    "deep/er/b.py",
+    "keep.log",
+    "l.py",
+    "lib/l.py",
+    "odd \"ä/c",
+    "run it.sh",
+    "x.log",
+    "runs/",
+];
+
+#[test]
+fn script_folders_as_scp_takes_them() {
+    let folder = script_folder("map-scripts");
     // links are followed, the empty folder stays, and the partitions do not go to every host
-    let all = [
-        "deep/er/b.py",
-        "keep.log",
-        "l.py",
-        "lib/l.py",
-        "odd \"ä/c",
-        "run it.sh",
-        "x.log",
-        "runs/",
-    ];
     assert_eq!(
-        found("--script-folder code"),
-        all.map(|file| format!("- /ws/code/{file}"))
+        scripts(&folder, "--script-folder code"),
+        SCRIPTS.map(|file| format!("- /ws/code/{file}"))
     );
     assert_eq!(
-        found("--script-folder also").len(),
-        all.len(),
+        scripts(&folder, "--script-folder also").len(),
+        SCRIPTS.len(),
         "a link is a folder under its own name"
     );
-    let some = found(
+}
+
+#[test]
+fn scripts_are_left_out_and_taken_in_by_patterns() {
+    let folder = script_folder("map-patterns");
+    let some = scripts(
+        &folder,
         "--script-folder code --exclude '*.log' --include keep.log --include .git --exclude \
          'deep/er/**' --exclude lib",
     );
@@ -494,9 +514,11 @@ fn script_folders_as_scp_takes_them() {
          \\(.bytes) \\(.mode)\"' plan.jsonl | sed 's|.*/||'",
     );
     assert_eq!(modes.out, "config 0 420\nnull 0 493\n");
+}
 
-    // an extra under another name, two sources for one name, a file where others need a folder,
-    // what is not a file
+#[test]
+fn extras_go_where_they_are_told_and_nowhere_else() {
+    let folder = script_folder("map-extras");
     assert!(
         files(&folder, "--extra lib/l.py:conf/m.py --extra lib:/opt/lib")
             .ends_with(&["- /ws/conf/m.py".to_owned(), "- /opt/lib/l.py".to_owned()])
@@ -514,14 +536,13 @@ fn script_folders_as_scp_takes_them() {
         &["l.py: goes to /ws/code, where other files need a folder"],
     );
     refused(&folder, "--extra lib/l.py:../x", 2, &["../x has .. in it"]);
-    assert_eq!(
-        sh(
-            &folder,
-            "mkfifo code/pipe; ln -s .. code/up; ln -s nowhere code/dangling"
-        )
-        .status,
-        0
-    );
+}
+
+#[test]
+fn scripts_that_are_not_files_are_refused_or_left_out() {
+    let folder = script_folder("map-not-files");
+    let made = "mkfifo code/pipe; ln -s .. code/up; ln -s nowhere code/dangling";
+    assert_eq!(sh(&folder, made).status, 0);
     refused(
         &folder,
         "--script-folder code",
@@ -533,21 +554,25 @@ fn script_folders_as_scp_takes_them() {
         ],
     );
     assert_eq!(
-        found("--script-folder code --exclude pipe --exclude up --exclude dangling").len(),
-        all.len()
+        scripts(
+            &folder,
+            "--script-folder code --exclude pipe --exclude up --exclude dangling"
+        )
+        .len(),
+        SCRIPTS.len()
     );
+}
+
+#[test]
+fn much_data_among_scripts_is_a_warning() {
+    let folder = script_folder("map-big-scripts");
     let big = sh(
         &folder,
         "truncate -s 101000000 lib/big && part-map --workspace /ws --script-folder lib <hosts",
     );
-    assert!(
-        big.status == 0
-            && big
-                .err
-                .contains("warning: 101 MB of scripts and extras go to every host"),
-        "{}",
-        big.err
-    );
+    assert_eq!(big.status, 0, "{}", big.err);
+    let warning = "warning: 101 MB of scripts and extras go to every host";
+    assert!(big.err.contains(warning), "{}", big.err);
 }
 
 #[test]
