@@ -97,6 +97,7 @@ fn found(what: &str, rest: Value) -> Value {
     finding
 }
 
+// Long because it asks one agent for each kind of finding.
 #[test]
 fn files_and_configs() {
     let folder = scratch("agent-files");
@@ -258,6 +259,7 @@ fn an_agent_that_hears_nothing_gives_its_claim_back() {
     );
 }
 
+// Long because it asks one agent for each kind of finding.
 #[test]
 fn ports_that_are_taken_and_hosts_that_are_not_reached() {
     let folder = scratch("agent-ports");

@@ -133,13 +133,14 @@ fn real_hosts_the_whole_path_through_engines() {
         );
         assert!(
             !ran.err.contains("Defaulted"),
-            "what the engine says on the way in is nobody's output: {}",
+            "what the engine writes before the agent runs is nobody's output: {}",
             ran.err
         );
     }
     engine.cluster.assert_clean();
 }
 
+// Long because one cluster serves all of its steps, and takes longer to start than they do.
 #[test]
 fn real_hosts_what_an_engine_says_is_not_what_the_job_says() {
     let engine = Engine::up("engine-faults");

@@ -552,7 +552,7 @@ fn a_process_that_a_signal_ends_has_written_nothing_by_that() {
     assert_eq!(ran.status, 143, "{}", ran.err);
     assert!(
         ran.err
-            .contains("trainer 0 ended by SIGTERM; it wrote nothing"),
+            .contains("trainer 0 ended by SIGTERM; it wrote no output"),
         "{}",
         ran.err
     );

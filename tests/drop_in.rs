@@ -4,6 +4,7 @@
 
 use support::{Cluster, ip_config, partition, scratch, sh};
 
+// Long because it is a table of cases.
 #[test]
 fn command_lines_of_every_generation() {
     let folder = scratch("drop-in");

@@ -13,6 +13,7 @@ fn is_text(text: &str) -> bool {
     text.chars().all(|c| c == '\n' || !c.is_control())
 }
 
+// Long because it provokes one kind of text after another.
 #[test]
 fn what_hosts_say_is_shown_as_text() {
     let folder = scratch("hostile-text");
@@ -114,6 +115,7 @@ fn what_hosts_say_is_shown_as_text() {
     }
 }
 
+// Long because it is a table of cases.
 /// A host that was taken over speaks in host-agent's place.
 #[test]
 fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {

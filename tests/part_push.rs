@@ -126,6 +126,7 @@ fn busybox(folder: &Path, without: &[&str]) -> String {
     format!("--connect 'env PATH={}'", bin.display())
 }
 
+// Long because the same odd names go to three kinds of hosts, and are compared.
 #[test]
 fn odd_names_arrive_as_they_are_and_are_never_run() {
     if takes_seconds() {
@@ -201,6 +202,7 @@ fn odd_names_arrive_as_they_are_and_are_never_run() {
     }
 }
 
+// Long because each push goes on from what the one before it has left.
 #[test]
 fn a_path_cannot_leave_the_workspace() {
     let folder = plan("out", &[("a", b"new".to_vec()), ("b", b"new".to_vec())]);
@@ -265,6 +267,7 @@ fn a_path_cannot_leave_the_workspace() {
     }
 }
 
+// Long because each push goes on from what the one before it has left.
 #[test]
 fn sizes_times_and_modes_and_what_was_there() {
     let folder = plan(
@@ -896,6 +899,7 @@ fn ours(ws: &Path) -> Vec<String> {
     names
 }
 
+// Long because each push goes on from what the one before it has left.
 #[test]
 fn two_pushes_into_one_workspace_do_not_mix() {
     if takes_seconds() {
@@ -1044,6 +1048,7 @@ fn what_is_secret_is_secret_on_its_way() {
     );
 }
 
+// Long because one push is begun, stopped, continued and repeated.
 /// As after a laptop's lid was closed: what was delivered stays delivered, and the rest is sent the
 /// next time.
 #[test]
@@ -1482,6 +1487,7 @@ fn large_sent(out: &str) -> u64 {
     records.map(|line| pushed(line)[0].1).sum()
 }
 
+// Long because one cluster serves all of its steps, and takes longer to start than they do.
 #[test]
 fn real_hosts_and_every_fault() {
     let lab = Lab::up("faults");
@@ -1682,6 +1688,7 @@ fn real_hosts_and_every_fault() {
     }
 }
 
+// Long because one cluster serves all of its steps, and takes longer to start than they do.
 /// What has arrived over any of them is not sent again.
 #[test]
 fn real_hosts_when_one_of_several_connections_breaks() {

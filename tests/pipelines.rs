@@ -147,6 +147,7 @@ fn records_survive_jq_and_unknown_ones_pass() {
     );
 }
 
+// Long because the stages of a whole pipeline follow one another on one cluster.
 #[test]
 fn on_real_hosts() {
     let folder = scratch("hosts");

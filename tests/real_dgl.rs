@@ -5,6 +5,7 @@
 use std::path::Path;
 use support::{Cluster, ip_config, python_with_dgl, root, scratch, sh};
 
+// Long because one job of real DGL serves all of its steps.
 #[test]
 fn real_dgl_trains_to_its_end() {
     let Some(python) = python_with_dgl() else {

@@ -8,6 +8,7 @@ use support::{Cluster, ip_config, python_with_dgl, root, scratch, sh, soon};
 
 const HOSTS: u32 = 4;
 
+// Long because groups of trainers use the same graph servers one after another.
 #[test]
 fn servers_of_real_dgl_stay_for_many_trainers() {
     let Some(python) = python_with_dgl() else {

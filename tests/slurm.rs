@@ -98,6 +98,7 @@ fn the_manual_shows_the_example() {
     assert_eq!(shown.trim_end(), file.trim_end());
 }
 
+// Long because one Slurm serves all of its steps, and takes longer to start than they do.
 #[test]
 fn real_dgl_by_sbatch_to_its_end_and_cancelled_in_its_middle() {
     let Some(python) = python_with_dgl() else {
@@ -169,7 +170,7 @@ const ENDS: [(&str, &str, &str); 6] = [
     (
         "steps signalled",
         "FAILED 143:0",
-        " ended by SIGTERM; it wrote nothing",
+        " ended by SIGTERM; it wrote no output",
     ),
     ("INT", "FAILED 130:0", "was ended by SIGINT"),
     ("TERM", "FAILED 143:0", "was ended by SIGTERM"),
@@ -294,6 +295,7 @@ impl Job {
     }
 }
 
+// Long because one Slurm serves all of its steps, and takes longer to start than they do.
 #[test]
 fn real_hosts_copies_through_slurm_and_what_it_refuses() {
     let folder = scratch("slurm-copy");

@@ -434,6 +434,7 @@ mod tests {
         }
     }
 
+    // Long because it is a table of cases.
     #[test]
     fn what_torch_cannot_start() {
         let table = [

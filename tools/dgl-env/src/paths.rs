@@ -128,6 +128,7 @@ mod tests {
         homes.iter().map(host).collect()
     }
 
+    // Long because it is a table of cases.
     #[test]
     fn which_path_counts() {
         let home: &[Option<&str>] = &[Some("/home/u"), Some("/home/u")];

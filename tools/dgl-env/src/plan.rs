@@ -892,6 +892,7 @@ mod tests {
         }
     }
 
+    // Long because it is a table of cases.
     #[test]
     fn the_table_of_launch_py() {
         let here = LauncherFacts {
@@ -990,6 +991,7 @@ mod tests {
         );
     }
 
+    // Long because one plan shows each variable of the environment.
     #[test]
     fn the_environment_that_host_probe_was_told_to_take() {
         let mut three = hosts(3);
@@ -1461,6 +1463,7 @@ mod tests {
         assert_eq!((env(&all[0], "A"), env(&all[0], "B")), ("2;x", "from here"));
     }
 
+    // Long because it is a table of cases.
     #[test]
     fn what_cannot_be_is_refused() {
         let table = [

@@ -276,6 +276,7 @@ mod tests {
         }
     }
 
+    // Long because it is a table of cases.
     #[test]
     fn all_that_is_wrong_is_said_at_once() {
         let table: [(&str, &[&str]); 20] = [

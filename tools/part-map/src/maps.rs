@@ -284,6 +284,7 @@ mod tests {
         }
     }
 
+    // Long because it is a table of cases.
     #[test]
     fn what_would_mix_up_ids() {
         let table = [

@@ -81,6 +81,7 @@ fn nobody_has_dgl(hosts: &[Host]) -> Option<Fault> {
 
 const PATHS: &str = "was written by DGL 0.5, which does not look for part files beside the config";
 
+// Long because it is a list.
 fn limits(config: &PartConfig, paths: Paths) -> Vec<Limit> {
     let mut limits = Vec::new();
     let mut limit = |from, until, what, fix| {
@@ -184,6 +185,7 @@ mod tests {
         }
     }
 
+    // Long because it is a table of cases.
     #[test]
     fn what_suits_which_version() {
         let ends = r#""node_map":[1],"edge_map":[1]"#;
