@@ -312,7 +312,7 @@ trainer 1 (sh -c x): no Python runs in it
     #[test]
     fn what_python_has_called_stands_above_it() {
         let waits: &[(&str, bool, &[&str])] = &[("MainThread", false, &["reduce (c10d.py:9)"])];
-        let mut all = [0, 1, 2].map(|rank| stack("trainer", rank, None, waits));
+        let mut all = [0, 1, 2].map(|rank| stack(Role::Trainer, rank, None, waits));
         for one in &mut all[..2] {
             let thread = &mut one.threads[0];
             thread.system_call = Some("recvmsg".to_owned());

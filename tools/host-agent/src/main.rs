@@ -255,7 +255,7 @@ fn carry_out(request: Request, state: &mut State, output: &mut Output) -> Result
             return Err(Failure::new("no job runs here"));
         }
         Request::ExpectLink(wanted) => {
-            output.event(&Event::LinkExpected(state.link.expect(wanted)?))
+            output.event(&Event::LinkExpected(state.link.expect(wanted)?));
         }
         Request::SendLink(wanted) => output.event(&Event::LinkSent(link::send(&wanted)?)),
         Request::TellLink => output.event(&Event::LinkReceived(state.link.received()?)),

@@ -350,30 +350,35 @@ impl<'a> Task<'a> {
         if self.items.is_empty() {
             return;
         }
-        self.tell_results(board, &here, came);
+        let told = HostReporter {
+            host: self.host,
+            fates: &self.fates,
+            board,
+        };
+        let all: Vec<&Item> = self.items.iter().collect();
+        let here = self.fates.with(&Fate::There, &all);
+        here.into_iter().for_each(|item| told.skipped(item));
+        let bring = |giver: &mut SourceHost, missing: &[&Item]| {
+            let door = giver.client().door();
+            let open = || more(self.host, door.as_ref());
+            let mut lanes = Lanes::new(streams, giver.client().is_direct(), &open);
+            let brought = bring(giver, &mut lanes, missing, &told);
+            lanes.into_connections().for_each(SourceHost::end);
+            brought
+        };
+        if let Ok(giver) = &mut self.giver
+            && let Err(broken) = bring_by_wire(giver, &all, wire, &told, bring)
+        {
+            self.giver = Err(broken);
+        }
+        let why = self.giver.as_ref().err().map(|broken| broken.why.as_str());
+        let why = why.unwrap_or("it was not there any more");
+        for item in self.fates.with(&Fate::Lacks, &all) {
+            told.done(item, Err(why.to_owned()));
+        }
         board
             .show
             .host(self.host, begun.elapsed(), self.giver.is_err());
-    }
-
-    /// Reports the result of each file; `here` tells which were already here, `came` has the
-    /// results of those that were fetched.
-    fn tell_results(&self, board: &Reporter, here: &[bool], mut came: HashMap<PathBuf, Received>) {
-        for (at, (item, &skipped)) in self.items.iter().zip(here).enumerate() {
-            let result = match (skipped, came.remove(&item.src), &self.giver) {
-                (true, ..) => Ok(0),
-                (false, Some(result), _) => result,
-                (false, None, Err(broken)) => Err(broken.why.clone()),
-                (false, None, Ok(_)) => Err("it was not there any more".to_owned()),
-            };
-            board.tell(
-                self.host,
-                self.first + u32::try_from(at).unwrap_or(0),
-                item,
-                skipped,
-                result,
-            );
-        }
     }
 }
 

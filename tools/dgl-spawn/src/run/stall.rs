@@ -260,11 +260,7 @@ fn line(group: &Group<(Role, u32)>) -> String {
 
 /// The process that a stack is of.
 fn member_told(stack: &Stack) -> Option<(Role, u32)> {
-    let roles = [Role::Server, Role::Trainer, Role::Worker];
-    let role = roles
-        .into_iter()
-        .find(|role| Some(role.name()) == stack.role.as_deref())?;
-    Some((role, stack.rank?))
+    Some((stack.role?, stack.rank?))
 }
 
 /// Why no process could be read: `workers 0-3 cannot be read: the kernel does not let …`.
@@ -287,7 +283,6 @@ fn obstacles(all: &[Stack]) -> Vec<String> {
 /// Groups the main threads of trainers and workers by where they stand; those of servers only if
 /// there is nothing else.
 fn client_groups(all: &[Stack]) -> Vec<Group<(Role, u32)>> {
-    let member = |stack: &Stack| Some((stack.role?, stack.rank?));
     let main = |stack: &Stack| {
         let main = stack
             .threads

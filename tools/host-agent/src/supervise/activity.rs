@@ -255,11 +255,13 @@ fn signs_of<T: Copy + Default>(
     for (index, family) in families {
         let mut changes = Vec::new();
         for pid in family {
-            let Some(now) = count(*pid) else {
+            let key = (*pid, stats[pid].start_ticks);
+            let earlier = counters.get(&key).copied();
+            // the kernel refuses some for a moment to a process that takes other rights
+            let Some(now) = count(*pid).or(earlier) else {
                 continue;
             };
-            let key = (*pid, stats[pid].start_ticks);
-            changes.push((counters.get(&key).copied().unwrap_or_default(), now));
+            changes.push((earlier.unwrap_or_default(), now));
             seen.insert(key, now);
         }
         if is_sign(&changes) {
