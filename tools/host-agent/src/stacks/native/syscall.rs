@@ -111,8 +111,6 @@ calls! {
     rt_sigsuspend = SYS_rt_sigsuspend,
     rt_sigtimedwait = SYS_rt_sigtimedwait,
     #[cfg(target_arch = "x86_64")] select = SYS_select,
-    semop = SYS_semop,
-    semtimedop = SYS_semtimedop,
     sendfile = SYS_sendfile,
     sendmmsg = SYS_sendmmsg,
     sendmsg = SYS_sendmsg,
