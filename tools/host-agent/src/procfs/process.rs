@@ -246,15 +246,26 @@ pub fn mappings(pid: i32) -> Vec<Mapping> {
     text.lines().filter_map(parse_mapping).collect()
 }
 
+/// The same for all of its memory: where each part is.
+pub fn mapped_ranges(pid: i32) -> Vec<Range<u64>> {
+    let text = fs::read(path(pid, "maps")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    text.lines().filter_map(parse_range).collect()
+}
+
+fn parse_range(line: &str) -> Option<Range<u64>> {
+    let (begin, end) = line.split_ascii_whitespace().next()?.split_once('-')?;
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    Some(number(begin)?..number(end)?)
+}
+
 fn parse_mapping(line: &str) -> Option<Mapping> {
     let (head, path) = line.split_at(line.find('/')?);
-    let mut words = head.split_ascii_whitespace();
-    let (begin, end) = words.next()?.split_once('-')?;
+    let mut words = head.split_ascii_whitespace().skip(1);
     let rights = words.next()?;
-    let number = |text| u64::from_str_radix(text, 16).ok();
     (!path.ends_with(" (deleted)")).then_some(Mapping {
-        range: number(begin)?..number(end)?,
-        offset: number(words.next()?)?,
+        range: parse_range(head)?,
+        offset: u64::from_str_radix(words.next()?, 16).ok()?,
         is_code: rights.contains('x'),
         path: path.to_owned(),
     })
@@ -282,6 +293,30 @@ fn socket_inode(link: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_of_which_file_is_where_in_memory() {
+        let library = "7f00-7fc0 r-xp 00001000 08:01 42   /usr/lib/lib x.so";
+        let mapping = parse_mapping(library).unwrap();
+        assert_eq!((mapping.range, mapping.offset), (0x7f00..0x7fc0, 0x1000));
+        assert_eq!(
+            (mapping.is_code, &*mapping.path),
+            (true, "/usr/lib/lib x.so")
+        );
+        let table = [
+            ("7f00-7fc0 rw-p 00000000 00:00 0", Some(0x7f00..0x7fc0)),
+            (
+                "7f00-7fc0 r-xp 00000000 08:01 42 /a (deleted)",
+                Some(0x7f00..0x7fc0),
+            ),
+            ("wrong", None),
+            ("", None),
+        ];
+        for (line, range) in table {
+            assert_eq!(parse_mapping(line), None, "{line}");
+            assert_eq!(parse_range(line), range, "{line}");
+        }
+    }
 
     #[test]
     fn a_stat_whatever_the_process_calls_itself() {

@@ -10,6 +10,7 @@ use crate::procfs;
 use py_spy::config::LockingStrategy;
 use py_spy::{Config, PythonSpy, StackTrace};
 use std::io;
+use std::ops::Range;
 use std::time::Duration;
 use wire::stacks::{Reading, Thread, Why};
 
@@ -21,8 +22,6 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 const MAX_THREADS: usize = 64;
 const MAX_FRAMES: usize = 40;
 const MAX_TEXT: usize = 160;
-/// The stack of a thread has 8 MiB, unless somebody has said otherwise.
-const MAX_STACK: u64 = 64 << 20;
 
 /// Reads a process; never fails, but may say why there is nothing. What Python has called is read
 /// where that is wanted.
@@ -149,8 +148,10 @@ fn thread(pid: i32, trace: &StackTrace) -> Thread {
 fn add_native(pid: i32, traces: &[StackTrace], threads: &mut [Thread]) {
     if threads.iter().any(|thread| thread.tid.is_none()) {
         let stacks = native::stack_pointers(pid);
+        let ranges = procfs::mapped_ranges(pid);
         for (thread, trace) in threads.iter_mut().zip(traces) {
-            thread.tid = thread.tid.or(by_stack(trace.thread_id, &stacks));
+            let tid = || by_stack(trace.thread_id, &stacks, &ranges);
+            thread.tid = thread.tid.or_else(tid);
         }
     }
     let numbers: Vec<Option<u32>> = threads.iter().map(|thread| thread.tid).collect();
@@ -161,13 +162,16 @@ fn add_native(pid: i32, traces: &[StackTrace], threads: &mut [Thread]) {
 }
 
 /// The number of a thread that Python knows by the address of its description, which glibc and musl
-/// put at the end of its stack: of those that stand below it the closest.
-fn by_stack(description: u64, stacks: &[(u32, u64)]) -> Option<u32> {
-    let below = stacks
-        .iter()
-        .filter_map(|(tid, pointer)| Some((description.checked_sub(*pointer)?, *tid)));
-    let (distance, tid) = below.min()?;
-    (distance < MAX_STACK).then_some(tid)
+/// put at the end of its stack: the one that stands in the same part of memory, below it. Between
+/// two stacks there is a page that is neither's.
+fn by_stack(description: u64, stacks: &[(u32, u64)], ranges: &[Range<u64>]) -> Option<u32> {
+    let range = ranges.iter().find(|range| range.contains(&description))?;
+    let is_its = |(_, pointer): &&(u32, u64)| (range.start..description).contains(pointer);
+    let mut found = stacks.iter().filter(is_its);
+    match (found.next(), found.next()) {
+        (Some((tid, _)), None) => Some(*tid),
+        _ => None,
+    }
 }
 
 /// A frame in words. Pythons from 3.11 on also tell the class of a method, which is left out so
@@ -212,16 +216,24 @@ mod tests {
     #[test]
     fn a_thread_is_found_by_its_stack() {
         let stacks = [(10, 0x7fff_0000_1000), (11, 0x5000_0000), (12, 0x5100_0000)];
+        let ranges = [
+            0x4f00_0000..0x5080_1000,
+            0x5080_2000..0x5180_0000,
+            0x5200_0000..0x5300_0000,
+        ];
         let table = [
             (0x5080_0000, Some(11)),
-            (0x5180_0000, Some(12)),
+            (0x517f_f000, Some(12)),
+            // it computes, and another one waits below
+            (0x5280_0000, None),
+            // nobody's memory; below who waits
             (0x4000_0000, None),
-            (0x6000_0000, None),
+            (0x4fff_0000, None),
         ];
         for (description, expected) in table {
-            assert_eq!(by_stack(description, &stacks), expected, "{description:x}");
+            let found = by_stack(description, &stacks, &ranges);
+            assert_eq!(found, expected, "{description:x}");
         }
-        assert_eq!(by_stack(1, &[]), None);
     }
 
     #[test]
