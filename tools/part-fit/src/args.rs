@@ -64,7 +64,7 @@ pub struct Args {
         value_name = "SIZE")]
     pub shm_extra: u64,
 
-    /// What a process takes once it has imported DGL and torch [default: as measured]
+    /// What any process takes, with all that DGL and torch need [default: as measured]
     #[arg(long, hide_short_help = true, value_parser = size, value_name = "SIZE")]
     pub process_mem: Option<u64>,
 

@@ -15,7 +15,7 @@ pub struct Process {
 
 /// What the smallest training adds to that, with the parts of torch that it loads: an optimizer,
 /// gradients, a group of trainers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Training {
     /// Libraries, which all processes of a host share.
     pub shared_bytes: u64,

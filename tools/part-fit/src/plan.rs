@@ -1,7 +1,7 @@
 //! Decides whether each partition fits its host, and what is missing if it does not.
 
 use crate::dgl_file::Sparse;
-use crate::model::{self, Data, Features, Graph, Process};
+use crate::model::{self, Data, Features, Graph, Process, Training};
 use record::error::{Fault, Report};
 use record::python::version;
 use record::{Fit, Host, term};
@@ -72,10 +72,14 @@ impl Job {
         process.shared_bytes + count * process.own_bytes
     }
 
-    /// What training takes beside that: torch, and what the user knows of the script.
+    /// What training takes beside that: torch, unless the user knows what processes take, and what is
+    /// known of the script.
     fn training_bytes(&self, host: &Host, trainers: u64) -> u64 {
         let torch = host.facts.torch.as_deref().and_then(version);
-        let training = model::training(torch);
+        let training = match self.process_bytes {
+            Some(_) => Training::default(),
+            None => model::training(torch),
+        };
         let sampler = training.sampler_bytes + self.sampler_bytes;
         let trainer = training.trainer_bytes + self.trainer_bytes + self.num_samplers * sampler;
         training.shared_bytes + trainers * trainer
