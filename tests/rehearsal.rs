@@ -110,6 +110,16 @@ fn real_hosts_whose_folder_has_a_blank_in_its_name() {
         name.err
     );
     cluster.assert_clean();
+    // what it says may be pasted, also where LAB is not set then
+    assert_eq!(cluster.call(&["down"]).status, 0);
+    let up = cluster.call(&["up", "1"]);
+    let shows_list = |line: &&str| line.contains(" list >ip_config.txt ");
+    let line = up.err.lines().find(shows_list).unwrap().trim_start();
+    let folder = scratch("pasted");
+    let pasted = sh(&folder, line.split("    ").next().unwrap());
+    assert_eq!(pasted.status, 0, "{line}: {}", pasted.err);
+    let list = std::fs::read_to_string(folder.join("ip_config.txt")).unwrap();
+    assert_eq!(list, "10.77.0.1\n");
 }
 
 #[test]
