@@ -72,8 +72,8 @@ impl Job {
         process.shared_bytes + count * process.own_bytes
     }
 
-    /// What training takes beside that: torch, unless the user knows what processes take, and what is
-    /// known of the script.
+    /// What training takes beside that: torch, unless the user knows what processes take, and what
+    /// the user knows of the script.
     fn training_bytes(&self, host: &Host, trainers: u64) -> u64 {
         let torch = host.facts.torch.as_deref().and_then(version);
         let training = match self.process_bytes {
