@@ -46,7 +46,7 @@ fn construct(cluster: &Cluster, folder: &Path, python: &str, out: &str) {
 }
 
 /// How many nodes the results in a folder have, and that each has the user's name, once.
-fn named(cluster: &Cluster, folder: &Path, python: &str, results: &str) -> usize {
+fn count_named(cluster: &Cluster, folder: &Path, python: &str, results: &str) -> usize {
     let count = format!(
         "{python} -c 'import glob, pandas
 names = pandas.concat(map(pandas.read_parquet, glob.glob(\"{results}/_N/*.parquet\")))[\"nid\"]
@@ -85,7 +85,7 @@ fn gs_launch_on_real_hosts() {
     );
     let ours = begun.elapsed();
     cluster.assert_clean();
-    assert_eq!(named(&cluster, &folder, &python, "ours/emb"), 400);
+    assert_eq!(count_named(&cluster, &folder, &python, "ours/emb"), 400);
 
     // GraphStorm's own launcher, whose hosts must share all files; torch 1.13 needs two settings
     // to start at all under Python 3.11
@@ -126,7 +126,7 @@ fn infer_on_own_disks(cluster: &Cluster, folder: &Path, python: &str, own: &str)
         cp $file all/_N/${{host##*/}}-${{file##*/}}; done; done"
         ),
     );
-    assert!(named(cluster, folder, python, "all") > 0);
+    assert!(count_named(cluster, folder, python, "all") > 0);
     // what would wait for ever is told before it starts
     let told = format!("gs-launch --print {infer} | sed 's/fs False/fs True/' | head -n 7");
     let told = cluster.sh(folder, &format!("{told} >plan; echo : >>plan; . ./plan"));
@@ -208,6 +208,6 @@ fn graphstorm_on_real_hosts() {
     );
     well(&cluster, &folder, &remap);
     cluster.assert_clean();
-    assert_eq!(named(&cluster, &folder, &python, "emb"), 400);
-    assert!(named(&cluster, &folder, &python, "pred") > 0);
+    assert_eq!(count_named(&cluster, &folder, &python, "emb"), 400);
+    assert!(count_named(&cluster, &folder, &python, "pred") > 0);
 }

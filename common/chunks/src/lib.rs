@@ -266,7 +266,7 @@ mod tests {
         })
     }
 
-    fn told(value: &Value) -> String {
+    fn faults_of(value: &Value) -> String {
         let report = Metadata::parse("m", value.to_string().as_bytes()).unwrap_err();
         let lines: Vec<String> = report.0.iter().map(Fault::to_string).collect();
         lines.join("\n")
@@ -339,7 +339,11 @@ mod tests {
         for (at, with, problem) in table {
             let mut value = metadata();
             *value.pointer_mut(at).unwrap() = with.clone();
-            assert!(told(&value).contains(problem), "{at}: {}", told(&value));
+            assert!(
+                faults_of(&value).contains(problem),
+                "{at}: {}",
+                faults_of(&value)
+            );
         }
     }
 
@@ -355,13 +359,13 @@ mod tests {
             *all.pointer_mut(at).unwrap() = json!(7);
         }
         assert!(
-            told(&all)
+            faults_of(&all)
                 .lines()
                 .filter(|line| line.starts_with("m: "))
                 .count()
                 >= 4,
             "{}",
-            told(&all)
+            faults_of(&all)
         );
         for name in ["", "../a", "b/c"] {
             let mut named = metadata();
@@ -371,7 +375,7 @@ mod tests {
         }
         let mut twice = metadata();
         twice["num_nodes_per_type"] = json!([5, 3]);
-        assert!(told(&twice).contains("differs from the sums of num_nodes_per_chunk"));
+        assert!(faults_of(&twice).contains("differs from the sums of num_nodes_per_chunk"));
         assert!(Metadata::parse("m", b"[").is_err());
     }
 

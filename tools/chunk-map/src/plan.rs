@@ -304,7 +304,7 @@ mod tests {
             .collect()
     }
 
-    fn told(result: Result<impl std::fmt::Debug, Report>) -> String {
+    fn faults_of(result: Result<impl std::fmt::Debug, Report>) -> String {
         result
             .unwrap_err()
             .0
@@ -371,7 +371,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused() {
         let few = metadata(&["0"], &["1", "2"]);
-        let fault = told(wanted(&few, Path::new("/m"), 2));
+        let fault = faults_of(wanted(&few, Path::new("/m"), 2));
         assert!(
             fault.contains("edges.n:e:n: 1 files for 2 hosts"),
             "{fault}"
@@ -380,7 +380,7 @@ mod tests {
         let clash = |edges: &[&str], feats: &[&str]| {
             let read = metadata(edges, feats);
             let wanted = wanted(&read, Path::new("/m"), 1).unwrap();
-            told(plan(&read, &[], &layout, found(wanted), Vec::new()))
+            faults_of(plan(&read, &[], &layout, found(wanted), Vec::new()))
         };
         let table = [
             (
@@ -405,11 +405,11 @@ mod tests {
             ("/w/..", "c", "has .. in it"),
         ];
         for (workspace, data, problem) in table {
-            let told = told(Layout::new(Path::new(workspace), Path::new(data)));
+            let told = faults_of(Layout::new(Path::new(workspace), Path::new(data)));
             assert!(told.contains(problem), "{told}");
         }
         assert!(
-            told(wanted(&metadata(&["/"], &["1"]), Path::new("/m"), 1))
+            faults_of(wanted(&metadata(&["/"], &["1"]), Path::new("/m"), 1))
                 .contains("is not a file's name")
         );
     }

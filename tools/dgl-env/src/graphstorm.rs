@@ -61,7 +61,7 @@ mod tests {
     use super::*;
     use std::ffi::OsString;
 
-    fn told(line: &str, kinds: &[Option<&str>]) -> String {
+    fn warning_for(line: &str, kinds: &[Option<&str>]) -> String {
         let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
         let hosts = kinds.iter().map(|kind| {
             let mut host = Host::default();
@@ -107,7 +107,7 @@ mod tests {
             ),
         ];
         for (line, kinds) in fine {
-            assert_eq!(told(&line, kinds), "", "{line}");
+            assert_eq!(warning_for(&line, kinds), "", "{line}");
         }
         let table = [
             (
@@ -125,9 +125,9 @@ mod tests {
         ];
         for (line, problem) in table {
             assert!(
-                told(&line, own).contains(problem),
+                warning_for(&line, own).contains(problem),
                 "{line}: {}",
-                told(&line, own)
+                warning_for(&line, own)
             );
         }
     }

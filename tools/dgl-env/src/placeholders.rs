@@ -63,7 +63,7 @@ const NAMES: [(&[u8], Placeholder); 6] = [
     (b"master_port", Placeholder::MasterPort),
 ];
 
-fn named(name: &[u8]) -> Option<Placeholder> {
+fn placeholder_named(name: &[u8]) -> Option<Placeholder> {
     let known = NAMES.iter().find(|(known, _)| *known == name)?;
     Some(known.1)
 }
@@ -72,7 +72,7 @@ fn named(name: &[u8]) -> Option<Placeholder> {
 /// the closing one.
 fn at_start(text: &[u8]) -> Option<(Placeholder, usize)> {
     let close = text.iter().position(|byte| *byte == b'}')?;
-    Some((named(&text[..close])?, close + 1))
+    Some((placeholder_named(&text[..close])?, close + 1))
 }
 
 impl Template {

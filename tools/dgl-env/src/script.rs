@@ -107,7 +107,7 @@ mod tests {
     use super::*;
     use std::ffi::OsString;
 
-    fn told(command: &str, dgl: Option<&str>) -> String {
+    fn warnings_for(command: &str, dgl: Option<&str>) -> String {
         let words: Vec<OsString> = command.split(' ').map(OsString::from).collect();
         let command = match command.strip_prefix("sh: ") {
             Some(text) => UserCommand::Shell(text.to_owned()),
@@ -142,7 +142,7 @@ mod tests {
             "sh: \"$PYTHON\" t.py --graph_name h",
         ];
         for command in fine {
-            assert_eq!(told(command, None), "", "{command}");
+            assert_eq!(warnings_for(command, None), "", "{command}");
         }
         let table = [
             (
@@ -182,13 +182,17 @@ mod tests {
         ];
         for (command, warning) in table {
             assert!(
-                told(command, None).contains(warning),
+                warnings_for(command, None).contains(warning),
                 "{command}: {}",
-                told(command, None)
+                warnings_for(command, None)
             );
         }
         let workers = "python3 t.py --num_workers 4";
-        assert!(told(workers, Some("0.6.0post1")).contains("--num_workers"));
-        assert_eq!(told(workers, Some("0.6.1")), "", "it reads the environment");
+        assert!(warnings_for(workers, Some("0.6.0post1")).contains("--num_workers"));
+        assert_eq!(
+            warnings_for(workers, Some("0.6.1")),
+            "",
+            "it reads the environment"
+        );
     }
 }

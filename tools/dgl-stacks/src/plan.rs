@@ -95,7 +95,7 @@ mod tests {
 
     const DENIED: Option<Why> = Some(Why::Denied { ptrace_scope: 0 });
 
-    fn told(rank: u32, error: Option<Why>) -> Event {
+    fn stack_event(rank: u32, error: Option<Why>) -> Event {
         Event::Stack(wire::stacks::Stack {
             job: "try7".to_owned(),
             pid: 40 + rank,
@@ -135,7 +135,13 @@ mod tests {
             shell: None,
         };
         for (host, rank, id) in [(1, 3, Some(9)), (0, 3, None), (1, 2, None)] {
-            let one = answer(host, std::slice::from_ref(&process), told(rank, None), 5).unwrap();
+            let one = answer(
+                host,
+                std::slice::from_ref(&process),
+                stack_event(rank, None),
+                5,
+            )
+            .unwrap();
             assert_eq!((one.stack.id, one.stack.time_ms), (id, 5), "{host} {rank}");
             assert_eq!(one.stack.command.len(), 200);
         }
@@ -155,7 +161,7 @@ mod tests {
         let answers: Vec<Answer> = all
             .iter()
             .zip(0..)
-            .map(|(why, rank)| answer(0, &[], told(rank, *why), 0).unwrap())
+            .map(|(why, rank)| answer(0, &[], stack_event(rank, *why), 0).unwrap())
             .collect();
         let told: Vec<String> = faults(&[], &answers)
             .iter()

@@ -104,8 +104,8 @@ impl Agent {
     }
 
     /// All that it says.
-    fn rest(mut self) -> Told {
-        let mut told = Told::default();
+    fn rest(mut self) -> Received {
+        let mut told = Received::default();
         while let Some(Message { head, body }) = self.next() {
             match head {
                 Event::Past(past) => told.past.push(*past.what),
@@ -120,13 +120,13 @@ impl Agent {
 
 /// What followers hear.
 #[derive(Debug, Default)]
-struct Told {
+struct Received {
     past: Vec<Event>,
     output: String,
     events: Vec<Event>,
 }
 
-impl Told {
+impl Received {
     fn ending(&self) -> Option<&Ending> {
         self.past.iter().find_map(|event| {
             if let Event::Ending(ending) = event {
@@ -305,10 +305,10 @@ impl Launcher {
     }
 
     /// What a follower hears from the beginning to the end.
-    fn followed(&self, host: u32) -> Told {
+    fn followed(&self, host: u32) -> Received {
         let mut agent = self.follow(host);
         // it serves on when the job is over
-        let mut told = Told::default();
+        let mut told = Received::default();
         loop {
             let Message { head, body } = agent.next().unwrap();
             match head {

@@ -115,7 +115,7 @@ fn check(plan: &Plan, paths: &str, expected: &BTreeMap<(Option<u32>, String), Ve
 }
 
 /// The files that a config names, as DGL 0.5 (absolute paths) or a later version wrote it.
-fn named(config: &Value, folder: &Path) -> BTreeMap<(Option<u32>, String), Vec<u8>> {
+fn named_files(config: &Value, folder: &Path) -> BTreeMap<(Option<u32>, String), Vec<u8>> {
     let mut files = BTreeMap::new();
     for key in ["node_map", "edge_map"] {
         if let Some(path) = config[key].as_str() {
@@ -159,7 +159,7 @@ fn what_dgl_itself_wrote() {
         // versions lead nowhere
         let written =
             serde_json::from_str(&text.replace("@HERE@", folder.to_str().unwrap())).unwrap();
-        let expected = named(&written, &folder);
+        let expected = named_files(&written, &folder);
         for here in [folder.to_str().unwrap(), "/was/here/once"] {
             fs::write(folder.join("g.json"), text.replace("@HERE@", here)).unwrap();
             for paths in WAYS {

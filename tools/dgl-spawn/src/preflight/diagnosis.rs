@@ -485,7 +485,7 @@ mod tests {
         );
     }
 
-    fn told(diagnosis: Diagnosis<'_>) -> Vec<String> {
+    fn report_lines(diagnosis: Diagnosis<'_>) -> Vec<String> {
         let report = diagnosis.report();
         assert!(
             report.0.iter().all(|fault| fault.fix.is_some()),
@@ -599,7 +599,7 @@ mod tests {
                 .into_iter()
                 .map(|text| format!("{}: {text}", hosts[at].place()))
                 .collect();
-            assert_eq!(told(diagnosis), wanted, "{found} {rest}");
+            assert_eq!(report_lines(diagnosis), wanted, "{found} {rest}");
         }
     }
 
@@ -630,7 +630,10 @@ mod tests {
         }
         let odd =
             "host 1 (10.0.0.2): the partition config there is another than on the other hosts";
-        assert_eq!(told(diagnosis), ["hosts 0-2: no such folder: /w", odd]);
+        assert_eq!(
+            report_lines(diagnosis),
+            ["hosts 0-2: no such folder: /w", odd]
+        );
     }
 
     #[test]
@@ -703,7 +706,10 @@ mod tests {
         diagnosis.note_event(1, PreflightEvent::Lost("gone".to_owned()));
         let blocked = "host 0 (10.0.0.1): cannot be reached on an ephemeral port from host 2 \
             (10.0.0.3): Connection timed out";
-        assert_eq!(told(diagnosis), [blocked, "host 1 (10.0.0.2): gone"]);
+        assert_eq!(
+            report_lines(diagnosis),
+            [blocked, "host 1 (10.0.0.2): gone"]
+        );
     }
 
     #[test]
@@ -757,7 +763,7 @@ mod tests {
             let mut diagnosis = Diagnosis::new(hosts.iter().collect(), &hosts, None, "mine");
             diagnosis.conflicts(&conflicts);
             assert!(diagnosis.passes());
-            assert_eq!(told(diagnosis), wanted, "{conflicts:?}");
+            assert_eq!(report_lines(diagnosis), wanted, "{conflicts:?}");
         }
     }
 }

@@ -388,7 +388,7 @@ mod tests {
         }
     }
 
-    fn told(trainers: [&[&str]; 3], stopped: &[usize]) -> CompleteStall {
+    fn complete_stall(trainers: [&[&str]; 3], stopped: &[usize]) -> CompleteStall {
         let mut stacks = vec![stack(Role::Server, 0, &["recv (rpc.py:1)"])];
         stacks.extend(
             (0..)
@@ -414,32 +414,32 @@ mod tests {
         let raised = |at: Option<usize>| at.map(|at| (at, error.clone())).into_iter().collect();
         let table = [
             (
-                told([REDUCE, REDUCE, LOOP], &[]),
+                complete_stall([REDUCE, REDUCE, LOOP], &[]),
                 None,
                 "trainer 2 is in spin (train.py:12), unlike the others",
                 Some(3),
             ),
             (
-                told([REDUCE, REDUCE, REDUCE], &[]),
+                complete_stall([REDUCE, REDUCE, REDUCE], &[]),
                 None,
                 "no process has written, computed or moved data for 10 min 0 s",
                 None,
             ),
             (
-                told([REDUCE, REDUCE, LOOP], &[2]),
+                complete_stall([REDUCE, REDUCE, LOOP], &[2]),
                 None,
                 "trainer 1 is stopped by a signal",
                 Some(2),
             ),
             (
-                told([REDUCE, EXIT, REDUCE], &[]),
+                complete_stall([REDUCE, EXIT, REDUCE], &[]),
                 Some(2),
                 "trainer 1 raised ValueError: no and did not end; trainers 0 and 2 wait in a \
                  collective operation for all others [step (train.py:75)]",
                 Some(2),
             ),
             (
-                told([LOOP, LOOP, LOOP], &[1, 2, 3]),
+                complete_stall([LOOP, LOOP, LOOP], &[1, 2, 3]),
                 None,
                 "3 processes are stopped by a signal",
                 None,
@@ -454,7 +454,7 @@ mod tests {
 
     #[test]
     fn the_odd_one_is_told_first_and_once() {
-        let stalled = told([REDUCE, LOOP, REDUCE], &[]);
+        let stalled = complete_stall([REDUCE, LOOP, REDUCE], &[]);
         let why = explain(&stalled, &processes(), &BTreeMap::new());
         let text = lines("try7", &stalled, &why);
         assert_eq!(text.len(), 4, "{text:?}");

@@ -32,7 +32,7 @@ pub fn hello() -> io::Result<Hello> {
         .flatten()
         .filter_map(|interface| Some(interface.address?.as_sockaddr_in()?.ip()));
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let told = told(name.trim(), std::process::id() == 1, |variable| {
+    let told = hello_from(name.trim(), std::process::id() == 1, |variable| {
         std::env::var(variable)
             .ok()
             .filter(|value| !value.is_empty())
@@ -45,7 +45,7 @@ pub fn hello() -> io::Result<Hello> {
 }
 
 /// The introduction, from the kernel's name and the engine's variables.
-fn told(name: &str, is_first: bool, variable: impl Fn(&str) -> Option<String>) -> Hello {
+fn hello_from(name: &str, is_first: bool, variable: impl Fn(&str) -> Option<String>) -> Hello {
     let names = NAME_VARIABLES.iter().filter_map(|name| variable(name));
     let place = PLACE_VARIABLES
         .iter()
@@ -114,7 +114,7 @@ mod tests {
             ),
         ];
         for (variables, is_first, names, place, ender) in table {
-            let got = told("n1", is_first, |name| {
+            let got = hello_from("n1", is_first, |name| {
                 let found = variables.iter().find(|(other, _)| *other == name);
                 found.map(|(_, value)| (*value).to_owned())
             });

@@ -296,7 +296,7 @@ mod tests {
     ];
     const AT_WORK: &[&str] = &["all_reduce (c10d.py:9)", "<module> (train.py:131)"];
 
-    fn told(left: Option<bool>, silent_s: u64, frames: &[&str]) -> Vec<Step> {
+    fn steps_after_look(left: Option<bool>, silent_s: u64, frames: &[&str]) -> Vec<Step> {
         vec![Step::Tell(Raised {
             index: 0,
             exception: "ValueError: no".to_owned(),
@@ -312,13 +312,19 @@ mod tests {
         trainer.raises(0);
         trainer.writes(1, Stream::Stdout, b"Client[1] in group[0] is exiting...\n");
         assert_eq!(trainer.steps(60, 58, EXIT), []);
-        assert_eq!(trainer.steps(61, 50, EXIT), told(Some(true), 60, EXIT));
+        assert_eq!(
+            trainer.steps(61, 50, EXIT),
+            steps_after_look(Some(true), 60, EXIT)
+        );
         assert_eq!(trainer.steps(300, 290, EXIT), []);
         assert!(trainer.0.pending().is_empty());
         let mut early = Trainer::new(true);
         early.raises(0);
         assert_eq!(early.steps(1, 0, EXIT), []);
-        assert_eq!(early.steps(2, 0, EXIT), told(Some(true), 2, EXIT));
+        assert_eq!(
+            early.steps(2, 0, EXIT),
+            steps_after_look(Some(true), 2, EXIT)
+        );
         let mut nameless = stack(EXIT);
         nameless.reading.threads[0].name = None;
         assert!(main_frames(&nameless).is_some_and(has_left_script));
@@ -326,8 +332,8 @@ mod tests {
 
     #[test]
     fn who_caught_it_and_goes_on_is_not_told_of() {
-        type Do = fn(&mut Trainer);
-        let table: [(&str, Do); 5] = [
+        type TrainerAction = fn(&mut Trainer);
+        let table: [(&str, TrainerAction); 5] = [
             ("writes later", |one| {
                 one.writes(30, Stream::Stdout, b"epoch 2\n");
             }),
@@ -358,16 +364,19 @@ mod tests {
         assert_eq!(trainer.steps(5, 5, AT_WORK), []);
         assert_eq!(
             trainer.steps(60, 50, AT_WORK),
-            told(Some(false), 60, AT_WORK)
+            steps_after_look(Some(false), 60, AT_WORK)
         );
         let mut unreadable = Trainer::new(true);
         unreadable.raises(0);
-        assert_eq!(unreadable.steps(60, 50, &[]), told(None, 60, &[]));
+        assert_eq!(
+            unreadable.steps(60, 50, &[]),
+            steps_after_look(None, 60, &[])
+        );
         let mut thread = Trainer::new(true);
         thread.writes(0, Stream::Stderr, b"Exception in thread Thread-1:\n");
         thread.raises(0);
         assert_eq!(thread.steps(30, 30, EXIT), []);
-        assert_eq!(thread.steps(60, 50, EXIT), told(None, 60, &[]));
+        assert_eq!(thread.steps(60, 50, EXIT), steps_after_look(None, 60, &[]));
     }
 
     #[test]
@@ -377,6 +386,9 @@ mod tests {
         for piece in long.chunks(7) {
             trainer.writes(0, Stream::Stderr, piece);
         }
-        assert_eq!(trainer.steps(3, 3, EXIT), told(Some(true), 3, EXIT));
+        assert_eq!(
+            trainer.steps(3, 3, EXIT),
+            steps_after_look(Some(true), 3, EXIT)
+        );
     }
 }

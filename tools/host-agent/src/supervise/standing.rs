@@ -81,13 +81,15 @@ impl Standing {
         let Some(subject) = self.waiting.pop_front() else {
             return;
         };
-        let read = Arc::default();
-        self.stuck = self.stuck.take().filter(|thread| !thread.is_finished());
-        let thread = match self.stuck {
-            Some(_) => None,
-            None => spawn(job, token, roots, subject, (held, Arc::clone(&read))),
-        };
-        self.busy = Some(Busy {
+        let thread = std::thread::Builder::new()
+            .name(desk::THREAD.to_owned())
+            .spawn(move || {
+                // another thread handles signals
+                let _ = SigSet::all().thread_block();
+                let _held = held;
+                stacks::read_all(&job, &known_processes(&token, &roots, subject))
+            });
+        self.busy = thread.ok().map(|thread| Busy {
             subject,
             begun: Instant::now(),
             end,
@@ -147,7 +149,7 @@ fn spawn(
 }
 
 /// The processes to read, each with its place in the job.
-fn known(token: &str, roots: &[Root], subject: Subject) -> Vec<Known> {
+fn known_processes(token: &str, roots: &[Root], subject: Subject) -> Vec<Known> {
     let of_pid: HashMap<i32, &Root> = roots.iter().map(|root| (root.pid, root)).collect();
     let parent = |pid: &i32| procfs::stat(*pid).map(|stat| stat.parent);
     let known = |process: ProcessHandle| {
