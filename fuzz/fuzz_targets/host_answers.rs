@@ -52,11 +52,11 @@ fuzz_target!(|data: &[u8]| {
                     Err(fault) => is_one_line(&fault),
                 }
             }
-            Event::Failed(failure) => diagnosis.said(at, PreflightEvent::Failed(failure)),
-            event => diagnosis.said(at, PreflightEvent::Event(event, message.body)),
+            Event::Failed(failure) => diagnosis.note_event(at, PreflightEvent::Failed(failure)),
+            event => diagnosis.note_event(at, PreflightEvent::Event(event, message.body)),
         }
     }
-    diagnosis.late(0, Duration::from_secs(1));
+    diagnosis.note_late(0, Duration::from_secs(1));
     let targets = diagnosis.targets();
     assert!(targets.iter().all(|(at, _)| *at < hosts.len()));
     let lingering = diagnosis.take_lingering();

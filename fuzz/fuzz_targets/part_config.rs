@@ -6,7 +6,8 @@ use libfuzzer_sys::fuzz_target;
 use part_map::args::{Parts, Paths};
 use part_map::config::{self, PartConfig};
 use part_map::layout::Layout;
-use part_map::plan::{self, Item, LocalFile, Source, WantedFile};
+use part_map::plan::{self, Item, Source, WantedFile};
+use record::LocalFile;
 use std::path::Path;
 
 fuzz_target!(|data: &[u8]| {
