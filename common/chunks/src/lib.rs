@@ -371,7 +371,11 @@ mod tests {
             let mut named = metadata();
             named["node_type"][1] = json!(name);
             let problem = format!("m: node_type: {name:?} cannot be the name of a file");
-            assert!(told(&named).contains(&problem), "{}", told(&named));
+            assert!(
+                faults_of(&named).contains(&problem),
+                "{}",
+                faults_of(&named)
+            );
         }
         let mut twice = metadata();
         twice["num_nodes_per_type"] = json!([5, 3]);

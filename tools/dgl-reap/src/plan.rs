@@ -39,9 +39,9 @@ pub enum What<'a> {
 }
 
 impl What<'_> {
-    /// What a host is asked, one thing after the other. Each is asked of all hosts before the next
-    /// is asked of any: what is meant is looked for first, so a signal or the end comes to all
-    /// hosts at once, before what it ends on one makes dgl-spawn end the job on the others.
+    /// The requests to a host, in their order. Each is sent to all hosts before the next is sent to
+    /// any. The processes are picked first, so that a signal or the end reaches all hosts at once:
+    /// before dgl-spawn ends the job on the others because of what ended on one.
     pub fn requests(&self, host: &Host, grace: Duration) -> Vec<Request> {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         match self {

@@ -179,7 +179,12 @@ mod tests {
             (3, "until the host is started anew"),
         ];
         for (ptrace_scope, helps) in table {
-            let answer = answer(0, &[], told(0, Some(Why::Denied { ptrace_scope })), 0);
+            let answer = answer(
+                0,
+                &[],
+                stack_event(0, Some(Why::Denied { ptrace_scope })),
+                0,
+            );
             let faults = faults(&[], &[answer.unwrap()]);
             let fix = faults[0].fix.as_deref().unwrap_or_default();
             assert!(

@@ -475,7 +475,7 @@ mod tests {
             error: Some(error.to_owned()),
             ..stack(Role::Trainer, rank, &[])
         };
-        let mut stalled = told([REDUCE, REDUCE, REDUCE], &[]);
+        let mut stalled = complete_stall([REDUCE, REDUCE, REDUCE], &[]);
         stalled.stacks = [0, 0, 1]
             .map(|rank| unread(rank, "the kernel says no"))
             .into();

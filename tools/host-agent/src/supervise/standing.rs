@@ -81,15 +81,13 @@ impl Standing {
         let Some(subject) = self.waiting.pop_front() else {
             return;
         };
-        let thread = std::thread::Builder::new()
-            .name(desk::THREAD.to_owned())
-            .spawn(move || {
-                // another thread handles signals
-                let _ = SigSet::all().thread_block();
-                let _held = held;
-                stacks::read_all(&job, &known_processes(&token, &roots, subject))
-            });
-        self.busy = thread.ok().map(|thread| Busy {
+        let read = Arc::default();
+        self.stuck = self.stuck.take().filter(|thread| !thread.is_finished());
+        let thread = match self.stuck {
+            Some(_) => None,
+            None => spawn(job, token, roots, subject, (held, Arc::clone(&read))),
+        };
+        self.busy = Some(Busy {
             subject,
             begun: Instant::now(),
             end,
@@ -142,7 +140,7 @@ fn spawn(
             let mut read = read.lock().unwrap_or_else(PoisonError::into_inner);
             read.push(stack);
         };
-        stacks::read_all(&job, &known(&token, &roots, subject), tell);
+        stacks::read_all(&job, &known_processes(&token, &roots, subject), tell);
     };
     let name = desk::THREAD.to_owned();
     std::thread::Builder::new().name(name).spawn(work).ok()
