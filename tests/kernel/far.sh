@@ -82,7 +82,7 @@ try_far() {
     push first far/small # the first brings the agent there
     for _ in 1 2 3; do
         raw raw far/large
-        push direct far/large
+        push direct far/large --wire direct
         pull pull far/large
         push ssh far/large --wire ssh
     done
