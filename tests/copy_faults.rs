@@ -337,6 +337,48 @@ impl Push {
             begun.elapsed().as_secs_f64()
         );
     }
+
+    /// Into folders that are read-only or too small; then, without these, all arrives.
+    fn push_to_bad_folders(&self) {
+        let lab = &self.0;
+        // without root a host has no right to mount
+        let mount = |how: &str| lab.cluster.call(&["exec", "3", "sh", "-c", how]).status == 0;
+        for (fault, options, said) in [
+            ("a folder that is read-only", "ro", "Read-only file system"),
+            ("no room", "size=10m", "no space left"),
+        ] {
+            self.forget();
+            let on_all = |command: &str| {
+                let mut all = lab
+                    .wires
+                    .iter()
+                    .map(|wire| command.replace("WIRE", wire.name));
+                all.all(|command| mount(&command))
+            };
+            let dir = "mkdir -p /srv/WIRE && mount -t tmpfs -o OPTIONS none /srv/WIRE";
+            if !on_all(&dir.replace("OPTIONS", options)) {
+                return println!("skipped: no right to mount");
+            }
+            let ran: Vec<Ran> = lab.wires.iter().map(|wire| self.push(wire, "")).collect();
+            for (wire, ran) in lab.wires.iter().zip(&ran) {
+                let is_said = ran.status == 1 && ran.err.contains(said);
+                assert!(
+                    is_said,
+                    "{fault} over {}: {} {}",
+                    wire.name, ran.status, ran.err
+                );
+            }
+            assert!(
+                on_all("! ls /srv/WIRE/src/large && umount /srv/WIRE"),
+                "{fault}"
+            );
+            for wire in lab.wires {
+                let again = self.push(wire, "");
+                let all = wire.hosts.iter().all(|host| self.has(*host, wire, fault));
+                assert!(again.status == 0 && all, "after {fault}: {}", again.err);
+            }
+        }
+    }
 }
 
 #[test]
@@ -370,43 +412,7 @@ fn real_hosts_get_no_half_file_whatever_happens_over_any_wire() {
     push.write_source();
     push.complete("a source that changes", false);
 
-    // without root a host has no right to mount
-    let mount = |how: &str| lab.cluster.call(&["exec", "3", "sh", "-c", how]).status == 0;
-    for (fault, options, said) in [
-        ("a folder that is read-only", "ro", "Read-only file system"),
-        ("no room", "size=10m", "no space left"),
-    ] {
-        push.forget();
-        let on_all = |command: &str| {
-            let mut all = lab
-                .wires
-                .iter()
-                .map(|wire| command.replace("WIRE", wire.name));
-            all.all(|command| mount(&command))
-        };
-        let dir = "mkdir -p /srv/WIRE && mount -t tmpfs -o OPTIONS none /srv/WIRE";
-        if !on_all(&dir.replace("OPTIONS", options)) {
-            return println!("skipped: no right to mount");
-        }
-        let ran: Vec<Ran> = lab.wires.iter().map(|wire| push.push(wire, "")).collect();
-        for (wire, ran) in lab.wires.iter().zip(&ran) {
-            let is_said = ran.status == 1 && ran.err.contains(said);
-            assert!(
-                is_said,
-                "{fault} over {}: {} {}",
-                wire.name, ran.status, ran.err
-            );
-        }
-        assert!(
-            on_all("! ls /srv/WIRE/src/large && umount /srv/WIRE"),
-            "{fault}"
-        );
-        for wire in lab.wires {
-            let again = push.push(wire, "");
-            let all = wire.hosts.iter().all(|host| push.has(*host, wire, fault));
-            assert!(again.status == 0 && all, "after {fault}: {}", again.err);
-        }
-    }
+    push.push_to_bad_folders();
     lab.cluster.assert_clean();
 }
 

@@ -1174,7 +1174,7 @@ fn a_file_that_cannot_be_read_for_more_than_a_minute_loses_no_host() {
         (
             "back",
             "cp -r src there; rm -r src
-            ipconf-check ip.txt | part-pull --workspace \"$PWD/there\" --to src .",
+            ipconf-check ip.txt | part-pull --workspace \"$PWD/there\" --to src '*'",
         ),
     ];
     std::thread::scope(|scope| {
