@@ -126,8 +126,8 @@ fn on_real_hosts_an_attached_job_tells_what_dgl_reap_did() {
         let script = format!(
             "dgl-spawn --no-preflight --job hangs <job.jsonl >out 2>err & p=$!
              until [ $(grep -c '\"line\":\"up' out) = 9 ] || ! kill -0 $p; do sleep 0.2; done
-             ipconf-check ip.txt | dgl-reap --job hangs {reap} >reaped; echo reap $?; wait $p; \
-             echo job $?"
+             ipconf-check ip.txt | dgl-reap --job hangs {reap} >reaped 2>reap.err; r=$?; \
+             echo reap $r; [ $r = 0 ] || kill $p; wait $p; echo job $?"
         );
         let ran = cluster.sh(&folder, &script);
         let text = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap();
@@ -135,8 +135,8 @@ fn on_real_hosts_an_attached_job_tells_what_dgl_reap_did() {
         assert_eq!(
             ran.out,
             format!("reap 0\njob {number}\n"),
-            "{out}{err}{}",
-            ran.err
+            "{out}{err}{reaped}{}",
+            text("reap.err")
         );
         for host in 0..3 {
             let named = format!(r#"{{"type":"reaped","host":{host},"job":"hangs""#);
