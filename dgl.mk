@@ -75,7 +75,8 @@ push: $(PART_CONFIG)
 	@mkdir -p '$(RUN)'
 	$(dgl_chosen) | \
 	part-map $(dgl_workspace) $(PART_CONFIG:%=--part-config '%') $(SCRIPTS:%=--script-folder '%') $(MAP_FLAGS) | \
-	part-push --format jsonl $(PUSH_FLAGS) > '$(RUN)/pushed.jsonl'
+	part-push --format jsonl $(PUSH_FLAGS) > '$(RUN)/pushing.jsonl'
+	@mv '$(RUN)/pushing.jsonl' '$(RUN)/pushed.jsonl'
 
 train: push
 	@rm -f '$(RUN)'/logs/*.log

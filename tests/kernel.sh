@@ -152,7 +152,8 @@ inside() { # MACHINE TRIAL...
     ip addr add 10.78.0.1/24 dev tap0
     ip link set tap0 up
     mount -t tmpfs -o mode=1777 shm /dev/shm
-    mkdir -p "$work"/{srv,ssh,state,cache} "$home"/{.ssh,.local/state/dgl-tools,.cache/dgl-tools}
+    [ -d "$home/.ssh" ] || mkdir -m 700 "$home/.ssh"
+    mkdir -p "$work"/{srv,ssh,state,cache} "$home"/{.local/state/dgl-tools,.cache/dgl-tools}
     chmod 700 "$work"/{ssh,state,cache}
     mount --bind "$work/srv" /srv
     mount --bind "$work/state" "$home/.local/state/dgl-tools"

@@ -15,7 +15,7 @@ is() { # WHAT SCRIPT [FILE...]
     fi
     echo "FAILED  $trial: $1 (status $status)" | tee -a "$dir/checks"
     tail -n 30 "$work/said" | sed 's/^/          /'
-    tail -n 20 "${@:3}" 2>/dev/null | sed 's/^/          /'
+    [ $# -le 2 ] || tail -n 20 "${@:3}" 2>/dev/null | sed 's/^/          /' || true
     return 0
 }
 

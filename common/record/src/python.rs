@@ -16,6 +16,12 @@ pub fn is_interpreter(word: &str) -> bool {
 /// Major, minor, patch.
 pub type Version = (u32, u32, u32);
 
+/// `3.11` of `3.11.2`: what is pickled or compiled for one patch release fits all.
+pub fn minor(version: &str) -> &str {
+    let mut dots = version.match_indices('.').map(|(at, _)| at);
+    dots.nth(1).map_or(version, |second| &version[..second])
+}
+
 /// Parses a version of Python or of a package: `1.0.4`, `0.6.0post1`, `1.13.0+cu117`; `None` for
 /// `unknown`.
 pub fn version(text: &str) -> Option<Version> {

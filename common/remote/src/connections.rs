@@ -1,23 +1,19 @@
-//! The connections that one conversation with a host has, and the thread that keeps all of them
-//! alive.
+//! The connections that one conversation with a host has, and the thread that keeps them alive.
 //!
 //! A host that hears nothing takes us for gone and puts away what is half done. The threads that
 //! send files wait for disks: for minutes, where memory is short or a file server does not answer.
 //! So it is not they who tell the hosts that we are here.
 
 use crate::{Session, lock};
-use std::sync::{Arc, Mutex, MutexGuard, Once, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 use transfer::BEAT;
 use wire::Request;
 
-/// All hosts are looked at so often.
+/// How often it is checked whether a sign of life is due.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// All connections that the thread beats for.
-static BEATING: Mutex<Vec<Weak<Mutex<Connections>>>> = Mutex::new(Vec::new());
-
-static THREAD: Once = Once::new();
+/// The stack of a thread that beats, in bytes: there may be hundreds.
+const STACK: usize = 256 << 10;
 
 /// The connections of one conversation.
 pub(crate) struct Connections {
@@ -73,15 +69,12 @@ impl SharedConnections {
             login: None,
             beaten: Instant::now(),
         }));
-        lock(&BEATING).push(Arc::downgrade(&connections));
-        THREAD.call_once(|| {
-            std::thread::spawn(|| {
-                loop {
-                    std::thread::sleep(LOOK);
-                    beat_all();
-                }
-            });
-        });
+        let weak = Arc::downgrade(&connections);
+        // one for each host, because sending may read a file too; where no thread can be had, the
+        // owner still beats whenever it sends or listens
+        let _ = std::thread::Builder::new()
+            .stack_size(STACK)
+            .spawn(move || while beat(&weak) {});
         SharedConnections(connections)
     }
 
@@ -90,17 +83,16 @@ impl SharedConnections {
     }
 }
 
-/// Owners that are at work with their connections beat for themselves and are not waited for.
-fn beat_all() {
-    let all: Vec<_> = {
-        let mut all = lock(&BEATING);
-        all.retain(|connections| connections.strong_count() > 0);
-        all.iter().filter_map(Weak::upgrade).collect()
+/// Waits, then beats for the owner, unless that is at work with the connections and beats for
+/// itself; whether it still has them.
+fn beat(connections: &Weak<Mutex<Connections>>) -> bool {
+    std::thread::sleep(LOOK);
+    let Some(connections) = connections.upgrade() else {
+        return false;
     };
-    for connections in all {
-        if let Ok(mut connections) = connections.try_lock() {
-            connections.beat();
-            connections.flush();
-        }
+    if let Ok(mut connections) = connections.try_lock() {
+        connections.beat();
+        connections.flush();
     }
+    true
 }

@@ -611,9 +611,12 @@ impl HostClient {
                 connections.session.last_heard(),
             )
         };
-        if pending != self.moved.0 || last_heard > self.moved.1 {
-            self.moved = (pending, Instant::now());
-        } else if self.moved.1.elapsed() > SILENCE {
+        // what waits grows by our own signs of life: only less of it is movement
+        if pending < self.moved.0 || last_heard > self.moved.1 {
+            self.moved.1 = Instant::now();
+        }
+        self.moved.0 = pending;
+        if self.moved.1.elapsed() > SILENCE {
             let why = format!(
                 "nothing went to it and nothing came from it for {} s",
                 SILENCE.as_secs()

@@ -5,6 +5,9 @@ use ::job::Role;
 pub use record::Thread;
 use serde::{Deserialize, Serialize};
 
+/// The problem of a process that is not a Python, such as a shell before one.
+pub const NO_PYTHON: &str = "no Python runs in it";
+
 /// Whose stacks are wanted, and how much of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Take {

@@ -155,7 +155,10 @@ fn failure(run: &Run) -> Markup {
                         "ended by SIG" (signal)
                         @if failure.oom { ", because memory ran out" }
                     }
-                    @else { "exited with status " (failure.code.unwrap_or(1)) }
+                    @else {
+                        "exited with status " (failure.code.unwrap_or(1))
+                        @if failure.oom { ", because memory ran out for what it ran" }
+                    }
                 }
                 @if !failure.last_lines.is_empty() { pre { (failure.last_lines.join("\n")) } }
             }

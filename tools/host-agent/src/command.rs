@@ -9,6 +9,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+/// What KILL has not ended after this time hangs in the kernel, and is left to it.
+const KILL_LIMIT: Duration = Duration::from_secs(1);
+
 /// The output of a program, stdout and stderr together, and how it ended.
 pub struct Answer {
     /// The output, cut at the limit that was given.
@@ -79,5 +82,9 @@ fn end(child: &mut Child) -> io::Result<()> {
     if let Ok(pid) = i32::try_from(child.id()) {
         let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
     }
-    child.wait().map(|_| ())
+    let until = Instant::now() + KILL_LIMIT;
+    while child.try_wait()?.is_none() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
 }

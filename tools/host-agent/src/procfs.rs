@@ -17,6 +17,7 @@ pub use tcp::{TcpSocket, tcp_sockets};
 pub use thread::{of_thread, switches, threads};
 pub use topology::{cores_by_node, usable_cpus};
 
+use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 
 /// The ports on which something listens in this network namespace, on whatever address.
@@ -42,22 +43,19 @@ pub fn uptime_ticks() -> u64 {
     uptime_ms().unwrap_or(0).saturating_mul(ticks_per_second()) / 1000
 }
 
-/// How long the machine has run, in milliseconds: a clock that nobody sets.
+/// How long the machine has run, in milliseconds, by a clock that nobody sets. A container may have
+/// a /proc/uptime of its own, which does not fit the start times of processes.
 pub fn uptime_ms() -> Option<u64> {
-    parse_uptime_ms(&fs::read_to_string("/proc/uptime").ok()?)
+    let since_start = clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(since_start.tv_sec).ok()?;
+    let milliseconds = u64::try_from(since_start.tv_nsec / 1_000_000).ok()?;
+    seconds.checked_mul(1000)?.checked_add(milliseconds)
 }
 
 /// This run of the kernel, which has another name after each start of the machine.
 pub fn boot_id() -> String {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     text.trim_end().to_owned()
-}
-
-/// `SECONDS.HUNDREDTHS …`
-fn parse_uptime_ms(text: &str) -> Option<u64> {
-    let (seconds, hundredths) = text.split_ascii_whitespace().next()?.split_once('.')?;
-    let (seconds, hundredths): (u64, u64) = (seconds.parse().ok()?, hundredths.parse().ok()?);
-    seconds.checked_mul(1000)?.checked_add(hundredths * 10)
 }
 
 /// Clock ticks in milliseconds.
@@ -147,12 +145,6 @@ mod tests {
         assert_eq!(retransmits_of(text), Some(21));
         assert_eq!(retransmits_of("Tcp: InSegs\nTcp: 7\n"), None);
         assert_eq!(retransmits_of(""), None);
-    }
-
-    #[test]
-    fn the_time_since_the_start_of_the_machine() {
-        assert_eq!(parse_uptime_ms("350735.47 234388.90\n"), Some(350_735_470));
-        assert_eq!(parse_uptime_ms(""), None);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Chooses the hosts of a longer list that are taken, and ports that all of them have free.
 
 use crate::plan::Answer;
-use crate::versions::minor;
 use indexmap::IndexMap;
+use record::python::minor;
 use record::term;
 use record::{Facts, GpuCard, Host};
 use std::collections::BTreeSet;

@@ -24,7 +24,10 @@ pub fn warnings(
     let mut warnings = Vec::new();
     if !cards.is_empty() && cards.len() != count as usize {
         let problem = format!("nvidia-smi tells of {} of {count} GPUs", cards.len());
-        warnings.push(warn(problem).fix("see what dmesg says of the others, or restart the host"));
+        warnings.push(warn(problem).fix(
+            "where a batch system gave this login only some, say how many to --num-trainers; \
+             otherwise see what dmesg says of the others, or restart the host",
+        ));
     }
     let in_use: Vec<String> = cards.iter().filter_map(use_of).collect();
     if !in_use.is_empty() {

@@ -3,6 +3,7 @@
 
 use indexmap::IndexMap;
 use record::error::Fault;
+use record::python::minor;
 use record::{Facts, Host};
 
 /// The software whose version must be the same on all hosts. A torch that was built for CUDA has
@@ -12,12 +13,6 @@ const MUST_AGREE: [(&str, fn(&Facts) -> Option<&str>); 3] = [
     ("torch", |facts| facts.torch.as_deref()),
     ("dgl", |facts| facts.dgl.as_deref()),
 ];
-
-/// `3.11` of `3.11.2`: what is pickled or compiled for one patch release fits all.
-pub fn minor(version: &str) -> &str {
-    let mut dots = version.match_indices('.').map(|(at, _)| at);
-    dots.nth(1).map_or(version, |second| &version[..second])
-}
 
 /// The hosts whose version differs from that of most hosts, or of the first ones if no version is
 /// more frequent, each with the difference.

@@ -4,6 +4,7 @@
 use indexmap::IndexMap;
 use record::error::{Fault, Report};
 use record::jsonl::Stream;
+use record::python;
 use record::{Facts, FileCopy, FirstFailure, Fit, Host, Process, Pushed, Record, Summary};
 use serde_json::value::{RawValue, to_raw_value};
 use std::collections::BTreeMap;
@@ -164,7 +165,14 @@ fn unfit(spare: &Spare, hosts: &[Host], lost: &Lost) -> Option<String> {
 
 /// How a spare differs from another host in what must be equal.
 fn differs(spare: &Facts, other: &Facts) -> Option<String> {
+    let minor = |facts: &Facts| {
+        facts
+            .python
+            .as_deref()
+            .map(|full| python::minor(full).to_owned())
+    };
     let versions = [
+        ("python", &minor(spare), &minor(other)),
         ("dgl", &spare.dgl, &other.dgl),
         ("torch", &spare.torch, &other.torch),
     ];
@@ -387,6 +395,10 @@ mod tests {
             (
                 seven(json!({"cpus": 1})),
                 "it has no dgl, and the others have dgl 1.0.4",
+            ),
+            (
+                seven(json!({"dgl": "1.0.4", "python": "3.11.2"})),
+                "it has python 3.11, and the others have no python",
             ),
             (
                 seven(json!({"dgl": "1.0.4", "prefix": "/v"})),

@@ -81,7 +81,10 @@ impl Numbered {
             return Err("is not the number of a node and its partition".to_owned());
         };
         if node >= self.all {
-            return Err(format!("names node {node}; they are 0 to {}", self.all - 1));
+            return Err(format!(
+                "names node {node} of {}, numbered from 0",
+                self.all
+            ));
         }
         if !self.own.contains(&node) {
             return Ok(());
@@ -247,7 +250,7 @@ mod tests {
                 &["\u{e4} 0"],
                 "is not the number of a node and its partition",
             ),
-            (&["4 0"], "names node 4; they are 0 to 3"),
+            (&["4 0"], "names node 4 of 4, numbered from 0"),
             (&["1 0", "1 0"], "names node 1 again"),
             (&["1 0", "3 0"], "has no partition for node 2"),
         ];

@@ -51,7 +51,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// The memory of a process on a host before there is data.
+    /// The memory that DGL and torch need of any process on a host, before there is data.
     fn process(&self, host: &Host) -> Process {
         match self.process_bytes {
             Some(own_bytes) => Process {
@@ -82,7 +82,10 @@ impl Job {
         };
         let sampler = training.sampler_bytes + self.sampler_bytes;
         let trainer = training.trainer_bytes + self.trainer_bytes + self.num_samplers * sampler;
-        training.shared_bytes + trainers * trainer
+        match trainers {
+            0 => 0,
+            _ => training.shared_bytes + trainers * trainer,
+        }
     }
 
     /// How much of this memory may be used.

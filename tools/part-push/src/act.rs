@@ -181,7 +181,7 @@ fn fault(host: &Host, broken: &HostFailure) -> Fault {
     fault.fix(broken.fix.as_deref().unwrap_or(fix))
 }
 
-/// Keeps hosts alive that have nothing to do just now.
+/// Notices which hosts are lost while they have nothing to do, and reads what they report.
 fn keep_alive(tasks: &[Task<'_>], over: &AtomicBool) {
     let mut last = Instant::now();
     while !over.load(Ordering::Relaxed) {

@@ -316,7 +316,13 @@ impl Chain {
         if was == MemberState::Out {
             return;
         }
-        let source = self.members[place].source;
+        let mut source = self.members[place].source;
+        // one that has finished keeps its source even when that has left
+        while let Source::Host(from) = source
+            && self.members[from].life == MemberState::Out
+        {
+            source = self.members[from].source;
+        }
         if matches!(was, MemberState::Joins | MemberState::Takes) {
             if let (Source::Host(from), MemberState::Takes) = (source, was) {
                 actions.push(Action::KeepBack { from, to: place });
@@ -476,6 +482,12 @@ mod tests {
         come(&mut chain, [SIZE, SIZE, MB], at(1));
         assert_eq!(chain.lost(1), [HandOn { from: 0, to: 2 }]);
         assert_eq!(chain.lost(0), [Feed(2)]);
+        // the other way round: who is lost first had finished too
+        let mut chain = three();
+        come(&mut chain, [SIZE, SIZE, MB], at(1));
+        assert_eq!(chain.confirm(), [Finish(0), Finish(1)]);
+        assert_eq!(chain.lost(0), []);
+        assert_eq!(chain.lost(1), [Feed(2)]);
     }
 
     #[test]

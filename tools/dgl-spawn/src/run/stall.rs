@@ -10,6 +10,7 @@ use record::stacks::{self, Group};
 use record::{Culprit, Process, Stack, term};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use wire::stacks::NO_PYTHON;
 use wire::supervise::{Raised, Stands};
 
 /// More readable processes than any host has. Stacks beyond it are dropped.
@@ -274,6 +275,13 @@ fn obstacles(all: &[Stack]) -> Vec<String> {
             }
         }
     }
+    // a shell that stands before a Python has nothing to be read
+    let others = members.iter().filter(|(error, _)| **error != NO_PYTHON);
+    let told: Vec<(Role, u32)> = others.flat_map(|(_, members)| members.clone()).collect();
+    if let Some(shells) = members.get_mut(NO_PYTHON) {
+        shells.retain(|member| !told.contains(member));
+    }
+    members.retain(|_, members| !members.is_empty());
     let line = |(error, members): (&str, Vec<(Role, u32)>)| {
         format!("{} cannot be read: {error}", stacks::names(&members))
     };
@@ -479,7 +487,9 @@ mod tests {
         stalled.stacks = [0, 0, 1]
             .map(|rank| unread(rank, "the kernel says no"))
             .into();
-        stalled.stacks.push(unread(2, "no Python runs in it"));
+        stalled
+            .stacks
+            .extend([1, 2].map(|rank| unread(rank, NO_PYTHON)));
         let why = explain(&stalled, &processes(), &BTreeMap::new());
         let text = lines("try7", &stalled, &why);
         assert_eq!(

@@ -114,7 +114,9 @@ impl Door {
     /// Ends the connections that have conversations of their own, and waits until their parts are
     /// noted.
     pub fn end_lanes(&self) {
-        for (stream, thread) in std::mem::take(&mut self.shared.lock().lanes) {
+        // a thread that is not let in yet takes the lock before it ends
+        let lanes = std::mem::take(&mut self.shared.lock().lanes);
+        for (stream, thread) in lanes {
             let _ = stream.shutdown(Shutdown::Both);
             let _ = thread.join();
         }

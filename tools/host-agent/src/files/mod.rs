@@ -81,7 +81,6 @@ fn converse_by_login(
     loop {
         match answer_all(serving, first.take(), &mut requests, told) {
             Stop::Listen(listen) => {
-                // a requested port may be the one that is open already
                 drop(door.take());
                 door = Door::open(&listen, arrivals);
             }
@@ -113,6 +112,7 @@ fn converse_directly(
     told: &SharedOutput,
 ) -> Result<(Requests, Message<Request>), u8> {
     told.redirect(Output::over(Arc::clone(&link)));
+    let direct_link = Arc::clone(&link);
     let (say, said) = channel();
     std::thread::spawn(move || {
         let word = word_by_login(&mut login);
@@ -127,6 +127,8 @@ fn converse_directly(
         }
         Stop::End | Stop::Silence | Stop::Closed | Stop::Malformed(_) => {}
     }
+    // so that the tool goes back to the login at once
+    lock(&direct_link).shutdown();
     told.redirect(Output::default());
     match said.recv() {
         Ok((Ok(Next::Request(message)), login)) => Ok((login, message)),

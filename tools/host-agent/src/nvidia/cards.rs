@@ -134,8 +134,8 @@ fn described(cards: &str, users: &str, list: &str, user: &dyn Fn(u32) -> GpuUser
             Some((index, _)) => found.iter().position(|card| card.index == *index),
             None => uuids.iter().position(|card| card == uuid),
         };
-        // of a single card it needs not say which
-        let at = at.or((found.len() == 1).then_some(0));
+        // of a single card it need not say which, unless it names another that has failed
+        let at = at.or((found.len() == 1 && !uuid.starts_with("GPU-")).then_some(0));
         if let Some(card) = at.and_then(|at| found.get_mut(at)) {
             let user = GpuUser {
                 mem_used_bytes: bytes(row.get(2)),
@@ -292,8 +292,10 @@ mod tests {
         assert_eq!(
             users,
             [vec![(9, None)]],
-            "of a single card it needs not say which"
+            "of a single card it need not say which"
         );
+        let (_, users) = told("0, GPU-a, 1024, 0\n", "9, GPU-b, 5\n", "");
+        assert_eq!(users, [vec![]], "of another card, which has failed");
     }
 
     #[test]

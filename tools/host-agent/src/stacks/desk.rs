@@ -27,6 +27,8 @@ use wire::stacks::Reading;
 const QUESTION_LIMIT: Duration = Duration::from_secs(2);
 /// How long to wait for an answer: as long as a reading may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
+/// The same for since when a process is silent, which the supervisor knows without reading.
+const SILENCE_LIMIT: Duration = Duration::from_millis(500);
 /// More bytes than a question or an answer has.
 const MAX_BYTES: u64 = 4 << 20;
 /// How many readings run at once. Others wait in the queue of the socket.
@@ -199,7 +201,10 @@ fn ask_one<T: DeserializeOwned>(
     if peer.uid() != nix::unistd::geteuid().as_raw() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+    stream.set_read_timeout(Some(match question.silence {
+        true => SILENCE_LIMIT,
+        false => ANSWER_LIMIT,
+    }))?;
     stream.set_write_timeout(Some(QUESTION_LIMIT))?;
     stream.write_all(&serde_json::to_vec(question)?)?;
     stream.shutdown(std::net::Shutdown::Write)?;

@@ -12,7 +12,7 @@ use py_spy::{Config, PythonSpy, StackTrace};
 use std::io;
 use std::ops::Range;
 use std::time::Duration;
-use wire::stacks::{Reading, Thread, Why};
+use wire::stacks::{NO_PYTHON, Reading, Thread, Why};
 
 /// How often a Python is tried that is just starting, or that changes what is being read.
 const TRIES: u32 = 5;
@@ -30,7 +30,7 @@ pub fn read(process: ProcessHandle, wants_native: bool) -> Reading {
         return Reading::unreadable(Why::Ended, "it has ended".to_owned());
     }
     if !has_python(process.pid) {
-        return Reading::unreadable(Why::NoPython, "no Python runs in it".to_owned());
+        return Reading::unreadable(Why::NoPython, NO_PYTHON.to_owned());
     }
     let mut last = Reading::unreadable(Why::Other, String::new());
     for attempt in 0..TRIES {

@@ -148,8 +148,12 @@ impl ExceptionWatch {
             return;
         };
         let mains: Vec<&[String]> = stacks.iter().filter_map(main_frames).collect();
+        // where nothing could be read, what an earlier look has found still holds
+        if mains.is_empty() {
+            return;
+        }
         let left = mains.iter().find(|frames| has_left_script(frames));
-        pending.left_script = (!mains.is_empty()).then_some(left.is_some());
+        pending.left_script = Some(left.is_some());
         pending.frames = left
             .or(mains.first())
             .map_or(Vec::new(), |one| one.to_vec());
@@ -371,6 +375,13 @@ mod tests {
         assert_eq!(
             unreadable.steps(60, 50, &[]),
             steps_after_look(None, 60, &[])
+        );
+        let mut once_readable = Trainer::new(true);
+        once_readable.raises(0);
+        assert_eq!(once_readable.steps(2, 2, AT_WORK), []);
+        assert_eq!(
+            once_readable.steps(60, 50, &[]),
+            steps_after_look(Some(false), 60, AT_WORK)
         );
         let mut thread = Trainer::new(true);
         thread.writes(0, Stream::Stderr, b"Exception in thread Thread-1:\n");

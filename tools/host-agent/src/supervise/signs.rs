@@ -4,10 +4,11 @@
 
 use super::activity::{ActivityWatch, Watched};
 use super::exceptions::{ExceptionWatch, Step};
-use super::members;
 use super::standing::{Root, Standing, Subject};
-use crate::procfs;
+use super::usage::families;
+use crate::procfs::{self, Stat};
 use job::Role;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 use wire::Event;
@@ -146,20 +147,24 @@ impl Signs {
             }
             Subject::All(number) => number,
         };
-        let has_stopped =
-            |pid: i32| procfs::stat(pid).is_some_and(|stat| matches!(stat.state, 'T' | 't'));
+        let stats: BTreeMap<i32, Stat> = procfs::pids()
+            .into_iter()
+            .filter_map(|pid| Some((pid, procfs::stat(pid)?)))
+            .collect();
+        let roots = running.iter().map(|one| (one.root.index, one.root.pid));
+        let roots: Vec<(u32, i32)> = roots.collect();
         // a shell may stand before the trainer
-        let is_stopped = |one: &&Running| {
-            let family = members::family(one.root.pid);
-            family.into_iter().any(has_stopped)
+        let is_stopped = |family: &BTreeSet<i32>| {
+            let mut states = family.iter().map(|pid| stats[pid].state);
+            states.any(|state| matches!(state, 'T' | 't'))
         };
         let stands = Stands {
             number,
             idle_ms: millis(self.activity.idle(Instant::now())),
-            stopped: running
-                .iter()
-                .filter(is_stopped)
-                .map(|one| one.root.index)
+            stopped: families(&stats, &roots)
+                .into_iter()
+                .filter(|(_, family)| is_stopped(family))
+                .map(|(index, _)| index)
                 .collect(),
         };
         let stacks = stacks.into_iter().map(Event::Stack);
