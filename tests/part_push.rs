@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
+use std::net::TcpStream;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -1204,6 +1205,61 @@ fn a_file_that_cannot_be_read_for_more_than_a_minute_loses_no_host() {
             });
         }
     });
+}
+
+/// The agent waits at its end for those that were let in, and for nobody else.
+#[test]
+fn somebody_who_connects_and_says_nothing_does_not_hold_up_the_end() {
+    let folder = plan("knock", &[("slow", noise(1, 12 << 20))]);
+    let mut push = begin(&folder, "--wire direct --data-port 28931 --limit 4M");
+    let mut silent = Vec::new();
+    while push.try_wait().unwrap().is_none() {
+        silent.extend(TcpStream::connect("127.0.0.1:28931").ok());
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    let ended = ran(push.wait_with_output().unwrap());
+    assert!(ended.status == 0 && !silent.is_empty(), "{}", ended.err);
+    until("nothing of it is left", || {
+        ours(&folder.join("ws")).is_empty()
+    });
+}
+
+/// As a batch system does with a job that it suspends: the network is up, and sshd answers.
+#[test]
+fn a_host_that_is_frozen_is_given_up_while_bytes_wait_for_it() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = plan("frozen", &[("large", noise(1, 60 << 20))]);
+    executable(
+        &folder.join("way"),
+        "#!/bin/sh\nexec setsid sh -c 'echo $$ >group; exec \"$@\"' - \"$@\"\n",
+    );
+    let push = begin(
+        &folder,
+        "--wire ssh --streams 1 --limit 4M --connect './way env'",
+    );
+    until("some of it is there", || {
+        !ours(&folder.join("ws")).is_empty() && folder.join("group").exists()
+    });
+    std::thread::sleep(Duration::from_secs(1));
+    let group = fs::read_to_string(folder.join("group")).unwrap();
+    let group = format!("-{}", group.trim());
+    let signal = |name: &str| {
+        let kill = Command::new("kill").args([name, "--", &group]).status();
+        assert!(kill.unwrap().success(), "{name}");
+    };
+    let begun = Instant::now();
+    signal("-STOP");
+    let ended = ran(push.wait_with_output().unwrap());
+    signal("-KILL");
+    let took = begun.elapsed().as_secs();
+    assert!(
+        ended.status == 74 && ended.err.contains("nothing came from it for 60 s") && took < 120,
+        "{} after {took} s: {}",
+        ended.status,
+        ended.err
+    );
 }
 
 /// A host or container that was started anew has the same name, and somebody has the pid of the
