@@ -230,7 +230,7 @@ fn term_hup_and_nohup() {
         0.05; done'";
     let job = format!("ipconf-check ip.txt | {wait} >job.jsonl");
     assert_eq!(sh(&folder, &job).status, 0);
-    let started = "until grep -qs '\"started\"' out.jsonl; do sleep 0.05; done";
+    let started = "until grep -qs '\"started\"' out.jsonl || ! kill -0 $p; do sleep 0.05; done";
     for (before, signal, status) in [("", "TERM", 143), ("", "HUP", 129), ("nohup", "TERM", 143)] {
         let name = format!("signals-{}-{signal}{before}", std::process::id());
         let spawn = format!(
