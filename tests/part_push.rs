@@ -1243,16 +1243,10 @@ fn a_host_that_is_frozen_is_given_up_while_bytes_wait_for_it() {
         !ours(&folder.join("ws")).is_empty() && folder.join("group").exists()
     });
     std::thread::sleep(Duration::from_secs(1));
-    let group = fs::read_to_string(folder.join("group")).unwrap();
-    let group = format!("-{}", group.trim());
-    let signal = |name: &str| {
-        let kill = Command::new("kill").args([name, "--", &group]).status();
-        assert!(kill.unwrap().success(), "{name}");
-    };
+    let agent = Group(fs::read_to_string(folder.join("group")).unwrap());
     let begun = Instant::now();
-    signal("-STOP");
+    assert!(agent.signal("-STOP"));
     let ended = ran(push.wait_with_output().unwrap());
-    signal("-KILL");
     let took = begun.elapsed().as_secs();
     assert!(
         ended.status == 74 && ended.err.contains("nothing came from it for 60 s") && took < 120,
@@ -1260,6 +1254,23 @@ fn a_host_that_is_frozen_is_given_up_while_bytes_wait_for_it() {
         ended.status,
         ended.err
     );
+}
+
+/// A process group, by its number; killed with the test.
+struct Group(String);
+
+impl Group {
+    fn signal(&self, name: &str) -> bool {
+        let group = format!("-{}", self.0.trim());
+        let kill = Command::new("kill").args([name, "--", &group]).status();
+        kill.is_ok_and(|status| status.success())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.signal("-KILL");
+    }
 }
 
 /// A host or container that was started anew has the same name, and somebody has the pid of the
