@@ -1,4 +1,4 @@
-# make build | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-partitioning | soak | two-jobs | demo | bench | recordings | fuzz | install | uninstall | wheel | clean
+# make build | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-partitioning | test-mpirun | soak | two-jobs | demo | bench | recordings | fuzz | install | uninstall | wheel | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe host-swap link-probe part-assign chunk-map part-map part-fit part-push part-pull dgl-env dgl-spawn dgl-reap dgl-stacks dgl-why dgl-report
@@ -94,6 +94,11 @@ test-partitioning: need-test
 	cargo build --workspace --locked
 	cargo test -p dgl-tools-tests --test partitioning -- --ignored --nocapture
 
+# Agents that Open MPI's mpirun starts on real hosts.
+test-mpirun: need-test
+	cargo build --workspace --locked
+	cargo test -p dgl-tools-tests --test dial -- --ignored --nocapture
+
 demo: need
 	cargo build --workspace --locked
 	@tests/demo.sh
@@ -162,4 +167,4 @@ wheel:
 clean:
 	cargo clean
 
-.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-partitioning soak two-jobs demo bench recordings fuzz install uninstall wheel clean
+.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-partitioning test-mpirun soak two-jobs demo bench recordings fuzz install uninstall wheel clean

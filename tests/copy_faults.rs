@@ -23,9 +23,9 @@ use support::{Cluster, Ran, noise, scratch, soon};
 
 /// Large enough for a chain.
 const LARGE: usize = 24 << 20;
-/// A push takes seconds, however quick the machine is,
-const SLOWLY: &str = "--limit 4MB/s --connect-timeout 30s";
-/// and so does a pull: not by a limit, with which what a host has read waits in the kernel here.
+/// A copy takes seconds with this, however quick the machine is and whichever of them begins last.
+const SLOWLY: &str = "--limit 2MB/s --connect-timeout 30s";
+/// So that not all that a host of a pull has read waits in the kernel here.
 const SLOW_LINK: &str = "60mbit";
 /// The host on which things go wrong; of a chain it is the one in the middle.
 const VICTIM: u32 = 3;
@@ -451,11 +451,8 @@ impl Pull {
     fn disturb(&self, disturbance: impl FnOnce()) -> Vec<Ran> {
         self.forget();
         let come = |wire: &Wire| coming(&self.0.folder.join(wire.name).join("out"), ".part-pull.");
-        self.0.disturb(
-            |wire| self.pull(wire, "--connect-timeout 30s"),
-            come,
-            disturbance,
-        )
+        self.0
+            .disturb(|wire| self.pull(wire, SLOWLY), come, disturbance)
     }
 
     fn has(&self, wire: &Wire, what: &str) -> bool {

@@ -336,7 +336,15 @@ changed() {
     limit "  sent" "$(jq -s 'map(select(.type == "pushed") | .sent_bytes) | max / 1e3' changed.jsonl)" KB
     goal "$((mb * 8)) MB, of which 64 KB have changed: part-pull at first / again" pull-first pull-changed
     limit "  received" "$(jq -s 'map(select(.type == "pulled") | .received_bytes) | max / 1e3' brought.jsonl)" KB
-    rm -r src back
+    rm -r back
+    empty # the disk holds what one of both needs
+    again rsync-first "rsync -a --inplace src/f h2:/srv/ws/src/"
+    for ((i = 0; i < rounds; i++)); do
+        head -c 64K /dev/urandom | dd of=src/f bs=64K seek=$((mb * 64 + i)) conv=notrunc 2>err
+        again rsync-changed "rsync -a --inplace src/f h2:/srv/ws/src/"
+    done
+    goal "  rsync --inplace / part-push" rsync-changed push-changed
+    rm -r src
 }
 
 # A link on which every packet takes 20 ms each way; raw TCP with the same buffers of the kernel.
