@@ -202,6 +202,26 @@ fn no_line_has_more_than_100_columns() {
     assert!(long.is_empty(), "{long:#?}");
 }
 
+/// Tests run side by side, and each empties its folder when it begins.
+#[test]
+fn no_two_tests_have_the_same_folder() {
+    let mut folders: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for path in sources(&["tests"], "rs") {
+        let text = fs::read_to_string(&path).unwrap();
+        let calls = ["scratch(", " plan("].map(|call| text.split(call).skip(1));
+        for rest in calls.into_iter().flatten() {
+            let name = rest.trim_start().strip_prefix('"');
+            let Some((name, _)) = name.and_then(|name| name.split_once('"')) else {
+                continue;
+            };
+            let owners = folders.entry(name.to_owned()).or_default();
+            owners.push(shown(&path));
+        }
+    }
+    folders.retain(|_, owners| owners.len() > 1);
+    assert!(folders.is_empty(), "{folders:#?}");
+}
+
 /// A function that is longer than this does several things, or has a reason.
 const LONGEST: usize = 60;
 

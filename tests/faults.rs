@@ -52,7 +52,7 @@ fn a_second_address_of_a_card_on_real_hosts() {
 // Long because one cluster serves all of its steps, and takes longer to start than they do.
 #[test]
 fn preflight_reports_all_faults_of_real_hosts() {
-    let folder = scratch("preflight");
+    let folder = scratch("faults-preflight");
     let cluster = Cluster::up("preflight", 4);
     partition(&folder, 4);
     ip_config(&folder, 4);

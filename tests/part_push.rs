@@ -351,7 +351,7 @@ fn the_script_runs_in_every_shell_of_a_host() {
         return;
     }
     let folder = plan(
-        "shells",
+        "push-shells",
         &[
             ("large", noise(1, 17 << 20)),
             ("small", noise(2, 100)),
@@ -907,7 +907,7 @@ fn two_pushes_into_one_workspace_do_not_mix() {
         return;
     }
     let first = plan(
-        "two",
+        "two-a",
         &[
             ("a", noise(1, 60 << 20)),
             ("b", noise(2, 1000)),
