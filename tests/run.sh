@@ -12,7 +12,7 @@ if [ "${1:-}" = --fast ]; then
     threads=$(nproc)
 else
     nextest=() skipped=()
-    threads=2 # a test that starts hosts keeps a dozen processes busy
+    threads=4 # tests wait more than they compute; few of them may have hosts at a time, see Cluster in tests/support
 fi
 if cargo nextest --version >/dev/null 2>&1; then
     exec cargo nextest run --workspace --locked --no-fail-fast "${nextest[@]}" "$@"

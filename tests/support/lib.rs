@@ -4,6 +4,7 @@
 // a test that cannot go on fails
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -189,21 +190,29 @@ pub fn flags_of_help(tool: &str) -> BTreeSet<String> {
 /// Hosts of our own; taken down at the end whatever happens.
 pub struct Cluster(pub PathBuf, #[expect(dead_code, reason = "only held")] Turn);
 
-/// Held by the one cluster of its kind that is up: with real DGL, or with other work. Hosts with
-/// real work on them are hungry: beside more of them, what a test waits for comes too late.
-/// cargo-nextest runs one such test at a time by itself (see .config/nextest.toml); cargo test, and
-/// a second run of the tests on this machine, wait here.
+/// Held by a cluster that is up. Hosts with real work on them are hungry: beside too many of them,
+/// what a test waits for comes too late. cargo-nextest keeps to the same numbers by itself (see
+/// .config/nextest.toml); cargo test, and a second run of the tests on this machine, wait here.
 type Turn = Flock<File>;
 
 fn await_turn() -> Turn {
     let user = std::fs::metadata("/proc/self").unwrap().uid();
     let thread = std::thread::current();
-    let kind = match thread.name() {
-        Some(test) if test.contains("real_dgl") => "dgl",
-        _ => "hosts",
+    let places: &[&str] = match thread.name() {
+        Some(test) if test.contains("real_dgl") => &["dgl"],
+        _ => &["hosts-1", "hosts-2"],
     };
-    let file = File::create(format!("/var/tmp/dgl-tools-test-{kind}-{user}.lock")).unwrap();
-    Flock::lock(file, FlockArg::LockExclusive).expect("waiting for the cluster of another test")
+    loop {
+        for place in places {
+            let path = format!("/var/tmp/dgl-tools-test-{place}-{user}.lock");
+            match Flock::lock(File::create(path).unwrap(), FlockArg::LockExclusiveNonblock) {
+                Ok(turn) => return turn,
+                Err((_, Errno::EWOULDBLOCK)) => {}
+                Err((_, error)) => panic!("waiting for the clusters of other tests: {error}"),
+            }
+        }
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
 }
 
 impl Cluster {
