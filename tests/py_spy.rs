@@ -5,21 +5,7 @@
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::{ran, root, scratch, sh, takes_seconds, tools};
-
-/// py-spy's own program. Where there can be none, a test is skipped, except in continuous
-/// integration.
-fn py_spy() -> Option<String> {
-    let made = ran(Command::new(root().join("tests/py-spy.sh"))
-        .output()
-        .unwrap());
-    if made.status == 0 {
-        return Some(made.out.trim().to_owned());
-    }
-    assert!(std::env::var_os("CI").is_none(), "no py-spy: {}", made.err);
-    println!("skipped: no py-spy here: {}", made.err);
-    None
-}
+use support::{made_by, ran, root, scratch, sh, takes_seconds, tools};
 
 /// The system's Python, and those old and new ones that this machine has.
 fn pythons() -> Vec<PathBuf> {
@@ -171,7 +157,9 @@ fn py_spy_finds_the_same_functions_of_c_by_stopping_the_process() {
     if takes_seconds() || !cfg!(target_arch = "x86_64") {
         return;
     }
-    let Some(py_spy) = py_spy() else { return };
+    let Some(py_spy) = made_by("tests/py-spy.sh", "py-spy") else {
+        return;
+    };
     for python in pythons() {
         let script = format!(
             "read_by_us $trainer native
@@ -212,7 +200,7 @@ fn py_spy_reads_the_same_frames_of_each_thread() {
     if takes_seconds() {
         return;
     }
-    let Some(py_spy) = py_spy() else { return };
+    let Some(py_spy) = made_by("tests/py-spy.sh", "py-spy") else { return };
     for python in pythons() {
         let script = format!(
             "for one in $trainer $sampler; do

@@ -4,28 +4,17 @@
 # Usage: against.sh [ROUNDS=10]
 # HOSTS=250   how many, 0 leaves out the parts that need them;  BUSY=2  loops beside the parts that are called busy
 # PARTS='start busy probe push lines first memory'
-set -euo pipefail
+[ -z "${OLD:-}" ] || OLD=$(readlink -f "$OLD")
+loops=()
+at_end() { [ ${#loops[@]} = 0 ] || kill "${loops[@]}"; }
+# shellcheck source=tests/bench/begin.sh
+. "$(dirname "$0")/begin.sh"
 rounds=${1:-10}
-cd "$(dirname "$0")/../.."
-root=$PWD
-[ -z "${BENCH_JSON:-}" ] || BENCH_JSON=$(readlink -m "$BENCH_JSON")
-export BENCH_JSON=${BENCH_JSON:-}
-tests/bench/machine.sh
-target=${CARGO_TARGET_DIR:-$root/target}
-case $target in /*) ;; *) target=$root/$target ;; esac
 new=${BIN:-$target/release}
-old=${OLD:+$(readlink -f "$OLD")}
+old=${OLD:-}
 builds="new${old:+ old}"
 hosts=${HOSTS:-250}
-cluster=$root/tools/host-lab/host-lab
-work=$(mktemp -d /var/tmp/dgl-tools-bench-XXXXXX) # not in /tmp, which every host has for itself
-export LAB=$work/lab MAXSTARTUPS=100 SHM=16m
-loops=()
-trap '[ ${#loops[@]} = 0 ] || kill "${loops[@]}"; "$cluster" down || true; rm -rf "$work"' EXIT
-cd "$work"
-# shellcheck source=tests/bench/table.sh
-. "$root/tests/bench/table.sh"
-: >figures
+export MAXSTARTUPS=100 SHM=16m
 if [ -n "$old" ]; then # it may lie in /tmp, which every host has for itself
     mkdir old
     for tool in dgl-spawn host-probe part-push; do cp "$old/$tool" old/; done

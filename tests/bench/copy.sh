@@ -8,23 +8,10 @@
 # HOSTS=250      for the part that logs in to many
 # DGL_TOOLS=DIR  DGL's tools folder: its copy_files.py is a contender too
 # PARTS='bulk one small tiny slow far shared changed delay many'
-set -euo pipefail
-cd "$(dirname "$0")/../.."
-root=$PWD
-[ -z "${BENCH_JSON:-}" ] || BENCH_JSON=$(readlink -m "$BENCH_JSON")
-export BENCH_JSON=${BENCH_JSON:-}
-tests/bench/machine.sh
+# shellcheck source=tests/bench/begin.sh
+. "$(dirname "$0")/begin.sh"
 rounds=${1:-3} mb=${2:-256}
-target=${CARGO_TARGET_DIR:-$root/target}
-case $target in /*) ;; *) target=$root/$target ;; esac
-PATH=${BIN:-$target/release}:$PATH:/usr/sbin
-cluster=$root/tools/host-lab/host-lab
-work=$(mktemp -d /var/tmp/dgl-tools-bench-XXXXXX) # not in /tmp, which every host has for itself
-export LAB=$work/lab DISK=${DISK-4g}
-trap '"$cluster" down || true; rm -rf "$work"' EXIT
-cd "$work"
-# shellcheck source=tests/bench/table.sh
-. "$root/tests/bench/table.sh"
+export DISK=${DISK-4g}
 python=$("$root/tests/dgl/python.sh" 2>/dev/null) || python=
 gcm=aes128-gcm@openssh.com
 # as part-push asks for it: what is left between the two is what is done with the connection
@@ -191,23 +178,8 @@ tiny() {
 }
 
 # Raw TCP, all of a file to one host and the other side's word that it has it; python is on every test machine.
-cat >sink.py <<'P'
-import socket
-s = socket.create_server(("0.0.0.0", 7000))
-while True:
-    c, _ = s.accept()
-    while c.recv(1 << 20):
-        pass
-    c.sendall(b"y")
-    c.close()
-P
-cat >source.py <<'P'
-import socket, sys
-s = socket.create_connection((sys.argv[1], 7000))
-s.sendfile(open(sys.argv[2], "rb"))
-s.shutdown(socket.SHUT_WR)
-s.recv(1)
-P
+cp "$root/tests/bench/raw_tcp.py" . # the hosts may not see the repository
+raw_tcp="python3 $work/raw_tcp.py"
 slow() {
     local kind i
     all=h2
@@ -217,14 +189,14 @@ slow() {
         "$python" "$root/tests/dgl/partition.py" --out made --num-parts 2 --num-nodes 100000 >/dev/null 2>&1
         while [ "$(stat -c %s graph/f 2>/dev/null || echo 0)" -lt $((mb << 20)) ]; do cat made/part*/graph.dgl >>graph/f; done
     fi
-    on1 "ssh -n h2 'setsid python3 $work/sink.py >/dev/null 2>&1 </dev/null &'"
+    on1 "ssh -n h2 'setsid $raw_tcp sink 0.0.0.0 >/dev/null 2>&1 </dev/null &'"
     sleep 1
     for kind in noise graph; do
         [ -s "$kind/f" ] || continue
         mkdir src && mv "$kind/f" src/f
         plan "$all"
         for ((i = 0; i < rounds; i++)); do
-            shell "tcp-$kind" "python3 source.py 10.77.0.2 src/f"
+            shell "tcp-$kind" "$raw_tcp source 10.77.0.2 src/f"
             shell "push-$kind" "$push"
             shell "login-$kind" "$look"
         done
@@ -362,10 +334,10 @@ delay() {
             return 0
         }
     done
-    on1 "ssh -n h2 'setsid python3 $work/sink.py >/dev/null 2>&1 </dev/null &'"
+    on1 "ssh -n h2 'setsid $raw_tcp sink 0.0.0.0 >/dev/null 2>&1 </dev/null &'"
     sleep 1
     for ((i = 0; i < rounds; i++)); do
-        shell tcp-delay "python3 source.py 10.77.0.2 src/f"
+        shell tcp-delay "$raw_tcp source 10.77.0.2 src/f"
         shell push-delay "$push"
         shell login-delay "$look"
     done

@@ -6,23 +6,12 @@
 # proves nothing: agents that all start at once on a few cores are slower than logins one after the other, and only the tool's own CPU and
 # memory compare. NO_LOGINS=1 leaves out the logins, which need root. The stand-ins: cargo build --release -p remote --example dialers
 # Usage: dial.sh [HOSTS=500] [SIMULATED='500 1000 2000'] [ROUNDS=3]
-set -euo pipefail
-hosts=${1:-500} simulated=${2-500 1000 2000} rounds=${3:-3}
-[ -z "${BENCH_JSON:-}" ] || BENCH_JSON=$(readlink -m "$BENCH_JSON")
-export BENCH_JSON=${BENCH_JSON:-}
-cd "$(dirname "$0")/../.."
-target=${CARGO_TARGET_DIR:-$PWD/target}
-case $target in /*) ;; *) target=$PWD/$target ;; esac
-profile=${PROFILE:-release}
-PATH=$target/$profile:$PATH:/usr/sbin
-dialers=$target/$profile/examples/dialers
-work=$(mktemp -d "$target/bench-XXXXXX")
 sshd=
-trap '[ -z "$sshd" ] || kill "$sshd"; rm -rf "$work"' EXIT
-tests/bench/machine.sh
-# shellcheck source=tests/bench/table.sh
-. tests/bench/table.sh
-cd "$work"
+at_end() { [ -z "$sshd" ] || kill "$sshd"; }
+# shellcheck source=tests/bench/begin.sh
+. "$(dirname "$0")/begin.sh"
+hosts=${1:-500} simulated=${2-500 1000 2000} rounds=${3:-3}
+dialers=$target/${PROFILE:-release}/examples/dialers
 export XDG_CACHE_HOME=$work/cache DGL_TOOLS_CONNECT_TIMEOUT=5m
 ulimit -n "$(ulimit -Hn)"
 

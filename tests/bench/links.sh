@@ -3,22 +3,10 @@
 # of 1,514 bytes carries 1,448 of content. Prints a table, and a JSON object a line into the file BENCH_JSON where that is set. Fails at nothing: a busy machine
 # proves nothing.
 # Usage: links.sh [ROUNDS=5]
-set -euo pipefail
+# shellcheck source=tests/bench/begin.sh
+. "$(dirname "$0")/begin.sh"
 rounds=${1:-5}
-[ -z "${BENCH_JSON:-}" ] || BENCH_JSON=$(readlink -m "$BENCH_JSON")
-export BENCH_JSON=${BENCH_JSON:-}
-cd "$(dirname "$0")/../.."
-target=${CARGO_TARGET_DIR:-$PWD/target}
-case $target in /*) ;; *) target=$PWD/$target ;; esac
-PATH=$target/${PROFILE:-release}:$PATH
-export LAB=${LAB:-/var/tmp/dgl-tools-bench-$$} SHM=16m
-cluster=$PWD/tools/host-lab/host-lab
-work=$(mktemp -d "$target/bench-XXXXXX")
-trap '"$cluster" down; rm -rf "$work" "$LAB"' EXIT
-tests/bench/machine.sh
-# shellcheck source=tests/bench/table.sh
-. tests/bench/table.sh
-cd "$work"
+export SHM=16m
 seq -f 10.77.0.%g 2 | ipconf-check >hosts.jsonl
 printf '%-60s %10s  %10s\n' "links" shaped measured
 for rate in 100 1000; do

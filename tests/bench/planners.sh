@@ -3,16 +3,8 @@
 # each under 1 s and 100 MB; part-map for 10,000 hosts and partitions with 10 node types and 30 edge types under 2 s and 200 MB, and in
 # proportion to them; for 100,000 scripts under 2 s. Prints numbers, and a JSON object a line into the file BENCH_JSON where that is set;
 # fails at nothing: a busy machine proves nothing.
-set -euo pipefail
-[ -z "${BENCH_JSON:-}" ] || BENCH_JSON=$(readlink -m "$BENCH_JSON")
-export BENCH_JSON=${BENCH_JSON:-}
-cd "$(dirname "$0")/../.."
-tests/bench/machine.sh
-PATH=$PWD/${CARGO_TARGET_DIR:-target}/release:$PATH
-case ${CARGO_TARGET_DIR:-} in /*) PATH=$CARGO_TARGET_DIR/release:$PATH ;; esac
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
+# shellcheck source=tests/bench/begin.sh
+. "$(dirname "$0")/begin.sh"
 
 hosts() { # N
     awk -v n="$1" 'BEGIN { for (i = 0; i < n; i++) printf "10.%d.%d.%d\n", 1 + int(i / 62500), int(i / 250) % 250, 1 + i % 250 }'

@@ -3,26 +3,14 @@
 # of DGL over both, each without link-probe and with one run of it, as it is without options, that begins while they are at work. Prints what
 # each took longer in the median, and a JSON object a line into the file BENCH_JSON where that is set. Fails at nothing.
 # Usage: probed.sh [ROUNDS=5] [RATE=200mbit]
-set -euo pipefail
+# shellcheck source=tests/bench/begin.sh
+. "$(dirname "$0")/begin.sh"
 rounds=${1:-5} rate=${2:-200mbit}
-[ -z "${BENCH_JSON:-}" ] || BENCH_JSON=$(readlink -m "$BENCH_JSON")
-export BENCH_JSON=${BENCH_JSON:-}
-cd "$(dirname "$0")/../.."
-here=$PWD target=${CARGO_TARGET_DIR:-$PWD/target}
-case $target in /*) ;; *) target=$PWD/$target ;; esac
-PATH=$target/${PROFILE:-release}:$PATH
-export LAB=${LAB:-/var/tmp/dgl-tools-bench-$$} SHM=256m
-cluster=$PWD/tools/host-lab/host-lab
-work=$(mktemp -d "$target/bench-XXXXXX")
-trap '"$cluster" down; rm -rf "$work" "$LAB"' EXIT
-tests/bench/machine.sh
-# shellcheck source=tests/bench/table.sh
-. tests/bench/table.sh
-python=$(tests/dgl/python.sh)
-cd "$work"
+export SHM=256m
+python=$("$root/tests/dgl/python.sh")
 seq -f 10.77.0.%g 2 | ipconf-check >hosts.jsonl
 seq -f 10.77.0.%g 2 >ip.txt
-DGLBACKEND=pytorch "$python" "$here/tests/dgl/partition.py" --out out --num-parts 2 --num-nodes 20000 2>/dev/null >&2
+DGLBACKEND=pytorch "$python" "$root/tests/dgl/partition.py" --out out --num-parts 2 --num-nodes 20000 2>/dev/null >&2
 head -c 150000000 /dev/urandom >load
 "$cluster" up 2 --rate "$rate" --quiet >/dev/null
 on() { "$cluster" exec "$1" sh -c "cd '$work'; PATH='$PATH'; export DGL_TOOLS_CONNECT_TIMEOUT=60s; $2"; }
@@ -34,7 +22,7 @@ copy() { # from host 1 to host 2 alone
     seconds on 1 "part-map --workspace /srv/copy --extra load <hosts.jsonl | part-push --host 1 --wire direct 2>>said >/dev/null"
 }
 on 1 "host-probe --workspace /srv/job --python '$python' <hosts.jsonl | part-map --part-config out/g.json --workspace /srv/job \
-    --script-folder '$here/tests/dgl' | part-push | dgl-env --num-trainers 1 --num-omp-threads 1 -- '$python' dgl/train.py \
+    --script-folder '$root/tests/dgl' | part-push | dgl-env --num-trainers 1 --num-omp-threads 1 -- '$python' dgl/train.py \
     --ip-config ip_config.txt --part-config data/g.json --num-epochs 6 --batch-size 500 >job.jsonl 2>>said"
 # what the epochs took, without the start of the job
 train() {
@@ -49,7 +37,6 @@ while_training() {
     wait $!
     jq -r 'select(.type == "output" and (.line | startswith("epoch ")) and .id == 2) | .line' run.jsonl | awk '{ s += $NF } END { print s }'
 }
-: >figures
 for ((i = 0; i < rounds; i++)); do
     echo "copy $(copy)" >>figures
     probe 1 & # the copy takes six seconds

@@ -5,23 +5,11 @@
 # hosts; what a job costs that only waits; how fast loud output comes. Prints a table, and a JSON object a line into the file BENCH_JSON
 # where that is set. Fails at nothing: a busy machine proves nothing. HOSTS=N takes fewer hosts than 250; HOSTS=0 leaves out the second half.
 # Usage: spawn.sh [ROUNDS=5]
-set -euo pipefail
-rounds=${1:-5}
-[ -z "${BENCH_JSON:-}" ] || BENCH_JSON=$(readlink -m "$BENCH_JSON")
-[ -z "${DGL_TOOLS:-}" ] || DGL_TOOLS=$(readlink -f "$DGL_TOOLS")
-export BENCH_JSON=${BENCH_JSON:-}
-cd "$(dirname "$0")/../.."
-root=$PWD
-target=${CARGO_TARGET_DIR:-$PWD/target}
-case $target in /*) ;; *) target=$PWD/$target ;; esac
-PATH=$target/${PROFILE:-release}:$root/tools/dgl-launch:$PATH
-export LAB=${LAB:-/var/tmp/dgl-tools-bench-$$} MAXSTARTUPS=100 SHM=16m
-cluster=$root/tools/host-lab/host-lab
-many=${HOSTS:-250}
-work=$(mktemp -d "$target/bench-XXXXXX")
-trap '"$cluster" down; rm -rf "$work" "$LAB"' EXIT
-tests/bench/machine.sh
-cd "$work"
+# shellcheck source=tests/bench/begin.sh
+. "$(dirname "$0")/begin.sh"
+rounds=${1:-5} many=${HOSTS:-250}
+PATH=$root/tools/dgl-launch:$PATH
+export MAXSTARTUPS=100 SHM=16m
 
 job() { # HOSTS PROCESSES COMMAND [FIRST=0]: records; the first host is 10.77.0.(FIRST+1)
     awk -v n="$1" -v first="${4:-0}" 'BEGIN { for (i = first; i < first + n; i++) printf "10.%d.%d.%d\n", 77 + int(i / 62500), int(i / 250) % 250, 1 + i % 250 }' | ipconf-check |

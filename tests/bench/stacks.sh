@@ -5,23 +5,10 @@
 # host costs with nothing to watch, with the stall watch as it comes, and with --sample 5s. A table, and lines of BENCH_JSON where that is
 # set. Fails at nothing: a busy machine proves nothing.
 # Usage: stacks.sh [ROUNDS=5] [SECONDS-OF-SAMPLING=60]
-set -euo pipefail
+# shellcheck source=tests/bench/begin.sh
+. "$(dirname "$0")/begin.sh"
 rounds=${1:-5} sampled=${2:-60}
-[ -z "${BENCH_JSON:-}" ] || BENCH_JSON=$(readlink -m "$BENCH_JSON")
-export BENCH_JSON=${BENCH_JSON:-}
-cd "$(dirname "$0")/../.."
-root=$PWD
-target=${CARGO_TARGET_DIR:-$PWD/target}
-case $target in /*) ;; *) target=$PWD/$target ;; esac
-PATH=$target/${PROFILE:-release}:$PATH
-export LAB=${LAB:-/var/tmp/dgl-tools-bench-$$} SHM=16m
-cluster=$root/tools/host-lab/host-lab
-work=$(mktemp -d "$target/bench-XXXXXX")
-trap '"$cluster" down; rm -rf "$work" "$LAB"' EXIT
-tests/bench/machine.sh
-cd "$work"
-# shellcheck source=tests/bench/table.sh
-. "$root/tests/bench/table.sh"
+export SHM=16m
 
 # Two threads, of which one computes where the rank says so; how often it went round, by both clocks, goes to a file 5 times a second.
 cat >job.py <<'PY'

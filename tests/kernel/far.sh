@@ -16,31 +16,11 @@ make_link() {
         modprobe ifb numifbs=1 && ip link set ifb0 up
         tc qdisc add dev eth0 handle ffff: ingress
         tc filter add dev eth0 parent ffff: matchall action mirred egress redirect dev ifb0'
-    cat >sink.py <<'P'
-import socket
-s = socket.create_server(("10.78.0.2", 7000))
-while True:
-    c, _ = s.accept()
-    while c.recv(1 << 20):
-        pass
-    c.sendall(b"y")
-    c.close()
-P
-    cat >source.py <<'P'
-import socket, sys, time
-begun = time.monotonic()
-s = socket.create_connection(("10.78.0.2", 7000))
-connected = time.monotonic()
-s.sendfile(open(sys.argv[1], "rb"))
-s.shutdown(socket.SHUT_WR)
-s.recv(1)
-print(connected - begun, time.monotonic() - connected)
-P
-    guest 'cat >/tmp/sink.py; setsid python3 /tmp/sink.py >/dev/null 2>&1 </dev/null &' <sink.py
+    guest 'cat >/tmp/raw_tcp.py; setsid python3 /tmp/raw_tcp.py sink 10.78.0.2 >/dev/null 2>&1 </dev/null &' <"$root/tests/bench/raw_tcp.py"
 }
 
 raw() { # NAME FILE
-    python3 source.py "$2" | awk -v bytes="$(stat -c %s "$2")" '{ print bytes / $2 / 1e6 }' >>"rate-$1"
+    python3 "$root/tests/bench/raw_tcp.py" source 10.78.0.2 "$2" | awk -v bytes="$(stat -c %s "$2")" '{ print bytes / $2 / 1e6 }' >>"rate-$1"
 }
 push() { # NAME FILE FLAG...
     local begun
@@ -78,7 +58,7 @@ try_far() {
     make_link
     soon 30 'guest ss -ltn | grep -q :7000'
     link ''
-    is "the link has 40 ms" 'for _ in 1 2 3 4 5; do python3 source.py vm.txt; done | sort -g >round-trips && awk "NR == 1 { exit !(\$1 > 0.039) }" round-trips' round-trips
+    is "the link has 40 ms" 'for _ in 1 2 3 4 5; do python3 "$root/tests/bench/raw_tcp.py" source 10.78.0.2 vm.txt; done | sort -g >round-trips && awk "NR == 1 { exit !(\$1 > 0.039) }" round-trips' round-trips
     push first far/small # the first brings the agent there
     for _ in 1 2 3; do
         raw raw far/large

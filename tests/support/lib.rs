@@ -288,17 +288,20 @@ impl Drop for Cluster {
     }
 }
 
-/// A Python with DGL and torch. Where there can be none, a test is skipped, except in continuous
-/// integration.
+/// A Python with DGL and torch.
 pub fn python_with_dgl() -> Option<String> {
-    let python = ran(Command::new(root().join("tests/dgl/python.sh"))
-        .output()
-        .unwrap());
-    if python.status == 0 {
-        return Some(python.out.trim().to_owned());
+    made_by("tests/dgl/python.sh", "DGL")
+}
+
+/// What a script has installed, by the path that it prints. Where it cannot, a test is skipped,
+/// except in continuous integration.
+pub fn made_by(script: &str, what: &str) -> Option<String> {
+    let made = ran(Command::new(root().join(script)).output().unwrap());
+    if made.status == 0 {
+        return Some(made.out.trim().to_owned());
     }
-    assert!(std::env::var_os("CI").is_none(), "no DGL: {}", python.err);
-    println!("skipped: no DGL here: {}", python.err);
+    assert!(std::env::var_os("CI").is_none(), "no {what}: {}", made.err);
+    println!("skipped: no {what} here: {}", made.err);
     None
 }
 

@@ -3,19 +3,17 @@
 use super::{FORMAT, MAX_CARDS, bytes, number, rows};
 use crate::processes::JOB;
 use crate::{command, people, procfs};
+use std::io;
 use std::path::Path;
 use std::process::Command;
-use std::sync::mpsc::{self, Receiver};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use wire::Failure;
 use wire::probe::{GpuCard, GpuUser};
 
 /// Eight cards whose driver is not kept loaded take some seconds; what takes longer than this is a
 /// card or a driver that hangs.
 pub const LIMIT: Duration = Duration::from_secs(20);
-/// How long one that was killed may take to end: one that waits in the driver never does.
-const KILL_LIMIT: Duration = Duration::from_secs(1);
 /// What is kept of an answer.
 const MAX_SAID: usize = 256 << 10;
 /// Of the words of one that fails.
@@ -28,54 +26,29 @@ const SHARING_SERVICE: &str = "nvidia-cuda-mps-server";
 
 /// The cards; or why nobody knows them.
 pub fn look(program: &Path, limit: Duration) -> Result<Vec<GpuCard>, Failure> {
-    let query = |what: &str| vec![what.to_owned(), FORMAT.to_owned()];
-    let cards = ask(
-        program,
-        query("--query-gpu=index,uuid,memory.total,memory.free"),
-        limit,
-    );
-    let users = ask(
-        program,
-        query("--query-compute-apps=pid,gpu_uuid,used_memory"),
-        limit,
-    );
-    let list = ask(program, vec!["-L".to_owned()], limit);
-    let until = Instant::now() + limit + KILL_LIMIT;
-    let cards = said(&cards, until, limit)?;
-    // the cards are known without who uses them
-    let users = said(&users, until, limit).unwrap_or_default();
-    let list = said(&list, until, limit).unwrap_or_default();
-    Ok(described(&cards, &users, &list, &user))
-}
-
-/// Asks in a thread of its own, because one that waits in the driver cannot even be killed.
-fn ask(
-    program: &Path,
-    words: Vec<String>,
-    limit: Duration,
-) -> Receiver<std::io::Result<command::Answer>> {
-    let (teller, answer) = mpsc::channel();
-    let mut command = Command::new(program);
-    command.args(words);
-    thread::spawn(move || {
-        // who has asked may have gone on
-        let _ = teller.send(command::ask(command, limit, MAX_SAID));
-    });
-    answer
+    let ask = |words: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(words);
+        said(command::ask(command, limit, MAX_SAID), limit)
+    };
+    // at once, because each may take until the limit
+    thread::scope(|scope| {
+        let users = scope.spawn(|| ask(&["--query-compute-apps=pid,gpu_uuid,used_memory", FORMAT]));
+        let list = scope.spawn(|| ask(&["-L"]));
+        let cards = ask(&["--query-gpu=index,uuid,memory.total,memory.free", FORMAT])?;
+        // the cards are known without who uses them
+        let users = users.join().ok().and_then(Result::ok).unwrap_or_default();
+        let list = list.join().ok().and_then(Result::ok).unwrap_or_default();
+        Ok(described(&cards, &users, &list, &user))
+    })
 }
 
 /// What it said, if it ended well and in time.
-fn said(
-    answer: &Receiver<std::io::Result<command::Answer>>,
-    until: Instant,
-    limit: Duration,
-) -> Result<String, Failure> {
+fn said(answer: io::Result<command::Answer>, limit: Duration) -> Result<String, Failure> {
     let late = || {
         let seconds = limit.as_secs();
         Failure::new(format!("nvidia-smi gave no answer within {seconds} s"))
     };
-    let left = until.saturating_duration_since(Instant::now());
-    let answer = answer.recv_timeout(left).map_err(|_| late())?;
     let answer = answer.map_err(|error| Failure::new(format!("nvidia-smi: {error}")))?;
     let text = answer.text();
     match answer.status.ok_or_else(late)? {
@@ -196,6 +169,7 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
+    use std::time::Instant;
 
     const GIB: u64 = 1 << 30;
 

@@ -1,0 +1,29 @@
+# shellcheck shell=bash
+# How each measurement begins; sourced by bash, from the folder of measurements, before anything else is done. It names the machine, puts
+# the tools that are measured first in PATH (those of a release build, or of PROFILE), and goes to a folder of this run's own.
+#   root     the repository
+#   target   cargo's folder
+#   work     the folder of this run; it lies in none that every host has for itself
+#   cluster  what makes test hosts; they end with the run
+#   at_end   a function that a measurement may define: what else is to end with it
+set -euo pipefail
+[ -z "${BENCH_JSON:-}" ] || BENCH_JSON=$(readlink -m "$BENCH_JSON")
+[ -z "${DGL_TOOLS:-}" ] || DGL_TOOLS=$(readlink -f "$DGL_TOOLS")
+export BENCH_JSON=${BENCH_JSON:-}
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+target=$(cd "$root" && readlink -m "${CARGO_TARGET_DIR:-target}")
+PATH=${BIN:-$target/${PROFILE:-release}}:$PATH:/usr/sbin
+cluster=$root/tools/host-lab/host-lab
+work=$(mktemp -d /var/tmp/dgl-tools-bench-XXXXXX)
+export LAB=${LAB:-$work/lab}
+finish() {
+    ! declare -F at_end >/dev/null || at_end
+    [ ! -d "$LAB" ] || "$cluster" down || true
+    rm -rf "$work"
+}
+trap finish EXIT
+"$root/tests/bench/machine.sh"
+cd "$work"
+# shellcheck source=tests/bench/table.sh
+. "$root/tests/bench/table.sh"
+: >figures
