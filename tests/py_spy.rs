@@ -4,8 +4,7 @@
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use support::{made_by, ran, root, scratch, sh, takes_seconds, tools};
+use support::{made_by, scratch, sh, takes_seconds, tools};
 
 /// The system's Python, and those old and new ones that this machine has.
 fn pythons() -> Vec<PathBuf> {
