@@ -199,7 +199,9 @@ fn py_spy_reads_the_same_frames_of_each_thread() {
     if takes_seconds() {
         return;
     }
-    let Some(py_spy) = made_by("tests/py-spy.sh", "py-spy") else { return };
+    let Some(py_spy) = made_by("tests/py-spy.sh", "py-spy") else {
+        return;
+    };
     for python in pythons() {
         let script = format!(
             "for one in $trainer $sampler; do

@@ -194,9 +194,9 @@ impl Engine {
         }
     }
 
-    /// Waits for the command to end after its agents have left. Returns a notice for people, if
-    /// there is one.
-    pub(crate) fn end(&self) -> Option<String> {
+    /// Waits for the command to end after its agents have left; has it ended at once if none ever
+    /// came. Returns a notice for people, if there is one.
+    pub(crate) fn end(&self, has_agents: bool) -> Option<String> {
         let begun = Instant::now();
         let presence = self
             .presence
@@ -205,7 +205,7 @@ impl Engine {
             .take();
         if let Some(mut presence) = presence {
             // no message is needed about a command that has ended
-            let _ = presence.write_all(b"e");
+            let _ = presence.write_all(if has_agents { b"e" } else { b"n" });
         }
         let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
         while matches!(watcher.try_wait(), Ok(None)) {

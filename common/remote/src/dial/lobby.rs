@@ -255,6 +255,11 @@ impl Lobby {
         state.agents.iter().find_map(|agent| agent.hello.ender)
     }
 
+    /// Whether no agent has ever dialed in.
+    pub(crate) fn is_deserted(&self) -> bool {
+        self.shared.lock().agents.is_empty()
+    }
+
     /// The agents that have dialed in so far without being asked for.
     pub(crate) fn census(&self, roll: &Roll) -> Census {
         let state = self.shared.lock();

@@ -248,8 +248,9 @@ impl Drop for Dial {
             return;
         };
         hall.lobby.close();
+        let has_agents = !hall.lobby.is_deserted();
         for engine in state.engines.drain(..) {
-            if let Some(line) = engine.end() {
+            if let Some(line) = engine.end(has_agents) {
                 (self.options.notice)(&line);
             }
         }

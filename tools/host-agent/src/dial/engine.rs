@@ -2,8 +2,9 @@
 //! sure that it ends. Otherwise, after the tool was killed, the command would stay in a queue, and
 //! so would the ticket.
 //!
-//! stdin is the tool: a byte before its end tells that all agents were told to leave, its end alone
-//! that the tool is gone. The command's exit status is written to stdout as soon as it is known.
+//! stdin is the tool: `e` tells that all agents were told to leave, `n` that no agent ever came, its
+//! end alone that the tool is gone. The command's exit status is written to stdout as soon as it is
+//! known.
 
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
@@ -32,8 +33,8 @@ const NOT_FOUND: i32 = 127;
 enum Happened {
     /// The command has ended.
     Ended,
-    /// The tool has ended, or announced that it will.
-    ToolIsGone { orderly: bool },
+    /// The tool has ended, or announced that it will; the command has so long to end by itself.
+    ToolIsGone { leave: Duration },
 }
 
 /// `host-agent engine FOLDER INPUT COMMAND`: runs the command with a file as its stdin, and removes
@@ -83,18 +84,18 @@ fn see_to_its_end(child: &Child, happens: Sender<Happened>, happened: &Receiver<
         let _ = happens.send(Happened::Ended);
     });
     let mut has_ended = false;
-    let orderly = loop {
+    let leave = loop {
         match happened.recv() {
             Ok(Happened::Ended) => has_ended = true,
-            Ok(Happened::ToolIsGone { orderly }) => break orderly,
-            Err(_) => break false,
+            Ok(Happened::ToolIsGone { leave }) => break leave,
+            Err(_) => break CLEAN_UP,
         }
     };
     let mut wait = |limit| {
         has_ended = has_ended || happened.recv_timeout(limit).is_ok();
         has_ended
     };
-    if wait(if orderly { LEAVE } else { CLEAN_UP }) {
+    if wait(leave) {
         return;
     }
     terminate(descriptor.as_ref());
@@ -131,9 +132,10 @@ fn report_status(code: i32) {
 
 fn await_tool(told: &Sender<Happened>) {
     let mut byte = [0];
-    let orderly = io::stdin()
-        .lock()
-        .read(&mut byte)
-        .is_ok_and(|count| count == 1);
-    let _ = told.send(Happened::ToolIsGone { orderly });
+    let leave = match (io::stdin().lock().read(&mut byte), byte) {
+        (Ok(1), [b'n']) => Duration::ZERO,
+        (Ok(1), _) => LEAVE,
+        _ => CLEAN_UP,
+    };
+    let _ = told.send(Happened::ToolIsGone { leave });
 }
