@@ -37,7 +37,7 @@ progress() (
         if $r.type == "started" and .started == .of then
             "  \(.of) processes run; each now loads torch, which takes a while"
         elif $r.type == "listening" then
-            "  \(.listening) of \(.servers) graph servers have loaded their partition and listen" +
+            "  graph servers that have loaded their partition and listen: \(.listening) of \(.servers)" +
             (if .listening == .servers then "; now the samplers load torch; then trainer 0 writes:" else "" end)
         elif $r.type == "output" and $r.id == .shown and ($r.line | test("loss")) then "  " + $r.line
         else empty end)'
@@ -82,7 +82,7 @@ fi
 say "Ending the hosts"
 "$host_lab" down
 cat <<'END'
-nothing of the demo remains
+the hosts and their files are gone
 
 What to do next:
   tools/host-lab/host-lab up 4      # such hosts to try things on; it says how
