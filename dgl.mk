@@ -1,6 +1,6 @@
 # To include in the Makefile of a research repo:
 #
-#   HOSTS       = ip_config.txt              a line a host
+#   HOSTS       = ip_config.txt              one host on each line
 #   WORKSPACE   = /data/job                  the folder of the job on every host
 #   PART_CONFIG = out/g.json                 what partition_graph wrote; a rule of your own may make it
 #   SCRIPTS     = code                       folders that go into the workspace
@@ -8,22 +8,22 @@
 #   FETCH       = 'model-*.pt'               what to bring back from the workspace
 #   include dgl.mk                           make -I PREFIX/include, where that is not /usr or /usr/local
 #
-#   make probe   what each host is and has
-#   make fit     whether each partition fits the memory of its host
-#   make push    copies what is not there yet; the hosts are asked, because a host may have lost its disk since
-#   make train   pushes, then trains; make fails when a process of the job does. With RETRY=3 SPARES=FILE, a file as
-#                HOSTS, spares take the places of hosts that are lost, up to so many times; the script must go on from
-#                a checkpoint. Correct HOSTS afterwards: it still names those that are gone. With NEED=4, the first
-#                four hosts of a longer HOSTS that are good, of which NEED_FLAGS can say more: --min-shm 64G --port auto;
-#                fetch and reap then go to those that were pushed to
-#   make fetch   brings FETCH back to RESULTS, a folder a host
+#   make probe   shows facts about each host
+#   make fit     checks whether each partition fits the memory of its host
+#   make push    copies files that are not there yet; it asks the hosts, because a host may have lost its disk
+#   make train   pushes, then trains; make fails when a process of the job fails. With RETRY=3 SPARES=FILE, a file like
+#                HOSTS, spares take the places of lost hosts, up to three times; the script must continue from a
+#                checkpoint. Correct HOSTS afterwards, because it still names the lost hosts. NEED=4 takes the first four
+#                good hosts of a longer HOSTS, and NEED_FLAGS says what is good: --min-shm 64G --port auto; fetch and reap
+#                then use the hosts of the last push
+#   make fetch   copies FETCH to RESULTS, with a folder for each host
 #   make reap    ends what is left of JOB on the hosts
-#   make logs    the last TAIL lines of each process of the last run
+#   make logs    shows the last TAIL lines of each process of the last run
 #
-# Hosts are reached as ssh is configured, or as DGL_TOOLS_CONNECT and its like say; see dgl-tools(7). A word of TRAIN that has
-# a blank or a $ in it needs quotes, as in a shell. IPCONF_FLAGS, PROBE_FLAGS, MAP_FLAGS ... are more flags for each tool: with
-# PROBE_FLAGS = --conda gnn, or --venv /opt/gnn, TRAIN runs in that environment. SPAWN_FLAGS = --detach leaves the job: its logs
-# are on the hosts then, and ipconf-check HOSTS | dgl-spawn --attach JOB goes back to it.
+# Hosts are reached as ssh is configured, or as DGL_TOOLS_CONNECT and similar variables say; see dgl-tools(7). A word of TRAIN
+# that contains a blank or a $ needs quotes, as in a shell. IPCONF_FLAGS, PROBE_FLAGS, MAP_FLAGS ... are more flags for each
+# tool: with PROBE_FLAGS = --conda gnn, or --venv /opt/gnn, TRAIN runs in that environment. SPAWN_FLAGS = --detach leaves the
+# job; its logs are then on the hosts, and ipconf-check HOSTS | dgl-spawn --attach JOB returns to it.
 
 HOSTS ?= ip_config.txt
 NUM_TRAINERS ?= 1
@@ -41,14 +41,14 @@ NEED_FLAGS ?=
 dgl_workspace = --workspace '$(or $(WORKSPACE),$(error dgl.mk: set WORKSPACE, the folder of the job on every host))'
 dgl_hosts = ipconf-check --num-servers $(NUM_SERVERS) $(IPCONF_FLAGS) '$(HOSTS)'
 dgl_probe = host-probe $(dgl_workspace) --num-servers $(NUM_SERVERS) $(PROBE_FLAGS)
-# The hosts to take; and those that were.
+# The hosts to take, and the hosts that were taken.
 dgl_chosen = $(dgl_hosts)$(if $(NEED), | $(dgl_probe) --format jsonl --need $(NEED) $(NEED_FLAGS))
 dgl_taken = $(if $(NEED),cat '$(RUN)/pushed.jsonl',$(dgl_hosts))
 dgl_train = $(dgl_probe) --format jsonl < '$(RUN)/pushed.jsonl' | \
 	dgl-env --num-trainers $(NUM_TRAINERS) --num-samplers $(NUM_SAMPLERS) --num-servers $(NUM_SERVERS) $(ENV_FLAGS) \
 	  -- $(or $(TRAIN),$(error dgl.mk: set TRAIN, the command)) | \
 	dgl-spawn --format human --job '$(JOB)' $(if $(filter --detach,$(SPAWN_FLAGS)),,--log-dir '$(RUN)/logs') $(SPAWN_FLAGS)
-# Which hosts have gone is asked of all, because processes elsewhere often fail before a host's silence is noticed.
+# All hosts are probed to find out which are lost, because processes elsewhere often fail before a host's silence is noticed.
 dgl_spares = '$(or $(SPARES),$(error dgl.mk: RETRY needs SPARES, a file of hosts))'
 dgl_swap = $(dgl_probe) --format jsonl < '$(RUN)/pushed.jsonl' > '$(RUN)/now.jsonl'; \
 	ipconf-check --num-servers $(NUM_SERVERS) $(IPCONF_FLAGS) $(dgl_spares) | \
@@ -58,7 +58,7 @@ dgl_swap = $(dgl_probe) --format jsonl < '$(RUN)/pushed.jsonl' > '$(RUN)/now.jso
 	mv '$(RUN)/again.jsonl' '$(RUN)/pushed.jsonl'
 dgl_goal := $(.DEFAULT_GOAL)
 
-# Where PATH does not lead to the tools: those that were installed with this file, or built in the checkout it lies in.
+# If PATH does not lead to the tools: those that were installed with this file, or built in its checkout.
 dgl_here := $(dir $(abspath $(lastword $(MAKEFILE_LIST))))
 dgl_built := $(or $(CARGO_TARGET_DIR),$(dgl_here)target)
 export PATH := $(PATH):$(if $(wildcard $(dgl_here)Cargo.toml),$(dgl_built)/release:$(dgl_built)/debug,$(dgl_here)../bin)
@@ -100,5 +100,5 @@ logs:
 	@tail -n $(TAIL) '$(RUN)'/logs/*.log
 
 .PHONY: probe fit push train fetch reap logs
-# The first target stays the repo's own.
+# The default target stays that of the repo.
 .DEFAULT_GOAL := $(dgl_goal)

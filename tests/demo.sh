@@ -1,13 +1,13 @@
 #!/bin/bash
-# The whole path on this machine, with the tools that `make demo` has built: starts 4 hosts, partitions a graph with DGL, copies it
-# over ssh, trains on all hosts, shows the result, takes all down, and shows that nothing is left.
+# A whole job on this machine, with the tools that `make demo` has built: starts 4 hosts, partitions a graph with DGL, copies it over
+# ssh, trains on all hosts, shows the result and that nothing is left, and ends the hosts.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
 host_lab=$root/tools/host-lab/host-lab
 PATH=$PATH:/usr/sbin:/sbin
 
-work=$(mktemp -d /var/tmp/dgl-tools-demo-XXXXXX) # not in /tmp, which every host has for itself
+work=$(mktemp -d /var/tmp/dgl-tools-demo-XXXXXX) # not in /tmp, because every host has its own
 export LAB=$work/lab
 end() {
     status=$?
@@ -23,8 +23,8 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# How far the job is, out of the records of dgl-spawn, and the lines of trainer 0. Ctrl-C is dgl-spawn's, and what it says then is
-# still read.
+# Prints how far the job is, from the records of dgl-spawn, and the lines of trainer 0. It ignores Ctrl-C, which is for dgl-spawn, whose
+# last records are still read.
 progress() (
     trap '' INT
     # shellcheck disable=SC2016 # jq's variables
@@ -35,17 +35,17 @@ progress() (
         elif $r.type == "listening" then .listening += 1
         else . end;
         if $r.type == "started" and .started == .of then
-            "  \(.of) processes run; each loads torch now, which is silent and takes a while"
+            "  \(.of) processes run; each now loads torch, which takes a while"
         elif $r.type == "listening" then
-            "  \(.listening) of \(.servers) graph servers have their partition and listen" +
-            (if .listening == .servers then "; samplers load torch, then trainer 0 says:" else "" end)
+            "  graph servers that have loaded their partition and listen: \(.listening) of \(.servers)" +
+            (if .listening == .servers then "; now the samplers load torch; then trainer 0 writes:" else "" end)
         elif $r.type == "output" and $r.id == .shown and ($r.line | test("loss")) then "  " + $r.line
         else empty end)'
 )
 
 say() { printf '\n== %s\n' "$*"; }
 
-say "Looking for a Python with DGL and torch (the first time this takes minutes)"
+say "Looking for a Python with DGL and torch, or installing one, which takes minutes"
 python=$(tests/dgl/python.sh)
 echo "$python"
 
@@ -58,34 +58,34 @@ mkdir code
 cp "$root/tests/dgl/train.py" code/
 "$python" "$root/tests/dgl/partition.py" --out out --num-parts 4 2>partition.log || { cat partition.log; exit 1; }
 
-say "Copying it over ssh: ipconf-check | part-map | part-push"
+say "Copying the parts over ssh: ipconf-check | part-map | part-push"
 "$host_lab" exec 1 sh -c "ipconf-check --num-servers 2 ip_config.txt |
     part-map --part-config out/g.json --workspace /srv/job --script-folder code |
     part-push >pushed.jsonl"
 jq -rs 'map(select(.type == "pushed")) | "\(length) files, \(map(.sent_bytes // 0) | add) bytes sent"' pushed.jsonl
 
-say "Training on 4 hosts, 2 trainers, 2 servers and 1 sampler a trainer: host-probe | dgl-env | dgl-spawn"
+say "Training on 4 hosts, each with 2 servers and 2 trainers with a sampler each: host-probe | dgl-env | dgl-spawn"
 "$host_lab" exec 1 sh -c "ipconf-check --num-servers 2 ip_config.txt |
     host-probe --num-servers 2 --workspace /srv/job --python '$python' |
     dgl-env --workspace /srv/job --part-config data/g.json --num-trainers 2 --num-samplers 1 --num-servers 2 \
         -- '$python' code/train.py --ip-config ip_config.txt --part-config data/g.json |
     dgl-spawn" | progress
 
-say "What is left on the hosts: processes, files in /dev/shm"
+say "Looking for processes and files in /dev/shm that are left on the hosts"
 if "$host_lab" left; then
-    echo "nothing"
+    echo "nothing is left"
 else
     echo "the job left something behind"
     exit 1
 fi
 
-say "Taking the hosts down"
+say "Ending the hosts"
 "$host_lab" down
 cat <<'END'
-all is as it was before
+the hosts and their files are gone
 
-What next:
-  tools/host-lab/host-lab up 4      such hosts to play on; it says how
-  cp -r tests/example myjob         a repository that trains with make, to begin yours with: see its Makefile
-  make install PREFIX=~/.local      the tools, their manual (man dgl-tools) and dgl.mk, for your own cluster
+What to do next:
+  tools/host-lab/host-lab up 4      # such hosts to try things on; it says how
+  cp -r tests/example myjob         # a repository that trains with make, as a beginning of yours: see its Makefile
+  make install PREFIX=~/.local      # the tools, their manual (man dgl-tools) and dgl.mk, for your own cluster
 END

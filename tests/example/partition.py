@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Makes a random graph that a GNN can learn something from, and partitions it with DGL.
 
-The nodes belong to communities, and all nodes of a community have the same label. Most edges stay inside a community, and a
-node's features reveal its label only through much noise: its neighbours' mean does so better, which is what GraphSAGE is to
-find out. There are many more communities than labels, so that every partition has nodes of every label.
-Written for DGL 0.5 to 2.1.
+The nodes belong to communities, and all nodes of a community have the same label. Most edges stay inside a community. The
+features of a node show its label only with much noise; the mean of its neighbours' features shows it more clearly, which
+GraphSAGE can learn. There are many more communities than labels, so that every partition has nodes of every label.
+It runs with DGL 0.5 to 2.1.
 """
 
 import argparse
@@ -21,8 +21,8 @@ CLASSES = 4
 FEATURES = 16
 COMMUNITY = 50  # nodes
 EDGES_OF_A_NODE = 8
-INSIDE = 0.8  # of the edges stay in the community
-NOISE = 1.0  # standard deviation, where the signal is 1
+INSIDE = 0.8  # the share of the edges that stay in the community
+NOISE = 1.0  # the standard deviation; the signal is 1
 
 
 def community_graph(num_nodes):
@@ -47,7 +47,7 @@ def community_graph(num_nodes):
 
 
 def shop_graph(num_users):
-    """Two types of nodes and of edges, to see whether such a graph can be loaded."""
+    """A graph with two types of nodes and of edges, to test that it can be loaded."""
     num_items = num_users // 2
     friends = torch.randint(num_users, (2, 4 * num_users))
     bought = torch.randint(num_users, (4 * num_users,)), torch.randint(num_items, (4 * num_users,))
@@ -61,7 +61,7 @@ def shop_graph(num_users):
 
 
 def uneven_assignment(graph, num_parts, *_, **__):
-    """In place of METIS: seven of ten nodes belong to part 0, whoever their neighbours are."""
+    """In place of METIS: seven of ten nodes belong to part 0, regardless of their neighbours."""
     part = torch.randint(num_parts, (graph.num_nodes(),))
     return torch.where(torch.rand(part.shape) < 0.7, torch.zeros_like(part), part)
 
@@ -73,19 +73,19 @@ def main():
     parser.add_argument("--graph-name", default="g")
     parser.add_argument("--num-nodes", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--types", type=int, choices=[1, 2], default=1, help="of nodes; 2 from DGL 0.6 on")
-    parser.add_argument("--graphbolt", action="store_true", help="write graphbolt's form of the graph; from DGL 2.1 on")
-    parser.add_argument("--uneven", action="store_true", help="give part 0 most of the nodes; in DGL 1.0")
-    parser.add_argument("--no-reshuffle", action="store_true", help="keep the ids and write .npy maps; to DGL 0.9")
+    parser.add_argument("--types", type=int, choices=[1, 2], default=1, help="the number of node types; 2 from DGL 0.6 on")
+    parser.add_argument("--graphbolt", action="store_true", help="write the graph in graphbolt's form; from DGL 2.1 on")
+    parser.add_argument("--uneven", action="store_true", help="give part 0 most of the nodes; only DGL 1.0")
+    parser.add_argument("--no-reshuffle", action="store_true", help="keep the ids and write .npy maps; up to DGL 0.9")
     args = parser.parse_args()
 
     torch.manual_seed(args.seed)
-    dgl.seed(args.seed)  # METIS and DGL draw from their own
+    dgl.seed(args.seed)  # METIS and DGL have random generators of their own
     graph = community_graph(args.num_nodes) if args.types == 1 else shop_graph(args.num_nodes)
     options = {"reshuffle": False} if args.no_reshuffle else {"use_graphbolt": True} if args.graphbolt else {}
     if args.uneven:
         dgl.distributed.partition.metis_partition_assignment = uneven_assignment
-    with contextlib.redirect_stdout(sys.stderr):  # DGL says 20 lines of its own
+    with contextlib.redirect_stdout(sys.stderr):  # DGL prints 20 lines of its own
         dgl.distributed.partition_graph(graph, args.graph_name, args.num_parts, args.out, **options)
     config = os.path.join(args.out, args.graph_name + ".json")
     print(f"{config}: {graph.num_nodes()} nodes, {graph.num_edges()} edges, {args.num_parts} parts")

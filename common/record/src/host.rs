@@ -76,7 +76,7 @@ pub struct Facts {
     /// The network interface that holds `ip`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iface: Option<String>,
-    /// The number of processors online.
+    /// The number of processors that a job may use there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
     /// The processors by NUMA node and core: `[[[0,2],[1,3]]]` is one node of two cores with two

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Trains a small GraphSAGE on the partitions of a graph: the smallest script that uses all that a DGL job has.
+"""Trains a small GraphSAGE on the partitions of a graph: a small script that uses every part of a DGL job.
 
-Runs as every process of a job: the environment says which one it is (DGL_ROLE, DGL_SERVER_ID, RANK ...). Trainers may be
-started directly or by torchrun. Prints the loss over all trainers before anything is learned and after each epoch, and
-fails if it did not fall. Written for DGL 0.5 to 2.1, which moved and renamed some things.
+Every process of a job runs it; the environment says which process it is (DGL_ROLE, DGL_SERVER_ID, RANK ...). Trainers may
+be started directly or by torchrun. It prints the loss over all trainers before training and after each epoch, and fails if
+the loss has not fallen. It runs with DGL 0.5 to 2.1, which moved and renamed some functions.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def parse_args():
     parser.add_argument("--batch-size", type=int, default=50)
     parser.add_argument("--lr", type=float, default=0.01)
     parser.add_argument("--out", metavar="MODEL", help="rank 0 saves the state_dict here")
-    parser.add_argument("--checkpoint", metavar="FILE", help="saved on each host after each epoch; the newest is gone on from")
+    parser.add_argument("--checkpoint", metavar="FILE", help="each host saves one after each epoch; the newest is continued")
     parser.add_argument("--fail-rank", type=int, metavar="R", help="this trainer exits with 1 ...")
     parser.add_argument("--fail-epoch", type=int, default=0, metavar="E", help="... when this epoch begins")
     parser.add_argument("--net-type", metavar="NAME", help="tensorpipe for servers that stay (DGL 0.9 to 1.1)")
@@ -64,7 +64,7 @@ def batches(graph, nodes, batch_size):
 
 
 def over_all(value, op):
-    """One number of every trainer, made one."""
+    """Reduces a number of each trainer to a single one."""
     tensor = torch.tensor(float(value))
     distributed.all_reduce(tensor, op)
     return tensor.item()
@@ -75,7 +75,7 @@ def mean_over_all(value):
 
 
 def newest_checkpoint(path):
-    """What the host with the newest checkpoint has saved, on all trainers; None where no host has one."""
+    """The newest checkpoint of any host, on all trainers; None if no host has one."""
     saved = torch.load(path) if path and os.path.exists(path) else None
     epoch = saved["epoch"] if saved else -1
     newest = over_all(epoch, distributed.ReduceOp.MAX)
@@ -89,17 +89,17 @@ def newest_checkpoint(path):
 
 
 def save_checkpoint(path, saved):
-    """One of each host does; whole or not at all, because its power may be cut meanwhile."""
+    """One trainer of each host saves it, completely or not at all, because the host may lose its power meanwhile."""
     if path and os.environ.get("LOCAL_RANK", "0") == "0":
         torch.save(saved, path + ".new")
         os.replace(path + ".new", path)
 
 
 def train(graph, args):
-    """Returns the model, the loss of the first batch, before anything was learned, and the mean loss of the last epoch."""
-    rank = distributed.get_rank()  # not graph.rank(), which is DGL's own numbering
+    """Returns the model, the loss of the first batch before training, and the mean loss of the last epoch."""
+    rank = distributed.get_rank()  # not graph.rank(), which is DGL's own number
     nodes = dgl.distributed.node_split(graph.ndata["train_mask"], graph.get_partition_book(), force_even=True)
-    # All trainers need the same number of batches: in one more, DDP would wait for the others for ever.
+    # All trainers need the same number of batches: in a further one, DDP would wait for the others for ever.
     nodes = nodes[: int(over_all(len(nodes), distributed.ReduceOp.MIN))]
     num_classes = int(over_all(graph.ndata["label"][nodes].max(), distributed.ReduceOp.MAX)) + 1
 
@@ -137,14 +137,14 @@ def train(graph, args):
 
 def initialize(ip_config, net_type):
     numbers = {"net_type": net_type} if net_type else {}
-    if dgl.__version__.startswith(("0.5.", "0.6.0")):  # later ones find them in the environment
+    if dgl.__version__.startswith(("0.5.", "0.6.0")):  # later versions read them from the environment
         numbers = {"num_servers": int(os.environ["DGL_NUM_SERVER"]), "num_workers": int(os.environ["DGL_NUM_SAMPLER"])}
     dgl.distributed.initialize(ip_config, **numbers)
 
 
 def main():
     args = parse_args()
-    initialize(args.ip_config, args.net_type)  # a server, and a sampler, never comes back from here
+    initialize(args.ip_config, args.net_type)  # in servers and samplers this never returns
     distributed.init_process_group("gloo")
     graph = dgl.distributed.DistGraph(args.graph_name, part_config=args.part_config)
     model, first, last = train(graph, args)
@@ -156,12 +156,12 @@ def main():
     sys.exit(0 if fell else 1)
 
 
-if __name__ == "__main__":  # samplers are spawned, and import this file again
+if __name__ == "__main__":  # samplers are spawned and import this file again
     try:
         main()
     except Exception:
         traceback.print_exc()
         sys.stdout.flush()
-        # A plain exception would not end the process: on the way out DGL waits for all other clients to come that far, and
-        # they wait for this one. Nobody would ever see the job fail.
+        # An exception alone would not end the process: as it exits, DGL waits for all other clients to exit, and they wait
+        # for this one, so that the job would never fail.
         os._exit(1)
