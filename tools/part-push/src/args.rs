@@ -7,8 +7,8 @@ use cli::{Connect, WireArgs};
 /// Copies files to their hosts; each is there whole or not at all.
 ///
 /// Reads host and file records and adds a pushed record for each delivery. What is there already
-/// with the same size and time is skipped. Bulk data goes through the ssh program, whose cipher
-/// costs a fifth of libssh2's.
+/// with the same size and time is skipped. Content goes by direct connections where they can be
+/// made, and otherwise through ssh.
 #[derive(Parser)]
 #[command(
     version,
