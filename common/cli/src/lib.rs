@@ -162,11 +162,11 @@ pub struct Connect {
     #[arg(long, env = "DGL_TOOLS_IDENTITY", value_name = "FILE", hide_env = true)]
     pub identity: Option<PathBuf>,
 
-    /// An ssh_config file in place of the user's
+    /// An ssh_config file instead of the user's
     #[arg(long, value_name = "FILE")]
     pub ssh_config: Option<PathBuf>,
 
-    /// The key of a host that was never seen
+    /// What to do with the key of an unknown host
     #[arg(long, env = "DGL_TOOLS_HOST_KEY", hide_env = true, default_value = "strict",
         value_parser = host_key(), value_name = "strict|accept-new")]
     #[arg(hide_possible_values = true)]
@@ -177,7 +177,7 @@ pub struct Connect {
         value_parser = duration, value_name = "TIME")]
     pub connect_timeout: Duration,
 
-    /// The port here for hosts that dial in
+    /// The port of this machine for hosts that dial in
     #[arg(
         long,
         env = "DGL_TOOLS_DIAL_PORT",
@@ -186,7 +186,7 @@ pub struct Connect {
     )]
     pub dial_port: Option<u16>,
 
-    /// The address of this machine that they dial
+    /// The address of this machine to which they connect
     #[arg(
         long,
         env = "DGL_TOOLS_DIAL_ADDRESS",
@@ -199,11 +199,11 @@ pub struct Connect {
     #[arg(long, value_delimiter = ',', value_name = "ID[,ID…]")]
     pub host: Vec<u32>,
 
-    /// Take a stream with holes, such as jq 'select(…)' leaves
+    /// Accept an incomplete stream, such as jq 'select(…)' leaves
     #[arg(long)]
     pub partial: bool,
 
-    /// Records, or what people want to see [auto: people on a terminal]
+    /// Records, or text for people [auto: text on a terminal]
     #[arg(long, value_enum, default_value_t = Format::Auto, value_name = "auto|human|jsonl",
         hide_possible_values = true)]
     pub format: Format,
@@ -212,17 +212,17 @@ pub struct Connect {
 /// Options for how the content of files travels, and at which rate.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct WireArgs {
-    /// How content goes: by connections of its own, or through logins [auto: as can be]
+    /// How content travels: directly, or through logins [auto: directly where possible]
     #[arg(long, value_enum, default_value_t = WireChoice::Auto, value_name = "auto|ssh|direct",
         hide_possible_values = true, hide_short_help = true)]
     pub wire: WireChoice,
 
-    /// The port of the hosts for such connections [default: one that is free]
+    /// The port of the hosts for direct connections [default: a free one]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..), value_name = "PORT",
         hide_short_help = true)]
     pub data_port: Option<u16>,
 
-    /// Keep to this rate, all hosts together, such as 50MB/s
+    /// The highest rate for all hosts together, such as 50MB/s
     #[arg(long, value_parser = remote::limit::rate, value_name = "RATE", hide_short_help = true)]
     pub limit: Option<u64>,
 }

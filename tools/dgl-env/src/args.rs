@@ -27,21 +27,21 @@ use std::path::PathBuf;
   … | dgl-env --role worker --num-workers gpus -- python3 ddp.py | dgl-spawn"
 )]
 pub struct Args {
-    /// Trainers a host; or N,N,… for one host each; or as many as GPUs
+    /// Trainers per host; or N,N,… with a number for each; or as many as GPUs
     #[arg(long, value_parser = per_host, value_name = "N|gpus",
         required_unless_present = "role")]
     pub num_trainers: Option<PerHost>,
 
-    /// Workers a host, given as trainers are [default: 1]
+    /// Workers per host, in the same form [default: 1]
     #[arg(long, hide_short_help = true, value_parser = per_host, value_name = "N|gpus")]
     pub num_workers: Option<PerHost>,
 
-    /// Samplers a trainer; the trainer starts them itself
+    /// Samplers per trainer, which starts them itself
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1024),
         value_name = "N")]
     pub num_samplers: u32,
 
-    /// Graph servers a host
+    /// Graph servers per host
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024),
         value_name = "N")]
     pub num_servers: u16,
@@ -54,7 +54,7 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     pub part_config: Option<PathBuf>,
 
-    /// The ip_config, likewise [default: of the record, else ip_config.txt]
+    /// The ip_config, likewise [default: the record's, else ip_config.txt]
     #[arg(long, hide_short_help = true, value_name = "PATH")]
     pub ip_config: Option<PathBuf>,
 
@@ -68,7 +68,7 @@ pub struct Args {
         value_name = "N")]
     pub num_omp_threads: Option<u32>,
 
-    /// Bind each process to the cores of a NUMA node, or to its own of them
+    /// Bind each process to a NUMA node, or to cores of its own on one node
     #[arg(
         long,
         hide_short_help = true,
@@ -82,11 +82,11 @@ pub struct Args {
     #[arg(long, default_value = "csc", value_parser = graph_format, value_name = "LIST")]
     pub graph_format: String,
 
-    /// One more variable for every process, taken as it stands; K alone takes its value from here
+    /// A variable for every process, passed on as it is; K alone takes its value from here
     #[arg(long, value_name = "K=V|K")]
     pub env: Vec<OsString>,
 
-    /// The same for trainers; placeholders such as {local_rank} are filled in
+    /// The same for trainers; placeholders such as {local_rank} are replaced
     #[arg(long, hide_short_help = true, value_name = "K=V|K")]
     pub trainer_env: Vec<OsString>,
 
@@ -98,7 +98,7 @@ pub struct Args {
     #[arg(long, hide_short_help = true, value_name = "K=V|K")]
     pub worker_env: Vec<OsString>,
 
-    /// Shell text that comes before the command, such as 'source env.sh'
+    /// Shell text that runs before the command, such as 'source env.sh'
     #[arg(long, value_name = "SHELL")]
     pub setup: Option<String>,
 
@@ -117,12 +117,12 @@ pub struct Args {
     )]
     pub launcher_arg: Vec<OsString>,
 
-    /// Each script gets --local-rank=N, as its torch spells that, or NAME=N
+    /// Pass each script --local-rank=N, as its torch spells it, or NAME=N
     #[arg(long, hide_short_help = true, num_args = 0..=1, require_equals = true,
         default_missing_value = "", value_parser = rank_option, value_name = "NAME")]
     pub local_rank_arg: Option<RankOption>,
 
-    /// Where torch's rendezvous listens on host 0 [default: one that is free]
+    /// Where torch's rendezvous listens on host 0 [default: a free port]
     #[arg(long, hide_short_help = true, value_parser = clap::value_parser!(u16).range(1..),
         value_name = "PORT")]
     pub master_port: Option<u16>,
@@ -131,11 +131,11 @@ pub struct Args {
     #[arg(long, hide_short_help = true, default_value_t = 0, value_name = "N")]
     pub group_id: u32,
 
-    /// Graph servers stay when their trainers have gone (DGL 0.8 to 1.1)
+    /// Graph servers keep running when their trainers end (DGL 0.8 to 1.1)
     #[arg(long, hide_short_help = true, requires = "server_name")]
     pub keep_alive: bool,
 
-    /// The name of servers that stay: these, or those that the trainers use
+    /// The name of servers that stay: these, or those that trainers will use
     #[arg(long, hide_short_help = true, value_name = "NAME", value_parser = job_name,
         conflicts_with = "group_id")]
     pub server_name: Option<String>,
@@ -150,7 +150,7 @@ pub struct Args {
     )]
     pub role: Vec<RoleArg>,
 
-    /// Go on though files in the stream were not pushed
+    /// Accept files in the stream that were not pushed
     #[arg(long, hide_short_help = true)]
     pub no_push_check: bool,
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Lists, signals or ends what jobs have on their hosts.
 ///
 /// Reads host records. A process belongs to a job by the token that dgl-spawn put into its
-/// environment, never by its name; only processes of the user that logs in are met. Files in
+/// environment, never by its name; only those of the user that logs in are affected. Files in
 /// /dev/shm that only they mapped are removed with them.
 #[derive(Parser)]
 #[command(version, override_usage = "dgl-reap [OPTIONS] <--list|--job NAME|--server-name \
@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(long)]
     pub all: bool,
 
-    /// Remove files of DGL in /dev/shm that are this user's and that no process maps
+    /// Remove this user's files of DGL in /dev/shm that no process maps
     #[arg(long)]
     pub stale_shm: bool,
 
@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long)]
     pub forget: bool,
 
-    /// Send a signal in place of ending the job; ABRT makes Python print where it stands
+    /// Send a signal instead of ending the job; ABRT makes Python print its stacks
     #[arg(long, requires = "job", conflicts_with_all = ["list", "all", "stale_shm", "forget"],
         value_name = "NAME", value_parser = signal_number)]
     pub signal: Option<i32>,
@@ -59,7 +59,7 @@ pub struct Args {
     )]
     pub role: Option<RoleArg>,
 
-    /// Signal this one of them only, with its samplers
+    /// Signal the process of this rank only, with its samplers
     #[arg(long, requires = "role", value_name = "N")]
     pub rank: Option<u32>,
 

@@ -19,7 +19,7 @@ pub struct Args {
     /// The records; - or nothing is stdin
     pub file: Option<PathBuf>,
 
-    /// The last lines of output to keep of each process
+    /// How many of the last lines of output to show of each process
     #[arg(long, default_value_t = 20, value_name = "N")]
     pub lines: usize,
 }

@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
 
-    /// Show people these only: trainer:0,server:*
+    /// Show only the output of these: trainer:0,server:*
     #[arg(long, hide_short_help = true, value_name = "PROCESSES", value_delimiter = ',',
         value_parser = shown)]
     pub show: Vec<ShownProcesses>,
@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     pub grace: Duration,
 
-    /// How long a host may be silent before it is lost, and the launcher to a host
+    /// How long a host or the launcher may be silent before it is taken for lost
     #[arg(long, default_value = "30s", value_parser = host_timeout, value_name = "TIME")]
     pub host_timeout: Duration,
 
@@ -55,39 +55,39 @@ pub struct Args {
     #[arg(long, hide_short_help = true, value_parser = duration, value_name = "TIME")]
     pub start_timeout: Option<Duration>,
 
-    /// Say where all stand when nothing has moved for so long; 0: never
+    /// Report a job without a sign of life for this time; 0: never
     #[arg(long, hide_short_help = true, default_value = "10m", value_parser = stall_timeout,
         value_name = "TIME", conflicts_with = "dry_run")]
     pub stall_timeout: Duration,
 
-    /// What a stall means for the job: notice or end
+    /// What to do when the job stalls: notice or end
     #[arg(long, hide_short_help = true, value_enum, default_value_t = OnStall::Notice,
         hide_possible_values = true, value_name = "WHAT", conflicts_with = "dry_run")]
     pub on_stall: OnStall,
 
-    /// End the job when a process stays after an exception that nobody caught
+    /// End the job when a process does not end after an uncaught exception
     #[arg(long, hide_short_help = true, conflicts_with = "dry_run")]
     pub fail_on_exception: bool,
 
-    /// Write what hosts and processes use, so often
+    /// Write resource use at this interval
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = pace,
         conflicts_with_all = ["dry_run", "detach", "attach"])]
     pub sample: Option<Duration>,
 
-    /// Start a job that failed again from the beginning, so many times
+    /// Start a failed job again from the beginning, up to N times
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub restart: u32,
 
-    /// Wait so long for the end of other jobs that are in the way, in place of being refused
+    /// Wait up to this time for jobs that are in the way, instead of being refused
     #[arg(long, hide_short_help = true, value_parser = duration, value_name = "TIME",
         conflicts_with = "dry_run")]
     pub wait: Option<Duration>,
 
-    /// Leave the job on its hosts once all of it runs
+    /// Leave the job on its hosts when all of it runs
     #[arg(long, conflicts_with_all = ["dry_run", "log_dir", "restart"])]
     pub detach: bool,
 
-    /// Go back to a job that was left there, to its output and status
+    /// Follow a job that was left, with its output and exit status
     #[arg(long, value_name = "JOB", value_parser = job_name, conflicts_with_all = ["job",
         "dry_run", "detach", "restart", "timeout", "start_timeout", "stall_timeout", "on_stall",
         "fail_on_exception", "private_shm", "wait"])]
@@ -98,11 +98,11 @@ pub struct Args {
     #[arg(long)]
     pub private_shm: bool,
 
-    /// Do not look at the hosts before the start
+    /// Do not check the hosts before the start
     #[arg(long)]
     pub no_preflight: bool,
 
-    /// Go on though files in the stream were not pushed
+    /// Accept files in the stream that were not pushed
     #[arg(long, hide_short_help = true)]
     pub no_push_check: bool,
 

@@ -3,11 +3,11 @@
 use clap::Parser;
 use cli::{Connect, RoleArg, job_name};
 
-/// Shows where the Python processes of a job stand, on all hosts, while they go on.
+/// Shows the stacks of a job's Python processes, on all hosts, while they go on.
 ///
 /// Reads host records. The memory of each process of the job is read from outside: nothing in it is
 /// called, paused or changed. Samplers are read too. On a terminal, threads that stand at the same
-/// place are shown once, with who they are.
+/// place are shown once, with their processes.
 #[derive(Parser)]
 #[command(
     version,
@@ -30,7 +30,7 @@ pub struct Args {
     )]
     pub role: Option<RoleArg>,
 
-    /// This one of them only, with its samplers
+    /// The process of this rank only, with its samplers
     #[arg(long, requires = "role", value_name = "N")]
     pub rank: Option<u32>,
 

@@ -3,10 +3,10 @@
 use clap::Parser;
 use std::path::PathBuf;
 
-/// Says what ended a job, or what it waits for, since when and on whose account.
+/// Says what ended a job, or what it waits for, since when, and who caused it.
 ///
 /// Reads the records that dgl-spawn wrote, of a run that has ended or that goes on, and prints a
-/// few lines with the records that show it. It says nothing that they do not carry.
+/// few lines with the records that show it. It says nothing that they do not show.
 #[derive(Parser)]
 #[command(
     version,
@@ -18,7 +18,7 @@ pub struct Args {
     /// The records; - or nothing is stdin
     pub file: Option<PathBuf>,
 
-    /// Leave out the records that show it
+    /// Do not print the records that show it
     #[arg(long)]
     pub brief: bool,
 }

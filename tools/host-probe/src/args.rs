@@ -20,16 +20,16 @@ use cli::{Connect, size};
   ipconf-check ip_config.txt | host-probe --port auto | part-map …"
 )]
 pub struct Args {
-    /// The folder of the job on every host: how much room there is, on what kind of file system
+    /// The folder of the job on every host, whose free space and file system are looked up
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<String>,
 
-    /// Graph servers on each host; their ports are no port for torch
+    /// Graph servers per host; torch is not given their ports
     #[arg(long, default_value_t = 1, value_name = "N",
         value_parser = clap::value_parser!(u16).range(1..))]
     pub num_servers: u16,
 
-    /// The interpreter to look at
+    /// The interpreter to examine
     #[arg(long, default_value = "python3", value_name = "CMD")]
     pub python: String,
 
@@ -41,41 +41,41 @@ pub struct Args {
     #[arg(long, value_name = "DIR", value_parser = folder, conflicts_with = "python")]
     pub venv: Option<String>,
 
-    /// Take hosts whose Python, torch or DGL is another version than that of most
+    /// Accept hosts with other versions of Python, torch or DGL than most hosts have
     #[arg(long)]
     pub mixed_versions: bool,
 
-    /// Shell text that comes before the interpreter, run by the user's $SHELL
+    /// Shell text that runs before the interpreter, by the user's $SHELL
     #[arg(long, value_name = "SHELL")]
     pub setup: Option<String>,
 
-    /// Keep the first N hosts that can be used, are free and have the same versions, and number
-    /// them anew
+    /// Keep the first N hosts that are usable, free and of the same versions, and number them
+    /// from 0
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..),
         conflicts_with_all = ["host", "partial"])]
     pub need: Option<u32>,
 
-    /// With --need: the room that the workspace must have, as 500G or 2T
+    /// With --need: free space that the workspace must have, as 500G or 2T
     #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = size,
         requires_all = ["need", "workspace"])]
     pub min_disk: Option<u64>,
 
-    /// With --need: the room that /dev/shm must have
+    /// With --need: free space that /dev/shm must have
     #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = size,
         requires = "need")]
     pub min_shm: Option<u64>,
 
-    /// With --need: the main memory that a host must have
+    /// With --need: main memory that a host must have
     #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = size,
         requires = "need")]
     pub min_memory: Option<u64>,
 
-    /// With --need: what must be free of the memory of each GPU
+    /// With --need: free memory that each GPU must have
     #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = size,
         requires = "need")]
     pub min_gpu_memory: Option<u64>,
 
-    /// The ports of the graph servers: those of the host records, or such as are free on all hosts
+    /// The ports of the graph servers: those of the host records, or the first free on all hosts
     #[arg(long, value_enum, default_value_t = ServerPort::Keep, value_name = "keep|auto",
         hide_possible_values = true, conflicts_with_all = ["host", "partial"])]
     pub port: ServerPort,

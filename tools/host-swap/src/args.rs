@@ -24,7 +24,7 @@ pub struct Args {
     pub run: Vec<PathBuf>,
 
     /// Host records of spares, from host-probe; those that cannot be used, or are in the stream
-    /// already, are passed over
+    /// already, are skipped
     #[arg(long, value_name = "FILE")]
     pub spares: PathBuf,
 }

@@ -22,17 +22,17 @@ pub struct Args {
     /// The ip_config file; - or nothing is stdin
     pub file: Option<PathBuf>,
 
-    /// The port of a host that has none
+    /// The port of hosts whose line has none
     #[arg(long, default_value_t = 30050, value_parser = clap::value_parser!(u16).range(1..),
         value_name = "PORT")]
     pub default_port: u16,
 
-    /// Graph servers a host: each needs a port of its own, from the host's port on
+    /// Graph servers per host; each needs a port of its own, from the host's port on
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..),
         value_name = "N")]
     pub num_servers: u16,
 
-    /// Take host names too, and look up their IPv4 addresses
+    /// Accept host names too, and look up their IPv4 addresses
     #[arg(long)]
     pub resolve: bool,
 

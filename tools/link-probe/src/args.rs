@@ -19,15 +19,15 @@ use std::time::Duration;
     jq -r 'select(.type==\"link\") | [.from, .to, .rate_bytes_per_s] | @tsv'"
 )]
 pub struct Args {
-    /// How long a host sends to another one
+    /// How long each host sends in a round
     #[arg(long, default_value = "1s", value_parser = duration, value_name = "TIME")]
     pub time: Duration,
 
-    /// How much a host sends to another one at most, as 500M or 2G
+    /// How much each host sends in a round at most, as 500M or 2G
     #[arg(long, default_value = "2G", value_parser = size, value_name = "SIZE")]
     pub max_bytes: u64,
 
-    /// So many rounds at most [default: half as many as hosts]
+    /// The number of rounds at most [default: half the number of hosts]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: Option<u32>,
 

@@ -25,22 +25,22 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub metadata: PathBuf,
 
-    /// How many partitions there are to be
+    /// The number of partitions
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000), value_name = "N")]
     pub num_parts: u32,
 
-    /// Draw them, each partition as likely as any other; the same seed draws the same [default: 0]
+    /// Draw a partition for each node; the same seed draws the same ones [default: 0]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "0",
         value_name = "SEED")]
     pub random: Option<u64>,
 
-    /// Take them from a file with a partition a node: text, a line each, or .npy; once for each
-    /// type of nodes
+    /// Take them from a file with a partition for each node, text or .npy; once for each type of
+    /// nodes
     #[arg(long, value_name = "[TYPE=]FILE")]
     pub given: Vec<String>,
 
-    /// Take them from what ParMETIS' pm_dglpart has written: the number of a node and its partition
-    /// a line, in any order
+    /// Take them from the output of ParMETIS' pm_dglpart, which has a node and its partition on
+    /// each line
     #[arg(long, value_name = "FILE")]
     pub parmetis: Option<PathBuf>,
 

@@ -27,16 +27,16 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub part_config: Option<PathBuf>,
 
-    /// Trainers a host; or N,N,… in the order of ip_config; or as many as GPUs
+    /// Trainers per host; or N,N,… with a number for each; or as many as GPUs
     #[arg(long, value_parser = per_host, default_value = "1", value_name = "N|gpus")]
     pub num_trainers: PerHost,
 
-    /// Samplers a trainer
+    /// Samplers per trainer
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1024),
         value_name = "N")]
     pub num_samplers: u32,
 
-    /// Graph servers a host
+    /// Graph servers per host
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024),
         value_name = "N")]
     pub num_servers: u16,
@@ -50,11 +50,11 @@ pub struct Args {
         value_name = "auto|dgl|graphbolt", hide_possible_values = true)]
     pub graph: GraphForm,
 
-    /// What a trainer takes beside a small model and small batches
+    /// Memory of a trainer beyond a small model and small batches
     #[arg(long, value_parser = size, default_value = "0", value_name = "SIZE")]
     pub trainer_mem: u64,
 
-    /// What a sampler takes beside small batches
+    /// Memory of a sampler beyond small batches
     #[arg(long, hide_short_help = true, value_parser = size, default_value = "0",
         value_name = "SIZE")]
     pub sampler_mem: u64,
@@ -64,20 +64,20 @@ pub struct Args {
         value_name = "SIZE")]
     pub shm_extra: u64,
 
-    /// What any process takes, with all that DGL and torch need [default: as measured]
+    /// Memory of a process with DGL and torch but no data yet [default: as measured]
     #[arg(long, hide_short_help = true, value_parser = size, value_name = "SIZE")]
     pub process_mem: Option<u64>,
 
-    /// How much of a host's memory is to stay free, in percent
+    /// How much of a host's memory must stay free, in percent
     #[arg(long, hide_short_help = true, default_value_t = 10,
         value_parser = clap::value_parser!(u64).range(0..=90), value_name = "PERCENT")]
     pub margin: u64,
 
-    /// Say what does not fit, and go on
+    /// Report what does not fit, and go on
     #[arg(long)]
     pub warn_only: bool,
 
-    /// Records, or what people want to see [auto: people on a terminal]
+    /// Records, or text for people [auto: text on a terminal]
     #[arg(long, value_enum, default_value_t = Format::Auto, value_name = "auto|human|jsonl",
         hide_possible_values = true)]
     pub format: Format,

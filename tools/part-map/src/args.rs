@@ -72,7 +72,7 @@ pub struct Args {
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<String>,
 
-    /// Take what matches all the same: .git, __pycache__, *.pyc and .venv are left out otherwise
+    /// Take what matches although it is left out otherwise: .git, __pycache__, *.pyc, .venv
     #[arg(long, hide_short_help = true, value_name = "GLOB")]
     pub include: Vec<String>,
 

@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
 
-    /// Where the files go here
+    /// The folder on this machine to which the files go
     #[arg(long, value_name = "DIR")]
     pub to: PathBuf,
 
@@ -44,12 +44,12 @@ pub struct Args {
     #[command(flatten)]
     pub wire: WireArgs,
 
-    /// Bring nothing; say what would be brought
+    /// Show what would be copied, but copy nothing
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Progress on stderr [auto: bars on a terminal, else a line now and then, and a line a host at
-    /// its end]
+    /// Show progress on stderr [auto: bars on a terminal, else a line now and then, and one per
+    /// host at its end]
     #[arg(long, value_enum, default_value_t = ProgressWhen::Auto, value_name = "auto|always|never",
         hide_possible_values = true)]
     pub progress: ProgressWhen,

@@ -4,11 +4,11 @@ use clap::{Parser, ValueEnum};
 use cli::progress::ProgressWhen;
 use cli::{Connect, WireArgs};
 
-/// Copies files to their hosts; each is there whole or not at all.
+/// Copies files to their hosts; each is there completely or not at all.
 ///
 /// Reads host and file records and adds a pushed record for each delivery. What is there already
-/// with the same size and time is skipped. Bulk data goes through the ssh program, whose cipher
-/// costs a fifth of libssh2's.
+/// with the same size and time is skipped. Content goes by direct connections where they can be
+/// made, and otherwise through ssh.
 #[derive(Parser)]
 #[command(
     version,
@@ -19,11 +19,11 @@ use cli::{Connect, WireArgs};
   … | part-push --dry-run"
 )]
 pub struct Args {
-    /// Compare checksums, of files that are there already too
+    /// Compare checksums, also of files that are there already
     #[arg(long)]
     pub verify: bool,
 
-    /// Put each file on the disk before it gets its name, and its folder after that
+    /// Write each file to the disk before it is renamed, and its folder afterwards
     #[arg(long)]
     pub fsync: bool,
 
@@ -45,17 +45,17 @@ pub struct Args {
     #[command(flatten)]
     pub wire: WireArgs,
 
-    /// Compress on the way with zstd [auto: where the data shrinks and the link is slow]
+    /// Compress for the transfer with zstd [auto: where that is faster]
     #[arg(long, value_enum, default_value_t = CompressWhen::Auto, value_name = "auto|always|never",
         hide_possible_values = true)]
     pub compress: CompressWhen,
 
-    /// Send nothing; say what would be sent
+    /// Show what would be sent, but send nothing
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Progress on stderr [auto: bars on a terminal, else a line now and then, and a line a host at
-    /// its end]
+    /// Show progress on stderr [auto: bars on a terminal, else a line now and then, and one per
+    /// host at its end]
     #[arg(long, value_enum, default_value_t = ProgressWhen::Auto, value_name = "auto|always|never",
         hide_possible_values = true)]
     pub progress: ProgressWhen,
