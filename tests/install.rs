@@ -18,7 +18,7 @@ const USE: &str = r#"
       -- sh 'code/run it.sh' installed | dgl-spawn --format human
     printf '%s\n' 'include dgl.mk' | PATH=/usr/bin:/bin make -f - -I "$P/include" push \
       HOSTS=ip.txt WORKSPACE="$PWD/ws" PART_CONFIG=out/g.json
-    ! command -v man >/dev/null || MANPATH=$P/share/man man dgl-copy | grep 'What differs from'"#;
+    ! command -v man >/dev/null || MANPATH=$P/share/man man dgl-copy | grep 'Differences from'"#;
 
 /// A folder with what the pipeline needs.
 fn job(name: &str) -> PathBuf {

@@ -2,9 +2,9 @@
 //! sure that it ends. Otherwise, after the tool was killed, the command would stay in a queue, and
 //! so would the ticket.
 //!
-//! stdin is the tool: `e` tells that all agents were told to leave, `n` that no agent ever came, its
-//! end alone that the tool is gone. The command's exit status is written to stdout as soon as it is
-//! known.
+//! stdin is the tool: `e` tells that all agents were told to leave, `n` that no agent ever came,
+//! and its end alone that the tool is gone. The command's exit status is written to stdout as soon
+//! as it is known.
 
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
