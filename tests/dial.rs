@@ -240,6 +240,18 @@ fn who_comes_twice_or_was_not_asked_for_is_named_and_harms_nobody() {
     lab.assert_clean();
 }
 
+/// As one that removes the pods it has made.
+#[test]
+fn the_command_may_do_more_after_its_agents_have_left() {
+    let lab = Lab::new("dial-after", 2);
+    let cleans = format!("{ENGINE}sleep 0.5\n: >cleaned\n");
+    executable(&lab.folder.join("engine"), &cleans);
+    let ran = lab.sh("dgl-reap --list --connect 'dial ./engine {agent} n1 n2' <hosts.jsonl");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert!(lab.folder.join("cleaned").exists(), "it was ended");
+    lab.assert_clean();
+}
+
 #[test]
 fn a_command_that_fails_says_why() {
     let lab = Lab::new("dial-fails", 2);

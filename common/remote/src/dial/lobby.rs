@@ -255,7 +255,7 @@ impl Lobby {
         state.agents.iter().find_map(|agent| agent.hello.ender)
     }
 
-    /// Whether no agent has ever dialed in.
+    /// Whether no agent has dialed in since the lobby was opened; it must not be closed yet.
     pub(crate) fn is_deserted(&self) -> bool {
         self.shared.lock().agents.is_empty()
     }

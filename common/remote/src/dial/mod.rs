@@ -247,8 +247,9 @@ impl Drop for Dial {
         let Some(hall) = state.hall.take() else {
             return;
         };
-        hall.lobby.close();
+        // closing forgets who came
         let has_agents = !hall.lobby.is_deserted();
+        hall.lobby.close();
         for engine in state.engines.drain(..) {
             if let Some(line) = engine.end(has_agents) {
                 (self.options.notice)(&line);
