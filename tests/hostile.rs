@@ -229,3 +229,41 @@ exec cat >/dev/null
         ran.err
     );
 }
+
+/// The second host runs, and answers nothing.
+#[test]
+fn a_host_that_hangs_holds_back_the_end_of_a_job_for_seconds_only() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("hostile-hangs");
+    executable(
+        &folder.join("way"),
+        "#!/bin/sh\n[ $1 = 1 ] || exec sh\nIFS= read -r script; token=${script#token=}
+printf '\\n%s runs\\n' \"${token%%;*}\"\nexec cat >/dev/null\n",
+    );
+    let host = |id: u32, of: u32| {
+        format!(
+            "{{\"type\":\"host\",\"id\":{id},\"of\":{of},\"ip\":\"127.0.0.{}\",\"port\":30050}}\n",
+            id + 1
+        )
+    };
+    let process = "{\"type\":\"process\",\"id\":0,\"of\":1,\"host\":0,\"ip\":\"127.0.0.1\",\
+        \"role\":\"worker\",\"rank\":0,\"argv\":[\"sleep\",\"100\"]}\n";
+    std::fs::write(folder.join("job"), host(0, 1) + process).unwrap();
+    std::fs::write(folder.join("hosts"), host(0, 2) + &host(1, 2)).unwrap();
+    let ran = sh(
+        &folder,
+        "dgl-spawn --connect local --no-preflight --job hung <job >run & p=$!
+         until grep -q started run; do sleep 0.1; done
+         dgl-reap --connect './way {id}' --job hung <hosts >ended; echo $?; wait $p; echo $?",
+    );
+    assert_eq!(ran.out, "74\n143\n", "{}", ran.err);
+    let ended = std::fs::read_to_string(folder.join("ended")).unwrap();
+    assert!(ended.contains("\"processes\":1"), "{ended}");
+    assert!(
+        ran.err.contains("no end of its answer within 15 s"),
+        "{}",
+        ran.err
+    );
+}

@@ -48,7 +48,7 @@ impl<'a, A: Send> HostAnswers<'a, A> {
         self.step(read, Duration::ZERO);
     }
 
-    /// Listens until the request is answered or the host was silent for `limit`.
+    /// Listens until the request is answered, at most for `limit`.
     fn listen(&mut self, read: Read<'_, A>, limit: Duration) {
         let until = Instant::now() + limit;
         while !self.is_answered && self.fault.is_none() {
@@ -98,12 +98,13 @@ impl<'a, A: Send> HostAnswers<'a, A> {
     }
 }
 
-/// Asks all hosts the same requests, one after the other; `limit` is the longest silence for each.
+/// Asks all hosts the same requests, one after the other; `limit` is the time that a host has to
+/// answer one.
 pub fn ask<A: Send>(
     hosts: &mut [HostAnswers<'_, A>],
     requests: impl Fn(&Host) -> Vec<Request>,
     read: Read<'_, A>,
-    limit: Duration,
+    limit: impl Fn(&Request) -> Duration + Sync,
 ) -> Result<(), Report> {
     let requests: Vec<Vec<Request>> = hosts.iter().map(|one| requests(one.host)).collect();
     let rounds = requests.iter().map(Vec::len).max().unwrap_or(0);
@@ -114,7 +115,12 @@ pub fn ask<A: Send>(
                 one.send(request, read);
             }
         }
-        pool.install(|| hosts.par_iter_mut().for_each(|one| one.listen(read, limit)));
+        let listen = |(one, requests): (&mut HostAnswers<'_, A>, &Vec<Request>)| {
+            if let Some(request) = requests.get(round) {
+                one.listen(read, limit(request));
+            }
+        };
+        pool.install(|| hosts.par_iter_mut().zip(&requests).for_each(listen));
     }
     hosts.iter_mut().for_each(|one| one.session.close_stdin());
     Ok(())

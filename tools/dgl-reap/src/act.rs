@@ -11,9 +11,12 @@ use record::{Found, Host, Reaped, Summary};
 use remote::conversation::{self, HostAnswers};
 use remote::{Kind, Remote};
 use std::time::{Duration, Instant};
+use wire::Request;
 
 /// How long a host may take beyond the grace: 10 s of KILL, and reading /proc on a busy host.
 const BEYOND_GRACE: Duration = Duration::from_secs(60);
+/// How long a host may look for processes, while those of other hosts wait for their end.
+const PICK_LIMIT: Duration = Duration::from_secs(15);
 
 /// Lists jobs, ends them, or removes what they left.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report> {
@@ -33,7 +36,10 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         &mut asked,
         |host| what.requests(host, args.grace),
         &|host, event| plan::answer(host, &what, event),
-        args.grace.saturating_add(BEYOND_GRACE),
+        |request| match request {
+            Request::PickProcesses(_) => PICK_LIMIT,
+            _ => args.grace.saturating_add(BEYOND_GRACE),
+        },
     )?;
 
     if matches!(what, What::Signal { rank: None, .. }) {

@@ -43,7 +43,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         &mut asked,
         |_| vec![Request::TakeStacks(wanted.clone())],
         &|host, event| plan::answer(host, &processes, event, term::now_ms()),
-        LIMIT,
+        |_| LIMIT,
     )?;
 
     report
