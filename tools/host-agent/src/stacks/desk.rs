@@ -140,7 +140,8 @@ fn answer(mut stream: UnixStream, written: &Written) -> io::Result<()> {
         let silent_ms = silent.map(|time| u64::try_from(time).unwrap_or(u64::MAX));
         stream.write_all(&serde_json::to_vec(&Silence { silent_ms })?)?;
     } else {
-        stream.write_all(&serde_json::to_vec(&reader::read(process, native))?)?;
+        let reading = reader::read(process, native, |_| ());
+        stream.write_all(&serde_json::to_vec(&reading)?)?;
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ use std::process::{Command, ExitCode};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use wire::Event;
-use wire::stacks::{Reading, Stack, Take, Why};
+use wire::stacks::{Reading, Stack, Take, Thread, Unreadable, Why};
 
 /// How many processes are read at once, so that the job does not feel it.
 const AT_ONCE: usize = 4;
@@ -69,7 +69,7 @@ pub fn read_all(job: &str, all: &[Known], tell: impl FnMut(Stack)) {
         role: known.role,
         rank: known.rank,
         command: procfs::command_line(known.process.pid).unwrap_or_default(),
-        reading: reader::read(known.process, false),
+        reading: reader::read(known.process, false, |_| ()),
     };
     all.iter().map(stack).for_each(tell);
 }
@@ -143,38 +143,53 @@ fn read_apart(process: ProcessHandle, native: bool) -> Reading {
     command.arg("stack");
     command.args([process.pid.to_string(), process.start_ticks.to_string()]);
     command.args(native.then_some("native"));
-    let answer = command::ask(command, LIMIT, READING_BYTES);
-    let text = match &answer {
-        Ok(answer) if answer.status.is_none() => {
-            return Reading::unreadable(
-                Why::Other,
-                format!("no answer within {} s", LIMIT.as_secs()),
-            );
-        }
-        Ok(answer) => answer.text(),
+    // with native frames it answers twice
+    let answer = command::ask(command, LIMIT, 2 * READING_BYTES);
+    let (text, is_late) = match &answer {
+        Ok(answer) => (answer.text(), answer.status.is_none()),
         Err(error) => return Reading::unreadable(Why::Other, error.to_string()),
     };
-    // messages of a library stand before the answer
-    text.lines()
-        .last()
-        .and_then(|line| serde_json::from_str(line).ok())
-        .unwrap_or_else(|| Reading::unreadable(Why::Other, "what reads it has failed".to_owned()))
+    // messages of a library stand before the answer, and one who is ended may leave half of another
+    let last = text
+        .lines()
+        .rev()
+        .find_map(|line| serde_json::from_str(line).ok());
+    last.unwrap_or_else(|| {
+        let problem = match is_late {
+            true => format!("no answer within {} s", LIMIT.as_secs()),
+            false => "what reads it has failed".to_owned(),
+        };
+        Reading::unreadable(Why::Other, problem)
+    })
 }
 
-/// `host-agent stack PID START_TICKS [native]`: one process is read and told as JSON.
+/// `host-agent stack PID START_TICKS [native]`: one process is read and told as JSON; with native
+/// frames once before they are read too.
 pub fn tell(pid: &str, start_ticks: &str, native: bool) -> ExitCode {
     let (Ok(pid), Ok(start_ticks)) = (pid.parse(), start_ticks.parse()) else {
         return ExitCode::from(2);
     };
-    let reading = reader::read(ProcessHandle { pid, start_ticks }, native);
-    println!("{}", serde_json::to_string(&reading).unwrap_or_default());
+    let tell = |reading: &Reading| {
+        println!("{}", serde_json::to_string(reading).unwrap_or_default());
+    };
+    // libraries that lie far away may take longer than the time there is
+    let without_native = |threads: &[Thread]| {
+        tell(&Reading {
+            threads: threads.to_vec(),
+            error: Some(Unreadable {
+                why: Why::Other,
+                problem: format!("no C and C++ functions within {} s", LIMIT.as_secs()),
+            }),
+        });
+    };
+    let process = ProcessHandle { pid, start_ticks };
+    tell(&reader::read(process, native, without_native));
     ExitCode::SUCCESS
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::stacks::Thread;
 
     fn stack(pid: u32, rank: u32, threads: usize) -> Stack {
         Stack {

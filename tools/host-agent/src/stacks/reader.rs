@@ -25,7 +25,11 @@ const MAX_TEXT: usize = 160;
 
 /// Reads a process; never fails, but may say why there is nothing. What Python has called is read
 /// where that is wanted.
-pub fn read(process: ProcessHandle, wants_native: bool) -> Reading {
+pub fn read(
+    process: ProcessHandle,
+    wants_native: bool,
+    before_native: impl Fn(&[Thread]),
+) -> Reading {
     if !process.is_alive() {
         return Reading::unreadable(Why::Ended, "it has ended".to_owned());
     }
@@ -47,6 +51,7 @@ pub fn read(process: ProcessHandle, wants_native: bool) -> Reading {
                     .map(|trace| thread(process.pid, trace))
                     .collect();
                 if wants_native {
+                    before_native(&threads);
                     add_native(process.pid, &traces, &mut threads);
                 }
                 return Reading {
