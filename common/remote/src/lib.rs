@@ -21,11 +21,11 @@ mod dial;
 pub mod direct;
 mod fault;
 pub mod host_client;
-mod hostkey;
+mod known_hosts;
 pub mod lanes;
 pub mod limit;
-mod logins;
 mod options;
+mod pacing;
 mod program;
 mod reasons;
 mod session;
@@ -159,7 +159,7 @@ impl Remote {
         if let Some(dial) = &self.dial {
             return dial.open_all(hosts);
         }
-        logins::open_each(hosts.len(), self.options.connect_timeout, |at| {
+        pacing::open_each(hosts.len(), self.options.connect_timeout, |at| {
             self.open_agent(&hosts[at])
         })
     }

@@ -86,7 +86,7 @@ pub(crate) fn ssh(
     ssh.args(match options.host_key {
         HostKey::Strict => ["-o", "StrictHostKeyChecking=yes"],
         HostKey::AcceptNew => {
-            super::hostkey::end_last_line(&super::settings::settings(options, host)?);
+            super::known_hosts::end_last_line(&super::settings::settings(options, host)?);
             ["-o", "StrictHostKeyChecking=accept-new"]
         }
     });

@@ -3,7 +3,7 @@
 use super::channel::{Channel, Stream};
 use super::options::{HostKey, Options};
 use super::settings::{Settings, settings};
-use super::{HostFault, hostkey, reasons};
+use super::{HostFault, known_hosts, reasons};
 use nix::poll::PollFlags;
 use record::Host;
 use ssh2::{BlockDirections, HashType, MethodType, Session};
@@ -43,12 +43,12 @@ pub(crate) fn open(
         ))
         .fix("use --connect ssh"));
     }
-    let known = hostkey::known_keys(&settings)?;
+    let known = known_hosts::known_keys(&settings)?;
     let (session, socket) = handshake(options, &settings, &known)?;
     let (blob, fingerprint) = key(&session)?;
-    if !hostkey::check(&settings, &known, &blob)? {
+    if !known_hosts::check(&settings, &known, &blob)? {
         match options.host_key {
-            HostKey::AcceptNew => hostkey::remember(&settings, &blob)?,
+            HostKey::AcceptNew => known_hosts::remember(&settings, &blob)?,
             HostKey::Strict => return Err(unknown(&settings, &blob, fingerprint)),
         }
     }
@@ -79,10 +79,10 @@ pub(crate) fn refused_key(options: &Options, host: &Host) -> Option<HostFault> {
     let settings = settings(options, host)
         .ok()
         .filter(|settings| settings.beyond_us.is_none())?;
-    let known = hostkey::known_keys(&settings).ok()?;
+    let known = known_hosts::known_keys(&settings).ok()?;
     let (session, _socket) = handshake(options, &settings, &known).ok()?;
     let (blob, fingerprint) = key(&session).ok()?;
-    match hostkey::check(&settings, &known, &blob) {
+    match known_hosts::check(&settings, &known, &blob) {
         Err(fault) => Some(fault),
         Ok(true) => None,
         Ok(false) => Some(unknown(&settings, &blob, fingerprint)),
@@ -91,7 +91,7 @@ pub(crate) fn refused_key(options: &Options, host: &Host) -> Option<HostFault> {
 
 fn unknown(settings: &Settings, blob: &[u8], fingerprint: String) -> HostFault {
     HostFault {
-        unknown_key: Some(Box::new(hostkey::unknown(settings, blob, fingerprint))),
+        unknown_key: Some(Box::new(known_hosts::unknown(settings, blob, fingerprint))),
         ..HostFault::new("its key is not in known_hosts")
     }
 }
@@ -99,7 +99,7 @@ fn unknown(settings: &Settings, blob: &[u8], fingerprint: String) -> HostFault {
 fn handshake(
     options: &Options,
     settings: &Settings,
-    known: &[hostkey::Known],
+    known: &[known_hosts::Known],
 ) -> Result<(Session, TcpStream), HostFault> {
     let place = format!("{}:{}", settings.hostname, settings.port);
     let socket = connect_to(&settings.hostname, settings.port, options.connect_timeout)?;

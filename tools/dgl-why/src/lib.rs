@@ -2,19 +2,19 @@
 //! values.
 
 pub mod args;
+pub mod findings;
 mod job;
 pub mod plan;
 mod records;
 mod show;
 mod skew;
-pub mod verdict;
 mod wait;
 
 pub use args::Args;
+pub use findings::{Finding, Outcome, Verdict};
 pub use plan::verdict;
 pub use records::Records;
 pub use show::{since, text};
-pub use verdict::{Finding, Outcome, Verdict};
 
 use record::error::Report;
 use record::exit::Exit;

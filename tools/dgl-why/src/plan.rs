@@ -1,9 +1,9 @@
 //! Finds the verdict on a run from its records, without a clock.
 
 use crate::Records;
+use crate::findings::{Finding, Outcome, Verdict};
 use crate::job::{Job, ProcessHistory};
 use crate::skew;
-use crate::verdict::{Finding, Outcome, Verdict};
 use crate::wait;
 use record::term::{self, bytes};
 use record::{Culprit, FirstFailure, Host, Summary};

@@ -1,6 +1,6 @@
 //! Formats a verdict for people.
 
-use crate::verdict::{Finding, Outcome, Verdict};
+use crate::findings::{Finding, Outcome, Verdict};
 use record::term;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Finds hosts that differ from the others: one slow or full host makes all others wait.
 
+use crate::findings::Finding;
 use crate::job::Job;
-use crate::verdict::Finding;
 use record::term::{self, bytes};
 use record::{Culprit, Role, Sample};
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Finds out what a job waits for.
 
+use crate::findings::Finding;
 use crate::job::{Job, ProcessHistory, several};
-use crate::verdict::Finding;
 use record::stacks::{self, Child, Group, Wait};
 use record::term;
 use record::{Output, Process, Role, Stack, Stalled};

@@ -41,13 +41,33 @@ impl Words {
     }
 }
 
-/// A finding in words; `None` if it has to be compared with the records or with other hosts.
+/// A finding in words; `None` if it has to be compared with the records or with other hosts, which
+/// diagnosis.rs does.
 pub fn of(finding: &Finding) -> Option<Words> {
-    of_files(finding)
-        .or_else(|| of_limits(finding))
-        .or_else(|| of_programs(finding))
-        .or_else(|| of_other_jobs(finding))
-        .or_else(|| of_ports(finding))
+    // each is named here, so that a new one does not go unnoticed
+    match finding {
+        Finding::NoFolder { .. }
+        | Finding::NoFile { .. }
+        | Finding::Unreadable { .. }
+        | Finding::NoPartition { .. }
+        | Finding::NoGraph { .. } => of_files(finding),
+        Finding::SmallSharedMemory { .. }
+        | Finding::NoPrivateSharedMemory { .. }
+        | Finding::FewOpenFiles { .. } => of_limits(finding),
+        Finding::NoCommand { .. } | Finding::NoPython { .. } => of_programs(finding),
+        Finding::Abandoned { .. } | Finding::SharedMemory { .. } => of_other_jobs(finding),
+        Finding::PortTaken { .. }
+        | Finding::PortUnusable { .. }
+        | Finding::ForeignAddress { .. } => of_ports(finding),
+        Finding::IpConfig
+        | Finding::PartitionConfig { .. }
+        | Finding::Elsewhere { .. }
+        | Finding::NameInUse
+        | Finding::Python { .. }
+        | Finding::Listens { .. }
+        | Finding::PortLingers { .. }
+        | Finding::Unreached { .. } => None,
+    }
 }
 
 fn of_files(finding: &Finding) -> Option<Words> {

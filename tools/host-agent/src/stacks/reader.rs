@@ -248,12 +248,12 @@ mod tests {
             .spawn()
             .unwrap();
         let process = ProcessHandle::of(child.id().cast_signed()).unwrap();
-        let reading = read(process, false);
+        let reading = read(process, false, |_| ());
         assert_eq!(reading.error.map(|error| error.why), Some(Why::NoPython));
         let _ = child.kill();
         let _ = child.wait();
         assert_eq!(
-            read(process, false).error.map(|error| error.why),
+            read(process, false, |_| ()).error.map(|error| error.why),
             Some(Why::Ended)
         );
     }

@@ -1,4 +1,5 @@
-//! Checks host keys. `ssh-keygen -F` looks into known_hosts, because libssh2 knows
+//! Checks host keys. `ssh-keygen -F` looks them up in known_hosts, because libssh2 knows neither
+//! hashed wildcards nor all forms of `[host]:port`, nor @revoked.
 
 use super::fault::{HostFault, UnknownKey};
 use super::settings::Settings;
