@@ -13,7 +13,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 use tls::{Identity, PublicKey};
-use transfer::SILENCE;
+use transfer::{SILENCE, source};
 use wire::files::{FileEvent, FileRequest, Listen};
 use wire::{Event, Request};
 
@@ -488,12 +488,7 @@ impl HostClient {
         self.connections()
             .session
             .source_fault()
-            .map(|error| match error.kind() {
-                std::io::ErrorKind::UnexpectedEof => {
-                    "it became shorter while it was read".to_owned()
-                }
-                _ => error.to_string(),
-            })
+            .map(|error| source::why(&error))
     }
 
     /// Tells the host that this tool is alive, while there is nothing to do.

@@ -1,5 +1,6 @@
 //! Reads the files that are sent.
 
+use crate::content;
 use nix::errno::Errno;
 use nix::unistd::{Whence, lseek};
 use std::fs::{File, Metadata, OpenOptions};
@@ -11,6 +12,9 @@ use wire::files::{BLOCK, Meta};
 /// The most zeros that one message announces. Where the file system of the host cannot make a hole,
 /// the host writes them, and is silent meanwhile.
 const MOST_ZEROS: u64 = 64 << 20;
+
+/// The problem of a file that ended too early.
+pub const SHORTER: &str = "it became shorter while it was read";
 
 /// Opens a regular file. A symbolic link is not followed, and a FIFO or device does not block.
 pub fn open(path: &Path) -> io::Result<File> {
@@ -51,9 +55,71 @@ pub fn room(meta: &Metadata) -> u64 {
     meta.blocks().saturating_mul(512) // whatever the blocks of its file system are
 }
 
+/// What is wrong with a source that could not be read.
+pub fn why(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => SHORTER.to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// Reads a part of a file as it is sent, piece by piece.
+#[derive(Debug)]
+pub struct Pieces<'f> {
+    file: &'f File,
+    at: u64,
+    end: u64,
+}
+
+/// A piece of a file: its content, of at most a block, or any number of zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The offset of the piece in the file, in bytes.
+    pub at: u64,
+    /// The length of the piece, in bytes.
+    pub length: u64,
+    /// Whether it is all zeros, which need not be sent.
+    pub is_zeros: bool,
+}
+
+impl Pieces<'_> {
+    /// The pieces of so many bytes from an offset on.
+    pub fn new(file: &File, at: u64, length: u64) -> Pieces<'_> {
+        let end = at.saturating_add(length);
+        Pieces { file, at, end }
+    }
+
+    /// Reads the next piece, whose content is in the buffer then unless it is all zeros; `None` at
+    /// the end. A file that ends before is an error behind its last piece, see [`why`].
+    pub fn read_next(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Piece>> {
+        let (at, left) = (self.at, self.end - self.at);
+        if left == 0 {
+            return Ok(None);
+        }
+        let (length, is_zeros) = match hole(self.file, at, left) {
+            Some(length) => (length, true),
+            None => {
+                buffer.resize(usize::try_from(left.min(BLOCK)).unwrap_or(0), 0);
+                let count = read_at(self.file, at, buffer)?;
+                buffer.truncate(count);
+                if count == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                (count as u64, content::is_hole(buffer))
+            }
+        };
+        self.at += length;
+        Ok(Some(Piece {
+            at,
+            length,
+            is_zeros,
+        }))
+    }
+}
+
 /// The length of the hole at an offset, at most `most` bytes and in whole blocks unless all of
 /// `most` is a hole; `None` where there is data.
-pub fn hole(source: &File, at: u64, most: u64) -> Option<u64> {
+fn hole(source: &File, at: u64, most: u64) -> Option<u64> {
     let bytes = hole_until(source, at)?.saturating_sub(at).min(most);
     let whole = match bytes == most {
         true => bytes,
@@ -102,6 +168,45 @@ pub fn same_time(given: (i64, u32), said: (i64, u32)) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_is_read_in_blocks_holes_and_zeros() {
+        let path = std::env::temp_dir().join(format!("dgl-tools-pieces-{}", std::process::id()));
+        let mut options = File::options();
+        options.read(true).write(true).create_new(true);
+        let file = options.open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        // a block and a half, zeros that were written, a hole of two blocks, a few bytes
+        let data = 3 * BLOCK / 2;
+        file.write_all_at(&vec![7; data as usize], 0).unwrap();
+        file.write_all_at(&vec![0; (5 * BLOCK / 2) as usize], data)
+            .unwrap();
+        file.set_len(6 * BLOCK).unwrap();
+        file.write_all_at(b"end", 6 * BLOCK).unwrap();
+        let read = |at, length| {
+            let (mut pieces, mut buffer) = (Pieces::new(&file, at, length), Vec::new());
+            let mut all = Vec::new();
+            while let Some(piece) = pieces.read_next(&mut buffer)? {
+                assert!(
+                    piece.is_zeros || buffer.len() as u64 == piece.length,
+                    "{piece:?}"
+                );
+                all.push((piece.at, piece.length, piece.is_zeros));
+            }
+            Ok::<_, io::Error>(all)
+        };
+        let all = read(0, 6 * BLOCK + 3).unwrap();
+        let whole = all.iter().map(|(_, length, _)| length).sum::<u64>();
+        assert_eq!(whole, 6 * BLOCK + 3);
+        assert_eq!(all[..2], [(0, BLOCK, false), (BLOCK, BLOCK, false)]);
+        let zeros = all[2..].iter().filter(|(_, _, is_zeros)| *is_zeros);
+        assert_eq!(zeros.map(|(_, length, _)| length).sum::<u64>(), 4 * BLOCK);
+        assert_eq!(all.last(), Some(&(6 * BLOCK, 3, false)));
+        assert_eq!(read(5, 3).unwrap(), [(5, 3, false)]);
+        assert_eq!(read(5, 0).unwrap(), []);
+        let short = read(6 * BLOCK, 4).unwrap_err();
+        assert_eq!(why(&short), SHORTER);
+    }
 
     #[test]
     fn a_time_may_lose_what_is_finer_than_a_file_system() {

@@ -2,21 +2,30 @@
 
 use remote::host_client::{HostClient, HostFailure};
 use std::fs::File;
-use transfer::{content, source};
+use transfer::content;
+use transfer::source::{self, Piece, Pieces};
 use wire::files::{BLOCK, Block, FileEvent, FileRequest, Zeros};
 
 /// How much is read ahead, so that the link never waits for this machine.
 pub const AHEAD: u64 = 2 * BLOCK;
 
-/// The problem of a file that ended too early.
-pub const SHORTER: &str = "it became shorter while it was read";
-
 /// The result of sending a part of a file.
+#[derive(Default)]
 pub struct Sent {
     /// Bytes on the wire, to which zeros do not count.
     pub bytes: u64,
     /// What was wrong with the file, if anything.
     pub wrong: Option<String>,
+}
+
+/// The request for a piece that was read, and the bytes behind it, compressed if `packed`.
+pub fn request(id: u32, piece: &Piece, raw: Vec<u8>, packed: bool) -> (FileRequest, Vec<u8>) {
+    let (at, length) = (piece.at, piece.length);
+    if piece.is_zeros {
+        return (FileRequest::Zeros(Zeros { id, at, length }), Vec::new());
+    }
+    let (content, body) = content::pack(raw, packed);
+    (FileRequest::Block(Block { id, at, content }), body)
 }
 
 /// Sends a part of a file uncompressed. `moved` is called with the bytes that were sent or need not
@@ -27,67 +36,57 @@ pub fn send_blocks(
     (id, at, length): (u32, u64, u64),
     moved: &dyn Fn(u64),
 ) -> Result<Sent, HostFailure> {
+    let mut pieces = Pieces::new(source, at, length);
     let mut buffer = Vec::new();
-    let mut done = 0;
-    let mut zeros = 0;
-    let sent = |done: u64, zeros: u64, wrong: Option<String>| Sent {
-        bytes: done - zeros,
-        wrong,
-    };
-    while done < length && !has_failed(client, id) {
-        if let Some(length) = source::hole(source, at + done, length - done) {
-            send_zeros(client, (id, at + done, length), moved)?;
-            done += length;
-            zeros += length;
+    let mut sent = Sent::default();
+    while !has_failed(client, id) {
+        let piece = match pieces.read_next(&mut buffer) {
+            Ok(Some(piece)) => piece,
+            Ok(None) => break,
+            Err(error) => {
+                sent.wrong = Some(source::why(&error));
+                return Ok(sent);
+            }
+        };
+        if piece.is_zeros {
+            client.send(request(id, &piece, Vec::new(), false).0);
+            moved(piece.length);
+            client.drain(AHEAD, &|_| ())?;
             continue;
         }
-        let room = usize::try_from(BLOCK.min(length - done)).unwrap_or(0);
-        buffer.resize(room, 0);
-        match source::read_at(source, at + done, &mut buffer) {
-            Ok(count) if count == room => {}
-            Ok(_) => return Ok(sent(done, zeros, Some(SHORTER.to_owned()))),
-            Err(error) => return Ok(sent(done, zeros, Some(error.to_string()))),
-        }
-        let (at, bytes) = (at + done, room as u64);
-        done += bytes;
-        if content::is_hole(&buffer) {
-            send_zeros(client, (id, at, bytes), moved)?;
-            zeros += bytes;
-            continue;
-        }
-        let block = FileRequest::Block(Block {
-            id,
-            at,
-            content: content::plain(&buffer),
-        });
-        if client.copies_files() {
-            client.send_read(block, &mut buffer);
-        } else {
-            let again = source
-                .try_clone()
-                .map_err(|error| HostFailure::reported(error.to_string()))?;
-            client.send_file(block, again, at, room);
-        }
+        send_block(client, source, (id, &piece), &mut buffer)?;
+        sent.bytes += piece.length;
         client.drain(AHEAD, moved)?;
-        if let Some(wrong) = client.source_fault() {
-            return Ok(sent(done, zeros, Some(wrong)));
+        sent.wrong = client.source_fault();
+        if sent.wrong.is_some() {
+            return Ok(sent);
         }
     }
     // wait for the end, so that a fault of the source is attributed to this file; the pipe and ssh
     // hold enough to keep the link busy
     client.drain(0, moved)?;
-    Ok(sent(done, zeros, client.source_fault()))
+    sent.wrong = client.source_fault();
+    Ok(sent)
 }
 
-/// Announces a part that is all zeros, in place of its content.
-fn send_zeros(
+/// Sends a piece whose content was read to the buffer; without a copy where the connector can.
+fn send_block(
     client: &mut HostClient,
-    (id, at, length): (u32, u64, u64),
-    moved: &dyn Fn(u64),
+    source: &File,
+    (id, piece): (u32, &Piece),
+    buffer: &mut Vec<u8>,
 ) -> Result<(), HostFailure> {
-    client.send(FileRequest::Zeros(Zeros { id, at, length }));
-    moved(length);
-    client.drain(AHEAD, &|_| ())
+    let (at, content) = (piece.at, content::plain(buffer));
+    let block = FileRequest::Block(Block { id, at, content });
+    if client.copies_files() {
+        client.send_read(block, buffer);
+    } else {
+        let again = source
+            .try_clone()
+            .map_err(|error| HostFailure::reported(error.to_string()))?;
+        client.send_file(block, again, at, buffer.len());
+    }
+    Ok(())
 }
 
 /// Whether the host has already reported that the file failed.

@@ -100,7 +100,7 @@ fn read(file: &Delivery, all: &mut Vec<u8>) -> Result<(), String> {
     all.resize(begin + usize::try_from(file.bytes).unwrap_or(0), 0);
     let count = source::read_at(&opened, 0, &mut all[begin..])
         .map_err(|error| format!("{}: {error}", path.display()))?;
-    let short = || format!("{}: it became shorter while it was read", path.display());
+    let short = || format!("{}: {}", path.display(), source::SHORTER);
     match compared(path, opened.metadata(), file) {
         Some(why) => Err(why),
         None if count as u64 != file.bytes => Err(short()),

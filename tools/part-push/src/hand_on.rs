@@ -4,7 +4,7 @@
 //! Nothing depends on it: a host that is left out is served separately, from the point that it has
 //! reached.
 
-use crate::blocks::{AHEAD, SHORTER};
+use crate::blocks::{self, AHEAD};
 use crate::chain::{self, Action, Chain, Source as From};
 use crate::context::PushContext;
 use crate::feed::{self, small};
@@ -22,8 +22,8 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use transfer::parts::Parts;
-use transfer::{content, source};
-use wire::files::{BLOCK, Begin, Block, FileEvent, FileRequest, HandOn, Zeros};
+use transfer::source::{self, Pieces};
+use wire::files::{BLOCK, Begin, FileEvent, FileRequest, HandOn};
 
 /// How often a thread checks what others want of its host.
 const TURN: Duration = Duration::from_millis(50);
@@ -408,20 +408,23 @@ impl Relay<'_, '_, '_> {
         let mut packing = Packing::new(self.options.compress, self.now());
         let mut buffer = Vec::new();
         for (begin, end) in missing {
-            let mut at = begin;
-            while at < end {
-                let length = BLOCK.min(end - at);
-                let step = match self.block((at, length), &mut packing, &mut buffer) {
-                    Ok(step) => step,
-                    Err(why) => {
-                        self.fail(why);
+            let mut pieces = Pieces::new(&self.file, begin, end - begin);
+            loop {
+                let piece = match pieces.read_next(&mut buffer) {
+                    Ok(Some(piece)) => piece,
+                    Ok(None) => break,
+                    Err(error) => {
+                        self.fail(source::why(&error));
                         return Ok(());
                     }
                 };
+                let packed = !piece.is_zeros && packing.pays(&buffer);
                 let id = self.members[place].delivery.id;
+                let raw = std::mem::take(&mut buffer);
+                let (step, body) = blocks::request(id, &piece, raw, packed);
+                buffer = body;
                 view.sent += buffer.len() as u64;
-                target.client.send_read(step(id), &mut buffer);
-                at += length;
+                target.client.send_read(step, &mut buffer);
                 if !self.drain(place, target, view, AHEAD)?
                     || (packing.wants_rate(view.sent)
                         && !self.probe(place, target, view, &mut packing)?)
@@ -438,34 +441,6 @@ impl Relay<'_, '_, '_> {
             None => self.tell(Chain::confirm),
         }
         Ok(())
-    }
-
-    /// Reads a block. Returns its request; its bytes are in `buffer`.
-    fn block(
-        &self,
-        (at, length): (u64, u64),
-        packing: &mut Packing,
-        buffer: &mut Vec<u8>,
-    ) -> Result<impl FnOnce(u32) -> FileRequest + use<>, String> {
-        buffer.resize(usize::try_from(length).unwrap_or(0), 0);
-        match source::read_at(&self.file, at, buffer) {
-            Ok(count) if count == buffer.len() => {}
-            Ok(_) => return Err(SHORTER.to_owned()),
-            Err(error) => return Err(error.to_string()),
-        }
-        let content = if content::is_hole(buffer) {
-            buffer.clear();
-            None
-        } else {
-            let packed = packing.pays(buffer);
-            let (content, body) = content::pack(std::mem::take(buffer), packed);
-            *buffer = body;
-            Some(content)
-        };
-        Ok(move |id| match content {
-            Some(content) => FileRequest::Block(Block { id, at, content }),
-            None => FileRequest::Zeros(Zeros { id, at, length }),
-        })
     }
 
     /// Waits until the host has what was sent, which measures the link; returns whether the host is

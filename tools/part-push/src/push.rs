@@ -1,7 +1,7 @@
 //! Sends one host the files that it lacks, each without waiting for the confirmation of the one
 //! before.
 
-use crate::blocks::{AHEAD, SHORTER, Sent, send_blocks};
+use crate::blocks::{self, AHEAD, Sent, send_blocks};
 use crate::feed::{self, Message, Sink, SinkClosed, small};
 use crate::plan::{self, Delivery, Job, Source, key};
 use crate::target::Target;
@@ -11,9 +11,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
+use transfer::content;
 use transfer::parts::Parts;
-use transfer::{content, source};
-use wire::files::{BLOCK, Begin, Block, Fault, FileEvent, FileRequest, Zeros};
+use transfer::source::{self, Pieces};
+use wire::files::{BLOCK, Begin, Block, Fault, FileEvent, FileRequest};
 
 /// After how many bytes of a file the decision to compress is made again for the first time.
 const SEGMENT: u64 = 32 << 20;
@@ -181,7 +182,7 @@ impl<'d> Push<'_, 'd> {
         let mut failed = Vec::new();
         let mut shares = BTreeMap::new();
         let watch = self.watch;
-        let wire = stream(
+        let (wire, ()) = stream(
             &mut self.target.client,
             |sink| feed::batches(files, packed, sink),
             &mut |message| {
@@ -362,14 +363,11 @@ impl<'d> Push<'_, 'd> {
         at: u64,
         length: u64,
     ) -> Result<(u64, Option<String>), HostFailure> {
-        let mut wrong = None;
         let watch = self.watch;
         let make = |sink: Sink<'_>| pack_blocks(source, (file.id, at, length), sink);
-        let wire = stream(&mut self.target.client, make, &mut |message| {
+        stream(&mut self.target.client, make, &mut |message| {
             watch.moved(message.raw);
-            wrong = wrong.take().or(message.failed.pop().map(|(_, why)| why));
-        })?;
-        Ok((wire, wrong))
+        })
     }
 
     /// Sends the next part of a large file over all connections. Returns its length and what was
@@ -389,11 +387,7 @@ impl<'d> Push<'_, 'd> {
         self.mark(0, 0, Instant::now(), false);
         self.wait(|push| push.marks.is_empty() && push.under_way.keys().all(|id| *id == file.id))?;
         if !self.under_way.contains_key(&file.id) {
-            let nothing = Sent {
-                bytes: 0,
-                wrong: None,
-            };
-            return Ok((end - at, nothing));
+            return Ok((end - at, Sent::default()));
         }
         let begun = Instant::now();
         let watch = self.watch;
@@ -401,10 +395,7 @@ impl<'d> Push<'_, 'd> {
             send_range(client, source, file, range, &|bytes| watch.moved(bytes))
         };
         let (length, sent) = self.lanes.round(&mut self.target.client, (at, end), &send);
-        let mut all = Sent {
-            bytes: 0,
-            wrong: None,
-        };
+        let mut all = Sent::default();
         for sent in sent {
             let sent = sent?;
             all.bytes += sent.bytes;
@@ -567,12 +558,13 @@ fn worth(raw: usize, small: usize, took: Duration, link: f64) -> bool {
 }
 
 /// Sends messages that are made in another thread, so that reading and compressing do not wait for
-/// the link, nor the link for them. Returns the bytes on the wire. `look` sees each message first.
-fn stream(
+/// the link, nor the link for them. Returns the bytes on the wire, and what `make` does. `look` sees
+/// each message first.
+fn stream<T: Send>(
     client: &mut HostClient,
-    make: impl FnOnce(Sink<'_>) -> Result<(), SinkClosed> + Send,
+    make: impl FnOnce(Sink<'_>) -> Result<T, SinkClosed> + Send,
     look: &mut dyn FnMut(&mut Message),
-) -> Result<u64, HostFailure> {
+) -> Result<(u64, T), HostFailure> {
     std::thread::scope(|scope| {
         let (send, messages) = sync_channel::<Message>(2);
         let maker =
@@ -591,59 +583,33 @@ fn stream(
             }
         }
         let made = maker.join().ok().and_then(Result::ok);
-        made.map(|()| wire)
+        made.map(|made| (wire, made))
             .ok_or_else(|| HostFailure::reported("what is sent could not be made"))
     })
 }
 
-/// Makes compressed blocks of a part of a file.
+/// Makes compressed blocks of a part of a file; returns what was wrong with it.
 fn pack_blocks(
     source: &File,
     (id, at, length): (u32, u64, u64),
     sink: Sink<'_>,
-) -> Result<(), SinkClosed> {
-    let mut done = 0;
-    while done < length {
-        if let Some(length) = source::hole(source, at + done, length - done) {
-            let at = at + done;
-            sink(Message {
-                step: FileRequest::Zeros(Zeros { id, at, length }),
-                body: Vec::new(),
-                raw: length,
-                failed: Vec::new(),
-            })?;
-            done += length;
-            continue;
-        }
-        let mut raw = vec![0; usize::try_from(BLOCK.min(length - done)).unwrap_or(0)];
-        let read = source::read_at(source, at + done, &mut raw);
-        let wrong = match read {
-            Ok(count) if count == raw.len() => None,
-            Ok(_) => Some(SHORTER.to_owned()),
-            Err(error) => Some(error.to_string()),
+) -> Result<Option<String>, SinkClosed> {
+    let mut pieces = Pieces::new(source, at, length);
+    loop {
+        let mut content = Vec::new();
+        let piece = match pieces.read_next(&mut content) {
+            Ok(Some(piece)) => piece,
+            Ok(None) => return Ok(None),
+            Err(error) => return Ok(Some(source::why(&error))),
         };
-        let (at, bytes) = (at + done, raw.len() as u64);
-        let (step, body) = if content::is_hole(&raw) {
-            let length = bytes;
-            (FileRequest::Zeros(Zeros { id, at, length }), Vec::new())
-        } else {
-            let (content, body) = content::pack(raw, true);
-            (FileRequest::Block(Block { id, at, content }), body)
-        };
-        let failed: Vec<_> = wrong.into_iter().map(|why| (id, why)).collect();
-        let over = !failed.is_empty();
+        let (step, body) = blocks::request(id, &piece, content, true);
         sink(Message {
             step,
             body,
-            raw: bytes,
-            failed,
+            raw: piece.length,
+            failed: Vec::new(),
         })?;
-        if over {
-            return Ok(());
-        }
-        done += bytes;
     }
-    Ok(())
 }
 
 /// Sends one range, and waits until the host has it; returns what was wrong with the file.

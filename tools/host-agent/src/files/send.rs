@@ -5,6 +5,7 @@ use super::shared_output::SharedOutput;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use transfer::parts::Parts;
+use transfer::source::Pieces;
 use transfer::{content, source, sums};
 use wire::files::{
     BLOCK, Block, FILES_AT_ONCE, Fault, FileEvent, FileRequest, Found, Give, Named, Read, Zeros,
@@ -17,6 +18,7 @@ const FOUND_AT_ONCE: usize = 100;
 /// A folder whose files are fetched.
 pub struct Sender {
     base: PathBuf,
+    /// What was read last.
     block: Vec<u8>,
 }
 
@@ -37,7 +39,7 @@ impl Sender {
         });
         Ok(Sender {
             base,
-            block: vec![0; usize::try_from(BLOCK).unwrap_or(usize::MAX)],
+            block: Vec::new(),
         })
     }
 
@@ -98,7 +100,7 @@ impl Sender {
         for file in files.iter().take(FILES_AT_ONCE) {
             let (one, bytes) = self.read_whole(file);
             let bytes = &self.block[..bytes];
-            if !read.is_empty() && content.len() + bytes.len() > self.block.len() {
+            if !read.is_empty() && (content.len() + bytes.len()) as u64 > BLOCK {
                 send_batch(std::mem::take(&mut read), &content, told);
                 content.clear();
             }
@@ -111,9 +113,10 @@ impl Sender {
     /// Reads a whole file into `block`; returns how many bytes.
     fn read_whole(&mut self, named: &Named) -> (Read, usize) {
         let path = self.path(&named.path);
-        let room = self.block.len();
+        let room = usize::try_from(BLOCK).unwrap_or(usize::MAX);
+        self.block.resize(room, 0);
         let read = source::open(&path).and_then(|file| {
-            let bytes = source::read_at(&file, 0, &mut self.block[..room])?;
+            let bytes = source::read_at(&file, 0, &mut self.block)?;
             // a file that does not fit has grown; an error behind the end counts as one too
             source::read_at(&file, bytes as u64, &mut [0])?;
             Ok((bytes, file))
@@ -169,31 +172,21 @@ impl Sender {
         sent: &mut u64,
         told: &SharedOutput,
     ) -> Option<Fault> {
-        while *sent < length && !told.is_closed() {
-            if let Some(length) = source::hole(file, at + *sent, length - *sent) {
-                let at = at + *sent;
-                told.tell(FileEvent::Zeros(Zeros { id, at, length }));
-                *sent += length;
-                continue;
-            }
-            let room = self
-                .block
-                .len()
-                .min(usize::try_from(length - *sent).unwrap_or(usize::MAX));
-            let count = match source::read_at(file, at + *sent, &mut self.block[..room]) {
-                Ok(0) => return Some(Fault::NotWhole),
-                Ok(count) => count,
+        let mut pieces = Pieces::new(file, at, length);
+        while !told.is_closed() {
+            let piece = match pieces.read_next(&mut self.block) {
+                Ok(Some(piece)) => piece,
+                Ok(None) => break,
                 Err(error) => return Some(fault(&error)),
             };
-            let (at, bytes) = (at + *sent, &self.block[..count]);
-            if content::is_hole(bytes) {
-                let length = count as u64;
+            let (at, length) = (piece.at, piece.length);
+            if piece.is_zeros {
                 told.tell(FileEvent::Zeros(Zeros { id, at, length }));
             } else {
-                let content = content::plain(bytes);
-                told.tell_with(FileEvent::Block(Block { id, at, content }), bytes);
+                let content = content::plain(&self.block);
+                told.tell_with(FileEvent::Block(Block { id, at, content }), &self.block);
             }
-            *sent += count as u64;
+            *sent += length;
         }
         None
     }
@@ -252,6 +245,7 @@ fn meta_now(file: &File, path: &Path) -> Option<wire::files::Meta> {
 fn fault(error: &std::io::Error) -> Fault {
     match error.raw_os_error() {
         Some(_) => Fault::system(error),
+        None if error.kind() == std::io::ErrorKind::UnexpectedEof => Fault::NotWhole,
         None => Fault::NoFile,
     }
 }
