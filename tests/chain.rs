@@ -4,9 +4,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use support::{Cluster, Ran, noise, scratch, soon};
+use support::{Cluster, Ran, executable, noise, scratch, soon, tools};
 
 const LARGE: usize = 48 << 20;
 
@@ -59,6 +60,28 @@ impl Lab {
     fn has(&self, host: u32) -> bool {
         let there = fs::read(self.ws(host).join("src/large")).unwrap_or_default();
         there == fs::read(self.folder.join("src/large")).unwrap()
+    }
+
+    /// The agent of a host lies from here on: a line of Python changes `said`, a request to it, or
+    /// an event of it, on the way.
+    fn take_over(&self, host: u32, lie: &str) {
+        let agent = tools().join("host-agent").display().to_string();
+        let hash = self.run(&format!("'{agent}' hash")).out;
+        let liar = LIAR.replace("AGENT", &agent).replace("LIE", lie);
+        let place = format!("taken/host-agent-{}", hash.trim());
+        executable(&self.folder.join(place), &liar);
+        let taken = self.folder.join("taken");
+        let cache = "${XDG_CACHE_HOME:-$HOME/.cache}/dgl-tools";
+        self.on(
+            host,
+            &format!("mount --bind '{}' \"{cache}\"", taken.display()),
+        );
+    }
+
+    /// A host has this in the place of the large file.
+    fn put(&self, host: u32, content: &[u8]) {
+        fs::create_dir_all(self.ws(host).join("src")).unwrap();
+        fs::write(self.ws(host).join("src/large"), content).unwrap();
     }
 
     /// How much of the large file a host has that is not whole there.
@@ -114,6 +137,26 @@ const RECEIVER: &str = "for p in /proc/[0-9]*; do grep -qs PART_PUSH= $p/environ
     grep -qs ^host-agent $p/cmdline && r=${p#/proc/}; done; test -n \"$r\" || exit 7;";
 
 const ALL: u64 = LARGE as u64;
+
+/// Stands in for host-agent, and is between it and its login.
+const LIAR: &str = "#!/usr/bin/env python3
+import json, os, subprocess, sys, threading
+if sys.argv[1:] == ['hash']: os.execv('AGENT', ['host-agent', 'hash'])
+agent = subprocess.Popen(['AGENT'] + sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def relay(here, there):
+    for line in iter(here.readline, b''):
+        if line.startswith(b'{'):
+            said = json.loads(line)
+            body = here.read(said.get('bytes', 0))
+            LIE
+            line = json.dumps(said).encode() + b'\\n' + body
+        there.write(line)
+        there.flush()
+    there.close()
+threading.Thread(target=relay, args=(agent.stdout, sys.stdout.buffer), daemon=True).start()
+relay(sys.stdin.buffer, agent.stdin)
+agent.wait()
+";
 
 #[test]
 fn a_file_for_three_real_hosts_leaves_this_machine_once() {
@@ -228,6 +271,125 @@ fn a_host_in_the_middle_that_stops_is_served_apart_and_holds_up_no_other_real_ho
         (1..ALL).contains(&large[1].1) && large[2].1 == 0,
         "{large:?}"
     );
+    lab.cluster.assert_clean();
+}
+
+#[test]
+fn a_host_that_hands_on_other_content_gives_it_to_no_other_real_hosts() {
+    let lab = Lab::up("chain-liar", "");
+    // two blocks change places, each with its own sum; to be seen here, blocks have to come over
+    // the login
+    lab.take_over(
+        2,
+        "if said.get('told') == 'listening': said['port'] = 1
+            if said.get('step') == 'block' and said['at'] < 2 << 20: said['at'] ^= 1 << 20",
+    );
+    let ran = lab.push("--compress never");
+    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    assert!(!lab.has(2) && lab.has(3) && lab.has(4), "{}", ran.err);
+    assert!(
+        ran.err
+            .contains("host 1 (10.77.0.3): refused what host 0 (10.77.0.2) handed on of ")
+            && !ran.err.contains("host 2 (10.77.0.4): refused"),
+        "{}",
+        ran.err
+    );
+    // the next one has it from here, and hands it on
+    let large = Lab::large(&ran);
+    assert!(
+        (1..=ALL).contains(&large[1].1) && large[2] == (true, 0),
+        "{large:?} {}",
+        ran.err
+    );
+    lab.cluster.assert_clean();
+}
+
+/// What it had before is not what it has said.
+#[test]
+fn a_host_in_the_middle_that_hands_on_other_content_harms_no_other_real_hosts() {
+    let lab = Lab::up("chain-liar-middle", "");
+    let large = fs::read(lab.folder.join("src/large")).unwrap();
+    let earlier = |same: usize| [&large[..same], &noise(7, LARGE - same)].concat();
+    lab.put(2, &earlier(LARGE - (1 << 20)));
+    lab.put(3, &earlier(LARGE - (20 << 20)));
+    // after its sums were compared, and before it begins
+    lab.take_over(
+        3,
+        "if said.get('step') == 'move':
+                with open('/srv/ws/src/large', 'r+b') as large:
+                    large.seek(5 << 20)
+                    large.write(b'something else')",
+    );
+    let ran = lab.push("");
+    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    assert!(lab.has(2) && !lab.has(3) && lab.has(4), "{}", ran.err);
+    assert!(
+        ran.err
+            .contains("host 2 (10.77.0.4): refused what host 1 (10.77.0.3) handed on of "),
+        "{}",
+        ran.err
+    );
+    // it has all from the first one, to which only what it lacked went
+    let sent: Vec<u64> = Lab::large(&ran).iter().map(|(_, sent)| *sent).collect();
+    assert!(sent[0] <= 2 << 20 && sent[1..] == [0, 0], "{sent:?}");
+    lab.cluster.assert_clean();
+}
+
+/// What counts as the same is so by pieces of 64 KB, what is sent goes in blocks of 1 MB: where
+/// both meet, hosts read back what they have.
+#[test]
+fn holes_and_what_real_hosts_had_before_are_handed_on() {
+    let lab = Lab::up("chain-holes", "");
+    let (hole, large) = (14 << 20, lab.folder.join("src/large"));
+    let data = noise(1, LARGE);
+    fs::remove_file(&large).unwrap();
+    let file = fs::File::create(&large).unwrap();
+    file.set_len(ALL).unwrap();
+    file.write_all_at(&data[..hole], 0).unwrap();
+    file.write_all_at(&data[..hole - 5], (2 * hole + 5) as u64)
+        .unwrap();
+    lab.run("ipconf-check ip.txt | part-map --workspace /srv/ws --extra src >plan.jsonl");
+    let ran = lab.push("");
+    let expected = [(true, 2 * hole as u64), (true, 0), (true, 0)];
+    assert!(
+        ran.status == 0 && (2..=4).all(|host| lab.has(host)),
+        "{}",
+        ran.err
+    );
+    let sent = Lab::large(&ran);
+    assert!(
+        sent[0].1 <= expected[0].1 + (2 << 20) && sent[1..] == expected[1..],
+        "{sent:?} {}",
+        ran.err
+    );
+
+    // what is not the same any more, under the time that it had
+    for (host, places) in [
+        (2, vec![3 << 20]),
+        (4, vec![(1 << 20) + 100, hole + 9, LARGE - 9]),
+    ] {
+        let path = lab.ws(host).join("src/large");
+        let there = fs::File::options().write(true).open(path).unwrap();
+        let time = there.metadata().unwrap().modified().unwrap();
+        for place in places {
+            there.write_all_at(b"else", place as u64).unwrap();
+        }
+        there.set_modified(time).unwrap();
+    }
+    fs::remove_dir_all(lab.ws(3)).unwrap();
+    let ran = lab.push("--verify");
+    assert!(
+        ran.status == 0 && (2..=4).all(|host| lab.has(host)),
+        "{}",
+        ran.err
+    );
+    let sent: Vec<u64> = Lab::large(&ran).iter().map(|(_, sent)| *sent).collect();
+    assert!(
+        sent[0] <= 64 << 10 && sent[1..] == [0, 0],
+        "{sent:?} {}",
+        ran.err
+    );
+    assert!(!ran.err.contains("refused"), "{}", ran.err);
     lab.cluster.assert_clean();
 }
 

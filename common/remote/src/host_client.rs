@@ -540,7 +540,11 @@ impl HostClient {
                     )));
                 }
                 SessionEvent::Event(
-                    Event::File(FileEvent::Came { .. } | FileEvent::HandedOn { .. }),
+                    Event::File(
+                        FileEvent::Came { .. }
+                        | FileEvent::HandedOn { .. }
+                        | FileEvent::Refused { .. },
+                    ),
                     _,
                 ) if !self.hears_of_chains => {}
                 SessionEvent::Event(Event::File(told), _) if is_answer(&told, self.forgotten) => {}

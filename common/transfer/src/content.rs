@@ -17,7 +17,8 @@ pub fn is_hole(content: &[u8]) -> bool {
     content.len() as u64 >= GRAIN && is_zeros(content)
 }
 
-fn is_zeros(content: &[u8]) -> bool {
+/// Whether content is all zeros.
+pub fn is_zeros(content: &[u8]) -> bool {
     // a page at a time, without a branch for each byte
     let is_zero = |page: &[u8]| page.iter().fold(0, |all, byte| all | byte) == 0;
     content.chunks(4096).all(is_zero)

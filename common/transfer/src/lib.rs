@@ -2,7 +2,8 @@
 //!
 //! One end reads ([`source`]), the other writes ([`partial`]); between them go blocks, each with
 //! the sum of its content ([`content`]). [`parts`] says which of a file is there, [`sums`] whether
-//! that is what the other end has; [`fates`] is what the tool knows of each file.
+//! that is what the other end has, [`vouched`] whether it is where a third one has brought it;
+//! [`fates`] is what the tool knows of each file.
 
 pub mod content;
 pub mod fates;
@@ -10,6 +11,7 @@ pub mod partial;
 pub mod parts;
 pub mod source;
 pub mod sums;
+pub mod vouched;
 
 /// A resumed transfer begins and ends at a multiple of this, so that a block that was half written
 /// is written again.

@@ -95,10 +95,14 @@ fn sum_of(file: &File, begin: u64, end: u64, buffer: &mut [u8]) -> io::Result<Su
     Ok(Sum(*hasher.finalize().as_bytes()))
 }
 
+/// The checksum of a part of a file.
+pub fn of_part(file: &File, begin: u64, end: u64) -> io::Result<Sum> {
+    sum_of(file, begin, end, &mut vec![0; 256 << 10])
+}
+
 /// The checksum of a whole file.
 pub fn of_whole(file: &File) -> io::Result<Sum> {
-    let mut buffer = vec![0; 256 << 10];
-    sum_of(file, 0, file.metadata()?.len(), &mut buffer)
+    of_part(file, 0, file.metadata()?.len())
 }
 
 /// The checksum of bytes in memory.
@@ -106,15 +110,20 @@ pub fn of_bytes(bytes: &[u8]) -> Sum {
     content::sum(bytes)
 }
 
-/// The pieces whose checksums are equal at both ends.
-pub fn same(parts: &Parts, bytes: u64, ours: &[Sum], theirs: &[Sum]) -> Parts {
-    let pieces = pieces(parts, bytes);
-    let equal = pieces
-        .into_iter()
+/// The pieces whose checksums are equal at both ends, with these.
+pub fn equal(parts: &Parts, bytes: u64, ours: &[Sum], theirs: &[Sum]) -> Vec<((u64, u64), Sum)> {
+    let pieces = pieces(parts, bytes).into_iter();
+    pieces
         .zip(ours.iter().zip(theirs))
         .filter(|(_, (ours, theirs))| ours == theirs)
-        .map(|(piece, _)| piece);
-    Parts::of(&equal.collect::<Vec<_>>())
+        .map(|(piece, (sum, _))| (piece, *sum))
+        .collect()
+}
+
+/// The parts whose checksums are equal at both ends.
+pub fn same(parts: &Parts, bytes: u64, ours: &[Sum], theirs: &[Sum]) -> Parts {
+    let equal = equal(parts, bytes, ours, theirs).into_iter();
+    Parts::of(&equal.map(|(piece, _)| piece).collect::<Vec<_>>())
 }
 
 #[cfg(test)]

@@ -3,10 +3,11 @@
 //! To a host: `receive` takes a folder; `look`, `peers` and `claim` ask what is there; small files
 //! come many in a [`Batch`], larger ones as `begin`, any number of `block`s and `end`. From a host:
 //! `give`, `find`, then `read` for content. From host to host: `hand_on`, and over the connection
-//! that is made for it `handed`, `block`s and `close`. Requests are not waited for one by one: each
-//! is answered in its order, and `sync` tells how far the agent has come. Sizes are called `size`,
-//! because `bytes` in a line announces what stands behind it. Content stands behind its line, at
-//! most [`crate::codec::MAX_BODY`] bytes, with its BLAKE3 sum in the line.
+//! that is made for it `handed`, `block`s and `close`; what comes so counts when the tool has said
+//! by `vouch` what it is. Requests are not waited for one by one: each is answered in its order,
+//! and `sync` tells how far the agent has come. Sizes are called `size`, because `bytes` in a line
+//! announces what stands behind it. Content stands behind its line, at most
+//! [`crate::codec::MAX_BODY`] bytes, with its BLAKE3 sum in the line.
 
 use crate::Text;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -17,6 +18,9 @@ pub const BLOCK: u64 = crate::codec::MAX_BODY as u64;
 /// The most files in one message, so that its line stays well below [`crate::codec::MAX_LINE`]: a
 /// path has at most 4096 bytes.
 pub const FILES_AT_ONCE: usize = 128;
+/// The most pieces in one message for which the tool vouches, for the same reason: each takes up to
+/// 130 bytes of the line.
+pub const PIECES_AT_ONCE: usize = 4096;
 
 /// A request about files: `{"do":"file","step":"…",…}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +83,14 @@ pub enum FileRequest {
         id: u32,
         /// The number of the other host.
         host: u32,
+    },
+    /// Tells what pieces of a file are that other hosts hand on to this one. What they bring counts
+    /// only then; other content is refused, see [`FileEvent::Refused`].
+    Vouch {
+        /// The number of the delivery.
+        id: u32,
+        /// At most [`PIECES_AT_ONCE`] of the pieces, in any order.
+        pieces: Vec<PieceSum>,
     },
     /// The first message of another host over a connection of its own: parts of a file come, as
     /// [`FileRequest::Block`] and [`FileRequest::Zeros`], and then [`FileRequest::Close`] and
@@ -299,6 +311,18 @@ pub struct Zeros {
     pub length: u64,
 }
 
+/// What the tool has read of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PieceSum {
+    /// The offset of the piece in the file, in bytes.
+    pub at: u64,
+    /// The length of the piece, in bytes.
+    pub length: u64,
+    /// The BLAKE3 sum of its content; `None` if it is all zeros.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sum: Option<Sum>,
+}
+
 /// A file with a number for the answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {
@@ -364,6 +388,14 @@ pub enum FileEvent {
         /// Whether the other host could not be reached at all.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         unreached: bool,
+    },
+    /// Another host has handed on other content than the tool vouches for. Nothing of it is kept,
+    /// and nothing more of the file is taken from that host.
+    Refused {
+        /// The number of the delivery.
+        id: u32,
+        /// The public key of that host.
+        peer: String,
     },
     /// The results of deliveries.
     Landed {

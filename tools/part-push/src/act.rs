@@ -149,6 +149,7 @@ fn open<'a>(
             deliveries,
             begun: OnceLock::new(),
             state: Mutex::new(state),
+            was_refused: AtomicBool::new(false),
         }
     };
     Ok(begun.into_iter().map(task).collect())

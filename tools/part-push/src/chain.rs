@@ -85,6 +85,8 @@ struct Member {
     begins_within: Duration,
     /// How many hosts it could not reach.
     unreached: u32,
+    /// Whether the file here stayed the same while it was read for this host.
+    confirmed: bool,
 }
 
 impl Member {
@@ -113,8 +115,6 @@ impl Member {
 pub struct Chain {
     bytes: u64,
     members: Vec<Member>,
-    /// Whether the file here stayed the same while it was read.
-    confirmed: bool,
     /// A host to which nothing comes for so long is left out.
     patience: Duration,
 }
@@ -132,11 +132,11 @@ impl Chain {
             waits: None,
             begins_within: BEGIN,
             unreached: 0,
+            confirmed: false,
         };
         Chain {
             bytes,
             members: kept.into_iter().enumerate().map(member).collect(),
-            confirmed: false,
             patience: STALL + block_takes,
         }
     }
@@ -241,7 +241,7 @@ impl Chain {
 
     /// What is read from here on may not be what was read before.
     fn feed(&mut self, place: usize, actions: &mut Vec<Action>) {
-        self.confirmed = false;
+        self.members[place].confirmed = false;
         actions.push(Action::Feed(place));
     }
 
@@ -267,20 +267,29 @@ impl Chain {
 
     /// Those that have all of a file that was confirmed.
     fn finish_whole(&mut self) -> Vec<Action> {
-        let confirmed = self.confirmed;
-        let members = self.members.iter_mut().enumerate();
-        members
-            .filter(|(_, member)| confirmed && member.life == MemberState::Whole)
-            .map(|(place, member)| {
-                member.life = MemberState::Finished;
-                Action::Finish(place)
-            })
-            .collect()
+        let is_right = |place: &usize| {
+            self.members[*place].life == MemberState::Whole && self.is_confirmed(*place)
+        };
+        let right: Vec<usize> = (0..self.members.len()).filter(is_right).collect();
+        for place in &right {
+            self.members[*place].life = MemberState::Finished;
+        }
+        right.into_iter().map(Action::Finish).collect()
     }
 
-    /// The whole file was read, and it is still the same file.
-    pub fn confirm(&mut self) -> Vec<Action> {
-        self.confirmed = true;
+    /// Whether the file here was the same when it had been read for the host from which all that
+    /// this one gets comes in the end.
+    fn is_confirmed(&self, place: usize) -> bool {
+        let mut first = place;
+        while let Source::Host(from) = self.members[first].source {
+            first = from;
+        }
+        self.members[first].confirmed
+    }
+
+    /// All that a host lacked was read, and it is still the same file.
+    pub fn confirm(&mut self, place: usize) -> Vec<Action> {
+        self.members[place].confirmed = true;
         self.finish_whole()
     }
 
@@ -302,6 +311,30 @@ impl Chain {
         actions
     }
 
+    /// A host reports that another one hands on other content than was read here. Which of them is
+    /// at fault cannot be known: it gets the file from the one before that.
+    pub fn refused(&mut self, from: usize, to: usize) -> Vec<Action> {
+        let mut actions = Vec::new();
+        let member = &self.members[to];
+        if member.source == Source::Host(from) && member.life == MemberState::Takes {
+            actions.push(Action::KeepBack { from, to });
+            self.get_from(to, self.source_of(from), &mut actions);
+        }
+        actions
+    }
+
+    /// Where a host gets the file from, past those that have left.
+    fn source_of(&self, place: usize) -> Source {
+        let mut source = self.members[place].source;
+        // one that has finished keeps its source even when that has left
+        while let Source::Host(from) = source
+            && self.members[from].life == MemberState::Out
+        {
+            source = self.members[from].source;
+        }
+        source
+    }
+
     /// A host is lost, or cannot have the file at all.
     pub fn lost(&mut self, place: usize) -> Vec<Action> {
         let mut actions = Vec::new();
@@ -316,13 +349,7 @@ impl Chain {
         if was == MemberState::Out {
             return;
         }
-        let mut source = self.members[place].source;
-        // one that has finished keeps its source even when that has left
-        while let Source::Host(from) = source
-            && self.members[from].life == MemberState::Out
-        {
-            source = self.members[from].source;
-        }
+        let source = self.source_of(place);
         if matches!(was, MemberState::Joins | MemberState::Takes) {
             if let (Source::Host(from), MemberState::Takes) = (source, was) {
                 actions.push(Action::KeepBack { from, to: place });
@@ -397,13 +424,24 @@ impl Chain {
     }
 }
 
+/// What decides the place of a host in a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rank {
+    /// Whether another host has refused what it handed on.
+    pub was_refused: bool,
+    /// How much of the file it has.
+    pub kept: u64,
+    /// Its address.
+    pub address: u32,
+}
+
 /// Sorts the hosts of a chain. Those that have most of the file come first, so that least leaves
 /// this machine; then by address, because neighbours in a switch usually have neighbouring
-/// addresses, so that no link between switches is crossed twice.
-pub fn order<T>(hosts: &mut [T], kept_and_address: impl Fn(&T) -> (u64, u32)) {
+/// addresses, so that no link between switches is crossed twice. The last one hands nothing on.
+pub fn order<T>(hosts: &mut [T], rank: impl Fn(&T) -> Rank) {
     hosts.sort_by_key(|host| {
-        let (kept, address) = kept_and_address(host);
-        (std::cmp::Reverse(kept), address)
+        let rank = rank(host);
+        (rank.was_refused, std::cmp::Reverse(rank.kept), rank.address)
     });
 }
 
@@ -446,7 +484,7 @@ mod tests {
     fn a_file_has_its_name_when_it_is_whole_and_was_the_same_to_the_end() {
         let mut chain = three();
         assert_eq!(come(&mut chain, [SIZE, MB, 0], at(1)), []);
-        assert_eq!(chain.confirm(), [Finish(0)]);
+        assert_eq!(chain.confirm(0), [Finish(0)]);
         assert_eq!(come(&mut chain, [SIZE, SIZE, MB], at(2)), [Finish(1)]);
         assert!(!chain.is_over());
         assert_eq!(come(&mut chain, [SIZE, SIZE, SIZE], at(3)), [Finish(2)]);
@@ -478,16 +516,42 @@ mod tests {
     #[test]
     fn a_host_that_has_all_and_is_lost_leaves_no_gap() {
         let mut chain = three();
-        chain.confirm();
+        chain.confirm(0);
         come(&mut chain, [SIZE, SIZE, MB], at(1));
         assert_eq!(chain.lost(1), [HandOn { from: 0, to: 2 }]);
         assert_eq!(chain.lost(0), [Feed(2)]);
         // the other way round: who is lost first had finished too
         let mut chain = three();
         come(&mut chain, [SIZE, SIZE, MB], at(1));
-        assert_eq!(chain.confirm(), [Finish(0), Finish(1)]);
+        assert_eq!(chain.confirm(0), [Finish(0), Finish(1)]);
         assert_eq!(chain.lost(0), []);
         assert_eq!(chain.lost(1), [Feed(2)]);
+    }
+
+    #[test]
+    fn who_refuses_what_another_hands_on_gets_it_from_the_one_before_that() {
+        let mut chain = three();
+        come(&mut chain, [SIZE, 5 * MB, 3 * MB], at(1));
+        assert_eq!(chain.confirm(0), [Finish(0)]);
+        let expected = [KeepBack { from: 1, to: 2 }, HandOn { from: 0, to: 2 }];
+        assert_eq!(chain.refused(1, 2), expected);
+        assert_eq!(chain.refused(1, 2), [], "that came too late");
+        // the one before that does no better: this machine is left
+        let expected = [KeepBack { from: 0, to: 2 }, Feed(2)];
+        assert_eq!(chain.refused(0, 2), expected);
+        assert_eq!(come(&mut chain, [SIZE, SIZE, SIZE], at(2)), [Finish(1)]);
+        // what was read for it has to be confirmed too
+        assert_eq!(chain.confirm(2), [Finish(2)]);
+        assert!(chain.is_over());
+
+        // two hosts at once get it from here, and each waits for its own
+        let mut chain = three();
+        come(&mut chain, [5 * MB, 4 * MB, 3 * MB], at(1));
+        assert_eq!(chain.refused(0, 1)[1..], [Feed(1)]);
+        assert_eq!(come(&mut chain, [SIZE, SIZE, SIZE], at(2)), []);
+        assert_eq!(chain.confirm(1), [Finish(1), Finish(2)]);
+        assert_eq!(chain.lost(0), []);
+        assert!(chain.is_over());
     }
 
     #[test]
@@ -571,12 +635,12 @@ mod tests {
     fn what_is_read_once_more_is_confirmed_once_more() {
         let mut chain = three();
         come(&mut chain, [5 * MB, 4 * MB, 3 * MB], at(1));
-        assert_eq!(chain.confirm(), []);
+        assert_eq!(chain.confirm(0), []);
         // it is lost with bytes that it has not handed on: these are read again
         assert_eq!(chain.lost(0), [Feed(1)]);
         assert_eq!(come(&mut chain, [0, SIZE, SIZE], at(2)), []);
-        assert_eq!(chain.confirm(), [Finish(1), Finish(2)]);
-        assert_eq!(chain.confirm(), []);
+        assert_eq!(chain.confirm(1), [Finish(1), Finish(2)]);
+        assert_eq!(chain.confirm(1), []);
         assert!(chain.is_over());
     }
 
@@ -587,7 +651,7 @@ mod tests {
         let mut chain = Chain::new(SIZE, kept, Duration::ZERO);
         assert_eq!(chain.joined(1, at(0)), []);
         assert_eq!(chain.lost(0), [Feed(1)]);
-        assert_eq!(chain.confirm(), [Finish(1)]);
+        assert_eq!(chain.confirm(1), [Finish(1)]);
         assert!(chain.is_over());
     }
 
@@ -636,13 +700,24 @@ mod tests {
 
     #[test]
     fn what_hosts_have_from_before_comes_first() {
-        let mut hosts = [(0, 9u32), (5, 7), (0, 3), (8, 8)];
+        let rank = |was_refused, kept, address| Rank {
+            was_refused,
+            kept,
+            address,
+        };
+        let mut hosts = [
+            rank(true, 9, 1),
+            rank(false, 0, 9),
+            rank(false, 5, 7),
+            rank(false, 0, 3),
+            rank(false, 8, 8),
+        ];
         order(&mut hosts, |host| *host);
-        assert_eq!(hosts, [(8, 8), (5, 7), (0, 3), (0, 9)]);
+        assert_eq!(hosts.map(|host| host.address), [8, 7, 3, 9, 1]);
         let kept = vec![Parts::beginning(SIZE), Parts::default()];
         let mut chain = Chain::new(SIZE, kept, Duration::ZERO);
         assert_eq!(chain.joined(0, at(0)), [Feed(0)]);
         assert_eq!(chain.joined(1, at(0)), [HandOn { from: 0, to: 1 }]);
-        assert_eq!(chain.confirm(), [Finish(0)]);
+        assert_eq!(chain.confirm(0), [Finish(0)]);
     }
 }

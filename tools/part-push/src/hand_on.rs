@@ -2,28 +2,32 @@
 //! to the next. The actions of [`Chain`] are carried out here, with one thread for each host.
 //!
 //! Nothing depends on it: a host that is left out is served separately, from the point that it has
-//! reached.
+//! reached. No host is trusted with the content: each is told from here what all pieces are, and
+//! refuses others.
 
 use crate::blocks::{self, AHEAD};
-use crate::chain::{self, Action, Chain, Source as From};
+use crate::chain::{self, Action, Chain, Rank, Source as From};
 use crate::context::PushContext;
 use crate::feed::{self, small};
 use crate::plan::{self, Delivery, Source, key};
 use crate::push::{self, Options, Outcome, Watch};
 use crate::reporter::{HostReporter, Reporter};
-use crate::target::Target;
+use crate::target::{Kept, Target};
 use crate::task::Task;
 use cli::progress::Route;
 use remote::direct::Wire;
 use remote::host_client::HostFailure;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use transfer::parts::Parts;
 use transfer::source::{self, Pieces};
-use wire::files::{BLOCK, Begin, FileEvent, FileRequest, HandOn};
+use wire::files::{
+    BLOCK, Begin, Block, FileEvent, FileRequest, HandOn, PIECES_AT_ONCE, PieceSum, Zeros,
+};
 
 /// How often a thread checks what others want of its host.
 const TURN: Duration = Duration::from_millis(50);
@@ -63,8 +67,10 @@ pub fn all(tasks: &[Task<'_>], context: &PushContext<'_>, options: Options, boar
         }
     }
     for mut members in by_file.into_values() {
-        chain::order(&mut members, |member| {
-            (member.kept, u32::from(member.task.host.ip.0))
+        chain::order(&mut members, |member| Rank {
+            was_refused: member.task.was_refused.load(Ordering::Relaxed),
+            kept: member.kept,
+            address: u32::from(member.task.host.ip.0),
         });
         for members in members.chunks(usize::from(context.args.jobs)) {
             if members.len() > 1 {
@@ -100,6 +106,8 @@ fn hand_on(
         state: Mutex::new(State {
             chain: Chain::new(delivery.bytes, empty, block_takes),
             orders: members.iter().map(|_| VecDeque::new()).collect(),
+            vouched: Vec::new(),
+            asked: BTreeSet::new(),
             wrong: None,
         }),
     };
@@ -127,6 +135,10 @@ struct State {
     chain: Chain,
     /// The actions that the thread of each host has to carry out.
     orders: Vec<VecDeque<Action>>,
+    /// What was read of the file, for all hosts to know.
+    vouched: Vec<PieceSum>,
+    /// Which host was asked to hand on to which, unless that one has refused it since.
+    asked: BTreeSet<(usize, usize)>,
     /// What is wrong with the source, so that nobody gets it.
     wrong: Option<String>,
 }
@@ -154,6 +166,8 @@ struct View {
     joined: bool,
     /// Whether the host has renamed the file.
     landed: bool,
+    /// How many of the pieces that were read it was told.
+    vouched: usize,
 }
 
 impl Relay<'_, '_, '_> {
@@ -249,8 +263,16 @@ impl Relay<'_, '_, '_> {
     /// Makes the host begin the file, with the parts that it has.
     fn join(&self, place: usize, target: &mut Target, view: &mut View) -> Result<(), HostFailure> {
         let delivery = self.members[place].delivery;
-        let (kept, earlier) = target.resume(delivery, &self.file)?;
-        self.lock().chain.begins(place, kept.bytes(), self.now());
+        let Kept {
+            parts: kept,
+            earlier,
+            pieces,
+        } = target.resume(delivery, &self.file)?;
+        let mut state = self.lock();
+        // those behind it may get these from it
+        state.vouched.extend(pieces);
+        state.chain.begins(place, kept.bytes(), self.now());
+        drop(state);
         target.client.send(FileRequest::Begin(Begin {
             file: small(delivery),
             key: key(delivery),
@@ -302,6 +324,7 @@ impl Relay<'_, '_, '_> {
         while let Some((told, _)) = target.client.take_event() {
             self.hear(place, told, view)?;
         }
+        self.vouch(place, target, view);
         self.look();
         let mut turn = Turn::Wait;
         loop {
@@ -323,9 +346,28 @@ impl Relay<'_, '_, '_> {
         }
     }
 
+    /// Tells the host what was read here, unless it gets that from here anyway.
+    fn vouch(&self, place: usize, target: &mut Target, view: &mut View) {
+        loop {
+            let state = self.lock();
+            if state.chain.source(place) == From::Us || view.vouched == state.vouched.len() {
+                return;
+            }
+            let new = state.vouched[view.vouched..].iter();
+            let pieces: Vec<PieceSum> = new.take(PIECES_AT_ONCE).copied().collect();
+            drop(state);
+            view.vouched += pieces.len();
+            let id = self.members[place].delivery.id;
+            target.client.send(FileRequest::Vouch { id, pieces });
+        }
+    }
+
     fn send_hand_on(&self, place: usize, to: usize, target: &mut Target) {
         let next = &self.members[to];
-        let parts = self.lock().chain.missing(to);
+        let mut state = self.lock();
+        let parts = state.chain.missing(to);
+        state.asked.insert((place, to));
+        drop(state);
         let (port, peer) = next.listens.clone();
         target.client.send(FileRequest::HandOn(HandOn {
             id: self.members[place].delivery.id,
@@ -370,6 +412,10 @@ impl Relay<'_, '_, '_> {
                 }
             }
             FileEvent::HandedOn { .. } => {}
+            FileEvent::Refused { id, peer } if id == delivery.id => {
+                self.refused(place, &peer);
+            }
+            FileEvent::Refused { .. } => {}
             FileEvent::Landed { done, failed } => {
                 if done.contains(&delivery.id) {
                     view.landed = true;
@@ -385,6 +431,29 @@ impl Relay<'_, '_, '_> {
             other => return Err(HostFailure::unexpected(&other)),
         }
         Ok(())
+    }
+
+    /// The host has refused what another one handed on.
+    fn refused(&self, place: usize, peer: &str) {
+        let mut members = self.members.iter();
+        let from = members.position(|member| member.listens.1 == peer);
+        let Some(from) = from.filter(|from| self.lock().asked.remove(&(*from, place))) else {
+            return;
+        };
+        // what was read before and after the change cannot be the same
+        if let Some(why) = feed::changed(self.path, self.members[place].delivery) {
+            return self.fail(why);
+        }
+        let [it, other] = [place, from].map(|at| self.members[at].task.host.place());
+        eprintln!(
+            "part-push: {it}: refused what {other} handed on of {}: it is not what was read here; \
+             nothing of it is kept, and the file comes from elsewhere\n  fix: look for what is \
+             broken, or who is at work, on {other}; if nothing is, on {it}, which says so",
+            self.path.display()
+        );
+        let task = self.members[from].task;
+        task.was_refused.store(true, Ordering::Relaxed);
+        self.tell(|chain| chain.refused(from, place));
     }
 
     fn done(&self, place: usize, sent_bytes: u64, error: Option<String>) {
@@ -422,6 +491,7 @@ impl Relay<'_, '_, '_> {
                 let id = self.members[place].delivery.id;
                 let raw = std::mem::take(&mut buffer);
                 let (step, body) = blocks::request(id, &piece, raw, packed);
+                self.lock().vouched.extend(pieces_of(&step));
                 buffer = body;
                 view.sent += buffer.len() as u64;
                 target.client.send_read(step, &mut buffer);
@@ -438,7 +508,7 @@ impl Relay<'_, '_, '_> {
         }
         match feed::changed(self.path, self.members[place].delivery) {
             Some(why) => self.fail(why),
-            None => self.tell(Chain::confirm),
+            None => self.tell(|chain| chain.confirm(place)),
         }
         Ok(())
     }
@@ -528,6 +598,25 @@ impl Relay<'_, '_, '_> {
             _ => target.client.send(FileRequest::Close { id }),
         }
     }
+}
+
+/// What the hosts behind are told of a piece that is sent. They are handed zeros in blocks.
+fn pieces_of(step: &FileRequest) -> Vec<PieceSum> {
+    let (at, length, sum) = match step {
+        FileRequest::Block(Block { at, content, .. }) => {
+            (*at, u64::from(content.length), Some(content.sum))
+        }
+        FileRequest::Zeros(Zeros { at, length, .. }) => (*at, *length, None),
+        _ => return Vec::new(),
+    };
+    let end = at + length;
+    let piece = |at: u64| PieceSum {
+        at,
+        length: BLOCK.min(end - at),
+        sum,
+    };
+    let step = usize::try_from(BLOCK).unwrap_or(usize::MAX);
+    (at..end).step_by(step).map(piece).collect()
 }
 
 /// Decides whether blocks are compressed.

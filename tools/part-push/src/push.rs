@@ -220,7 +220,8 @@ impl<'d> Push<'_, 'd> {
                 return Ok(());
             }
         };
-        let (kept, earlier) = self.target.resume(file, &source)?;
+        let kept = self.target.resume(file, &source)?;
+        let (kept, earlier) = (kept.parts, kept.earlier);
         self.send_begin(file, &kept, earlier, feed::is_sparse(&source));
         let counted = self.target.counted(file);
         self.watch.moved(kept.bytes().saturating_sub(counted));
@@ -558,8 +559,8 @@ fn worth(raw: usize, small: usize, took: Duration, link: f64) -> bool {
 }
 
 /// Sends messages that are made in another thread, so that reading and compressing do not wait for
-/// the link, nor the link for them. Returns the bytes on the wire, and what `make` does. `look` sees
-/// each message first.
+/// the link, nor the link for them. Returns the bytes on the wire, and what `make` returns. `look`
+/// sees each message first.
 fn stream<T: Send>(
     client: &mut HostClient,
     make: impl FnOnce(Sink<'_>) -> Result<T, SinkClosed> + Send,

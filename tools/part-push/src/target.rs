@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use transfer::parts::Parts;
 use transfer::sums;
-use wire::files::{BLOCK, FileEvent, FileRequest, Meta, Receive, Sum};
+use wire::files::{BLOCK, FileEvent, FileRequest, Meta, PieceSum, Receive, Sum};
 
 /// How many names are asked for at once: each has at most 4096 bytes, in one message.
 const NAMES_AT_ONCE: usize = 200;
@@ -37,6 +37,19 @@ struct PartsOnHost {
     earlier: bool,
     /// How many bytes were reported to the progress display.
     counted: u64,
+    /// The pieces of these parts, where they were compared.
+    pieces: Vec<PieceSum>,
+}
+
+/// The parts of a file on a host that equal those of the file here.
+#[derive(Default)]
+pub struct Kept {
+    /// The parts.
+    pub parts: Parts,
+    /// Whether they are in the file that is in its place now.
+    pub earlier: bool,
+    /// The pieces by which they were compared.
+    pub pieces: Vec<PieceSum>,
 }
 
 impl Target {
@@ -123,10 +136,11 @@ impl Target {
         let Ok(source) = File::open(path) else {
             return Ok(false);
         };
-        let (parts, earlier) = self.resume(delivery, &source)?;
-        let is_same = earlier && parts.is_whole(delivery.bytes);
+        let kept = self.resume(delivery, &source)?;
+        let is_same = kept.earlier && kept.parts.is_whole(delivery.bytes);
         if let Some(there) = self.partials.get_mut(&key(delivery)) {
-            (there.parts, there.sums) = (parts, None);
+            (there.parts, there.sums) = (kept.parts, None);
+            there.pieces = if is_same { Vec::new() } else { kept.pieces };
         }
         Ok(is_same)
     }
@@ -192,6 +206,7 @@ impl Target {
                             sums,
                             earlier,
                             counted: 0,
+                            pieces: Vec::new(),
                         };
                         self.partials.insert(told, there);
                     }
@@ -210,6 +225,7 @@ impl Target {
             sums: None,
             earlier: false,
             counted,
+            pieces: Vec::new(),
         };
         self.partials.insert(key(delivery), there);
     }
@@ -235,29 +251,36 @@ impl Target {
             .map_or(0, |there| there.counted)
     }
 
-    /// The parts of a file on the host that equal those of the file here, and whether they are in
-    /// the file that is in its place now.
-    pub fn resume(
-        &mut self,
-        delivery: &Delivery,
-        source: &File,
-    ) -> Result<(Parts, bool), HostFailure> {
+    /// The parts of a file on the host that equal those of the file here.
+    pub fn resume(&mut self, delivery: &Delivery, source: &File) -> Result<Kept, HostFailure> {
         let Some(there) = self.partials.get(&key(delivery)) else {
-            return Ok((Parts::default(), false));
+            return Ok(Kept::default());
         };
         let (parts, earlier) = (there.parts.clone(), there.earlier);
         let Some(theirs) = there.sums.clone() else {
-            return Ok((parts, earlier));
+            let pieces = there.pieces.clone();
+            return Ok(Kept {
+                parts,
+                earlier,
+                pieces,
+            });
         };
         let ours = self
             .client
             .keep_alive_during(|| sums::of(source, &parts, delivery.bytes))?;
-        let same = ours.map_or_else(
-            |_| Parts::default(),
-            |ours| sums::same(&parts, delivery.bytes, &ours, &theirs),
-        );
-        let earlier = earlier && !same.list().is_empty();
-        Ok((same, earlier))
+        let ours = ours.unwrap_or_default();
+        let equal = sums::equal(&parts, delivery.bytes, &ours, &theirs);
+        let piece = |((at, end), sum): ((u64, u64), Sum)| PieceSum {
+            at,
+            length: end - at,
+            sum: Some(sum),
+        };
+        let same: Vec<(u64, u64)> = equal.iter().map(|(piece, _)| *piece).collect();
+        Ok(Kept {
+            parts: Parts::of(&same),
+            earlier: earlier && !same.is_empty(),
+            pieces: equal.into_iter().map(piece).collect(),
+        })
     }
 }
 

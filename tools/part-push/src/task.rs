@@ -8,6 +8,7 @@ use crate::target::Target;
 use cli::progress::Route;
 use record::Host;
 use remote::host_client::HostFailure;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use transfer::fates::{Fate, Fates};
@@ -24,6 +25,8 @@ pub struct Task<'a> {
     pub begun: OnceLock<Instant>,
     /// The state of the host.
     pub state: Mutex<State>,
+    /// Whether another host has refused what this one handed on.
+    pub was_refused: AtomicBool,
 }
 
 /// The state of a host.

@@ -9,17 +9,24 @@ use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use tls::Identity;
-use transfer::content;
+use tls::{Identity, PublicKey};
 use transfer::partial::Partial;
 use transfer::parts::Parts;
-use wire::files::{BLOCK, Begin, Block, Content, Fault, FileEvent, Sum, Zeros};
+use transfer::vouched::{Digest, Verdict, Vouched};
+use transfer::{GRAIN, content};
+use wire::files::{self, BLOCK, Begin, Block, Fault, FileEvent, Sum, Zeros};
 
 /// How often the parts that have come are reported.
 const TOLD: Duration = Duration::from_millis(200);
 /// How many parts are reported. A file that broke off again and again could have more parts than a
 /// line may hold.
 const PARTS_TOLD: usize = 4096;
+/// How much may have been handed on for which the tool has not vouched yet. It does so within
+/// 50 ms, in which even the fastest link brings fewer blocks.
+const MOST_WAITING: usize = 4096;
+/// How long a host that has handed on wrong content has to hear from the tool that it is to stop.
+/// Until then what it sends is thrown away.
+const LEAVES: Duration = Duration::from_secs(5);
 
 /// The files that come over all connections of this process.
 pub struct Arrivals {
@@ -65,9 +72,28 @@ pub struct Coming {
     pub begin: Begin,
     /// The partial file.
     pub partial: Partial,
+    /// What other hosts bring; held while a chained file is written.
+    handed: Mutex<Handed>,
     state: Mutex<State>,
     /// Notified when something has come, or nothing more will.
     moved: Condvar,
+}
+
+/// What other hosts bring of a file.
+#[derive(Default)]
+struct Handed {
+    /// Whether that is what the tool has read.
+    vouched: Vouched<Bringer>,
+    /// The hosts that have brought something else, and since when they are known.
+    refused: Vec<(PublicKey, Instant)>,
+}
+
+/// Who has brought a piece.
+#[derive(Clone, Copy)]
+struct Bringer {
+    host: PublicKey,
+    /// Whether it came compressed.
+    packed: bool,
 }
 
 struct State {
@@ -123,6 +149,7 @@ impl Coming {
         Coming {
             begin,
             partial,
+            handed: Mutex::default(),
             state: Mutex::new(State {
                 pieces: BTreeMap::new(),
                 over: false,
@@ -142,37 +169,204 @@ impl Coming {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes a block that came over any connection.
+    fn lock_handed(&self) -> MutexGuard<'_, Handed> {
+        self.handed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a block that came from the tool.
     pub fn block(&self, block: &Block, body: Vec<u8>, told: &SharedOutput) -> Result<(), Fault> {
         let content = content::unpack(&block.content, body)?;
-        self.partial.write(block.at, &content)?;
-        let Content {
-            length,
-            packed,
-            sum,
-        } = block.content;
+        let end = block.at.saturating_add(content.len() as u64);
+        self.write((block.at, end), || self.partial.write(block.at, &content))?;
         let piece = Piece {
-            length,
-            sum,
-            packed,
+            length: block.content.length,
+            sum: block.content.sum,
+            packed: block.content.packed,
         };
-        self.came(Some((block.at, piece)), told);
+        self.came([(block.at, piece)], told);
         Ok(())
     }
 
-    /// Writes a part that is all zeros.
+    /// Writes a part that is all zeros, as the tool says.
     pub fn zeros(&self, zeros: &Zeros, told: &SharedOutput) -> Result<(), Fault> {
-        self.partial.write_zeros(zeros.at, zeros.length)?;
-        self.came(None, told);
+        let (at, length) = (zeros.at, zeros.length);
+        let end = at.saturating_add(length);
+        self.write((at, end), || self.partial.write_zeros(at, length))?;
+        self.came([], told);
         Ok(())
     }
 
-    fn came(&self, piece: Option<(u64, Piece)>, told: &SharedOutput) {
+    /// Writes what came from the tool, in place of what another host has brought.
+    fn write(
+        &self,
+        (begin, end): (u64, u64),
+        write: impl FnOnce() -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        if !self.begin.chained {
+            return write();
+        }
+        let mut handed = self.lock_handed();
+        handed.vouched.forget(begin, end);
+        write()
+    }
+
+    /// A host begins to hand on what does not count yet, in place of any other. What one has
+    /// brought is not judged together with what another brings.
+    pub fn begin_handed(&self, host: PublicKey) {
+        let mut handed = self.lock_handed();
+        handed.vouched.keep_only(|from| from.host == host);
+    }
+
+    /// Writes a block that another host hands on.
+    pub fn handed_block(
+        &self,
+        block: &Block,
+        body: Vec<u8>,
+        host: PublicKey,
+        told: &SharedOutput,
+    ) -> Result<(), Fault> {
+        let packed = block.content.packed;
+        match content::unpack(&block.content, body) {
+            Ok(content) => {
+                let part = (block.at, block.at.saturating_add(content.len() as u64));
+                let digest = Digest::Sum(block.content.sum);
+                self.take(
+                    part,
+                    (digest, Some(&content)),
+                    Bringer { host, packed },
+                    told,
+                )
+            }
+            // it has read its own disk wrongly, or lies
+            Err(_) => {
+                self.refuse(&mut self.lock_handed(), host, told);
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes a part that is all zeros, as another host says.
+    pub fn handed_zeros(
+        &self,
+        zeros: &Zeros,
+        host: PublicKey,
+        told: &SharedOutput,
+    ) -> Result<(), Fault> {
+        let part = (zeros.at, zeros.at.saturating_add(zeros.length));
+        let packed = false;
+        self.take(part, (Digest::Zeros, None), Bringer { host, packed }, told)
+    }
+
+    /// Writes what another host brings, except what is here already, which is right. It counts when
+    /// the tool vouches for it, or has done so.
+    fn take(
+        &self,
+        part: (u64, u64),
+        (digest, content): (Digest, Option<&[u8]>),
+        from: Bringer,
+        told: &SharedOutput,
+    ) -> Result<(), Fault> {
+        let mut handed = self.lock_handed();
+        if handed.refused.iter().any(|(host, _)| *host == from.host) {
+            return Ok(());
+        }
+        let is_grain = |at: u64| at.is_multiple_of(GRAIN) || at == self.begin.file.bytes;
+        if !is_grain(part.0) || !is_grain(part.1) || handed.vouched.waiting() >= MOST_WAITING {
+            return Err(Fault::OutOfOrder);
+        }
+        let new = Parts::of(&[part]).without(&self.partial.parts());
+        for &(begin, end) in new.list() {
+            match content {
+                Some(content) => {
+                    let range = [begin, end].map(|at| usize::try_from(at - part.0).unwrap_or(0));
+                    self.partial.put(begin, &content[range[0]..range[1]])?;
+                }
+                None => self.partial.put_zeros(begin, end - begin)?,
+            }
+            let digest = Some(digest).filter(|_| (begin, end) == part);
+            handed.vouched.bring(begin, end, digest, from);
+        }
+        self.judge(handed, &[part], told)
+    }
+
+    /// The tool tells what pieces of the file are.
+    pub fn vouch(&self, pieces: &[files::PieceSum], told: &SharedOutput) -> Result<(), Fault> {
+        let mut handed = self.lock_handed();
+        let mut parts = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let part = (piece.at, piece.at.saturating_add(piece.length));
+            let digest = piece.sum.map_or(Digest::Zeros, Digest::Sum);
+            handed.vouched.vouch(part.0, part.1, digest);
+            parts.push(part);
+        }
+        self.judge(handed, &parts, told)
+    }
+
+    /// What was brought of these parts and is right counts from now on; what is wrong is refused.
+    fn judge(
+        &self,
+        mut handed: MutexGuard<'_, Handed>,
+        parts: &[(u64, u64)],
+        told: &SharedOutput,
+    ) -> Result<(), Fault> {
+        let system = |error: io::Error| Fault::system(&error);
+        let is_of = |begin, end, digest: &Digest| digest.is_of(&self.open()?, begin, end);
+        let (mut pieces, mut counted) = (Vec::new(), false);
+        for part in parts {
+            loop {
+                let there = self.partial.parts();
+                let next = handed.vouched.next_verdict(*part, &there, &is_of);
+                match next.map_err(system)? {
+                    None => break,
+                    Some(Verdict::Wrong(from)) => self.refuse(&mut handed, from.host, told),
+                    Some(Verdict::Right { begin, end, whole }) => {
+                        self.partial.count(begin, end)?;
+                        counted = true;
+                        if let Some((Digest::Sum(sum), Bringer { packed, .. })) = whole {
+                            let length = u32::try_from(end - begin).unwrap_or(u32::MAX);
+                            pieces.push((
+                                begin,
+                                Piece {
+                                    length,
+                                    sum,
+                                    packed,
+                                },
+                            ));
+                        }
+                    }
+                }
+            }
+        }
+        drop(handed);
+        if counted {
+            self.came(pieces, told);
+        }
+        Ok(())
+    }
+
+    /// Takes nothing more from a host that has brought wrong content, and reports it.
+    fn refuse(&self, handed: &mut Handed, host: PublicKey, told: &SharedOutput) {
+        if handed.refused.iter().all(|(refused, _)| *refused != host) {
+            handed.refused.push((host, Instant::now()));
+            let (id, peer) = (self.begin.file.id, host.to_string());
+            told.tell(FileEvent::Refused { id, peer });
+        }
+    }
+
+    /// Whether the conversation of a host that has brought wrong content is to end.
+    pub fn is_over_with(&self, host: PublicKey) -> bool {
+        let handed = self.lock_handed();
+        let mut refused = handed.refused.iter();
+        refused.any(|(refused, since)| *refused == host && since.elapsed() > LEAVES)
+    }
+
+    /// Parts have come, some of them in blocks that can be handed on as they came.
+    fn came(&self, pieces: impl IntoIterator<Item = (u64, Piece)>, told: &SharedOutput) {
         if !self.begin.chained {
             return;
         }
         let mut state = self.lock();
-        state.pieces.extend(piece);
+        state.pieces.extend(pieces);
         let whole = self.partial.parts().is_whole(self.begin.file.bytes);
         let tell = whole || state.told.elapsed() >= TOLD;
         if tell {
@@ -296,6 +490,121 @@ fn part(pieces: &BTreeMap<u64, Piece>, begin: u64, end: u64) -> Part {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SIZE: usize = 4 * GRAIN as usize;
+
+    /// A file of four grains that other hosts bring, in a folder of its own.
+    fn coming(name: &str) -> Coming {
+        let name = format!("dgl-tools-coming-{name}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir(&folder).unwrap();
+        let (path, notes) = (folder.join("part"), folder.join("good"));
+        let partial =
+            Partial::begin(path, notes, SIZE as u64, Parts::default(), None, true).unwrap();
+        partial.scatter().unwrap();
+        let file = files::Small {
+            id: 1,
+            dst: "/w/a".into(),
+            bytes: SIZE as u64,
+            mode: 0o644,
+            mtime: None,
+        };
+        let begin = Begin {
+            file,
+            key: String::new(),
+            keep: Vec::new(),
+            earlier: false,
+            scattered: false,
+            chained: true,
+            sparse: true,
+        };
+        Coming::new(begin, partial)
+    }
+
+    /// A grain of this byte, at a place counted in grains.
+    fn grain(place: u64, byte: u8) -> (Block, Vec<u8>) {
+        let content = vec![byte; GRAIN as usize];
+        let block = Block {
+            id: 1,
+            at: place * GRAIN,
+            content: content::plain(&content),
+        };
+        (block, content)
+    }
+
+    #[test]
+    fn what_other_hosts_bring_counts_where_it_is_right_and_nothing_else_is_kept() {
+        let coming = coming("right");
+        let told = SharedOutput::new(crate::output::Output::default());
+        let [one, other] = [(), ()].map(|()| Identity::new().unwrap().public_key());
+        let bring = |place, byte, host| {
+            let (block, body) = grain(place, byte);
+            coming.handed_block(&block, body, host, &told)
+        };
+        let vouch = |place, byte| {
+            let (block, _) = grain(place, byte);
+            let (at, sum) = (block.at, Some(block.content.sum));
+            let length = GRAIN;
+            coming
+                .vouch(&[files::PieceSum { at, length, sum }], &told)
+                .unwrap();
+        };
+        let counted = || coming.partial.parts().list().to_vec();
+        bring(0, 7, one).unwrap();
+        assert_eq!(counted(), [], "the tool has not vouched for it");
+        vouch(0, 7);
+        vouch(1, 7);
+        assert_eq!(counted(), [(0, GRAIN)]);
+        bring(0, 8, one).unwrap();
+        let there = std::fs::read(coming.partial.path()).unwrap();
+        assert!(
+            there == vec![7; GRAIN as usize],
+            "what is here is not overwritten"
+        );
+        // with a sum of its own
+        bring(1, 8, one).unwrap();
+        bring(1, 7, one).unwrap();
+        assert_eq!(
+            counted(),
+            [(0, GRAIN)],
+            "who was wrong once is not listened to"
+        );
+        bring(1, 7, other).unwrap();
+        assert_eq!(counted(), [(0, 2 * GRAIN)]);
+        // content that has not the sum that it comes with
+        let (block, _) = grain(2, 7);
+        coming
+            .handed_block(&block, vec![8; GRAIN as usize], other, &told)
+            .unwrap();
+        vouch(2, 7);
+        bring(2, 7, other).unwrap();
+        assert_eq!(counted(), [(0, 2 * GRAIN)]);
+        // the tool itself is believed
+        let (block, body) = grain(2, 7);
+        coming.block(&block, body, &told).unwrap();
+        assert_eq!(counted(), [(0, 3 * GRAIN)]);
+        std::fs::remove_dir_all(coming.partial.path().parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn what_is_in_no_order_is_not_taken_from_other_hosts() {
+        let coming = coming("order");
+        let told = SharedOutput::new(crate::output::Output::default());
+        let host = Identity::new().unwrap().public_key();
+        let table = [
+            (3 * GRAIN + 1, GRAIN - 1),
+            (0, GRAIN + 1),
+            (3 * GRAIN, 2 * GRAIN),
+            (u64::MAX, 1),
+        ];
+        for (at, length) in table {
+            let zeros = Zeros { id: 1, at, length };
+            let taken = coming.handed_zeros(&zeros, host, &told);
+            assert_eq!(taken, Err(Fault::OutOfOrder), "{at} {length}");
+        }
+        std::fs::remove_dir_all(coming.partial.path().parent().unwrap()).unwrap();
+    }
 
     #[test]
     fn blocks_go_on_as_they_came() {

@@ -193,7 +193,7 @@ fn let_in(stream: TcpStream, guests: &Guests) -> io::Result<(Link, Vec<u8>)> {
 
 /// Serves a connection that was let in; its first request tells its purpose.
 fn serve(link: Link, said: &[u8], shared: &Shared) {
-    let is_tool = link.peer() == Some(shared.tool);
+    let host = link.peer().filter(|peer| *peer != shared.tool);
     let link: SharedLink = Arc::new(Mutex::new(link));
     let mut requests = Requests::over(Arc::clone(&link), said);
     let told = SharedOutput::new(Output::over(Arc::clone(&link)));
@@ -205,20 +205,27 @@ fn serve(link: Link, said: &[u8], shared: &Shared) {
         return;
     };
     match first {
-        FileRequest::Continue if is_tool => {
+        FileRequest::Continue if host.is_none() => {
             let _ = shared.arrived.try_send((link, requests));
         }
-        FileRequest::Give(_) if is_tool => lane(first, &mut requests, &told, shared),
-        FileRequest::Receive(ref receive) if is_tool && receive.lane => {
-            lane(first, &mut requests, &told, shared);
+        FileRequest::Give(_) if host.is_none() => lane((first, host), &mut requests, &told, shared),
+        FileRequest::Receive(ref receive) if host.is_none() && receive.lane => {
+            lane((first, host), &mut requests, &told, shared);
         }
-        FileRequest::Handed { .. } if !is_tool => lane(first, &mut requests, &told, shared),
+        FileRequest::Handed { .. } if host.is_some() => {
+            lane((first, host), &mut requests, &told, shared);
+        }
         _ => {}
     }
 }
 
-fn lane(first: FileRequest, requests: &mut Requests, told: &SharedOutput, shared: &Shared) {
-    match begin(first, told, &shared.arrivals) {
+fn lane(
+    (first, host): (FileRequest, Option<PublicKey>),
+    requests: &mut Requests,
+    told: &SharedOutput,
+    shared: &Shared,
+) {
+    match begin(first, host, told, &shared.arrivals) {
         Ok(mut serving) => converse_alone(serving.as_mut(), requests, told),
         Err(failure) => told.event(&Event::Failed(failure)),
     }

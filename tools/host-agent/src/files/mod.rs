@@ -53,7 +53,7 @@ pub fn serve(first: FileRequest, mut requests: Requests, output: Output) -> Exit
             return ExitCode::FAILURE;
         }
     };
-    match begin(first, &told, &arrivals) {
+    match begin(first, None, &told, &arrivals) {
         Ok(mut serving) => {
             requests.widen();
             crate::requests::widen(&std::io::stdout());

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tls::PublicKey;
 use transfer::partial::{self, Finish, Partial};
 use transfer::parts::Parts;
 use transfer::{content, source, sums};
@@ -404,6 +405,10 @@ impl Serve for Receiver {
                 self.on(zeros.id, told, |coming| coming.zeros(&zeros, &main));
             }
             FileRequest::HandOn(to) => self.hand_on(to),
+            FileRequest::Vouch { id, pieces } => {
+                let main = Arc::clone(&self.arrivals.told);
+                self.on(id, told, |coming| coming.vouch(&pieces, &main));
+            }
             FileRequest::KeepBack { id, host } => {
                 if let Some(Fate::Comes(coming) | Fate::Landed(coming)) = self.files.get(&id) {
                     coming.stop_way(host);
@@ -450,16 +455,21 @@ impl Drop for Receiver {
 pub struct Heir {
     coming: Arc<Coming>,
     arrivals: Arc<Arrivals>,
+    /// The other host.
+    host: PublicKey,
     failed: bool,
 }
 
 impl Heir {
     /// The login's conversation must have begun the file.
-    pub fn begin(key: &str, arrivals: &Arc<Arrivals>) -> Result<Heir, Failure> {
+    pub fn begin(key: &str, host: PublicKey, arrivals: &Arc<Arrivals>) -> Result<Heir, Failure> {
         let coming = arrivals.find(key).filter(|coming| coming.begin.chained);
+        let coming = coming.ok_or_else(|| Failure::new("it does not get that file"))?;
+        coming.begin_handed(host);
         Ok(Heir {
-            coming: coming.ok_or_else(|| Failure::new("it does not get that file"))?,
+            coming,
             arrivals: Arc::clone(arrivals),
+            host,
             failed: false,
         })
     }
@@ -485,13 +495,18 @@ impl Serve for Heir {
         told: &SharedOutput,
     ) -> Result<(), Failure> {
         let main = Arc::clone(&self.arrivals.told);
+        if self.coming.is_over_with(self.host) {
+            return Err(Failure::new(
+                "what it hands on is not what the tool has read",
+            ));
+        }
         match step {
             FileRequest::Block(block) => {
-                let taken = self.coming.block(&block, body, &main);
+                let taken = self.coming.handed_block(&block, body, self.host, &main);
                 self.take(taken, told);
             }
             FileRequest::Zeros(zeros) => {
-                let taken = self.coming.zeros(&zeros, &main);
+                let taken = self.coming.handed_zeros(&zeros, self.host, &main);
                 self.take(taken, told);
             }
             FileRequest::Close { .. } => {
