@@ -73,6 +73,7 @@ impl Incoming {
 struct Source<'a> {
     stream: &'a mut TcpStream,
     incoming: &'a mut Incoming,
+    came: &'a mut u64,
 }
 
 impl Read for Source<'_> {
@@ -84,6 +85,7 @@ impl Read for Source<'_> {
         } = self.incoming;
         if taken == filled {
             (*taken, *filled) = (0, self.stream.read(bytes)?);
+            *self.came += *filled as u64;
         }
         let count = buffer.len().min(*filled - *taken);
         buffer[..count].copy_from_slice(&bytes[*taken..*taken + count]);
@@ -98,6 +100,8 @@ pub struct Link {
     stream: TcpStream,
     tls: Connection,
     incoming: Incoming,
+    /// How many bytes were read from the socket.
+    came: u64,
     /// Whether nothing more comes.
     ended: bool,
 }
@@ -126,6 +130,7 @@ impl Link {
             stream,
             tls,
             incoming: Incoming::new(LITTLE),
+            came: 0,
             ended: false,
         };
         link.flush()?;
@@ -154,7 +159,8 @@ impl Link {
     }
 
     /// Makes the kernel probe the other side even while nothing is sent. If that side is gone
-    /// without closing, the connection breaks, and whoever waits for it is woken.
+    /// without closing, or takes none of what it was sent for that long, the connection breaks, and
+    /// whoever waits for it is woken. For connections that wait until they are used.
     pub fn notice_silence(&self) -> io::Result<()> {
         setsockopt(&self.stream, sockopt::KeepAlive, &true)?;
         setsockopt(&self.stream, sockopt::TcpKeepIdle, &PROBE_PACE)?;
@@ -164,6 +170,20 @@ impl Link {
         let limit_ms = (PROBES + 1) * PROBE_PACE * 1000;
         setsockopt(&self.stream, sockopt::TcpUserTimeout, &limit_ms)?;
         Ok(())
+    }
+
+    /// Lets the other side take its time, as one does whose disk or reader is slow: from here on
+    /// the users of the connection decide how long they wait. The kernel does not tell such a side
+    /// from one that is gone: its limit counts while the other side has no room, although that side
+    /// answers all probes.
+    pub fn be_patient(&self) -> io::Result<()> {
+        setsockopt(&self.stream, sockopt::TcpUserTimeout, &0)?;
+        Ok(())
+    }
+
+    /// How many bytes have come and were read from the socket, as they are on the wire.
+    pub fn came(&self) -> u64 {
+        self.came
     }
 
     /// Enlarges the read buffer, because much will come.
@@ -212,6 +232,7 @@ impl Link {
             let mut source = Source {
                 stream: &mut self.stream,
                 incoming: &mut self.incoming,
+                came: &mut self.came,
             };
             match self.tls.read_tls(&mut source) {
                 Ok(count) => self.ended = count == 0,
@@ -363,11 +384,28 @@ mod tests {
             (client.peer(), server.peer()),
             (Some(theirs.public_key()), Some(ours.public_key()))
         );
+        assert!(server.came() > text.len() as u64 && client.came() > 0);
         drop(client);
         let mut rest = Vec::new();
         let until = Instant::now() + Duration::from_secs(10);
         while matches!(server.receive(&mut rest), Ok(true)) && Instant::now() < until {}
         assert!(rest.is_empty() && Instant::now() < until);
+    }
+
+    #[test]
+    fn the_kernel_limits_only_a_connection_that_waits() {
+        use nix::sys::socket::getsockopt;
+        let identity = Identity::new().unwrap();
+        let (client, _server) = connected();
+        let link = Link::connect(client, &identity, identity.public_key()).unwrap();
+        link.notice_silence().unwrap();
+        assert_eq!(
+            getsockopt(&link.stream, sockopt::TcpUserTimeout),
+            Ok(40_000)
+        );
+        link.be_patient().unwrap();
+        assert_eq!(getsockopt(&link.stream, sockopt::TcpUserTimeout), Ok(0));
+        assert_eq!(getsockopt(&link.stream, sockopt::KeepAlive), Ok(true));
     }
 
     #[test]

@@ -28,6 +28,7 @@ impl Dialed {
     /// Tells the agent to serve under a token.
     pub(crate) fn begin(parked: Parked, token: &str, engine: Arc<Engine>) -> io::Result<Dialed> {
         let Parked { mut link, plain } = parked;
+        link.be_patient()?;
         let token = token.to_owned();
         link.send(&codec::encode(&Word::Serve { token }, &[]))?;
         Ok(Dialed {

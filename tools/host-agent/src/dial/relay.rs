@@ -17,6 +17,8 @@ const MAX_HELD: usize = 1 << 20;
 const AT_ONCE: usize = 256 << 10;
 /// How long the other side has to take the last bytes.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+/// After its child has ended, a connection over which nothing moves for this long is given up.
+const NOTHING_MOVES: Duration = Duration::from_secs(60);
 
 /// The connection and the serving agent.
 pub struct Relay {
@@ -37,6 +39,7 @@ pub struct Relay {
 impl Relay {
     /// Starts the serving agent; `said` has already come from the connection.
     pub fn begin(link: Link, said: Vec<u8>, token: &str) -> io::Result<Relay> {
+        link.be_patient()?;
         let mut child = Command::new("/proc/self/exe")
             .arg0("host-agent")
             .args(["serve", token])
@@ -172,7 +175,13 @@ impl Relay {
         if let Some(stdout) = self.stdout.as_ref().filter(|_| self.outward.is_empty()) {
             fds.push(PollFd::new(stdout.as_fd(), PollFlags::POLLIN));
         }
-        match poll(&mut fds, PollTimeout::NONE) {
+        // as long as the child is there, it decides how long the tool may be silent
+        let limit = match self.stdout.is_some() {
+            true => PollTimeout::NONE,
+            false => PollTimeout::try_from(NOTHING_MOVES).unwrap_or(PollTimeout::MAX),
+        };
+        match poll(&mut fds, limit) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
