@@ -2,7 +2,10 @@
 
 use super::shared_output::SharedOutput;
 use crate::requests::{Next, Requests};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::io;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
 use transfer::{BEAT, SILENCE};
 use wire::codec::Message;
 use wire::files::{FileEvent, FileRequest, Listen};
@@ -21,7 +24,8 @@ pub trait Serve: Send {
         body: Vec<u8>,
         told: &SharedOutput,
     ) -> Result<(), Failure>;
-    /// A function that shows other hosts that this one is alive, called from time to time.
+    /// A function that shows other hosts that this one is alive, called from time to time. It may
+    /// take as long as a file system does.
     fn sign(&self) -> Option<Box<dyn Fn() + Send>> {
         None
     }
@@ -53,21 +57,41 @@ pub fn while_beating(
     told: &SharedOutput,
     converse: impl FnOnce(&mut dyn Serve) -> u8,
 ) -> u8 {
+    let failed = |error: io::Error| {
+        let failure = Failure::new(format!("host-agent: {error}"));
+        end(Stop::Failed(failure), told)
+    };
+    let signing = serving.sign().map(|sign| keep_signing(sign, BEAT));
+    let _signing = match signing.transpose() {
+        Ok(signing) => signing,
+        Err(error) => return failed(error),
+    };
     let (over, is_over) = channel::<()>();
-    let sign = serving.sign();
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
+    thread::scope(|scope| {
+        let beating = thread::Builder::new().spawn_scoped(scope, move || {
             while is_over.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
                 told.event(&Event::Alive);
-                if let Some(sign) = &sign {
-                    sign();
-                }
             }
         });
+        if let Err(error) = beating {
+            return failed(error);
+        }
         let code = converse(serving);
         drop(over);
         code
     })
+}
+
+/// Calls a function at intervals until the sender is dropped. It does so in a thread for which
+/// nobody waits, because the function writes to a file system that may hang.
+fn keep_signing(sign: Box<dyn Fn() + Send>, pace: Duration) -> io::Result<Sender<()>> {
+    let (over, is_over) = channel::<()>();
+    thread::Builder::new().spawn(move || {
+        while is_over.recv_timeout(pace) == Err(RecvTimeoutError::Timeout) {
+            sign();
+        }
+    })?;
+    Ok(over)
 }
 
 /// The conversation of a connection that has its own.
