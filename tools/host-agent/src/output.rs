@@ -4,6 +4,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tls::Link;
 use transfer::SILENCE;
 use wire::{Event, codec};
@@ -63,7 +64,7 @@ impl Output {
             return;
         }
         let written = match &self.link {
-            Some(link) => write_over(link, bytes),
+            Some(link) => write(link, bytes, SILENCE, Waits::WhileItIsHeard),
             None => {
                 let mut stdout = io::stdout().lock();
                 stdout.write_all(bytes).and_then(|()| stdout.flush())
@@ -75,9 +76,22 @@ impl Output {
 
 /// Writes all bytes; fails if the other side accepts nothing for too long.
 pub fn write_over(link: &SharedLink, bytes: &[u8]) -> io::Result<()> {
+    write(link, bytes, SILENCE, Waits::NoLonger)
+}
+
+/// Whether to wait on for another side that has accepted nothing for the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waits {
+    NoLonger,
+    /// As long as it sends something. A tool whose disk is slow sends signs of life, which need not
+    /// be read for that: who should read them may be writing here.
+    WhileItIsHeard,
+}
+
+fn write(link: &SharedLink, bytes: &[u8], limit: Duration, waits: Waits) -> io::Result<()> {
     let mut rest = bytes;
-    let mut waits = false;
-    while !rest.is_empty() || waits {
+    let mut is_full = false;
+    while !rest.is_empty() || is_full {
         let mut one = lock(link);
         let result = match rest.is_empty() {
             true => one.flush().map(|()| 0),
@@ -88,21 +102,62 @@ pub fn write_over(link: &SharedLink, bytes: &[u8]) -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
-        waits = one.wait_for().contains(PollFlags::POLLOUT);
-        if !waits {
+        is_full = one.wait_for().contains(PollFlags::POLLOUT);
+        if !is_full {
             continue;
         }
+        let came = came(&one)?;
         // a descriptor of its own, because others use the connection while we wait
         let descriptor = one.as_fd().try_clone_to_owned()?;
         drop(one);
-        let timeout = PollTimeout::try_from(SILENCE).unwrap_or(PollTimeout::MAX);
-        if poll(
-            &mut [PollFd::new(descriptor.as_fd(), PollFlags::POLLOUT)],
-            timeout,
-        )? == 0
-        {
+        let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
+        let mut fds = [PollFd::new(descriptor.as_fd(), PollFlags::POLLOUT)];
+        let is_late = poll(&mut fds, timeout)? == 0;
+        if is_late && (waits == Waits::NoLonger || self::came(&lock(link))? <= came) {
             return Err(io::ErrorKind::TimedOut.into());
         }
     }
     Ok(())
+}
+
+/// How many bytes have come so far, with those that nobody has read yet.
+fn came(link: &Link) -> io::Result<u64> {
+    Ok(link.came() + rustix::io::ioctl_fionread(link.as_fd())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+    use tls::{Guests, Identity};
+
+    /// Both ends of a connection, which know each other.
+    fn connected() -> (SharedLink, Link) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let identity = Identity::new().unwrap();
+        let guests = Guests::new(&identity, vec![identity.public_key()]).unwrap();
+        let mut there = Link::accept(listener.accept().unwrap().0, &guests).unwrap();
+        let mut here = Link::connect(client, &identity, identity.public_key()).unwrap();
+        while here.peer().is_none() || there.peer().is_none() {
+            here.receive(&mut Vec::new()).unwrap();
+            there.receive(&mut Vec::new()).unwrap();
+        }
+        (Arc::new(Mutex::new(here)), there)
+    }
+
+    #[test]
+    fn another_side_that_is_silent_and_takes_nothing_is_given_up() {
+        // more than the connection holds
+        let bytes = vec![0; 32 << 20];
+        for waits in [Waits::NoLonger, Waits::WhileItIsHeard] {
+            let (here, mut there) = connected();
+            // what has come before is no sign of life
+            there.send(b"here I am").unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+            let written = write(&here, &bytes, Duration::from_millis(300), waits);
+            let error = written.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{waits:?}");
+        }
+    }
 }
