@@ -22,7 +22,7 @@ pub(crate) struct Connections {
     /// The login, while a direct connection carries it.
     pub(crate) login: Option<Session>,
     /// When the host was told last that we are here.
-    beaten: Instant,
+    pub(crate) beaten: Instant,
 }
 
 impl Connections {
@@ -37,8 +37,9 @@ impl Connections {
         }
     }
 
-    /// Sends what can be sent now.
-    pub(crate) fn flush(&mut self) {
+    /// The same, and sends what can be sent now.
+    pub(crate) fn beat_and_flush(&mut self) {
+        self.beat();
         self.session.flush();
         if let Some(login) = &mut self.login {
             login.flush();
@@ -64,18 +65,23 @@ pub(crate) struct SharedConnections(Arc<Mutex<Connections>>);
 
 impl SharedConnections {
     pub(crate) fn new(session: Session) -> SharedConnections {
-        let connections = Arc::new(Mutex::new(Connections {
-            session,
-            login: None,
-            beaten: Instant::now(),
-        }));
-        let weak = Arc::downgrade(&connections);
+        let connections = SharedConnections::without_thread(session);
+        let weak = Arc::downgrade(&connections.0);
         // one for each host, because sending may read a file too; where no thread can be had, the
         // owner still beats whenever it sends or listens
         let _ = std::thread::Builder::new()
             .stack_size(STACK)
             .spawn(move || while beat(&weak) {});
-        SharedConnections(connections)
+        connections
+    }
+
+    /// As where no thread can be had.
+    pub(crate) fn without_thread(session: Session) -> SharedConnections {
+        SharedConnections(Arc::new(Mutex::new(Connections {
+            session,
+            login: None,
+            beaten: Instant::now(),
+        })))
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Connections> {
@@ -91,8 +97,7 @@ fn beat(connections: &Weak<Mutex<Connections>>) -> bool {
         return false;
     };
     if let Ok(mut connections) = connections.try_lock() {
-        connections.beat();
-        connections.flush();
+        connections.beat_and_flush();
     }
     true
 }

@@ -8,8 +8,8 @@ use crate::{Session, SessionEvent};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 use tls::{Identity, PublicKey};
@@ -176,7 +176,7 @@ impl HostClient {
         let now = Instant::now();
         let until = now + limit.let_through(bytes as u64, now);
         while Instant::now() < until && self.stop.load(Ordering::Relaxed) == 0 {
-            self.connections().flush();
+            self.connections().beat_and_flush();
             std::thread::sleep(PACE.min(until.saturating_duration_since(Instant::now())));
         }
         // the host was not listened to in the meantime
@@ -229,7 +229,7 @@ impl HostClient {
         };
         self.listens = Some((door.address.port(), door.key));
         let limit = wire.limit();
-        let connected = self.keep_alive_during(|| {
+        let connected = self.keep_alive_during(|_| {
             door.connect(Instant::now() + limit)
                 .map(|made| (door, made))
         })?;
@@ -496,24 +496,36 @@ impl HostClient {
         self.exchange(Duration::ZERO)
     }
 
-    /// Does work that takes time here, such as a checksum, while the host is kept alive.
+    /// Does work that takes time here, such as a checksum, while the host is kept alive. The work
+    /// is told to stop when nobody needs its result any longer, because this waits for its end.
     pub fn keep_alive_during<T: Send>(
         &mut self,
-        work: impl FnOnce() -> T + Send,
+        work: impl FnOnce(&AtomicBool) -> T + Send,
     ) -> Result<T, HostFailure> {
+        let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let (done, result) = sync_channel(1);
-            scope.spawn(move || done.send(work()));
-            loop {
-                match result.recv_timeout(Duration::from_secs(1)) {
-                    Ok(value) => return Ok(value),
-                    Err(RecvTimeoutError::Timeout) => self.keep_alive()?,
-                    Err(RecvTimeoutError::Disconnected) => {
-                        return Err(HostFailure::reported("a thread ended"));
-                    }
+            let stop = &stop;
+            let work = move || done.send(work(stop));
+            std::thread::Builder::new()
+                .spawn_scoped(scope, work)
+                .map_err(|error| HostFailure::reported(error.to_string()))?;
+            let result = self.wait_for(&result);
+            stop.store(true, Ordering::Relaxed);
+            result
+        })
+    }
+
+    fn wait_for<T>(&mut self, result: &Receiver<T>) -> Result<T, HostFailure> {
+        loop {
+            match result.recv_timeout(Duration::from_secs(1)) {
+                Ok(value) => return Ok(value),
+                Err(RecvTimeoutError::Timeout) => self.keep_alive()?,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(HostFailure::reported("a thread ended"));
                 }
             }
-        })
+        }
     }
 
     /// Sends and receives for at most `limit`. Fails when nothing more can come and all events were
@@ -660,4 +672,31 @@ fn is_answer(told: &FileEvent, up_to: u64) -> bool {
 
 fn signal_name(signal: usize) -> String {
     record::exit::signal_name(i32::try_from(signal).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use transfer::BEAT;
+
+    fn session(program: &str) -> Session {
+        Session::over(crate::program::run(Path::new("sh"), &["-c", program]).unwrap())
+    }
+
+    #[test]
+    fn a_host_hears_of_a_tool_that_waits_for_its_turn_and_has_no_thread_for_it() {
+        let heard = std::env::temp_dir().join(format!("dgl-tools-paced-{}", std::process::id()));
+        let mut client = HostClient::new(session("exec cat"), Arc::default(), false);
+        let program = format!("exec cat >{}", heard.display());
+        client.connections = SharedConnections::without_thread(session(&program));
+        client.connections().beaten = Instant::now().checked_sub(BEAT).unwrap();
+        client.keep_to(Some(Arc::new(Limit::new(1000))));
+        // the second waits for the first, for 2 s
+        client.pace(2100);
+        client.pace(1);
+        let text = std::fs::read_to_string(&heard).unwrap();
+        std::fs::remove_file(&heard).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
 }

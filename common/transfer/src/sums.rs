@@ -6,6 +6,7 @@ use crate::parts::Parts;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use wire::files::Sum;
 
 /// The most checksums in one message, not counting pieces that parts cut.
@@ -44,6 +45,16 @@ pub fn pieces(parts: &Parts, bytes: u64) -> Vec<(u64, u64)> {
 
 /// The checksum of each piece; fails if one cannot be read completely.
 pub fn of(file: &File, parts: &Parts, bytes: u64) -> io::Result<Vec<Sum>> {
+    of_unless(&AtomicBool::new(false), file, parts, bytes)
+}
+
+/// The same; fails soon after it is told to stop.
+pub fn of_unless(
+    stop: &AtomicBool,
+    file: &File,
+    parts: &Parts,
+    bytes: u64,
+) -> io::Result<Vec<Sum>> {
     let pieces = pieces(parts, bytes);
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if parts.bytes() > MUCH {
@@ -54,9 +65,12 @@ pub fn of(file: &File, parts: &Parts, bytes: u64) -> io::Result<Vec<Sum>> {
     let each = pieces.len().div_ceil(threads).max(1);
     let sum_all = |pieces: &[(u64, u64)]| {
         let mut buffer = vec![0; 256 << 10];
-        let sums = pieces
-            .iter()
-            .map(|(begin, end)| sum_of(file, *begin, *end, &mut buffer));
+        let sums = pieces.iter().map(|(begin, end)| {
+            if stop.load(Ordering::Relaxed) {
+                return Err(io::Error::other("nobody needs it any longer"));
+            }
+            sum_of(file, *begin, *end, &mut buffer)
+        });
         sums.collect::<io::Result<Vec<Sum>>>()
     };
     std::thread::scope(|scope| {

@@ -209,7 +209,7 @@ impl SourceHost {
         moved(kept.bytes());
         let begun = self
             .client
-            .keep_alive_during(|| local::begin(item, kept, earlier.as_ref()))?;
+            .keep_alive_during(|_| local::begin(item, kept, earlier.as_ref()))?;
         let partial = match begun {
             Ok(partial) => partial,
             Err(why) => return Ok(Err(why)),
@@ -281,7 +281,7 @@ impl SourceHost {
         });
         let ours = self
             .client
-            .keep_alive_during(|| sums::of(&file, &parts, bytes))?
+            .keep_alive_during(|stop| sums::of_unless(stop, &file, &parts, bytes))?
             .unwrap_or_default();
         match self.next()? {
             (FileEvent::Sums { id: 0 }, body) => {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use transfer::parts::Parts;
 use transfer::sums;
 use wire::files::{BLOCK, FileEvent, FileRequest, Meta, PieceSum, Receive, Sum};
@@ -116,11 +116,10 @@ impl Target {
         }
         let chosen: Vec<&Delivery> = check.iter().map(|at| deliveries[*at]).collect();
         let there = self.ask(&chosen, true)?;
-        let ours: Vec<Option<Sum>> = self.client.keep_alive_during(|| {
-            chosen
-                .iter()
-                .map(|delivery| sum(&delivery.source))
-                .collect()
+        let ours: Vec<Option<Sum>> = self.client.keep_alive_during(|stop| {
+            let needed = |_: &&&Delivery| !stop.load(Ordering::Relaxed);
+            let chosen = chosen.iter().take_while(needed);
+            chosen.map(|delivery| sum(&delivery.source)).collect()
         })?;
         for ((at, there), ours) in check.into_iter().zip(there).zip(ours) {
             same[at] = ours.is_some() && there.and_then(|there| there.sum) == ours;
@@ -267,7 +266,7 @@ impl Target {
         };
         let ours = self
             .client
-            .keep_alive_during(|| sums::of(source, &parts, delivery.bytes))?;
+            .keep_alive_during(|stop| sums::of_unless(stop, source, &parts, delivery.bytes))?;
         let ours = ours.unwrap_or_default();
         let equal = sums::equal(&parts, delivery.bytes, &ours, &theirs);
         let piece = |((at, end), sum): ((u64, u64), Sum)| PieceSum {
