@@ -8,9 +8,10 @@ use nix::sys::statvfs::statvfs;
 use std::collections::BTreeSet;
 use std::env;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use wire::probe::{
     Card, Environment, GpuCard, Interpreter, Occupancy, Probe, Probed, Python, SERVER_PORTS,
@@ -28,7 +29,7 @@ const MASTER_PORTS: std::ops::RangeInclusive<u16> = 29500..=29599;
 /// Answers the question about this host.
 pub fn probe(wanted: &Probe) -> Probed {
     // it may take as long as the Python, and both together longer than anybody waits
-    let gpu_cards = thread::spawn(gpu_cards);
+    let gpu_cards = GpuCards::look_for();
     let mut probed = Probed {
         cards: cards(),
         cpus: u32::try_from(procfs::usable_cpus().len())
@@ -63,11 +64,9 @@ pub fn probe(wanted: &Probe) -> Probed {
     if wanted.occupancy {
         probed.occupancy = Some(occupancy(wanted.server_ports));
     }
-    match gpu_cards.join() {
-        Ok(Ok(cards)) => probed.gpu_cards = cards,
-        Ok(Err(failure)) => probed.gpu_failure = Some(failure),
-        // a panic ends this program
-        Err(_) => {}
+    match gpu_cards.found() {
+        Ok(cards) => probed.gpu_cards = cards,
+        Err(failure) => probed.gpu_failure = Some(failure),
     }
     if probed.gpus == 0 {
         probed.gpus = u32::try_from(probed.gpu_cards.len()).unwrap_or(u32::MAX);
@@ -75,11 +74,29 @@ pub fn probe(wanted: &Probe) -> Probed {
     probed
 }
 
-/// What nvidia-smi tells of the cards; none where it is not there.
-fn gpu_cards() -> Result<Vec<GpuCard>, Failure> {
-    match nvidia::program() {
-        Some(program) => nvidia::cards::look(&program, nvidia::cards::LIMIT),
-        None => Ok(Vec::new()),
+/// What nvidia-smi tells of the cards, which it is asked for in a thread of its own.
+enum GpuCards {
+    /// nvidia-smi is not there.
+    None,
+    Asked(io::Result<JoinHandle<Result<Vec<GpuCard>, Failure>>>),
+}
+
+impl GpuCards {
+    fn look_for() -> GpuCards {
+        let Some(program) = nvidia::program() else {
+            return GpuCards::None;
+        };
+        let look = move || nvidia::cards::look(&program, nvidia::cards::LIMIT);
+        GpuCards::Asked(thread::Builder::new().spawn(look))
+    }
+
+    fn found(self) -> Result<Vec<GpuCard>, Failure> {
+        match self {
+            GpuCards::None => Ok(Vec::new()),
+            GpuCards::Asked(Err(error)) => Err(nvidia::cards::failure(&error)),
+            // a panic ends this program
+            GpuCards::Asked(Ok(thread)) => thread.join().unwrap_or_else(|_| Ok(Vec::new())),
+        }
     }
 }
 

@@ -33,8 +33,13 @@ pub fn look(program: &Path, limit: Duration) -> Result<Vec<GpuCard>, Failure> {
     };
     // at once, because each may take until the limit
     thread::scope(|scope| {
-        let users = scope.spawn(|| ask(&["--query-compute-apps=pid,gpu_uuid,used_memory", FORMAT]));
-        let list = scope.spawn(|| ask(&["-L"]));
+        let beside = |words: &'static [&str]| {
+            thread::Builder::new()
+                .spawn_scoped(scope, || ask(words))
+                .map_err(|error| failure(&error))
+        };
+        let users = beside(&["--query-compute-apps=pid,gpu_uuid,used_memory", FORMAT])?;
+        let list = beside(&["-L"])?;
         let cards = ask(&["--query-gpu=index,uuid,memory.total,memory.free", FORMAT])?;
         // the cards are known without who uses them
         let users = users.join().ok().and_then(Result::ok).unwrap_or_default();
@@ -43,13 +48,18 @@ pub fn look(program: &Path, limit: Duration) -> Result<Vec<GpuCard>, Failure> {
     })
 }
 
+/// Why it could not be asked.
+pub fn failure(error: &io::Error) -> Failure {
+    Failure::new(format!("nvidia-smi: {error}"))
+}
+
 /// What it said, if it ended well and in time.
 fn said(answer: io::Result<command::Answer>, limit: Duration) -> Result<String, Failure> {
     let late = || {
         let seconds = limit.as_secs();
         Failure::new(format!("nvidia-smi gave no answer within {seconds} s"))
     };
-    let answer = answer.map_err(|error| Failure::new(format!("nvidia-smi: {error}")))?;
+    let answer = answer.map_err(|error| failure(&error))?;
     let text = answer.text();
     match answer.status.ok_or_else(late)? {
         status if status.success() => Ok(text),
