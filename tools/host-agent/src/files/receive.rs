@@ -369,6 +369,13 @@ impl Serve for Receiver {
         body: Vec<u8>,
         told: &SharedOutput,
     ) -> Result<(), Failure> {
+        if let (
+            Some(stage),
+            FileRequest::Claim { .. } | FileRequest::Begin(_) | FileRequest::Batch(_),
+        ) = (&self.stage, &step)
+        {
+            stage.begin_files();
+        }
         match step {
             FileRequest::Look { sums } => look::look(&body, sums, told),
             FileRequest::Peers => {

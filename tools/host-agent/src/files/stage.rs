@@ -22,6 +22,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use transfer::partial;
 use transfer::parts::Parts;
@@ -34,8 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const UNTOUCHED: i64 = 120;
 /// Fewer bytes of a file than this are not worth keeping; they are sent again.
 const WORTH_KEEPING: u64 = 1 << 20;
-/// What nobody came back for is removed at the end of a push: whoever comes back to it, after
-/// however long and whatever the clock did meanwhile, finds it.
+/// What nobody came back for is removed at the end of a push that has begun its files: whoever
+/// comes back to it, after however long and whatever the clock did meanwhile, finds it.
 const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Other connections note what they have when this one ends, which takes them at most this long.
 const LANES_END: Duration = Duration::from_secs(3);
@@ -47,6 +48,8 @@ pub struct Stage {
     base: PathBuf,
     run: String,
     pub folder: PathBuf,
+    /// Whether the push has come as far as to ask for what was kept of its files, or to send some.
+    has_begun: AtomicBool,
     /// The lock, held as long as the push runs here; `None` for another push's stage, or if the
     /// file system has no locks.
     _owner: Option<Flock<File>>,
@@ -92,8 +95,14 @@ impl Stage {
             base: base.to_owned(),
             run: run.to_owned(),
             folder: folder(base, run, host),
+            has_begun: AtomicBool::new(false),
             _owner: None,
         }
+    }
+
+    /// Notes that the push asks for what was kept of its files, or sends some.
+    pub fn begin_files(&self) {
+        self.has_begun.store(true, Ordering::Relaxed);
     }
 
     /// Makes a stage, which has its owner before it has its name.
@@ -119,6 +128,7 @@ impl Stage {
             base: base.to_owned(),
             run: run.to_owned(),
             folder,
+            has_begun: AtomicBool::new(false),
             _owner: owner,
         })
     }
@@ -259,8 +269,10 @@ impl Stage {
 
     /// Removes the stage; partial files that are worth it are kept.
     pub fn leave(&self) {
-        // what this push has come back for it has taken out of there
-        expire(&kept(&self.base), SystemTime::now());
+        // what this push has come back for it has taken out of there, if it came so far
+        if self.has_begun.load(Ordering::Relaxed) {
+            expire(&kept(&self.base), SystemTime::now());
+        }
         salvage(&self.base, &self.folder);
         let _ = fs::remove_dir(kept(&self.base));
         let lock = self.base.join(".part-push.lock");
