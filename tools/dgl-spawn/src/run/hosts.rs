@@ -98,6 +98,7 @@ impl<'a> ConnectedHosts<'a> {
                 inbox: Arc::clone(&inbox),
                 beaten: None,
                 started: None,
+                full: None,
             };
             // a thread that mostly waits needs little stack, and there may be thousands of them
             std::thread::Builder::new()
@@ -259,6 +260,8 @@ struct HostThread {
     beaten: Option<Instant>,
     /// When the job was started. Before that, a host may take its time for an answer.
     started: Option<Instant>,
+    /// When nothing was read from the host last, because its inbox was full.
+    full: Option<Instant>,
 }
 
 impl HostThread {
@@ -269,15 +272,16 @@ impl HostThread {
             if !self.send_commands(commands) {
                 return;
             }
+            if !self.inbox.wait_for_room(self.at) {
+                self.full = Some(Instant::now());
+                continue;
+            }
             if self.is_silent() {
                 let why = format!(
                     "nothing was heard of it for {} s",
                     self.patience.as_secs_f32()
                 );
                 return self.inbox.push(self.at, SessionEvent::Lost(why), 0);
-            }
-            if !self.inbox.wait_for_room(self.at) {
-                continue;
             }
             let before = self.session.received();
             let all = self.session.step(Some(&self.waker), self.until_heartbeat());
@@ -328,9 +332,13 @@ impl HostThread {
         })
     }
 
+    /// Whether the host was silent for too long. Only the time counts in which it was listened to.
     fn is_silent(&self) -> bool {
-        self.started
-            .is_some_and(|start| self.session.last_heard().max(start).elapsed() >= self.patience)
+        self.started.is_some_and(|start| {
+            let heard = self.session.last_heard().max(start);
+            let since = self.full.map_or(heard, |full| full.max(heard));
+            since.elapsed() >= self.patience
+        })
     }
 }
 
