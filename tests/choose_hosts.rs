@@ -106,6 +106,16 @@ fn gpus_with_their_memory_and_who_uses_them() {
     let problem = "nvidia-smi fails: Failed to initialize NVML: Driver/library version mismatch";
     assert!(ran.status == 0 && ran.err.contains(problem), "{}", ran.err);
     assert_eq!(records(&ran)[0]["gpus"], 0);
+
+    // nor is one that cannot be asked, on a host where no further thread can be had
+    let script = "PATH=$PWD/bin:$PATH host-probe --connect 'env RUST_MIN_STACK=281474976710656' \
+                  <hosts";
+    let ran = sh(&folder, script);
+    assert!(
+        ran.status == 0 && ran.err.contains("nvidia-smi: "),
+        "{}",
+        ran.err
+    );
 }
 
 #[test]

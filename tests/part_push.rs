@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use support::{Cluster, Ran, executable, noise, path, ran, scratch, sh, shells, takes_seconds};
 
 /// Every file below a folder, by its relative name; a link by where it leads.
@@ -865,7 +865,12 @@ fn a_large_file_goes_over_several_connections() {
 
 /// A push that goes on while the test does something; it writes its pid where its shell stands.
 fn begin(folder: &Path, options: &str) -> Child {
-    let script = format!("DGL_TOOLS_CONNECT=local exec part-push {options} <plan.jsonl");
+    begin_with(folder, "", options)
+}
+
+fn begin_with(folder: &Path, variables: &str, options: &str) -> Child {
+    let script =
+        format!("DGL_TOOLS_CONNECT=local {variables} exec part-push {options} <plan.jsonl");
     let mut sh = Command::new("sh");
     sh.args(["-c", &script])
         .current_dir(folder)
@@ -1130,67 +1135,106 @@ fn a_push_that_was_stopped_for_long_has_lost_its_hosts() {
     assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")));
 }
 
-/// Loaded before the C library: the third read of the file that HELD names takes 75 s, as where
-/// memory is short or a file server does not answer.
-const SLOW_READS: &str = r#"
+/// Loaded before the C library. A call takes 75 s, as where memory is short or a file server does
+/// not answer, if the path contains what the environment has: the third read, the third write, or
+/// the setting of a time. Or each read takes 100 ms.
+const SLOW_DISK: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-static int reads;
-static void hold(int fd) {
-    char link[64], path[4096] = "";
+static int reads, writes;
+static int is_meant(const char *path, const char *variable) {
+    const char *text = getenv(variable);
+    return text && strstr(path, text);
+}
+static const char *path_of(int fd) {
+    static __thread char path[4096];
+    char link[64];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    if (readlink(link, path, sizeof path - 1) > 0 && !strcmp(path, getenv("HELD"))
-        && __sync_add_and_fetch(&reads, 1) == 3)
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    path[length > 0 ? length : 0] = 0;
+    return path;
+}
+static void before_read(int fd) {
+    const char *path = path_of(fd);
+    if (is_meant(path, "SLOW_READS"))
+        usleep(100000);
+    if (is_meant(path, "HANGING_READ") && __sync_add_and_fetch(&reads, 1) == 3)
         sleep(75);
 }
 ssize_t pread64(int fd, void *to, size_t count, off_t at) {
     ssize_t (*next)(int, void *, size_t, off_t) = dlsym(RTLD_NEXT, "pread64");
-    hold(fd);
+    before_read(fd);
     return next(fd, to, count, at);
 }
 ssize_t read(int fd, void *to, size_t count) {
     ssize_t (*next)(int, void *, size_t) = dlsym(RTLD_NEXT, "read");
-    hold(fd);
+    before_read(fd);
     return next(fd, to, count);
+}
+ssize_t pwrite64(int fd, const void *from, size_t count, off_t at) {
+    ssize_t (*next)(int, const void *, size_t, off_t) = dlsym(RTLD_NEXT, "pwrite64");
+    if (is_meant(path_of(fd), "HANGING_WRITE") && __sync_add_and_fetch(&writes, 1) == 3)
+        sleep(75);
+    return next(fd, from, count, at);
+}
+int utimensat(int fd, const char *path, const struct timespec times[2], int flags) {
+    int (*next)(int, const char *, const struct timespec[2], int) =
+        dlsym(RTLD_NEXT, "utimensat");
+    if (path && is_meant(path, "HANGING_TIME"))
+        sleep(75);
+    return next(fd, path, times, flags);
 }
 "#;
 
+fn slow_disk(folder: &Path) {
+    fs::write(folder.join("slow.c"), SLOW_DISK).unwrap();
+    let built = sh(folder, "cc -shared -fPIC -o slow.so slow.c -ldl");
+    assert_eq!(built.status, 0, "{}", built.err);
+}
+
 /// Each side hears from the other meanwhile.
 #[test]
-fn a_file_that_cannot_be_read_for_more_than_a_minute_loses_no_host() {
+fn a_disk_that_hangs_for_more_than_a_minute_loses_no_host() {
     if takes_seconds() {
         return;
     }
     let folder = scratch("held");
-    fs::write(folder.join("slow.c"), SLOW_READS).unwrap();
-    let built = sh(&folder, "cc -shared -fPIC -o slow.so slow.c -ldl");
-    assert_eq!(built.status, 0, "{}", built.err);
+    slow_disk(&folder);
+    let read = "HANGING_READ=$PWD/src/held";
+    let (direct, login) = (
+        "part-push --wire direct <plan.jsonl",
+        "part-push --wire ssh <plan.jsonl",
+    );
+    let back = "cp -r src there; rm -r src
+        ipconf-check ip.txt | part-pull --wire direct --workspace \"$PWD/there\" --to src '*'";
+    let back_by_login = back.replace("direct", "ssh");
     let ways = [
-        ("direct", "part-push --wire direct <plan.jsonl"),
-        ("login", "part-push --wire ssh <plan.jsonl"),
+        ("direct", read, direct),
+        ("login", read, login),
         (
-            "back",
-            "cp -r src there; rm -r src
-            ipconf-check ip.txt | part-pull --workspace \"$PWD/there\" --to src '*'",
+            "there",
+            "HANGING_WRITE=/.part-push. HANGING_TIME=/.part-push.",
+            direct,
         ),
+        ("back", "HANGING_READ=$PWD/there/held", &*back_by_login),
+        ("back-here", "HANGING_WRITE=/.part-pull.", back),
     ];
     std::thread::scope(|scope| {
-        for (name, script) in ways {
+        for (name, hangs, script) in ways {
             let folder = folder.join(name);
             scope.spawn(move || {
                 plan_in(
                     &folder,
-                    &[("held", noise(1, 20 << 20)), ("other", noise(2, 10))],
+                    &[("held", noise(1, 40 << 20)), ("other", noise(2, 10))],
                 );
                 let sums = tree(&folder.join("src"));
-                let held = if name == "back" { "there" } else { "src" };
                 let script = format!(
-                    "export DGL_TOOLS_CONNECT=local HELD=\"$PWD/{held}/held\"
-                    LD_PRELOAD=\"$PWD/../slow.so\"; export LD_PRELOAD; {script}"
+                    "export DGL_TOOLS_CONNECT=local {hangs} LD_PRELOAD=\"$PWD/../slow.so\"
+                    {script}"
                 );
                 let begun = Instant::now();
                 let ran = sh(&folder, &script);
@@ -1200,11 +1244,57 @@ fn a_file_that_cannot_be_read_for_more_than_a_minute_loses_no_host() {
                     "{name}: {took} s: {}",
                     ran.err
                 );
-                let arrived = if name == "back" { "src" } else { "ws/src" };
+                let is_back = name.starts_with("back");
+                let arrived = if is_back { "src" } else { "ws/src" };
                 assert!(tree(&folder.join(arrived)) == sums, "{name}");
             });
         }
     });
+}
+
+/// The host is kept busy meanwhile, so that nothing but the interrupt ends it.
+#[test]
+fn an_interrupt_ends_the_comparison_of_a_large_file() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = plan("compared", &[("large", noise(1, 40 << 20))]);
+    slow_disk(&folder);
+    assert_eq!(push(&folder, "").status, 0);
+    // a minute in all
+    let slow = "LD_PRELOAD=$PWD/slow.so SLOW_READS=$PWD/src/large";
+    let one = begin_with(&folder, slow, "--verify");
+    until("it compares", || !ours(&folder.join("ws")).is_empty());
+    std::thread::sleep(Duration::from_secs(2));
+    let begun = Instant::now();
+    let pid = nix::unistd::Pid::from_raw(one.id().cast_signed());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+    let ended = ran(one.wait_with_output().unwrap());
+    let took = begun.elapsed().as_secs();
+    assert!(
+        ended.status == 130 && took < 30,
+        "{} after {took} s: {}",
+        ended.status,
+        ended.err
+    );
+}
+
+/// One that ends before it has asked for what was kept must not remove what it has come back for.
+#[test]
+fn old_parts_are_removed_by_a_push_that_comes_as_far_as_to_send_files() {
+    let folder = plan("old-parts", &[("one", noise(1, 100))]);
+    assert_eq!(push(&folder, "").status, 0);
+    let old = folder.join("ws/.part-push.kept/0123456789abcdef.0123456789abcdef");
+    fs::create_dir(old.parent().unwrap()).unwrap();
+    let time = SystemTime::now() - Duration::from_secs(8 * 24 * 3600);
+    let file = fs::File::create(&old).unwrap();
+    file.set_modified(time).unwrap();
+    assert_eq!(push(&folder, "").status, 0);
+    assert!(old.exists(), "all was there, and nothing was asked for");
+    fs::write(folder.join("src/one"), noise(2, 100)).unwrap();
+    map(&folder);
+    assert_eq!(push(&folder, "").status, 0);
+    assert!(ours(&folder.join("ws")).is_empty());
 }
 
 /// The agent waits at its end for those that were let in, and for nobody else.

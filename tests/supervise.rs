@@ -503,6 +503,23 @@ fn a_host_that_talks_without_end_fills_no_memory_and_keeps_no_signal_from_being_
 }
 
 #[test]
+fn a_host_that_talks_is_not_lost_while_nobody_takes_what_it_says() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("held-output");
+    // more than a pipe and the launcher hold
+    job(&folder, &["yes a line of some length | head -c 20000000"]);
+    let ran = sh(
+        &folder,
+        "mkdir logs; mkfifo logs/trainer-0.log; { sleep 8; wc -c; } <logs/trainer-0.log & \
+         dgl-spawn --connect local --host-timeout 2s --log-dir logs <job.jsonl >/dev/null
+         status=$?; wait; exit $status",
+    );
+    assert_eq!((ran.status, ran.out.trim()), (0, "20000000"), "{}", ran.err);
+}
+
+#[test]
 fn a_host_speaks_for_its_own_processes_and_each_thing_once() {
     let folder = scratch("hostile-words");
     job(&folder, &["true"]);
