@@ -156,7 +156,7 @@ fn a_folder_that_does_not_allow_execution_is_passed_over() {
     well(&host.log_in(&with_mounts(noexec)));
     host.only_agent_in(&host.fallback());
     // the agent is there already, brought by a host that shares the home and may execute
-    let host = Host::new("agent-noexec");
+    let host = Host::new("agent-noexec-kept");
     well(&host.log_in("exec \"$@\""));
     host.only_agent_in(&host.cache());
     well(&host.log_in(&with_mounts(&format!(

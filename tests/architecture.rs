@@ -208,18 +208,132 @@ fn no_two_tests_have_the_same_folder() {
     let mut folders: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for path in sources(&["tests"], "rs") {
         let text = fs::read_to_string(&path).unwrap();
-        let calls = ["scratch(", " plan("].map(|call| text.split(call).skip(1));
-        for rest in calls.into_iter().flatten() {
-            let name = rest.trim_start().strip_prefix('"');
-            let Some((name, _)) = name.and_then(|name| name.split_once('"')) else {
-                continue;
-            };
-            let owners = folders.entry(name.to_owned()).or_default();
-            owners.push(shown(&path));
+        for name in folders_of_tests(&text) {
+            folders.entry(name).or_default().push(shown(&path));
         }
     }
     folders.retain(|_, owners| owners.len() > 1);
     assert!(folders.is_empty(), "{folders:#?}");
+}
+
+/// The names of folders that the tests of a source make: by `scratch`, and by functions of that
+/// source that hand the name, their first argument, on.
+fn folders_of_tests(text: &str) -> Vec<String> {
+    let functions = functions_of_a_name(text);
+    let mut makers = BTreeSet::from(["scratch".to_owned()]);
+    loop {
+        let is_maker = |function: &&NameFunction| {
+            let hands_on = |maker: &String| {
+                first_arguments(&function.body, maker).any(|first| first == function.parameter)
+            };
+            makers.iter().any(hands_on)
+        };
+        let more = functions.iter().filter(is_maker);
+        let more: Vec<String> = more.map(|function| function.path.clone()).collect();
+        let known = makers.len();
+        makers.extend(more);
+        if makers.len() == known {
+            break;
+        }
+    }
+    let literal = |first: &str| Some(first.strip_prefix('"')?.strip_suffix('"')?.to_owned());
+    makers
+        .iter()
+        .flat_map(|maker| first_arguments(text, maker).filter_map(literal))
+        .collect()
+}
+
+/// A function whose first parameter is a text.
+struct NameFunction {
+    /// As it is called: `plan`, `Lab::up`.
+    path: String,
+    parameter: String,
+    body: String,
+}
+
+fn functions_of_a_name(text: &str) -> Vec<NameFunction> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut of_type: Option<&str> = None;
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        if let Some(implemented) = line.strip_prefix("impl ") {
+            of_type = implemented
+                .trim_end_matches([' ', '{'])
+                .split(' ')
+                .next_back();
+        } else if *line == "}" {
+            of_type = None;
+        }
+        let indent = &line[..line.len() - line.trim_start().len()];
+        let of_type = of_type.filter(|_| !indent.is_empty());
+        let ends = format!("{indent}}}");
+        let all = lines[at..].iter().take_while(|line| **line != ends);
+        let all = all.copied().collect::<Vec<_>>().join("\n");
+        let first = all.split_once('(').map_or("", |(_, rest)| rest);
+        let (Some(name), Some((parameter, kind))) = (function_name(line), first.split_once(':'))
+        else {
+            continue;
+        };
+        if kind.trim_start().starts_with("&str") {
+            let path = of_type.map_or(name.clone(), |of_type| format!("{of_type}::{name}"));
+            found.push(NameFunction {
+                path,
+                parameter: parameter.trim().to_owned(),
+                body: all.replace("Self::", &format!("{}::", of_type.unwrap_or("Self"))),
+            });
+        }
+    }
+    found
+}
+
+/// What each call of a function has as its first argument.
+fn first_arguments<'a>(text: &'a str, function: &str) -> impl Iterator<Item = &'a str> {
+    let call = format!("{function}(");
+    let calls: Vec<usize> = text.match_indices(&call).map(|(at, _)| at).collect();
+    let of_name = |c: char| c.is_alphanumeric() || "_:.".contains(c);
+    calls.into_iter().filter_map(move |at| {
+        let rest = &text[at + call.len()..];
+        let first = rest.split([',', ')']).next().unwrap_or_default().trim();
+        (!text[..at].ends_with(of_name)).then_some(first)
+    })
+}
+
+#[test]
+fn the_reader_of_folders_sees_through_functions() {
+    let text = r#"
+fn plan(name: &str, size: u32) -> PathBuf {
+    let folder = scratch(name);
+}
+fn other(name: &str) {
+    println!("{name}");
+}
+impl Drop for Lab {
+    fn up(name: &str) -> Lab {
+        Self::with(
+            name,
+            3,
+        )
+    }
+
+    fn with(folder: &str, hosts: u32) -> Lab {
+        plan(folder, hosts)
+    }
+}
+#[test]
+fn one() {
+    scratch("a");
+    let b = plan(
+        "b",
+        7,
+    );
+    Lab::up("c");
+    Cluster::up("d");
+    other("e");
+}
+"#;
+    let mut names = folders_of_tests(text);
+    names.sort();
+    assert_eq!(names, ["a", "b", "c"]);
 }
 
 /// A function that is longer than this does several things, or has a reason.

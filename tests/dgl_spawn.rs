@@ -276,9 +276,10 @@ fn what_dgl_reap_ends_does_not_start_again_and_what_it_signals_does() {
     }
     let folder = scratch("restart-reaped");
     job(&folder, &[(None, "echo try >>tries; exec sleep 97")]);
-    let script = "dgl-spawn --connect local --job again --restart 5 <job.jsonl >out 2>err & p=$!
+    let script = ": >tries
+        dgl-spawn --connect local --job again --restart 5 <job.jsonl >out 2>err & p=$!
         tries() { until [ $(wc -l <tries) = $1 ] || ! kill -0 $p; do sleep 0.1; done; }
-        : >tries; tries 1
+        tries 1
         dgl-reap --connect local --job again --signal KILL <job.jsonl >/dev/null; tries 2
         dgl-reap --connect local --job again <job.jsonl >/dev/null; wait $p; echo $?; wc -l <tries";
     let ran = sh(&folder, script);

@@ -7,9 +7,10 @@ use support::{Cluster, executable, ip_config, scratch, sh, takes_seconds, tools}
 
 /// A trainer that waits in a function of a name, has a thread, and has forked a sampler. All of
 /// them say that they go on, and end well once there is a file `go`. One more thread waits for a
-/// byte for ever.
+/// byte for ever. Where Yama's ptrace_scope is 1, each process says by PR_SET_PTRACER that others
+/// than its ancestors may read it too.
 const JOB_PY: &str = "
-import os, sys, threading, time
+import ctypes, os, sys, threading, time
 me = os.environ.get('RANK', '0')
 def waits_for_go(name):
     while not os.path.exists('go'):
@@ -19,6 +20,9 @@ def sampler_waits():
     waits_for_go('sampler' + me)
 def trainer_waits():
     waits_for_go('trainer' + me)
+def anybody_may_read():
+    ctypes.CDLL(None).prctl(0x59616d61, ctypes.c_ulong(-1), 0, 0, 0)
+anybody_may_read()
 threading.Thread(target=lambda: waits_for_go('thread' + me), name='loader-7').start()
 r, w = os.pipe()
 def waits_for_word():
@@ -26,6 +30,7 @@ def waits_for_word():
 threading.Thread(target=waits_for_word, name='gate').start()
 child = os.fork()
 if child == 0:
+    anybody_may_read()
     sampler_waits()
     os._exit(0)
 open('up' + me, 'w')
@@ -177,6 +182,24 @@ fn a_thread_that_waits_is_shown_with_what_python_has_called() {
     assert!(!text("plain.jsonl").contains("system_call"));
 }
 
+/// A Python that waits, having made a file of the name that is given; anybody may read it.
+const WAITS_PY: &str = "
+import ctypes, sys, time
+ctypes.CDLL(None).prctl(0x59616d61, ctypes.c_ulong(-1), 0, 0, 0)
+open(sys.argv[1], 'w').write('x'); time.sleep(300)
+";
+
+/// What would help where the kernel says no, by Yama's ptrace_scope here.
+fn cure() -> &'static str {
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    match scope.as_deref().map_or("0", str::trim) {
+        "0" => "fix: a container's seccomp filter may forbid",
+        "1" => "sysctl kernel.yama.ptrace_scope=0",
+        "2" => "sysctl kernel.yama.ptrace_scope=1",
+        _ => "until the host is started anew",
+    }
+}
+
 /// Logs in where the memory of others cannot be read, as Yama's ptrace_scope 1 has it for whoever
 /// has not started a process: process_vm_readv is refused, and so is the way to a place in
 /// /proc/PID/mem.
@@ -203,6 +226,7 @@ fn where_a_login_may_not_read_the_supervisor_of_the_job_does() {
     }
     let folder = scratch("stacks-forbidden");
     executable(&folder.join("login.py"), FORBIDDEN_PY);
+    std::fs::write(folder.join("waits.py"), WAITS_PY).unwrap();
     let stacks = format!(
         "dgl-stacks --connect-timeout 60s --connect \"env HOME=$PWD python3 {}/login.py\"",
         folder.display()
@@ -212,8 +236,8 @@ fn where_a_login_may_not_read_the_supervisor_of_the_job_does() {
         "echo 127.0.0.1 | ipconf-check >hosts.jsonl
          {stacks} --job stacks-desk --native --format human <hosts.jsonl; echo \"desk $?\"
          env DGL_TOOLS_TOKEN={token} DGL_TOOLS_JOB=stacks-alone RANK=3 \
-             python3 -c 'import time; open(\"alone\", \"w\"); time.sleep(300)' & alone=$!
-         until [ -e alone ]; do sleep 0.1; done
+             python3 waits.py alone & alone=$!
+         until [ -s alone ]; do sleep 0.1; done
          {stacks} --job stacks-alone --format human <hosts.jsonl >alone.out 2>alone.txt
          echo \"alone $?\"; kill $alone"
     );
@@ -231,7 +255,7 @@ fn where_a_login_may_not_read_the_supervisor_of_the_job_does() {
     // the process is one of the user who asks: another login would not help
     assert!(
         told.contains("the kernel does not let this login read it")
-            && told.contains("fix: a container's seccomp filter may forbid")
+            && told.contains(cure())
             && told.contains("dgl-reap --signal ABRT"),
         "{told}"
     );
@@ -243,7 +267,7 @@ fn what_the_supervisor_has_not_started_it_does_not_read() {
         return;
     }
     let folder = scratch("stacks-stranger");
-    executable(&folder.join("login.py"), FORBIDDEN_PY);
+    std::fs::write(folder.join("waits.py"), WAITS_PY).unwrap();
     // a stranger's Python, asked for by hand at the desk of a job
     let ask = "
 import glob, json, socket, sys
@@ -258,12 +282,10 @@ for name in sorted(set(names)):
     print(me, len(b''.join(iter(lambda: s.recv(65536), b''))) > 0)
 ";
     std::fs::write(folder.join("ask.py"), ask).unwrap();
-    let script =
-        "python3 -c 'import time; open(\"stranger\", \"w\"); time.sleep(300)' & stranger=$!
-         until [ -e stranger ]; do sleep 0.1; done
-         python3 ask.py $stranger stranger; kill $stranger"
-            .to_owned();
-    let ran = beside_job(&folder, "stacks-stranger", &script);
+    let script = "python3 waits.py stranger & stranger=$!
+         until [ -s stranger ]; do sleep 0.1; done
+         python3 ask.py $stranger stranger; kill $stranger";
+    let ran = beside_job(&folder, "stacks-stranger", script);
     assert!(
         ran.out.contains("stranger False") && !ran.out.contains("stranger True"),
         "{}{}",
@@ -315,18 +337,20 @@ fn on_real_hosts_all_are_read_also_of_a_job_that_was_left() {
 
 #[test]
 fn host_agent_reads_one_process_by_hand() {
+    let folder = scratch("stacks-hand");
+    std::fs::write(folder.join("waits.py"), WAITS_PY).unwrap();
     let agent = tools().join("host-agent");
     let script = format!(
-        "python3 -c 'import time; print(1, flush=True); time.sleep(300)' >up & p=$!
+        "python3 waits.py up & p=$!
          until [ -s up ]; do sleep 0.1; done
          '{0}' stack $p $(sed 's/.*) //' /proc/$p/stat | cut -d ' ' -f 20)
          '{0}' stack $p 1; kill $p",
         agent.display()
     );
-    let ran = sh(&scratch("stacks-hand"), &script);
+    let ran = sh(&folder, &script);
     let lines: Vec<&str> = ran.out.lines().collect();
     assert!(
-        lines[0].contains(r#""frames":["<module> (<string>:1)"]"#),
+        lines[0].contains(r#""frames":["<module> (waits.py:4)"]"#),
         "{}",
         ran.out
     );

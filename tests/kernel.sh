@@ -33,10 +33,10 @@ With shell, a shell where the tools run, with the machine up: ssh 10.78.0.2 lead
 Needs root, QEMU, debootstrap, sshd and jq; it says what is missing, with status 69.
 
 Environment:
-  KERNEL_DIR  where the machine is kept (now ${KERNEL_DIR:-target/kernel}); what it is made of is fetched once
+  KERNEL_DIR  where the machine is kept (now ${KERNEL_DIR:-${CARGO_TARGET_DIR:-target}/kernel}); what it is made of is fetched once
   RATE        of the far link (now $RATE); emulated processors carry no more than some 100mbit, on a quiet machine
   ACCEL       how QEMU runs it (now ${ACCEL:-tcg,thread=multi}); kvm is quicker where it works
-  BUILT       the folder of the tools (now ${BUILT:-target/release})
+  BUILT       the folder of the tools (now ${BUILT:-${CARGO_TARGET_DIR:-target}/release})
   MIRROR      Debian's archive; without it, what this machine's apt fetches Debian 12 from
 EOF2
 }

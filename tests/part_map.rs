@@ -428,7 +428,7 @@ fn a_version_that_cannot_load_it() {
             ),
         }
     }
-    let folder = fixture("map-versions", "dgl-0.6.1-homo");
+    let folder = fixture("map-version-of-one", "dgl-0.6.1-homo");
     let warned = map(&folder, "--part-config out/g.json");
     assert!(
         warned.status == 0

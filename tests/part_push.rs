@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -1301,10 +1301,16 @@ fn old_parts_are_removed_by_a_push_that_comes_as_far_as_to_send_files() {
 #[test]
 fn somebody_who_connects_and_says_nothing_does_not_hold_up_the_end() {
     let folder = plan("knock", &[("slow", noise(1, 12 << 20))]);
-    let mut push = begin(&folder, "--wire direct --data-port 28931 --limit 4M");
+    // below those that the kernel gives to others meanwhile
+    let port = (28_000..32_000).find(|port| TcpListener::bind(("0.0.0.0", *port)).is_ok());
+    let port: u16 = port.unwrap();
+    let mut push = begin(
+        &folder,
+        &format!("--wire direct --data-port {port} --limit 4M"),
+    );
     let mut silent = Vec::new();
     while push.try_wait().unwrap().is_none() {
-        silent.extend(TcpStream::connect("127.0.0.1:28931").ok());
+        silent.extend(TcpStream::connect(("127.0.0.1", port)).ok());
         std::thread::sleep(Duration::from_millis(500));
     }
     let ended = ran(push.wait_with_output().unwrap());

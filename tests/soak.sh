@@ -6,12 +6,13 @@ cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
 case $target in /*) ;; *) target=$PWD/$target ;; esac
 PATH=$target/${PROFILE:-debug}:$PATH
-export LAB=${LAB:-/var/tmp/dgl-tools-soak-$$}
 cluster=$PWD/tools/host-lab/host-lab tree=$PWD/tests/tree.py
 hosts=3 jobs=${JOBS:-200}
 RANDOM=${SEED:=$((RANDOM))}
 work=$(mktemp -d "$target/soak-XXXXXX")
-trap '"$cluster" down; rm -rf "$work" "$LAB"' EXIT
+LAB=$(mktemp -d /var/tmp/dgl-tools-soak-XXXXXX) # also where a user has hosts of his own in LAB
+export LAB
+trap '"$cluster" down || true; rm -rf "$work" "$LAB"' EXIT
 cd "$work"
 
 shapes=(direct torchrun daemon)

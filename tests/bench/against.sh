@@ -4,13 +4,12 @@
 # Usage: against.sh [ROUNDS=10]
 # HOSTS=250   how many, 0 leaves out the parts that need them;  BUSY=2  loops beside the parts that are called busy
 # PARTS='start busy probe push lines first memory'
-[ -z "${OLD:-}" ] || OLD=$(readlink -f "$OLD")
 loops=()
 at_end() { [ ${#loops[@]} = 0 ] || kill "${loops[@]}"; }
 # shellcheck source=tests/bench/begin.sh
 . "$(dirname "$0")/begin.sh"
 rounds=${1:-10}
-new=${BIN:-$target/release}
+new=$bin
 old=${OLD:-}
 builds="new${old:+ old}"
 hosts=${HOSTS:-250}

@@ -1,23 +1,30 @@
 # shellcheck shell=bash
 # How each measurement begins; sourced by bash, from the folder of measurements, before anything else is done. It names the machine, puts
-# the tools that are measured first in PATH (those of a release build, or of PROFILE), and goes to a folder of this run's own.
+# the tools that are measured first in PATH (those in BIN; without it of a release build, or of PROFILE), and goes to a folder of this
+# run's own.
 #   root     the repository
 #   target   cargo's folder
+#   bin      the folder of the tools that are measured
 #   work     the folder of this run; it lies in none that every host has for itself
 #   cluster  what makes test hosts; they end with the run
 #   at_end   a function that a measurement may define: what else is to end with it
 set -euo pipefail
 [ -z "${BENCH_JSON:-}" ] || BENCH_JSON=$(readlink -m "$BENCH_JSON")
-[ -z "${DGL_TOOLS:-}" ] || DGL_TOOLS=$(readlink -f "$DGL_TOOLS")
+for folder in DGL_TOOLS OLD BIN; do
+    [ -n "${!folder:-}" ] || continue
+    printf -v "$folder" %s "$(readlink -m "${!folder}")"
+    [ -d "${!folder}" ] || { echo "$(basename "$0"): $folder=${!folder}: there is no such folder" >&2; exit 2; }
+done
 export BENCH_JSON=${BENCH_JSON:-}
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 target=$(cd "$root" && readlink -m "${CARGO_TARGET_DIR:-target}")
-PATH=${BIN:-$target/${PROFILE:-release}}:$PATH:/usr/sbin
+bin=${BIN:-$target/${PROFILE:-release}}
+PATH=$bin:$PATH:/usr/sbin
 cluster=$root/tools/host-lab/host-lab
 work=$(mktemp -d /var/tmp/dgl-tools-bench-XXXXXX)
-export LAB=${LAB:-$work/lab}
+export LAB=$work/lab # also where a user has hosts of his own in LAB
 finish() {
-    ! declare -F at_end >/dev/null || at_end
+    ! declare -F at_end >/dev/null || at_end || true
     [ ! -d "$LAB" ] || "$cluster" down || true
     rm -rf "$work"
 }

@@ -49,9 +49,10 @@ wait
 EOF2
 sed -i '1s/sh$/bash/' engine
 chmod +x engine
-ssh-keygen -q -t ed25519 -N '' -f id
-ssh-keygen -q -t ed25519 -N '' -f key
-cat >sshd_config <<EOF2
+begin_sshd() { # of this machine, for all of its names
+    ssh-keygen -q -t ed25519 -N '' -f id
+    ssh-keygen -q -t ed25519 -N '' -f key
+    cat >sshd_config <<EOF2
 Port 2299
 HostKey $work/key
 AuthorizedKeysFile $work/id.pub
@@ -60,18 +61,20 @@ PidFile none
 MaxStartups 1000
 UsePAM no
 EOF2
-cat >ssh_config <<EOF2
+    cat >ssh_config <<EOF2
 Host *
   Port 2299
   IdentityFile $work/id
   IdentitiesOnly yes
   UserKnownHostsFile $work/known
 EOF2
-sed -n 's/^\(ssh-ed25519 [^ ]*\).*/[127.0.*]:2299 \1/p' key.pub >known
-mkdir -p /run/sshd
-"$(command -v sshd)" -D -f sshd_config 2>/dev/null &
-sshd=$!
-sleep 1
+    sed -n 's/^\(ssh-ed25519 [^ ]*\).*/[127.0.*]:2299 \1/p' key.pub >known
+    mkdir -p /run/sshd
+    "$(command -v sshd)" -D -f sshd_config 2>/dev/null &
+    sshd=$!
+    sleep 1
+}
+[ -n "${NO_LOGINS:-}" ] || begin_sshd
 
 printf '%-44s %10s %10s %11s\n' "medians of $rounds" time "its CPU" "its memory"
 records "$hosts" | jq -c '.login = .ip' >hosts.jsonl

@@ -5,11 +5,17 @@
 set -euo pipefail
 export DGLBACKEND=pytorch # without it DGL writes ~/.dgl/config.json
 here=$(cd "$(dirname "$0")/.." && pwd)
-tools=$(readlink -m "${CARGO_TARGET_DIR:-$here/../target}/${PROFILE:-release}")
+root=$(dirname "$here")
+tools=$(cd "$root" && readlink -m "${CARGO_TARGET_DIR:-target}/${PROFILE:-release}")
+[ $# -gt 0 ] || { python=$("$here/dgl/python.sh"); set -- "$python"; }
+pythons=()
+for name; do
+    python=$(command -v -- "$name") || { echo "memory.sh: $name: there is no such Python" >&2; exit 2; }
+    # its folder alone is made absolute: behind the link in a venv is a Python that has no DGL
+    pythons+=("$(cd "$(dirname "$python")" && pwd)/$(basename "$python")")
+done
 work=$(mktemp -d "${TMPDIR:-/tmp}/memory.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-pythons=("$@")
-[ $# -gt 0 ] || pythons=("$("$here/dgl/python.sh")")
 
 # name  nodes edges node-dim edge-dim types
 graphs='

@@ -21,9 +21,10 @@ now() { date +%s%N; }
 seconds() { awk -v ns="$(($(now) - $1))" 'BEGIN { printf "%.2f", ns / 1e9 }'; }
 say() { printf '%-58s %s\n' "$1" "$2"; }
 json() { # WHAT OURS_S [PEER PEER_S]
-    [ -z "$BENCH_JSON" ] || jq -nc --arg what "$1" --argjson ours "$2" --arg peer "${3:-}" --argjson peer_s "${4:-null}" '
+    # shellcheck disable=SC2016
+    tell --arg what "$1" --argjson ours "$2" --arg peer "${3:-}" --argjson peer_s "${4:-null}" '
         {type: "measure", what: $what, ours: $ours, unit: "s"} +
-        if $peer_s then {peer: $peer, other: $peer_s, ratio: ($peer_s / $ours * 1000 | round / 1000)} else {} end' >>"$BENCH_JSON"
+        if $peer_s then {peer: $peer, other: $peer_s, ratio: ($peer_s / $ours * 1000 | round / 1000)} else {} end'
 }
 # dgl-spawn on host 1; the CPU of it, user and system, goes to ./used
 # shellcheck disable=SC2016 # the inner shell's
@@ -41,7 +42,6 @@ contender() { # NAME SCRIPT: once more, on host 1
     on1 "$2"
     echo "$1 $(awk -v ns="$(($(now) - begun))" 'BEGIN { printf "%.3f", ns / 1e9 }')" >>figures
 }
-median() { awk -v name="$1" '$1 == name { print $2 }' figures | sort -n | awk '{ v[NR] = $1 } END { if (NR) print v[int((NR + 1) / 2)] }'; }
 versus() { # WHAT OURS PEER PEER-NAME
     local ours peer
     ours=$(median "$2") peer=$(median "$3")

@@ -73,8 +73,7 @@ make_venv() {
 }
 
 if ! is_made; then
-    mkdir -p "$cache"
-    exec 9>"$cache/lock"
+    { mkdir -p "$cache" && exec 9>"$cache/lock"; } || die "there can be no $cache"
     flock 9 # two calls at once: the second waits, and finds it made
     if ! is_made; then
         "$(dirname "$0")/../need.sh" || exit 69

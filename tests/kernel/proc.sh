@@ -12,7 +12,7 @@ try_proc() {
     is "a left job is found" 'dgl-spawn --ssh-username user --detach --job hidden <job.jsonl >run.jsonl 2>err && dgl-reap --ssh-username user --list <hosts.jsonl >list.jsonl 2>err &&
         jq -se "map(select(.type == \"found\" and .job == \"hidden\" and (.command | contains(\"sleep\")))) | length == 2" list.jsonl' err list.jsonl
     is "its name is taken" '! dgl-spawn --ssh-username user --job hidden <job.jsonl >run.jsonl 2>err && grep -q "hidden" err' err
-    is "a port is told to be root's" 'guest "setsid python3 -c \"import socket,time; s=socket.create_server((\\\"10.78.0.2\\\",30050)); time.sleep(60)\" >/dev/null 2>&1 </dev/null &"; sleep 2;
+    is "a port is told to be root's" 'guest "setsid python3 -c \"import socket,time; s=socket.create_server((\\\"10.78.0.2\\\",30050)); time.sleep(60)\" >/dev/null 2>&1 </dev/null &"; soon 20 "guest grep -q :7562 /proc/net/tcp" || exit;
         ! dgl-env --workspace /srv/user/ws --part-config g.json --num-trainers 1 -- true <hosts.jsonl 2>/dev/null | dgl-spawn --ssh-username user --job other >run.jsonl 2>err;
         grep "port 30050" err | grep -q root' err
     is "dgl-reap ends it" 'dgl-reap --ssh-username user --job hidden <hosts.jsonl >reaped.jsonl 2>err && soon 20 nothing_left' err
