@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use support::{Cluster, Ran, executable, scratch, sh, takes_seconds};
+use support::{Cluster, OpenFolder, Ran, executable, scratch, sh, takes_seconds};
 
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -119,7 +119,7 @@ fn a_host_gives_exactly_what_was_asked_for() {
 /// What a host cannot read does not come as zeros.
 #[test]
 fn files_that_cannot_be_read_are_told() {
-    let folder = scratch("pull-unreadable");
+    let OpenFolder(folder) = &OpenFolder::new("unreadable");
     fs::create_dir_all(folder.join("ws/deep")).unwrap();
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     fs::write(folder.join("ws/large"), vec![7; 17 << 20]).unwrap();
@@ -128,18 +128,18 @@ fn files_that_cannot_be_read_are_told() {
     fs::write(folder.join("ws/deep/other"), "other").unwrap();
     fs::hard_link(folder.join("ws/deep/other"), folder.join("ws/same")).unwrap();
     sh(
-        &folder,
-        "chmod 000 ws/large ws/middle ws/small; chmod a+x . .. ../..; chmod a+rx ws ws/deep",
+        folder,
+        "chmod 000 ws/large ws/middle ws/small; chmod a+rx ws ws/deep",
     );
     // root may read everything, so this host is another user's
     let other = "setpriv --reuid=65534 --regid=65534 --clear-groups env";
-    let way = if sh(&folder, &format!("{other} true")).status == 0 {
+    let way = if sh(folder, &format!("{other} true")).status == 0 {
         other
     } else {
         "env A=b"
     };
     let ran = sh(
-        &folder,
+        folder,
         &format!(
             "ipconf-check ip.txt | part-pull --connect '{way}' --workspace \"$PWD/ws\" --to got '*'"
         ),

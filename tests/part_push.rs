@@ -7,11 +7,13 @@ use std::ffi::OsString;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
-use support::{Cluster, Ran, executable, noise, path, ran, scratch, sh, shells, takes_seconds};
+use support::{
+    Cluster, OpenFolder, Ran, executable, noise, path, ran, scratch, sh, shells, takes_seconds,
+};
 
 /// Every file below a folder, by its relative name; a link by where it leads.
 fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
@@ -53,26 +55,6 @@ fn plan_in(folder: &Path, files: &[(&str, Vec<u8>)]) {
     }
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     map(folder);
-}
-
-/// A folder that every user of this machine reaches, gone with the test; the repository may lie in
-/// one that is closed to others.
-struct OpenFolder(PathBuf);
-
-impl OpenFolder {
-    fn new(name: &str) -> OpenFolder {
-        let folder =
-            OpenFolder(format!("/var/tmp/dgl-tools-test-{name}-{}", std::process::id()).into());
-        fs::create_dir(&folder.0).unwrap();
-        fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o755)).unwrap();
-        folder
-    }
-}
-
-impl Drop for OpenFolder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 fn map(folder: &Path) {

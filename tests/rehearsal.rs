@@ -142,7 +142,7 @@ fn real_hosts_go_by_number_name_and_address() {
         (&["start", "1"], "host 1 is up already"),
         (
             &["exec", "h3", "true"],
-            "there is no host 'h3'\n  fix: name one of these: 1 2",
+            "there is no host 'h3'\n  fix: give one of these: 1 2",
         ),
         (&["stop"], "there is no host ''"),
         (&["exec", "1"], "COMMAND: is missing"),

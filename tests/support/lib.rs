@@ -8,9 +8,10 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The repository.
 pub fn root() -> PathBuf {
@@ -38,7 +39,6 @@ pub fn scratch(name: &str) -> PathBuf {
 
 /// A program of a test's own.
 pub fn executable(path: &Path, text: &str) {
-    use std::os::unix::fs::PermissionsExt;
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, text).unwrap();
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -187,6 +187,26 @@ pub fn flags_of_help(tool: &str) -> BTreeSet<String> {
         .collect()
 }
 
+/// A folder that every user of this machine reaches, gone with the test; the repository may lie in
+/// one that is closed to others.
+pub struct OpenFolder(pub PathBuf);
+
+impl OpenFolder {
+    pub fn new(name: &str) -> OpenFolder {
+        let folder =
+            OpenFolder(format!("/var/tmp/dgl-tools-test-{name}-{}", std::process::id()).into());
+        std::fs::create_dir(&folder.0).unwrap();
+        std::fs::set_permissions(&folder.0, std::fs::Permissions::from_mode(0o755)).unwrap();
+        folder
+    }
+}
+
+impl Drop for OpenFolder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// Hosts of our own; taken down at the end whatever happens.
 pub struct Cluster(pub PathBuf, #[expect(dead_code, reason = "only held")] Turn);
 
@@ -222,8 +242,11 @@ impl Cluster {
 
     /// With links of that rate, as tc writes it.
     pub fn up_shaped(name: &str, hosts: u32, rate: &str) -> Cluster {
+        // with cargo test, two tests of one process may choose the same name
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let lab = PathBuf::from(format!(
-            "/var/tmp/dgl-tools-test-{name}-{}",
+            "/var/tmp/dgl-tools-test-{name}-{}-{count}",
             std::process::id()
         ));
         let cluster = Cluster(lab, await_turn());

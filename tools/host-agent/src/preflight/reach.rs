@@ -134,15 +134,17 @@ mod tests {
 
     #[test]
     fn who_listens_is_reached_and_who_has_stopped_is_not() {
+        // an address of its own, so that no other test takes the port when it is free
+        let address = Ipv4Addr::new(127, 88, 0, 1);
         let mut listeners = Listeners::default();
         let Finding::Listens {
             port: None,
             ephemeral,
-        } = listeners.listen(Ipv4Addr::LOCALHOST, None).unwrap()
+        } = listeners.listen(address, None).unwrap()
         else {
             panic!()
         };
-        let target = SocketAddrV4::new(Ipv4Addr::LOCALHOST, ephemeral);
+        let target = SocketAddrV4::new(address, ephemeral);
         assert_eq!(connect(&[target, target]), []);
         listeners.stop();
         assert_eq!(
@@ -153,9 +155,7 @@ mod tests {
             }]
         );
         // the port can be had at once, and is then listened on
-        let again = listeners
-            .listen(Ipv4Addr::LOCALHOST, Some(ephemeral))
-            .unwrap();
+        let again = listeners.listen(address, Some(ephemeral)).unwrap();
         assert!(
             matches!(again, Finding::Listens { port: Some(port), .. } if port == ephemeral),
             "{again:?}"
