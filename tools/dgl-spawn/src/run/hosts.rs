@@ -274,6 +274,8 @@ impl HostThread {
             }
             if !self.inbox.wait_for_room(self.at) {
                 self.full = Some(Instant::now());
+                // a host that hears nothing takes us for gone
+                self.session.flush();
                 continue;
             }
             if self.is_silent() {
