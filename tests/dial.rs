@@ -171,6 +171,9 @@ fn lists_of_hosts_stand_where_the_command_wants_them() {
 
 #[test]
 fn a_host_that_does_not_dial_in_is_named_and_others_are_not() {
+    if takes_seconds() {
+        return;
+    }
     let lab = Lab::new("dial-missing", 3);
     let ran = lab.sh(
         "dgl-reap --list --connect 'dial ./engine {agent} n1 n3' --connect-timeout 3s \
@@ -209,6 +212,9 @@ fn agents_dial_the_address_that_was_said() {
 
 #[test]
 fn who_comes_twice_or_was_not_asked_for_is_named_and_harms_nobody() {
+    if takes_seconds() {
+        return;
+    }
     let lab = Lab::new("dial-twice", 2);
     lab.plan("sleep 3; echo well");
     // those who are not needed are there before the last that is
@@ -254,6 +260,9 @@ fn the_command_may_do_more_after_its_agents_have_left() {
 
 #[test]
 fn a_command_that_fails_says_why() {
+    if takes_seconds() {
+        return;
+    }
     let lab = Lab::new("dial-fails", 2);
     executable(
         &lab.folder.join("refuses"),
@@ -358,6 +367,9 @@ fn strangers_get_nowhere_and_keep_nobody_out() {
 
 #[test]
 fn the_secret_is_in_a_file_of_the_users_alone() {
+    if takes_seconds() {
+        return;
+    }
     let lab = Lab::new("dial-secret", 1);
     lab.plan("env; sleep 3");
     executable(

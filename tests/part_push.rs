@@ -1282,6 +1282,9 @@ fn old_parts_are_removed_by_a_push_that_comes_as_far_as_to_send_files() {
 /// The agent waits at its end for those that were let in, and for nobody else.
 #[test]
 fn somebody_who_connects_and_says_nothing_does_not_hold_up_the_end() {
+    if takes_seconds() {
+        return;
+    }
     let folder = plan("knock", &[("slow", noise(1, 12 << 20))]);
     // below those that the kernel gives to others meanwhile
     let port = (28_000..32_000).find(|port| TcpListener::bind(("0.0.0.0", *port)).is_ok());
@@ -1355,6 +1358,9 @@ impl Drop for Group {
 /// push of old.
 #[test]
 fn a_dead_push_is_known_whoever_has_its_pid() {
+    if takes_seconds() {
+        return;
+    }
     let folder = plan("dead", &[("large", noise(1, 40 << 20))]);
     slow_way(&folder, 1, 20_000_000);
     let mut one = begin(&folder, "--connect './way env'");

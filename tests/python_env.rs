@@ -201,6 +201,9 @@ fn processors_are_those_that_a_job_may_use() {
 // Long because it is a table of cases.
 #[test]
 fn what_is_no_environment_is_told() {
+    if takes_seconds() {
+        return;
+    }
     let (folder, env) = host("no-env");
     let home = folder.join("home");
     conda(&home.join("miniconda3/envs/gnn"));
@@ -304,6 +307,9 @@ fn what_is_no_environment_is_told() {
 
 #[test]
 fn every_shell_of_a_host_finds_it() {
+    if takes_seconds() {
+        return;
+    }
     let (folder, env) = host("env-shells");
     let home = folder.join("home");
     conda(&home.join("mambaforge/envs/gnn"));
