@@ -167,7 +167,7 @@ fn py_spy_finds_the_same_functions_of_c_by_stopping_the_process() {
     };
     for python in pythons() {
         let script = format!(
-            "read_by_us $trainer native | tail -n 1
+            "read_by_us $trainer native | grep . | tail -n 1
              '{py_spy}' dump --json --native --pid $trainer | tr -d '\\n'"
         );
         let out = beside("py-spy-native", &python, &script);
