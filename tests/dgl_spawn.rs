@@ -485,16 +485,27 @@ fn the_script_runs_in_every_shell_of_a_host() {
     }
 }
 
+/// A port that connections of an earlier run of the tests do not hold for the minute that TCP keeps
+/// them.
+fn lingering_port(number: u16) -> u16 {
+    20_000 + number * 5_000 + u16::try_from(std::process::id() % 5_000).unwrap()
+}
+
 #[test]
 fn a_port_that_connections_of_an_ended_job_hold_is_told_from_one_that_is_taken() {
     let folder = scratch("lingers");
+    let port = lingering_port(0);
     // as DGL 0.5: without SO_REUSEADDR, and the server closes first
     let ended = "import socket
-s = socket.socket(); s.bind(('127.0.0.1', 30983)); s.listen()
-c = socket.create_connection(('127.0.0.1', 30983)); a, _ = s.accept(); a.close(); c.recv(1); \
+s = socket.socket(); s.bind(('127.0.0.1', PORT)); s.listen()
+c = socket.create_connection(('127.0.0.1', PORT)); a, _ = s.accept(); a.close(); c.recv(1); \
     c.close()";
-    std::fs::write(folder.join("ended.py"), ended).unwrap();
-    job(&folder, &[(Some(30983), "true")]);
+    std::fs::write(
+        folder.join("ended.py"),
+        ended.replace("PORT", &port.to_string()),
+    )
+    .unwrap();
+    job(&folder, &[(Some(port), "true")]);
     let text = std::fs::read_to_string(folder.join("job.jsonl")).unwrap();
     let text = text
         .replace(r#"["sh","-c","true"]"#, r#"["python3","-c","pass"]"#)
@@ -505,9 +516,11 @@ c = socket.create_connection(('127.0.0.1', 30983)); a, _ = s.accept(); a.close()
         "python3 ended.py && dgl-spawn --connect local <job.jsonl",
     );
     assert_eq!(ran.status, 74, "{}", ran.err);
-    let told = "the port 30983 is still held by connections of a job that has ended\n  fix: wait \
-        a minute, or choose another port";
-    assert!(ran.err.contains(told), "{}", ran.err);
+    let told = format!(
+        "the port {port} is still held by connections of a job that has ended\n  fix: wait a \
+         minute, or choose another port"
+    );
+    assert!(ran.err.contains(&told), "{}", ran.err);
 }
 
 /// The kernel's 60 s of TIME_WAIT cannot be made shorter.
@@ -517,16 +530,18 @@ fn a_port_that_connections_of_an_ended_job_hold_is_waited_for_to_the_end() {
         return;
     }
     let folder = scratch("lingers-on");
+    let port = lingering_port(1);
+    let with_port = |script: &str| script.replace("PORT", &port.to_string());
     let ended = "import socket
-s = socket.socket(); s.bind(('127.0.0.1', 30984)); s.listen()
-c = socket.create_connection(('127.0.0.1', 30984)); a, _ = s.accept(); a.close(); c.recv(1); \
+s = socket.socket(); s.bind(('127.0.0.1', PORT)); s.listen()
+c = socket.create_connection(('127.0.0.1', PORT)); a, _ = s.accept(); a.close(); c.recv(1); \
     c.close()";
-    std::fs::write(folder.join("ended.py"), ended).unwrap();
+    std::fs::write(folder.join("ended.py"), with_port(ended)).unwrap();
     // it cannot listen, too, as long as they are there
     let server = "import socket
-s = socket.socket(); s.bind(('127.0.0.1', 30984)); s.listen(); print('served')";
-    std::fs::write(folder.join("server.py"), server).unwrap();
-    job(&folder, &[(Some(30984), "exec python3 server.py")]);
+s = socket.socket(); s.bind(('127.0.0.1', PORT)); s.listen(); print('served')";
+    std::fs::write(folder.join("server.py"), with_port(server)).unwrap();
+    job(&folder, &[(Some(port), "exec python3 server.py")]);
     // with processes of its own: nothing is waited for where jobs of other tests are in the way
     let ran = sh(
         &folder,
@@ -540,9 +555,10 @@ s = socket.socket(); s.bind(('127.0.0.1', 30984)); s.listen(); print('served')";
         ran.out,
         ran.err
     );
-    let told = "waiting up to a minute: port 30984 is still held by connections of a job that has \
-        ended";
-    assert_eq!(ran.err.matches(told).count(), 1, "{}", ran.err);
+    let told = format!(
+        "waiting up to a minute: port {port} is still held by connections of a job that has ended"
+    );
+    assert_eq!(ran.err.matches(&told).count(), 1, "{}", ran.err);
 }
 
 #[test]
