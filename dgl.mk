@@ -44,10 +44,12 @@ dgl_probe = host-probe $(dgl_workspace) --num-servers $(NUM_SERVERS) $(PROBE_FLA
 # The hosts to take, and the hosts that were taken.
 dgl_chosen = $(dgl_hosts)$(if $(NEED), | $(dgl_probe) --format jsonl --need $(NEED) $(NEED_FLAGS))
 dgl_taken = $(if $(NEED),cat '$(RUN)/pushed.jsonl',$(dgl_hosts))
-dgl_train = $(dgl_probe) --format jsonl < '$(RUN)/pushed.jsonl' | \
+# The shell of a recipe becomes the last tool, after the stages before it, because make passes TERM on to that shell alone.
+dgl_last = > '$(RUN)/$@.stages'; { rm -f '$(RUN)/$@.stages'; exec $(1); } < '$(RUN)/$@.stages'
+dgl_stages = $(dgl_probe) --format jsonl < '$(RUN)/pushed.jsonl' | \
 	dgl-env --num-trainers $(NUM_TRAINERS) --num-samplers $(NUM_SAMPLERS) --num-servers $(NUM_SERVERS) $(ENV_FLAGS) \
-	  -- $(or $(TRAIN),$(error dgl.mk: set TRAIN, the command)) | \
-	dgl-spawn --format human --job '$(JOB)' $(if $(filter --detach,$(SPAWN_FLAGS)),,--log-dir '$(RUN)/logs') $(SPAWN_FLAGS)
+	  -- $(or $(TRAIN),$(error dgl.mk: set TRAIN, the command))
+dgl_spawn = dgl-spawn --format human --job '$(JOB)' $(if $(filter --detach,$(SPAWN_FLAGS)),,--log-dir '$(RUN)/logs') $(SPAWN_FLAGS)
 # All hosts are probed to find out which are lost, because processes elsewhere often fail before a host's silence is noticed.
 dgl_spares = '$(or $(SPARES),$(error dgl.mk: RETRY needs SPARES, a file of hosts))'
 dgl_swap = $(dgl_probe) --format jsonl < '$(RUN)/pushed.jsonl' > '$(RUN)/now.jsonl'; \
@@ -74,24 +76,31 @@ fit: $(PART_CONFIG)
 push: $(PART_CONFIG)
 	@mkdir -p '$(RUN)'
 	$(dgl_chosen) | \
-	part-map $(dgl_workspace) $(PART_CONFIG:%=--part-config '%') $(SCRIPTS:%=--script-folder '%') $(MAP_FLAGS) | \
-	part-push --format jsonl $(PUSH_FLAGS) > '$(RUN)/pushing.jsonl'
+	part-map $(dgl_workspace) $(PART_CONFIG:%=--part-config '%') $(SCRIPTS:%=--script-folder '%') $(MAP_FLAGS) \
+	$(call dgl_last,part-push --format jsonl $(PUSH_FLAGS) > '$(RUN)/pushing.jsonl')
 	@mv '$(RUN)/pushing.jsonl' '$(RUN)/pushed.jsonl'
 
 train: push
 	@rm -f '$(RUN)'/logs/*.log
 ifeq ($(RETRY),0)
-	$(dgl_train)
+	$(dgl_stages) $(call dgl_last,$(dgl_spawn))
 else
-	left=$(RETRY); until $(dgl_train); do \
-	  status=$$?; [ $$left -gt 0 ] || exit $$status; left=$$((left - 1)); \
+	left=$(RETRY) job= ended=; pass() { ended=$$2; [ -z "$$job" ] || kill -s $$1 $$job; }; \
+	trap 'pass HUP 129' HUP; trap 'pass TERM 130' INT; trap 'pass TERM 143' TERM; \
+	until \
+	  $(dgl_stages) $(call dgl_last,$(dgl_spawn)) & job=$$!; [ -z "$$ended" ] || kill $$job; \
+	  while wait $$job; status=$$?; [ $$status -gt 128 ] && kill -0 $$job 2> /dev/null; do :; done; \
+	  job=; [ $$status -eq 0 ]; \
+	do \
+	  [ -z "$$ended" ] || exit $$ended; [ $$left -gt 0 ] || exit $$status; left=$$((left - 1)); \
 	  { $(dgl_swap); } || exit $$status; \
 	done
 endif
 
 fetch:
-	$(dgl_taken) | \
-	part-pull --format human $(dgl_workspace) --to '$(RESULTS)' $(PULL_FLAGS) $(or $(FETCH),$(error dgl.mk: set FETCH, what to bring back))
+	@mkdir -p '$(RUN)'
+	$(dgl_taken) $(call dgl_last,part-pull --format human $(dgl_workspace) --to '$(RESULTS)' \
+	  $(PULL_FLAGS) $(or $(FETCH),$(error dgl.mk: set FETCH, what to bring back)))
 
 reap:
 	$(dgl_taken) | dgl-reap --format human --job '$(JOB)' $(REAP_FLAGS)

@@ -40,14 +40,14 @@ fi
 echo 'int main(void) { return 0; }' | "$linker" -static -x c -o /dev/null - 2>/dev/null ||
   missing "$linker cannot link a static program" "install a static libc (Debian and Ubuntu: libc6-dev, Fedora: glibc-static, Arch: glibc)"
 
-# What is said behind -- is for the last crate alone, so that all others are built once. Cargo keeps the
-# dynamic one of a plain `cargo build` beside it, under another hash; the name in target/release is that of the last one made.
-# A panic unwinds here, unlike in the tools, so that one in a thread that reads stacks ends that thread alone (main.rs); it is why the
-# agent's crates are built apart from those of the tools.
-set -- --locked --release -p host-agent --bin host-agent --config 'profile.release.panic="unwind"'
-[ "$target" = "$own" ] || set -- "$@" --target "$target"
-cargo rustc "$@" -- -C target-feature=+crt-static -C strip=symbols
+# What is said behind -- is for the last crate alone, so that all others are built once.
+set -- --locked --profile agent -p host-agent --bin host-agent
+folder=$built/agent name=host-agent
 if [ "$target" != "$own" ]; then
-  mkdir -p "$built/release"
-  install -m 755 "$built/$target/release/host-agent" "$built/release/host-agent-$machine"
+  set -- "$@" --target "$target"
+  folder=$built/$target/agent name=host-agent-$machine
 fi
+cargo rustc "$@" -- -C target-feature=+crt-static
+mkdir -p "$built/release"
+# a new file: hosts of this machine may be running the old one
+install -m 755 "$folder/host-agent" "$built/release/$name"

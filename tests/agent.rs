@@ -439,7 +439,9 @@ fn a_host_that_has_next_to_nothing() {
     let agent = tools().join("host-agent");
     let made = sh(&folder, &format!("AGENT='{}'; {make}", agent.display()));
     assert_eq!(made.status, 0, "{}", made.err);
-    let enter = "exec unshare --user --map-root-user --pid --fork --kill-child \
+    // chroot is not in the PATH of Debian's users
+    let enter = "PATH=$PATH:/usr/sbin:/sbin
+        exec unshare --user --map-root-user --pid --fork --kill-child \
         --mount-proc=$PWD/root/proc chroot $PWD/root \
                  /bin/env -i PATH=/bin HOME=/home \"$@\"\n";
     executable(&folder.join("enter"), &format!("#!/bin/sh\n{enter}"));
@@ -473,7 +475,8 @@ fn the_static_agent_runs_where_there_is_nothing_at_all() {
     std::fs::copy(&agent, folder.join("host-agent")).unwrap();
     let ran = sh(
         &folder,
-        "echo '{\"do\":\"list_jobs\"}' | unshare --user --map-root-user chroot . /host-agent",
+        "echo '{\"do\":\"list_jobs\"}' | PATH=$PATH:/usr/sbin:/sbin unshare --user \
+         --map-root-user chroot . /host-agent",
     );
     assert_eq!(
         (ran.status, ran.out.as_str()),

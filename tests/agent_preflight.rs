@@ -513,3 +513,133 @@ fn start_up_files_do_not_beat_the_environment_of_a_process() {
     let said = agent.look(json!({"check": "command", "process": 0, "python": {}}));
     assert_eq!(said, [found("no_python", json!({"said": "why venv"}))]);
 }
+
+/// A program that runs in the background of a setup keeps the setup's output open.
+#[test]
+fn a_check_waits_for_its_program_and_not_for_what_that_leaves_running() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("agent-background");
+    let mut agent = Agent::of_job(&folder, "background", "c");
+    agent.ask(
+        &json!({"do": "process", "index": 0, "role": "trainer", "rank": 0, "cwd": ".",
+            "command": {"words": ["python3", "x.py"]}, "setup": "sleep 70 & echo $! >pid"}),
+    );
+    let question = json!({"modules": []});
+    let found = agent.look(json!({"check": "command", "process": 0, "python": question}));
+    let pid = std::fs::read_to_string(folder.join("pid")).unwrap();
+    let ended = Command::new("kill").arg(pid.trim()).status().unwrap();
+    assert!(
+        found.len() == 1 && found[0]["found"] == "python",
+        "{found:?}"
+    );
+    assert!(ended.success(), "it still runs");
+}
+
+#[test]
+fn a_pipe_in_the_place_of_a_config_is_no_config() {
+    let folder = scratch("agent-fifo");
+    for check in ["ip_config", "partition_config"] {
+        let request = json!({"do": "preflight", "check": check, "folder": "", "path": "fifo",
+            "private_shm": false});
+        std::fs::write(folder.join("request"), format!("{request}\n")).unwrap();
+        let script = "rm -f fifo; mkfifo fifo; timeout 60 host-agent <request";
+        let got = support::sh(&folder, script);
+        assert_eq!(
+            (got.status, got.out.trim()),
+            (0, r#"{"event":"done"}"#),
+            "{check}: {}",
+            got.err
+        );
+    }
+}
+
+/// An agent ends with its launcher also while it carries out a check.
+#[test]
+fn a_check_that_hangs_keeps_no_claim_when_the_launcher_is_gone() {
+    let folder = scratch("agent-hangs");
+    let mut agent = Agent::of_job(&folder, "hangs", "a");
+    let claim = json!({"do": "claim", "ports": []});
+    let granted = [json!({"event": "done"})];
+    assert_eq!(agent.ask(&claim), granted);
+    agent.ask(
+        &json!({"do": "process", "index": 0, "role": "trainer", "rank": 0, "cwd": ".",
+            "command": {"words": ["python3", "x.py"]},
+            "setup": "exec >log 2>&1; echo $$ >pid.partial; mv pid.partial pid; sleep 600"}),
+    );
+    let check = json!({"do": "preflight", "check": "command", "process": 0,
+        "python": {"modules": []}});
+    writeln!(agent.stdin.as_ref().unwrap(), "{check}").unwrap();
+    support::soon("the check runs", || folder.join("pid").exists());
+    agent.stdin = None;
+    // enough for a loaded machine, and less than any check may take
+    let mut is_over = false;
+    for _ in 0..300 {
+        is_over = is_over || agent.child.try_wait().unwrap().is_some();
+        if !is_over {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+    }
+    let _ = agent.child.kill();
+    let pid = std::fs::read_to_string(folder.join("pid")).unwrap();
+    // without kill(1): some take `-12` for all processes
+    let group = nix::unistd::Pid::from_raw(pid.trim().parse().unwrap());
+    if !is_over {
+        let _ = nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL);
+        panic!("the agent is still there");
+    }
+    // one that nobody has waited for yet is a zombie
+    support::soon("the program of the check ends", || {
+        let stat = std::fs::read_to_string(format!("/proc/{group}/stat"));
+        stat.map_or(true, |stat| stat.contains(") Z "))
+    });
+    let mut other = Agent::of_job(&folder, "hangs", "b");
+    assert_eq!(other.ask(&claim), granted);
+}
+
+/// Whoever holds the name of a claim cannot keep others waiting.
+#[test]
+fn a_claim_whose_holder_does_not_answer_is_taken() {
+    let folder = scratch("agent-deaf");
+    let holders = [
+        // nobody can connect
+        "s.listen(0); c = socket.socket(socket.AF_UNIX); c.connect(name); print(1, flush=True); \
+         time.sleep(600)",
+        // a byte now and then
+        "s.listen(); print(1, flush=True); c, _ = s.accept()
+while True: c.send(b' '); time.sleep(.2)",
+    ];
+    for (holder, job) in holders.iter().zip(["deaf", "drop-by-drop"]) {
+        let script = format!(
+            "import socket, time
+name = '\\0dgl-tools/job/{job}'
+s = socket.socket(socket.AF_UNIX); s.bind(name)
+{holder}"
+        );
+        let mut python = Command::new("python3")
+            .args(["-c", &script])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(python.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        std::fs::write(
+            folder.join("requests"),
+            format!("{}\n{}\n", self::job(job, "d"), json!({"do": "claim"})),
+        )
+        .unwrap();
+        let got = support::sh(&folder, "timeout 60 host-agent <requests");
+        let _ = python.kill();
+        let _ = python.wait();
+        assert_eq!(got.status, 0, "{job}: {} {}", got.out, got.err);
+        let taken: Value = serde_json::from_str(got.out.lines().nth(1).unwrap()).unwrap();
+        assert_eq!(
+            (&taken["what"], taken["by"].get("job")),
+            (&json!("name"), None),
+            "{taken}"
+        );
+    }
+}

@@ -394,6 +394,27 @@ fn functions_are_short_or_say_why_not() {
     assert!(long.is_empty(), "{long:#?}");
 }
 
+/// `eprintln!` panics where nobody reads stderr any longer, which would end a tool and its job;
+/// `record::tell!` does not. What host-agent prints goes to whoever has started it for that alone.
+#[test]
+fn no_tool_ends_because_nobody_reads_what_it_says() {
+    let mut wrong = Vec::new();
+    for src in crate_sources() {
+        for path in sources(&[&shown(&src)], ".rs") {
+            let mut macros = vec!["eprint!", "eprintln!"];
+            if !shown(&src).contains("host-agent") {
+                macros.extend(["print!", "println!"]);
+            }
+            for (number, line) in code(&path) {
+                if macros.iter().any(|name| line.contains(name)) {
+                    wrong.push(format!("{}:{number}: {}", shown(&path), line.trim()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 // ---- planners
 
 #[test]

@@ -312,13 +312,20 @@ fn a_host_in_the_middle_that_hands_on_other_content_harms_no_other_real_hosts() 
     let earlier = |same: usize| [&large[..same], &noise(7, LARGE - same)].concat();
     lab.put(2, &earlier(LARGE - (1 << 20)));
     lab.put(3, &earlier(LARGE - (20 << 20)));
-    // after its sums were compared, and before it begins
+    // after what is the same was copied, and before that is handed on
     lab.take_over(
         3,
         "if said.get('step') == 'move':
-                with open('/srv/ws/src/large', 'r+b') as large:
-                    large.seek(5 << 20)
-                    large.write(b'something else')",
+                def change():
+                    import glob, time
+                    while True:
+                        for name in glob.glob('/srv/ws/.part-push.*/part.*'):
+                            with open(name, 'r+b') as part:
+                                if part.seek(0, 2) >= 28 << 20:
+                                    part.seek(27 << 20)
+                                    return part.write(b'something else')
+                        time.sleep(0.001)
+                threading.Thread(target=change, daemon=True).start()",
     );
     let ran = lab.push("");
     assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
+use std::time::{Duration, Instant};
 use support::{Cluster, executable, ip_config, partition, scratch, sh, soon, takes_seconds};
 
 /// The whole path with a template of ours, whose program talks before and after the command.
@@ -124,6 +125,77 @@ fn a_template_that_fails_says_why() {
         tools.len(),
         "it is told to end, because what is killed cannot leave a queue"
     );
+}
+
+/// What a connector warns of again and again says nothing about the host, however much it is.
+#[test]
+fn what_a_connector_says_is_no_sign_of_life_of_its_host() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("template-talks");
+    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    let forward = "import os, sys, time\n\
+        while not os.path.exists('frozen'):\n\
+        \x20   sys.stdout.buffer.write(os.read(0, 65536)); sys.stdout.flush()\n\
+        until = time.time() + 30\n\
+        while time.time() < until:\n\
+        \x20   os.write(2, b'warning\\n' * (1 if sys.argv[1] == 'slow' else 8192))\n\
+        \x20   if sys.argv[1] == 'slow': time.sleep(1)\n";
+    std::fs::write(folder.join("forward.py"), forward).unwrap();
+    let way = "#!/bin/sh\npace=$1; shift 2\n\"$@\" | exec python3 forward.py $pace\n";
+    executable(&folder.join("way"), way);
+    for pace in ["slow", "fast"] {
+        let ran = sh(
+            &folder,
+            &format!(
+                "rm -f frozen; ipconf-check ip.txt | dgl-env --role worker --no-push-check \
+                 --workspace \"$PWD\" -- sh -c 'sleep 1; : >frozen; exec sleep 60' >job.jsonl
+                 timeout -s KILL 25 dgl-spawn --no-preflight --host-timeout 5s --grace 1s \
+                 --connect './way {pace} {{name}}' <job.jsonl"
+            ),
+        );
+        assert_eq!(ran.status, 74, "{pace}: {}", ran.err);
+        assert!(
+            ran.err.contains("nothing was heard of it for 5 s"),
+            "{pace}: {}",
+            ran.err
+        );
+    }
+    executable(&folder.join("floods"), "#!/bin/sh\nexec yes warning >&2\n");
+    let ran = sh(
+        &folder,
+        "ipconf-check ip.txt | timeout -s KILL 20 dgl-reap --list --connect './floods {name}' \
+         --connect-timeout 1s",
+    );
+    assert_eq!(ran.status, 74, "{}", ran.err);
+    assert!(ran.err.contains("no answer within 1 s"), "{}", ran.err);
+}
+
+/// One that does not end with its stdin, nor when it is told to.
+#[test]
+fn a_connector_that_stays_is_ended_with_the_tool() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("template-stays");
+    std::fs::write(folder.join("ip.txt"), "10.0.0.1\n10.0.0.2\n10.0.0.3\n").unwrap();
+    let stays = "#!/bin/sh\ntrap \"$1\" TERM; shift 2; echo $$ >>pids; \"$@\"; exec sleep 333\n";
+    executable(&folder.join("stays"), stays);
+    for trap in ["-", "\"\""] {
+        let ran = sh(
+            &folder,
+            &format!(
+                "rm -f pids; ipconf-check ip.txt | timeout -s KILL 40 dgl-reap --list --connect \
+                 './stays {trap} {{name}}' >/dev/null || exit
+                 for pid in $(cat pids); do [ ! -e /proc/$pid ] || {{ kill -9 $pid; echo $pid; }}; \
+                 done"
+            ),
+        );
+        assert_eq!((ran.status, ran.out.as_str()), (0, ""), "{}", ran.err);
+        let pids = std::fs::read_to_string(folder.join("pids")).unwrap();
+        assert_eq!(pids.lines().count(), 3);
+    }
 }
 
 /// Where nobody has chosen one and ssh's own is slow, another is asked for.
@@ -652,6 +724,55 @@ fn known_hosts_of_real_hosts() {
     assert_eq!(ssh.status, 0, "{}", ssh.err);
 }
 
+/// Values that `ssh -G` prints as they are: `none` is no file, and names of keys have tokens.
+#[test]
+fn files_that_ssh_config_names_on_real_hosts() {
+    let folder = scratch("ssh-files");
+    let cluster = Cluster::up("ssh-files", 2);
+    ip_config(&folder, 2);
+    let probe = "host-probe --host 1 --ssh-config config <hosts >out";
+    let begin = "ipconf-check ip.txt >hosts; cp ~/.ssh/known_hosts none; echo 'UserKnownHostsFile \
+        none' >config; export DGL_TOOLS_CONNECT=ssh2";
+    let strict = cluster.sh(&folder, &format!("{begin}; : >~/.ssh/known_hosts; {probe}"));
+    assert_eq!(strict.status, 74, "{}", strict.err);
+    assert!(
+        strict.err.contains("its key is not in known_hosts")
+            || strict.err.contains("these keys are not in known_hosts"),
+        "{}",
+        strict.err
+    );
+    let accept = cluster.sh(
+        &folder,
+        &format!("{begin}; rm none; {probe} --host-key accept-new"),
+    );
+    assert_eq!(accept.status, 74, "{}", accept.err);
+    assert!(
+        accept.err.contains("there is no known_hosts file"),
+        "{}",
+        accept.err
+    );
+    assert!(!folder.join("none").exists());
+
+    let key = "export DGL_TOOLS_CONNECT=ssh2; [ -e key ] || { cp ~/.ssh/id_ed25519 key; mv \
+        ~/.ssh/id_ed25519 ~/.ssh/id-$(id -un); }; printf 'IdentitiesOnly yes\\nIdentityFile ";
+    let known = "\\n' >config";
+    let told = cluster.sh(
+        &folder,
+        &format!("{key}%%d/.ssh/id-%%r{known}; {probe} --host-key accept-new"),
+    );
+    assert_eq!(told.status, 0, "{}", told.err);
+    for file in ["%%d/.ssh/id-%%C", ".ssh/id-root"] {
+        let refused = cluster.sh(&folder, &format!("{key}{file}{known}; {probe}"));
+        assert_eq!(refused.status, 74, "{file}: {}", refused.err);
+        assert!(
+            refused.err.contains("ssh_config has identityfile ")
+                && refused.err.contains("fix: use --connect ssh"),
+            "{file}: {}",
+            refused.err
+        );
+    }
+}
+
 #[test]
 fn a_connection_that_breaks_is_told_in_words_on_real_hosts() {
     let folder = scratch("breaks");
@@ -679,5 +800,46 @@ fn a_connection_that_breaks_is_told_in_words_on_real_hosts() {
         );
         assert!(!got.err.contains("transport read"), "{}", got.err);
         cluster.assert_clean();
+    }
+}
+
+/// Nothing has been started then, and 40 hosts that do not answer would take minutes.
+#[test]
+fn ctrl_c_while_hosts_are_connected_to_ends_a_tool() {
+    let folder = scratch("connect-stop");
+    let hosts: String = (1..=40).map(|host| format!("10.66.0.{host}\n")).collect();
+    std::fs::write(folder.join("ip.txt"), hosts).unwrap();
+    std::fs::write(folder.join("file"), "content").unwrap();
+    executable(
+        &folder.join("silent"),
+        "#!/bin/sh\necho >>tried\nexec sleep 300\n",
+    );
+    let tools = [
+        ("dgl-env --role worker -- true", "dgl-spawn --no-preflight"),
+        ("part-map --workspace /w --extra file", "part-push"),
+        (
+            "part-map --workspace /w --extra file",
+            "part-pull --to got model.pt",
+        ),
+    ];
+    for (stage, tool) in tools {
+        for connect in ["./silent {ip}", "dial ./silent' --dial-address '127.0.0.1"] {
+            let _ = std::fs::remove_file(folder.join("tried"));
+            // a shell lets what it starts behind it ignore SIGINT
+            let script = format!(
+                "ipconf-check ip.txt | {stage} | env --default-signal=INT {tool} \
+                 --connect '{connect}' --connect-timeout 100s >out & \
+                 until [ -e tried ] || ! kill -0 $!; do sleep 0.1; done; kill -INT $!; wait $!"
+            );
+            let begun = Instant::now();
+            let got = sh(&folder, &script);
+            assert_eq!(got.status, 130, "{tool} {connect}: {}", got.err);
+            // each of the hosts would be waited for longer
+            let limit = Duration::from_secs(100);
+            assert!(begun.elapsed() < limit, "{tool} {connect}");
+            assert!(!got.err.contains("10.66.0.40"), "{}", got.err);
+            let tried = std::fs::read_to_string(folder.join("tried")).unwrap();
+            assert!(tried.lines().count() <= 16, "{tool} {connect}");
+        }
     }
 }

@@ -99,10 +99,13 @@ fn real_hosts_the_whole_path_through_engines() {
     let pids =
         "mkdir pids; for host in h1 h2; do pgrep -P $(cat $LAB/$host/pid) >pids/$host; done; id -u";
     let root = engine.sh(KUBECTL, pids).out.trim() == "0";
-    let nsenter = format!(
-        "nsenter -t $(cat pids/{{login}}) -a {}--",
-        if root { "" } else { "--preserve-credentials " }
-    );
+    // not -a: nobody but root may enter a control group's namespace, the own one either
+    let user = if root {
+        ""
+    } else {
+        "-U --preserve-credentials "
+    };
+    let nsenter = format!("nsenter -t $(cat pids/{{login}}) {user}-n -m -p -u -i --");
     for (nth, template) in [KUBECTL, "docker exec -i {login}", &nsenter]
         .into_iter()
         .enumerate()

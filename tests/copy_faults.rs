@@ -411,7 +411,9 @@ fn real_hosts_get_no_half_file_whatever_happens_over_any_wire() {
     }
 
     let source = lab.folder.join("src/large");
-    let changes = || fs::write(&source, noise(2, LARGE)).unwrap();
+    // made before, because on a busy machine the copies would be over before it is
+    let other = noise(2, LARGE);
+    let changes = || fs::write(&source, &other).unwrap();
     let ran = push.disturb("a source that changes", changes);
     push.check("a source that changes", &ran, false);
     assert!(ran.iter().all(|ran| ran.err.contains("while it was read")));
@@ -534,7 +536,8 @@ fn real_hosts_give_no_half_file_whatever_happens_over_any_wire() {
     }
 
     let source = lab.srv(VICTIM, "out/large");
-    let changes = || fs::write(&source, noise(2, LARGE)).unwrap();
+    let other = noise(2, LARGE);
+    let changes = || fs::write(&source, &other).unwrap();
     let ran = pull.disturb("a source that changes", changes);
     pull.check_change(&ran);
     pull.write_source();

@@ -382,6 +382,73 @@ fn a_detached_job_on_real_hosts_that_loses_one_ends_on_all() {
     });
 }
 
+/// A job on this machine that is to be left: one server that says that it began and never listens.
+/// `--connect 'sh ./connect'` reaches its host; what that writes comes `delay_s` later.
+fn deaf_job(folder: &Path, delay_s: &str) {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    let host = serde_json::json!({"type": "host", "id": 0, "of": 1, "ip": "127.0.0.1",
+        "port": port});
+    let server = serde_json::json!({"type": "process", "id": 0, "of": 1, "host": 0,
+        "ip": "127.0.0.1", "role": "server", "rank": 0, "port": port, "cwd": folder,
+        "argv": ["sh", "-c", ": >began; exec sleep 1000"]});
+    std::fs::write(folder.join("job.jsonl"), format!("{host}\n{server}\n")).unwrap();
+    let connect = format!(
+        "echo $$ >connect.pid
+        [ {delay_s} = 0 ] && exec \"$@\"
+        \"$@\" | python3 -uc 'import os, time
+while piece := os.read(0, 1 << 16): time.sleep({delay_s}); os.write(1, piece)'"
+    );
+    std::fs::write(folder.join("connect"), connect).unwrap();
+    std::fs::create_dir_all(folder.join("home")).unwrap();
+}
+
+/// Starts the job to be left in the background; `then` is done after it; its status and what it
+/// says, and what is left of it afterwards.
+fn leave_deaf_job(folder: &Path, name: &str, then: &str) -> Ran {
+    let run = format!(
+        "export HOME=$PWD/home
+        env --default-signal=INT dgl-spawn --connect 'sh ./connect' --detach --job {name} \
+            --host-timeout 6s --grace 1s <job.jsonl >out.jsonl 2>err & p=$!
+        until [ -e began ] || ! kill -0 $p; do sleep 0.1; done
+        {then}
+        wait $p; echo status $?; cat err
+        dgl-reap --connect local --list <job.jsonl | grep found | grep {name} >left.jsonl
+        dgl-reap --connect local --job {name} <job.jsonl >reaped.jsonl 2>reap.err"
+    );
+    sh(folder, &run)
+}
+
+#[test]
+fn a_signal_ends_what_is_being_left_also_before_the_host_has_answered() {
+    for (name, delay_s) in [("detach-int", "0"), ("detach-int-late", "1.5")] {
+        let folder = scratch(name);
+        deaf_job(&folder, delay_s);
+        let ran = leave_deaf_job(&folder, name, "kill -INT $p");
+        assert!(ran.out.starts_with("status 130\n"), "{name}: {}", ran.out);
+        let left = std::fs::read_to_string(folder.join("left.jsonl")).unwrap();
+        assert_eq!(left, "", "{name}: {}", ran.out);
+    }
+}
+
+#[test]
+fn a_connection_that_breaks_before_all_is_up_is_told() {
+    let folder = scratch("detach-cut");
+    deaf_job(&folder, "0");
+    let cut = "until grep -q started out.jsonl || ! kill -0 $p; do sleep 0.1; done
+        kill -9 $(cat connect.pid)";
+    let ran = leave_deaf_job(&folder, "detach-cut", cut);
+    assert!(ran.out.starts_with("status 74\n"), "{}", ran.out);
+    let said = "host 0 (127.0.0.1): lost, and perhaps the job goes on there: ";
+    assert!(
+        ran.out.contains(said) && !ran.out.contains("ended well"),
+        "{}",
+        ran.out
+    );
+    let left = std::fs::read_to_string(folder.join("left.jsonl")).unwrap();
+    assert!(left.contains("sleep 1000"), "{left}");
+}
+
 #[test]
 fn a_machine_without_python_keeps_a_worker() {
     let folder = scratch("detach-no-python");

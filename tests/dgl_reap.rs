@@ -124,7 +124,7 @@ fn on_real_hosts_an_attached_job_tells_what_dgl_reap_did() {
         ("", "TERM", 143),
     ] {
         let script = format!(
-            "dgl-spawn --no-preflight --job hangs <job.jsonl >out 2>err & p=$!
+            ": >out; dgl-spawn --no-preflight --job hangs <job.jsonl >out 2>err & p=$!
              until [ $(grep -c '\"line\":\"up' out) = 9 ] || ! kill -0 $p; do sleep 0.2; done
              ipconf-check ip.txt | dgl-reap --job hangs {reap} >reaped 2>reap.err; r=$?; \
              echo reap $r; [ $r = 0 ] || kill $p; wait $p; echo job $?"
@@ -296,6 +296,15 @@ fn is_alive(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     stat.rsplit_once(") ")
         .is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+#[test]
+fn a_process_of_a_job_may_ask_as_the_leader_of_a_session() {
+    let folder = scratch("reap-session");
+    let reap = "export DGL_TOOLS_JOB=reap-session; echo 127.0.0.1 | ipconf-check | \
+        setsid -w dgl-reap --connect local --list";
+    let listed = sh(&folder, reap);
+    assert_eq!(listed.status, 0, "{}", listed.err);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use support::{
@@ -684,4 +684,127 @@ fn a_folder_of_tickets_is_seen_by_nobody_else() {
         .permissions()
         .mode();
     assert_eq!(mode & 0o777, 0o700);
+}
+
+/// A folder that only looks like one of a run, whether it lies beside such folders or is named on
+/// the command line of the process that watches the command.
+#[test]
+fn only_what_a_run_has_made_is_removed() {
+    let lab = Lab::new("dial-tidy", 1);
+    let ran = lab.sh(
+        "mkdir -p cache/dgl-tools; chmod 700 cache/dgl-tools; cd cache/dgl-tools
+         a=0123456789abcdef0123456789abcdef b=f123456789abcdef0123456789abcdef
+         mkdir dial-dataset dial-$a dial-$b
+         : >dial-dataset/ticket; : >dial-$a/ticket; : >dial-$a/agent; : >dial-$b/results
+         touch -d '60 days ago' dial-*; cd ../..
+         dgl-reap --list --connect 'dial ./engine {agent} n1' <hosts.jsonl || exit
+         mkdir dial-mine; : >dial-mine/ticket
+         $(dirname $(command -v dgl-spawn))/host-agent engine \"$PWD/dial-mine\" /dev/null true \
+            </dev/null
+         ls -d dial-mine/* cache/dgl-tools/dial-* cache/dgl-tools/dial-*/* >left",
+    );
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert_eq!(
+        lab.read("left"),
+        "cache/dgl-tools/dial-dataset\ncache/dgl-tools/dial-dataset/ticket\n\
+         cache/dgl-tools/dial-f123456789abcdef0123456789abcdef\n\
+         cache/dgl-tools/dial-f123456789abcdef0123456789abcdef/results\ndial-mine/ticket\n"
+    );
+}
+
+/// Whoever can replace the agent that lies there runs what he likes on all hosts.
+#[test]
+fn a_folder_in_which_others_can_change_the_agent_is_refused() {
+    let lab = Lab::new("dial-shared", 1);
+    let shared = lab.folder.join("shared");
+    fs::create_dir(&shared).unwrap();
+    let list = "DGL_TOOLS_AGENT_DIR=$PWD/shared dgl-reap --list --connect \
+        'dial ./engine {agent} n1' <hosts.jsonl";
+    let with_mode = |mode: u32| {
+        fs::set_permissions(&shared, fs::Permissions::from_mode(mode)).unwrap();
+        lab.sh(list)
+    };
+    let agent = || {
+        let agents = lab.sh("ls $PWD/shared/host-agent-*").out;
+        PathBuf::from(agents.trim())
+    };
+    for mode in [0o777, 0o775] {
+        let ran = with_mode(mode);
+        assert_eq!(ran.status, 74, "{}", ran.err);
+        assert!(
+            ran.err
+                .contains("/shared, where hosts find host-agent, can be changed by others")
+                && ran.err.contains("  fix: chmod go-w "),
+            "{}",
+            ran.err
+        );
+    }
+    // as /tmp, in which nobody removes what is another's
+    let ran = with_mode(0o1777);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    // what others could have written is written anew
+    fs::set_permissions(agent(), fs::Permissions::from_mode(0o777)).unwrap();
+    let ran = with_mode(0o1777);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let mode = fs::metadata(agent()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    let stranger = Some(12345);
+    if chown(agent(), stranger, None).is_err() {
+        println!("skipped: only root can give a file away");
+        return;
+    }
+    let ran = with_mode(0o1777);
+    assert_eq!(ran.status, 74, "{}", ran.err);
+    assert!(
+        ran.err.contains(" belongs to another user")
+            && ran
+                .err
+                .contains("  fix: name a folder of your own that the hosts share in"),
+        "{}",
+        ran.err
+    );
+    fs::remove_file(agent()).unwrap();
+    chown(&shared, stranger, None).unwrap();
+    let ran = with_mode(0o755);
+    assert_eq!(ran.status, 74, "{}", ran.err);
+    assert!(
+        ran.err.contains("/shared belongs to another user"),
+        "{}",
+        ran.err
+    );
+}
+
+/// The kernel takes no word of 128 KiB.
+#[test]
+fn a_list_of_hosts_that_no_command_line_holds_is_refused_with_the_cure() {
+    let lab = Lab::new("dial-many", 1);
+    let of = 6000;
+    let record = |id: usize| {
+        format!(
+            "{{\"type\":\"host\",\"id\":{id},\"of\":{of},\"ip\":\"127.1.{}.{}\",\"port\":30050,\
+             \"name\":\"node-{id:05}.example.org\"}}\n",
+            id / 200,
+            id % 200 + 1
+        )
+    };
+    let records: String = (0..of).map(record).collect();
+    fs::write(lab.folder.join("hosts.jsonl"), records).unwrap();
+    executable(
+        &lab.folder.join("fails"),
+        "#!/bin/sh\necho it ran >&2; exit 9\n",
+    );
+    let ran = lab.sh("dgl-reap --list --connect 'dial ./fails {names} {agent}' <hosts.jsonl");
+    assert_eq!(ran.status, 74, "{}", ran.err);
+    assert!(
+        ran.err
+            .contains("of which the kernel takes 128 KiB at most")
+            && ran
+                .err
+                .contains("  fix: leave out {names}, {logins} and {ips}")
+            && !ran.err.contains("it ran"),
+        "{}",
+        ran.err
+    );
+    let ran = lab.sh("dgl-reap --list --connect 'dial ./fails {count} {agent}' <hosts.jsonl");
+    assert!(ran.err.contains("it ran"), "{}", ran.err);
 }

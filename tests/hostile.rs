@@ -131,11 +131,17 @@ fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
         r#"{"event":"found","job":"a","pid":1,"age_s":1,"cpu_ms":1,"rss_bytes":1,"#,
         r#""shm_bytes":1,"command":"c"}"#
     );
+    let long = found.replace("\"c\"", &format!("\"{}\"", "c".repeat(90_000)));
     let table = [
         (
             format!("exec yes '{found}'"),
             "--list",
             "it tells of more than 10000 processes",
+        ),
+        (
+            format!("exec yes '{long}'"),
+            "--list",
+            "it tells more than 32 MB",
         ),
         (
             format!("echo '{found}'; echo '{{\"event\":\"done\"}}'; exec sleep 9"),
@@ -266,4 +272,44 @@ printf '\\n%s runs\\n' \"${token%%;*}\"\nexec cat >/dev/null\n",
         "{}",
         ran.err
     );
+}
+
+/// Each time is another copy of it on its way.
+#[test]
+fn a_host_that_asks_for_the_agent_again_and_again_is_refused() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("hostile-needs");
+    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    let start = "#!/bin/sh\nIFS= read -r s; s=${s#token=}; token=${s%%;*}\n\
+        need() { echo \"$token need $(uname -m) plain\"; }\n";
+    let table = [
+        (
+            "greedy",
+            "need; need; need; sleep 30",
+            "before it has taken",
+        ),
+        (
+            "insatiable",
+            "while need; read -r length; do head -c \"$length\" >/dev/null || exit; done",
+            "more than 8 times",
+        ),
+    ];
+    for (name, text, said) in table {
+        executable(&folder.join(name), &format!("{start}{text}\n"));
+        let ran = sh(
+            &folder,
+            &format!(
+                "ipconf-check ip.txt | timeout -s KILL 60 dgl-reap --list --connect \
+                 './{name} {{name}}' --connect-timeout 5s"
+            ),
+        );
+        assert_eq!(ran.status, 74, "{name}: {}", ran.err);
+        assert!(
+            ran.err.contains("it asks for host-agent ") && ran.err.contains(said),
+            "{name}: {}",
+            ran.err
+        );
+    }
 }

@@ -108,7 +108,8 @@ fn real_hosts_with_a_slow_one_are_told_apart() {
         "3",
         "ssh",
         "h3",
-        "tc qdisc add dev eth0 root tbf rate 20mbit burst 64kb latency 50ms",
+        "PATH=$PATH:/usr/sbin:/sbin; tc qdisc add dev eth0 root tbf rate 20mbit burst 64kb \
+         latency 50ms",
     ]);
     assert_eq!(shaped.status, 0, "{}", shaped.err);
     let ran = cluster.sh(

@@ -136,6 +136,9 @@ fn flags_say_what_is_counted() {
         "{}",
         human.out
     );
+    let flags = "--format human >/dev/full";
+    let lost = fit(&folder, flags);
+    assert_eq!(lost.status, 74, "{}", lost.err);
 }
 
 #[test]

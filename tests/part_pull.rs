@@ -179,6 +179,67 @@ fn files_that_cannot_be_read_are_told() {
     );
 }
 
+/// A folder whose names cannot be read is not an empty one, and the files of a folder that may be
+/// listed but not entered are not missing.
+#[test]
+fn folders_that_cannot_be_read_are_told() {
+    let OpenFolder(folder) = &OpenFolder::new("unreadable-folders");
+    for name in ["closed", "listed", "open", "lost+found"] {
+        fs::create_dir_all(folder.join("ws/logs").join(name)).unwrap();
+        fs::write(folder.join("ws/logs").join(name).join("a.log"), name).unwrap();
+    }
+    fs::create_dir_all(folder.join("ws/lost+found")).unwrap();
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    sh(
+        folder,
+        "chmod a+rx ws ws/logs ws/logs/open; chmod a+r ws/logs/open/a.log; \
+         chmod 700 ws/logs/closed ws/lost+found; chmod 744 ws/logs/listed",
+    );
+    // root may read everything, so this host is another user's
+    let other = "setpriv --reuid=65534 --regid=65534 --clear-groups env";
+    if sh(folder, &format!("{other} true")).status != 0 {
+        return println!("skipped: no right to be another user");
+    }
+    let pull = |options: &str| {
+        let script = format!(
+            "ipconf-check ip.txt | part-pull --connect '{other}' --workspace \"$PWD/ws\" --to got \
+             {options}"
+        );
+        sh(folder, &script)
+    };
+    let dry = pull("--dry-run logs");
+    assert!(
+        dry.status == 1
+            && dry
+                .err
+                .contains("./logs/closed: what is there cannot be read"),
+        "{}",
+        dry.err
+    );
+    let ran = pull("logs");
+    assert_eq!(ran.status, 1, "{}", ran.err);
+    for (name, ok) in [
+        ("closed", false),
+        ("listed/a.log", false),
+        ("open/a.log", true),
+    ] {
+        let record = format!("\"src\":\"logs/{name}\",\"dst\":\"got/logs/{name}\",\"ok\":{ok}");
+        assert!(ran.out.contains(&record), "{name}: {}", ran.out);
+        assert_eq!(folder.join("got/logs").join(name).exists(), ok, "{name}");
+        let told = format!("./logs/{name}: what is there cannot be read: Permission denied");
+        assert_eq!(ran.err.contains(&told), !ok, "{name}: {}", ran.err);
+    }
+    // a folder in which nothing is wanted does no harm
+    let ran = pull("logs/open '*.pt' logs/open/a.log");
+    assert!(ran.status == 0, "{}", ran.err);
+    let ran = pull("missing");
+    assert!(
+        ran.status == 1 && ran.err.contains("no host has a file that matches"),
+        "{}",
+        ran.err
+    );
+}
+
 #[test]
 fn empty_folders_come_too() {
     let folder = scratch("pull-empty");
@@ -280,6 +341,99 @@ fn what_is_secret_is_secret_on_its_way() {
     assert_eq!(
         fs::metadata(folder.join("got/secret")).unwrap().mode() & 0o777,
         0o600
+    );
+}
+
+/// tmpfs gives a file with holes more space when they are read through a mapping.
+#[test]
+fn a_file_that_is_read_while_it_is_pulled_has_not_changed() {
+    let folder = scratch("pull-mapped");
+    let ws = PathBuf::from(format!(
+        "/dev/shm/dgl-tools-test-mapped-{}",
+        std::process::id()
+    ));
+    fs::create_dir_all(&ws).unwrap();
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    let large = fs::File::create(ws.join("large")).unwrap();
+    std::io::Write::write_all(&mut &large, &[7; 4 << 20]).unwrap();
+    large.set_len(6 << 20).unwrap();
+    let script = format!(
+        "ipconf-check ip.txt | part-pull --connect local --limit 4MB/s --workspace {0} --to got \
+         large & for try in $(seq 1000); do ls got/.part-pull.*[0-9a-f] 2>/dev/null && break; \
+         sleep 0.02; done; python3 -c 'import mmap, sys; file = open(sys.argv[1], \"r+b\"); \
+         sum(mmap.mmap(file.fileno(), 0)[::4096])' {0}/large; wait $!",
+        ws.display()
+    );
+    let ran = sh(&folder, &script);
+    let now = fs::metadata(ws.join("large")).unwrap().blocks();
+    fs::remove_dir_all(&ws).unwrap();
+    assert_eq!(ran.status, 0, "{now}: {}", ran.err);
+    assert_eq!(
+        fs::metadata(folder.join("got/large")).unwrap().len(),
+        6 << 20
+    );
+}
+
+/// They would take room for ever: nobody continues them.
+#[test]
+fn what_came_of_another_version_is_removed_when_a_file_is_here() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("pull-versions");
+    fs::create_dir_all(folder.join("ws")).unwrap();
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    fs::write(folder.join("ws/large"), vec![7; 20 << 20]).unwrap();
+    fs::write(folder.join("ws/other"), vec![7; 20 << 20]).unwrap();
+    let killed = "ipconf-check ip.txt >hosts.jsonl; part-pull --connect local --limit 8MB/s \
+        --workspace \"$PWD/ws\" --to got FILE <hosts.jsonl & for try in $(seq 1000); do \
+        [ \"$(ls got/.part-pull.*.???????????????? 2>/dev/null | wc -l)\" -ge COUNT ] && break; \
+        sleep 0.02; done; sleep 0.5; kill -KILL $!";
+    sh(
+        &folder,
+        &killed.replace("FILE", "other").replace("COUNT", "1"),
+    );
+    sh(
+        &folder,
+        &killed.replace("FILE", "large").replace("COUNT", "2"),
+    );
+    let left = |folder: &Path| {
+        let names = files(folder).into_iter();
+        let names = names.filter(|name| name.to_string_lossy().starts_with(".part-pull."));
+        names
+            .filter(|name| !name.ends_with(".part-pull.lock"))
+            .collect::<Vec<_>>()
+    };
+    let got = folder.join("got");
+    let before = left(&got);
+    assert!(
+        before.len() >= 2 && !got.join("large").exists(),
+        "{before:?}"
+    );
+    fs::write(folder.join("ws/large"), vec![8; 20 << 20]).unwrap();
+    let ran = pull(&folder, "large");
+    assert!(ran.status == 0, "{}", ran.err);
+    assert!(fs::read(got.join("large")).unwrap() == vec![8; 20 << 20]);
+    // the other file is still to be continued, without the room for its rest
+    let after = left(&got);
+    assert!(
+        !after.is_empty() && after.len() < before.len(),
+        "{before:?} {after:?}"
+    );
+    for name in after {
+        let meta = fs::metadata(got.join(name)).unwrap();
+        assert!(
+            meta.blocks() * 512 < meta.len() + (1 << 20),
+            "{}",
+            meta.blocks()
+        );
+    }
+    let ran = pull(&folder, "other");
+    assert!(
+        ran.status == 0 && left(&got).is_empty(),
+        "{}{:?}",
+        ran.err,
+        left(&got)
     );
 }
 

@@ -487,6 +487,192 @@ fn only_what_differs_is_sent() {
     assert_eq!(sent(""), 0);
 }
 
+/// Otherwise a host would put together a file from parts that nobody has compared.
+#[test]
+fn a_file_that_is_written_on_its_host_while_it_is_compared_fails() {
+    if takes_seconds() {
+        return;
+    }
+    let (first, second) = (noise(1, 6 << 20), noise(2, 4 << 20));
+    let folder = plan("earlier-changes", &[("a", first), ("b", second.clone())]);
+    let there = folder.join("ws/src/b");
+    fs::create_dir_all(folder.join("ws/src")).unwrap();
+    fs::write(&there, &second).unwrap();
+    sh(&folder, "touch -d 2001-02-03 ws/src/b");
+    let disturbed = std::thread::scope(|scope| {
+        let ran = scope.spawn(|| push(&folder, "--limit 2MB/s --streams 1"));
+        sh(
+            &folder,
+            "for try in $(seq 1000); do ls ws/.part-push.*/part.* 2>/dev/null && break; \
+             sleep 0.02; done; dd if=/dev/zero of=ws/src/b conv=notrunc bs=100 count=1 seek=9999",
+        );
+        ran.join().unwrap()
+    });
+    assert_eq!(disturbed.status, 1, "{}{}", disturbed.out, disturbed.err);
+    assert!(
+        disturbed
+            .err
+            .contains("ws/src/b: the file that is there changed while it was compared"),
+        "{}",
+        disturbed.err
+    );
+    assert!(fs::read(folder.join("ws/src/a")).is_ok());
+    let again = push(&folder, "");
+    assert_eq!(again.status, 0, "{}", again.err);
+    assert!(fs::read(&there).unwrap() == second);
+}
+
+/// What was reserved for the rest of it would be missing when that is to come.
+#[test]
+fn what_is_kept_of_an_interrupted_push_takes_no_more_room_than_it_has() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = plan("kept-room", &[("large", noise(1, 40 << 20))]);
+    let script = r#"mkdir ws && mount -t tmpfs -o size=60m none ws || exit 99
+        export DGL_TOOLS_CONNECT=local
+        part-push --limit 8MB/s <plan.jsonl >first 2>&1 &
+        for try in $(seq 1000); do
+            [ "$(stat -c %s ws/.part-push.*/part.* 2>/dev/null || echo 0)" -ge 4000000 ] && break
+            sleep 0.02
+        done
+        kill -TERM $!
+        wait $!
+        for try in $(seq 500); do ls -d ws/.part-push.*.* >/dev/null 2>&1 || break; sleep 0.02; done
+        stat -c '%b %s' ws/.part-push.kept/*
+        part-push <plan.jsonl >second && cmp src/large ws/src/large"#;
+    fs::write(folder.join("script"), script).unwrap();
+    // without root there is no right to mount
+    let ran = sh(
+        &folder,
+        "unshare -m true && unshare -m sh script || exit $?",
+    );
+    if ran.status == 99 || ran.err.contains("unshare failed") {
+        return println!("skipped: no right to mount");
+    }
+    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    let kept: Vec<u64> = ran
+        .out
+        .split_whitespace()
+        .map(|word| word.parse().unwrap())
+        .collect();
+    assert!(
+        kept[0] * 512 < kept[1] + (1 << 20) && kept[1] >= 4_000_000,
+        "{kept:?}"
+    );
+}
+
+/// A record's content may be as large as a record; hosts that share a folder find it there.
+#[test]
+fn large_content_of_a_record_is_there_for_all_hosts_and_is_not_sent_again() {
+    let folder = scratch("large-content");
+    fs::write(folder.join("ip.txt"), "10.77.0.1\n10.77.0.2\n").unwrap();
+    let content = "0123456789abcde\n".repeat(2 << 16);
+    let bytes = content.len();
+    let ws = folder.join("ws");
+    let record = serde_json::json!({
+        "type": "file", "id": 0, "of": 1, "kind": "extra", "content": content, "bytes": bytes,
+        "dst": ws.join("made"), "mode": 0o644,
+    });
+    fs::write(folder.join("record"), format!("{record}\n")).unwrap();
+    let map = "ipconf-check ip.txt | part-map --workspace \"$PWD/ws\" --extra ip.txt | \
+               grep -v '\"type\":\"file\"' >plan.jsonl; cat record >>plan.jsonl";
+    assert_eq!(sh(&folder, map).status, 0);
+    for sends in [true, false] {
+        let ran = push(&folder, "--wire ssh");
+        assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+        let sent: u64 = pushed(&ran.out).iter().map(|(_, sent, _)| sent).sum();
+        assert_eq!(sent > 0, sends, "{}", ran.out.len());
+        assert_eq!(fs::read_to_string(ws.join("made")).unwrap(), content);
+    }
+}
+
+/// Whoever reads the records later must not take those that are there for all. A reader that goes
+/// away has seen what it needs.
+#[test]
+fn results_that_cannot_be_written_make_the_status_of_every_tool_that_acts() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = plan("stdout-full", &[("a", noise(1, 1000))]);
+    sh(
+        &folder,
+        "ipconf-check ip.txt >hosts.jsonl; mkdir ws; echo b >ws/b",
+    );
+    let tools = [
+        "part-push <plan.jsonl",
+        "part-push --format human --dry-run --host 0 <plan.jsonl",
+        "part-pull --workspace \"$PWD/ws\" --to got b <hosts.jsonl",
+        "part-pull --dry-run --workspace \"$PWD/ws\" --to other b <hosts.jsonl",
+        "host-probe <hosts.jsonl",
+        "dgl-reap --list <hosts.jsonl",
+        "link-probe <hosts.jsonl",
+    ];
+    for tool in tools {
+        let run = |to: &str| {
+            let script =
+                format!("export DGL_TOOLS_CONNECT=local; {{ {tool}; echo $? >status; }} {to}");
+            let ran = sh(&folder, &script);
+            let status = fs::read_to_string(folder.join("status")).unwrap();
+            (status.trim().to_owned(), ran.err)
+        };
+        let (usual, _) = run(">/dev/null");
+        let (full, said) = run(">/dev/full");
+        assert_eq!(full, "74", "{tool}: {said}");
+        assert!(
+            said.contains(": stdout: not all of it could be written"),
+            "{tool}: {said}"
+        );
+        let (closed, said) = run("| true");
+        assert_eq!(closed, usual, "{tool}: {said}");
+    }
+}
+
+/// An NFS client shows some time later what another host has written. Here the second host sees an
+/// empty folder until somebody takes away what is mounted over it there.
+#[test]
+fn a_host_that_shows_late_what_another_one_put_on_shared_storage_has_it() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("shared-late");
+    fs::write(folder.join("ip.txt"), "10.77.0.1\n10.77.0.2\n").unwrap();
+    fs::create_dir_all(folder.join("src")).unwrap();
+    fs::create_dir_all(folder.join("ws/src")).unwrap();
+    fs::write(folder.join("src/a"), "a").unwrap();
+    map(&folder);
+    executable(
+        &folder.join("way"),
+        r#"#!/bin/sh
+        id=$1
+        shift
+        [ "$id" = 1 ] || exec "$@"
+        mount -t tmpfs none ws/src
+        { until [ -e there ]; do sleep 0.1; done; sleep 2; umount -l ws/src; } \
+            >&- 2>&- <&- &
+        exec "$@"
+        "#,
+    );
+    executable(
+        &folder.join("own"),
+        "#!/bin/sh\n[ \"$1\" = 1 ] && exec unshare -m ./way \"$@\"\nexec ./way \"$@\"\n",
+    );
+    if sh(&folder, "unshare -m mount -t tmpfs none ws/src").status != 0 {
+        return println!("skipped: no right to mount");
+    }
+    let ran = std::thread::scope(|scope| {
+        let ran = scope.spawn(|| push(&folder, "--wire ssh --connect './own {id} env'"));
+        sh(
+            &folder,
+            "for try in $(seq 500); do [ -e ws/src/a ] && break; sleep 0.1; done; touch there",
+        );
+        ran.join().unwrap()
+    });
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let took = ran.out.matches("\"skipped\":true").count();
+    assert!(took > 0, "{}", ran.out);
+}
+
 /// tar leaves half a file when it breaks off: that must not take the place of a whole one.
 #[test]
 fn an_archive_that_breaks_off_replaces_nothing() {

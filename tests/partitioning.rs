@@ -286,6 +286,48 @@ sys.stdout.buffer.write(array)";
     refused(&folder, &table);
 }
 
+/// Makes a graph in chunks one of the node types `n` and `m`, with two nodes each.
+fn with_two_types(folder: &Path) {
+    let metadata = folder.join("chunked/metadata.json");
+    let text = fs::read_to_string(&metadata).unwrap();
+    let text = text.replace("[\"n\"]", "[\"n\", \"m\"]");
+    let text = text.replace("[[2, 2]]", "[[1, 1], [1, 1]]");
+    fs::write(metadata, text).unwrap();
+}
+
+#[test]
+fn a_source_is_read_once_and_may_lie_where_the_assignment_goes() {
+    let folder = chunked("assign-once");
+    with_two_types(&folder);
+    let bash = |script: &str| {
+        fs::write(folder.join("script"), script).unwrap();
+        sh(&folder, "timeout 60 bash script")
+    };
+    let (given, whole) = ("0\n1\n1\n0\n", "n 0 1\nn 1 1\nm 0 1\nm 1 1\n");
+    let read = "cat parts/n.txt parts/m.txt";
+    let pipes = format!(
+        "{ASSIGN} 2 --given n=<(printf '0\\n1\\n') --given m=<(printf '1\\n0\\n') && {read}"
+    );
+    let parmetis = format!("{ASSIGN} 2 --parmetis <(printf '0 0\\n1 1\\n2 1\\n3 0\\n') && {read}");
+    for script in [pipes, parmetis] {
+        let got = bash(&script);
+        assert_eq!(got.out, format!("{whole}{given}"), "{script}: {}", got.err);
+    }
+    // they change places
+    let got = bash(&format!(
+        "{ASSIGN} 2 --given n=parts/m.txt --given m=parts/n.txt && {read}"
+    ));
+    assert_eq!(got.out, format!("{whole}1\n0\n0\n1\n"), "{}", got.err);
+    // the second type is refused after the first was written
+    let got = bash(&format!(
+        "printf '0\\n7\\n' >wrong; {ASSIGN} 2 --given n=parts/m.txt --given m=wrong; \
+         {read}; ls parts; {} 2 --given n=parts/m.txt --given m=wrong; ls -d new",
+        ASSIGN.replace("--to parts", "--to new/parts")
+    ));
+    let same = "1\n0\n0\n1\nm.txt\nn.txt\npartition_meta.json\n";
+    assert_eq!(got.out, same, "{}", got.err);
+}
+
 #[test]
 fn what_parmetis_has_written_is_an_assignment() {
     let folder = chunked("assign-parmetis");

@@ -277,3 +277,29 @@ fn wrong_use_of_host_lab_has_a_cure() {
     ];
     refused(&scratch("lab-refuses"), &table);
 }
+
+#[test]
+fn a_folder_that_another_user_has_put_there_is_refused() {
+    let folder = scratch("lab-of-another");
+    let made = "mkdir -p own other victim/srv && touch own/.cluster other/.cluster victim/srv/kept \
+        && ln -s own lab && ln -s ../victim own/h1 && ln -s ../victim other/h1";
+    assert_eq!(sh(&folder, made).status, 0);
+    refused(
+        &folder,
+        &[
+            ("host-lab up 1", 2, "is a link"),
+            ("host-lab down", 2, "is a link"),
+            ("LAB=$LAB/ host-lab list", 2, "is a link"),
+        ],
+    );
+    // only root can give a folder away; others try one of root's
+    let other = match sh(&folder, "id -u").out.as_str() {
+        "0\n" => "chown 65534 other; LAB=$PWD/other",
+        _ => "LAB=/usr",
+    };
+    for command in ["up 1", "down", "list"] {
+        let line = format!("{other} host-lab {command}");
+        refused(&folder, &[(&line, 2, "belongs to another user")]);
+    }
+    assert!(folder.join("victim/srv/kept").exists());
+}

@@ -63,6 +63,7 @@ def loads():
     while not os.path.exists('go'):
         time.sleep(0.5)
 loads()
+time.sleep(2) # so that the others are heard before a process ends
 ";
 
 #[test]

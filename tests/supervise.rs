@@ -369,6 +369,49 @@ fn records_and_logs_that_cannot_be_written_make_the_status() {
 }
 
 #[test]
+fn a_job_goes_on_though_nobody_reads_what_is_said() {
+    let folder = scratch("unheard");
+    job(
+        &folder,
+        &["for i in 1 2 3 4 5 6; do echo $i; sleep 0.3; done; : >done"],
+    );
+    for reader in [
+        "2>&1; echo $? >status) | head -1",
+        "2>/dev/full; echo $? >status) | cat",
+    ] {
+        let run = format!("(dgl-spawn --connect local --format human <job.jsonl {reader}");
+        let ran = sh(&folder, &run);
+        let status = std::fs::read_to_string(folder.join("status")).unwrap();
+        assert_eq!(status, "0\n", "{reader}: {}{}", ran.out, ran.err);
+        std::fs::remove_file(folder.join("done")).unwrap();
+    }
+}
+
+#[test]
+fn a_signal_while_a_try_ends_is_the_last_word() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("last-word");
+    job(
+        &folder,
+        &[
+            "echo try >>tries; sleep 1; exit 3",
+            "trap '' TERM; exec sleep 1000",
+        ],
+    );
+    let ran = sh(
+        &folder,
+        "timeout --preserve-status -s TERM 2.5 dgl-spawn --connect local --restart 5 --grace 3s \
+         <job.jsonl",
+    );
+    let tries = std::fs::read_to_string(folder.join("tries")).unwrap();
+    assert_eq!((ran.status, tries.as_str()), (3, "try\n"), "{}", ran.err);
+    let said = "does not start again: SIGTERM came while it ended";
+    assert!(ran.err.contains(said), "{}", ran.err);
+}
+
+#[test]
 fn what_ends_after_the_end_began_is_marked() {
     if takes_seconds() {
         return;

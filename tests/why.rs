@@ -71,6 +71,45 @@ fn it_finds_nothing_unusual_where_nothing_is() {
 }
 
 #[test]
+fn a_last_line_that_breaks_off_hides_nothing_before_it() {
+    let folder = scratch("why-cut");
+    job(&folder, "why-cut", "raise KeyError('nothing')\n");
+    let cut = "grep -v summary job.jsonl >all; head -c -9 all >cut; grep summary job.jsonl >>cut";
+    assert_eq!(sh(&folder, cut).status, 0);
+    // in the midst nothing may be missing
+    assert_eq!(sh(&folder, "dgl-why cut").status, 65);
+    for (line, status) in [
+        ("head -c -9 all | dgl-why", 0),
+        ("head -c -9 all >live; dgl-why live", 0),
+        ("head -c -9 all >live; dgl-report live", 0),
+        // the stages of a pipeline want every record
+        ("head -c -9 all | dgl-stacks --job x --connect local", 65),
+    ] {
+        let got = sh(&folder, line);
+        assert!(
+            got.status == status && got.err.contains(" breaks off"),
+            "{line}: {} {}",
+            got.status,
+            got.err
+        );
+        assert_eq!(got.out.contains("KeyError"), status == 0, "{line}");
+    }
+}
+
+#[test]
+fn questions_to_the_hosts_end_no_job() {
+    let folder = scratch("why-asked");
+    job(&folder, "why-asked", "print('done')\n");
+    let ask = "grep -v -e summary -e exited job.jsonl | dgl-reap --connect local --list >asked";
+    let asked = sh(&folder, ask);
+    assert_eq!(asked.status, 0, "{}", asked.err);
+    let why = sh(&folder, "tail -n 1 asked | grep summary && dgl-why asked");
+    assert!(why.out.contains("\nThe job runs: "), "{}", why.out);
+    let page = sh(&folder, "dgl-report asked").out;
+    assert!(!page.contains("The job ended well"), "{page}");
+}
+
+#[test]
 fn what_is_no_run_is_refused() {
     let folder = scratch("why-refused");
     assert_eq!(sh(&folder, "dgl-why </dev/null").status, 65);

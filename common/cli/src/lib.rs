@@ -19,6 +19,7 @@ use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ static TOOL: OnceLock<String> = OnceLock::new();
 /// Shows people a line that is not an error.
 fn notice(line: &str) {
     let tool = TOOL.get().map_or("dgl-tools", String::as_str);
-    eprintln!("{tool}: {line}");
+    record::tell!("{tool}: {line}");
 }
 
 /// Runs a tool: parses its command line, prints its faults, and exits with the status that they
@@ -60,6 +61,7 @@ pub fn run<A: Parser + CommandFactory + FromArgMatches>(
         report.print(tool);
         report.exit()
     });
+    remote::end_connectors();
     exit.into()
 }
 
@@ -304,6 +306,15 @@ impl Connect {
             dial_address: self.dial_address,
             dial_port: self.dial_port.unwrap_or(0),
             notice,
+            stop: Arc::default(),
+        }
+    }
+
+    /// The same for a tool that handles signals: connecting ends when this is not 0 any more.
+    pub fn options_until(&self, stop: &Arc<AtomicUsize>) -> Options {
+        Options {
+            stop: Arc::clone(stop),
+            ..self.options()
         }
     }
 
@@ -331,7 +342,7 @@ impl Connect {
     /// Warns on stderr that the stream may have holes.
     pub fn say_partial(&self, tool: &str) {
         if self.partial {
-            eprintln!("{tool}: --partial: what is missing in the stream is not missed");
+            record::tell!("{tool}: --partial: what is missing in the stream is not missed");
         }
     }
 }

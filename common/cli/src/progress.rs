@@ -160,7 +160,7 @@ impl ProgressDisplay {
             let took = self.begun.elapsed();
             let left = took.mul_f64(all.saturating_sub(done) as f64 / done.max(1) as f64);
             let (rate, left) = (term::rate(done, took), term::seconds(left));
-            eprintln!(
+            record::tell!(
                 "{}: {} of {}, {}, {rate}, {left} left",
                 self.tool,
                 term::bytes(done),
@@ -226,9 +226,10 @@ impl ProgressDisplay {
         };
         let (place, files, bytes) = (host.place(), term::count(files, "file"), term::bytes(bytes));
         self.bars.suspend(|| {
-            eprintln!(
+            record::tell!(
                 "{}: {place}: {files}, {bytes}; {skipped} {} already{rate}{trouble}",
-                self.tool, self.here
+                self.tool,
+                self.here
             );
         });
     }

@@ -1,11 +1,12 @@
 //! Signals that ask a tool to end.
 
+use record::error::Fault;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::fs;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The signals that end a job: Ctrl-C, kill, a terminal that closes. One that was ignored when the
 /// tool started (nohup) stays ignored and is left out.
@@ -19,7 +20,21 @@ pub fn ending() -> io::Result<Vec<i32>> {
 
 /// A shared counter that holds the number of the signal that asked for the end; 0 before. The first
 /// signal ends a tool in order, the second one at once.
-pub fn stop() -> io::Result<Arc<AtomicUsize>> {
+pub fn stop() -> Result<Arc<AtomicUsize>, Fault> {
+    register_stop().map_err(|error| {
+        Fault::unreachable("signals", error.to_string())
+            .fix("let this user have more processes: ulimit -u")
+    })
+}
+
+/// The signal that such a counter holds, if one came.
+pub fn came(stop: &AtomicUsize) -> Option<i32> {
+    i32::try_from(stop.load(Ordering::Relaxed))
+        .ok()
+        .filter(|signal| *signal != 0)
+}
+
+fn register_stop() -> io::Result<Arc<AtomicUsize>> {
     let stop = Arc::new(AtomicUsize::new(0));
     let again = Arc::new(AtomicBool::new(false));
     for signal in ending()? {

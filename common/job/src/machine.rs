@@ -166,11 +166,14 @@ impl Job {
         }
     }
 
+    /// The first signal that arrived, also one that came when the job was ending already.
+    pub fn signalled(&self) -> Option<i32> {
+        self.signalled.map(|(number, _)| number)
+    }
+
     /// The signal after which nobody wants to follow the job any longer.
     pub fn detach_signal(&self) -> Option<i32> {
-        self.signalled
-            .map(|(number, _)| number)
-            .filter(|_| self.mode == Mode::Following)
+        self.signalled().filter(|_| self.mode == Mode::Following)
     }
 
     /// Time has passed; checks all limits.

@@ -5,6 +5,7 @@
 //! here, where every fault passes on its way to people; records keep it unchanged.
 
 use crate::exit::Exit;
+use crate::stderr;
 use crate::term::plain;
 use std::fmt;
 
@@ -141,12 +142,10 @@ impl Report {
     /// Writes the report to stderr in one piece, because all stages of a pipeline write there at
     /// once.
     pub fn print(&self, tool: &str) {
-        let text: String = self
-            .lines(tool)
-            .iter()
-            .map(|line| format!("{line}\n"))
-            .collect();
-        eprint!("{text}");
+        let lines = self.lines(tool);
+        if !lines.is_empty() {
+            stderr::write_line(format_args!("{}", lines.join("\n")));
+        }
     }
 
     /// The lines that people read. A cure that several faults in a row share stands once, behind

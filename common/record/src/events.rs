@@ -122,11 +122,14 @@ pub struct Summary {
     /// The job's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
+    /// The tool, if it only asked hosts, so that this is not the end of a job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
 }
 
 impl Summary {
     /// The summary of a tool that asks all hosts and runs no processes of its own.
-    pub fn of_questions(exit: Exit, elapsed_ms: u64, job: Option<String>) -> Summary {
+    pub fn of_questions(tool: &str, exit: Exit, elapsed_ms: u64, job: Option<String>) -> Summary {
         let cause = match exit {
             Exit::Done => None,
             Exit::ItemFailed => Some("process".to_owned()),
@@ -138,6 +141,7 @@ impl Summary {
             cause,
             elapsed_ms,
             job,
+            tool: Some(tool.to_owned()),
             ..Summary::default()
         }
     }

@@ -136,6 +136,14 @@ pub struct Facts {
     pub torch: Option<String>,
 }
 
+impl Facts {
+    /// The main memory in bytes that a job can use there.
+    pub fn usable_mem_bytes(&self) -> Option<u64> {
+        let limit = self.mem_limit_bytes.unwrap_or(u64::MAX);
+        self.mem_bytes.map(|bytes| bytes.min(limit))
+    }
+}
+
 /// A card of NVIDIA's, as nvidia-smi tells of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -18,7 +18,8 @@
 //! whatever comes in.
 
 use crate::error::{Fault, Report};
-use crate::{FileCopy, Graph, Host, Record, TYPES};
+use crate::stderr;
+use crate::{FileCopy, Found, Graph, Host, Reaped, Record, Stack, Summary, TYPES};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::borrow::Cow;
@@ -86,31 +87,35 @@ impl Head {
 impl Stream {
     /// Reads stdin to its end and checks the rules. `partial` allows sets with holes.
     pub fn from_stdin(partial: bool) -> Result<Stream, Report> {
-        let stdin = io::stdin();
-        if stdin.is_terminal() {
-            let fault = Fault::usage(
-                "stdin",
-                "is a terminal; this tool reads records from the stage before it",
-            );
-            return Err(fault
-                .fix("begin the pipeline with: ipconf-check ip_config.txt | …")
-                .report());
-        }
-        Stream::read(stdin.lock(), partial)
+        Stream::read(stdin()?, partial)
     }
 
-    /// Like [`Stream::from_stdin`], for a run that may have failed or been cut short. Reads `file`
-    /// unless it is absent or `-`.
-    pub fn of_run(file: Option<&Path>) -> Result<Stream, Report> {
+    /// For a run that may have failed, been cut short or still be written: sets may have holes, and
+    /// a last line that breaks off is left out, which `tool` says. Reads stdin if `file` is absent
+    /// or `-`.
+    pub fn of_run(tool: &str, file: Option<&Path>) -> Result<Stream, Report> {
+        let leave_out = |place: &str, number: u64| {
+            stderr::write_line(format_args!(
+                "{tool}: {place}: line {number} breaks off; the records before it are read"
+            ));
+        };
         let Some(file) = file.filter(|file| *file != "-") else {
-            return Stream::from_stdin(true);
+            let stdin = stdin()?;
+            return Stream::read_until_cut(stdin, true, &|number| {
+                leave_out("stdin", number);
+                Ok(())
+            });
         };
         let name = file.display().to_string();
         let opened = std::fs::File::open(file).map_err(|error| {
             Fault::unreachable(&name, error.to_string())
                 .fix("name the file that has dgl-spawn's records")
         })?;
-        Stream::read(opened, true).map_err(|mut report| {
+        let at_cut = |number| {
+            leave_out(&name, number);
+            Ok(())
+        };
+        Stream::read_until_cut(opened, true, &at_cut).map_err(|mut report| {
             for fault in &mut report.0 {
                 fault.place = fault.place.replacen("stdin", &name, 1);
             }
@@ -120,6 +125,15 @@ impl Stream {
 
     /// Reads the input to its end and checks the rules. `partial` allows sets with holes.
     pub fn read(input: impl Read, partial: bool) -> Result<Stream, Report> {
+        Stream::read_until_cut(input, partial, &|number| Err(cut(number)))
+    }
+
+    /// Like [`Stream::read`]; `at_cut` decides about a last line that breaks off, by its number.
+    fn read_until_cut(
+        input: impl Read,
+        partial: bool,
+        at_cut: AtCut<'_>,
+    ) -> Result<Stream, Report> {
         let mut input = BufReader::with_capacity(1 << 16, input);
         let mut stream = Stream {
             text: Vec::new(),
@@ -133,7 +147,7 @@ impl Stream {
         let mut number = 0u64;
         loop {
             let begun = number + 1;
-            let Some(text) = next_value(&mut input, &mut number)? else {
+            let Some(text) = next_value(&mut input, &mut number, at_cut)? else {
                 break;
             };
             let head = Head::of(&text).map_err(|error| not_a_record(begun, &text, &error))?;
@@ -239,6 +253,33 @@ impl Stream {
         }
     }
 
+    /// The position in the stream of each record that [`Stream::all_including_failed`] returns.
+    pub fn positions<T: Record>(&self) -> Vec<usize> {
+        let lines = self.lines.iter().enumerate();
+        let mut of_type: Vec<(u32, usize)> = lines
+            .filter(|(_, line)| line.r#type == T::TYPE)
+            .map(|(at, line)| (line.id.unwrap_or(0), at))
+            .collect();
+        of_type.sort_by_key(|(id, _)| *id);
+        of_type.into_iter().map(|(_, at)| at).collect()
+    }
+
+    /// How the jobs in the stream ended: the summaries but those of tools that only ask hosts.
+    /// Those of 0.2.0 do not name themselves, but write the answers right before the summary.
+    pub fn ends(&self) -> Result<Vec<Summary>, Report> {
+        let of_questions = [Stack::TYPE, Found::TYPE, Reaped::TYPE];
+        let is_of_job = |at: usize| {
+            at.checked_sub(1)
+                .is_none_or(|before| !of_questions.contains(&self.lines[before].r#type))
+        };
+        let summaries = self.all_including_failed::<Summary>()?.into_iter();
+        Ok(summaries
+            .zip(self.positions::<Summary>())
+            .filter(|(summary, at)| summary.tool.is_none() && is_of_job(*at))
+            .map(|(summary, _)| summary)
+            .collect())
+    }
+
     /// Whether a record of a type came in, whatever its content.
     pub fn has<T: Record>(&self) -> bool {
         self.lines.iter().any(|line| line.r#type == T::TYPE)
@@ -267,6 +308,24 @@ impl Stream {
             .iter()
             .map(move |line| (self.text_of(line), host(line)))
     }
+}
+
+/// What to do about a last line that breaks off, whose number this is.
+type AtCut<'a> = &'a dyn Fn(u64) -> Result<(), Report>;
+
+/// Stdin, unless it is a terminal.
+fn stdin() -> Result<io::StdinLock<'static>, Report> {
+    let stdin = io::stdin();
+    if stdin.is_terminal() {
+        let fault = Fault::usage(
+            "stdin",
+            "is a terminal; this tool reads records from the stage before it",
+        );
+        return Err(fault
+            .fix("begin the pipeline with: ipconf-check ip_config.txt | …")
+            .report());
+    }
+    Ok(stdin.lock())
 }
 
 const PIPE: &str = "a record is a JSON object with a \"type\"; only records may go into the pipe";
@@ -417,7 +476,11 @@ impl Set {
 
 /// The next value without the white space around it; `None` at the end. A value that spans several
 /// lines is returned as one line.
-fn next_value(input: &mut impl BufRead, number: &mut u64) -> Result<Option<Vec<u8>>, Report> {
+fn next_value(
+    input: &mut impl BufRead,
+    number: &mut u64,
+    at_cut: AtCut<'_>,
+) -> Result<Option<Vec<u8>>, Report> {
     let mut text = Vec::new();
     loop {
         let before_line = text.len();
@@ -426,7 +489,7 @@ fn next_value(input: &mut impl BufRead, number: &mut u64) -> Result<Option<Vec<u
         if read.map_err(|error| Fault::unreachable("stdin", error.to_string()).fix(PIPE))? == 0 {
             return match text.is_empty() {
                 true => Ok(None),
-                false => Err(cut(*number)),
+                false => at_cut(*number).map(|()| None),
             };
         }
         *number += 1;
@@ -458,7 +521,12 @@ fn next_value(input: &mut impl BufRead, number: &mut u64) -> Result<Option<Vec<u
             // form): anything else that breaks off is a record that was cut.
             Err(error)
                 if error.is_eof() && (text.starts_with(b"{\n") || text.starts_with(b"{\r\n")) => {}
-            Err(error) if error.is_eof() && !is_array(&text) => return Err(cut(*number)),
+            Err(error) if error.is_eof() && !is_array(&text) => {
+                return match text.ends_with(b"\n") {
+                    true => Err(cut(*number)),
+                    false => at_cut(*number).map(|()| None),
+                };
+            }
             Err(error) => return Err(not_a_record(*number, &text, &error)),
         }
     }
@@ -609,6 +677,14 @@ impl Out {
         self.failed
     }
 
+    /// The fault that records, or what people read, are lost; for the report at the end.
+    pub fn fault(&self) -> Option<Fault> {
+        self.failed.then(|| {
+            Fault::unreachable("stdout", "not all of it could be written")
+                .fix("look at what it is written to, then run this again")
+        })
+    }
+
     /// Writes whole lines and flushes them.
     pub fn write(&mut self, lines: &[u8]) {
         if !self.open {
@@ -619,10 +695,10 @@ impl Out {
             self.open = false;
             // a reader that went away has seen what it needed
             self.failed = error.kind() != io::ErrorKind::BrokenPipe;
-            eprintln!(
+            stderr::write_line(format_args!(
                 "{}: stdout: {error}; the work goes on without it",
                 self.tool
-            );
+            ));
         }
     }
 
@@ -776,6 +852,41 @@ mod tests {
         for (text, problem) in table {
             let got = read(&text, false).expect_err(problem);
             assert!(got.contains(problem), "{text}: {got}");
+        }
+    }
+
+    #[test]
+    fn of_a_run_only_the_last_line_may_break_off() {
+        let table = [
+            (format!("{A}\n{}", &B[..20]), Ok(1)),
+            (format!("{A}\n{B}\n{{\n  \"type\": \"x\",\n"), Ok(2)),
+            (format!("{A}\n{B}"), Ok(2)),
+            (format!("{A}\n{}\n{B}\n", &B[..20]), Err(())),
+            (format!("{A}\nhello"), Err(())),
+            (B[..20].to_owned(), Err(())),
+        ];
+        for (text, lines) in table {
+            let read = Stream::read_until_cut(text.as_bytes(), true, &|_| Ok(()));
+            let read = read.map(|stream| stream.lines().count()).map_err(|_| ());
+            assert_eq!(read, lines, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_job_has_not_ended_because_hosts_have_answered() {
+        let end = r#"{"type":"summary","ok":false,"code":1,"elapsed_ms":7}"#;
+        let stack = r#"{"type":"stack","job":"j","host":0,"pid":7,"command":"x","time_ms":9}"#;
+        let old = r#"{"type":"summary","ok":true,"code":0,"elapsed_ms":8}"#;
+        let asked = crate::Summary::of_questions("dgl-reap", crate::exit::Exit::Done, 8, None);
+        let asked = String::from_utf8(line(&asked)).unwrap();
+        for later in [asked, format!("{stack}\n{old}\n")] {
+            let of = |text: String| {
+                let stream = Stream::read(text.as_bytes(), true).map_err(|_| ());
+                let ends = stream.unwrap().ends().map_err(|_| ()).unwrap();
+                ends.iter().map(|end| end.elapsed_ms).collect::<Vec<_>>()
+            };
+            assert_eq!(of(format!("{A}\n{later}")), [0; 0]);
+            assert_eq!(of(format!("{A}\n{end}\n{later}")), [7]);
         }
     }
 

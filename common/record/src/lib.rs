@@ -23,6 +23,7 @@ pub mod quote;
 mod reap;
 mod stack;
 pub mod stacks;
+pub mod stderr;
 pub mod term;
 pub mod traceback;
 

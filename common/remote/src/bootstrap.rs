@@ -2,14 +2,16 @@
 //! sent.
 
 use super::fault::HostFault;
+use super::owner;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use nix::fcntl::OFlag;
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// The only command line that a connector runs on a host: it reads [`BOOTSTRAP_SH`] and runs it.
 /// `read` takes a line byte by byte and leaves everything behind it; the script is short. It
@@ -25,10 +27,10 @@ const AGENTS_VARIABLE: &str = "DGL_TOOLS_AGENTS";
 pub(crate) struct Agent {
     path: PathBuf,
     /// The content of the file. If the file changes after it was hashed, the host refuses it.
-    content: Vec<u8>,
+    content: Arc<[u8]>,
     /// BLAKE3 of the content, in hexadecimal.
     hash: String,
-    gzip: OnceLock<Vec<u8>>,
+    gzip: OnceLock<Arc<[u8]>>,
 }
 
 impl Agent {
@@ -37,26 +39,42 @@ impl Agent {
         let hash = blake3::hash(&content).to_hex().to_string();
         Ok(Agent {
             path: path.to_owned(),
-            content,
+            content: content.into(),
             hash,
             gzip: OnceLock::new(),
         })
     }
 
-    /// The agent in the form that a host reads: its length on a line, then the bytes.
-    fn message(&self, gzip: bool) -> io::Result<Vec<u8>> {
-        let bytes = match gzip {
-            true => self.gzipped()?,
-            false => &self.content,
-        };
-        Ok([format!("{}\n", bytes.len()).as_bytes(), bytes].concat())
+    /// The bytes of the agent, which all hosts share.
+    fn bytes(&self, gzip: bool) -> io::Result<Arc<[u8]>> {
+        match gzip {
+            true => self.gzipped(),
+            false => Ok(Arc::clone(&self.content)),
+        }
     }
 
-    /// Whether a file holds this agent, complete.
-    fn lies_in(&self, path: &Path) -> bool {
-        let length = std::fs::metadata(path).map(|meta| meta.len());
-        length.is_ok_and(|length| length == self.content.len() as u64)
-            && std::fs::read(path).is_ok_and(|content| content == self.content)
+    /// The file of this agent in a folder that hosts share.
+    fn path_in(&self, folder: &Path) -> PathBuf {
+        folder.join(format!("host-agent-{}", self.hash))
+    }
+
+    /// Whether a file holds this agent, complete, and nobody else can change it.
+    fn lies_in(&self, path: &Path) -> io::Result<bool> {
+        let mut file = OpenOptions::new()
+            .read(true)
+            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+            .open(path)?;
+        let meta = file.metadata()?;
+        if !meta.is_file()
+            || !owner::is_trusted(&meta)
+            || owner::others_write(&meta)
+            || meta.len() != self.content.len() as u64
+        {
+            return Ok(false);
+        }
+        let mut content = Vec::with_capacity(self.content.len());
+        file.read_to_end(&mut content)?;
+        Ok(content == *self.content)
     }
 
     /// Writes the agent into a folder. The file gets its name by rename, when it is complete.
@@ -75,14 +93,14 @@ impl Agent {
         written
     }
 
-    fn gzipped(&self) -> io::Result<&[u8]> {
+    fn gzipped(&self) -> io::Result<Arc<[u8]>> {
         if let Some(bytes) = self.gzip.get() {
-            return Ok(bytes);
+            return Ok(Arc::clone(bytes));
         }
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
         encoder.write_all(&self.content)?;
         let bytes = encoder.finish()?;
-        Ok(self.gzip.get_or_init(|| bytes))
+        Ok(Arc::clone(self.gzip.get_or_init(|| bytes.into())))
     }
 }
 
@@ -161,8 +179,8 @@ impl Agents {
     /// host. Returns their machine types and paths.
     pub(crate) fn put_into(&self, folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
         let put = |(machine, agent): (&String, &Agent)| {
-            let path = folder.join(format!("host-agent-{}", agent.hash));
-            if !agent.lies_in(&path) {
+            let path = agent.path_in(folder);
+            if !agent.lies_in(&path).unwrap_or(false) {
                 agent.put(folder, &path)?;
             }
             Ok((machine.clone(), path))
@@ -170,11 +188,19 @@ impl Agents {
         self.0.iter().map(put).collect()
     }
 
-    /// The agent for a machine type, in the form that a host reads.
-    pub(crate) fn message(&self, machine: &str, gzip: bool) -> Result<Vec<u8>, HostFault> {
+    /// A file in such a folder that has the name of an agent and belongs to another user.
+    pub(crate) fn of_others(&self, folder: &Path) -> Option<PathBuf> {
+        let mut paths = self.0.values().map(|agent| agent.path_in(folder));
+        paths.find(|path| {
+            std::fs::symlink_metadata(path).is_ok_and(|meta| !owner::is_trusted(&meta))
+        })
+    }
+
+    /// The agent for a machine type. A host reads its length on a line, then the bytes.
+    pub(crate) fn bytes(&self, machine: &str, gzip: bool) -> Result<Arc<[u8]>, HostFault> {
         let agent = self.0.get(machine).ok_or_else(|| no_agent(machine))?;
         agent
-            .message(gzip)
+            .bytes(gzip)
             .map_err(|error| HostFault::new(format!("host-agent for {machine}: {error}")))
     }
 }
@@ -263,7 +289,7 @@ mod tests {
     fn the_script_is_one_line_whatever_shell_hands_it_on() {
         let agent = |hash: &str| Agent {
             path: PathBuf::new(),
-            content: Vec::new(),
+            content: Arc::default(),
             hash: hash.to_owned(),
             gzip: OnceLock::new(),
         };

@@ -14,6 +14,10 @@ const AT_ONCE: usize = 256;
 /// more would fill this machine's memory.
 const MOST_ANSWERS: usize = 10_000;
 
+/// Many times what the processes of a host tell with all of their threads. Answers take up to five
+/// times as much memory as they have bytes.
+const MOST_BYTES: u64 = 32 << 20;
+
 /// Reads an event of the host with this id as an answer; `None` if nobody asked for such an event.
 pub type Read<'r, A> = &'r (dyn Fn(u32, Event) -> Option<A> + Sync);
 
@@ -84,6 +88,9 @@ impl<'a, A: Send> HostAnswers<'a, A> {
         match read(self.host.id, event) {
             Some(_) if self.answers.len() >= MOST_ANSWERS => {
                 self.lose(format!("it tells of more than {MOST_ANSWERS} processes"));
+            }
+            Some(_) if self.session.received() > MOST_BYTES => {
+                self.lose(format!("it tells more than {} MB", MOST_BYTES >> 20));
             }
             Some(answer) => self.answers.push(answer),
             None => self.lose("it told what was not asked".to_owned()),

@@ -44,6 +44,11 @@ impl HostFault {
         }
     }
 
+    /// A signal ended the tool before the host answered.
+    pub(crate) fn stopped() -> HostFault {
+        HostFault::new("it had not answered when a signal came").fix("run this again")
+    }
+
     pub(crate) fn of_the_way(problem: impl Into<String>) -> HostFault {
         HostFault {
             of_the_way: true,

@@ -130,7 +130,7 @@ const BY_HAND: &str = "write its key into a known_hosts file by hand, with ssh-k
 
 /// Writes a new host's key into the user's known_hosts, as OpenSSH's accept-new does.
 pub(crate) fn remember(settings: &Settings, blob: &[u8]) -> Result<(), HostFault> {
-    let file = settings.known_hosts.first().ok_or_else(|| {
+    let file = settings.new_keys.as_ref().ok_or_else(|| {
         HostFault::new("there is no known_hosts file to write its key to").fix(BY_HAND)
     })?;
     let failed = |error| HostFault::new(format!("{}: {error}", file.display())).fix(BY_HAND);
@@ -158,8 +158,8 @@ pub(crate) fn remember(settings: &Settings, blob: &[u8]) -> Result<(), HostFault
 /// line without an end.
 pub(crate) fn end_last_line(settings: &Settings) {
     let file = settings
-        .known_hosts
-        .first()
+        .new_keys
+        .as_ref()
         .and_then(|file| OpenOptions::new().read(true).append(true).open(file).ok());
     // if nobody can write the file, ssh cannot either, and reports it
     if let Some(file) = file {

@@ -25,6 +25,7 @@ mod known_hosts;
 pub mod lanes;
 pub mod limit;
 mod options;
+mod owner;
 mod pacing;
 mod program;
 mod reasons;
@@ -36,6 +37,7 @@ mod transport;
 
 pub use fault::{HostFault, UnknownKey};
 pub use options::{HostKey, Options};
+pub use program::end_connectors;
 pub use session::{Session, SessionEvent};
 pub use settings::ssh_options;
 pub use token::random_token;
@@ -139,9 +141,8 @@ impl Remote {
             return opened.unwrap_or_else(|| Err(HostFault::new("it was not asked for")));
         }
         self.try_again(host, || {
-            let limit = self.options.connect_timeout;
             let channel = match self.kind_for(host) {
-                Kind::Local => return Session::begin_here(limit),
+                Kind::Local => return Session::begin_here(&self.options),
                 Kind::Ssh2 => ssh2::open(&self.options, host, bootstrap::COMMAND)?,
                 Kind::Ssh { bulk } => program::ssh(&self.options, host, bootstrap::COMMAND, bulk)?,
                 Kind::Command(template) => {
@@ -149,7 +150,7 @@ impl Remote {
                 }
                 Kind::Dial => return Err(HostFault::new("it must dial in")),
             };
-            Session::begin(channel, limit)
+            Session::begin(channel, &self.options)
         })
     }
 
@@ -159,9 +160,13 @@ impl Remote {
         if let Some(dial) = &self.dial {
             return dial.open_all(hosts);
         }
-        pacing::open_each(hosts.len(), self.options.connect_timeout, |at| {
-            self.open_agent(&hosts[at])
-        })
+        let options = &self.options;
+        pacing::open_each(
+            hosts.len(),
+            options.connect_timeout,
+            || options.is_stopped(),
+            |at| self.open_agent(&hosts[at]),
+        )
     }
 
     /// Starts host-agent on each host like [`Remote::open_agents`]. Returns the hosts on which it
@@ -210,7 +215,11 @@ impl Remote {
         loop {
             match open().map_err(|fault| self.explain(host, fault)) {
                 // hosts try again at different times, or they would collide again
-                Err(fault) if fault.again && Instant::now() + pause < until => {
+                Err(fault)
+                    if fault.again
+                        && !self.options.is_stopped()
+                        && Instant::now() + pause < until =>
+                {
                     std::thread::sleep(pause + Duration::from_millis(u64::from(host.id % 32) * 17));
                     pause = (pause * 2).min(Duration::from_secs(2));
                 }

@@ -2,7 +2,12 @@
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+
+/// How soon a signal is noticed while a host is waited for.
+pub(crate) const STOP_CHECKED: Duration = Duration::from_millis(100);
 
 /// Options of the way to hosts.
 #[derive(Clone, Debug)]
@@ -29,6 +34,16 @@ pub struct Options {
     pub dial_port: u16,
     /// Shows people a line that is not an error.
     pub notice: fn(&str),
+    /// Not 0 after a signal that ends the tool: no more logins begin, and hosts that have not
+    /// answered are not waited for.
+    pub stop: Arc<AtomicUsize>,
+}
+
+impl Options {
+    /// Whether a signal ends the tool.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) != 0
+    }
 }
 
 /// Whether to trust a host key that known_hosts does not have.

@@ -74,11 +74,12 @@ struct State<T> {
     results: Vec<Option<Result<T, HostFault>>>,
 }
 
-/// Opens each of `count` hosts by its position; `limit` is how long a login may take. The results
-/// are in the order of the positions.
+/// Opens each of `count` hosts by its position; `limit` is how long a login may take. Once it is
+/// stopped, no more logins begin. The results are in the order of the positions.
 pub(crate) fn open_each<T: Send>(
     count: usize,
     limit: Duration,
+    is_stopped: impl Fn() -> bool + Sync,
     open: impl Fn(usize) -> Result<T, HostFault> + Sync,
 ) -> Vec<Result<T, HostFault>> {
     let state = State {
@@ -90,12 +91,12 @@ pub(crate) fn open_each<T: Send>(
     let (state, changed) = (Mutex::new(state), Condvar::new());
     std::thread::scope(|scope| {
         for _ in 1..count.min(MOST_AT_ONCE) {
-            scope.spawn(|| work(&state, &changed, &open));
+            scope.spawn(|| work(&state, &changed, &is_stopped, &open));
         }
-        work(&state, &changed, &open);
+        work(&state, &changed, &is_stopped, &open);
     });
     let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let lost = || Err(HostFault::new("its login was not tried"));
+    let lost = || Err(HostFault::stopped());
     state
         .results
         .into_iter()
@@ -108,9 +109,10 @@ pub(crate) fn open_each<T: Send>(
 fn work<T: Send>(
     state: &Mutex<State<T>>,
     changed: &Condvar,
+    is_stopped: &impl Fn() -> bool,
     open: &(impl Fn(usize) -> Result<T, HostFault> + Sync),
 ) {
-    while let Some((at, tries)) = next(state, changed) {
+    while let Some((at, tries)) = next(state, changed, is_stopped) {
         let began = Instant::now();
         let result = open(at);
         let ended = match &result {
@@ -128,10 +130,15 @@ fn work<T: Send>(
     }
 }
 
-fn next<T>(state: &Mutex<State<T>>, changed: &Condvar) -> Option<(usize, u32)> {
+fn next<T>(
+    state: &Mutex<State<T>>,
+    changed: &Condvar,
+    is_stopped: impl Fn() -> bool,
+) -> Option<(usize, u32)> {
     let mut state = lock(state);
     loop {
-        if state.waiting.is_empty() && state.under_way == 0 {
+        // who waits here is woken by the end of a login that is under way, which is near then
+        if is_stopped() || (state.waiting.is_empty() && state.under_way == 0) {
             return None;
         }
         if state.under_way < state.pace.allowed
@@ -182,22 +189,46 @@ mod tests {
     fn each_host_has_its_own_result_and_one_that_is_slow_comes_back() {
         let limit = Duration::from_millis(20);
         let tries = AtomicUsize::new(0);
-        let results = open_each(40, limit, |at| match at {
-            7 => Err(HostFault::new("refused")),
-            // others are slow, so it is tried until it opens
-            39 if tries.fetch_add(1, Ordering::SeqCst) < 2 => Err(HostFault {
-                timed_out: true,
-                ..HostFault::new("no answer")
-            }),
-            _ => {
-                std::thread::sleep(limit / 3);
-                Ok(at)
-            }
-        });
+        let results = open_each(
+            40,
+            limit,
+            || false,
+            |at| match at {
+                7 => Err(HostFault::new("refused")),
+                // others are slow, so it is tried until it opens
+                39 if tries.fetch_add(1, Ordering::SeqCst) < 2 => Err(HostFault {
+                    timed_out: true,
+                    ..HostFault::new("no answer")
+                }),
+                _ => {
+                    std::thread::sleep(limit / 3);
+                    Ok(at)
+                }
+            },
+        );
         for (at, result) in results.iter().enumerate() {
             assert_eq!(result.as_ref().ok(), (at != 7).then_some(&at), "{result:?}");
         }
         assert_eq!(tries.load(Ordering::SeqCst), 3);
-        assert!(open_each(0, limit, |_| Ok(())).is_empty());
+        assert!(open_each(0, limit, || false, |_| Ok(())).is_empty());
+    }
+
+    #[test]
+    fn no_login_begins_after_it_was_stopped() {
+        let stop = AtomicUsize::new(0);
+        let tried = AtomicUsize::new(0);
+        let is_stopped = || stop.load(Ordering::SeqCst) != 0;
+        let results = open_each(500, LIMIT, is_stopped, |at| {
+            tried.fetch_add(1, Ordering::SeqCst);
+            stop.store(2, Ordering::SeqCst);
+            Ok(at)
+        });
+        let tried = tried.load(Ordering::SeqCst);
+        assert!((1..=MOST_AT_ONCE).contains(&tried), "{tried}");
+        assert_eq!(results.len(), 500);
+        assert_eq!(
+            results.iter().filter(|result| result.is_ok()).count(),
+            tried
+        );
     }
 }

@@ -17,6 +17,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The size of a pipe to or from a program, once it was full. It is as much as an ordinary user may
@@ -41,9 +42,11 @@ const LONGEST_REST: Duration = Duration::from_millis(5);
 const LEAVE: Duration = Duration::from_millis(100);
 /// The same for a program of the user's: srun has to tell Slurm first.
 const LEAVE_ENGINE: Duration = Duration::from_secs(2);
-/// When srun is ended, Slurm kills what it runs; cleaning up gets this time, which is more than a
-/// grace and what follows it.
+/// When srun is ended, Slurm kills what it runs; cleaning up gets this time while the tool runs,
+/// which is more than a grace and what follows it.
 const CLEAN_UP: Duration = Duration::from_secs(60);
+/// From TERM to KILL for a program that has not ended by itself.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// Settings of the user's own configuration that are meant for people and not for tools. A host
 /// gets neither the agent nor the display. A port can be forwarded only once, and ends the second
@@ -288,11 +291,16 @@ fn ends_within(child: &mut Child, limit: Duration) -> bool {
     }
 }
 
-/// Ends the process gently: srun that is killed at once leaves its place in Slurm's queue behind.
-fn end(mut child: Child) {
-    if let Ok(pid) = i32::try_from(child.id()) {
+/// Sends TERM, unless the process has ended and another one may have its number.
+fn terminate(child: &mut Child) {
+    if let (Ok(None), Ok(pid)) = (child.try_wait(), i32::try_from(child.id())) {
         let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
     }
+}
+
+/// Ends the process gently: srun that is killed at once leaves its place in Slurm's queue behind.
+fn end(mut child: Child) {
+    terminate(&mut child);
     if !ends_within(&mut child, LEAVE) {
         let _ = child.kill();
         let _ = child.wait();
@@ -445,12 +453,61 @@ impl Drop for Program {
             self.stdout.as_fd().try_clone_to_owned(),
             self.stderr.as_fd().try_clone_to_owned(),
         ];
+        let child = Arc::new(Mutex::new(child));
+        linger(&child);
         std::thread::spawn(move || {
             let _streams = streams;
-            if !ends_within(&mut child, CLEAN_UP) {
-                end(child);
+            let until = Instant::now() + CLEAN_UP;
+            while !has_ended(&child) {
+                if Instant::now() >= until {
+                    return end_all(&[child]);
+                }
+                std::thread::sleep(Duration::from_millis(50));
             }
         });
+    }
+}
+
+/// A program of the user's that was left, and has time to end by itself.
+type Lingerer = Arc<Mutex<Child>>;
+
+static LINGERERS: Mutex<Vec<Lingerer>> = Mutex::new(Vec::new());
+
+fn linger(child: &Lingerer) {
+    let mut all = LINGERERS.lock().unwrap_or_else(PoisonError::into_inner);
+    all.retain(|other| !has_ended(other));
+    all.push(Arc::clone(child));
+}
+
+fn lock(child: &Lingerer) -> MutexGuard<'_, Child> {
+    child.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn has_ended(child: &Lingerer) -> bool {
+    !matches!(lock(child).try_wait(), Ok(None))
+}
+
+/// Ends the programs of the user's that have not ended by themselves. Each tool calls this before
+/// it ends: nobody could do it afterwards.
+pub fn end_connectors() {
+    let all = std::mem::take(&mut *LINGERERS.lock().unwrap_or_else(PoisonError::into_inner));
+    end_all(&all);
+}
+
+/// Ends programs, all at the same time: TERM, and KILL after the grace.
+fn end_all(all: &[Lingerer]) {
+    for child in all {
+        terminate(&mut lock(child));
+    }
+    let until = Instant::now() + GRACE;
+    while !all.iter().all(has_ended) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    for child in all {
+        let mut child = lock(child);
+        // one that runs as another user cannot be killed, and must not hold up the tool
+        let _ = child.kill();
+        ends_within(&mut child, LEAVE);
     }
 }
 

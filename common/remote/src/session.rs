@@ -3,10 +3,12 @@
 use super::bootstrap::{Agents, no_agent};
 use super::channel::Channel;
 use super::fault::HostFault;
+use super::options::{Options, STOP_CHECKED};
 use super::reasons;
 use super::transport::{Transport, Waker};
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::codec::{self, Decoder};
 use wire::{Event, Failure, Request};
@@ -14,6 +16,9 @@ use wire::{Event, Failure, Request};
 /// The most bytes that a login shell may write before the agent runs; more means that it never
 /// ends.
 const MAX_GREETING: usize = 1 << 20;
+/// How often a host may ask for the agent: once for each folder that the bootstrap tries, of which
+/// there are five.
+const MAX_BROUGHT: usize = 8;
 /// How many characters of a login shell's output are shown.
 const MAX_SAID: usize = 200;
 /// While this many events wait, no more are read from the host, so that a host that talks without
@@ -48,29 +53,32 @@ pub struct Session {
 impl Session {
     /// Finds or brings the agent on a host on which a shell was opened with
     /// [`super::bootstrap::COMMAND`].
-    pub(crate) fn begin(channel: Box<dyn Channel>, limit: Duration) -> Result<Session, HostFault> {
+    pub(crate) fn begin(
+        channel: Box<dyn Channel>,
+        options: &Options,
+    ) -> Result<Session, HostFault> {
         let token = random_token()?;
         let agents = Agents::here()?;
         let mut transport = Transport::new(channel);
         transport.send(agents.script(&token));
-        Session::greet(transport, token, agents, limit)
+        Session::greet(transport, token, agents, options)
     }
 
     /// Runs the agent on this machine, from the file in which it lies.
-    pub(crate) fn begin_here(limit: Duration) -> Result<Session, HostFault> {
+    pub(crate) fn begin_here(options: &Options) -> Result<Session, HostFault> {
         let token = random_token()?;
         let agents = Agents::here()?;
         let transport = Transport::new(super::program::run(agents.own()?, &["serve", &token])?);
-        Session::greet(transport, token, agents, limit)
+        Session::greet(transport, token, agents, options)
     }
 
     /// Begins a session over the connection of an agent that has dialed in and was told to serve.
     pub(crate) fn begin_dialed(
         channel: Box<dyn Channel>,
         token: String,
-        limit: Duration,
+        options: &Options,
     ) -> Result<Session, HostFault> {
-        Session::greet(Transport::new(channel), token, Agents::here()?, limit)
+        Session::greet(Transport::new(channel), token, Agents::here()?, options)
     }
 
     /// Begins a session with the same agent over a connection beside its login.
@@ -87,7 +95,7 @@ impl Session {
         transport: Transport,
         token: String,
         agents: &Agents,
-        limit: Duration,
+        options: &Options,
     ) -> Result<Session, HostFault> {
         let mut greeting = Greeting {
             transport,
@@ -95,8 +103,9 @@ impl Session {
             line: Vec::new(),
             said: String::new(),
             seen: 0,
+            brought: 0,
         };
-        match greeting.wait_for_agent(agents, limit) {
+        match greeting.wait_for_agent(agents, options) {
             Ok(rest) => {
                 let mut decoder = Decoder::default();
                 decoder.push(&rest);
@@ -177,7 +186,7 @@ impl Session {
         self.received
     }
 
-    /// The time since which nothing has come.
+    /// The time since which nothing has come from the host.
     pub fn last_heard(&self) -> Instant {
         self.transport.last_heard()
     }
@@ -264,6 +273,11 @@ impl Session {
         let until = self.received.saturating_add(MAX_HEARD_BYTES);
         while heard.len() < MAX_HEARD && self.received < until && !self.over {
             match self.transport.receive() {
+                // who waits looks at the clock; stderr may never be empty
+                Ok(Some(0)) => {
+                    progress = true;
+                    break;
+                }
                 Ok(Some(count)) => {
                     progress = true;
                     self.received += count as u64;
@@ -320,6 +334,8 @@ struct Greeting {
     said: String,
     /// How many bytes came so far.
     seen: usize,
+    /// How often the host has asked for the agent.
+    brought: usize,
 }
 
 /// A line that the bootstrap or the agent marks as its own.
@@ -331,7 +347,8 @@ enum Line {
 
 impl Greeting {
     /// Waits for the agent's first line; returns the bytes behind it.
-    fn wait_for_agent(&mut self, agents: &Agents, limit: Duration) -> Result<Vec<u8>, HostFault> {
+    fn wait_for_agent(&mut self, agents: &Agents, options: &Options) -> Result<Vec<u8>, HostFault> {
+        let limit = options.connect_timeout;
         let mut until = Instant::now() + limit;
         loop {
             self.transport.write_some();
@@ -345,15 +362,21 @@ impl Greeting {
                     if let Some(rest) = self.read(&bytes, agents)? {
                         return Ok(rest);
                     }
-                    continue;
+                    // stderr alone may never be empty
+                    if count > 0 || Instant::now() < until {
+                        continue;
+                    }
                 }
                 None if self.transport.is_closed() => return Err(self.lost()),
                 None => {}
             }
+            if options.is_stopped() {
+                return Err(HostFault::stopped());
+            }
             // a slow link may take its time for the agent, as long as bytes flow
             if self.transport.pending() > 0 && self.seen > 0 {
                 let before = self.transport.pending();
-                self.transport.wait(None, Duration::from_secs(1));
+                self.transport.wait(None, STOP_CHECKED);
                 self.transport.write_some();
                 if self.transport.pending() < before {
                     until = Instant::now() + limit;
@@ -366,7 +389,7 @@ impl Greeting {
             if left.is_zero() {
                 return Err(self.silent(limit));
             }
-            self.transport.wait(None, left);
+            self.transport.wait(None, left.min(STOP_CHECKED));
         }
     }
 
@@ -387,7 +410,7 @@ impl Greeting {
             match self.marked(&String::from_utf8_lossy(&line)) {
                 Some(Line::Runs) => return Ok(Some(rest.to_vec())),
                 Some(Line::Needs { machine, gzip }) => {
-                    self.transport.send(agents.message(&machine, gzip)?);
+                    self.bring(&agents.bytes(&machine, gzip)?)?;
                 }
                 Some(Line::Refused(why)) => return Err(refused(&why)),
                 None => self.remember(&line),
@@ -395,6 +418,25 @@ impl Greeting {
         }
         self.line.extend_from_slice(rest);
         Ok(None)
+    }
+
+    /// Sends the agent. An honest host takes one to its end before it asks for the next.
+    fn bring(&mut self, agent: &Arc<[u8]>) -> Result<(), HostFault> {
+        self.brought += 1;
+        if self.transport.pending() > 0 {
+            return Err(HostFault::new(
+                "it asks for host-agent again before it has taken the last",
+            ));
+        }
+        if self.brought > MAX_BROUGHT {
+            return Err(HostFault::new(format!(
+                "it asks for host-agent more than {MAX_BROUGHT} times"
+            )));
+        }
+        self.transport
+            .send(format!("{}\n", agent.len()).into_bytes());
+        self.transport.send_shared(Arc::clone(agent));
+        Ok(())
     }
 
     fn remember(&mut self, line: &[u8]) {

@@ -1,19 +1,21 @@
 //! libssh2 in this process.
 
 use super::channel::{Channel, Stream};
-use super::options::{HostKey, Options};
+use super::options::{HostKey, Options, STOP_CHECKED};
 use super::settings::{Settings, settings};
 use super::{HostFault, known_hosts, reasons};
-use nix::poll::PollFlags;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrStorage};
 use record::Host;
 use ssh2::{BlockDirections, HashType, MethodType, Session};
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::Instant;
 
 /// sshd hangs up after six failures (MaxAuthTries).
 const MAX_KEYS: usize = 5;
@@ -102,7 +104,7 @@ fn handshake(
     known: &[known_hosts::Known],
 ) -> Result<(Session, TcpStream), HostFault> {
     let place = format!("{}:{}", settings.hostname, settings.port);
-    let socket = connect_to(&settings.hostname, settings.port, options.connect_timeout)?;
+    let socket = connect_to(&settings.hostname, settings.port, options)?;
     let failed = |error: &dyn std::fmt::Display| HostFault::new(format!("{place}: {error}"));
     socket.set_nodelay(true).map_err(|error| failed(&error))?;
     let mut session = Session::new().map_err(|error| failed(&error))?;
@@ -147,15 +149,19 @@ fn preferred<'a>(known: impl Iterator<Item = &'a str>) -> String {
     [first, then].concat().join(",")
 }
 
-fn connect_to(hostname: &str, port: u16, limit: Duration) -> Result<TcpStream, HostFault> {
+fn connect_to(hostname: &str, port: u16, options: &Options) -> Result<TcpStream, HostFault> {
+    let limit = options.connect_timeout;
     let unresolved = |error: io::Error| {
         HostFault::new(format!("{hostname}: {error}"))
             .fix("correct the name, or use --connect with another way")
     };
     let mut last = HostFault::new(format!("{hostname}: the name has no address"));
     for address in (hostname, port).to_socket_addrs().map_err(unresolved)? {
-        match TcpStream::connect_timeout(&address, limit) {
+        match connect(&address, options) {
             Ok(socket) => return Ok(socket),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                return Err(HostFault::stopped());
+            }
             Err(error) => {
                 let problem = match error.kind() {
                     io::ErrorKind::TimedOut => {
@@ -173,6 +179,39 @@ fn connect_to(hostname: &str, port: u16, limit: Duration) -> Result<TcpStream, H
         }
     }
     Err(last)
+}
+
+/// Connects like [`TcpStream::connect_timeout`], but only until a signal comes, which is
+/// [`io::ErrorKind::Interrupted`].
+fn connect(address: &SocketAddr, options: &Options) -> io::Result<TcpStream> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::Inet,
+        SocketAddr::V6(_) => AddressFamily::Inet6,
+    };
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let socket = TcpStream::from(socket::socket(family, SockType::Stream, flags, None)?);
+    match socket::connect(socket.as_raw_fd(), &SockaddrStorage::from(*address)) {
+        Ok(()) | Err(Errno::EINPROGRESS) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let until = Instant::now() + options.connect_timeout;
+    let pause = PollTimeout::try_from(STOP_CHECKED).unwrap_or(PollTimeout::ZERO);
+    while let Ok(0) | Err(Errno::EINTR) = poll(
+        &mut [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)],
+        pause,
+    ) {
+        if options.is_stopped() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        if Instant::now() >= until {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
+    if let Some(error) = socket.take_error()? {
+        return Err(error);
+    }
+    socket.set_nonblocking(false)?;
+    Ok(socket)
 }
 
 fn key(session: &Session) -> Result<(Vec<u8>, String), HostFault> {

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How much of the other side's stderr is kept; enough for its last lines.
@@ -18,6 +19,11 @@ static ZEROS: [u8; COPIED] = [0; COPIED];
 enum Piece {
     Bytes {
         bytes: Vec<u8>,
+        sent: usize,
+    },
+    /// The same bytes for many hosts.
+    Shared {
+        bytes: Arc<[u8]>,
         sent: usize,
     },
     File {
@@ -75,6 +81,14 @@ impl Transport {
         }
     }
 
+    /// Queues bytes that other hosts get too.
+    pub(crate) fn send_shared(&mut self, bytes: Arc<[u8]>) {
+        if !bytes.is_empty() {
+            self.pending += bytes.len() as u64;
+            self.outbox.push_back(Piece::Shared { bytes, sent: 0 });
+        }
+    }
+
     /// Queues exactly `length` bytes of a file, without a copy where the connector can. If the file
     /// ends before, zeros take the place of the rest, and [`Transport::source_fault`] reports it.
     pub(crate) fn send_file(&mut self, file: File, offset: u64, length: u64) {
@@ -103,7 +117,7 @@ impl Transport {
         self.closing = true;
     }
 
-    /// The time since which nothing has come.
+    /// The time since which nothing has come on stdout, from the host itself.
     pub(crate) fn last_heard(&self) -> Instant {
         self.last_heard
     }
@@ -137,10 +151,13 @@ impl Transport {
                     progress = Some(0);
                 }
                 Ok(count) => {
-                    self.last_heard = Instant::now();
                     progress = Some(0);
                     match stream {
-                        Stream::Stdout => return Ok(Some(count)),
+                        Stream::Stdout => {
+                            // stderr may be the connector's own: it says nothing about the host
+                            self.last_heard = Instant::now();
+                            return Ok(Some(count));
+                        }
                         Stream::Stderr => self.keep_stderr(count),
                     }
                 }
@@ -193,6 +210,7 @@ impl Transport {
         while let Some(first) = self.outbox.front_mut() {
             let written = match first {
                 Piece::Bytes { bytes, sent } => self.channel.write(&bytes[*sent..]),
+                Piece::Shared { bytes, sent } => self.channel.write(&bytes[*sent..]),
                 Piece::Zeros(left) => self.channel.write(
                     &ZEROS[..ZEROS
                         .len()
@@ -295,6 +313,10 @@ impl Piece {
     fn advance(&mut self, count: usize) -> bool {
         match self {
             Piece::Bytes { bytes, sent } => {
+                *sent += count;
+                *sent == bytes.len()
+            }
+            Piece::Shared { bytes, sent } => {
                 *sent += count;
                 *sent == bytes.len()
             }

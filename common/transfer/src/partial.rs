@@ -319,6 +319,11 @@ impl Partial {
         finished.map_err(|error| Fault::system(&error))
     }
 
+    /// Stops all writers and keeps what has come, without the space that was reserved for the rest.
+    pub fn keep(&self) {
+        let _ = self.close().and_then(|()| release(&self.path));
+    }
+
     /// Removes the partial file and stops all writers.
     pub fn discard(&self) {
         let _ = self.close();
@@ -476,6 +481,17 @@ fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Gives back the space that was reserved behind the end of a partial file which nobody writes any
+/// longer. Otherwise it would be missing when the rest is to come.
+pub fn release(path: &Path) -> io::Result<()> {
+    let flags = nix::fcntl::OFlag::O_NOFOLLOW.bits();
+    let file = OpenOptions::new()
+        .write(true)
+        .custom_flags(flags)
+        .open(path)?;
+    file.set_len(file.metadata()?.len())
+}
+
 /// Removes a file, which may be missing.
 pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
@@ -555,6 +571,11 @@ mod tests {
             meta.len() == 0 && (blocks == 0 || blocks * 512 >= 1 << 20),
             "{blocks}"
         );
+        partial.write(0, b"01234").unwrap();
+        release(&path).unwrap();
+        let meta = fs::metadata(&path).unwrap();
+        let blocks = std::os::unix::fs::MetadataExt::blocks(&meta);
+        assert!(meta.len() == 5 && blocks * 512 < 1 << 20, "{blocks}");
         partial.discard();
         let (path, notes) = (folder.join("part"), folder.join("good"));
         let error =

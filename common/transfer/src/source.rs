@@ -45,6 +45,29 @@ pub fn read_at(file: &File, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
+/// Which file it is and when it was last written, as fstat(2) tells: whoever finds the same before
+/// and after something else knows that nobody wrote the file meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    place: (u64, u64),
+    bytes: u64,
+    mtime: (i64, i64),
+    ctime: (i64, i64),
+}
+
+impl Version {
+    /// The version of an open file.
+    pub fn of(file: &File) -> io::Result<Version> {
+        let meta = file.metadata()?;
+        Ok(Version {
+            place: (meta.dev(), meta.ino()),
+            bytes: meta.len(),
+            mtime: (meta.mtime(), meta.mtime_nsec()),
+            ctime: (meta.ctime(), meta.ctime_nsec()),
+        })
+    }
+}
+
 /// Whether a file occupies less space than its size: it has holes, or its file system compresses.
 pub fn is_sparse(meta: &Metadata) -> bool {
     room(meta) < meta.len()

@@ -430,6 +430,9 @@ pub enum FileEvent {
     Found {
         /// The files and empty folders.
         entries: Vec<Found>,
+        /// The files and folders of which nothing more can be told.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        unreadable: Vec<Unreadable>,
         /// Whether no more follow.
         last: bool,
     },
@@ -482,6 +485,14 @@ impl Meta {
         self.mode & 0o170_000 == 0o100_000
     }
 
+    /// Whether both tell of the same version of a file. The space that it occupies may change
+    /// without a write: file systems allocate late, and tmpfs fills holes that are read through a
+    /// mapping.
+    pub fn is_same_version(&self, other: &Meta) -> bool {
+        let sparse = other.sparse;
+        Meta { sparse, ..*self } == *other
+    }
+
     /// Whether it is a folder.
     pub fn is_folder(&self) -> bool {
         self.mode & 0o170_000 == 0o040_000
@@ -495,6 +506,15 @@ pub struct Found {
     pub path: Text,
     /// The attributes of the file or folder.
     pub meta: Meta,
+}
+
+/// A folder on a host whose names cannot be read, or a file or folder that cannot be looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unreadable {
+    /// The path, relative to the folder of [`Give`].
+    pub path: Text,
+    /// Why it cannot.
+    pub fault: Fault,
 }
 
 /// The result of reading a file.
@@ -529,6 +549,9 @@ pub enum Fault {
     OutOfOrder,
     /// It is not a regular file.
     NoFile,
+    /// The file in its place, of which parts were to be kept, is not as it was when its checksums
+    /// were computed.
+    EarlierChanged,
 }
 
 impl Fault {
@@ -558,6 +581,10 @@ impl std::fmt::Display for Fault {
             }
             Fault::OutOfOrder => f.write_str("its parts came out of order"),
             Fault::NoFile => f.write_str("it is not a regular file"),
+            Fault::EarlierChanged => f.write_str(
+                "the file that is there changed while it was compared; run this again, which \
+                 compares it again",
+            ),
         }
     }
 }
@@ -632,6 +659,39 @@ mod tests {
         }
         assert_eq!(Sum::list(&[sum.0, sum.0].concat()), Some(vec![sum, sum]));
         assert_eq!(Sum::list(&[0; 33]), None);
+    }
+
+    #[test]
+    fn the_space_of_a_file_is_no_part_of_its_version() {
+        let listed = Meta {
+            bytes: 7,
+            mode: 0o100_644,
+            mtime: (1, 2),
+            inode: 3,
+            sparse: true,
+            sum: None,
+        };
+        let table = [
+            (
+                Meta {
+                    sparse: false,
+                    ..listed
+                },
+                true,
+            ),
+            (Meta { bytes: 8, ..listed }, false),
+            (
+                Meta {
+                    mtime: (1, 3),
+                    ..listed
+                },
+                false,
+            ),
+            (Meta { inode: 4, ..listed }, false),
+        ];
+        for (read, same) in table {
+            assert_eq!(listed.is_same_version(&read), same, "{read:?}");
+        }
     }
 
     #[test]

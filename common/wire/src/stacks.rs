@@ -49,8 +49,22 @@ const COMMAND_CHARS: usize = 200;
 /// an environment.
 const NAME_CHARS: usize = 255;
 
+/// A host reads at most this many threads of a process, and at most this many frames of each. More
+/// are useless to people; together the limits stay below the size of a message, whatever JSON makes
+/// of them.
+pub const MAX_THREADS: usize = 64;
+/// See [`MAX_THREADS`].
+pub const MAX_FRAMES: usize = 40;
+/// The name of a thread or a frame has at most this many bytes, and a mark where it was cut.
+pub const MAX_TEXT: usize = 160;
+/// How many functions below Python a host reads of a thread.
+pub const MAX_NATIVE_FRAMES: usize = 16;
+/// The name of such a function has at most this many bytes.
+pub const MAX_NATIVE_TEXT: usize = 256;
+
 impl Stack {
     /// The record of this stack, for a process of this host; `id` is that of its process record.
+    /// It has no more than an agent of ours reads: a host might send as much as a line holds.
     pub fn record(self, host: u32, id: Option<u32>, time_ms: u64) -> record::Stack {
         let error = self.reading.error;
         record::Stack {
@@ -62,11 +76,31 @@ impl Stack {
             pid: self.pid,
             parent: self.parent,
             command: cut(&self.command, COMMAND_CHARS),
-            threads: self.reading.threads,
+            threads: bounded(self.reading.threads, MAX_THREADS, in_bounds),
             error: error.map(|error| cut(&error.problem, NAME_CHARS)),
             time_ms,
         }
     }
+}
+
+fn in_bounds(thread: Thread) -> Thread {
+    let text = |text: String| cut(&text, MAX_TEXT + 1);
+    let native = |text: String| cut(&text, MAX_NATIVE_TEXT);
+    Thread {
+        name: thread.name.map(text),
+        tid: thread.tid,
+        active: thread.active,
+        frames: bounded(thread.frames, MAX_FRAMES, text),
+        system_call: thread.system_call.map(native),
+        native: bounded(thread.native, MAX_NATIVE_FRAMES, native),
+    }
+}
+
+/// The first of these, in as little memory as they need.
+fn bounded<T>(all: Vec<T>, most: usize, bound: impl Fn(T) -> T) -> Vec<T> {
+    let mut bounded = Vec::with_capacity(all.len().min(most));
+    bounded.extend(all.into_iter().take(most).map(bound));
+    bounded
 }
 
 fn cut(text: &str, chars: usize) -> String {
@@ -118,4 +152,39 @@ pub enum Why {
     Ended,
     /// Another reason.
     Other,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_has_no_more_than_an_agent_reads() {
+        let long = "ä".repeat(1000);
+        let thread = Thread {
+            name: Some(long.clone()),
+            frames: vec![long.clone(); 90],
+            system_call: Some(long.clone()),
+            native: vec![long; 90],
+            ..Thread::default()
+        };
+        let told = Stack {
+            reading: Reading {
+                threads: vec![thread; 90],
+                error: None,
+            },
+            ..Stack::default()
+        };
+        let record = told.record(0, None, 0);
+        assert_eq!(record.threads.len(), MAX_THREADS);
+        for thread in &record.threads {
+            assert_eq!(
+                (thread.frames.len(), thread.native.len()),
+                (MAX_FRAMES, MAX_NATIVE_FRAMES)
+            );
+            let texts = thread.frames.iter().chain(&thread.name);
+            let texts = texts.chain(&thread.native).chain(&thread.system_call);
+            assert!(texts.into_iter().all(|text| text.chars().count() <= 256));
+        }
+    }
 }

@@ -60,7 +60,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
             .as_ref()
             .and_then(|config| config.graph_name.as_deref()),
     ) {
-        eprintln!("dgl-env: warning: {}", term::plain(&warning));
+        record::tell!("dgl-env: warning: {}", term::plain(&warning));
     }
     jsonl::print(
         Some(&stream),

@@ -64,8 +64,9 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         reaped.iter().for_each(|one| out.record(one));
         let elapsed_ms = term::millis(begun.elapsed());
         let job = args.wanted_job().cloned();
-        out.record(&Summary::of_questions(exit, elapsed_ms, job));
+        out.record(&Summary::of_questions("dgl-reap", exit, elapsed_ms, job));
     }
+    report.0.extend(out.fault());
     report.check().map(|()| Exit::Done)
 }
 
@@ -116,7 +117,7 @@ fn name_hosts_without_match(args: &Args, asked: &[HostAnswers<'_, Answer>]) {
         .partition(has_match);
     if !with.is_empty() && !without.is_empty() {
         let places: Vec<String> = without.iter().map(|one| one.host.place()).collect();
-        eprintln!(
+        record::tell!(
             "dgl-reap: no such process of {} on {}",
             args.of_what(),
             places.join(", ")
@@ -139,11 +140,11 @@ fn nothing_found(args: &Args, what: &What<'_>, all_reached: bool) -> Option<Faul
             Some(fault.fix("--list shows which there are"))
         }
         What::Forget => {
-            eprintln!("dgl-reap: no folder of a job that has ended on {hosts}");
+            record::tell!("dgl-reap: no folder of a job that has ended on {hosts}");
             None
         }
         _ => {
-            eprintln!("dgl-reap: no process of {of} on {hosts}");
+            record::tell!("dgl-reap: no process of {of} on {hosts}");
             None
         }
     }

@@ -30,7 +30,11 @@ pub fn leave_job() -> std::io::Result<()> {
     if marks.iter().all(|mark| std::env::var_os(mark).is_none()) {
         return Ok(());
     }
-    nix::unistd::setpgid(nix::unistd::Pid::this(), nix::unistd::Pid::from_raw(0))?;
+    match nix::unistd::setpgid(nix::unistd::Pid::this(), nix::unistd::Pid::from_raw(0)) {
+        // the leader of a session leads a group of its own already
+        Ok(()) | Err(nix::Error::EPERM) => {}
+        Err(error) => return Err(error.into()),
+    }
     let mut again = Command::new("/proc/self/exe");
     for mark in marks {
         again.env_remove(mark);

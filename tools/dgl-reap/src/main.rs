@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     if let Err(error) = dgl_reap::leave_job() {
-        eprintln!("dgl-reap: {error}");
+        record::tell!("dgl-reap: {error}");
         return ExitCode::FAILURE;
     }
     cli::run("dgl-reap", dgl_reap::main)

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
-    let stream = Stream::of_run(args.file.as_deref())?;
+    let stream = Stream::of_run("dgl-report", args.file.as_deref())?;
     let run = plan::run(&plan::Records::of(&stream)?, args.lines);
     jsonl::print(None, [Cow::Owned(page::page(&run).into_bytes())])?;
     Ok(Exit::Done)

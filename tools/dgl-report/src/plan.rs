@@ -1,8 +1,8 @@
 //! Collects what the page shows. Times are milliseconds since the first process was started.
 
 use crate::samples::{self, Panel};
-use dgl_why::Verdict;
-use record::{Exited, Host, Listening, Output, Process, Pushed, Stalled, Started, Summary};
+use dgl_why::{Life, Verdict};
+use record::{Exited, Host, Output, Process, Pushed, Stalled, Summary};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 pub use dgl_why::Records;
@@ -164,10 +164,10 @@ pub fn run(records: &Records, lines: usize) -> Run {
 
 /// What happened to each process, by the `id` of its record.
 struct Lives<'a> {
+    records: &'a Records,
     began_ms: u64,
-    started: HashMap<u32, &'a Started>,
-    listening: HashMap<u32, &'a Listening>,
-    exited: HashMap<u32, &'a Exited>,
+    /// The last life of each process.
+    last: HashMap<u32, Life>,
     /// When each process last wrote something before the end of the job began.
     wrote_ms: HashMap<u32, u64>,
 }
@@ -176,10 +176,9 @@ impl<'a> Lives<'a> {
     fn of(records: &'a Records, began_ms: u64) -> Lives<'a> {
         let output = records.output.iter().filter(|line| !line.while_ending);
         Lives {
+            records,
             began_ms,
-            started: records.started.iter().map(|one| (one.id, one)).collect(),
-            listening: records.listening.iter().map(|one| (one.id, one)).collect(),
-            exited: records.exited.iter().map(|one| (one.id, one)).collect(),
+            last: records.lives.iter().map(|life| (life.id, *life)).collect(),
             wrote_ms: output.map(|line| (line.id, line.time_ms)).collect(),
         }
     }
@@ -190,11 +189,12 @@ impl<'a> Lives<'a> {
     }
 
     fn bar(&self, process: &Process) -> Bar {
-        let started = self.started.get(&process.id);
+        let life = self.last.get(&process.id).copied().unwrap_or_default();
+        let started = life.started.map(|at| &self.records.started[at]);
         let from_ms = started.map(|started| self.since(started.time_ms));
-        let end = self.exited.get(&process.id);
+        let end = life.exited.map(|at| &self.records.exited[at]);
         let wrote_ms = self.wrote_ms.get(&process.id);
-        let listening = self.listening.get(&process.id);
+        let listening = life.listening.map(|at| &self.records.listening[at]);
         Bar {
             id: process.id,
             role: process.role.name(),
@@ -208,7 +208,7 @@ impl<'a> Lives<'a> {
                 wrote_ms.map_or(from_ms, |wrote_ms| self.since(*wrote_ms).max(from_ms))
             }),
             listening_ms: listening.map(|one| self.since(one.time_ms)),
-            end: end.map(|end| how_it_ended(end)),
+            end: end.map(how_it_ended),
             failed: end
                 .is_some_and(|end| !end.while_ending && end.code.is_some_and(|code| code != 0)),
             culprit: false,
@@ -221,14 +221,9 @@ impl<'a> Lives<'a> {
 /// The longest time on the page.
 fn length(records: &Records, began_ms: Option<u64>) -> u64 {
     let since = |time_ms: u64| time_ms.saturating_sub(began_ms.unwrap_or(0));
-    let started: HashMap<u32, u64> = records
-        .started
-        .iter()
-        .map(|started| (started.id, started.time_ms))
-        .collect();
-    let ends = records.exited.iter().filter_map(|exited| {
-        let started = *started.get(&exited.id)?;
-        Some(started.saturating_add(exited.elapsed_ms))
+    let ends = records.lives.iter().filter_map(|life| {
+        let (started, exited) = (&records.started[life.started?], life.exited?);
+        Some((started.time_ms).saturating_add(records.exited[exited].elapsed_ms))
     });
     (records.started.iter().map(|one| one.time_ms))
         .chain(records.listening.iter().map(|one| one.time_ms))
@@ -245,28 +240,25 @@ fn length(records: &Records, began_ms: Option<u64>) -> u64 {
 /// Failures, tries and stalls.
 fn events(records: &Records, began_ms: u64, length_ms: u64) -> Vec<Event> {
     let since = |time_ms: u64| time_ms.saturating_sub(began_ms).min(length_ms);
-    let mut starts: HashMap<u32, Vec<u64>> = HashMap::new();
     let mut tries: Vec<u64> = Vec::new();
-    for started in &records.started {
-        let of_it = starts.entry(started.id).or_default();
-        of_it.push(started.time_ms);
-        match tries.get_mut(of_it.len() - 1) {
+    let mut events = Vec::new();
+    for life in &records.lives {
+        let Some(started) = life.started.map(|at| &records.started[at]) else {
+            continue;
+        };
+        match tries.get_mut(life.attempt) {
             Some(begin) => *begin = (*begin).min(started.time_ms),
             None => tries.push(started.time_ms),
         }
-    }
-    let mut ended: HashMap<u32, usize> = HashMap::new();
-    let mut events = Vec::new();
-    for exited in &records.exited {
-        let nth = ended.entry(exited.id).or_default();
-        let started = starts.get(&exited.id).and_then(|all| all.get(*nth));
-        *nth += 1;
+        let Some(exited) = life.exited.map(|at| &records.exited[at]) else {
+            continue;
+        };
         // innocent processes are ended by TERM, and records of 0.1.0 do not say which those are
         let is_innocent = exited.code == Some(0) || exited.signal.as_deref() == Some("TERM");
         let is_failure = !exited.while_ending && !is_innocent;
-        if let Some(started) = started.filter(|_| is_failure) {
+        if is_failure {
             events.push(Event {
-                at_ms: since(started.saturating_add(exited.elapsed_ms)),
+                at_ms: since(started.time_ms.saturating_add(exited.elapsed_ms)),
                 to_ms: None,
                 kind: EventKind::Failure,
                 text: format!(
@@ -440,6 +432,18 @@ mod tests {
                 && run.began_ms.is_none()
                 && run.hosts[0].processes[0].from_ms.is_none()
         );
+    }
+
+    #[test]
+    fn a_process_that_runs_again_has_not_ended() {
+        let again = r#"{"type":"started","id":1,"host":0,"role":"trainer","rank":0,"pid":9,"#;
+        let run = read(&format!("{RECORDS}\n{again}\"time_ms\":4000}}"));
+        let trainer = &run.hosts[0].processes[1];
+        assert_eq!(
+            (trainer.from_ms, trainer.to_ms, trainer.end.as_deref()),
+            (Some(3000), None, None)
+        );
+        assert_eq!(run.length_ms, 3000);
     }
 
     #[test]

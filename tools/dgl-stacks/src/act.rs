@@ -68,7 +68,8 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         stacks.iter().for_each(|one| out.record(one));
         let elapsed_ms = term::millis(begun.elapsed());
         let job = Some(args.job.clone());
-        out.record(&Summary::of_questions(exit, elapsed_ms, job));
+        out.record(&Summary::of_questions("dgl-stacks", exit, elapsed_ms, job));
     }
+    report.0.extend(out.fault());
     report.check().map(|()| Exit::Done)
 }

@@ -1,8 +1,8 @@
 //! The last try of a job, as its records tell it: its processes, and when what happened.
 
-use crate::Records;
+use crate::{Life, Records};
 use record::{Culprit, Exited, Host, Listening, Output, Process, Role, Started, stacks, traceback};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 /// What DGL writes when a client leaves, for whatever reason.
 const LEAVING: &str = "is exiting...";
@@ -114,19 +114,17 @@ pub struct Job<'a> {
 
 impl<'a> Job<'a> {
     pub fn of(records: &'a Records) -> Job<'a> {
-        let mut started: BTreeMap<u32, Vec<&Started>> = BTreeMap::new();
-        for one in &records.started {
-            started.entry(one.id).or_default().push(one);
-        }
-        let mut exited: BTreeMap<u32, Vec<&Exited>> = BTreeMap::new();
-        for one in &records.exited {
-            exited.entry(one.id).or_default().push(one);
-        }
-        let tries = started.values().map(Vec::len).max().unwrap_or(0);
-        let of_try = |id: u32| started.get(&id).filter(|all| all.len() == tries);
-        let began_ms = (records.started.iter())
-            .filter_map(|one| of_try(one.id)?.last().map(|last| last.time_ms))
+        let last = records.lives.iter().map(|life| life.attempt).max();
+        let tries = match records.started.is_empty() {
+            true => 0,
+            false => last.unwrap_or(0) + 1,
+        };
+        let of_last = records.lives.iter();
+        let of_last = of_last.filter(|life| Some(life.attempt) == last);
+        let began_ms = (of_last.clone().filter_map(|life| life.started))
+            .map(|at| records.started[at].time_ms)
             .min();
+        let of_last: HashMap<u32, &Life> = of_last.map(|life| (life.id, life)).collect();
         let is_of_try = |time_ms: u64| tries < 2 || began_ms.is_none_or(|began| time_ms >= began);
         let mut output: HashMap<u32, Vec<&Output>> = HashMap::new();
         for line in records.output.iter().filter(|one| is_of_try(one.time_ms)) {
@@ -135,15 +133,16 @@ impl<'a> Job<'a> {
         let lives: Vec<ProcessHistory> = records
             .processes
             .iter()
-            .map(|process| ProcessHistory {
-                process,
-                started: of_try(process.id).and_then(|all| all.last().copied()),
-                listening: (records.listening.iter().rev())
-                    .find(|one| one.id == process.id && is_of_try(one.time_ms)),
-                exited: (exited.get(&process.id))
-                    .filter(|all| all.len() >= tries)
-                    .and_then(|all| all.last().copied()),
-                output: output.remove(&process.id).unwrap_or_default(),
+            .map(|process| {
+                let life = of_last.get(&process.id).copied().copied();
+                let life = life.unwrap_or_default();
+                ProcessHistory {
+                    process,
+                    started: life.started.map(|at| &records.started[at]),
+                    listening: life.listening.map(|at| &records.listening[at]),
+                    exited: life.exited.map(|at| &records.exited[at]),
+                    output: output.remove(&process.id).unwrap_or_default(),
+                }
             })
             .collect();
         let ends = lives.iter().filter_map(ProcessHistory::end_ms);

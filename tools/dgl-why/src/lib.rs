@@ -4,6 +4,7 @@
 pub mod args;
 pub mod findings;
 mod job;
+mod lives;
 pub mod plan;
 mod records;
 mod show;
@@ -12,6 +13,7 @@ mod wait;
 
 pub use args::Args;
 pub use findings::{Finding, Outcome, Verdict};
+pub use lives::Life;
 pub use plan::verdict;
 pub use records::Records;
 pub use show::{since, text};
@@ -23,7 +25,7 @@ use std::borrow::Cow;
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
-    let stream = Stream::of_run(args.file.as_deref())?;
+    let stream = Stream::of_run("dgl-why", args.file.as_deref())?;
     let verdict = verdict(&Records::of(&stream)?);
     let text = text(&verdict, !args.brief).into_bytes();
     jsonl::print(None, [Cow::Owned(text)])?;

@@ -1,5 +1,6 @@
 //! The records from which a verdict is made.
 
+use crate::lives::{self, Life};
 use record::error::Report;
 use record::jsonl::Stream;
 use record::{
@@ -24,14 +25,16 @@ pub struct Records {
     pub samples: Vec<Sample>,
     pub stalled: Vec<Stalled>,
     pub resumed: Vec<Resumed>,
-    /// The last one.
+    /// The lives of all processes, in the order in which they began.
+    pub lives: Vec<Life>,
+    /// How the job ended, the last time.
     pub summary: Option<Summary>,
 }
 
 impl Records {
     /// Takes the records out of a stream.
     pub fn of(stream: &Stream) -> Result<Records, Report> {
-        Ok(Records {
+        let mut records = Records {
             hosts: stream.all_including_failed()?,
             files: stream.all_including_failed()?,
             pushed: stream.all_including_failed()?,
@@ -45,7 +48,15 @@ impl Records {
             samples: stream.all_including_failed()?,
             stalled: stream.all_including_failed()?,
             resumed: stream.all_including_failed()?,
-            summary: stream.all_including_failed()?.pop(),
-        })
+            lives: Vec::new(),
+            summary: stream.ends()?.pop(),
+        };
+        records.lives = lives::of(
+            stream,
+            &records.started,
+            &records.listening,
+            &records.exited,
+        );
+        Ok(records)
     }
 }

@@ -490,3 +490,33 @@ fn what_dgl_spawn_noted_is_weighed() {
         tries.evidence
     );
 }
+
+#[test]
+fn a_failure_is_found_though_the_try_before_it_is_known_in_part() {
+    // the host of trainer 1 was lost in the first try, so nobody knows how it ended there
+    let process = |id: u32| {
+        format!(r#"{{"type":"process","id":{id},"of":2,"host":{id},"ip":"10.0.0.{id}","#,)
+            + &format!(r#""role":"trainer","rank":{id},"env":{{}},"argv":["x"]}}"#)
+    };
+    let started = |id: u32, time_ms: u64| {
+        format!(r#"{{"type":"started","id":{id},"host":{id},"role":"trainer","rank":{id},"#)
+            + &format!(r#""pid":7,"time_ms":{time_ms}}}"#)
+    };
+    let exited = |id: u32, end: &str| {
+        format!(r#"{{"type":"exited","id":{id},"host":{id},"role":"trainer","rank":{id},"#)
+            + &format!(r#"{end},"elapsed_ms":50}}"#)
+    };
+    let records = [
+        process(0),
+        process(1),
+        started(0, 1000),
+        started(1, 1000),
+        exited(0, r#""signal":"TERM","while_ending":true"#),
+        started(0, 2000),
+        started(1, 2000),
+        exited(1, r#""code":3"#),
+        exited(0, r#""signal":"TERM","while_ending":true"#),
+    ];
+    let verdict = of(&records.join("\n"));
+    assert_eq!(account(&verdict.cause), TRAINER_1, "{}", verdict.cause.text);
+}

@@ -7,27 +7,32 @@
 //! it.
 
 use crate::people;
+use crate::side_thread::SideThread;
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::SigSet;
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, UnixAddr, connect as connect_socket, getsockopt, setsockopt,
+    socket, sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike};
 use serde::{Deserialize, Serialize};
-use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
-use std::os::fd::AsFd;
+use std::io::{self, ErrorKind, PipeReader, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire::Failure;
 use wire::job::Job;
 use wire::preflight::{Claim, Claimant, Claimed, Port, Taken};
 
-/// A holder answers at once; one that was stopped does not answer at all.
+/// A holder answers at once; one that was stopped does not answer at all. No answer takes longer,
+/// whoever holds the name.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// More bytes than an answer has.
-const ANSWER_BYTES: u64 = 4 << 10;
+const ANSWER_BYTES: usize = 4 << 10;
 /// How often a socket is tried whose holder is just ending.
 const TRIES: u32 = 10;
 
@@ -35,24 +40,14 @@ const TRIES: u32 = 10;
 #[derive(Debug)]
 pub struct HeldClaim {
     confirmed: Arc<AtomicBool>,
-    /// The thread that holds the sockets ends when this is closed.
-    stop: Option<PipeWriter>,
-    thread: Option<JoinHandle<()>>,
+    /// Holds the sockets.
+    _answers: SideThread,
 }
 
 impl HeldClaim {
     /// Notes that the job has all of its hosts.
     pub fn confirm(&self) {
         self.confirmed.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Drop for HeldClaim {
-    fn drop(&mut self) {
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 
@@ -87,7 +82,6 @@ pub fn take(job: &Job, claim: &Claim) -> Result<Result<HeldClaim, Vec<Taken>>, F
         return Ok(Err(taken));
     }
     let confirmed = Arc::new(AtomicBool::new(false));
-    let (stopped, stop) = io::pipe().map_err(failed)?;
     let answers = Answers {
         sockets,
         job: job.name.clone(),
@@ -95,21 +89,17 @@ pub fn take(job: &Job, claim: &Claim) -> Result<Result<HeldClaim, Vec<Taken>>, F
         since: Instant::now(),
         confirmed: Arc::clone(&confirmed),
     };
-    let thread = std::thread::Builder::new()
-        .name("claim".to_owned())
-        .spawn(move || answers.give(&stopped))
-        .map_err(failed)?;
+    let answers = SideThread::begin("claim", move |stopped| answers.give(stopped));
     Ok(Ok(HeldClaim {
         confirmed,
-        stop: Some(stop),
-        thread: Some(thread),
+        _answers: answers.map_err(failed)?,
     }))
 }
 
 /// Whether the name of this job is claimed here under this token, so that the job is alive.
 pub fn is_alive(job: &str, token: &str) -> bool {
     let found = ask(&name_of_job(job));
-    matches!(found, Ok(Some((_, Some(answer)))) if answer.id == id_of(token))
+    matches!(found, Ok(Some(Holder { id: Some(id), .. })) if id == id_of(token))
 }
 
 /// A thing that some job holds.
@@ -196,28 +186,43 @@ fn bind(name: &str, id: &str) -> io::Result<Bound> {
             Err(error) => return Err(error),
         }
         match ask(name)? {
-            Some((_, Some(answer))) if answer.id == id => return Ok(Bound::OurJobs),
-            Some((claimant, _)) => return Ok(Bound::Theirs(claimant)),
+            Some(holder) if holder.id.as_deref() == Some(id) => return Ok(Bound::OurJobs),
+            Some(holder) => return Ok(Bound::Theirs(holder.claimant)),
             None => std::thread::sleep(Duration::from_millis(10)),
         }
     }
     Err(ErrorKind::AddrInUse.into())
 }
 
+/// Who holds the socket of a claim.
+struct Holder {
+    claimant: Claimant,
+    /// Identifies its job; `None` if it is another user's, who may repeat what our agents tell
+    /// everybody.
+    id: Option<String>,
+}
+
 /// Who holds the socket of this name; `None` if nobody does, or not any longer.
-fn ask(name: &str) -> io::Result<Option<(Claimant, Option<Answer>)>> {
-    let stream = match UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?) {
-        Ok(stream) => stream,
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(None),
-        Err(error) => return Err(error),
+fn ask(name: &str) -> io::Result<Option<Holder>> {
+    let until = Instant::now() + ANSWER_LIMIT;
+    let stream = match connect(name, until) {
+        Ok(Some(stream)) => stream,
+        Ok(None) => {
+            let claimant = Claimant {
+                job: None,
+                user: None,
+                pid: None,
+                age_ms: 0,
+                confirmed: true,
+            };
+            return Ok(Some(Holder { claimant, id: None }));
+        }
+        Err(Errno::ECONNREFUSED) => return Ok(None),
+        Err(error) => return Err(error.into()),
     };
     // the kernel's answer, which nobody can forge
-    let peer = getsockopt(&stream, PeerCredentials)?;
-    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
-    let mut said = Vec::new();
-    let read = stream.take(ANSWER_BYTES).read_to_end(&mut said);
-    let is_stopped = read
-        .is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
+    let peer = getsockopt(&stream, sockopt::PeerCredentials)?;
+    let (said, is_stopped) = hear(stream.into(), until)?;
     // the holder has given its claim back before it reached our connection
     if said.is_empty() && !is_stopped {
         return Ok(None);
@@ -225,15 +230,58 @@ fn ask(name: &str) -> io::Result<Option<(Claimant, Option<Answer>)>> {
     let answer = serde_json::from_slice::<Answer>(&said)
         .ok()
         .filter(|answer| is_name(&answer.job));
+    let user = people::other_user(peer.uid());
     let claimant = Claimant {
         job: answer.as_ref().map(|answer| answer.job.clone()),
-        user: people::other_user(peer.uid()),
+        user: user.clone(),
         pid: u32::try_from(peer.pid()).ok().filter(|pid| *pid != 0),
         age_ms: answer.as_ref().map_or(0, |answer| answer.age_ms),
         // a holder that does not answer will not give up either
         confirmed: answer.as_ref().is_none_or(|answer| answer.confirmed),
     };
-    Ok(Some((claimant, answer)))
+    let id = answer.filter(|_| user.is_none()).map(|answer| answer.id);
+    Ok(Some(Holder { claimant, id }))
+}
+
+/// Connects to a claim; `None` if its holder accepts nobody, so that there is no room for us.
+fn connect(name: &str, until: Instant) -> nix::Result<Option<OwnedFd>> {
+    let address = UnixAddr::new_abstract(name.as_bytes())?;
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let own = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        // none at all would be no limit
+        let micros = i64::try_from(left.as_micros()).unwrap_or(i64::MAX).max(1);
+        setsockopt(&own, sockopt::SendTimeout, &TimeVal::microseconds(micros))?;
+        match connect_socket(own.as_raw_fd(), &address) {
+            Ok(()) => return Ok(Some(own)),
+            Err(Errno::EAGAIN) => return Ok(None),
+            Err(Errno::EINTR) if !left.is_zero() => {}
+            Err(Errno::EINTR) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// What the holder says, and whether the time was over before its end.
+fn hear(mut stream: UnixStream, until: Instant) -> io::Result<(Vec<u8>, bool)> {
+    let (mut said, mut buffer) = (Vec::new(), [0; 512]);
+    while said.len() < ANSWER_BYTES {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok((said, true));
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => said.extend_from_slice(&buffer[..count]),
+            Err(error) => match error.kind() {
+                ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut => {}
+                _ => break,
+            },
+        }
+    }
+    Ok((said, false))
 }
 
 /// Whether the text could be a job's name; it comes from whoever holds the socket.
@@ -255,8 +303,6 @@ struct Answers {
 
 impl Answers {
     fn give(self, stopped: &PipeReader) {
-        // another thread handles signals
-        let _ = SigSet::all().thread_block();
         loop {
             let mut fds = vec![PollFd::new(stopped.as_fd(), PollFlags::POLLIN)];
             fds.extend(

@@ -1,16 +1,60 @@
 //! Runs programs that are asked something: starts them, reads for a while, ends them.
 
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
+use rustix::process::{PidfdFlags, pidfd_open};
+use std::collections::BTreeSet;
 use std::io::{self, PipeReader, Read};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// What KILL has not ended after this time hangs in the kernel, and is left to it.
 const KILL_LIMIT: Duration = Duration::from_secs(1);
+/// How often a program is looked at on Linux before 5.3, which has no pidfd.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How much is read at once: what a pipe holds.
+const PIPE_BYTES: usize = 64 << 10;
+
+/// The process groups of the programs that run now, which have not been waited for.
+static RUNNING: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+
+fn running() -> MutexGuard<'static, BTreeSet<u32>> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Kills all programs that run, because this process is about to end. No other begins before that.
+pub fn kill_all() {
+    let until = Instant::now() + KILL_LIMIT;
+    loop {
+        let groups = match RUNNING.try_lock() {
+            Ok(groups) => groups,
+            Err(TryLockError::Poisoned(groups)) => groups.into_inner(),
+            // one is just being started, which may hang in its folder
+            Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(10));
+                continue;
+            }
+            Err(TryLockError::WouldBlock) => return,
+        };
+        groups.iter().for_each(|group| kill_group(*group));
+        std::mem::forget(groups);
+        return;
+    }
+}
+
+/// The leader of the group has not been waited for, so nobody else can have its number.
+fn kill_group(group: u32) {
+    if let Ok(pid) = i32::try_from(group) {
+        let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+}
 
 /// The output of a program, stdout and stderr together, and how it ended.
 pub struct Answer {
@@ -28,63 +72,135 @@ impl Answer {
 }
 
 /// Runs a program with an empty stdin for at most `limit`; keeps at most `most` bytes of its
-/// output. The program gets a process group of its own, which is killed when the time is over.
+/// output. The program gets a process group of its own, which is killed when the time is over. What
+/// it leaves running in the background is not waited for.
 pub fn ask(mut command: Command, limit: Duration, most: usize) -> io::Result<Answer> {
     let (mut reader, writer) = io::pipe()?;
+    fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     command
         .stdin(Stdio::null())
         .stdout(writer.try_clone()?)
         .stderr(writer)
         .process_group(0);
-    let mut child = command.spawn()?;
+    let mut child = {
+        let mut running = running();
+        let child = command.spawn()?;
+        running.insert(child.id());
+        child
+    };
     // the command holds the ends of the pipe that the child writes to
     drop(command);
-    let (said, over) = listen(&mut reader, limit, most)?;
-    let status = match over {
-        true => {
-            end(&mut child)?;
+    let mut said = Vec::new();
+    let heard = listen(&mut reader, &child, limit, most, &mut said);
+    if !matches!(heard, Ok(true)) {
+        kill_group(child.id());
+    }
+    running().remove(&child.id());
+    let status = match heard? {
+        true => Some(child.wait()?),
+        false => {
+            reap(&mut child)?;
             None
         }
-        false => Some(child.wait()?),
     };
     Ok(Answer { said, status })
 }
 
-/// The output until its end, and whether the time was over before.
-fn listen(reader: &mut PipeReader, limit: Duration, most: usize) -> io::Result<(Vec<u8>, bool)> {
+/// Reads the output until the program has ended or the time is over; returns whether it has ended.
+fn listen(
+    reader: &mut PipeReader,
+    child: &Child,
+    limit: Duration,
+    most: usize,
+    said: &mut Vec<u8>,
+) -> io::Result<bool> {
     let until = Instant::now() + limit;
-    let (mut said, mut buffer) = (Vec::new(), [0; 4096]);
+    let pid = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
+    let ending = rustix::process::Pid::from_raw(pid.as_raw())
+        .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    let mut is_open = true;
     loop {
+        // in this order, so that all that it has written before its end is read
+        let has_ended = has_ended(pid)?;
+        is_open = is_open && read(reader, most, said)?;
         let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok((said, true));
+        if has_ended || left.is_zero() {
+            return Ok(has_ended);
         }
-        let mut fds = [PollFd::new(reader.as_fd(), PollFlags::POLLIN)];
-        let wait = PollTimeout::try_from(left.as_millis().min(60_000)).unwrap_or(PollTimeout::MAX);
-        match poll(&mut fds, wait) {
-            Err(nix::errno::Errno::EINTR) | Ok(0) => continue,
+        let mut fds = Vec::new();
+        fds.extend(is_open.then(|| PollFd::new(reader.as_fd(), PollFlags::POLLIN)));
+        let own = ending.as_ref().map(|ending| ending.as_fd());
+        fds.extend(own.map(|own| PollFd::new(own, PollFlags::POLLIN)));
+        let pause = own.map_or(PAUSE, |_| Duration::from_secs(60));
+        // rounded up, so that the last wait is not a busy one
+        let wait = left.min(pause).as_millis() + 1;
+        match poll(
+            &mut fds,
+            PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX),
+        ) {
+            Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
-            Ok(_) => {}
-        }
-        match reader.read(&mut buffer) {
-            Ok(0) => return Ok((said, false)),
-            Ok(count) => {
-                said.extend_from_slice(&buffer[..count.min(most.saturating_sub(said.len()))]);
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
         }
     }
 }
 
-fn end(child: &mut Child) -> io::Result<()> {
-    // its leader was not waited for, so nobody else can have the group's number
-    if let Ok(pid) = i32::try_from(child.id()) {
-        let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
+/// Whether a child has ended; its number stays its own until it is waited for.
+fn has_ended(pid: Pid) -> nix::Result<bool> {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    Ok(waitid(Id::Pid(pid), flags)? != WaitStatus::StillAlive)
+}
+
+/// Reads what is there, at most as much as a pipe holds, because others may go on writing; returns
+/// whether more may come.
+fn read(reader: &mut PipeReader, most: usize, said: &mut Vec<u8>) -> io::Result<bool> {
+    let mut buffer = [0; 4096];
+    for _ in 0..PIPE_BYTES / buffer.len() {
+        match reader.read(&mut buffer) {
+            Ok(0) => return Ok(false),
+            Ok(count) => {
+                said.extend_from_slice(&buffer[..count.min(most.saturating_sub(said.len()))]);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
+    Ok(true)
+}
+
+/// Waits for a child that was killed.
+fn reap(child: &mut Child) -> io::Result<()> {
     let until = Instant::now() + KILL_LIMIT;
     while child.try_wait()?.is_none() && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(script: &str, limit: Duration) -> Answer {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        ask(command, limit, 1 << 20).unwrap()
+    }
+
+    #[test]
+    fn a_program_is_waited_for_and_not_its_output() {
+        let minute = Duration::from_secs(60);
+        let answered = answer("seq 20000; sleep 100 >&2 & echo $!", minute);
+        let (text, status) = (answered.text(), answered.status);
+        let pid = text.lines().last().unwrap().parse().unwrap();
+        nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+        assert!(status.unwrap().success());
+        assert_eq!(text.lines().count(), 20_001);
+        // its output is at its end long before it is
+        let answered = answer(
+            "exec >/dev/null 2>&1; sleep 100",
+            Duration::from_millis(300),
+        );
+        assert_eq!(answered.status, None);
+    }
 }

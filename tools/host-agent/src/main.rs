@@ -9,6 +9,7 @@ mod command;
 mod dial;
 mod environment;
 mod files;
+mod hangup;
 mod install;
 mod job;
 mod keep;
@@ -26,6 +27,7 @@ mod reap;
 mod requests;
 mod shell;
 mod shm;
+mod side_thread;
 mod stacks;
 mod supervise;
 
@@ -89,7 +91,7 @@ fn main() -> ExitCode {
         ["--version" | "-V"] => print_line(concat!("host-agent ", env!("CARGO_PKG_VERSION"))),
         ["--help" | "-h"] => print_line(USAGE),
         _ => {
-            eprintln!(
+            record::tell!(
                 "host-agent: command line: no such words\n  fix: host-agent --help lists them"
             );
             ExitCode::from(2)
@@ -182,12 +184,14 @@ fn serve(token: Option<&str>) -> ExitCode {
             Request::File(first) => return files::serve(first, requests, output),
             Request::Start(start) => match state.job.parts() {
                 Some((job, processes)) => {
+                    state.preflight.hand_over();
                     let rest = requests.into_rest();
                     return handed_over(supervise::guard(&start, job, processes, &rest), output);
                 }
                 None => Err(Failure::new("there is no job to start")),
             },
             Request::Keep => {
+                state.preflight.hand_over();
                 return handed_over(keep::relay::relay(requests.into_rest()), output);
             }
             // not an answer to a request; it may come at any time

@@ -80,6 +80,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         true => out.write(table(&chosen).as_bytes()),
         false => out.write(&lines(stream, &chosen, args.need.is_some())?),
     }
+    report.0.extend(out.fault());
     report.check().map(|()| Exit::Done)
 }
 
@@ -133,7 +134,7 @@ fn choose(
     let choice = choice::choose(hosts, &answers, &need);
     for (at, why) in &choice.left_out {
         let place = hosts[*at].place();
-        eprintln!(
+        record::tell!(
             "host-probe: {} is left out: {}",
             term::plain(&place),
             term::plain(why)
@@ -155,7 +156,7 @@ fn choose(
             .iter()
             .map(|at| hosts[*at].ip.to_string())
             .collect();
-        eprintln!("host-probe: not needed, though good: {}", names.join(", "));
+        record::tell!("host-probe: not needed, though good: {}", names.join(", "));
     }
     Ok(choice.kept)
 }

@@ -74,7 +74,7 @@ fn lacks(host: &Host, answer: &Answer, need: &Need) -> Option<String> {
     let room = [
         ("free in the workspace", facts.free_bytes, need.min_disk),
         ("free in /dev/shm", facts.shm_free_bytes, need.min_shm),
-        ("of main memory", facts.mem_bytes, need.min_memory),
+        ("of main memory", facts.usable_mem_bytes(), need.min_memory),
     ];
     for (what, has, least) in room {
         let Some(least) = least.filter(|least| has.is_none_or(|has| has < *least)) else {
@@ -350,6 +350,27 @@ mod tests {
             ),
         ];
         for (answer, why) in table {
+            let choice = choose(&hosts(1), &[Ok(&answer)], &need);
+            let told = choice.left_out.first().map(|(_, why)| why.as_str());
+            assert_eq!(told, why);
+        }
+    }
+
+    #[test]
+    fn memory_that_a_control_group_withholds_does_not_count() {
+        let mut answer = answer(None, 1, &[], &[]);
+        answer.facts.mem_bytes = Some(80);
+        let need = Need {
+            hosts: 1,
+            min_memory: Some(40),
+            ..Need::default()
+        };
+        for (limit, why) in [
+            (None, None),
+            (Some(40), None),
+            (Some(39), Some("39 B are of main memory, less than 40 B")),
+        ] {
+            answer.facts.mem_limit_bytes = limit;
             let choice = choose(&hosts(1), &[Ok(&answer)], &need);
             let told = choice.left_out.first().map(|(_, why)| why.as_str());
             assert_eq!(told, why);

@@ -26,7 +26,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     }
     let swapped = plan::swap(&stream, &lost, read(&args.spares)?.as_ref())?;
     for line in &swapped.told {
-        eprintln!("host-swap: {}", term::plain(line));
+        record::tell!("host-swap: {}", term::plain(line));
     }
     jsonl::print(None, swapped.lines.into_iter().map(Cow::Owned))?;
     Ok(Exit::Done)
@@ -42,6 +42,6 @@ fn read(file: &Path) -> Result<Option<Stream>, Report> {
     })?;
     match found.len() {
         0 => Ok(None),
-        _ => Stream::of_run(Some(file)).map(Some),
+        _ => Stream::of_run("host-swap", Some(file)).map(Some),
     }
 }

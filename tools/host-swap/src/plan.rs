@@ -5,7 +5,7 @@ use indexmap::IndexMap;
 use record::error::{Fault, Report};
 use record::jsonl::Stream;
 use record::python;
-use record::{Facts, FileCopy, FirstFailure, Fit, Host, Process, Pushed, Record, Summary};
+use record::{Facts, FileCopy, FirstFailure, Fit, Host, Process, Pushed, Record};
 use serde_json::value::{RawValue, to_raw_value};
 use std::collections::BTreeMap;
 
@@ -39,9 +39,7 @@ impl Lost {
         for host in told.into_iter().filter(|host| host.ok == Some(false)) {
             self.add(host.id, host.error);
         }
-        let ends: Vec<Summary> = run
-            .all_including_failed()
-            .map_err(|report| of_file(place, report))?;
+        let ends = run.ends().map_err(|report| of_file(place, report))?;
         if let Some(FirstFailure { host, error, .. }) = ends
             .into_iter()
             .next_back()
@@ -84,7 +82,7 @@ pub fn swap(stream: &Stream, lost: &Lost, spares: Option<&Stream>) -> Result<Swa
             .fix("look at why the job failed: dgl-report makes a page of its records")
             .report());
     }
-    let (mut told, mut chosen) = (Vec::new(), BTreeMap::new());
+    let (mut told, mut chosen) = (Vec::new(), BTreeMap::<u32, Spare>::new());
     let mut spares = spares
         .map_or_else(|| Ok(Vec::new()), Spare::all)?
         .into_iter();
@@ -97,7 +95,7 @@ pub fn swap(stream: &Stream, lost: &Lost, spares: Option<&Stream>) -> Result<Swa
         };
         let spare = spares
             .by_ref()
-            .find(|spare| match unfit(spare, &hosts, lost) {
+            .find(|spare| match unfit(spare, &hosts, lost, &chosen) {
                 Some(problem) => {
                     told.push(format!("{} is passed over: {problem}", spare.host.ip));
                     false
@@ -143,8 +141,16 @@ impl Spare {
 }
 
 /// Why a spare is not taken.
-fn unfit(spare: &Spare, hosts: &[Host], lost: &Lost) -> Option<String> {
+fn unfit(
+    spare: &Spare,
+    hosts: &[Host],
+    lost: &Lost,
+    chosen: &BTreeMap<u32, Spare>,
+) -> Option<String> {
     let host = &spare.host;
+    if chosen.values().any(|other| other.host.ip == host.ip) {
+        return Some("it is taken already".to_owned());
+    }
     if let Some(known) = hosts.iter().find(|known| known.ip == host.ip) {
         return Some(match lost.0.contains_key(&known.id) {
             true => "it is a host that was lost".to_owned(),
@@ -416,6 +422,30 @@ mod tests {
         }
         let none = swap(&plan(), &of_host_1(), None).unwrap_err();
         assert!(none.0[0].problem.contains("no spare is left"));
+    }
+
+    #[test]
+    fn a_spare_takes_the_place_of_one_host_however_often_it_is_named() {
+        let both = Lost(BTreeMap::from([
+            (0, "silent".to_owned()),
+            (1, "silent".to_owned()),
+        ]));
+        let spares = |last: &str| {
+            let ips = ["10.0.0.7", "10.0.0.7", last];
+            let more = |line: u32| json!({"of": 3, "line": line, "dgl": "1.0.4"});
+            let hosts = (0u32..).zip(ips).map(|(id, ip)| host(id, ip, more(id + 1)));
+            stream(&hosts.collect::<Vec<Value>>())
+        };
+        let report = swap(&plan(), &both, Some(&spares("10.0.0.7"))).unwrap_err();
+        let error = report.0[0].to_string();
+        let passed_over = "10.0.0.7 is passed over: it is taken already";
+        assert!(
+            error.contains("no spare is left") && error.contains(passed_over),
+            "{error}"
+        );
+        let swapped = swap(&plan(), &both, Some(&spares("10.0.0.8"))).unwrap();
+        let text = String::from_utf8(swapped.lines.concat()).unwrap();
+        assert!(text.contains("10.0.0.7 30050\\n10.0.0.8 30051"), "{text}");
     }
 
     #[test]

@@ -58,7 +58,9 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         out.write(table(hosts, &links).as_bytes());
     }
     Report(plan::slow(hosts, &links)).print("link-probe");
-    broken(hosts, &links).check().map(|()| Exit::Done)
+    let mut report = broken(hosts, &links);
+    report.0.extend(out.fault());
+    report.check().map(|()| Exit::Done)
 }
 
 /// One round: every host sends to the host that is `distance` places behind it, and receives from

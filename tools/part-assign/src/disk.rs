@@ -6,7 +6,7 @@ use chunks::assignment::of_line;
 use record::error::{Fault, Report};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The largest header; that of an array with one axis is shorter.
 const HEAD: usize = 1 << 12;
@@ -82,7 +82,7 @@ fn array(path: &Path, mut reader: impl Read) -> Result<Vec<u32>, Report> {
     parts.ok_or_else(|| no_partition(path, nth()))
 }
 
-/// The partitions that ParMETIS has found for some of the nodes.
+/// The partitions that ParMETIS has found for the nodes.
 pub fn numbered(path: &Path, mut nodes: Numbered) -> Result<Vec<u32>, Report> {
     const FIX: &str = "give what pm_dglpart has written for this graph: NAME_part.N";
     let file = File::open(path).map_err(failed(path))?;
@@ -99,31 +99,69 @@ pub fn numbered(path: &Path, mut nodes: Numbered) -> Result<Vec<u32>, Report> {
     Ok(whole.map_err(|problem| Fault::data(path.display().to_string(), problem).fix(FIX))?)
 }
 
-/// Writes a file, which gets its name when it is complete.
-pub fn write(
-    path: &Path,
-    content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> Result<(), Report> {
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(".partial");
-    let written = File::create(&partial).and_then(|file| {
-        let mut writer = BufWriter::with_capacity(1 << 20, file);
-        content(&mut writer)?;
-        writer
-            .into_inner()
-            .map_err(io::IntoInnerError::into_error)?
-            .sync_all()
-    });
-    written
-        .and_then(|()| fs::rename(&partial, path))
-        .map_err(|error| {
-            // an incomplete file is useless
-            let _ = fs::remove_file(&partial);
-            failed(path)(error)
-        })
+/// Files that get their names when all of them are complete; otherwise nothing stays.
+pub struct Files {
+    folder: PathBuf,
+    /// The folders that were made for them, the innermost first.
+    made: Vec<PathBuf>,
+    names: Vec<String>,
 }
 
-/// Makes the folder into which files are written.
-pub fn make_folder(path: &Path) -> Result<(), Report> {
-    fs::create_dir_all(path).map_err(failed(path))
+impl Files {
+    /// Makes the folder.
+    pub fn begin(folder: &Path) -> Result<Files, Report> {
+        let missing = folder.ancestors().take_while(|folder| !folder.exists());
+        let files = Files {
+            folder: folder.to_owned(),
+            made: missing.map(Path::to_owned).collect(),
+            names: Vec::new(),
+        };
+        fs::create_dir_all(folder).map_err(failed(folder))?;
+        Ok(files)
+    }
+
+    fn partial(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.partial"))
+    }
+
+    /// Writes a file, which has no name yet.
+    pub fn write(
+        &mut self,
+        name: &str,
+        content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), Report> {
+        self.names.push(name.to_owned());
+        let written = File::create(self.partial(name)).and_then(|file| {
+            let mut writer = BufWriter::with_capacity(1 << 20, file);
+            content(&mut writer)?;
+            writer
+                .into_inner()
+                .map_err(io::IntoInnerError::into_error)?
+                .sync_all()
+        });
+        written.map_err(failed(&self.folder.join(name)))
+    }
+
+    /// Names all files, in the order in which they were written.
+    pub fn name_all(mut self) -> Result<(), Report> {
+        self.made.clear();
+        for name in &self.names {
+            let path = self.folder.join(name);
+            fs::rename(self.partial(name), &path).map_err(failed(&path))?;
+        }
+        self.names.clear();
+        Ok(())
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // an incomplete file is useless
+        for name in &self.names {
+            let _ = fs::remove_file(self.partial(name));
+        }
+        for folder in &self.made {
+            let _ = fs::remove_dir(folder);
+        }
+    }
 }

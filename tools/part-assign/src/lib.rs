@@ -20,49 +20,44 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     let place = args.metadata.display().to_string();
     let metadata = Metadata::parse(&place, &disk::read(&args.metadata)?)?;
     let sources = match &args.parmetis {
-        Some(path) => plan::numbered(&metadata, path),
+        Some(_) => plan::numbered(&metadata),
         None => plan::sources(&metadata, args.random, &args.given)?,
+    };
+    let numbered = match &args.parmetis {
+        Some(path) => disk::numbered(path, Numbered::new(plan::all_nodes(&metadata)))?,
+        None => Vec::new(),
     };
     let parts = args.num_parts;
 
-    // everything is checked before anything is written; one type at a time is in memory
+    // a source is read once: it may be a pipe, or have the name of a file that is written. What is
+    // written has its name only when everything is checked; one type at a time is in memory
+    let mut files = disk::Files::begin(&args.to)?;
     let mut report = Report::default();
     let mut counts = Vec::new();
     for ((name, nodes), source) in metadata.node_types.iter().zip(&sources) {
-        let Some(assigned) = report.keep(assigned(source, *nodes, parts)) else {
+        let assigned = assigned(source, *nodes, parts, &numbered);
+        let Some(assigned) = report.keep(assigned) else {
             continue;
         };
         let of_type = counted(&assigned, parts);
-        if let Some(problem) = assignment::problem(&of_type, *nodes, parts) {
-            let fault = Fault::data(format!("{}: {name}", source.option()), problem);
-            report.push(fault.fix("give one partition for each node, in the order of the chunks"));
+        match assignment::problem(&of_type, *nodes, parts) {
+            Some(problem) => {
+                let fault = Fault::data(format!("{}: {name}", source.option()), problem);
+                let fix = "give one partition for each node, in the order of the chunks";
+                report.push(fault.fix(fix));
+            }
+            None => files.write(&format!("{name}.txt"), |file| {
+                let mut parts = assigned.iter();
+                parts.try_for_each(|part| writeln!(file, "{part}"))
+            })?,
         }
         counts.push(of_type);
     }
     report.check()?;
     plan::check_empty(&counts, parts)?;
 
-    disk::make_folder(&args.to)?;
-    for ((name, nodes), source) in metadata.node_types.iter().zip(&sources) {
-        let assigned = assigned(source, *nodes, parts)?;
-        disk::write(&args.to.join(format!("{name}.txt")), |file| {
-            assigned
-                .iter()
-                .try_for_each(|part| writeln!(file, "{part}"))
-        })?;
-    }
-    let algorithm = if args.random.is_some() {
-        "random"
-    } else {
-        "metis"
-    };
-    disk::write(&args.to.join("partition_meta.json"), |file| {
-        let version = "1.0.0";
-        writeln!(
-            file,
-            "{{\"version\": \"{version}\", \"num_parts\": {parts}, \"algo_name\": \"{algorithm}\"}}"
-        )
-    })?;
+    write_meta(&mut files, parts, args.random.is_some())?;
+    files.name_all()?;
     let lines = metadata
         .node_types
         .iter()
@@ -75,14 +70,29 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     Ok(Exit::Done)
 }
 
-/// The partition of each node of a type.
-fn assigned(source: &Source, nodes: u64, parts: u32) -> Result<Vec<u32>, Report> {
+/// Writes what DGL wants to know of the assignment.
+fn write_meta(files: &mut disk::Files, parts: u32, is_random: bool) -> Result<(), Report> {
+    let algorithm = if is_random { "random" } else { "metis" };
+    files.write("partition_meta.json", |file| {
+        let version = "1.0.0";
+        writeln!(
+            file,
+            "{{\"version\": \"{version}\", \"num_parts\": {parts}, \"algo_name\": \"{algorithm}\"}}"
+        )
+    })
+}
+
+/// The partition of each node of a type; `numbered` has those of all types, if ParMETIS found them.
+fn assigned<'a>(
+    source: &Source,
+    nodes: u64,
+    parts: u32,
+    numbered: &'a [u32],
+) -> Result<Cow<'a, [u32]>, Report> {
     match source {
         Source::Drawn(seed) => Ok(assignment::random(*seed, nodes, parts).collect()),
-        Source::File(path) => disk::given(path),
-        Source::Numbered { path, own, all } => {
-            disk::numbered(path, Numbered::new(own.clone(), *all))
-        }
+        Source::File(path) => disk::given(path).map(Cow::Owned),
+        Source::Numbered(own) => Ok(Cow::Borrowed(&numbered[own.clone()])),
     }
 }
 

@@ -3,7 +3,7 @@
 use chunks::Metadata;
 use record::error::{Fault, Report};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The source of the assignment of a node type.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,15 +12,9 @@ pub enum Source {
     Drawn(u64),
     /// Read from a file.
     File(PathBuf),
-    /// Of a file of ParMETIS, which numbers the nodes of all types, one type after the other.
-    Numbered {
-        /// The file.
-        path: PathBuf,
-        /// The numbers of the nodes of this type.
-        own: Range<u64>,
-        /// How many nodes there are of all types.
-        all: u64,
-    },
+    /// Of a file of ParMETIS, which numbers the nodes of all types, one type after the other: the
+    /// numbers of the nodes of this type.
+    Numbered(Range<usize>),
 }
 
 impl Source {
@@ -29,44 +23,40 @@ impl Source {
         match self {
             Source::Drawn(_) => "--random",
             Source::File(_) => "--given",
-            Source::Numbered { .. } => "--parmetis",
+            Source::Numbered(_) => "--parmetis",
         }
     }
 }
 
+/// How many nodes there are of all types.
+pub fn all_nodes(metadata: &Metadata) -> usize {
+    let nodes = metadata.node_types.iter().map(|(_, nodes)| count(*nodes));
+    nodes.fold(0, usize::saturating_add)
+}
+
+fn count(nodes: u64) -> usize {
+    usize::try_from(nodes).unwrap_or(usize::MAX)
+}
+
 /// For each type of nodes its part of a file of ParMETIS.
-pub fn numbered(metadata: &Metadata, path: &Path) -> Vec<Source> {
-    let all = metadata.node_types.iter().map(|(_, nodes)| nodes).sum();
-    let mut first = 0;
+pub fn numbered(metadata: &Metadata) -> Vec<Source> {
+    let mut first = 0usize;
     let of_type = |(_, nodes): &(String, u64)| {
-        let own = first..first + nodes;
+        let own = first..first.saturating_add(count(*nodes));
         first = own.end;
-        Source::Numbered {
-            path: path.to_owned(),
-            own,
-            all,
-        }
+        Source::Numbered(own)
     };
     metadata.node_types.iter().map(of_type).collect()
 }
 
-/// Collects the partitions of some of the nodes that a file of ParMETIS numbers.
+/// Collects the partitions of the nodes that a file of ParMETIS numbers.
 #[derive(Debug)]
-pub struct Numbered {
-    own: Range<u64>,
-    all: u64,
-    parts: Vec<Option<u32>>,
-}
+pub struct Numbered(Vec<Option<u32>>);
 
 impl Numbered {
-    /// Of the nodes `own` of so many.
-    pub fn new(own: Range<u64>, all: u64) -> Numbered {
-        let count = usize::try_from(own.end - own.start).unwrap_or(0);
-        Numbered {
-            own,
-            all,
-            parts: vec![None; count],
-        }
+    /// Of so many nodes.
+    pub fn new(all: usize) -> Numbered {
+        Numbered(vec![None; all])
     }
 
     /// Takes a line: `17 3`; or tells what is wrong with it.
@@ -80,30 +70,21 @@ impl Numbered {
         let Some((node, part)) = numbers else {
             return Err("is not the number of a node and its partition".to_owned());
         };
-        if node >= self.all {
-            return Err(format!(
-                "names node {node} of {}, numbered from 0",
-                self.all
-            ));
-        }
-        if !self.own.contains(&node) {
-            return Ok(());
-        }
-        let at = usize::try_from(node - self.own.start).unwrap_or(usize::MAX);
-        match self.parts.get_mut(at) {
+        let all = self.0.len();
+        match self.0.get_mut(count(node)) {
             Some(place @ None) => *place = Some(part),
-            _ => return Err(format!("names node {node} again")),
+            Some(Some(_)) => return Err(format!("names node {node} again")),
+            None => return Err(format!("names node {node} of {all}, numbered from 0")),
         }
         Ok(())
     }
 
     /// The partition of each node, in their order; or the first node that has none.
     pub fn parts(self) -> Result<Vec<u32>, String> {
-        let first = self.own.start;
         let part = |(node, part): (u64, Option<u32>)| {
             part.ok_or_else(|| format!("has no partition for node {node}"))
         };
-        (first..).zip(self.parts).map(part).collect()
+        (0..).zip(self.0).map(part).collect()
     }
 }
 
@@ -222,24 +203,17 @@ mod tests {
     #[test]
     fn parmetis_numbers_the_nodes_of_all_types() {
         let two = metadata(&["a", "b"]);
-        let source = |own: Range<u64>| Source::Numbered {
-            path: "g_part.2".into(),
-            own,
-            all: 2,
-        };
-        assert_eq!(
-            numbered(&two, Path::new("g_part.2")),
-            [source(0..1), source(1..2)]
-        );
+        let sources = [Source::Numbered(0..1), Source::Numbered(1..2)];
+        assert_eq!((numbered(&two), all_nodes(&two)), (sources.to_vec(), 2));
 
         let read = |lines: &[&str]| {
-            let mut own = Numbered::new(1..3, 4);
+            let mut nodes = Numbered::new(3);
             lines
                 .iter()
-                .try_for_each(|line| own.take(line.as_bytes()))?;
-            own.parts()
+                .try_for_each(|line| nodes.take(line.as_bytes()))?;
+            nodes.parts()
         };
-        assert_eq!(read(&["3 1\n", "2 0\r\n", "0 1\n", "1 5"]), Ok(vec![5, 0]));
+        assert_eq!(read(&["2 0\r\n", "0 1\n", "1 5"]), Ok(vec![1, 5, 0]));
         let table = [
             (
                 &["1 0", "2 x"][..],
@@ -250,9 +224,9 @@ mod tests {
                 &["\u{e4} 0"],
                 "is not the number of a node and its partition",
             ),
-            (&["4 0"], "names node 4 of 4, numbered from 0"),
+            (&["3 0"], "names node 3 of 3, numbered from 0"),
             (&["1 0", "1 0"], "names node 1 again"),
-            (&["1 0", "3 0"], "has no partition for node 2"),
+            (&["1 0", "0 0"], "has no partition for node 2"),
         ];
         for (lines, problem) in table {
             assert_eq!(read(lines), Err(problem.to_owned()), "{lines:?}");

@@ -15,7 +15,7 @@ use disk::Parts;
 use plan::Job;
 use record::error::{Fault, Report};
 use record::exit::Exit;
-use record::jsonl::{self, Stream};
+use record::jsonl::{self, Out, Stream};
 use record::python::version;
 use record::{FileCopy, Fit, Graph, Host};
 use std::borrow::Cow;
@@ -37,13 +37,17 @@ pub fn main(args: Args) -> Result<Exit, Report> {
         Report(faults.clone()).check()?;
     }
     let unfit = Report(faults).lines("part-fit: warning");
-    unfit.iter().for_each(|line| eprintln!("{line}"));
+    unfit.iter().for_each(|line| record::tell!("{line}"));
     let uncounted = uncounted(&hosts, &parts);
     for warning in plan::warnings(&fits).iter().chain(&uncounted) {
-        eprintln!("part-fit: warning: {warning}");
+        record::tell!("part-fit: warning: {warning}");
     }
     match args.format.human() {
-        true => print!("{}", show::table(&hosts, &fits)),
+        true => {
+            let mut out = Out::new("part-fit");
+            out.write(show::table(&hosts, &fits).as_bytes());
+            out.fault().map_or(Ok(()), |fault| Err(fault.report()))?;
+        }
         false => jsonl::print(
             Some(&stream),
             fits.iter().map(|fit| Cow::Owned(jsonl::line(fit))),

@@ -101,10 +101,10 @@ struct Room {
 }
 
 fn room(host: &Host) -> Result<Room, Fault> {
-    let found = host.facts.mem_bytes.zip(host.facts.shm_free_bytes);
+    let found = host.facts.usable_mem_bytes().zip(host.facts.shm_free_bytes);
     found
         .map(|(mem_bytes, shm_free_bytes)| Room {
-            mem_bytes: mem_bytes.min(host.facts.mem_limit_bytes.unwrap_or(u64::MAX)),
+            mem_bytes,
             shm_free_bytes,
         })
         .ok_or_else(|| {

@@ -32,7 +32,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     let plan = map(&args, &stream.require("ipconf-check")?)?;
     plan.warnings
         .iter()
-        .for_each(|warning| eprintln!("part-map: warning: {warning}"));
+        .for_each(|warning| record::tell!("part-map: warning: {warning}"));
     let graph = plan.graph.iter().map(jsonl::line);
     let workspace = plan.workspace.iter().map(jsonl::line);
     let of_job = graph.chain(workspace).map(Cow::Owned);

@@ -1,7 +1,7 @@
 //! Lists the files of every host first, then fetches them from several hosts at once.
 
 use crate::args::Args;
-use crate::giver::{self, Moved, Received, SourceHost};
+use crate::giver::{self, Listed, Moved, Received, SourceHost};
 use crate::local;
 use crate::plan::{Item, WantedFile};
 use cli::progress::{ProgressDisplay, Route};
@@ -22,6 +22,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use transfer::LARGE;
 use transfer::fates::{Fate, Fates};
+use wire::files::Meta;
+
+/// The attributes of what the host could not look at.
+const UNKNOWN: Meta = Meta {
+    bytes: 0,
+    mode: 0,
+    mtime: (0, 0),
+    inode: 0,
+    sparse: false,
+    sum: None,
+};
 
 const AGAIN: &str = "run this again: what is here already does not come again";
 
@@ -42,14 +53,14 @@ pub fn run(
     workspace: &Path,
     wanted: &WantedFile,
 ) -> Result<Exit, Report> {
-    let remote = Remote::new(args.connect.options(), Kind::Ssh { bulk: true })?;
-    let stop = cli::signal::stop().map_err(|error| {
-        Fault::unreachable("signals", error.to_string())
-            .fix("let this user have more processes: ulimit -u")
-    })?;
+    let stop = cli::signal::stop()?;
+    let remote = Remote::new(args.connect.options_until(&stop), Kind::Ssh { bulk: true })?;
     // read before there are threads
     local::umask();
     let opened = remote.open_agents(hosts);
+    if let Some(signal) = cli::signal::came(&stop) {
+        return Ok(Exit::Signal(signal));
+    }
     let faults: Vec<_> = hosts
         .iter()
         .zip(&opened)
@@ -69,7 +80,12 @@ pub fn run(
     pool.install(|| tasks.par_iter_mut().for_each(|task| task.look()));
     report.0.extend(unmatched(&tasks, wanted));
     if args.dry_run {
-        tell_plan(&tasks);
+        report.0.extend(tell_plan(&tasks));
+        let fault = |task: &Task<'_>, (item, why): (&Item, &str)| file_fault(task.host, item, why);
+        let faults = tasks
+            .iter()
+            .flat_map(|task| task.unreadable().map(|one| fault(task, one)));
+        report.0.extend(faults);
     } else {
         let puller = Puller {
             args,
@@ -85,10 +101,7 @@ pub fn run(
     let known: Vec<_> = report.0.iter().map(|fault| fault.place.clone()).collect();
     report.0.extend(failed_hosts(&tasks, &known));
     report.print("part-pull");
-    match i32::try_from(stop.load(Ordering::Relaxed)).unwrap_or_default() {
-        0 => Ok(report.exit()),
-        signal => Ok(Exit::Signal(signal)),
-    }
+    Ok(cli::signal::came(&stop).map_or_else(|| report.exit(), Exit::Signal))
 }
 
 /// The faults of hosts that gave nothing, or not everything, if they are not reported yet.
@@ -116,7 +129,8 @@ struct Puller<'a> {
 }
 
 impl Puller<'_> {
-    /// Fetches the files of all hosts, `of` in all; returns the faults of single files.
+    /// Fetches the files of all hosts, `of` in all; returns the faults of single files, and of
+    /// stdout.
     fn bring(
         &self,
         stream: &Stream,
@@ -166,10 +180,12 @@ impl Puller<'_> {
                 .for_each(|task| task.pull(&board, streams, &wire, &more));
         });
         board.show.end();
-        Ok(board
-            .faults
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner))
+        let out = board.out.into_inner();
+        let unwritten = out.unwrap_or_else(PoisonError::into_inner).fault();
+        let faults = board.faults.into_inner();
+        let mut faults = faults.unwrap_or_else(PoisonError::into_inner);
+        faults.extend(unwritten);
+        Ok(faults)
     }
 
     /// Opens a further connection to a host: to its port, or by another login.
@@ -212,7 +228,7 @@ fn claim(folder: &Path, stop: &AtomicUsize) -> Result<Option<local::Claim>, Faul
             return Ok(claim);
         }
         if !told {
-            eprintln!(
+            record::tell!(
                 "part-pull: {}: another part-pull brings files there; waiting for its end",
                 folder.display()
             );
@@ -239,6 +255,9 @@ fn number(tasks: &mut [Task<'_>]) -> u32 {
         for item in &mut task.items {
             item.id = of;
             of = of.saturating_add(1);
+            if let Some(why) = &item.unreadable {
+                task.fates.set(item, Fate::Refused(why.clone()));
+            }
         }
     }
     of
@@ -273,7 +292,8 @@ fn progress(args: &Args, tasks: &[Task<'_>]) -> ProgressDisplay {
     )
 }
 
-fn tell_plan(tasks: &[Task<'_>]) {
+/// Prints what would come; returns the fault if that could not be written.
+fn tell_plan(tasks: &[Task<'_>]) -> Option<Fault> {
     let mut out = Out::new("part-pull");
     for task in tasks {
         for item in task.lacking() {
@@ -282,6 +302,7 @@ fn tell_plan(tasks: &[Task<'_>]) {
             out.write(format!("{}\n", term::plain(&line)).as_bytes());
         }
     }
+    out.fault()
 }
 
 impl<'a> Task<'a> {
@@ -304,11 +325,12 @@ impl<'a> Task<'a> {
             |broken| (Err(broken), Vec::new()),
             |(giver, listed)| (Ok(giver), listed),
         );
-        let item = |(src, there): (PathBuf, _)| Item {
+        let item = |(src, there): Listed| Item {
             id: 0,
             dst: folder.join(src.strip_prefix(".").unwrap_or(&src)),
             src,
-            there,
+            there: *there.as_ref().unwrap_or(&UNKNOWN),
+            unreadable: there.err(),
         };
         Task {
             host,
@@ -316,6 +338,12 @@ impl<'a> Task<'a> {
             items: listed.into_iter().map(item).collect(),
             fates: Fates::new(0, 0),
         }
+    }
+
+    /// What the host could not look at, or into, and why.
+    fn unreadable(&self) -> impl Iterator<Item = (&Item, &str)> {
+        let items = self.items.iter();
+        items.filter_map(|item| Some((item, item.unreadable.as_deref()?)))
     }
 
     fn lacking(&self) -> Vec<&Item> {
@@ -358,6 +386,9 @@ impl<'a> Task<'a> {
         let all: Vec<&Item> = self.items.iter().collect();
         let here = self.fates.with(&Fate::There, &all);
         here.into_iter().for_each(|item| told.skipped(item));
+        for (item, why) in self.unreadable() {
+            told.done(item, Err(why.to_owned()));
+        }
         let bring = |giver: &mut SourceHost, missing: &[&Item]| {
             let door = giver.client().door();
             let open = || more(self.host, door.as_ref());
@@ -366,6 +397,8 @@ impl<'a> Task<'a> {
             lanes.into_connections().for_each(SourceHost::end);
             brought
         };
+        let lacking = self.fates.with(&Fate::Lacks, &all);
+        local::release_left(&lacking);
         if let Ok(giver) = &mut self.giver
             && let Err(broken) = bring_by_wire(giver, &all, wire, &told, bring)
         {
@@ -373,6 +406,7 @@ impl<'a> Task<'a> {
         }
         let why = self.giver.as_ref().err().map(|broken| broken.why.as_str());
         let why = why.unwrap_or("it was not there any more");
+        local::remove_left(&lacking);
         for item in self.fates.with(&Fate::Lacks, &all) {
             told.done(item, Err(why.to_owned()));
         }
@@ -395,7 +429,7 @@ fn bring_by_wire(
     let missing = told.fates.with(&Fate::Lacks, all);
     let bytes = missing.iter().map(|item| item.bytes()).sum();
     if let Some(warning) = giver.client().choose_wire(host.ip.0, bytes, wire, &[])? {
-        eprintln!("part-pull: {place}: {warning}");
+        record::tell!("part-pull: {place}: {warning}");
     }
     let is_direct = giver.client().is_direct();
     let route = if is_direct {
@@ -408,7 +442,7 @@ fn bring_by_wire(
         return Ok(());
     };
     let said = giver.client().fall_back(broken, wire.wire)?;
-    eprintln!("part-pull: {place}: {said}");
+    record::tell!("part-pull: {place}: {said}");
     told.board.show.route(host, Route::Login);
     bring(giver, &told.fates.with(&Fate::Lacks, all))
 }
@@ -442,6 +476,14 @@ fn bring(
         told.done(item, result);
     }
     Ok(())
+}
+
+fn file_fault(host: &Host, item: &Item, why: &str) -> Fault {
+    let place = format!("{}: {}", host.place(), item.src.display());
+    Fault::item(place, why).fix(match item.unreadable {
+        Some(_) => "let the login read it there, or write patterns that leave it out",
+        None => AGAIN,
+    })
 }
 
 /// Reports all results.
@@ -487,11 +529,10 @@ impl Reporter {
             error: error.clone(),
         });
         if let Some(why) = error {
-            let place = format!("{}: {}", host.place(), item.src.display());
             self.faults
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .push(Fault::item(place, why).fix(AGAIN));
+                .push(file_fault(host, item, &why));
         }
     }
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use transfer::partial::Partial;
 use transfer::parts::Parts;
+use transfer::source::Version;
 use transfer::{SMALL, content, sums};
 use wire::files::{FILES_AT_ONCE, Fault, FileEvent, FileRequest, Give, Meta, Named, Read, Sum};
 
@@ -24,6 +25,7 @@ const AHEAD: usize = 8;
 /// How much is requested of a file at once.
 const AT_ONCE: u64 = 1 << 30;
 
+const HIDDEN: &str = "what is there cannot be read";
 const UNREADABLE: &str = "it could not be read whole there";
 const CHANGED: &str = "it changed on the host while it was read";
 
@@ -32,6 +34,12 @@ pub type Moved<'a> = &'a (dyn Fn(u64) + Sync);
 
 /// The result for a file: the bytes received, or why it failed.
 pub type Received = Result<u64, String>;
+
+/// The file that is here already, and what it was like before it was compared.
+type Earlier = (File, Version);
+
+/// A path on the host, with the attributes there, or why the host cannot tell what is there.
+pub type Listed = (PathBuf, Result<Meta, String>);
 
 /// A host that gives files.
 pub struct SourceHost {
@@ -72,8 +80,8 @@ impl SourceHost {
         &mut self.client
     }
 
-    /// The wanted files and empty folders, with their attributes on the host.
-    pub fn list(&mut self, wanted: &WantedFile) -> Result<Vec<(PathBuf, Meta)>, HostFailure> {
+    /// The wanted files and empty folders, and what may hide some.
+    pub fn list(&mut self, wanted: &WantedFile) -> Result<Vec<Listed>, HostFailure> {
         self.client.send(FileRequest::Find {
             roots: wanted
                 .roots
@@ -83,18 +91,25 @@ impl SourceHost {
         });
         let (mut chosen, mut told) = (Vec::new(), 0);
         loop {
-            let FileEvent::Found { entries, last } = self.next()?.0 else {
+            let FileEvent::Found {
+                entries,
+                unreadable,
+                last,
+            } = self.next()?.0
+            else {
                 return Err(HostFailure::reported("it told of no files"));
             };
-            told += entries.len().max(1);
+            told += (entries.len() + unreadable.len()).max(1);
             let found = entries
                 .into_iter()
-                .map(|found| (PathBuf::from(found.path.0), found.meta));
-            chosen.extend(
-                found.filter(|(path, meta)| {
-                    (meta.is_file() || meta.is_folder()) && wanted.takes(path)
-                }),
-            );
+                .filter(|found| found.meta.is_file() || found.meta.is_folder())
+                .map(|found| (PathBuf::from(found.path.0), Ok(found.meta)));
+            chosen.extend(found.filter(|(path, _)| wanted.takes(path)));
+            let hidden = unreadable.into_iter().map(|hidden| {
+                let why = format!("{HIDDEN}: {}", hidden.fault);
+                (PathBuf::from(hidden.path.0), Err(why))
+            });
+            chosen.extend(hidden.filter(|(path, _)| wanted.may_be_at(path)));
             if told > MOST_FILES {
                 return Err(HostFailure::reported(format!(
                     "it tells of more than {MOST_FILES} files: write a pattern that names fewer \
@@ -214,15 +229,36 @@ impl SourceHost {
             Ok(partial) => partial,
             Err(why) => return Ok(Err(why)),
         };
-        for (begin, end) in missing {
-            if let Err(why) = self.span(item, &partial, (begin, end), lanes, moved)? {
-                if why == CHANGED || partial.parts().list().is_empty() {
-                    local::discard(item);
-                }
-                return Ok(Err(why));
+        match self.spans(item, &partial, &missing, lanes, moved) {
+            Ok(Ok(())) => Ok(local::finish(item, &partial).map(|()| came)),
+            Ok(Err(why)) if why == CHANGED || partial.parts().list().is_empty() => {
+                local::discard(item);
+                Ok(Err(why))
+            }
+            other => {
+                partial.keep();
+                other.map(|written| written.map(|()| came))
             }
         }
-        Ok(local::finish(item, &partial).map(|()| came))
+    }
+
+    /// Fetches all missing parts of a file, up to the first that fails; the inner error is the
+    /// file's.
+    fn spans(
+        &mut self,
+        item: &Item,
+        partial: &Partial,
+        missing: &[(u64, u64)],
+        lanes: &mut Lanes<'_, SourceHost>,
+        moved: Moved<'_>,
+    ) -> Result<Result<(), String>, HostFailure> {
+        for range in missing {
+            let written = self.span(item, partial, *range, lanes, moved)?;
+            if written.is_err() {
+                return Ok(written);
+            }
+        }
+        Ok(Ok(()))
     }
 
     fn span(
@@ -264,10 +300,11 @@ impl SourceHost {
 
     /// The parts of a file that are here and equal those on the host, and the earlier version if it
     /// has them.
-    fn resume(&mut self, item: &Item) -> Result<(Parts, Option<File>), HostFailure> {
+    fn resume(&mut self, item: &Item) -> Result<(Parts, Option<Earlier>), HostFailure> {
         let Some(local::Kept {
             parts,
             file,
+            version,
             is_earlier,
         }) = local::kept(item)
         else {
@@ -288,7 +325,7 @@ impl SourceHost {
                 let theirs = Sum::list(&body).unwrap_or_default();
                 let same = sums::same(&parts, bytes, &ours, &theirs);
                 let earlier = is_earlier && !same.list().is_empty();
-                Ok((same, earlier.then_some(file)))
+                Ok((same, earlier.then_some((file, version))))
             }
             (other, _) => Err(HostFailure::unexpected(&other)),
         }
@@ -395,7 +432,7 @@ fn same(item: &Item, read: &Read) -> Result<(), String> {
     match (&read.fault, read.meta) {
         (Some(Fault::NotWhole), _) => Err(CHANGED.to_owned()),
         (Some(fault), _) => Err(format!("{UNREADABLE}: {fault}")),
-        (None, Some(meta)) if meta == item.there => Ok(()),
+        (None, Some(meta)) if meta.is_same_version(&item.there) => Ok(()),
         (None, _) => Err(CHANGED.to_owned()),
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::plan::Item;
 use nix::fcntl::{Flock, FlockArg};
+use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -11,10 +12,12 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use transfer::partial::{self, Finish, Partial};
 use transfer::parts::Parts;
-use transfer::source;
+use transfer::source::{self, Version};
 use wire::files::Fault;
 
 const CRC64: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
+
+const EARLIER_CHANGED: &str = "the file that is here changed while it was compared";
 
 /// A folder into which no other part-pull writes: two that write the same file under the same
 /// temporary name would rename it unfinished.
@@ -65,9 +68,52 @@ pub fn umask() -> u32 {
 /// The path of the partial file: the same for the same version of the file.
 fn path(item: &Item) -> PathBuf {
     let version = format!("{} {:?}", item.there.bytes, item.there.mtime);
-    let name = [item.dst.as_os_str().as_bytes(), version.as_bytes()].concat();
+    let version = CRC64.checksum(version.as_bytes());
     item.dst
-        .with_file_name(format!(".part-pull.{:016x}", CRC64.checksum(&name)))
+        .with_file_name(format!("{}{version:016x}", beginning(item)))
+}
+
+/// How the names of the partial files of all versions of a file begin.
+fn beginning(item: &Item) -> String {
+    let name = item.dst.file_name().unwrap_or_default();
+    format!(".part-pull.{:016x}.", CRC64.checksum(name.as_bytes()))
+}
+
+/// What earlier runs have left of files in the folders of these.
+fn left(items: &[&Item]) -> impl Iterator<Item = PathBuf> {
+    let folders: BTreeSet<&Path> = items.iter().filter_map(|item| item.dst.parent()).collect();
+    let entries = folders
+        .into_iter()
+        .flat_map(|folder| fs::read_dir(folder).into_iter().flatten().flatten());
+    entries.map(|entry| entry.path()).filter(|path| {
+        let name = path.file_name().unwrap_or_default().as_bytes();
+        name.starts_with(b".part-pull.")
+    })
+}
+
+/// Gives back the space that runs which were killed had reserved for the rest of files. No other
+/// part-pull may be at work there.
+pub fn release_left(items: &[&Item]) {
+    for path in left(items) {
+        // what cannot be given back stays
+        let _ = partial::release(&path);
+    }
+}
+
+/// Removes what is left of other versions of those files that are here now. No other part-pull may
+/// be at work there.
+pub fn remove_left(items: &[&Item]) {
+    let here = items.iter().filter(|item| is_here(item));
+    let here: HashSet<PathBuf> = here
+        .map(|item| item.dst.with_file_name(beginning(item)))
+        .collect();
+    for path in left(items) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let version = name.trim_end_matches(".good").rfind('.').unwrap_or(0);
+        if here.contains(&path.with_file_name(&name[..=version])) {
+            let _ = partial::remove(&path);
+        }
+    }
 }
 
 fn notes(item: &Item) -> PathBuf {
@@ -92,6 +138,8 @@ pub struct Kept {
     pub parts: Parts,
     /// The file that has them.
     pub file: File,
+    /// What the file was like before anything was read of it.
+    pub version: Version,
     /// Whether it is the file that has the final name.
     pub is_earlier: bool,
 }
@@ -103,6 +151,7 @@ pub fn kept(item: &Item) -> Option<Kept> {
     let parts = partial::kept(&path, &notes(item), bytes);
     let is_earlier = parts.list().is_empty();
     let file = source::open(if is_earlier { &item.dst } else { &path }).ok()?;
+    let version = Version::of(&file).ok()?;
     let parts = if is_earlier {
         let length = file.metadata().ok()?.len();
         Parts::beginning(length.min(bytes)).whole_grains(bytes)
@@ -112,21 +161,34 @@ pub fn kept(item: &Item) -> Option<Kept> {
     let kept = Kept {
         parts,
         file,
+        version,
         is_earlier,
     };
     Some(kept).filter(|kept| !kept.parts.list().is_empty())
 }
 
 /// Begins a partial file, resumes it with the parts that are kept, or copies those from an earlier
-/// version.
-pub fn begin(item: &Item, keep: Parts, earlier: Option<&File>) -> Result<Partial, String> {
-    let begin = || {
+/// version, which must be what it was when it was compared.
+pub fn begin(
+    item: &Item,
+    keep: Parts,
+    earlier: Option<&(File, Version)>,
+) -> Result<Partial, String> {
+    let begin = |earlier| {
         make_folder(item)?;
         let there = &item.there;
         let (path, notes) = (path(item), notes(item));
         Partial::begin(path, notes, there.bytes, keep, earlier, there.sparse)
     };
-    begin().map_err(|error| here(&Fault::system(&error)))
+    let begun = begin(earlier.map(|(file, _)| file));
+    // asked when all is copied, so that no write before or during that is missed
+    match earlier {
+        Some((file, version)) if Version::of(file).ok().as_ref() != Some(version) => {
+            discard(item);
+            Err(EARLIER_CHANGED.to_owned())
+        }
+        _ => begun.map_err(|error| here(&Fault::system(&error))),
+    }
 }
 
 fn make_folder(item: &Item) -> io::Result<()> {

@@ -1,6 +1,6 @@
 //! Decides which files are wanted, and where they go.
 
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use record::error::{Fault, Report};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -17,6 +17,10 @@ pub struct WantedFile {
     globs: GlobSet,
     /// For each pattern, which names with a leading dot it allows.
     dots: Vec<DotFiles>,
+    /// The folders in which something may match: the beginnings of each pattern.
+    above: GlobSet,
+    /// For each of these, which names with a leading dot its pattern allows.
+    dots_above: Vec<DotFiles>,
 }
 
 /// The names with a leading dot that a pattern allows. A host chooses what a wildcard matches, and
@@ -40,6 +44,8 @@ pub struct Item {
     pub dst: PathBuf,
     /// The attributes on the host.
     pub there: Meta,
+    /// Why the host cannot look at it, or into it, so that it does not come.
+    pub unreadable: Option<String>,
 }
 
 impl Numbered for Item {
@@ -66,6 +72,8 @@ pub fn wanted(patterns: &[String]) -> Result<WantedFile, Report> {
     let mut report = Report::default();
     let mut globs = GlobSetBuilder::new();
     let mut dots = Vec::new();
+    let mut above = GlobSetBuilder::new();
+    let mut dots_above = Vec::new();
     let mut roots = Vec::new();
     for pattern in patterns {
         let clean = pattern.trim_start_matches("./").trim_end_matches('/');
@@ -79,7 +87,7 @@ pub fn wanted(patterns: &[String]) -> Result<WantedFile, Report> {
         }
         // the file or folder itself, and everything in it
         for text in [clean.to_owned(), format!("{clean}/**")] {
-            match GlobBuilder::new(&text).literal_separator(true).build() {
+            match glob(&text) {
                 Ok(glob) => {
                     globs.add(glob);
                     dots.push(self::dots(clean));
@@ -90,20 +98,45 @@ pub fn wanted(patterns: &[String]) -> Result<WantedFile, Report> {
                 }
             }
         }
+        for glob in beginnings(clean).filter_map(|text| glob(&text).ok()) {
+            above.add(glob);
+            dots_above.push(self::dots(clean));
+        }
         roots.push(root(clean));
     }
     report.check()?;
     roots.sort();
     roots.dedup();
-    let globs = globs
-        .build()
-        .map_err(|error| Fault::usage("pattern", error.to_string()).fix(QUOTE))?;
+    let build = |globs: GlobSetBuilder| {
+        let built = globs.build();
+        built.map_err(|error| Fault::usage("pattern", error.to_string()).fix(QUOTE))
+    };
     Ok(WantedFile {
         roots,
         patterns: patterns.to_vec(),
-        globs,
+        globs: build(globs)?,
         dots,
+        above: build(above)?,
+        dots_above,
     })
+}
+
+fn glob(text: &str) -> Result<Glob, globset::Error> {
+    GlobBuilder::new(text).literal_separator(true).build()
+}
+
+/// Patterns for the folders in which a pattern may match something. Behind `**`, and behind a
+/// brace, in which a slash may stand, that is any folder.
+fn beginnings(pattern: &str) -> impl Iterator<Item = String> {
+    let ends = pattern.match_indices('/').map(|(end, _)| &pattern[..end]);
+    let is_plain = |beginning: &&str| !beginning.contains("**") && !beginning.contains('{');
+    let plain = ends.take_while(is_plain).map(str::to_owned);
+    let open = pattern.find("**").into_iter().chain(pattern.find('{'));
+    let open = open.min().map(|at| {
+        let end = pattern[..at].rfind('/').map_or(0, |slash| slash + 1);
+        format!("{}**", &pattern[..end])
+    });
+    plain.chain(open)
 }
 
 const WILDCARDS: [char; 5] = ['*', '?', '[', '{', '\\'];
@@ -116,8 +149,7 @@ fn dots(pattern: &str) -> DotFiles {
     let words = pattern
         .split(['/', '{', ',', '}'])
         .filter(|word| word.starts_with('.'));
-    let globs =
-        words.filter_map(|word| GlobBuilder::new(word).literal_separator(true).build().ok());
+    let globs = words.filter_map(|word| glob(word).ok());
     let mut written = GlobSetBuilder::new();
     for glob in globs {
         written.add(glob);
@@ -153,20 +185,66 @@ impl WantedFile {
     /// Whether a file or an empty folder of a host is wanted. A host cannot name anything outside
     /// the workspace.
     pub fn takes(&self, path: &Path) -> bool {
-        let named = |path: &Path| {
-            self.globs
-                .matches(path)
-                .into_iter()
-                .any(|glob| self.dots[glob].allow(path))
-        };
-        path.strip_prefix(".")
-            .is_ok_and(|path| path.file_name().is_some() && is_below(path) && named(path))
+        path.strip_prefix(".").is_ok_and(|path| {
+            path.file_name().is_some()
+                && is_below(path)
+                && is_matched(path, &self.globs, &self.dots)
+        })
     }
+
+    /// Whether wanted files may be at or below a path of which a host can tell nothing more.
+    pub fn may_be_at(&self, path: &Path) -> bool {
+        let is_above = |path: &Path| {
+            let is_workspace = path.as_os_str().is_empty();
+            is_below(path) && (is_workspace || is_matched(path, &self.above, &self.dots_above))
+        };
+        self.takes(path) || path.strip_prefix(".").is_ok_and(is_above)
+    }
+}
+
+/// Whether a pattern matches that allows the names with a leading dot in the path.
+fn is_matched(path: &Path, globs: &GlobSet, dots: &[DotFiles]) -> bool {
+    let mut matching = globs.matches(path).into_iter();
+    matching.any(|glob| dots[glob].allow(path))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_cannot_be_read_matters_where_a_pattern_may_match() {
+        let table: [(&str, &[&str], &[&str]); 6] = [
+            ("model.pt", &[".", "./model.pt"], &["./lost+found"]),
+            (
+                "*.pt",
+                &[".", "./a.pt"],
+                &["./lost+found", "./lost+found/a.pt"],
+            ),
+            ("*", &[".", "./lost+found", "./logs/deep"], &["./.cache"]),
+            (
+                "logs/*/a",
+                &["./logs", "./logs/0", "./logs/0/a", "./logs/0/a/b"],
+                &["./log", "./logs/0/b", "./logs/.0"],
+            ),
+            (
+                "logs/**/a",
+                &["./logs", "./logs/0", "./logs/0/1"],
+                &["./log"],
+            ),
+            (
+                "logs/{0/1,2}/a",
+                &["./logs", "./logs/0", "./logs/0/1"],
+                &["./log"],
+            ),
+        ];
+        for (pattern, may, may_not) in table {
+            let wanted = wanted(&[pattern.to_owned()]).unwrap();
+            let there = |path: &&&str| wanted.may_be_at(Path::new(path));
+            assert!(may.iter().all(|path| there(&path)), "{pattern}");
+            assert!(!may_not.iter().any(|path| there(&path)), "{pattern}");
+        }
+    }
 
     /// The paths of a list, each ended by NUL, that are wanted; in order.
     fn choose(wanted: &WantedFile, list: &[u8]) -> Vec<PathBuf> {

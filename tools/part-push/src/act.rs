@@ -42,11 +42,8 @@ pub fn run(
     deliveries: &[Delivery],
     base: &Path,
 ) -> Result<Exit, Report> {
-    let remote = Remote::new(args.connect.options(), Kind::Ssh { bulk: true })?;
-    let stop = cli::signal::stop().map_err(|error| {
-        Fault::unreachable("signals", error.to_string())
-            .fix("let this user have more processes: ulimit -u")
-    })?;
+    let stop = cli::signal::stop()?;
+    let remote = Remote::new(args.connect.options_until(&stop), Kind::Ssh { bulk: true })?;
     let mut report = Report::default();
     let run = remote::random_token().map_err(|error| {
         Fault::unreachable("/dev/urandom", error.to_string()).fix("this machine needs one")
@@ -61,6 +58,9 @@ pub fn run(
         run,
     };
     let tasks = open(&context, hosts, deliveries, &mut report)?;
+    if let Some(signal) = context.signal() {
+        return Ok(interrupted(signal));
+    }
     let at_once = hosts.len().min(usize::from(args.jobs));
     let pool = remote::threads(at_once)?;
     let options = Options {
@@ -80,20 +80,21 @@ pub fn run(
                 .for_each(|target| target.client.end());
         });
     });
-    match i32::try_from(context.stop.load(Ordering::Relaxed)).unwrap_or_default() {
-        0 => {
+    Ok(match context.signal() {
+        None => {
             report.print("part-push");
-            Ok(report.exit())
+            report.exit()
         }
-        signal => {
-            eprintln!(
-                "part-push: interrupted by SIG{}\n  fix: run it again: what is there already is \
-                 skipped",
-                record::exit::signal_name(signal)
-            );
-            Ok(Exit::Signal(signal))
-        }
-    }
+        Some(signal) => interrupted(signal),
+    })
+}
+
+fn interrupted(signal: i32) -> Exit {
+    record::tell!(
+        "part-push: interrupted by SIG{}\n  fix: run it again: what is there already is skipped",
+        record::exit::signal_name(signal)
+    );
+    Exit::Signal(signal)
 }
 
 fn open<'a>(
@@ -221,8 +222,8 @@ fn carry_out(
         .for_each(|task| task.look(options, args.dry_run));
     let full = no_room(tasks);
     if args.dry_run {
-        tell_plan(tasks);
-        return Report([broken(tasks), full].concat());
+        let unwritten = tell_plan(tasks);
+        return Report([broken(tasks), full, Vec::from_iter(unwritten)].concat());
     }
     let mut out = Out::new("part-push");
     if !args.connect.format.human() {
@@ -239,7 +240,9 @@ fn carry_out(
         .failed
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
-    Report([full, failed, broken(tasks)].concat())
+    let out = board.out.into_inner();
+    let unwritten = out.unwrap_or_else(PoisonError::into_inner).fault();
+    Report([full, failed, broken(tasks), Vec::from_iter(unwritten)].concat())
 }
 
 fn reporter(args: &Args, tasks: &[Task<'_>], out: Out, deliveries: usize) -> Reporter {
@@ -259,6 +262,7 @@ fn reporter(args: &Args, tasks: &[Task<'_>], out: Out, deliveries: usize) -> Rep
             lacking,
         ),
         failed: Mutex::default(),
+        failed_files: Mutex::default(),
     }
 }
 
@@ -276,7 +280,7 @@ fn send(context: &PushContext<'_>, tasks: &[Task<'_>], options: Options, board: 
         .for_each(|task| task.push(options, context, board));
     tasks
         .par_iter()
-        .for_each(|task| task.check_shared(options, board));
+        .for_each(|task| task.check_shared(options, context, board));
 }
 
 /// Gives up all hosts, because one has no space: a disk that becomes full in the middle helps
@@ -411,7 +415,8 @@ fn no_room(tasks: &[Task<'_>]) -> Vec<Fault> {
     tasks.iter().filter_map(fault).collect()
 }
 
-fn tell_plan(tasks: &[Task<'_>]) {
+/// Prints what would be sent; returns the fault if that could not be written.
+fn tell_plan(tasks: &[Task<'_>]) -> Option<Fault> {
     let mut out = Out::new("part-push");
     for task in tasks.iter().filter(|task| task.lock().target.is_some()) {
         let (send, skipped) = (task.lacking(), task.fates.count(&Fate::There));
@@ -445,4 +450,5 @@ fn tell_plan(tasks: &[Task<'_>]) {
             .as_bytes(),
         );
     }
+    out.fault()
 }

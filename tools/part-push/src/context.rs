@@ -9,7 +9,11 @@ use remote::limit::Limit;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::{Duration, Instant};
 use wire::files::{FileRequest, Receive};
+
+/// How soon a pause ends after a signal.
+const SIGNAL_CHECKED: Duration = Duration::from_millis(50);
 
 /// The settings of a push.
 pub struct PushContext<'a> {
@@ -30,6 +34,24 @@ pub struct PushContext<'a> {
 }
 
 impl PushContext<'_> {
+    /// Whether a signal ends everything.
+    pub fn is_stopped(&self) -> bool {
+        self.signal().is_some()
+    }
+
+    /// The signal that ends everything, if one came.
+    pub fn signal(&self) -> Option<i32> {
+        cli::signal::came(&self.stop)
+    }
+
+    /// Waits so long, or until a signal ends everything.
+    pub fn pause(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while !self.is_stopped() && Instant::now() < until {
+            std::thread::sleep(SIGNAL_CHECKED.min(time));
+        }
+    }
+
     /// The first request to a host.
     pub fn receive(&self, host: &Host) -> Receive {
         let (dry, fsync) = (self.args.dry_run, self.args.fsync);

@@ -219,7 +219,7 @@ impl Relay<'_, '_, '_> {
     ) -> Result<(), HostFailure> {
         let Member { task, delivery, .. } = &self.members[place];
         let said = target.client.fall_back(broken, self.wire)?;
-        eprintln!("part-push: {}: {said}", task.host.place());
+        record::tell!("part-push: {}: {said}", task.host.place());
         target.claim(&[delivery])
     }
 
@@ -445,7 +445,7 @@ impl Relay<'_, '_, '_> {
             return self.fail(why);
         }
         let [it, other] = [place, from].map(|at| self.members[at].task.host.place());
-        eprintln!(
+        record::tell!(
             "part-push: {it}: refused what {other} handed on of {}: it is not what was read here; \
              nothing of it is kept, and the file comes from elsewhere\n  fix: look for what is \
              broken, or who is at work, on {other}; if nothing is, on {it}, which says so",

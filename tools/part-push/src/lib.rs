@@ -27,7 +27,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(args.connect.partial)?;
     args.connect.say_partial("part-push");
     if args.relay {
-        eprintln!(
+        record::tell!(
             "part-push: --relay is no longer needed: hosts hand on large files that go to several \
              of them wherever they can"
         );

@@ -7,6 +7,7 @@ use record::error::Fault;
 use record::jsonl::{self, Out};
 use record::term::millis;
 use record::{Host, Pushed};
+use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use transfer::fates::Fates;
 
@@ -22,11 +23,25 @@ pub struct Reporter {
     pub show: ProgressDisplay,
     /// The faults of deliveries that failed.
     pub failed: Mutex<Vec<Fault>>,
+    /// The numbers of the files that some host did not get.
+    pub failed_files: Mutex<BTreeSet<u32>>,
 }
 
 impl Reporter {
+    /// Whether some host did not get the file of a delivery.
+    pub fn has_failed(&self, delivery: &Delivery) -> bool {
+        let failed = self.failed_files.lock();
+        let failed = failed.unwrap_or_else(PoisonError::into_inner);
+        failed.contains(&delivery.file)
+    }
+
     /// Writes the record of a delivery.
     pub fn record(&self, delivery: &Delivery, skipped: bool, outcome: &Outcome) {
+        if outcome.error.is_some() {
+            let failed = self.failed_files.lock();
+            let mut failed = failed.unwrap_or_else(PoisonError::into_inner);
+            failed.insert(delivery.file);
+        }
         if self.human {
             return;
         }

@@ -105,10 +105,11 @@ impl Target {
             check.into_iter().for_each(|at| same[at] = false);
             return Ok(same);
         }
-        // large files are compared by pieces, because a file that differs need not be sent whole
-        let (large, check): (Vec<usize>, Vec<usize>) = check
-            .into_iter()
-            .partition(|at| deliveries[*at].bytes > BLOCK);
+        // large files are compared by pieces, because a file that differs need not be sent whole;
+        // what a record holds always is
+        let (large, check): (Vec<usize>, Vec<usize>) = check.into_iter().partition(|at| {
+            matches!(deliveries[*at].source, Source::File(_)) && deliveries[*at].bytes > BLOCK
+        });
         let chosen: Vec<&Delivery> = large.iter().map(|at| deliveries[*at]).collect();
         self.claim(&chosen)?;
         for at in large {

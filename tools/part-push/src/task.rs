@@ -13,6 +13,16 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use transfer::fates::{Fate, Fates};
 
+/// After how long a host sees what another one has written on storage that they share. An NFS
+/// client may answer from what it knew of files and folders for 60 s: acregmax and acdirmax in
+/// nfs(5).
+const SHOWN_AFTER: Duration = Duration::from_secs(60);
+/// How long to wait before a host is asked for the first time again; each pause is twice as long as
+/// the one before it.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// The longest of these pauses.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
 /// A host and its deliveries.
 pub struct Task<'a> {
     /// The host.
@@ -136,7 +146,7 @@ impl<'a> Task<'a> {
                     .client
                     .choose_wire(address, bytes, &context.wire, &keys)?
             {
-                eprintln!("part-push: {place}: {warning}");
+                record::tell!("part-push: {place}: {warning}");
             }
             Ok(target.client.listens())
         });
@@ -219,7 +229,7 @@ impl<'a> Task<'a> {
         let sent = push::push(target, lacking, options, &more, &told);
         let Err(broken) = sent else { return Ok(()) };
         let said = target.client.fall_back(broken, context.wire.wire)?;
-        eprintln!("part-push: {}: {said}", self.host.place());
+        record::tell!("part-push: {}: {said}", self.host.place());
         board.show.route(self.host, Route::Login);
         let missing = self.missing(target, lacking, &told)?;
         let more = || context.lane(self.host, None);
@@ -283,28 +293,43 @@ impl<'a> Task<'a> {
     }
 
     /// Checks that files which another host has put on shared storage are there for this one too.
-    pub fn check_shared(&self, options: Options, board: &Reporter) {
-        let files = self.fates.with(&Fate::Shared, &self.deliveries);
+    pub fn check_shared(&self, options: Options, context: &PushContext<'_>, board: &Reporter) {
+        let mut files = self.fates.with(&Fate::Shared, &self.deliveries);
         if files.is_empty() {
             return;
         }
-        let there = self
-            .on_target(|target| target.look(&files, Some(options.verify)))
-            .unwrap_or_else(|| vec![false; files.len()]);
-        let broken = self.lock().broken.clone();
-        for (delivery, there) in files.into_iter().zip(there) {
-            let why = || {
-                let other = "the host that shares its folder did not get it";
-                broken
-                    .as_ref()
-                    .map_or(other, |broken| &broken.why)
-                    .to_owned()
-            };
-            let error = (!there).then(why);
-            self.fates.report(delivery);
-            board.tell(self.host, delivery, true, unsent(error));
+        let until = Instant::now() + SHOWN_AFTER;
+        let mut pause = FIRST_PAUSE;
+        while !files.is_empty() {
+            let there = self.on_target(|target| target.look(&files, Some(options.verify)));
+            let is_over = there.is_none() || Instant::now() >= until || context.is_stopped();
+            let there = there.unwrap_or_else(|| vec![false; files.len()]);
+            let mut later = Vec::new();
+            for (delivery, there) in files.into_iter().zip(there) {
+                // what another host did not get will not be there either
+                if !there && !is_over && !board.has_failed(delivery) {
+                    later.push(delivery);
+                    continue;
+                }
+                self.fates.report(delivery);
+                let error = (!there).then(|| self.why_not_shared());
+                board.tell(self.host, delivery, true, unsent(error));
+            }
+            files = later;
+            if !files.is_empty() {
+                context.pause(pause);
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
         }
         let mut state = self.lock();
         state.complete = state.broken.is_none();
+    }
+
+    /// Why a file that another host was to put on shared storage is not there.
+    fn why_not_shared(&self) -> String {
+        let state = self.lock();
+        let other = "the host that shares its folder did not get it";
+        let why = state.broken.as_ref().map(|broken| broken.why.as_str());
+        why.unwrap_or(other).to_owned()
     }
 }

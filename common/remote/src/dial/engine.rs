@@ -20,6 +20,10 @@ const KEPT: usize = 8 << 10;
 const LEAVE: Duration = Duration::from_secs(10);
 const AT_MOST: Duration = Duration::from_secs(20);
 
+/// The longest command. The kernel takes 128 KiB in one word (MAX_ARG_STRLEN); some are left for
+/// what stands around it.
+const MAX_COMMAND: usize = (128 << 10) - 64;
+
 /// Placeholders that stand for one host, so that a command for all hosts cannot use them.
 pub(crate) const OF_ONE_HOST: [&str; 5] = ["{name}", "{login}", "{ip}", "{id}", "{dgl_port}"];
 
@@ -83,12 +87,27 @@ pub(crate) fn fill(
     ];
     let values = lists.iter().chain(&ways);
     Ok(Filled {
-        text: values.fold(text, |text, (name, value)| text.replace(name, value)),
+        text: fitting(values.fold(text, |text, (name, value)| text.replace(name, value)))?,
         input: match stdin {
             true => folder.ticket(),
             false => PathBuf::from("/dev/null"),
         },
     })
+}
+
+/// A command, unless it is too long.
+fn fitting(text: String) -> Result<String, HostFault> {
+    if text.len() <= MAX_COMMAND {
+        return Ok(text);
+    }
+    let fault = HostFault::of_the_way(format!(
+        "the command has {} KiB with all hosts in it, of which the kernel takes 128 KiB at most",
+        text.len().div_ceil(1 << 10)
+    ));
+    Err(fault.fix(
+        "leave out {names}, {logins} and {ips}: say how many hosts there are with {count}, or \
+         have the command read their list elsewhere, as from a hostfile",
+    ))
 }
 
 #[derive(Debug, Default)]

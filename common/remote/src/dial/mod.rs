@@ -130,7 +130,9 @@ impl Dial {
         let mut failed: Option<Instant> = None;
         let seats = hall.lobby.wait(&roll, until, || {
             // notices stand behind the end of the command's own output
-            engine.has_failed() && failed.get_or_insert_with(Instant::now).elapsed() >= LAST_WORDS
+            self.options.is_stopped()
+                || engine.has_failed()
+                    && failed.get_or_insert_with(Instant::now).elapsed() >= LAST_WORDS
         });
         let mut state = self.lock();
         // a host that is lost from here on needs another command
@@ -210,10 +212,9 @@ impl Dial {
         &self,
         said: Vec<Result<(Seat, String, channel::Dialed), HostFault>>,
     ) -> Result<Vec<Result<Session, HostFault>>, HostFault> {
-        let limit = self.options.connect_timeout;
         let greet = |said: Result<(Seat, String, channel::Dialed), HostFault>| {
             let (seat, token, dialed) = said?;
-            let greeted = Session::begin_dialed(Box::new(dialed), token, limit);
+            let greeted = Session::begin_dialed(Box::new(dialed), token, &self.options);
             if greeted.is_err()
                 && let Some(hall) = &self.lock().hall
             {

@@ -5,18 +5,19 @@
 //! environment on to every process, keep it with a job, and send it in the clear.
 
 use crate::bootstrap::Agents;
-use crate::{HostFault, random_token};
+use crate::{HostFault, owner, random_token};
 use record::quote;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use transfer::run_folder;
 use wire::dial::Ticket;
 
-/// The folder of a run is named `dial-` and a token.
-const PREFIX: &str = "dial-";
+/// In a folder with this bit, nobody removes or renames what is another's.
+const STICKY: u32 = 0o1000;
 /// Folders of tools that were cut off (by a loss of power, for instance) are removed after this
 /// time.
 const UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -32,7 +33,16 @@ impl TicketFolder {
     pub(crate) fn make(agents: &Agents, ticket: &Ticket) -> Result<TicketFolder, HostFault> {
         let mut tried = Vec::new();
         for folder in candidates() {
-            match TicketFolder::make_in(&folder, agents, ticket) {
+            let folder: PathBuf = folder.components().collect();
+            let created = DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&folder);
+            if let Some(fault) = endangered(&folder, agents) {
+                // in the next one, hosts would look in vain
+                return Err(fault);
+            }
+            match created.and_then(|()| TicketFolder::make_in(&folder, agents, ticket)) {
                 Ok(made) => return Ok(made),
                 Err(error) => tried.push(format!("{} ({error})", folder.display())),
             }
@@ -45,13 +55,9 @@ impl TicketFolder {
     }
 
     fn make_in(folder: &Path, agents: &Agents, ticket: &Ticket) -> io::Result<TicketFolder> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)?;
         let installed = agents.put_into(folder)?;
         tidy(folder);
-        let path = folder.join(format!("{PREFIX}{}", random_token()?));
+        let path = run_folder::path(folder, &random_token()?);
         DirBuilder::new().mode(0o700).create(&path)?;
         let made = TicketFolder { path };
         let mut line = serde_json::to_vec(ticket)?;
@@ -76,12 +82,12 @@ impl TicketFolder {
 
     /// The script that starts the agent of a host.
     pub(crate) fn agent(&self) -> PathBuf {
-        self.path.join("agent")
+        self.path.join(run_folder::AGENT)
     }
 
     /// The path of the ticket.
     pub(crate) fn ticket(&self) -> PathBuf {
-        self.path.join("ticket")
+        self.path.join(run_folder::TICKET)
     }
 
     /// The folder with the agents, which hosts must see.
@@ -92,7 +98,7 @@ impl TicketFolder {
 
 impl Drop for TicketFolder {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
+        run_folder::remove(&self.path);
     }
 }
 
@@ -106,6 +112,41 @@ fn candidates() -> impl Iterator<Item = PathBuf> {
     named
         .into_iter()
         .chain(cache.map(|cache| cache.join("dgl-tools")))
+}
+
+/// Why hosts must not run what lies in this folder, if others could replace it.
+fn endangered(folder: &Path, agents: &Agents) -> Option<HostFault> {
+    let (link, meta) = (
+        fs::symlink_metadata(folder).ok()?,
+        fs::metadata(folder).ok()?,
+    );
+    let fault = |path: &Path, why: &str, fix: String| {
+        let fault = HostFault::of_the_way(format!("{}{why}", path.display())).fix(fix);
+        Some(fault)
+    };
+    let own = "name a folder of your own that the hosts share in DGL_TOOLS_AGENT_DIR";
+    let strange = [&link, &meta]
+        .into_iter()
+        .any(|meta| !owner::is_trusted(meta));
+    if strange {
+        return fault(
+            folder,
+            " belongs to another user, and hosts would run what lies there",
+            own.to_owned(),
+        );
+    }
+    if owner::others_write(&meta) && meta.mode() & STICKY == 0 {
+        return fault(
+            folder,
+            ", where hosts find host-agent, can be changed by others",
+            format!(
+                "chmod go-w {}, or {own}",
+                quote::shown(folder.as_os_str().as_encoded_bytes())
+            ),
+        );
+    }
+    let agent = agents.of_others(folder)?;
+    fault(&agent, " belongs to another user", own.to_owned())
 }
 
 fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
@@ -139,8 +180,8 @@ fn tidy(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let age = entry.metadata().and_then(|meta| meta.modified());
         let is_old = age.is_ok_and(|age| age.elapsed().is_ok_and(|age| age > UNUSED));
-        if is_old && entry.file_name().to_string_lossy().starts_with(PREFIX) {
-            let _ = fs::remove_dir_all(entry.path());
+        if is_old {
+            run_folder::remove(&entry.path());
         }
     }
 }

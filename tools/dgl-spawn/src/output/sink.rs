@@ -117,7 +117,7 @@ impl OutputSink {
         if let Some((name, file)) = &mut self.logs[at]
             && let Err(error) = write(file)
         {
-            eprintln!("dgl-spawn: --log-dir: {name}: {error}; it is not written any more");
+            record::tell!("dgl-spawn: --log-dir: {name}: {error}; it is not written any more");
             // the buffered bytes would be tried once more, in vain
             if let Some((_, file)) = self.logs[at].take() {
                 drop(file.into_parts());
@@ -149,11 +149,7 @@ impl OutputSink {
     pub fn notice(&self, text: &str) {
         match self.status {
             true => self.queue.keep(format!("{text}\n").into_bytes()),
-            // one write, because in a batch job's file the line stands among records
-            false => {
-                let line = format!("{text}\n");
-                eprint!("{line}");
-            }
+            false => record::tell!("{text}"),
         }
     }
 
@@ -197,7 +193,7 @@ fn is_closed() -> bool {
         .and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
     let is_closed = is_null && flags.is_some_and(|flags| flags & ACCESS_MODE == READ_AND_WRITE);
     if is_closed {
-        eprintln!("dgl-spawn: stdout: it is closed; the work goes on without it");
+        record::tell!("dgl-spawn: stdout: it is closed; the work goes on without it");
     }
     is_closed
 }

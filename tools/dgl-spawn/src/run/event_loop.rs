@@ -122,6 +122,8 @@ pub struct EventLoop<'a, 'h> {
     raised: BTreeMap<usize, Raised>,
     /// dgl-reap has ended the whole job.
     reaped: bool,
+    /// When the first connection broke of a job that is being left and was not up yet.
+    cut_off: Option<Instant>,
     /// Faults of processes that could not be ended.
     left: Report,
 }
@@ -144,6 +146,8 @@ pub struct Ended {
     pub raised: Vec<String>,
     /// dgl-reap has ended the whole of it.
     pub reaped: bool,
+    /// The first signal that arrived, also one that came when the job was ending already.
+    pub signalled: Option<i32>,
 }
 
 impl<'a, 'h> EventLoop<'a, 'h> {
@@ -197,6 +201,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             stalls: false,
             raised: BTreeMap::new(),
             reaped: false,
+            cut_off: None,
             left: Report::default(),
         }
     }
@@ -232,8 +237,23 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     /// Whether nobody wants to follow the job any longer.
     fn is_left(&self) -> bool {
         let is_up = || self.job.is_up(|at| self.states[at].started.is_some());
-        self.job.detach_signal().is_some()
-            || (self.mode == Mode::Detaching && self.hearsay.is_none() && is_up())
+        match self.mode {
+            Mode::Deciding => false,
+            Mode::Following => self.job.detach_signal().is_some(),
+            Mode::Detaching => self.is_being_left() && (is_up() || self.is_cut_off()),
+        }
+    }
+
+    /// Whether a connection broke so long ago that the hosts would have said so if they ended the
+    /// job for it: what happens on that host is not heard any more.
+    fn is_cut_off(&self) -> bool {
+        let limit = self.plan.host_timeout + self.plan.grace;
+        self.cut_off.is_some_and(|since| since.elapsed() >= limit)
+    }
+
+    /// Whether the job is being left to its hosts, and neither they nor this launcher end it.
+    fn is_being_left(&self) -> bool {
+        self.mode == Mode::Detaching && self.hearsay.is_none() && self.ending.is_none()
     }
 
     fn next_event(&mut self) -> Option<RunEvent> {
@@ -268,7 +288,12 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 None
             }
             RunEvent::Host(at, _) if self.host_states[at] == HostState::Over => None,
-            RunEvent::Host(at, SessionEvent::Lost(why)) => self.lost(at, why),
+            RunEvent::Host(at, SessionEvent::Lost(why)) => {
+                if self.is_being_left() {
+                    self.cut_off.get_or_insert_with(Instant::now);
+                }
+                self.lost(at, why)
+            }
             RunEvent::Host(at, SessionEvent::Event(event, body)) => {
                 match self.handle_host_event(at, event, body) {
                     Ok(action) => action,
@@ -760,7 +785,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         self.gone(at);
         self.finish_lines(at);
         let host = self.hosts.sessions[at].host;
-        if self.mode == Mode::Following {
+        if self.mode == Mode::Following || self.is_being_left() {
             self.left.push(
                 Fault::unreachable(
                     host.place(),
@@ -768,7 +793,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 )
                 .fix("go back to it later with --attach"),
             );
-        } else if self.job.ending() {
+        } else if self.job.ending() || self.mode == Mode::Detaching {
             self.left.push(
                 Fault::unreachable(host.place(), format!("lost while the job was ended: {why}"))
                     .fix("its own guardian ends the job there; look with dgl-reap --list"),
@@ -1002,10 +1027,13 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             .job
             .failure()
             .map(|failure| first_failure(failure, self.processes, &last_lines));
-        let exit = self
-            .job
-            .detach_signal()
-            .map_or_else(|| exit(&self.job), Exit::Signal);
+        let signalled = self.job.signalled();
+        let exit = match (self.mode, signalled, self.job.cause()) {
+            // the hosts end a job that is being left by a signal of their own
+            (Mode::Following, Some(number), _)
+            | (Mode::Detaching, Some(number), Some(Cause::Signal(_))) => Exit::Signal(number),
+            _ => exit(&self.job),
+        };
         let exit = if self.left.0.is_empty() {
             exit
         } else {
@@ -1025,6 +1053,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             stacks,
             raised,
             reaped,
+            signalled,
         }
     }
 

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
 
@@ -20,6 +21,10 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How much of one host may wait to be handled; beyond it nothing more is read from the host.
 const MAX_WAITING_EVENTS: usize = 1024;
 const MAX_WAITING_BYTES: u64 = 1 << 20;
+/// How long the last requests to a host may take to be sent.
+const LAST_REQUESTS: Duration = Duration::from_secs(3);
+/// How often it is tried to send more of them.
+const LAST_REQUESTS_PACE: Duration = Duration::from_millis(10);
 /// How long to wait for room in a full inbox before the clock is checked again.
 const ROOM_PAUSE: Duration = Duration::from_millis(50);
 
@@ -76,6 +81,7 @@ pub struct ConnectedHosts<'a> {
     /// The sessions, in the order of the host records.
     pub sessions: Vec<HostSession<'a>>,
     inbox: Arc<Inbox>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl<'a> ConnectedHosts<'a> {
@@ -86,7 +92,7 @@ impl<'a> ConnectedHosts<'a> {
         patience: Duration,
     ) -> io::Result<ConnectedHosts<'a>> {
         let inbox = Arc::new(Inbox::new(hosts.len()));
-        let mut sessions = Vec::new();
+        let (mut sessions, mut threads) = (Vec::new(), Vec::new());
         for (at, (host, members, session)) in hosts.into_iter().enumerate() {
             let (commands, receiver) = channel();
             let waker = Arc::new(Waker::new()?);
@@ -101,9 +107,10 @@ impl<'a> ConnectedHosts<'a> {
                 full: None,
             };
             // a thread that mostly waits needs little stack, and there may be thousands of them
-            std::thread::Builder::new()
+            let thread = std::thread::Builder::new()
                 .stack_size(256 << 10)
                 .spawn(move || talk.run(&receiver))?;
+            threads.push(thread);
             sessions.push(HostSession {
                 host,
                 members,
@@ -111,7 +118,22 @@ impl<'a> ConnectedHosts<'a> {
                 waker,
             });
         }
-        Ok(ConnectedHosts { sessions, inbox })
+        Ok(ConnectedHosts {
+            sessions,
+            inbox,
+            threads,
+        })
+    }
+
+    /// Stops listening to all hosts, after they were sent what waits to be sent.
+    pub fn part(mut self) {
+        self.sessions.clear();
+        self.inbox.close();
+        let until = Instant::now() + LAST_REQUESTS + LAST_REQUESTS_PACE;
+        let runs = |thread: &JoinHandle<()>| !thread.is_finished();
+        while self.threads.iter().any(runs) && Instant::now() < until {
+            std::thread::sleep(LAST_REQUESTS_PACE);
+        }
     }
 
     /// Sends the same request to all agents.
@@ -314,7 +336,10 @@ impl HostThread {
                     self.session.send(&request);
                 }
                 Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => return false,
+                Err(TryRecvError::Disconnected) => {
+                    self.send_the_rest();
+                    return false;
+                }
             }
         }
         if self.until_heartbeat().is_zero() {
@@ -325,6 +350,16 @@ impl HostThread {
             }
         }
         true
+    }
+
+    /// The last request may be that the job is to end.
+    fn send_the_rest(&mut self) {
+        let until = Instant::now() + LAST_REQUESTS;
+        self.session.flush();
+        while self.session.pending() > 0 && Instant::now() < until {
+            std::thread::sleep(LAST_REQUESTS_PACE);
+            self.session.flush();
+        }
     }
 
     fn until_heartbeat(&self) -> Duration {

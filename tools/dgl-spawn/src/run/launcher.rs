@@ -16,7 +16,7 @@ use crate::spec;
 use crate::token;
 use job::{Cause, Limit, Mode};
 use record::error::{Fault, Report};
-use record::exit::Exit;
+use record::exit::{Exit, signal_name};
 use record::jsonl::Stream;
 use record::term;
 use record::{Graph, Host, Process};
@@ -46,13 +46,15 @@ pub fn run(
 ) -> Result<Exit, Report> {
     let begun = Instant::now();
     let mut sink = open_sink(args, stream, hosts, &parts.all)?;
+    // from here on a signal ends the job in order; nothing has been started yet
+    let signals = Signals::watch().map_err(|error| own_fault(&error))?;
+    let options = args.connect.options_until(&signals.stop());
     let launcher = Launcher {
         args,
         hosts,
         graph: stream.one()?,
-        remote: Arc::new(Remote::new(args.connect.options(), Kind::Ssh2)?),
-        // from here on a signal ends the job in order; nothing has been started yet
-        signals: Signals::watch().map_err(|error| own_fault(&error))?,
+        remote: Arc::new(Remote::new(options, Kind::Ssh2)?),
+        signals,
     };
     let outcome = launcher.all_tries(&mut plan, parts, &mut sink, begun)?;
     if parts.servers.is_some() && matches!(outcome.cause, Some(Cause::Process | Cause::Time(_))) {
@@ -121,6 +123,14 @@ impl<'a> Launcher<'a> {
                 ));
                 return Ok(outcome);
             }
+            if let Some(number) = outcome.signalled {
+                sink.notice(&format!(
+                    "dgl-spawn: job {} does not start again: SIG{} came while it ended",
+                    plan.name,
+                    signal_name(number)
+                ));
+                return Ok(outcome);
+            }
             tries += 1;
             explain(self.hosts, plan, &outcome, begun, sink);
             // a host that was lost needs time to notice it
@@ -162,11 +172,10 @@ impl<'a> Launcher<'a> {
         let processes = parts.staying();
         let launched = self.connect(plan, processes).and_then(|hosts| {
             self.look(&mut Conversation::with(&hosts), plan, processes, sink)?;
-            let early = launch(&hosts, plan, processes, |_| Start {
+            leave(hosts, plan, processes, |_| Start {
                 stays: true,
                 ..Start::default()
-            })?;
-            Ok((hosts, early))
+            })
         });
         match launched {
             Ok(started) => live(plan, (processes, 0), started, sink),
@@ -307,15 +316,13 @@ impl<'a> Launcher<'a> {
             stall_ms: plan.stall.map_or(0, |stall| term::millis(stall.limit)),
             fail_on_exception: plan.fail_on_exception,
         };
-        let mut early = Vec::new();
-        match plan.detach {
-            true => early = launch(&hosts, plan, processes, start)?,
-            false => hosts
-                .sessions
-                .iter()
-                .for_each(|session| session.send(Request::Start(start(session.host)))),
+        if plan.detach {
+            return leave(hosts, plan, processes, start);
         }
-        Ok((hosts, early))
+        for session in &hosts.sessions {
+            session.send(Request::Start(start(session.host)));
+        }
+        Ok((hosts, Vec::new()))
     }
 
     /// Connects to the hosts that have processes, and tells each what the job is.
@@ -335,6 +342,9 @@ impl<'a> Launcher<'a> {
             .cloned()
             .collect();
         let opened = self.remote.open_agents(&busy);
+        if let Some(number) = self.signals.first() {
+            return Err(Stopped::Signal(number));
+        }
         let faults: Vec<_> = busy
             .iter()
             .zip(&opened)
@@ -372,6 +382,22 @@ impl<'a> Launcher<'a> {
             .map_err(|error| Stopped::Hosts(own_fault(&error)))?;
         self.signals.go_to_inbox(hosts.inbox());
         Ok(hosts)
+    }
+}
+
+/// Leaves a job to its hosts. If that fails, they have been told to end it, as far as they listen.
+fn leave<'a>(
+    hosts: ConnectedHosts<'a>,
+    plan: &plan::Job,
+    processes: &[Process],
+    start: impl Fn(&Host) -> Start,
+) -> Result<Started<'a>, Stopped> {
+    match launch(&hosts, plan, processes, start) {
+        Ok(early) => Ok((hosts, early)),
+        Err(stopped) => {
+            hosts.part();
+            Err(stopped)
+        }
     }
 }
 

@@ -35,6 +35,9 @@ pub struct Outcome {
     pub raised: Vec<String>,
     /// dgl-reap has ended the whole of it, which must not start again then.
     pub reaped: bool,
+    /// The first signal that arrived, also one that came when the job was ending already. It must
+    /// not start again after one.
+    pub signalled: Option<i32>,
 }
 
 /// What stopped a job before it began.
@@ -63,6 +66,7 @@ impl Outcome {
             stacks,
             raised,
             reaped,
+            signalled,
         } = ended;
         let cause_label = cause.as_ref().map(self::cause_label);
         Outcome {
@@ -78,6 +82,7 @@ impl Outcome {
             stacks,
             raised,
             reaped,
+            signalled,
         }
     }
 }
@@ -120,6 +125,7 @@ impl Stopped {
             stacks: Vec::new(),
             raised: Vec::new(),
             reaped: false,
+            signalled: None,
         }
     }
 }
@@ -144,6 +150,7 @@ pub fn conclude(
         first_failure: outcome.failure.clone(),
         elapsed_ms: millis(begun.elapsed()),
         job: Some(plan.name.clone()),
+        tool: None,
     });
     explain(hosts, plan, outcome, begun, &sink);
     match sink.finish(signals.has_come()) {
@@ -205,11 +212,12 @@ pub fn explain(
             plan.name,
             term::seconds(*limit)
         )),
-        _ => notice(format!(
+        _ if outcome.exit == Exit::Done => notice(format!(
             "job {} ended well after {}",
             plan.name,
             term::seconds(begun.elapsed().max(outcome.age))
         )),
+        _ => {} // the report has told it
     }
 }
 

@@ -3,6 +3,7 @@
 use super::hosts::{Inbox, RunEvent};
 use signal_hook::consts::SIGUSR1;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,13 +12,17 @@ use std::time::{Duration, Instant};
 type Listener = Box<dyn Fn(RunEvent) -> bool + Send>;
 
 /// The listener for signals: the current try of the job.
-pub struct Signals(Arc<Mutex<Option<Listener>>>);
+pub struct Signals {
+    listener: Arc<Mutex<Option<Listener>>>,
+    first: Arc<AtomicUsize>,
+}
 
 impl Signals {
     /// From here on, a signal ends nothing by itself.
     pub fn watch() -> io::Result<Signals> {
         let listener: Arc<Mutex<Option<Listener>>> = Arc::default();
-        let own = Arc::clone(&listener);
+        let first: Arc<AtomicUsize> = Arc::default();
+        let (own, told) = (Arc::clone(&listener), Arc::clone(&first));
         let mut signals = signal_hook::iterator::Signals::new(
             cli::signal::ending()?.into_iter().chain([SIGUSR1]),
         )?;
@@ -25,6 +30,11 @@ impl Signals {
             .name("signals".to_owned())
             .spawn(move || {
                 for number in signals.forever() {
+                    if number != SIGUSR1 {
+                        let number = usize::try_from(number).unwrap_or_default();
+                        let _ =
+                            told.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed);
+                    }
                     let event = || {
                         if number == SIGUSR1 {
                             RunEvent::StatusAsked
@@ -44,12 +54,24 @@ impl Signals {
                     }
                 }
             })?;
-        Ok(Signals(listener))
+        Ok(Signals { listener, first })
+    }
+
+    /// A shared counter that holds the number of the first signal that ends the job, also one to
+    /// which nobody listens; 0 before.
+    pub fn stop(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.first)
+    }
+
+    /// The first signal that ends the job, if one came.
+    pub fn first(&self) -> Option<i32> {
+        cli::signal::came(&self.first)
     }
 
     /// From here on, signals go to this listener.
     pub fn go_to(&self, listener: impl Fn(RunEvent) -> bool + Send + 'static) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(listener));
+        let mut current = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        *current = Some(Box::new(listener));
     }
 
     /// From here on, signals go to the inbox of the events of hosts.

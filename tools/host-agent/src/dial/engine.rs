@@ -11,7 +11,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
@@ -46,17 +46,12 @@ pub fn watch(folder: &OsStr, input: &OsStr, command: &OsStr) -> ExitCode {
     match start(input, command) {
         Ok(child) => see_to_its_end(&child, happens, &happened),
         Err(error) => {
-            eprintln!("host-agent: sh: {error}");
+            record::tell!("host-agent: sh: {error}");
             report_status(NOT_FOUND);
             while matches!(happened.recv(), Ok(Happened::Ended)) {}
         }
     }
-    // a name that is ours for sure, whatever the argument was
-    let folder = Path::new(folder);
-    let name = folder.file_name().unwrap_or_default();
-    if name.to_string_lossy().starts_with("dial-") {
-        let _ = fs::remove_dir_all(folder);
-    }
+    transfer::run_folder::remove(Path::new(folder));
     ExitCode::SUCCESS
 }
 

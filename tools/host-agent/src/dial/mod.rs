@@ -42,7 +42,7 @@ pub fn dial(source: Option<&str>) -> ExitCode {
     match Dialer::begin(source).and_then(Dialer::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
-            eprintln!("host-agent: dial: {problem}");
+            record::tell!("host-agent: dial: {problem}");
             ExitCode::from(UNREACHABLE)
         }
     }

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use tls::PublicKey;
 use transfer::partial::{self, Finish, Partial};
 use transfer::parts::Parts;
-use transfer::{content, source, sums};
+use transfer::source::{self, Version};
+use transfer::{content, sums};
 use wire::Failure;
 use wire::files::{Batch, Begin, Fault, FileEvent, FileRequest, HandOn, Receive, Small};
 
@@ -28,6 +29,9 @@ pub struct Receiver {
     folder: PathBuf,
     _lane: Option<Flock<File>>,
     files: BTreeMap<u32, Fate>,
+    /// The files in whose places there are others whose checksums the tool has, by key: what those
+    /// were like then.
+    compared: BTreeMap<String, Version>,
     /// The files that come over all connections.
     arrivals: Arc<Arrivals>,
 }
@@ -87,6 +91,7 @@ impl Receiver {
             folder,
             _lane: lane,
             files: BTreeMap::new(),
+            compared: BTreeMap::new(),
             arrivals: Arc::clone(arrivals),
         })
     }
@@ -187,12 +192,19 @@ impl Receiver {
             true => {
                 let dst = begin.file.dst.path();
                 self.make_folder(dst)?;
-                Some(source::open(dst).map_err(system)?)
+                // whatever is there now instead cannot be opened
+                Some(source::open(dst).map_err(|_| Fault::EarlierChanged)?)
             }
             false => None,
         };
-        let partial = Partial::begin(path, notes, bytes, keep, earlier.as_ref(), begin.sparse)
-            .map_err(system)?;
+        let begun = Partial::begin(path, notes, bytes, keep, earlier.as_ref(), begin.sparse);
+        // asked when all is copied, so that no write before or during that is missed
+        if let Some(earlier) = &earlier
+            && Version::of(earlier).ok().as_ref() != self.compared.get(&begin.key)
+        {
+            return Err(Fault::EarlierChanged);
+        }
+        let partial = begun.map_err(system)?;
         if begin.chained {
             partial.scatter().map_err(system)?;
         }
@@ -325,6 +337,7 @@ impl Receiver {
         let summed = match earlier {
             None => source::open(&path).map(|file| (kept, file)),
             Some(dst) => source::open(dst).and_then(|file| {
+                self.compared.insert(key.clone(), Version::of(&file)?);
                 let length = file.metadata()?.len().min(bytes);
                 Ok((Parts::beginning(length).whole_grains(bytes), file))
             }),

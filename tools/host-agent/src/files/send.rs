@@ -3,12 +3,14 @@
 use super::serve::Serve;
 use super::shared_output::SharedOutput;
 use std::fs::{self, File};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use transfer::parts::Parts;
 use transfer::source::Pieces;
 use transfer::{content, source, sums};
 use wire::files::{
-    BLOCK, Block, FILES_AT_ONCE, Fault, FileEvent, FileRequest, Found, Give, Named, Read, Zeros,
+    BLOCK, Block, FILES_AT_ONCE, Fault, FileEvent, FileRequest, Found, Give, Named, Read,
+    Unreadable, Zeros,
 };
 use wire::{Failure, Text};
 
@@ -48,17 +50,20 @@ impl Sender {
     }
 
     /// Lists files and empty folders at the roots and below. Symbolic links are not followed, and
-    /// part-push's own files are left out.
+    /// part-push's own files are left out. What does not exist is not told of; what cannot be read
+    /// is, because files that are wanted may be there.
     fn find(&self, roots: &[Text], told: &SharedOutput) {
         let mut found = Listing {
             told,
             entries: Vec::new(),
+            unreadable: Vec::new(),
         };
         for root in roots {
             self.walk(root.path().to_owned(), &mut found);
         }
         told.tell(FileEvent::Found {
             entries: found.entries,
+            unreadable: found.unreadable,
             last: true,
         });
     }
@@ -66,8 +71,12 @@ impl Sender {
     fn walk(&self, root: PathBuf, found: &mut Listing<'_>) {
         let mut waiting = vec![root];
         while let Some(path) = waiting.pop() {
-            let Ok(meta) = fs::symlink_metadata(self.base.join(&path)) else {
-                continue;
+            let meta = match fs::symlink_metadata(self.base.join(&path)) {
+                Ok(meta) => meta,
+                Err(error) => {
+                    found.add_unreadable(path, &error);
+                    continue;
+                }
             };
             if !meta.is_dir() {
                 if meta.is_file() {
@@ -75,11 +84,13 @@ impl Sender {
                 }
                 continue;
             }
-            let entries: Vec<_> = fs::read_dir(self.base.join(&path))
-                .into_iter()
-                .flatten()
-                .flatten()
-                .collect();
+            let entries = match list(&self.base.join(&path)) {
+                Ok(entries) => entries,
+                Err(error) => {
+                    found.add_unreadable(path, &error);
+                    continue;
+                }
+            };
             if entries.is_empty() {
                 found.add(path, &meta);
                 continue;
@@ -208,6 +219,7 @@ impl Sender {
 struct Listing<'a> {
     told: &'a SharedOutput,
     entries: Vec<Found>,
+    unreadable: Vec<Unreadable>,
 }
 
 impl Listing<'_> {
@@ -216,13 +228,35 @@ impl Listing<'_> {
             path: path.into(),
             meta: source::meta(meta),
         });
-        if self.entries.len() >= FOUND_AT_ONCE {
+        self.tell_if_many();
+    }
+
+    /// What has just been removed, or never existed, is not there; anything else may hold files.
+    fn add_unreadable(&mut self, path: PathBuf, error: &io::Error) {
+        if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) {
+            return;
+        }
+        self.unreadable.push(Unreadable {
+            path: path.into(),
+            fault: Fault::system(error),
+        });
+        self.tell_if_many();
+    }
+
+    fn tell_if_many(&mut self) {
+        if self.entries.len() + self.unreadable.len() >= FOUND_AT_ONCE {
             self.told.tell(FileEvent::Found {
                 entries: std::mem::take(&mut self.entries),
+                unreadable: std::mem::take(&mut self.unreadable),
                 last: false,
             });
         }
     }
+}
+
+/// The names in a folder: all of them, or the error that hides some.
+fn list(folder: &Path) -> io::Result<Vec<fs::DirEntry>> {
+    fs::read_dir(folder)?.collect()
 }
 
 fn send_batch(files: Vec<Read>, bytes: &[u8], told: &SharedOutput) {
@@ -239,13 +273,13 @@ fn send_batch(files: Vec<Read>, bytes: &[u8], told: &SharedOutput) {
 fn meta_now(file: &File, path: &Path) -> Option<wire::files::Meta> {
     let read = source::meta(&file.metadata().ok()?);
     let named = source::meta(&fs::symlink_metadata(path).ok()?);
-    (read == named).then_some(read)
+    read.is_same_version(&named).then_some(read)
 }
 
-fn fault(error: &std::io::Error) -> Fault {
+fn fault(error: &io::Error) -> Fault {
     match error.raw_os_error() {
         Some(_) => Fault::system(error),
-        None if error.kind() == std::io::ErrorKind::UnexpectedEof => Fault::NotWhole,
+        None if error.kind() == ErrorKind::UnexpectedEof => Fault::NotWhole,
         None => Fault::NoFile,
     }
 }

@@ -236,6 +236,8 @@ impl Stage {
             let left = kept(&self.base).join(key);
             if fs::rename(&left, &path).is_ok() {
                 let _ = fs::rename(partial::notes_of(&left), &notes);
+                // an older version has kept what it had reserved, too
+                let _ = partial::release(&path);
             }
         }
         partial::kept(&path, &notes, bytes)
@@ -366,6 +368,7 @@ fn keep(base: &Path, stage: &Path, key: &str) {
     if partial::kept(&path, &notes, u64::MAX).bytes() < WORTH_KEEPING {
         return;
     }
+    let _ = partial::release(&path);
     let left = kept(base).join(key);
     let _ = DirBuilder::new().mode(0o700).create(kept(base));
     let _ = partial::remove(&partial::notes_of(&left));

@@ -27,7 +27,7 @@ impl Journal {
     }
 
     /// Writes an event with the current time. If the disk is full, the job goes on without the
-    /// entry.
+    /// entry, of which no half stays, because nobody could read what follows it.
     pub fn note(&mut self, what: Event) {
         let time_ms = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -38,7 +38,11 @@ impl Journal {
             ago_ms: None,
             what: Box::new(what),
         };
-        let _ = self.0.write_all(&codec::encode(&Event::Past(past), &[]));
+        let before = self.0.metadata().map(|meta| meta.len());
+        let written = self.0.write_all(&codec::encode(&Event::Past(past), &[]));
+        if let (Err(_), Ok(before)) = (written, before) {
+            let _ = self.0.set_len(before);
+        }
     }
 }
 

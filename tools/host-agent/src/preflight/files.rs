@@ -1,8 +1,10 @@
 //! Checks the folders and files that a job needs.
 
+use nix::libc;
 use nix::unistd::{AccessFlags, access};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use wire::Text;
 use wire::codec::MAX_BODY;
@@ -35,12 +37,21 @@ pub fn is_readable(file: &Path) -> bool {
     access(file, AccessFlags::R_OK).is_ok()
 }
 
+/// Opens a regular file; opening a FIFO of that name would block.
+pub fn open_regular(file: &Path) -> Option<File> {
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(file)
+        .ok()?;
+    opened.metadata().ok()?.is_file().then_some(opened)
+}
+
 /// The text of an ip_config; `None` if it is longer than one message.
 pub fn read_ip_config(folder: &Text, path: &Text) -> Option<Vec<u8>> {
     let file: PathBuf = folder.path().join(path.path());
     let mut text = Vec::new();
-    // opening a FIFO of that name would block
-    let opened = File::open(&file).ok().filter(|_| file.is_file())?;
+    let opened = open_regular(&file)?;
     opened.take(MAX_BODY as u64).read_to_end(&mut text).ok()?;
     Some(text)
 }

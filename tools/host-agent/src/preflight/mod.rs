@@ -11,7 +11,9 @@ pub mod ports;
 mod reach;
 
 use crate::claim;
+use crate::hangup;
 use crate::job::JobAssembly;
+use crate::side_thread::SideThread;
 use wire::Failure;
 use wire::job::Job;
 use wire::preflight::{Check, Claim, Finding, Taken};
@@ -22,6 +24,8 @@ pub struct Preflight {
     listeners: reach::Listeners,
     /// The claim of the job, held as long as this process lives.
     claim: Option<claim::HeldClaim>,
+    /// A launcher that is gone while a check hangs must not keep its claim from others.
+    watch: Option<SideThread>,
 }
 
 impl Preflight {
@@ -29,8 +33,13 @@ impl Preflight {
     pub fn claim(&mut self, job: &Job, wanted: &Claim) -> Result<Vec<Taken>, Failure> {
         // a claim that this process already has is not in its way
         self.claim = None;
+        self.watch = None;
         match claim::take(job, wanted)? {
-            Ok(held) => self.claim = Some(held),
+            Ok(held) => {
+                let failed = |error| Failure::new(format!("stdin cannot be watched: {error}"));
+                self.watch = Some(hangup::watch().map_err(failed)?);
+                self.claim = Some(held);
+            }
             Err(taken) => return Ok(taken),
         }
         Ok(Vec::new())
@@ -45,6 +54,12 @@ impl Preflight {
     pub fn release(&mut self) {
         self.listeners.stop();
         self.claim = None;
+        self.watch = None;
+    }
+
+    /// Leaves stdin to another process, which knows what its end means; the claim is held on.
+    pub fn hand_over(&mut self) {
+        self.watch = None;
     }
 
     /// Whether something is claimed for a job.

@@ -7,7 +7,6 @@ use nix::sys::statvfs::statvfs;
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
-use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 use wire::Text;
@@ -19,13 +18,7 @@ const MOST_TEXT: usize = 64 << 10;
 /// Checks the config, the files of this host's partition, and the room for them.
 pub fn check(folder: &Text, path: &Text, part: Option<u32>, private_shm: bool) -> Vec<Finding> {
     let file = folder.path().join(path.path());
-    let Ok(opened) = File::open(&file).and_then(|opened| {
-        if file.is_file() {
-            Ok(opened)
-        } else {
-            Err(io::ErrorKind::NotFound.into())
-        }
-    }) else {
+    let Some(opened) = files::open_regular(&file) else {
         return Vec::new();
     };
     let mut reader = HashingReader {

@@ -1,15 +1,18 @@
 //! Checks whether hosts reach one another: each listens for a moment, and others connect. It is
-//! enough that the kernel accepts.
+//! enough that the kernel accepts; a thread makes room for the next ones.
 
 use super::ports::bound;
+use crate::side_thread::SideThread;
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, connect as connect_socket, getsockname,
     getsockopt, listen, setsockopt, socket, sockopt,
 };
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::io::{self, ErrorKind, PipeReader};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 use wire::Failure;
@@ -18,23 +21,46 @@ use wire::preflight::{Finding, Unreachable};
 /// A connection between hosts takes milliseconds; a lost packet is sent again after 1 s, and then
 /// after 2 s more.
 const PATIENCE: Duration = Duration::from_millis(3500);
-/// Every other host may connect at once, and nobody calls accept.
+/// Every other host may connect at once. The kernel may reduce it to far less than there are hosts.
 const BACKLOG: i32 = 4096;
+
+/// How long to wait where no descriptor is left for a connection.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Closes by a reset, so that no TIME_WAIT stays on a port that a server is about to bind.
+const RESET: libc::linger = libc::linger {
+    l_onoff: 1,
+    l_linger: 0,
+};
 
 /// Sockets to which others can connect. They are closed on drop.
 #[derive(Debug, Default)]
-pub struct Listeners(Vec<OwnedFd>);
+pub struct Listeners(Option<SideThread>);
 
 impl Listeners {
     /// Listens on a free port of this address, and on `port` if it is available.
     pub fn listen(&mut self, address: Ipv4Addr, port: Option<u16>) -> Result<Finding, Failure> {
+        self.listen_with(address, port, BACKLOG)
+    }
+
+    fn listen_with(
+        &mut self,
+        address: Ipv4Addr,
+        port: Option<u16>,
+        backlog: i32,
+    ) -> Result<Finding, Failure> {
         self.stop();
-        let own = port.and_then(|port| listener(address, port).ok());
-        let (ephemeral, number) = listener(address, 0)
+        let failed = |error: io::Error| Failure::new(format!("{address}: {error}"));
+        let own = port.and_then(|port| listener(address, port, backlog).ok());
+        let (ephemeral, number) = listener(address, 0, backlog)
             .map_err(|error| Failure::new(format!("{address}: {}", error.desc())))?;
-        let port = own.as_ref().map(|(_, port)| *port);
-        self.0.extend(own.map(|(socket, _)| socket));
-        self.0.push(ephemeral);
+        let (mut sockets, mut port) = (vec![ephemeral], None);
+        if let Some((socket, number)) = own {
+            sockets.push(socket);
+            port = Some(number);
+        }
+        let accepting = SideThread::begin("reach", move |stopped| accept(&sockets, stopped));
+        self.0 = Some(accepting.map_err(failed)?);
         Ok(Finding::Listens {
             port,
             ephemeral: number,
@@ -43,16 +69,52 @@ impl Listeners {
 
     /// Stops listening.
     pub fn stop(&mut self) {
-        self.0.clear();
+        self.0 = None;
     }
 }
 
-fn listener(address: Ipv4Addr, port: u16) -> nix::Result<(OwnedFd, u16)> {
+/// Accepts connections, and closes each when the other side has, so that nothing of it stays on the
+/// port.
+fn accept(sockets: &[TcpListener], stopped: &PipeReader) {
+    let mut open: Vec<TcpStream> = Vec::new();
+    loop {
+        let of = |descriptor| PollFd::new(descriptor, PollFlags::POLLIN);
+        let mut fds = vec![of(stopped.as_fd())];
+        fds.extend(open.iter().map(|stream| of(stream.as_fd())));
+        fds.extend(sockets.iter().map(|socket| of(socket.as_fd())));
+        if poll(&mut fds, PollTimeout::NONE).is_err() {
+            continue;
+        }
+        let mut ready = fds
+            .iter()
+            .map(|fd| fd.any().unwrap_or(true))
+            .collect::<Vec<_>>()
+            .into_iter();
+        if ready.next() != Some(false) {
+            return;
+        }
+        open.retain(|_| !ready.next().unwrap_or(false));
+        for (socket, _) in sockets.iter().zip(ready).filter(|(_, ready)| *ready) {
+            match socket.accept() {
+                Ok((stream, _)) => {
+                    let _ = setsockopt(&stream, sockopt::Linger, &RESET);
+                    open.push(stream);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => std::thread::sleep(PAUSE),
+            }
+        }
+    }
+}
+
+fn listener(address: Ipv4Addr, port: u16, backlog: i32) -> nix::Result<(TcpListener, u16)> {
     let socket = bound(address, port)?;
     // the kernel reduces it if necessary
-    listen(&socket, Backlog::new(BACKLOG).unwrap_or(Backlog::MAXCONN))?;
+    listen(&socket, Backlog::new(backlog).unwrap_or(Backlog::MAXCONN))?;
+    // poll may report a connection that is gone when it is accepted
+    fcntl(&socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     let port = getsockname::<SockaddrIn>(socket.as_raw_fd())?.port();
-    Ok((socket, port))
+    Ok((socket.into(), port))
 }
 
 /// Connects to all targets at once; returns those that cannot be reached.
@@ -104,15 +166,7 @@ pub fn connect(targets: &[SocketAddrV4]) -> Vec<Finding> {
 fn begin(target: SocketAddrV4) -> nix::Result<Option<OwnedFd>> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let own = socket(AddressFamily::Inet, SockType::Stream, flags, None)?;
-    // closed by a reset, so that no TIME_WAIT stays on a port that a server is about to bind
-    setsockopt(
-        &own,
-        sockopt::Linger,
-        &libc::linger {
-            l_onoff: 1,
-            l_linger: 0,
-        },
-    )?;
+    setsockopt(&own, sockopt::Linger, &RESET)?;
     match connect_socket(own.as_raw_fd(), &SockaddrIn::from(target)) {
         Ok(()) => Ok(None),
         Err(Errno::EINPROGRESS) => Ok(Some(own)),
@@ -162,5 +216,18 @@ mod tests {
         );
         assert_eq!(connect(&[target]), []);
         assert!(listeners.listen(Ipv4Addr::new(192, 0, 2, 1), None).is_err());
+    }
+    #[test]
+    fn more_hosts_connect_than_the_kernel_keeps_waiting() {
+        let address = Ipv4Addr::new(127, 88, 0, 2);
+        let mut listeners = Listeners::default();
+        let listens = listeners.listen_with(address, None, 1).unwrap();
+        let Finding::Listens { ephemeral, .. } = listens else {
+            panic!("{listens:?}")
+        };
+        let target = SocketAddrV4::new(address, ephemeral);
+        for _ in 0..6 {
+            assert_eq!(connect(&[target]), []);
+        }
     }
 }

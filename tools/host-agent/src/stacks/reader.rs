@@ -12,16 +12,11 @@ use py_spy::{Config, PythonSpy, StackTrace};
 use std::io;
 use std::ops::Range;
 use std::time::Duration;
-use wire::stacks::{NO_PYTHON, Reading, Thread, Why};
+use wire::stacks::{MAX_FRAMES, MAX_TEXT, MAX_THREADS, NO_PYTHON, Reading, Thread, Why};
 
 /// How often a Python is tried that is just starting, or that changes what is being read.
 const TRIES: u32 = 5;
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
-/// Further threads, frames and bytes of a text are useless to people. Together these limits stay
-/// below the size of a message, whatever JSON makes of them.
-const MAX_THREADS: usize = 64;
-const MAX_FRAMES: usize = 40;
-const MAX_TEXT: usize = 160;
 
 /// Reads a process; never fails, but may say why there is nothing. What Python has called is read
 /// where that is wanted.

@@ -48,6 +48,8 @@ struct Pending {
     wrote: Instant,
     /// How long it must be silent before its stack is read.
     look_after: Duration,
+    /// Whether its stack is being read, which takes a while on a busy host.
+    is_being_read: bool,
     /// Whether it had left its script when its stack was last read; `None` before that.
     left_script: Option<bool>,
     frames: Vec<String>,
@@ -57,7 +59,7 @@ struct Pending {
 /// What is to be done about a process.
 #[derive(Debug, PartialEq)]
 pub enum Step {
-    /// Its stacks are to be read.
+    /// Its stacks are to be read; nothing more is due about it until [`ExceptionWatch::looked`].
     Look(u32),
     /// It is to be reported.
     Tell(Raised),
@@ -108,6 +110,7 @@ impl ExceptionWatch {
                 raised: now,
                 wrote: now,
                 look_after,
+                is_being_read: false,
                 left_script: None,
                 frames: Vec::new(),
                 told: false,
@@ -142,11 +145,13 @@ impl ExceptionWatch {
             .collect()
     }
 
-    /// The stacks of a process and its children were read.
+    /// The stacks of a process and its children were read, which answers a [`Step::Look`]; there
+    /// are none where they could not be.
     pub fn looked(&mut self, index: u32, stacks: &[Stack]) {
         let Some(pending) = self.watched(index).and_then(|one| one.pending.as_mut()) else {
             return;
         };
+        pending.is_being_read = false;
         let mains: Vec<&[String]> = stacks.iter().filter_map(main_frames).collect();
         // where nothing could be read, what an earlier look has found still holds
         if mains.is_empty() {
@@ -192,7 +197,7 @@ impl Pending {
         now: Instant,
     ) -> Option<Step> {
         let quiet = now.saturating_duration_since(self.wrote);
-        if self.told {
+        if self.told || self.is_being_read {
             return None;
         }
         let is_main = self.raiser == Raiser::Main;
@@ -204,6 +209,7 @@ impl Pending {
             } else {
                 (quiet * 2).min(after)
             };
+            self.is_being_read = true;
             return Some(Step::Look(index));
         }
         // what a process did when it raised is seen a while later; one that has not left its script
@@ -388,6 +394,25 @@ mod tests {
         thread.raises(0);
         assert_eq!(thread.steps(30, 30, EXIT), []);
         assert_eq!(thread.steps(60, 50, EXIT), steps_after_look(None, 60, &[]));
+    }
+
+    #[test]
+    fn nothing_is_told_while_a_stack_is_being_read() {
+        let mut trainer = Trainer::new(false);
+        trainer.raises(0);
+        let begun = trainer.1;
+        let mut steps = |at| {
+            let now = begun + Duration::from_secs(at);
+            trainer.0.steps(now, |_| Duration::from_secs(at))
+        };
+        assert_eq!(steps(60), [Step::Look(0)]);
+        assert_eq!(steps(61), []);
+        assert_eq!(steps(130), []);
+        trainer.0.looked(0, &[stack(EXIT)]);
+        assert_eq!(
+            trainer.steps(131, 130, &[]),
+            steps_after_look(Some(true), 131, EXIT)
+        );
     }
 
     #[test]

@@ -108,7 +108,11 @@ impl Signs {
             .steps(now, |index| self.activity.idle_of(index, now));
         for step in steps {
             match step {
-                Step::Look(index) => self.standing.ask(Subject::One(index)),
+                Step::Look(index) => {
+                    if !self.standing.ask(Subject::One(index)) {
+                        self.exceptions.looked(index, &[]);
+                    }
+                }
                 Step::Tell(raised) => events.push(Event::Raised(raised)),
             }
         }

@@ -62,11 +62,16 @@ struct Busy {
 }
 
 impl Standing {
-    /// Asks for a reading as soon as possible.
-    pub fn ask(&mut self, subject: Subject) {
-        if !self.waiting.contains(&subject) && self.waiting.len() < MAX_WAITING {
+    /// Asks for a reading as soon as possible; whether there will be one. Too many others may wait.
+    pub fn ask(&mut self, subject: Subject) -> bool {
+        if self.waiting.contains(&subject) {
+            return true;
+        }
+        let has_room = self.waiting.len() < MAX_WAITING;
+        if has_room {
             self.waiting.push_back(subject);
         }
+        has_room
     }
 
     /// Begins with the next subject, unless there is none or one is being read.

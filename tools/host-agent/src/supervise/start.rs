@@ -70,22 +70,22 @@ pub fn run(cpus: &OsStr, folder: &OsStr, words: &[OsString]) -> ExitCode {
         return ExitCode::from(143);
     }
     if let Err(problem) = bind(cpus) {
-        eprintln!(
+        record::tell!(
             "host-agent: processors {}: {problem}",
             cpus.to_string_lossy()
         );
         return ExitCode::from(1);
     }
     if let Err(error) = std::env::set_current_dir(folder) {
-        eprintln!("host-agent: {}: {error}", folder.to_string_lossy());
+        record::tell!("host-agent: {}: {error}", folder.to_string_lossy());
         return ExitCode::from(1);
     }
     let Some((program, arguments)) = words.split_first() else {
-        eprintln!("host-agent: run: no command");
+        record::tell!("host-agent: run: no command");
         return ExitCode::from(2);
     };
     let error = Command::new(program).args(arguments).exec();
-    eprintln!(
+    record::tell!(
         "host-agent: {}: {error}",
         String::from_utf8_lossy(program.as_bytes())
     );

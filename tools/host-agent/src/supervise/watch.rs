@@ -62,6 +62,9 @@ const REAP_LIMIT: Duration = Duration::from_secs(60);
 const REAP_EXIT_LIMIT: Duration = Duration::from_secs(5);
 /// How long a pipe is read after the end of the job if another process holds its other end.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+/// The same if one of the job's processes could not be ended, which holds its own pipes; the
+/// launcher waits for the word of it.
+const DRAIN_LIMIT_OF_SURVIVORS: Duration = Duration::from_secs(1);
 /// How long trainers may take to end after graph servers that stayed, whose shared memory they map.
 const TRAINERS_LIMIT: Duration = Duration::from_secs(15);
 /// How much is read of a pipe at once: as much as it holds.
@@ -85,7 +88,7 @@ pub fn supervise(told: &str, notes: &str) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         // the guardian ends the job
         Err(error) => {
-            eprintln!("host-agent: {error}");
+            record::tell!("host-agent: {error}");
             ExitCode::FAILURE
         }
     }
@@ -734,7 +737,11 @@ impl Supervisor {
 
     /// Reads the last output after all have ended. Another process may hold a pipe for ever.
     fn drain(&mut self) -> io::Result<()> {
-        let mut until = Instant::now() + DRAIN_LIMIT;
+        let limit = match members::of_job(&self.job.token).is_empty() {
+            true => DRAIN_LIMIT,
+            false => DRAIN_LIMIT_OF_SURVIVORS,
+        };
+        let mut until = Instant::now() + limit;
         while self
             .processes
             .iter()
@@ -742,7 +749,7 @@ impl Supervisor {
         {
             if !self.outbox.has_room() {
                 // the launcher is what we wait for
-                until = Instant::now() + DRAIN_LIMIT;
+                until = Instant::now() + limit;
             }
             if Instant::now() >= until {
                 break;

@@ -199,7 +199,8 @@ impl Keeper {
             return;
         }
         self.said_alive = Instant::now();
-        if self.supervisor.started {
+        // also while other hosts are waited for, because it holds what the job has claimed
+        if self.start.is_some() {
             self.supervisor.ask(&Request::Alive);
         }
         match &mut self.place {

@@ -15,13 +15,12 @@ mod unwind;
 use crate::procfs;
 use images::{Files, Images};
 use syscall::Blocked;
+use wire::stacks::{MAX_NATIVE_FRAMES, MAX_NATIVE_TEXT as MAX_TEXT};
 
 /// A thread that goes on while it is read is tried so often.
 const TRIES: u32 = 3;
-/// More frames tell nobody more. With their length, and for so many threads, they stay below what a
+/// With as many frames as there are of a thread, and their length, they stay below what a
 /// message may have.
-const MAX_FRAMES: usize = 16;
-const MAX_TEXT: usize = 256;
 const MAX_THREADS: usize = 32;
 
 /// What holds a thread.
@@ -78,7 +77,7 @@ fn frames(pid: i32, blocked: &Blocked, images: &Images<'_>) -> Vec<String> {
     let names = places.into_iter().map(|place| images.name(place));
     names
         .take_while(|name| !is_python_function(name))
-        .take(MAX_FRAMES)
+        .take(MAX_NATIVE_FRAMES)
         .map(|name| cut(&name))
         .collect()
 }

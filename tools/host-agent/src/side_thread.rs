@@ -1,0 +1,43 @@
+//! A thread beside the main one that waits for something, until nobody needs it any longer.
+
+use nix::sys::signal::SigSet;
+use std::io::{self, PipeReader, PipeWriter};
+use std::thread::JoinHandle;
+
+/// Ends its thread when it is dropped.
+#[derive(Debug)]
+pub struct SideThread {
+    /// The thread ends when this is closed.
+    stop: Option<PipeWriter>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl SideThread {
+    /// Starts the thread. `run` gets a pipe to poll, and returns soon after that is at its end.
+    pub fn begin(
+        name: &str,
+        run: impl FnOnce(&PipeReader) + Send + 'static,
+    ) -> io::Result<SideThread> {
+        let (stopped, stop) = io::pipe()?;
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                // another thread handles signals
+                let _ = SigSet::all().thread_block();
+                run(&stopped);
+            })?;
+        Ok(SideThread {
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for SideThread {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
