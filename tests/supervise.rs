@@ -201,11 +201,11 @@ fn a_process_without_a_token_of_its_job_is_ended_with_it() {
 /// Starts a job in the background, and lets `script` do something once it runs: `$agents` are its
 /// agent's processes, the guardian first.
 fn while_it_runs(folder: &Path, options: &str, script: &str) -> Ran {
-    let find = "agents=; for p in $(pgrep -f '[h]ost-agent'); do
-        [ \"$(readlink /proc/$p/cwd)\" != \"$PWD\" ] || agents=\"$agents $p\"; done
+    let find = "agents=; for one in $(pgrep -f '[h]ost-agent'); do
+        [ \"$(readlink /proc/$one/cwd)\" != \"$PWD\" ] || agents=\"$agents $one\"; done
         guardian= supervisor=
-        for p in $agents; do case $(tr '\\0' ' ' </proc/$p/cmdline) in
-            *' serve '*) guardian=$p ;; *' supervise '*) supervisor=$p ;; esac; done";
+        for one in $agents; do case $(tr '\\0' ' ' </proc/$one/cmdline) in
+            *' serve '*) guardian=$one ;; *' supervise '*) supervisor=$one ;; esac; done";
     sh(
         folder,
         &format!(
