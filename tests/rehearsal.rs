@@ -8,16 +8,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use support::{Cluster, Ran, executable, ran, root, scratch, sh, tools};
 
-/// Beside another, what a test waits for comes too late.
+/// Beside two others, what a test waits for comes too late.
 #[test]
-fn real_hosts_of_one_test_at_a_time() {
+fn real_hosts_of_two_tests_at_a_time() {
     let up = AtomicU32::new(0);
     std::thread::scope(|scope| {
-        for name in ["turn-1", "turn-2"] {
+        for name in ["turn-1", "turn-2", "turn-3"] {
             let up = &up;
             scope.spawn(move || {
                 let _cluster = Cluster::up(name, 1);
-                assert_eq!(up.fetch_add(1, Ordering::SeqCst), 0, "two clusters at once");
+                let others = up.fetch_add(1, Ordering::SeqCst);
+                assert!(others < 2, "three clusters at once");
                 std::thread::sleep(Duration::from_millis(500));
                 up.fetch_sub(1, Ordering::SeqCst);
             });
