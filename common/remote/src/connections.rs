@@ -48,6 +48,8 @@ impl Connections {
 
     /// A direct connection carries the conversation from here on; what did so becomes the login.
     pub(crate) fn go_over_to(&mut self, direct: Session) {
+        // the login gets a turn now and then only, and the host waits for its last word
+        self.session.flush();
         self.login = Some(std::mem::replace(&mut self.session, direct));
     }
 
@@ -100,4 +102,23 @@ fn beat(connections: &Weak<Mutex<Connections>>) -> bool {
         connections.beat_and_flush();
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use wire::files::FileRequest;
+
+    #[test]
+    fn the_last_word_over_the_login_is_sent_before_another_connection_takes_over() {
+        let session =
+            || Session::over(crate::program::run(Path::new("sh"), &["-c", "exec cat"]).unwrap());
+        let connections = SharedConnections::without_thread(session());
+        let mut connections = connections.lock();
+        connections.session.send(&Request::File(FileRequest::Move));
+        assert_ne!(connections.session.pending(), 0);
+        connections.go_over_to(session());
+        assert_eq!(connections.login.as_ref().map(Session::pending), Some(0));
+    }
 }
