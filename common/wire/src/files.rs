@@ -7,7 +7,7 @@
 //! by `vouch` what it is. Requests are not waited for one by one: each is answered in its order,
 //! and `sync` tells how far the agent has come. Sizes are called `size`, because `bytes` in a line
 //! announces what stands behind it. Content stands behind its line, at most
-//! [`crate::codec::MAX_BODY`] bytes, with its BLAKE3 sum in the line.
+//! [`crate::codec::MAX_BODY`] bytes, with its sum in the line, see [`Check`].
 
 use crate::Text;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -256,8 +256,8 @@ pub struct Content {
     /// Whether the content is a zstd frame.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub packed: bool,
-    /// The BLAKE3 sum of the content before compression.
-    pub sum: Sum,
+    /// The sum of the content before compression.
+    pub sum: Check,
 }
 
 /// A file whose content comes in blocks.
@@ -589,6 +589,48 @@ impl std::fmt::Display for Fault {
     }
 }
 
+/// What shows that content came as it was read. In JSON it is hexadecimal digits, and how many they
+/// are tells which sum it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// Its BLAKE3 sum: nobody can make other content of the same sum. For what other hosts hand on.
+    Strong(Sum),
+    /// Its 128-bit XXH3 sum, in 32 digits: many times as quick, it finds errors, but no malice. For
+    /// what comes from the sender itself, whose connection nobody else can write to.
+    Quick(u128),
+}
+
+impl Check {
+    /// The sum with which content may be handed on.
+    pub fn strong(self) -> Option<Sum> {
+        match self {
+            Check::Strong(sum) => Some(sum),
+            Check::Quick(_) => None,
+        }
+    }
+}
+
+impl Serialize for Check {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Check::Strong(sum) => sum.serialize(serializer),
+            Check::Quick(sum) => serializer.collect_str(&format_args!("{sum:032x}")),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Check {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Check, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let is_quick = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let check = match is_quick {
+            true => u128::from_str_radix(&text, 16).ok().map(Check::Quick),
+            false => Sum::from_hex(&text).map(Check::Strong),
+        };
+        check.ok_or_else(|| serde::de::Error::custom("a sum has 32 or 64 hexadecimal digits"))
+    }
+}
+
 /// A BLAKE3 checksum. In JSON it is 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Sum(pub [u8; 32]);
@@ -746,21 +788,39 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_one_flat_object() {
-        let step = FileRequest::Block(Block {
-            id: 3,
-            at: 5,
-            content: Content {
-                length: 2,
-                packed: false,
-                sum: Sum([0; 32]),
-            },
-        });
-        let json = serde_json::to_string(&step).unwrap();
-        assert!(
-            json.starts_with(r#"{"step":"block","id":3,"at":5,"length":2,"sum":"00"#),
-            "{json}"
-        );
-        assert_eq!(serde_json::from_str::<FileRequest>(&json).unwrap(), step);
+    fn a_step_is_one_flat_object_and_its_sum_says_which_it_is() {
+        let table = [
+            (Check::Strong(Sum([0; 32])), "00", 64),
+            (Check::Quick(0), "00", 32),
+            (Check::Quick(u128::MAX), "ff", 32),
+        ];
+        for (sum, begin, digits) in table {
+            let step = FileRequest::Block(Block {
+                id: 3,
+                at: 5,
+                content: Content {
+                    length: 2,
+                    packed: false,
+                    sum,
+                },
+            });
+            let json = serde_json::to_string(&step).unwrap();
+            let written = begin.repeat(digits / 2);
+            let line = format!(r#"{{"step":"block","id":3,"at":5,"length":2,"sum":"{written}"}}"#);
+            assert_eq!(json, line);
+            assert_eq!(serde_json::from_str::<FileRequest>(&json).unwrap(), step);
+        }
+        for bad in [
+            "",
+            "0",
+            "+0000000000000000000000000000000",
+            "é",
+            &"0".repeat(63),
+        ] {
+            assert!(
+                serde_json::from_value::<Check>(bad.into()).is_err(),
+                "{bad}"
+            );
+        }
     }
 }

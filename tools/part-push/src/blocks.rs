@@ -2,7 +2,7 @@
 
 use remote::host_client::{HostClient, HostFailure};
 use std::fs::File;
-use transfer::content;
+use transfer::content::{self, Way};
 use transfer::source::{self, Piece, Pieces};
 use wire::files::{BLOCK, Block, FileEvent, FileRequest, Zeros};
 
@@ -19,12 +19,17 @@ pub struct Sent {
 }
 
 /// The request for a piece that was read, and the bytes behind it, compressed if `packed`.
-pub fn request(id: u32, piece: &Piece, raw: Vec<u8>, packed: bool) -> (FileRequest, Vec<u8>) {
+pub fn request(
+    id: u32,
+    piece: &Piece,
+    (raw, way): (Vec<u8>, Way),
+    packed: bool,
+) -> (FileRequest, Vec<u8>) {
     let (at, length) = (piece.at, piece.length);
     if piece.is_zeros {
         return (FileRequest::Zeros(Zeros { id, at, length }), Vec::new());
     }
-    let (content, body) = content::pack(raw, packed);
+    let (content, body) = content::pack(raw, packed, way);
     (FileRequest::Block(Block { id, at, content }), body)
 }
 
@@ -49,7 +54,7 @@ pub fn send_blocks(
             }
         };
         if piece.is_zeros {
-            client.send(request(id, &piece, Vec::new(), false).0);
+            client.send(request(id, &piece, (Vec::new(), Way::Straight), false).0);
             moved(piece.length);
             client.drain(AHEAD, &|_| ())?;
             continue;
@@ -76,7 +81,7 @@ fn send_block(
     (id, piece): (u32, &Piece),
     buffer: &mut Vec<u8>,
 ) -> Result<(), HostFailure> {
-    let (at, content) = (piece.at, content::plain(buffer));
+    let (at, content) = (piece.at, content::plain(buffer, Way::Straight));
     let block = FileRequest::Block(Block { id, at, content });
     if client.copies_files() {
         client.send_read(block, buffer);

@@ -23,6 +23,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use transfer::content::Way;
 use transfer::parts::Parts;
 use transfer::source::{self, Pieces};
 use wire::files::{
@@ -490,7 +491,7 @@ impl Relay<'_, '_, '_> {
                 let packed = !piece.is_zeros && packing.pays(&buffer);
                 let id = self.members[place].delivery.id;
                 let raw = std::mem::take(&mut buffer);
-                let (step, body) = blocks::request(id, &piece, raw, packed);
+                let (step, body) = blocks::request(id, &piece, (raw, Way::ByOthers), packed);
                 self.lock().vouched.extend(pieces_of(&step));
                 buffer = body;
                 view.sent += buffer.len() as u64;
@@ -603,9 +604,10 @@ impl Relay<'_, '_, '_> {
 /// What the hosts behind are told of a piece that is sent. They are handed zeros in blocks.
 fn pieces_of(step: &FileRequest) -> Vec<PieceSum> {
     let (at, length, sum) = match step {
-        FileRequest::Block(Block { at, content, .. }) => {
-            (*at, u64::from(content.length), Some(content.sum))
-        }
+        FileRequest::Block(Block { at, content, .. }) => match content.sum.strong() {
+            Some(sum) => (*at, u64::from(content.length), Some(sum)),
+            None => return Vec::new(),
+        },
         FileRequest::Zeros(Zeros { at, length, .. }) => (*at, *length, None),
         _ => return Vec::new(),
     };

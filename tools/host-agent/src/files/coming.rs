@@ -14,7 +14,7 @@ use transfer::partial::Partial;
 use transfer::parts::Parts;
 use transfer::vouched::{Digest, Verdict, Vouched};
 use transfer::{GRAIN, content};
-use wire::files::{self, BLOCK, Begin, Block, Fault, FileEvent, Sum, Zeros};
+use wire::files::{self, BLOCK, Begin, Block, Content, Fault, FileEvent, Sum, Zeros};
 
 /// How often the parts that have come are reported.
 const TOLD: Duration = Duration::from_millis(200);
@@ -178,12 +178,20 @@ impl Coming {
         let content = content::unpack(&block.content, body)?;
         let end = block.at.saturating_add(content.len() as u64);
         self.write((block.at, end), || self.partial.write(block.at, &content))?;
-        let piece = Piece {
-            length: block.content.length,
-            sum: block.content.sum,
-            packed: block.content.packed,
-        };
-        self.came([(block.at, piece)], told);
+        let Content {
+            length,
+            packed,
+            sum,
+        } = block.content;
+        let piece = sum.strong().map(|sum| {
+            let piece = Piece {
+                length,
+                sum,
+                packed,
+            };
+            (block.at, piece)
+        });
+        self.came(piece, told);
         Ok(())
     }
 
@@ -229,7 +237,7 @@ impl Coming {
         match content::unpack(&block.content, body) {
             Ok(content) => {
                 let part = (block.at, block.at.saturating_add(content.len() as u64));
-                let digest = Digest::Sum(block.content.sum);
+                let digest = block.content.sum.strong().map(Digest::Sum);
                 self.take(
                     part,
                     (digest, Some(&content)),
@@ -254,7 +262,12 @@ impl Coming {
     ) -> Result<(), Fault> {
         let part = (zeros.at, zeros.at.saturating_add(zeros.length));
         let packed = false;
-        self.take(part, (Digest::Zeros, None), Bringer { host, packed }, told)
+        self.take(
+            part,
+            (Some(Digest::Zeros), None),
+            Bringer { host, packed },
+            told,
+        )
     }
 
     /// Writes what another host brings, except what is here already, which is right. It counts when
@@ -262,7 +275,7 @@ impl Coming {
     fn take(
         &self,
         part: (u64, u64),
-        (digest, content): (Digest, Option<&[u8]>),
+        (digest, content): (Option<Digest>, Option<&[u8]>),
         from: Bringer,
         told: &SharedOutput,
     ) -> Result<(), Fault> {
@@ -283,7 +296,7 @@ impl Coming {
                 }
                 None => self.partial.put_zeros(begin, end - begin)?,
             }
-            let digest = Some(digest).filter(|_| (begin, end) == part);
+            let digest = digest.filter(|_| (begin, end) == part);
             handed.vouched.bring(begin, end, digest, from);
         }
         self.judge(handed, &[part], told)
@@ -491,6 +504,8 @@ fn part(pieces: &BTreeMap<u64, Piece>, begin: u64, end: u64) -> Part {
 mod tests {
     use super::*;
 
+    use transfer::content::Way;
+
     const SIZE: usize = 4 * GRAIN as usize;
 
     /// A file of four grains that other hosts bring, in a folder of its own.
@@ -528,7 +543,7 @@ mod tests {
         let block = Block {
             id: 1,
             at: place * GRAIN,
-            content: content::plain(&content),
+            content: content::plain(&content, Way::ByOthers),
         };
         (block, content)
     }
@@ -544,7 +559,7 @@ mod tests {
         };
         let vouch = |place, byte| {
             let (block, _) = grain(place, byte);
-            let (at, sum) = (block.at, Some(block.content.sum));
+            let (at, sum) = (block.at, block.content.sum.strong());
             let length = GRAIN;
             coming
                 .vouch(&[files::PieceSum { at, length, sum }], &told)
@@ -584,6 +599,25 @@ mod tests {
         let (block, body) = grain(2, 7);
         coming.block(&block, body, &told).unwrap();
         assert_eq!(counted(), [(0, 3 * GRAIN)]);
+        std::fs::remove_dir_all(coming.partial.path().parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_sum_that_others_can_make_content_for_says_nothing_so_the_content_is_read() {
+        let coming = coming("quick");
+        let told = SharedOutput::new(crate::output::Output::default());
+        let (at, length) = (0, GRAIN);
+        let sum = grain(0, 7).0.content.sum.strong();
+        coming
+            .vouch(&[files::PieceSum { at, length, sum }], &told)
+            .unwrap();
+        for (byte, counted) in [(8, vec![]), (7, vec![(0, GRAIN)])] {
+            let (mut block, body) = grain(0, byte);
+            block.content = content::plain(&body, Way::Straight);
+            let host = Identity::new().unwrap().public_key();
+            coming.handed_block(&block, body, host, &told).unwrap();
+            assert_eq!(coming.partial.parts().list(), counted, "{byte}");
+        }
         std::fs::remove_dir_all(coming.partial.path().parent().unwrap()).unwrap();
     }
 

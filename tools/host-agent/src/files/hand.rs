@@ -11,10 +11,11 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tls::{Link, PublicKey};
+use transfer::content::{self, Way};
 use transfer::parts::Parts;
-use transfer::{content, source};
+use transfer::source;
 use wire::codec::{self, Decoder};
-use wire::files::{Block, Content, FileEvent, FileRequest, HandOn, Zeros};
+use wire::files::{Block, Check, Content, FileEvent, FileRequest, HandOn, Zeros};
 use wire::{Event, Request};
 
 /// A port that can be reached answers within a millisecond on a cluster.
@@ -200,11 +201,11 @@ impl NextHost {
                 let content = Content {
                     length: u32::try_from(raw.len()).unwrap_or(u32::MAX),
                     packed: packed.is_some(),
-                    sum,
+                    sum: Check::Strong(sum),
                 };
                 (content, packed.unwrap_or(raw))
             }
-            None => (content::plain(&raw), raw),
+            None => (content::plain(&raw, Way::ByOthers), raw),
         };
         self.send(FileRequest::Block(Block { id, at, content }), &body)
     }

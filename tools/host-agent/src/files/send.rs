@@ -5,9 +5,10 @@ use super::shared_output::SharedOutput;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use transfer::content::{self, Way};
 use transfer::parts::Parts;
 use transfer::source::Pieces;
-use transfer::{content, source, sums};
+use transfer::{source, sums};
 use wire::files::{
     BLOCK, Block, FILES_AT_ONCE, Fault, FileEvent, FileRequest, Found, Give, Named, Read,
     Unreadable, Zeros,
@@ -194,7 +195,7 @@ impl Sender {
             if piece.is_zeros {
                 told.tell(FileEvent::Zeros(Zeros { id, at, length }));
             } else {
-                let content = content::plain(&self.block);
+                let content = content::plain(&self.block, Way::Straight);
                 told.tell_with(FileEvent::Block(Block { id, at, content }), &self.block);
             }
             *sent += length;
@@ -263,7 +264,7 @@ fn send_batch(files: Vec<Read>, bytes: &[u8], told: &SharedOutput) {
     told.tell_with(
         FileEvent::Batch {
             files,
-            content: content::plain(bytes),
+            content: content::plain(bytes, Way::Straight),
         },
         bytes,
     );
