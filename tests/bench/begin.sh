@@ -19,6 +19,7 @@ export BENCH_JSON=${BENCH_JSON:-}
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 target=$(cd "$root" && readlink -m "${CARGO_TARGET_DIR:-target}")
 bin=${BIN:-$target/${PROFILE:-release}}
+[ -x "$bin/ipconf-check" ] || { echo "$(basename "$0"): there are no tools in $bin; make build makes them" >&2; exit 2; }
 PATH=$bin:$PATH:/usr/sbin
 cluster=$root/tools/host-lab/host-lab
 work=$(mktemp -d /var/tmp/dgl-tools-bench-XXXXXX)
