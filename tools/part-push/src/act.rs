@@ -22,9 +22,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
 use transfer::fates::{Fate, Fates};
 use transfer::{BEAT, source};
 
@@ -68,11 +68,11 @@ pub fn run(
         compress: args.compress.wish(),
         streams: Streams::wanted(args.streams, at_once, context.remote.is_ssh()),
     };
-    let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| keep_alive(&tasks, &over));
+        let ((over, is_over), idle) = (channel(), &tasks);
+        scope.spawn(move || keep_alive(idle, &is_over));
         report.extend(pool.install(|| carry_out(&context, stream, &tasks, options, deliveries)));
-        over.store(true, Ordering::Relaxed);
+        drop(over);
         pool.install(|| {
             tasks
                 .par_iter()
@@ -183,15 +183,10 @@ fn fault(host: &Host, broken: &HostFailure) -> Fault {
     fault.fix(broken.fix.as_deref().unwrap_or(fix))
 }
 
-/// Notices which hosts are lost while they have nothing to do, and reads what they report.
-fn keep_alive(tasks: &[Task<'_>], over: &AtomicBool) {
-    let mut last = Instant::now();
-    while !over.load(Ordering::Relaxed) {
-        std::thread::park_timeout(Duration::from_millis(50));
-        if last.elapsed() < BEAT {
-            continue;
-        }
-        last = Instant::now();
+/// Notices which hosts are lost while they have nothing to do, and reads what they report, until
+/// the sender is dropped.
+fn keep_alive(tasks: &[Task<'_>], is_over: &Receiver<()>) {
+    while is_over.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
         for task in tasks {
             // a host that is locked is being served
             if let Ok(mut state) = task.state.try_lock()
