@@ -52,7 +52,7 @@ impl Agent {
     /// Answers what came; whether more may, and whether it has to dial again.
     fn turn(&mut self) -> (bool, bool) {
         let flushed = self.link.flush().is_ok();
-        let open = flushed && matches!(self.link.receive(self.decoder.end_of_buffer()), Ok(true));
+        let open = flushed && matches!(self.link.receive(&mut self.decoder), Ok(true));
         let mut again = false;
         loop {
             let answer = match self.serves {

@@ -223,12 +223,12 @@ impl Link {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
-    /// Appends the bytes that are there to `received`; returns whether more may come. An error ends
+    /// Writes the bytes that are there to `received`; returns whether more may come. An error ends
     /// the connection.
-    pub fn receive(&mut self, received: &mut Vec<u8>) -> io::Result<bool> {
-        let limit = received.len() + MAX_READ;
+    pub fn receive(&mut self, received: &mut impl Write) -> io::Result<bool> {
+        let mut count = 0;
         // bytes that were read from the socket do not make poll report it again
-        while !self.ended && (received.len() < limit || !self.incoming.is_empty()) {
+        while !self.ended && (count < MAX_READ || !self.incoming.is_empty()) {
             let mut source = Source {
                 stream: &mut self.stream,
                 incoming: &mut self.incoming,
@@ -245,22 +245,23 @@ impl Link {
             let flushed = self.flush();
             let state = state.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
             flushed?;
-            self.take(state.plaintext_bytes_to_read(), received)?;
+            count += self.take(state.plaintext_bytes_to_read(), received)?;
         }
         Ok(!self.ended)
     }
 
-    fn take(&mut self, count: usize, received: &mut Vec<u8>) -> io::Result<()> {
+    /// Takes so many bytes that were decrypted; returns their number.
+    fn take(&mut self, count: usize, received: &mut impl Write) -> io::Result<usize> {
         let mut left = count;
         while left > 0 {
             let mut reader = self.tls.reader();
             let bytes = reader.fill_buf()?;
             let taken = bytes.len().min(left);
-            received.extend_from_slice(&bytes[..taken]);
+            received.write_all(&bytes[..taken])?;
             reader.consume(taken);
             left -= taken;
         }
-        Ok(())
+        Ok(count)
     }
 
     /// Sends queued bytes, as far as possible now.

@@ -5,6 +5,7 @@
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::io;
 
 /// The longest line. A longer one is not ours, because no message holds a list that grows with the
 /// job.
@@ -69,11 +70,32 @@ pub fn encode_head<T: Serialize>(head: &T, length: usize) -> Vec<u8> {
 /// Takes bytes as they come and returns messages.
 #[derive(Debug, Default)]
 pub struct Decoder {
+    /// The bytes that came, without those of `begun`.
     buffer: Vec<u8>,
     /// How many bytes of `buffer` were returned already.
     taken: usize,
     /// No line ends before this position of `buffer`.
     searched: usize,
+    /// The message whose line has come. While its body is not whole, `buffer` is empty.
+    begun: Option<Begun>,
+}
+
+/// A line and as much as has come of the body that it announces. What comes of a body goes to its
+/// own memory at once: bodies are most of what a connection carries, and each copy of them counts.
+#[derive(Debug)]
+struct Begun {
+    line: Vec<u8>,
+    body: Vec<u8>,
+    length: usize,
+}
+
+impl Begun {
+    /// Takes what belongs to the body; returns how many bytes that was.
+    fn take(&mut self, bytes: &[u8]) -> usize {
+        let count = bytes.len().min(self.length - self.body.len());
+        self.body.extend_from_slice(&bytes[..count]);
+        count
+    }
 }
 
 #[derive(Deserialize)]
@@ -82,41 +104,57 @@ struct Announced {
     bytes: u64,
 }
 
+fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, Malformed> {
+    serde_json::from_slice(line).map_err(|error| {
+        let cut = String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned();
+        Malformed::Json(cut, error.to_string())
+    })
+}
+
 impl Decoder {
     /// Appends bytes that came.
     pub fn push(&mut self, bytes: &[u8]) {
-        self.end_of_buffer().extend_from_slice(bytes);
-    }
-
-    /// The buffer, to which the caller may only append bytes that came.
-    pub fn end_of_buffer(&mut self) -> &mut Vec<u8> {
+        let taken = self.begun.as_mut().map_or(0, |begun| begun.take(bytes));
+        if taken == bytes.len() {
+            return;
+        }
         if self.taken > 0 {
             self.buffer.drain(..self.taken);
             self.searched = self.searched.saturating_sub(self.taken);
             self.taken = 0;
         }
-        &mut self.buffer
+        self.buffer.extend_from_slice(&bytes[taken..]);
     }
 
     /// The bytes that were not returned, for another reader to continue with.
-    pub fn into_rest(mut self) -> Vec<u8> {
-        self.buffer.split_off(self.taken)
+    pub fn rest(&self) -> Vec<u8> {
+        let begun = self.begun.iter();
+        let mut rest: Vec<u8> = begun
+            .flat_map(|begun| [&begun.line[..], b"\n", &begun.body].concat())
+            .collect();
+        rest.extend_from_slice(&self.buffer[self.taken..]);
+        rest
     }
 
-    /// Whether no bytes wait, not even the beginning of a message.
-    pub fn is_empty(&self) -> bool {
-        self.taken == self.buffer.len()
-    }
-
-    /// The bytes that were appended and not returned yet.
-    pub fn rest(&self) -> &[u8] {
-        &self.buffer[self.taken..]
+    /// How many bytes were not returned.
+    pub fn waiting(&self) -> usize {
+        let begun = self.begun.as_ref();
+        let begun = begun.map_or(0, |begun| begun.line.len() + 1 + begun.body.len());
+        begun + self.buffer.len() - self.taken
     }
 
     /// The next message, if all of it has come. Empty lines are skipped, because people who type by
     /// hand leave some.
     pub fn next_message<T: DeserializeOwned>(&mut self) -> Result<Option<Message<T>>, Malformed> {
         loop {
+            if let Some(begun) = self.begun.take_if(|begun| begun.body.len() == begun.length) {
+                let head = parse(&begun.line)?;
+                let body = begun.body;
+                return Ok(Some(Message { head, body }));
+            }
+            if self.begun.is_some() {
+                return Ok(None);
+            }
             let Some(end) = self.line_end()? else {
                 return Ok(None);
             };
@@ -125,25 +163,23 @@ impl Decoder {
                 self.taken = end + 1;
                 continue;
             }
-            let malformed = |error: serde_json::Error| {
-                let cut = String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned();
-                Malformed::Json(cut, error.to_string())
-            };
-            let length = serde_json::from_slice::<Announced>(line)
-                .map_err(malformed)?
-                .bytes;
+            let length = parse::<Announced>(line)?.bytes;
             let length = usize::try_from(length)
                 .ok()
                 .filter(|length| *length <= MAX_BODY)
                 .ok_or(Malformed::LongBody(length))?;
-            let body_end = end + 1 + length;
-            if self.buffer.len() < body_end {
-                return Ok(None);
+            if length == 0 {
+                let (head, body) = (parse(line)?, Vec::new());
+                self.taken = end + 1;
+                return Ok(Some(Message { head, body }));
             }
-            let head = serde_json::from_slice(line).map_err(malformed)?;
-            let body = self.buffer[end + 1..body_end].to_vec();
-            self.taken = body_end;
-            return Ok(Some(Message { head, body }));
+            let mut begun = Begun {
+                line: line.to_vec(),
+                body: Vec::with_capacity(length),
+                length,
+            };
+            self.taken = end + 1 + begun.take(&self.buffer[end + 1..]);
+            self.begun = Some(begun);
         }
     }
 
@@ -154,7 +190,7 @@ impl Decoder {
             .iter()
             .position(|byte| *byte == b'\n')
             .map(|at| from + at);
-        // while the body has not come, the same end of line is found again
+        // in front of a line that cannot be read, the same end of line is found again
         self.searched = end.unwrap_or(self.buffer.len());
         let length = end.unwrap_or(self.buffer.len()) - self.taken;
         if length > MAX_LINE {
@@ -162,6 +198,17 @@ impl Decoder {
         } else {
             Ok(end)
         }
+    }
+}
+
+impl io::Write for Decoder {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.push(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -203,6 +250,41 @@ mod tests {
                     .eq(expected),
                 "in pieces of {size}: {got:?}"
             );
+        }
+    }
+
+    #[test]
+    fn another_reader_continues_anywhere() {
+        let messages = [
+            (Event::Output { process: 3 }, &b"hello"[..]),
+            (Event::Done, b""),
+        ];
+        let bytes: Vec<u8> = messages
+            .iter()
+            .flat_map(|(head, body)| encode(head, body))
+            .collect();
+        for (cut, asked) in (0..=bytes.len()).flat_map(|cut| [(cut, false), (cut, true)]) {
+            let mut first = Decoder::default();
+            first.push(&bytes[..cut]);
+            let mut got = Vec::new();
+            if asked {
+                got.extend(first.next_message::<Event>().unwrap());
+            }
+            let returned: usize = got
+                .iter()
+                .map(|message| encode(&message.head, &message.body).len())
+                .sum();
+            assert_eq!(first.rest(), &bytes[returned..cut], "{cut} {asked}");
+            assert_eq!(first.waiting(), cut - returned, "{cut} {asked}");
+            let mut second = Decoder::default();
+            second.push(&first.rest());
+            second.push(&bytes[cut..]);
+            while let Some(message) = second.next_message::<Event>().unwrap() {
+                got.push(message);
+            }
+            let got = got.iter().map(|message| (&message.head, &*message.body));
+            let expected = messages.iter().map(|(head, body)| (head, *body));
+            assert!(got.eq(expected), "{cut} {asked}");
         }
     }
 

@@ -72,7 +72,7 @@ impl Requests {
 
     /// The bytes that were read and are not a request yet, for another reader to continue with.
     pub fn into_rest(self) -> Vec<u8> {
-        self.decoder.into_rest()
+        self.decoder.rest()
     }
 
     /// The next request, or `Next::Silence` if nothing comes within the limit. Fails if what came
@@ -87,13 +87,11 @@ impl Requests {
                 return Ok(Next::Request(message));
             }
             if let Some(link) = &self.link {
-                let before = self.decoder.rest().len();
+                let before = self.decoder.waiting();
                 // a connection that breaks counts as ended; what was under way is requested again
                 // over the login
-                let open = lock(link)
-                    .receive(self.decoder.end_of_buffer())
-                    .unwrap_or(false);
-                if self.decoder.rest().len() > before {
+                let open = lock(link).receive(&mut self.decoder).unwrap_or(false);
+                if self.decoder.waiting() > before {
                     continue;
                 }
                 if !open {
@@ -110,7 +108,7 @@ impl Requests {
                 return Ok(Next::Silence);
             }
             match io::stdin().lock().read(&mut self.buffer) {
-                Ok(0) if self.decoder.is_empty() => return Ok(Next::End),
+                Ok(0) if self.decoder.waiting() == 0 => return Ok(Next::End),
                 Ok(0) => return Err("stdin ended within a request".to_owned()),
                 Ok(count) => self.decoder.push(&self.buffer[..count]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -128,8 +126,8 @@ impl Requests {
     /// A request followed by the bytes that were read and not taken yet, for an agent that
     /// continues in place of this one.
     pub fn with_rest(&self, request: &[u8]) -> String {
-        let bytes = request.iter().chain(self.decoder.rest());
-        bytes.map(|byte| format!("{byte:02x}")).collect()
+        let bytes = [request, &self.decoder.rest()].concat();
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 

@@ -333,7 +333,7 @@ enum Answer {
 impl Knock {
     fn answer(&mut self) -> Answer {
         let received = self.link.flush();
-        let received = received.and_then(|()| self.link.receive(self.decoder.end_of_buffer()));
+        let received = received.and_then(|()| self.link.receive(&mut self.decoder));
         let Ok(may_say_more) = received else {
             return Answer::Away;
         };
@@ -347,7 +347,7 @@ impl Knock {
         match self.decoder.next_message::<Hello>() {
             Ok(Some(message)) => Answer::Come(message.head),
             // one that has ended would be ready to be read again and again
-            Ok(None) if may_say_more && self.decoder.rest().len() <= MAX_HELLO => Answer::Later,
+            Ok(None) if may_say_more && self.decoder.waiting() <= MAX_HELLO => Answer::Later,
             _ => Answer::Away,
         }
     }
@@ -445,7 +445,7 @@ impl Doorkeeper {
         let _ = knock.link.notice_silence();
         let parked = Parked {
             link: knock.link,
-            plain: knock.decoder.into_rest(),
+            plain: knock.decoder.rest(),
         };
         let mut state = self.shared.lock();
         match state.by_id.get(&hello.agent).copied() {

@@ -156,17 +156,15 @@ impl Dialer {
         loop {
             match decoder.next_message::<Word>() {
                 Ok(Some(message)) => match message.head {
-                    Word::Serve { token } => return Waited::Serve(token, decoder.into_rest()),
+                    Word::Serve { token } => return Waited::Serve(token, decoder.rest()),
                     Word::Leave => return Waited::Leave,
                 },
                 Ok(None) => {}
                 Err(_) => return Waited::Leave,
             }
-            let before = decoder.rest().len();
-            let received = link
-                .flush()
-                .and_then(|()| link.receive(decoder.end_of_buffer()));
-            if decoder.rest().len() > before {
+            let before = decoder.waiting();
+            let received = link.flush().and_then(|()| link.receive(&mut decoder));
+            if decoder.waiting() > before {
                 continue;
             }
             if !matches!(received, Ok(true)) {

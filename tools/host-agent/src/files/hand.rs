@@ -137,12 +137,12 @@ impl NextHost {
                     _ => return Err(io::ErrorKind::InvalidData.into()),
                 },
                 Ok(None) => {
-                    let before = self.heard.rest().len();
+                    let before = self.heard.waiting();
                     let mut link = lock(&self.link);
                     link.flush()?;
-                    let open = link.receive(self.heard.end_of_buffer())?;
+                    let open = link.receive(&mut self.heard)?;
                     drop(link);
-                    if self.heard.rest().len() == before {
+                    if self.heard.waiting() == before {
                         return match open {
                             true => Ok(None),
                             false => Err(io::ErrorKind::ConnectionReset.into()),
