@@ -9,6 +9,7 @@ pub mod content;
 pub mod fates;
 pub mod partial;
 pub mod parts;
+mod room;
 pub mod run_folder;
 pub mod source;
 pub mod sums;

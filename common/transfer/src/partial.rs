@@ -6,11 +6,11 @@
 
 use crate::GRAIN;
 use crate::parts::Parts;
+use crate::room::Room;
 use crate::source;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, copy_file_range, fallocate};
 use nix::sys::stat::futimens;
-use nix::sys::statvfs::fstatvfs;
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Whence, lseek};
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -45,6 +45,8 @@ pub struct Partial {
     notes: PathBuf,
     /// The size that it will have.
     bytes: u64,
+    /// What it has taken of its file system, unless others have done so.
+    room: Option<Room>,
     state: Mutex<State>,
     /// Whether nothing more may be written. Writers hold the lock.
     closed: RwLock<bool>,
@@ -95,8 +97,8 @@ pub fn kept(path: &Path, notes: &Path, bytes: u64) -> Parts {
 
 impl Partial {
     /// Begins a file, or resumes one with the parts that are kept; `keep` is copied from an
-    /// `earlier` file. Space for the rest is reserved at once, and fails if there is none; not so
-    /// for a sparse file, which will not need all of it.
+    /// `earlier` file. Space for the rest is taken at once, and fails if there is none; not so for
+    /// a sparse file, which will not need all of it.
     pub fn begin(
         path: PathBuf,
         notes: PathBuf,
@@ -109,21 +111,19 @@ impl Partial {
         let end = keep.list().last().map_or(0, |(_, end)| *end);
         file.set_len(if earlier.is_some() { 0 } else { end })?;
         remove(&notes)?;
-        if !is_sparse {
-            let room = fstatvfs(&file)?;
-            let free = room.blocks_available() * room.fragment_size();
-            if bytes.saturating_sub(keep.bytes()) > free {
-                return Err(Errno::ENOSPC.into());
-            }
-            reserve(&file, &keep.missing(bytes))?;
-        }
         if let Some(earlier) = earlier {
             for (begin, end) in keep.list() {
                 copy(earlier, &file, *begin, *end)?;
             }
             file.set_len(end)?;
         }
-        let partial = Partial::new(file, path, notes, bytes, keep);
+        // last: setting a length gives back what was taken behind it
+        let room = match is_sparse {
+            true => None,
+            false => Some(Room::take(&file, &keep, bytes)?),
+        };
+        let mut partial = Partial::new(file, path, notes, bytes, keep);
+        partial.room = room;
         if !partial.lock().parts.is_beginning() {
             partial.scatter()?;
         }
@@ -145,6 +145,7 @@ impl Partial {
             path,
             notes,
             bytes,
+            room: None,
             state: Mutex::new(State { parts, noted }),
             closed: RwLock::new(false),
         }
@@ -222,7 +223,7 @@ impl Partial {
         if at == end {
             return Ok(());
         }
-        let made = self.make_hole(at, end);
+        let made = self.fill(at, end).and_then(|()| self.make_hole(at, end));
         made.map_err(|error| Fault::system(&error))
     }
 
@@ -245,6 +246,11 @@ impl Partial {
         Ok(())
     }
 
+    /// A part is about to be written to the room that was taken.
+    fn fill(&self, at: u64, end: u64) -> io::Result<()> {
+        self.room.as_ref().map_or(Ok(()), |room| room.fill(at, end))
+    }
+
     /// Writes a part.
     pub fn write(&self, at: u64, content: &[u8]) -> Result<(), Fault> {
         self.put(at, content)?;
@@ -254,8 +260,9 @@ impl Partial {
     /// Writes a part, which does not count as present yet.
     pub fn put(&self, at: u64, content: &[u8]) -> Result<(), Fault> {
         let _writing = self.writing()?;
-        self.end_of(at, content.len() as u64)?;
-        let written = self.file.write_all_at(content, at);
+        let end = self.end_of(at, content.len() as u64)?;
+        let filled = self.fill(at, end);
+        let written = filled.and_then(|()| self.file.write_all_at(content, at));
         written.map_err(|error| Fault::system(&error))
     }
 
@@ -293,6 +300,9 @@ impl Partial {
     /// Stops all writers and writes the notes.
     pub fn close(&self) -> io::Result<()> {
         *self.closed.write().unwrap_or_else(PoisonError::into_inner) = true;
+        if let Some(room) = &self.room {
+            room.stop();
+        }
         self.flush()
     }
 
@@ -333,25 +343,6 @@ impl Partial {
 
 fn number(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
-}
-
-/// Reserves space, so that a full disk is known before anything was sent in vain. Where the file
-/// system cannot, the writes report it.
-fn reserve(file: &File, parts: &[(u64, u64)]) -> io::Result<()> {
-    for (begin, end) in parts {
-        loop {
-            let flags = FallocateFlags::FALLOC_FL_KEEP_SIZE;
-            match fallocate(file, flags, number(*begin), number(end - begin)) {
-                Ok(()) => break,
-                Err(Errno::EINTR) => {}
-                Err(error @ (Errno::ENOSPC | Errno::EDQUOT | Errno::EIO)) => {
-                    return Err(error.into());
-                }
-                Err(_) => return Ok(()),
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Copies a part from another file to the same place. Holes stay holes where this file is empty,
@@ -560,23 +551,36 @@ mod tests {
 
     #[test]
     fn room_is_taken_before_anything_comes() {
+        use std::os::unix::fs::MetadataExt;
         let folder = folder("room");
-        let (path, notes) = (folder.join("part"), folder.join("good"));
-        let partial =
-            Partial::begin(path.clone(), notes, 1 << 20, Parts::default(), None, false).unwrap();
-        let meta = fs::metadata(&path).unwrap();
-        // a file system that cannot take room leaves it at none
-        let blocks = std::os::unix::fs::MetadataExt::blocks(&meta);
-        assert!(
-            meta.len() == 0 && (blocks == 0 || blocks * 512 >= 1 << 20),
-            "{blocks}"
-        );
-        partial.write(0, b"01234").unwrap();
-        release(&path).unwrap();
-        let meta = fs::metadata(&path).unwrap();
-        let blocks = std::os::unix::fs::MetadataExt::blocks(&meta);
-        assert!(meta.len() == 5 && blocks * 512 < 1 << 20, "{blocks}");
-        partial.discard();
+        let grain = vec![1; usize::try_from(GRAIN).unwrap()];
+        let earlier = folder.join("dst");
+        fs::write(&earlier, &grain).unwrap();
+        let earlier = File::open(earlier).unwrap();
+        // a file system that cannot take room, or counts it, leaves it at what is written
+        let mut reserves = None;
+        for earlier in [None, Some(&earlier)] {
+            let (path, notes) = (folder.join("part"), folder.join("good"));
+            let keep = earlier.map_or_else(Parts::default, |_| Parts::beginning(GRAIN));
+            let length = keep.bytes();
+            let partial =
+                Partial::begin(path.clone(), notes, 16 * GRAIN, keep, earlier, false).unwrap();
+            let meta = fs::metadata(&path).unwrap();
+            let occupied = meta.blocks() * 512;
+            let reserves = *reserves.get_or_insert(occupied > 0);
+            let room = if reserves { 16 * GRAIN } else { length };
+            assert_eq!(meta.len(), length);
+            assert!(occupied >= room, "{occupied} of {room}");
+            partial.write(length, b"01234").unwrap();
+            release(&path).unwrap();
+            let meta = fs::metadata(&path).unwrap();
+            let occupied = meta.blocks() * 512;
+            assert!(
+                meta.len() == length + 5 && occupied < 16 * GRAIN,
+                "{occupied}"
+            );
+            partial.discard();
+        }
         let (path, notes) = (folder.join("part"), folder.join("good"));
         let error =
             Partial::begin(path, notes, 1 << 60, Parts::default(), None, false).unwrap_err();

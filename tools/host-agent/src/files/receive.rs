@@ -367,11 +367,12 @@ fn is_key(key: &str) -> bool {
         .is_some_and(|(place, version)| is_number(place) && is_number(version))
 }
 
-/// Free space for this user where a folder is or will be, in bytes.
+/// Free space for this user where a folder is or will be, in bytes; `None` if the file system has
+/// no size.
 fn free_bytes(base: &Path) -> Option<u64> {
     let existing = base.ancestors().find(|folder| folder.is_dir())?;
     let room = nix::sys::statvfs::statvfs(existing).ok()?;
-    Some(room.blocks_available() * room.fragment_size())
+    (room.blocks() > 0).then(|| room.blocks_available() * room.fragment_size())
 }
 
 impl Serve for Receiver {

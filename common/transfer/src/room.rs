@@ -1,0 +1,210 @@
+//! Room for a file that comes, so that a full disk is known before anything was sent in vain, and
+//! so that nobody else takes the room meanwhile.
+//!
+//! A disk reserves room at once. A file system in memory (tmpfs) takes half as long for that as for
+//! writing, and nothing would come meanwhile. There a thread reserves the room while the first
+//! parts are written, from the end of the file on, until both meet.
+
+use crate::parts::Parts;
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+use nix::sys::statvfs::fstatvfs;
+use std::fs::File;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{Builder, JoinHandle};
+
+/// How much the thread reserves at once: a quarter of a millisecond, for which a writer may have to
+/// wait.
+const SLICE: u64 = 1 << 20;
+
+/// The file whose room was reserved last. The next one begins behind it, because only then what is
+/// free is free for it.
+static LAST: Mutex<Weak<Reserving>> = Mutex::new(Weak::new());
+
+/// The room of a file. What is reserved stays so when this is dropped, but no more is.
+#[derive(Debug)]
+pub(crate) struct Room(Option<Arc<Reserving>>);
+
+/// A file for which a thread reserves room.
+#[derive(Debug)]
+struct Reserving {
+    file: File,
+    state: Mutex<State>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The parts that are neither reserved nor written.
+    left: Parts,
+    /// Why they could not be reserved.
+    failed: Option<Errno>,
+}
+
+impl Room {
+    /// Takes room for all that is missing of a file of `bytes`; `ENOSPC` if there is not as much.
+    pub(crate) fn take(file: &File, there: &Parts, bytes: u64) -> io::Result<Room> {
+        let left = Parts::of(&there.missing(bytes));
+        if fstatfs(file)?.filesystem_type() != TMPFS_MAGIC {
+            check(file, &left)?;
+            for (begin, end) in left.list() {
+                reserve(file, *begin, *end)?;
+            }
+            return Ok(Room(None));
+        }
+        let mut last = lock(&LAST);
+        if let Some(last) = last.upgrade() {
+            last.join();
+        }
+        check(file, &left)?;
+        let reserving = Arc::new(Reserving {
+            file: file.try_clone()?,
+            state: Mutex::new(State { left, failed: None }),
+            thread: Mutex::default(),
+        });
+        let one = Arc::clone(&reserving);
+        let thread = Builder::new().spawn(move || one.reserve())?;
+        *lock(&reserving.thread) = Some(thread);
+        *last = Arc::downgrade(&reserving);
+        Ok(Room(Some(reserving)))
+    }
+
+    /// A part is about to be written, and needs no other room. Fails if there is not enough for the
+    /// whole file, because others have taken it.
+    pub(crate) fn fill(&self, begin: u64, end: u64) -> io::Result<()> {
+        let Some(reserving) = &self.0 else {
+            return Ok(());
+        };
+        let mut state = lock(&reserving.state);
+        if let Some(failed) = state.failed {
+            return Err(failed.into());
+        }
+        state.left = state.left.without(&Parts::of(&[(begin, end)]));
+        Ok(())
+    }
+
+    /// No more room is reserved when this returns.
+    pub(crate) fn stop(&self) {
+        if let Some(reserving) = &self.0 {
+            lock(&reserving.state).left = Parts::default();
+            reserving.join();
+        }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Reserving {
+    fn reserve(&self) {
+        while let Some((begin, end)) = self.next_slice() {
+            if let Err(error) = reserve(&self.file, begin, end) {
+                let error = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+                lock(&self.state).failed = Some(error);
+                return;
+            }
+        }
+    }
+
+    fn next_slice(&self) -> Option<(u64, u64)> {
+        let mut state = lock(&self.state);
+        let (begin, end) = *state.left.list().last()?;
+        let slice = (begin.max(end.saturating_sub(SLICE)), end);
+        state.left = state.left.without(&Parts::of(&[slice]));
+        Some(slice)
+    }
+
+    /// Waits until the thread has ended. Whoever else waits does so too.
+    fn join(&self) {
+        if let Some(thread) = lock(&self.thread).take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether an ordinary user may still write as much. A file system without a size, such as tmpfs
+/// with `size=0`, does not tell.
+fn check(file: &File, missing: &Parts) -> io::Result<()> {
+    let room = fstatvfs(file)?;
+    if room.blocks() > 0 && missing.bytes() > room.blocks_available() * room.fragment_size() {
+        return Err(Errno::ENOSPC.into());
+    }
+    Ok(())
+}
+
+/// Reserves a part. Where the file system cannot, the writes report a full disk.
+fn reserve(file: &File, begin: u64, end: u64) -> io::Result<()> {
+    let number = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    loop {
+        let flags = FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        match fallocate(file, flags, number(begin), number(end - begin)) {
+            Err(Errno::EINTR) => {}
+            Err(error @ (Errno::ENOSPC | Errno::EDQUOT | Errno::EIO)) => return Err(error.into()),
+            Ok(()) | Err(_) => return Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{FileExt, MetadataExt};
+
+    /// A file in memory that has no name.
+    fn in_memory(name: &str) -> File {
+        let path = format!("/dev/shm/dgl-tools-room-{name}-{}", std::process::id());
+        let mut options = File::options();
+        let file = options.write(true).create_new(true).open(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        file
+    }
+
+    fn occupied(file: &File) -> u64 {
+        file.metadata().unwrap().blocks() * 512
+    }
+
+    #[test]
+    fn room_in_memory_is_reserved_beside_what_is_written() {
+        let file = in_memory("beside");
+        assert_eq!(fstatfs(&file).unwrap().filesystem_type(), TMPFS_MAGIC);
+        let bytes = 16 * SLICE + 100;
+        let there = Parts::beginning(SLICE);
+        let room = Room::take(&file, &there, bytes).unwrap();
+        room.fill(SLICE, 2 * SLICE).unwrap();
+        file.write_all_at(&[1; SLICE as usize], SLICE).unwrap();
+        let reserving = room.0.as_ref().unwrap();
+        reserving.join();
+        assert_eq!(reserving.next_slice(), None);
+        assert!(occupied(&file) >= bytes - SLICE, "{}", occupied(&file));
+        assert_eq!(file.metadata().unwrap().len(), 2 * SLICE);
+        // the next one begins behind it, and no more is reserved once it is stopped
+        let other = in_memory("behind");
+        let room = Room::take(&other, &Parts::default(), 32 * SLICE).unwrap();
+        room.stop();
+        let stopped = occupied(&other);
+        assert_eq!(room.0.as_ref().unwrap().next_slice(), None);
+        drop(room);
+        assert_eq!(occupied(&other), stopped);
+    }
+
+    #[test]
+    fn a_writer_hears_that_others_have_taken_the_room() {
+        let file = in_memory("taken");
+        let room = Room::take(&file, &Parts::default(), SLICE).unwrap();
+        assert!(Room::take(&file, &Parts::default(), 1 << 60).is_err());
+        room.fill(0, 10).unwrap();
+        let state = &room.0.as_ref().unwrap().state;
+        lock(state).failed = Some(Errno::ENOSPC);
+        let error = room.fill(10, 20).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::ENOSPC as i32));
+    }
+}
