@@ -6,6 +6,7 @@ use nix::poll::PollFlags;
 use nix::sys::socket::{setsockopt, sockopt};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, Connection, ServerConfig, ServerConnection};
+use std::hint::black_box;
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -67,6 +68,14 @@ impl Incoming {
     fn is_empty(&self) -> bool {
         self.taken == self.filled
     }
+}
+
+/// Makes glibc keep the memory of records that were sent, for the next ones. It gives back to the
+/// kernel what is free at the end of the heap, at first from 128 KiB on, and then from twice the
+/// size of the largest block that was freed (mallopt(3), `M_MMAP_THRESHOLD`). Memory that was given
+/// back costs page faults: a fiftieth of the time of a copy.
+fn keep_freed_memory() {
+    drop(black_box(Vec::<u8>::with_capacity(2 * MAX_WRITTEN)));
 }
 
 /// Gives rustls the bytes at hand, and reads the socket only if there are none.
@@ -186,8 +195,9 @@ impl Link {
         self.came
     }
 
-    /// Enlarges the read buffer, because much will come.
+    /// Enlarges the read buffer, because much will come or go.
     pub fn widen(&mut self) {
+        keep_freed_memory();
         if self.incoming.is_empty() {
             self.incoming = Incoming::new(MUCH);
         }
