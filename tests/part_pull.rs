@@ -797,7 +797,7 @@ fn two_that_bring_files_to_one_folder_take_turns() {
         ran.out,
         ran.err
     );
-    let held = "flock -x got/.part-pull.lock sh -c 'echo; sleep 1; [ ! -e got/a ] && echo alone \
+    let held = "flock -x got/.part-pull.lock sh -c 'echo; sleep 5; [ ! -e got/a ] && echo alone \
         >&2' | { read _;";
     let ran = sh(
         &folder,

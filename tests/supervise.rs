@@ -125,7 +125,7 @@ fn a_process_that_the_kernel_killed_for_memory_is_named_so() {
         println!("skipped: no cgroup can be made here");
         return;
     };
-    let enter = format!("echo $$ >'{}/cgroup.procs'; sleep 2.5", limited.0.display());
+    let enter = format!("echo $$ >'{}/cgroup.procs'; sleep 5", limited.0.display());
     let eats = format!(
         "{enter}; exec python3 -c 'x = bytearray(300 << 20); x[::4096] = b\"x\" * len(x[::4096])'"
     );

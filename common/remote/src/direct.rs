@@ -136,6 +136,11 @@ impl Direct {
         }
     }
 
+    /// Nothing more comes, because the other side is gone.
+    pub(crate) fn end(&mut self) {
+        self.open = false;
+    }
+
     /// Whether more may come.
     pub(crate) fn is_open(&self) -> bool {
         self.open

@@ -43,7 +43,14 @@ impl Dialed {
 impl Channel for Dialed {
     fn read(&mut self, stream: Stream, buffer: &mut [u8]) -> io::Result<usize> {
         match stream {
-            Stream::Stdout => self.direct.read(stream, buffer),
+            Stream::Stdout => match self.direct.read(stream, buffer) {
+                // an agent that is killed closes its end, or resets it if it had not read all
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    self.direct.end();
+                    Ok(0)
+                }
+                read => read,
+            },
             Stream::Stderr if self.direct.is_open() => Err(io::ErrorKind::WouldBlock.into()),
             Stream::Stderr if std::mem::replace(&mut self.explained, true) => Ok(0),
             Stream::Stderr => {
