@@ -1,15 +1,16 @@
 //! The transfer of files between this machine and a host: what both ends do, in either direction.
 //!
-//! One end reads ([`source`]), the other writes ([`partial`]); between them go blocks, each with
-//! the sum of its content ([`content`]). [`parts`] says which of a file is there, [`sums`] whether
-//! that is what the other end has, [`vouched`] whether it is where a third one has brought it;
-//! [`fates`] is what the tool knows of each file; [`run_folder`] is what hosts share that dial in.
+//! One end reads ([`source`]), the other writes ([`partial`]) where it has taken [`room`]; between
+//! them go blocks, each with the sum of its content ([`content`]). [`parts`] says which of a file
+//! is there, [`sums`] whether that is what the other end has, [`vouched`] whether it is where a
+//! third one has brought it; [`fates`] is what the tool knows of each file; [`run_folder`] is what
+//! hosts share that dial in.
 
 pub mod content;
 pub mod fates;
 pub mod partial;
 pub mod parts;
-mod room;
+pub mod room;
 pub mod run_folder;
 pub mod source;
 pub mod sums;

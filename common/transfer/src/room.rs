@@ -9,7 +9,7 @@ use crate::parts::Parts;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
-use nix::sys::statvfs::fstatvfs;
+use nix::sys::statvfs::{Statvfs, fstatvfs};
 use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -131,14 +131,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether an ordinary user may still write as much. A file system without a size, such as tmpfs
-/// with `size=0`, does not tell.
+/// How much an ordinary user may still write, in bytes; `None` if the file system has no size, as
+/// tmpfs with `size=0`.
+pub fn free_bytes(room: &Statvfs) -> Option<u64> {
+    (room.blocks() > 0).then(|| room.blocks_available() * room.fragment_size())
+}
+
 fn check(file: &File, missing: &Parts) -> io::Result<()> {
-    let room = fstatvfs(file)?;
-    if room.blocks() > 0 && missing.bytes() > room.blocks_available() * room.fragment_size() {
-        return Err(Errno::ENOSPC.into());
+    match free_bytes(&fstatvfs(file)?) {
+        Some(free) if missing.bytes() > free => Err(Errno::ENOSPC.into()),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Reserves a part. Where the file system cannot, the writes report a full disk.

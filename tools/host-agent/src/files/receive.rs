@@ -372,7 +372,7 @@ fn is_key(key: &str) -> bool {
 fn free_bytes(base: &Path) -> Option<u64> {
     let existing = base.ancestors().find(|folder| folder.is_dir())?;
     let room = nix::sys::statvfs::statvfs(existing).ok()?;
-    (room.blocks() > 0).then(|| room.blocks_available() * room.fragment_size())
+    transfer::room::free_bytes(&room)
 }
 
 impl Serve for Receiver {
