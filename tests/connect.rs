@@ -241,6 +241,45 @@ fn the_exchange_of_keys_is_the_users_choice() {
     }
 }
 
+/// ssh is asked only once for all hosts where it reads nothing about exchanges of keys, and for
+/// each of them where it does, be that for another host and in a file of its own.
+#[test]
+fn what_is_configured_for_one_host_alone_holds_for_it_alone() {
+    let folder = scratch("exchanges");
+    executable(
+        &folder.join("bin/ssh"),
+        "#!/bin/sh\necho \"$*\" >>\"$LOG\"\n[ \"$1\" != -G ] || exec \"$SSH\" \"$@\"\nexit 255\n",
+    );
+    let included = folder.join("included");
+    std::fs::write(&included, "KexAlgorithms ecdh-sha2-nistp256\n").unwrap();
+    let include = format!("Host 10.99.0.3\n  Include {}\n", included.display());
+    for (config, alone) in [("", false), (include.as_str(), true)] {
+        std::fs::write(folder.join("config"), config).unwrap();
+        let _ = std::fs::remove_file(folder.join("log"));
+        let script = "export SSH=$(command -v ssh) LOG=$PWD/log
+            printf '10.99.0.%s\n' 1 2 3 >ip.txt
+            ipconf-check ip.txt | part-map --workspace /w --extra ip.txt >plan.jsonl
+            PATH=$PWD/bin:$PATH; part-push --dry-run --ssh-config config <plan.jsonl";
+        assert_eq!(sh(&folder, script).status, 74);
+        let log = std::fs::read_to_string(folder.join("log")).unwrap();
+        let asked = log.lines().filter(|line| line.starts_with("-G")).count();
+        assert!(
+            if alone { asked >= 3 } else { asked == 1 },
+            "{config}: {log}"
+        );
+        let chosen = |host: &str| {
+            let login = log
+                .lines()
+                .find(|line| line.contains("Ciphers=") && line.contains(host))
+                .expect("no login");
+            login.contains("KexAlgorithms=^")
+        };
+        let [first, second, third] = ["10.99.0.1", "10.99.0.2", "10.99.0.3"].map(chosen);
+        assert_eq!(first, second, "{config}: {log}");
+        assert_eq!(third, first && !alone, "{config}: {log}");
+    }
+}
+
 /// An old busybox; the script goes in byte by byte then.
 #[test]
 fn a_host_needs_neither_dd_nor_base64() {
