@@ -23,6 +23,10 @@ pub(crate) enum Stream {
 pub(crate) trait Channel: Send {
     fn read(&mut self, stream: Stream, buffer: &mut [u8]) -> io::Result<usize>;
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
+    /// Writes bytes that others follow at once, for which a channel may wait with them.
+    fn write_beginning(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write(bytes)
+    }
     /// Writes at most `length` bytes of a file from `offset` on; returns 0 at its end. A channel
     /// that can do so without a copy does.
     fn write_file(&mut self, file: &File, offset: u64, length: u64) -> Result<usize, Unsent> {

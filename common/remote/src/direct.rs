@@ -173,6 +173,10 @@ impl Channel for Direct {
         self.link.write_some(bytes)
     }
 
+    fn write_beginning(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.link.write_beginning(bytes)
+    }
+
     fn close_stdin(&mut self) -> io::Result<()> {
         self.link.close()
     }

@@ -207,9 +207,16 @@ impl Transport {
 
     pub(crate) fn write_some(&mut self) -> bool {
         let mut progress = false;
-        while let Some(first) = self.outbox.front_mut() {
+        loop {
+            let is_last = self.outbox.len() == 1;
+            let Some(first) = self.outbox.front_mut() else {
+                break;
+            };
             let written = match first {
-                Piece::Bytes { bytes, sent } => self.channel.write(&bytes[*sent..]),
+                Piece::Bytes { bytes, sent } => match is_last {
+                    true => self.channel.write(&bytes[*sent..]),
+                    false => self.channel.write_beginning(&bytes[*sent..]),
+                },
                 Piece::Shared { bytes, sent } => self.channel.write(&bytes[*sent..]),
                 Piece::Zeros(left) => self.channel.write(
                     &ZEROS[..ZEROS
@@ -234,14 +241,7 @@ impl Transport {
             match written {
                 Ok(count) => {
                     progress |= count > 0;
-                    self.pending -= count as u64;
-                    if first.advance(count)
-                        && let Some(Piece::Bytes { bytes, .. }) = self.outbox.pop_front()
-                        && bytes.capacity() >= SPARE_BYTES
-                        && self.spare.len() < SPARE
-                    {
-                        self.spare.push(bytes);
-                    }
+                    self.advance(count);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return progress,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -260,6 +260,22 @@ impl Transport {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock);
         }
         progress
+    }
+
+    /// Notes that so many bytes of the first piece were sent.
+    fn advance(&mut self, count: usize) {
+        self.pending -= count as u64;
+        let is_sent = self
+            .outbox
+            .front_mut()
+            .is_some_and(|first| first.advance(count));
+        if is_sent
+            && let Some(Piece::Bytes { bytes, .. }) = self.outbox.pop_front()
+            && bytes.capacity() >= SPARE_BYTES
+            && self.spare.len() < SPARE
+        {
+            self.spare.push(bytes);
+        }
     }
 
     /// The last lines on stderr, behind the name of the user's program that carries the streams, so

@@ -113,6 +113,8 @@ pub struct Link {
     came: u64,
     /// Whether nothing more comes.
     ended: bool,
+    /// Whether all that waits to be sent is the beginning of what follows at once.
+    begun: bool,
 }
 
 impl Link {
@@ -141,6 +143,7 @@ impl Link {
             incoming: Incoming::new(LITTLE),
             came: 0,
             ended: false,
+            begun: false,
         };
         link.flush()?;
         Ok(link)
@@ -206,25 +209,41 @@ impl Link {
     /// Sends as many of these bytes as possible now. `WouldBlock` if that is none; see
     /// [`Link::wait_for`].
     pub fn write_some(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.flush()?;
-        if self.tls.wants_write() {
-            return Err(ErrorKind::WouldBlock.into());
+        if !self.begun {
+            self.make_room()?;
         }
-        let taken = self
-            .tls
-            .writer()
-            .write(&bytes[..bytes.len().min(MAX_WRITTEN)])?;
+        let bytes = &bytes[..bytes.len().min(MAX_WRITTEN)];
+        let taken = self.tls.writer().write(bytes)?;
         self.flush()?;
         Ok(taken)
+    }
+
+    /// As [`Link::write_some`] for bytes that others follow at once, such as the line in front of a
+    /// body: if they are few, they are sent together with those, which saves a system call and the
+    /// other side's waking up for them.
+    pub fn write_beginning(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.begun || bytes.len() > LITTLE {
+            return self.write_some(bytes);
+        }
+        self.make_room()?;
+        let taken = self.tls.writer().write(bytes)?;
+        self.begun = true;
+        Ok(taken)
+    }
+
+    /// Sends what waits; `WouldBlock` if that is not possible now.
+    fn make_room(&mut self) -> io::Result<()> {
+        self.flush()?;
+        match self.tls.wants_write() {
+            true => Err(ErrorKind::WouldBlock.into()),
+            false => Ok(()),
+        }
     }
 
     /// Tells the other side that nothing follows. `WouldBlock` while that cannot be sent.
     pub fn close(&mut self) -> io::Result<()> {
         self.tls.send_close_notify();
-        self.flush()?;
-        if self.tls.wants_write() {
-            return Err(ErrorKind::WouldBlock.into());
-        }
+        self.make_room()?;
         self.stream.shutdown(Shutdown::Write)
     }
 
@@ -276,6 +295,7 @@ impl Link {
 
     /// Sends queued bytes, as far as possible now.
     pub fn flush(&mut self) -> io::Result<()> {
+        self.begun = false;
         while self.tls.wants_write() {
             match self.tls.write_tls(&mut self.stream) {
                 Ok(_) => {}
@@ -332,6 +352,10 @@ mod tests {
         let text: Vec<u8> = (0..8_000_000u32).map(|n| (n >> 3) as u8).collect();
         let (mut sent, mut got, mut open) = (0, Vec::new(), true);
         let until = Instant::now() + Duration::from_secs(60);
+        let beginning = client.write_beginning(&text[..3]);
+        assert_eq!(beginning.unwrap(), 3);
+        assert!(client.tls.wants_write(), "it was sent alone");
+        sent += 3;
         while open && Instant::now() < until {
             match client.write_some(&text[sent..]) {
                 Ok(count) => sent += count,

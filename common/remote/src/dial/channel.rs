@@ -66,6 +66,10 @@ impl Channel for Dialed {
         self.direct.write(bytes)
     }
 
+    fn write_beginning(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.direct.write_beginning(bytes)
+    }
+
     fn close_stdin(&mut self) -> io::Result<()> {
         self.direct.close_stdin()
     }
