@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 use support::{Cluster, executable, ip_config, partition, scratch, sh, soon, takes_seconds};
 
@@ -198,15 +199,20 @@ fn a_connector_that_stays_is_ended_with_the_tool() {
     }
 }
 
-/// Where nobody has chosen one and ssh's own is slow, another is asked for.
-#[test]
-fn the_exchange_of_keys_is_the_users_choice() {
-    let folder = scratch("exchange");
-    // says what it would use, and goes nowhere
+/// An ssh in the folder's bin that notes its words in $LOG, says what $SSH would use, and goes
+/// nowhere.
+fn put_idle_ssh(folder: &Path) {
     executable(
         &folder.join("bin/ssh"),
         "#!/bin/sh\necho \"$*\" >>\"$LOG\"\n[ \"$1\" != -G ] || exec \"$SSH\" \"$@\"\nexit 255\n",
     );
+}
+
+/// Where nobody has chosen one and ssh's own is slow, another is asked for.
+#[test]
+fn the_exchange_of_keys_is_the_users_choice() {
+    let folder = scratch("exchange");
+    put_idle_ssh(&folder);
     let own = sh(
         &folder,
         "ssh -G -F none -- any | sed -n 's/^kexalgorithms //p'",
@@ -246,10 +252,7 @@ fn the_exchange_of_keys_is_the_users_choice() {
 #[test]
 fn what_is_configured_for_one_host_alone_holds_for_it_alone() {
     let folder = scratch("exchanges");
-    executable(
-        &folder.join("bin/ssh"),
-        "#!/bin/sh\necho \"$*\" >>\"$LOG\"\n[ \"$1\" != -G ] || exec \"$SSH\" \"$@\"\nexit 255\n",
-    );
+    put_idle_ssh(&folder);
     let included = folder.join("included");
     std::fs::write(&included, "KexAlgorithms ecdh-sha2-nistp256\n").unwrap();
     let include = format!("Host 10.99.0.3\n  Include {}\n", included.display());
