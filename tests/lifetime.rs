@@ -168,6 +168,47 @@ fn real_hosts_a_server_that_fails_while_it_loads_leaves_nothing() {
     }
 }
 
+/// A process that was killed cannot be asked for its files, even if it was killed a moment after it
+/// had made one.
+#[test]
+fn real_hosts_files_of_short_lived_processes_are_removed() {
+    let folder = scratch("lifetime-short");
+    let cluster = Cluster::up("lifetime-short", 1);
+    let trainer = "import os, mmap, time\n\
+        time.sleep(2)\n\
+        for nth in range(6):\n\
+        \x20   if os.fork() == 0:\n\
+        \x20       f = open(f'/dev/shm/short-{nth}', 'w+b')\n\
+        \x20       f.truncate(4096)\n\
+        \x20       m = mmap.mmap(f.fileno(), 4096)\n\
+        \x20       time.sleep(0.4)\n\
+        \x20       os.kill(os.getpid(), 9)\n\
+        \x20   os.wait()\n";
+    std::fs::write(folder.join("trainer.py"), trainer).unwrap();
+    let command = format!("exec python3 '{}'", folder.join("trainer.py").display());
+    let records = [
+        serde_json::json!({"type": "host", "id": 0, "of": 1, "ip": "10.77.0.1", "port": 30050}),
+        serde_json::json!({"type": "process", "id": 0, "of": 1, "host": 0, "ip": "10.77.0.1",
+            "role": "trainer", "rank": 0, "cwd": "/srv", "env": {}, "argv": ["sh", "-c", command]}),
+    ];
+    std::fs::write(
+        folder.join("job.jsonl"),
+        records.map(|record| format!("{record}\n")).concat(),
+    )
+    .unwrap();
+    let ran = cluster.sh(
+        &folder,
+        "echo mine >/dev/shm/other; dgl-spawn --no-preflight <job.jsonl; \
+            ls /dev/shm; rm /dev/shm/*",
+    );
+    assert!(
+        ran.out.ends_with("}\nother\n") && ran.status == 0,
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+}
+
 /// The same with real DGL, as far as DGL ends otherwise than other programs; a server of it exits
 /// with 1 on TERM, or aborts on its way out. The last one is under the real torchrun.
 const DGL_ENDS: [(&str, i32, &str); 5] = [

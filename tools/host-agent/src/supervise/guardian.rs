@@ -4,12 +4,13 @@
 
 use super::end::{Event, State};
 use super::members;
-use super::shm::{ShmWatch, read_note};
+use super::shm::read_note;
 use super::signals::{block_signals, signal_of};
 use crate::processes::{TOKEN, watch_mark};
-use crate::shm::ShmFile;
+use crate::shm::{self, ShmFile};
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::wait::{WaitPidFlag, waitpid};
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, PipeReader, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
@@ -42,7 +43,7 @@ pub fn guard(
     if status.success() {
         return Ok(ExitCode::SUCCESS);
     }
-    end(job, files);
+    end(job, &files);
     Ok(ExitCode::FAILURE)
 }
 
@@ -90,14 +91,14 @@ fn inherited(descriptor: BorrowedFd<'_>) -> std::io::Result<String> {
 }
 
 /// The files that the job has in /dev/shm, as the supervisor has noted them until its end.
-fn read_notes(notes: PipeReader) -> Vec<ShmFile> {
+fn read_notes(notes: PipeReader) -> BTreeSet<ShmFile> {
     let lines = BufReader::new(notes).lines().map_while(Result::ok);
     lines.filter_map(|line| read_note(&line)).collect()
 }
 
 /// Ends what the supervisor has left. Nothing is reported, because the supervisor's last message on
 /// stdout may be incomplete.
-fn end(job: &Job, files: Vec<ShmFile>) {
+fn end(job: &Job, files: &BTreeSet<ShmFile>) {
     let grace = Duration::from_millis(job.grace_ms);
     let (mut state, mut action) = State::Running.next(
         Event::End {
@@ -126,7 +127,5 @@ fn end(job: &Job, files: Vec<ShmFile>) {
         }
         std::thread::sleep(PAUSE);
     }
-    let mut shm = ShmWatch::default();
-    shm.extend(files);
-    shm.remove();
+    shm::remove_unmapped(files);
 }

@@ -1,55 +1,135 @@
 //! Remembers the job's files in /dev/shm while it lives, because a process that was killed cannot
 //! be asked.
+//!
+//! inotify tells of a new name, not of who made it. Who maps it is seen by a look at the job's
+//! processes, a moment after the file was made and then at ever longer intervals, because it may be
+//! mapped much later.
 
 use crate::processes::ProcessHandle;
 use crate::shm::{self, ShmFile};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::time::{ClockId, clock_gettime};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
 use wire::Text;
 
+const FOLDER: &str = "/dev/shm";
+/// How long after the names changed the first look is: a file is mapped right after it was made.
+const FIRST_LOOK: Duration = Duration::from_millis(20);
+/// How often to look in any case, because files that an earlier job left may be opened at any time.
+const LAST_LOOK: Duration = Duration::from_secs(10);
+/// How often to compare the names if the host has no inotify left to give.
+const WITHOUT_EVENTS: Duration = Duration::from_millis(200);
+/// Looks may take one part in this of a processor, however fast others make and remove files; but
+/// they are never further apart than the second number while names change.
+const SHARE: u32 = 20;
+const LONGEST_REST: Duration = Duration::from_secs(1);
+
 /// The files of a job.
-#[derive(Debug, Default)]
 pub struct ShmWatch {
     files: BTreeSet<ShmFile>,
-    /// The names in /dev/shm at the last look.
-    listing: Vec<OsString>,
-    /// How many looks are due because the names changed: a file is mapped a moment after it was
-    /// made.
-    due: u32,
     /// Files of DGL that existed before the job and that nobody mapped.
     before: BTreeSet<ShmFile>,
+    /// Tells of new names; `None` if there is no inotify to be had.
+    events: Option<Inotify>,
+    /// Whether it has told of one since the names were read.
+    is_told: bool,
+    /// The names when they were last read, and since when they are the same.
+    names: Vec<OsString>,
+    changed: Instant,
+    /// When to look even if no name changes.
+    next_look: Instant,
+    /// Not to look before this, even if one does.
+    earliest: Instant,
 }
 
 impl ShmWatch {
     /// Starts to watch now.
     pub fn begin() -> ShmWatch {
+        let now = Instant::now();
         ShmWatch {
+            files: BTreeSet::new(),
             before: shm::stale_files(),
-            ..ShmWatch::default()
+            events: events(),
+            is_told: false,
+            names: Vec::new(),
+            changed: now,
+            next_look: now + FIRST_LOOK,
+            earliest: now,
         }
     }
 
-    /// Looks if a look is due or asked for; returns the files that are new.
-    pub fn look(
+    /// What is readable when there is a new name.
+    pub fn wait_for(&self) -> Option<BorrowedFd<'_>> {
+        let events = self.events.as_ref().filter(|_| !self.is_told);
+        events.map(AsFd::as_fd)
+    }
+
+    /// There is a new name.
+    pub fn told(&mut self) {
+        self.is_told = true;
+        self.earliest = self.earliest.max(Instant::now() + FIRST_LOOK);
+    }
+
+    /// When [`ShmWatch::look_if_due`] has something to do.
+    pub fn due(&self) -> Instant {
+        match self.is_told || self.events.is_none() {
+            true => self.earliest.min(self.next_look),
+            false => self.next_look,
+        }
+    }
+
+    /// Looks at the job's processes if it is time; returns the files that are new.
+    pub fn look_if_due(
         &mut self,
-        in_any_case: bool,
         members: impl FnOnce() -> BTreeSet<ProcessHandle>,
     ) -> Vec<ShmFile> {
-        let listing = names();
-        if listing != self.listing {
-            self.listing = listing;
-            self.due = 2;
-        }
-        if self.listing.is_empty() || (self.due == 0 && !in_any_case) {
+        let now = Instant::now();
+        if now < self.due() {
             return Vec::new();
         }
-        self.due = self.due.saturating_sub(1);
-        let mapped = shm::mapped_shm(members().into_iter().map(|process| process.pid));
-        mapped
+        let used = used_cpu();
+        let is_new = self.read_names(now);
+        if !is_new && now < self.next_look {
+            return Vec::new();
+        }
+        let files = match self.names.is_empty() {
+            true => Vec::new(),
+            false => self.look(&members()),
+        };
+        let rest = (used_cpu().saturating_sub(used) * SHARE).min(LONGEST_REST);
+        let pause = (now - self.changed) * 3;
+        self.next_look = now + pause.clamp(FIRST_LOOK, LAST_LOOK).max(rest);
+        self.earliest = self.earliest.max(now + rest);
+        files
+    }
+
+    /// Looks at the job's processes now; returns the files that are new.
+    pub fn look(&mut self, members: &BTreeSet<ProcessHandle>) -> Vec<ShmFile> {
+        shm::mapped_shm(members.iter().map(|process| process.pid))
             .into_iter()
             .filter(|file| self.files.insert(file.clone()))
             .collect()
+    }
+
+    /// Reads the names; returns whether they have changed.
+    fn read_names(&mut self, now: Instant) -> bool {
+        self.is_told = false;
+        match &self.events {
+            // if there are more, we are told again
+            Some(events) => drop(events.read_events()),
+            None => self.earliest = now + WITHOUT_EVENTS,
+        }
+        let names = names();
+        let is_new = names != self.names;
+        if is_new {
+            self.names = names;
+            self.changed = now;
+        }
+        is_new
     }
 
     /// Adds files of DGL that appeared while the job lived and that nobody maps: a server that
@@ -57,11 +137,6 @@ impl ShmWatch {
     pub fn take_unseen(&mut self) {
         self.files
             .extend(shm::stale_files().difference(&self.before).cloned());
-    }
-
-    /// Adds files that another process has remembered.
-    pub fn extend(&mut self, files: impl IntoIterator<Item = ShmFile>) {
-        self.files.extend(files);
     }
 
     /// Removes the files that nobody maps; returns how many.
@@ -90,8 +165,21 @@ pub fn read_note(line: &str) -> Option<ShmFile> {
     })
 }
 
+/// The processor time that this thread has used.
+fn used_cpu() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
+/// Tells of files that are made in /dev/shm or renamed into it.
+fn events() -> Option<Inotify> {
+    let events = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).ok()?;
+    let wanted = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO;
+    events.add_watch(FOLDER, wanted).ok()?;
+    Some(events)
+}
+
 fn names() -> Vec<OsString> {
-    let entries = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    let entries = fs::read_dir(FOLDER).into_iter().flatten().flatten();
     let mut names: Vec<OsString> = entries.map(|entry| entry.file_name()).collect();
     names.sort_unstable();
     names

@@ -14,6 +14,7 @@ use super::{listen, members, private};
 use crate::job::JobAssembly;
 use crate::keep::servers::Watched;
 use crate::processes::{END_NOTICE, REAP_NOTICE};
+use crate::shm::ShmFile;
 use crate::stacks::desk::Desk;
 use job::ExitStatus;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -39,14 +40,10 @@ use wire::{Event, Failure, Request};
 
 /// How often to check what no event reports.
 const PACE: Duration = Duration::from_secs(1);
-/// The same while servers load their graph: a server that fails right afterwards leaves files in
-/// /dev/shm that nobody else knows.
+/// The same while servers load their graph, so that the trainers wait no longer than they must.
 const QUICK_PACE: Duration = Duration::from_millis(200);
 /// How often to check whether a process is left while the job ends.
 const END_PACE: Duration = Duration::from_millis(100);
-/// How often to look at /dev/shm in any case, because files that an earlier job left may be opened
-/// at any time.
-const SHM_PACE: Duration = Duration::from_secs(10);
 /// How often to send a sign of life; more often if the launcher's patience is short.
 const ALIVE_PACE: Duration = Duration::from_secs(5);
 /// Processes that were started less than this ago are not ended yet: if all fail at once, each
@@ -144,7 +141,6 @@ struct Supervisor {
     /// When the launcher last sent something.
     heard: Instant,
     looked: Instant,
-    looked_at_shm: Instant,
     /// The usage watch, if the launcher wants to know.
     usage: Option<UsageWatch>,
     /// Watches whether the job moves.
@@ -166,6 +162,7 @@ enum Ready {
     Signal,
     Stdin,
     Stdout,
+    Shm,
     Desk,
     Stacks,
     Pipe(usize, Stream),
@@ -210,7 +207,6 @@ impl Supervisor {
             oom: OomWatch::default(),
             heard: now,
             looked: now,
-            looked_at_shm: now,
             usage: UsageWatch::begin(start.usage_ms, start.gpus),
             signs: Signs::begin(&start, now),
             said_alive: now,
@@ -289,7 +285,16 @@ impl Supervisor {
     fn run(mut self) -> io::Result<()> {
         while self.state != State::Ended {
             let pace = self.pace();
-            self.turn(self.looked + pace)?;
+            let mut until = self.looked + pace;
+            if self.state == State::Running {
+                until = until.min(self.shm.due());
+            }
+            self.turn(until)?;
+            if self.state == State::Running {
+                let token = &self.job.token;
+                let files = self.shm.look_if_due(|| members::of_job(token));
+                self.note(files);
+            }
             if self.looked.elapsed() >= pace {
                 self.looked = Instant::now();
                 self.look();
@@ -315,6 +320,7 @@ impl Supervisor {
                 Ready::Signal => self.reap(),
                 Ready::Stdin => self.read_requests(),
                 Ready::Stdout => self.outbox.write_some(),
+                Ready::Shm => self.shm.told(),
                 Ready::Desk => self.desk.iter_mut().for_each(Desk::serve),
                 Ready::Stacks => self.take_stacks(),
                 Ready::Pipe(at, stream) => self.relay(at, stream),
@@ -344,6 +350,10 @@ impl Supervisor {
             };
             fds.push(PollFd::new(stdout.as_fd(), wish));
             meaning.push(Ready::Stdout);
+        }
+        if let Some(names) = self.shm.wait_for() {
+            fds.push(PollFd::new(names, PollFlags::POLLIN));
+            meaning.push(Ready::Shm);
         }
         if let Some(desk) = self.desk.as_mut().and_then(Desk::listening) {
             fds.push(PollFd::new(desk, PollFlags::POLLIN));
@@ -467,7 +477,6 @@ impl Supervisor {
                 }
                 self.look_at_ports();
                 self.look_at_used_servers();
-                self.look_at_shm(self.looked_at_shm.elapsed() >= SHM_PACE);
                 for one in self.processes.iter().filter(|one| one.child.is_some()) {
                     self.oom.look(one.process.index, one.pid);
                 }
@@ -563,12 +572,9 @@ impl Supervisor {
         }
     }
 
-    fn look_at_shm(&mut self, in_any_case: bool) {
-        if in_any_case {
-            self.looked_at_shm = Instant::now();
-        }
-        let token = &self.job.token;
-        for file in self.shm.look(in_any_case, || members::of_job(token)) {
+    /// Notes new files in /dev/shm also for the guardian.
+    fn note(&mut self, files: Vec<ShmFile>) {
+        for file in files {
             let _ = writeln!(self.notes, "{}", shm::note(&file));
         }
     }
@@ -598,7 +604,8 @@ impl Supervisor {
         self.state = state;
         if !was_ending && state.is_ending() {
             // while they live they can be asked for what they map
-            self.look_at_shm(true);
+            let files = self.shm.look(&members::of_job(&self.job.token));
+            self.note(files);
         }
         if let Some(action) = action {
             self.has_killed |= action == end::Action::Kill;
