@@ -283,6 +283,84 @@ fn what_is_configured_for_one_host_alone_holds_for_it_alone() {
     }
 }
 
+/// Copies log in on a socket of their own, and not where anything is configured about connecting,
+/// be that for another host.
+#[test]
+fn how_ssh_connects_is_the_users_choice() {
+    let folder = scratch("socket");
+    put_idle_ssh(&folder);
+    for (config, own) in [
+        ("Host *\n  # ProxyCommand nc %h %p\n  User ann\n", true),
+        ("Host 10.99.0.9\n  ProxyJump 10.99.0.1\n", false),
+        (
+            "Match host 10.99.0.1 exec false\n  bindAddress=10.9.9.9\n",
+            false,
+        ),
+        ("ProxyCommand none\n", false),
+        ("Include conf.d/%h\n", false),
+        ("# with nologin\n", false),
+    ] {
+        std::fs::write(folder.join("config"), config).unwrap();
+        let _ = std::fs::remove_file(folder.join("log"));
+        let script = "export SSH=$(command -v ssh) LOG=$PWD/log; echo 10.99.0.1 >ip.txt
+            ipconf-check ip.txt | part-map --workspace /w --extra ip.txt >plan.jsonl
+            export SHELL=/bin/sh; ! grep nologin config || SHELL=/usr/sbin/nologin
+            PATH=$PWD/bin:$PATH; part-push --dry-run --connect-timeout 7s --ssh-config config \
+                <plan.jsonl";
+        assert_eq!(sh(&folder, script).status, 74);
+        let log = std::fs::read_to_string(folder.join("log")).unwrap();
+        let ours = "/part-push --ssh-socket %h %p 7 -o ProxyUseFdpass=yes ";
+        assert_eq!(log.contains(ours), own, "{config}: {log}");
+    }
+}
+
+/// With a socket of ours and with ssh's own, in the same words.
+#[test]
+fn real_hosts_that_ssh_cannot_reach_are_told_of_in_its_words() {
+    let folder = scratch("socket-faults");
+    let cluster = Cluster::up("socket-faults", 2);
+    let run = |config: &str, host: &str, port: u16| {
+        std::fs::write(folder.join("config"), config).unwrap();
+        let script = format!(
+            "echo x >copied; export RES_OPTIONS='timeout:1 attempts:1' # no name server answers here
+            ipconf-check ip.txt | part-map --workspace /srv/ws --extra copied | jq -c \
+                'if .type == \"host\" then .login = \"{host}\" else . end' >plan.jsonl
+            part-push --connect-timeout 6s --ssh-config config --ssh-port {port} \
+                <plan.jsonl >pushed.jsonl"
+        );
+        cluster.sh(&folder, &script)
+    };
+    std::fs::write(folder.join("ip.txt"), "10.77.0.2\n").unwrap();
+    for (host, port, why) in [
+        ("10.77.0.2", 22, ""),
+        (
+            "10.77.0.2",
+            23,
+            "ssh: connect to host 10.77.0.2 port 23: Connection refused",
+        ),
+        (
+            "10.77.0.77",
+            22,
+            "ssh: connect to host 10.77.0.77 port 22: ",
+        ),
+        (
+            "no.such.invalid",
+            22,
+            "ssh: Could not resolve hostname no.such.invalid: ",
+        ),
+    ] {
+        let [ours, sshs] = ["", "TCPKeepAlive yes\n"].map(|config| run(config, host, port));
+        let words = |err: &str| -> Vec<String> {
+            let lines = err.lines().filter(|line| line.contains("ssh: "));
+            lines.map(str::to_owned).collect()
+        };
+        assert_eq!(ours.status, sshs.status, "{}{}", ours.err, sshs.err);
+        assert_eq!(ours.status == 0, why.is_empty(), "{}", ours.err);
+        assert_eq!(words(&ours.err), words(&sshs.err));
+        assert!(ours.err.contains(why), "{}", ours.err);
+    }
+}
+
 /// An old busybox; the script goes in byte by byte then.
 #[test]
 fn a_host_needs_neither_dd_nor_base64() {

@@ -39,6 +39,9 @@ pub fn run<A: Parser + CommandFactory + FromArgMatches>(
     main: impl FnOnce(A) -> Result<Exit, Report>,
 ) -> ExitCode {
     let _ = TOOL.set(tool.to_owned());
+    if let Some(exit) = remote::ssh_socket::begin() {
+        return exit;
+    }
     let args = match command::<A>()
         .try_get_matches()
         .and_then(|matches| A::from_arg_matches(&matches))

@@ -15,6 +15,7 @@
 
 mod bootstrap;
 mod channel;
+mod choices;
 mod connections;
 pub mod conversation;
 mod dial;
@@ -32,6 +33,7 @@ mod reasons;
 mod session;
 mod settings;
 mod ssh2;
+pub mod ssh_socket;
 mod token;
 mod transport;
 

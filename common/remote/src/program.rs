@@ -104,8 +104,14 @@ pub(crate) fn ssh(
             "-o",
             "Compression=no",
         ]);
-        if let Some(first) = super::settings::quick_exchange(options, host) {
+        if let Some(first) = super::choices::quick_exchange(options, host) {
             ssh.args(["-o", &format!("KexAlgorithms=^{first}")]);
+        }
+        if super::choices::may_connect(options, host)
+            && let Some(command) = super::ssh_socket::command(host, options.connect_timeout)
+        {
+            ssh.args(["-o", &format!("ProxyCommand={command}")]);
+            ssh.args(["-o", "ProxyUseFdpass=yes"]);
         }
     }
     for option in super::settings::ssh_options(options) {

@@ -7,7 +7,6 @@ use record::Host;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 
 /// The settings for one host.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -50,7 +49,7 @@ pub fn ssh_options(options: &Options) -> Vec<OsString> {
 }
 
 /// The command `ssh -G` for one host, with more options of ssh.
-fn asked(more: &[&str], options: &Options, host: &Host) -> Command {
+pub(crate) fn asked(more: &[&str], options: &Options, host: &Host) -> Command {
     let mut ssh = Command::new("ssh");
     ssh.arg("-G")
         .args(more)
@@ -103,82 +102,6 @@ pub(crate) fn settings(options: &Options, host: &Host) -> Result<Settings, HostF
             })
         }
     }
-}
-
-/// The key exchange to ask for first, if neither the user nor the administrator has chosen one: ssh
-/// would take sntrup761, which costs 90 ms of a processor at both ends.
-pub(crate) fn quick_exchange(options: &Options, host: &Host) -> Option<&'static str> {
-    type Exchanges = Vec<u8>;
-    static UNCHOSEN: OnceLock<(Vec<OsString>, Option<Exchanges>)> = OnceLock::new();
-    static SSHS_OWN: OnceLock<Option<Exchanges>> = OnceLock::new();
-    // where no file names any, the answer for one host holds for all
-    let (asked_with, unchosen) =
-        UNCHOSEN.get_or_init(|| (ssh_options(options), unchosen_exchanges(options, host)));
-    if let Some(unchosen) = unchosen
-        && *asked_with == ssh_options(options)
-    {
-        return quicker_than(unchosen);
-    }
-    let sshs_own = SSHS_OWN.get_or_init(|| {
-        let output = Command::new("ssh")
-            .args(["-G", "-F", "none", "--", "any"])
-            .stdin(Stdio::null())
-            .output()
-            .ok()?;
-        exchanges(&output.stdout).map(<[u8]>::to_vec)
-    });
-    let sshs_own = sshs_own.as_deref()?;
-    let quick = quicker_than(sshs_own)?;
-    let output = asked(&[], options, host).output().ok()?;
-    (exchanges(&output.stdout) == Some(sshs_own)).then_some(quick)
-}
-
-/// The key exchanges of this ssh, if no file of its configuration names any for any host.
-fn unchosen_exchanges(options: &Options, host: &Host) -> Option<Vec<u8>> {
-    let output = asked(&["-v"], options, host).output().ok()?;
-    let files = files_read(&String::from_utf8_lossy(&output.stderr))?;
-    for file in files {
-        if may_choose_exchanges(&std::fs::read(file).ok()?) {
-            return None;
-        }
-    }
-    exchanges(&output.stdout).map(<[u8]>::to_vec)
-}
-
-/// The files that `ssh -v` says it reads, those included for other hosts too; `None` if it says
-/// nothing that is known. A path of more than 200 bytes is cut (readconf.c of OpenSSH), so that no
-/// file is found there.
-fn files_read(said: &str) -> Option<Vec<PathBuf>> {
-    said.lines().find(|line| line.starts_with("OpenSSH_"))?;
-    let files = said
-        .lines()
-        .filter_map(|line| line.strip_prefix("debug1: Reading configuration data "));
-    Some(files.map(PathBuf::from).collect())
-}
-
-/// Whether a file of ssh's configuration names key exchanges, or includes files whose names depend
-/// on the host.
-fn may_choose_exchanges(text: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(text).to_lowercase();
-    let by_host = |line: &str| line.contains("include") && line.contains('%');
-    text.contains("kexalgorithms") || text.lines().any(by_host)
-}
-
-/// The value of KexAlgorithms in the output of `ssh -G`.
-fn exchanges(text: &[u8]) -> Option<&[u8]> {
-    text.split(|byte| *byte == b'\n')
-        .find_map(|line| line.strip_prefix(b"kexalgorithms "))
-}
-
-/// A key exchange that is as safe and quicker: mlkem768 if this ssh knows it (9.9 and later),
-/// otherwise what ssh took before 9.0 and libssh2 takes.
-fn quicker_than(exchanges: &[u8]) -> Option<&'static str> {
-    let names: Vec<&[u8]> = exchanges.split(|byte| *byte == b',').collect();
-    let quick = ["mlkem768x25519-sha256", "curve25519-sha256"];
-    let quick = quick
-        .into_iter()
-        .find(|name| names.contains(&name.as_bytes()));
-    quick.filter(|_| names[0].starts_with(b"sntrup761"))
 }
 
 /// Reads what `ssh -G` printed; `given` is the key of the command line.
@@ -279,59 +202,6 @@ fn of_token(token: char, settings: &Settings, home: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_slow_exchange_of_keys_is_put_behind_a_quick_one() {
-        let table: [(&[u8], _); 5] = [
-            (b"curve25519-sha256,ecdh-sha2-nistp256", None), // to 8.9
-            (
-                b"sntrup761x25519-sha512@openssh.com,curve25519-sha256,ecdh-sha2-nistp256",
-                Some("curve25519-sha256"),
-            ),
-            (
-                b"sntrup761x25519-sha512,mlkem768x25519-sha256,curve25519-sha256",
-                Some("mlkem768x25519-sha256"),
-            ), // 9.9
-            (
-                b"mlkem768x25519-sha256,sntrup761x25519-sha512,curve25519-sha256",
-                None,
-            ), // 10.0
-            (b"sntrup761x25519-sha512,ecdh-sha2-nistp256", None),
-        ];
-        for (exchanges, expected) in table {
-            assert_eq!(
-                quicker_than(exchanges),
-                expected,
-                "{}",
-                String::from_utf8_lossy(exchanges)
-            );
-        }
-        assert_eq!(
-            exchanges(b"host n1\ngssapikexalgorithms a\nkexalgorithms b,c\n"),
-            Some(b"b,c".as_slice())
-        );
-    }
-
-    #[test]
-    fn files_that_may_choose_exchanges_are_known() {
-        let said = "OpenSSH_9.2p1 Debian, OpenSSL 3.0.19\r
-debug1: Reading configuration data /home/ann/.ssh/config\r
-debug1: /home/ann/.ssh/config line 1: Applying options for *\r
-debug1: Reading configuration data /etc/ssh/ssh_config\r
-";
-        let files = ["/home/ann/.ssh/config", "/etc/ssh/ssh_config"].map(PathBuf::from);
-        assert_eq!(files_read(said), Some(files.to_vec()));
-        assert_eq!(files_read("OpenSSH_9.2p1 Debian\n"), Some(Vec::new()));
-        assert_eq!(files_read("debug1: Reading configuration data /a\n"), None);
-        for (text, expected) in [
-            ("Host *\n  HashKnownHosts yes\nInclude conf.d/*\n", false),
-            ("Host n1\n  kexAlgorithms=curve25519-sha256\n", true),
-            ("include conf.d/%h\n", true),
-            ("", false),
-        ] {
-            assert_eq!(may_choose_exchanges(text.as_bytes()), expected, "{text}");
-        }
-    }
 
     #[test]
     fn what_ssh_prints_is_understood() {
