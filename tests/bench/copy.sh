@@ -144,9 +144,9 @@ small() {
         shell push-small "$push"
         again push-nothing "$push"
     done
-    goal "10,000 files of 4 KB, 4 hosts: scp -r one by one / part-push" scp-small-one-by-one push-small 20
+    goal "10,000 files of 4 KB, 4 hosts: scp -r one by one / part-push" scp-small-one-by-one push-small 25
     goal "10,000 files of 4 KB, 4 hosts: scp -r at once / part-push" scp-small push-small
-    goal "10,000 files of 4 KB, 4 hosts: tar at once / part-push" tar-small push-small 0.5
+    goal "10,000 files of 4 KB, 4 hosts: tar at once / part-push" tar-small push-small 1.5
     goal "  with the quick key exchange too" tar-quick-small push-small
     limit "nothing to do, 10,000 files, 4 hosts" "$(median push-nothing)" s 1
     all=h2
