@@ -283,34 +283,37 @@ fn what_is_configured_for_one_host_alone_holds_for_it_alone() {
     }
 }
 
-/// Copies log in on a socket of their own, and not where anything is configured about connecting,
-/// be that for another host.
+/// Copies log in on a socket of their own: not where anything is configured about connecting, be
+/// that for another host, nor where ssh cannot run it, nor to so many hosts that it does not help.
 #[test]
 fn how_ssh_connects_is_the_users_choice() {
     let folder = scratch("socket");
     put_idle_ssh(&folder);
-    for (config, own) in [
-        ("Host *\n  # ProxyCommand nc %h %p\n  User ann\n", true),
-        ("Host 10.99.0.9\n  ProxyJump 10.99.0.1\n", false),
-        (
-            "Match host 10.99.0.1 exec false\n  bindAddress=10.9.9.9\n",
-            false,
-        ),
-        ("ProxyCommand none\n", false),
-        ("Include conf.d/%h\n", false),
-        ("# with nologin\n", false),
+    let many = 4 * std::thread::available_parallelism().unwrap().get();
+    let nowhere = "Host 10.99.9.9\n  ProxyJump 10.99.9.1\n";
+    let conditional = "Match host 10.99.9.1 exec false\n  bindAddress=10.9.9.9\n";
+    for (config, hosts, shell, own) in [
+        ("Host *\n  # ProxyCommand nc\n  User ann\n", 1, "sh", true),
+        (nowhere, 1, "sh", false),
+        (conditional, 1, "sh", false),
+        ("ProxyCommand none\n", 1, "sh", false),
+        ("Include conf.d/%h\n", 1, "sh", false),
+        ("", 1, "nologin", false),
+        ("", many, "sh", true),
+        ("", many + 1, "sh", false),
     ] {
         std::fs::write(folder.join("config"), config).unwrap();
         let _ = std::fs::remove_file(folder.join("log"));
-        let script = "export SSH=$(command -v ssh) LOG=$PWD/log; echo 10.99.0.1 >ip.txt
+        let script = format!(
+            "export SSH=$(command -v ssh) LOG=$PWD/log SHELL=/bin/{shell} PATH=$PWD/bin:$PATH
+            for n in $(seq {hosts}); do echo 10.99.$((n / 200)).$((n % 200 + 1)); done >ip.txt
             ipconf-check ip.txt | part-map --workspace /w --extra ip.txt >plan.jsonl
-            export SHELL=/bin/sh; ! grep nologin config || SHELL=/usr/sbin/nologin
-            PATH=$PWD/bin:$PATH; part-push --dry-run --connect-timeout 7s --ssh-config config \
-                <plan.jsonl";
-        assert_eq!(sh(&folder, script).status, 74);
+            part-push --dry-run --connect-timeout 7s --ssh-config config <plan.jsonl"
+        );
+        assert_eq!(sh(&folder, &script).status, 74);
         let log = std::fs::read_to_string(folder.join("log")).unwrap();
         let ours = "/part-push --ssh-socket %h %p 7 -o ProxyUseFdpass=yes ";
-        assert_eq!(log.contains(ours), own, "{config}: {log}");
+        assert_eq!(log.contains(ours), own, "{config} {hosts} {shell}: {log}");
     }
 }
 
