@@ -6,7 +6,8 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use support::{Ran, executable, scratch, sh, shells, takes_seconds, tools};
+use std::time::Instant;
+use support::{Ran, executable, scratch, sh, shells, soon, takes_seconds, tools};
 
 /// A host with a home and a folder for temporary files.
 struct Host {
@@ -30,9 +31,15 @@ impl Host {
     }
 
     fn log_in_again(&self) -> Ran {
+        self.log_in_within("60s")
+    }
+
+    /// Logs in again; `limit` is the longest silence.
+    fn log_in_within(&self, limit: &str) -> Ran {
         let own = "env -u XDG_CACHE_HOME -u DGL_TOOLS_AGENT_DIR HOME=$PWD/home TMPDIR=$PWD/tmp \
             USER=me LOGNAME=me";
-        let reap = format!("dgl-reap --list --connect-timeout 60s --connect \"{own} $PWD/login\"");
+        let reap =
+            format!("dgl-reap --list --connect-timeout {limit} --connect \"{own} $PWD/login\"");
         sh(
             &self.folder,
             &format!("echo 10.99.0.1 | ipconf-check | {reap}"),
@@ -290,6 +297,68 @@ fn what_a_cut_leaves_is_removed_later() {
         names.len() == 2 && is_agent(&names[0]) && names[1] == "venv-dgl-1.0.4-1",
         "{names:?}"
     );
+}
+
+/// A link that takes in whatever it is given at once, as the buffers of pipes, ssh and sockets do,
+/// and lets a number of bytes a second through; after the last of so many it stands still.
+const LINK: &str = r#"
+import os, sys, threading, time
+
+rate, last = float(sys.argv[1]), float(sys.argv[2])
+held, begun, before, through = bytearray(), time.monotonic(), 0, 0
+lock, is_over = threading.Lock(), threading.Event()
+
+def take_in():
+    while some := os.read(0, 1 << 20):
+        with lock:
+            held.extend(some)
+    is_over.set()
+
+threading.Thread(target=take_in).start()
+while not (is_over.is_set() and (not held or through >= last)):
+    time.sleep(0.02)
+    with lock:
+        if not held:
+            begun, before = time.monotonic(), through
+            continue
+        allowed = min(last, before + (time.monotonic() - begun) * rate)
+        some = bytes(held[:max(0, int(allowed - through))])
+        del held[:len(some)]
+    through += len(some)
+    while some:
+        some = some[os.write(1, some):]
+"#;
+
+#[test]
+fn a_slow_link_may_take_its_time_and_one_that_stands_still_may_not() {
+    if takes_seconds() {
+        return;
+    }
+    let limit = 5;
+    let packed = sh(&tools(), "gzip -1c host-agent | wc -c").out;
+    let packed: u64 = packed.trim().parse().unwrap();
+    let rate = packed / (limit * 5 / 2);
+    for (last, is_whole) in [(packed * 2, true), (packed / 4, false)] {
+        let host = Host::new("agent-slow");
+        std::fs::write(host.folder.join("link"), LINK).unwrap();
+        let login = format!("#!/bin/sh\npython3 $PWD/link {rate} {last} | setsid --wait \"$@\"\n");
+        executable(&host.folder.join("login"), &login);
+        let begun = Instant::now();
+        let ran = host.log_in_within(&format!("{limit}s"));
+        let seconds = begun.elapsed().as_secs();
+        if is_whole {
+            well(&ran);
+            assert!(seconds > 2 * limit, "it was no slow link: {seconds} s");
+            host.only_agent_in(&host.cache());
+        } else {
+            assert_eq!(ran.status, 74, "{}", ran.err);
+            let said = format!("no answer within {limit} s");
+            assert!(ran.err.contains(&said), "{}", ran.err);
+            soon("half of an agent is removed", || {
+                names_in(&host.cache()).is_empty()
+            });
+        }
+    }
 }
 
 #[test]

@@ -1,14 +1,18 @@
 # Finds or takes host-agent on a host, and becomes it. Read as one line by a shell there (see bootstrap.rs), so every command ends with a
 # semicolon. POSIX sh, and of programs only cat, chmod, head, mkdir, mv, rm, uname; gzip where it is there.
 # In front of it: `token`, which marks our own lines among what the login shell says, and `agents`, words MACHINE=HASH.
-#   TOKEN need MACHINE gzip|plain      asks for the agent: a line with its length, and so many bytes
+#   TOKEN need MACHINE gzip|plain      asks for the agent, which comes in pieces: a line with a length, and so many bytes
+#   TOKEN took                         a piece is read, and the next may come; a length of 0 ends the agent
 #   TOKEN refused machine MACHINE      there is no agent for this machine
 #   TOKEN refused folders TRIED        no folder can hold it and run it
 # A file tells its own hash before it is used: it may be cut (a machine that lost its power), and its folder noexec by now. What is no
 # program a shell would run as a script that succeeds.
-# Whatever was asked for is read to its end, because what follows is for the agent.
+# Whatever was asked for is read to its end, because what follows is for the agent. Nothing may follow a piece before it is read: the head
+# of busybox reads beyond its count.
+# When nobody reads any longer, which a signal tells who writes, the part of an agent that came is still removed.
 # shellcheck disable=SC2154 # token and agents are sent in front of it
 umask 077;
+trap : PIPE;
 echo;
 machine=$(uname -s)-$(uname -m);
 machine=${machine#Linux-};
@@ -18,6 +22,12 @@ for agent in $agents; do
 done;
 if [ -z "$hash" ]; then echo "$token refused machine $machine"; exit 0; fi;
 whole() { [ "$("$1" hash 2>/dev/null </dev/null)" = "$hash" ]; };
+take() {
+  while [ "$length" -gt 0 ]; do
+    head -c "$length"; echo "$token took" >&3;
+    read -r length || length=0;
+  done;
+};
 set --;
 if [ -n "${DGL_TOOLS_AGENT_DIR-}" ]; then set -- "$DGL_TOOLS_AGENT_DIR"; fi;
 if [ -n "${XDG_CACHE_HOME-}" ]; then set -- "$@" "$XDG_CACHE_HOME/dgl-tools";
@@ -48,9 +58,9 @@ for folder; do
   form=plain;
   if command -v gzip >/dev/null 2>&1; then form=gzip; fi;
   echo "$token need $machine $form";
-  read -r length || exit 0;
-  if [ "$form" = gzip ]; then head -c "$length" | { gzip -dc >"$part" || cat >/dev/null; };
-  else head -c "$length" | { cat >"$part" || cat >/dev/null; }; fi 2>/dev/null;
+  read -r length || { rm -f "$part"; exit 0; };
+  if [ "$form" = gzip ]; then take | { gzip -dc >"$part" || cat >/dev/null; };
+  else take | { cat >"$part" || cat >/dev/null; }; fi 3>&1 2>/dev/null;
   file=$folder/host-agent-$hash;
   if whole "$part" && mv -f "$part" "$file"; then exec "$file" serve "$token"; fi;
   rm -f "$part"; tried="$tried (it did not arrive whole, or does not run)";

@@ -19,6 +19,12 @@ const MAX_GREETING: usize = 1 << 20;
 /// How often a host may ask for the agent: once for each folder that the bootstrap tries, of which
 /// there are five.
 const MAX_BROUGHT: usize = 8;
+/// The first piece of an agent, in bytes. Each may be so many times as large as the one before,
+/// so that a link that begins faster than it goes on misleads by little.
+const FIRST_PIECE: usize = 64 << 10;
+const PIECE_GROWTH: usize = 8;
+/// No piece is smaller, in bytes.
+const LEAST_PIECE: usize = 4 << 10;
 /// How many characters of a login shell's output are shown.
 const MAX_SAID: usize = 200;
 /// While this many events wait, no more are read from the host, so that a host that talks without
@@ -104,6 +110,8 @@ impl Session {
             said: String::new(),
             seen: 0,
             brought: 0,
+            delivery: None,
+            moved: Instant::now(),
         };
         match greeting.wait_for_agent(agents, options) {
             Ok(rest) => {
@@ -336,11 +344,27 @@ struct Greeting {
     seen: usize,
     /// How often the host has asked for the agent.
     brought: usize,
+    /// The agent that is on its way.
+    delivery: Option<Delivery>,
+    /// When the greeting began, or the host last asked for the agent or took a piece of it.
+    moved: Instant,
+}
+
+/// An agent on its way to a host, in pieces that the host says it has taken. Whatever carries the
+/// bytes may hold many of them, so that it tells nothing that they have left this machine.
+struct Delivery {
+    agent: Arc<[u8]>,
+    /// How many of its bytes are queued, the last piece included.
+    queued: usize,
+    /// The size of the last piece, in bytes.
+    piece: usize,
+    since: Instant,
 }
 
 /// A line that the bootstrap or the agent marks as its own.
 enum Line {
     Needs { machine: String, gzip: bool },
+    Took,
     Refused(String),
     Runs,
 }
@@ -349,52 +373,41 @@ impl Greeting {
     /// Waits for the agent's first line; returns the bytes behind it.
     fn wait_for_agent(&mut self, agents: &Agents, options: &Options) -> Result<Vec<u8>, HostFault> {
         let limit = options.connect_timeout;
-        let mut until = Instant::now() + limit;
         loop {
             self.transport.write_some();
-            match self
+            let received = self
                 .transport
                 .receive()
-                .map_err(|error| HostFault::new(reasons::of_libssh2(&error.to_string())))?
-            {
-                Some(count) => {
-                    let bytes = self.transport.buffer[..count].to_vec();
-                    if let Some(rest) = self.read(&bytes, agents)? {
-                        return Ok(rest);
-                    }
-                    // stderr alone may never be empty
-                    if count > 0 || Instant::now() < until {
-                        continue;
-                    }
+                .map_err(|error| HostFault::new(reasons::of_libssh2(&error.to_string())))?;
+            if let Some(count) = received {
+                let bytes = self.transport.buffer[..count].to_vec();
+                if let Some(rest) = self.read(&bytes, agents, limit)? {
+                    return Ok(rest);
                 }
-                None if self.transport.is_closed() => return Err(self.lost()),
-                None => {}
+            } else if self.transport.is_closed() {
+                return Err(self.lost());
             }
             if options.is_stopped() {
                 return Err(HostFault::stopped());
             }
-            // a slow link may take its time for the agent, as long as bytes flow
-            if self.transport.pending() > 0 && self.seen > 0 {
-                let before = self.transport.pending();
-                self.transport.wait(None, STOP_CHECKED);
-                self.transport.write_some();
-                if self.transport.pending() < before {
-                    until = Instant::now() + limit;
-                }
-                if Instant::now() < until {
-                    continue;
-                }
-            }
-            let left = until.saturating_duration_since(Instant::now());
+            // a slow link may take its time for the agent, as long as pieces arrive
+            let left = limit.saturating_sub(self.moved.elapsed());
             if left.is_zero() {
                 return Err(self.silent(limit));
             }
-            self.transport.wait(None, left.min(STOP_CHECKED));
+            if received.is_none() {
+                self.transport.wait(None, left.min(STOP_CHECKED));
+            }
         }
     }
 
     /// Takes bytes that came; returns those behind the agent's first line once that has come.
-    fn read(&mut self, bytes: &[u8], agents: &Agents) -> Result<Option<Vec<u8>>, HostFault> {
+    fn read(
+        &mut self,
+        bytes: &[u8],
+        agents: &Agents,
+        limit: Duration,
+    ) -> Result<Option<Vec<u8>>, HostFault> {
         self.seen += bytes.len();
         if self.seen > MAX_GREETING {
             return Err(HostFault::new(format!(
@@ -410,8 +423,9 @@ impl Greeting {
             match self.marked(&String::from_utf8_lossy(&line)) {
                 Some(Line::Runs) => return Ok(Some(rest.to_vec())),
                 Some(Line::Needs { machine, gzip }) => {
-                    self.bring(&agents.bytes(&machine, gzip)?)?;
+                    self.bring(agents.bytes(&machine, gzip)?)?;
                 }
+                Some(Line::Took) => self.bring_on(limit)?,
                 Some(Line::Refused(why)) => return Err(refused(&why)),
                 None => self.remember(&line),
             }
@@ -420,8 +434,8 @@ impl Greeting {
         Ok(None)
     }
 
-    /// Sends the agent. An honest host takes one to its end before it asks for the next.
-    fn bring(&mut self, agent: &Arc<[u8]>) -> Result<(), HostFault> {
+    /// Begins to send the agent. An honest host takes one to its end before it asks for the next.
+    fn bring(&mut self, agent: Arc<[u8]>) -> Result<(), HostFault> {
         self.brought += 1;
         if self.transport.pending() > 0 {
             return Err(HostFault::new(
@@ -433,10 +447,40 @@ impl Greeting {
                 "it asks for host-agent more than {MAX_BROUGHT} times"
             )));
         }
-        self.transport
-            .send(format!("{}\n", agent.len()).into_bytes());
-        self.transport.send_shared(Arc::clone(agent));
+        self.send_piece(agent, 0, FIRST_PIECE);
         Ok(())
+    }
+
+    /// Sends the next piece of the agent, or its end, because the host has taken the one before.
+    fn bring_on(&mut self, limit: Duration) -> Result<(), HostFault> {
+        let Some(delivery) = self
+            .delivery
+            .take()
+            .filter(|_| self.transport.pending() == 0)
+        else {
+            return Err(HostFault::new(
+                "it says that it has taken a piece of host-agent that it cannot have",
+            ));
+        };
+        let piece = next_piece(delivery.piece, delivery.since.elapsed(), limit);
+        self.send_piece(delivery.agent, delivery.queued, piece);
+        Ok(())
+    }
+
+    /// Queues the bytes of an agent from `start`, at most `piece` of them, or its end.
+    fn send_piece(&mut self, agent: Arc<[u8]>, start: usize, piece: usize) {
+        self.moved = Instant::now();
+        let piece = piece.min(agent.len() - start);
+        let queued = start + piece;
+        self.transport.send(format!("{piece}\n").into_bytes());
+        self.transport
+            .send_shared(Arc::clone(&agent), start..queued);
+        self.delivery = (piece > 0).then_some(Delivery {
+            agent,
+            queued,
+            piece,
+            since: self.moved,
+        });
     }
 
     fn remember(&mut self, line: &[u8]) {
@@ -450,6 +494,7 @@ impl Greeting {
         let words = line.strip_prefix(self.token.as_str())?.trim();
         match words.split_once(' ').unwrap_or((words, "")) {
             ("runs", _) => Some(Line::Runs),
+            ("took", _) => Some(Line::Took),
             ("refused", why) => Some(Line::Refused(why.to_owned())),
             ("need", rest) => {
                 let (machine, form) = rest.split_once(' ')?;
@@ -499,6 +544,17 @@ impl Greeting {
     }
 }
 
+/// The size of the piece behind one of `piece` bytes that has taken `elapsed` to be sent and taken:
+/// what the same rate carries in a quarter of `limit`, the longest silence. So a link may slow down
+/// to a quarter of its rate, and a fast one carries an agent in few pieces.
+fn next_piece(piece: usize, elapsed: Duration, limit: Duration) -> usize {
+    let quarter = limit.as_micros() / 4 * piece as u128 / elapsed.as_micros().max(1);
+    usize::try_from(quarter).unwrap_or(usize::MAX).clamp(
+        LEAST_PIECE,
+        piece.saturating_mul(PIECE_GROWTH).max(LEAST_PIECE),
+    )
+}
+
 /// Why the bootstrap could not start an agent.
 fn refused(why: &str) -> HostFault {
     match why.split_once(' ').unwrap_or((why, "")) {
@@ -518,6 +574,34 @@ fn refused(why: &str) -> HostFault {
                 "name one that allows execution in DGL_TOOLS_AGENT_DIR on the host, in what its \
                  login shell reads (~/.bashrc, ~/.zshenv)",
             )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_is_what_a_quarter_of_the_limit_carries() {
+        let limit = Duration::from_secs(8);
+        // the piece before, the milliseconds that it took, the next one
+        let table = [
+            (64 << 10, 0, 512 << 10),
+            (64 << 10, 1, 512 << 10),
+            (64 << 10, 1000, 128 << 10),
+            (64 << 10, 2000, 64 << 10),
+            (64 << 10, 8000, 16 << 10),
+            (4 << 10, 8000, 4 << 10),
+            (512 << 10, 1000, 1 << 20),
+            (usize::MAX, 1, usize::MAX),
+        ];
+        for (piece, millis, next) in table {
+            assert_eq!(
+                next_piece(piece, Duration::from_millis(millis), limit),
+                next,
+                "{piece} bytes in {millis} ms"
+            );
         }
     }
 }

@@ -7,6 +7,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ enum Piece {
     /// The same bytes for many hosts.
     Shared {
         bytes: Arc<[u8]>,
-        sent: usize,
+        range: Range<usize>,
     },
     File {
         file: File,
@@ -82,11 +83,11 @@ impl Transport {
         }
     }
 
-    /// Queues bytes that other hosts get too.
-    pub(crate) fn send_shared(&mut self, bytes: Arc<[u8]>) {
-        if !bytes.is_empty() {
-            self.pending += bytes.len() as u64;
-            self.outbox.push_back(Piece::Shared { bytes, sent: 0 });
+    /// Queues a part of bytes that other hosts get too.
+    pub(crate) fn send_shared(&mut self, bytes: Arc<[u8]>, range: Range<usize>) {
+        if !range.is_empty() {
+            self.pending += range.len() as u64;
+            self.outbox.push_back(Piece::Shared { bytes, range });
         }
     }
 
@@ -218,7 +219,7 @@ impl Transport {
                     true => self.channel.write(&bytes[*sent..]),
                     false => self.channel.write_beginning(&bytes[*sent..]),
                 },
-                Piece::Shared { bytes, sent } => self.channel.write(&bytes[*sent..]),
+                Piece::Shared { bytes, range } => self.channel.write(&bytes[range.clone()]),
                 Piece::Zeros(left) => self.channel.write(
                     &ZEROS[..ZEROS
                         .len()
@@ -333,9 +334,9 @@ impl Piece {
                 *sent += count;
                 *sent == bytes.len()
             }
-            Piece::Shared { bytes, sent } => {
-                *sent += count;
-                *sent == bytes.len()
+            Piece::Shared { range, .. } => {
+                range.start += count;
+                range.start == range.end
             }
             Piece::File { offset, left, .. } => {
                 *offset += count as u64;
