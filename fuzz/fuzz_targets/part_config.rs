@@ -4,9 +4,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use part_map::args::{Parts, Paths};
-use part_map::config::{self, PartConfig};
 use part_map::layout::Layout;
 use part_map::plan::{self, Item, Source, WantedFile};
+use partition::config::{self, PartConfig};
 use record::LocalFile;
 use std::path::Path;
 
@@ -60,7 +60,7 @@ fuzz_target!(|data: &[u8]| {
                     written.folders[0].join(text)
                 }
                 None => match &written.maps[usize::from(key.name == "edge_map")] {
-                    part_map::maps::Map::Npy { path, .. } => workspace.join(path),
+                    partition::maps::Map::Npy { path, .. } => workspace.join(path),
                     other => panic!("{other:?}"),
                 },
             };

@@ -1,15 +1,15 @@
 //! Reads a partition config, and the headers of the files of its parts.
 
 use crate::args::GraphForm;
-use crate::config::{self, Config, Files};
-use crate::dgl_file::{self, GraphFile, Tensor};
 use crate::model::{Features, Graph, rows};
 use crate::plan::Part;
+use partition::PartConfig;
+use partition::config::{DGL_GRAPH, FEATURES, GRAPHBOLT_GRAPH};
+use partition::dgl_file::{self, GraphFile, Tensor};
 use record::FileCopy;
 use record::error::{Fault, Report};
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 const LOOK: &str = "partition the graph again, or correct the path; it is relative to the folder \
@@ -33,9 +33,8 @@ impl Parts<'_> {
     pub fn read(&self, form: GraphForm) -> Result<Vec<Part>, Report> {
         match self {
             Parts::Config(path) => {
-                let config = read_config(path)?;
-                let folder = path.parent().unwrap_or(Path::new(""));
-                parts(&config, form, |name| Ok(beside(folder, name)))
+                let config = PartConfig::read(path)?;
+                parts(&config, form, |name| Ok(config.path_here(name)))
             }
             Parts::Records { files, workspace } => {
                 let copied = Copied::new(files)?;
@@ -44,42 +43,6 @@ impl Parts<'_> {
             }
         }
     }
-}
-
-/// The path of a file by the rules of DGL and part-map: relative to the config's folder; otherwise
-/// beside the config by the last two parts of its path, because some of DGL's paths are absolute
-/// and lead nowhere after the folder was moved.
-fn beside(folder: &Path, name: &str) -> PathBuf {
-    let path = folder.join(name);
-    let names: Vec<_> = Path::new(name).components().collect();
-    let end: PathBuf = names[names.len().saturating_sub(2)..].iter().collect();
-    match path.is_file() {
-        true => path,
-        false => Some(folder.join(end))
-            .filter(|moved| moved.is_file())
-            .unwrap_or(path),
-    }
-}
-
-fn read_config(path: &Path) -> Result<Config, Report> {
-    let place = path.display().to_string();
-    let mut text = Vec::new();
-    let unreadable = |error: std::io::Error| {
-        Fault::unreachable(&place, error.to_string())
-            .fix("name the JSON file that partition_graph wrote, such as out/GRAPH_NAME.json")
-    };
-    // one byte too many is enough to refuse it
-    File::open(path)
-        .and_then(|file| file.take(config::MAX_BYTES + 1).read_to_end(&mut text))
-        .map_err(unreadable)?;
-    if text.len() as u64 > config::MAX_BYTES {
-        let problem = format!(
-            "more than {} bytes: not a partition config",
-            config::MAX_BYTES
-        );
-        return Err(Fault::data(place, problem).fix(LOOK).report());
-    }
-    Ok(config::parse(&text, &place)?)
 }
 
 /// The files that are copied from this machine, by destination.
@@ -99,7 +62,7 @@ impl Copied<'_> {
     }
 
     /// The config, and its folder on the hosts.
-    fn config(&self) -> Result<(Config, PathBuf), Report> {
+    fn config(&self) -> Result<(PartConfig, PathBuf), Report> {
         let configs = self.by_destination.iter();
         let found = configs.into_iter().find(|(_, file)| file.kind == "config");
         let Some((path, file)) = found else {
@@ -110,8 +73,10 @@ impl Copied<'_> {
             );
         };
         let config = match (&file.content, file.source()?) {
-            (Some(text), _) => config::parse(text.as_bytes(), &path.display().to_string())?,
-            (None, Some(source)) => read_config(&source)?,
+            (Some(text), _) => {
+                PartConfig::parse(text.as_bytes(), &path.display().to_string(), path.clone())?
+            }
+            (None, Some(source)) => PartConfig::read(&source)?,
             (None, None) => return Err(not_here(path).report()),
         };
         Ok((config, path.parent().unwrap_or(Path::new("/")).to_owned()))
@@ -142,16 +107,16 @@ fn not_here(path: &Path) -> Fault {
 }
 
 fn parts(
-    config: &Config,
+    config: &PartConfig,
     form: GraphForm,
     find: impl Fn(&str) -> Result<PathBuf, Fault>,
 ) -> Result<Vec<Part>, Report> {
     let mut report = Report::default();
     let mut parts = Vec::new();
-    for (k, part) in config.parts.iter().enumerate() {
+    for k in 0..config.parts.len() {
         let read = || -> Result<Part, Report> {
-            let files = Opened::find(k, &part.files, form, &find)?;
-            files.look(part.own)
+            let files = Opened::find(k, config, form, &find)?;
+            files.measure(config.owned(k))
         };
         parts.extend(report.keep(read()));
     }
@@ -210,7 +175,7 @@ struct Opened {
 impl Opened {
     fn find(
         k: usize,
-        files: &Files,
+        config: &PartConfig,
         form: GraphForm,
         find: impl Fn(&str) -> Result<PathBuf, Fault>,
     ) -> Result<Opened, Report> {
@@ -219,9 +184,11 @@ impl Opened {
             let found = find(name).and_then(Found::open).map_err(Report::from);
             report.keep(found)
         };
-        let features = [open(&files.node_feats), open(&files.edge_feats)];
-        let dgl = files.part_graph.as_deref().map(&mut open);
-        let graphbolt = files.part_graph_graphbolt.as_deref();
+        // a config without them is refused
+        let features = FEATURES.map(|key| open(&config.path_of(k, key).unwrap_or_default()));
+        let dgl = config.path_of(k, DGL_GRAPH).as_deref().map(&mut open);
+        let graphbolt = config.path_of(k, GRAPHBOLT_GRAPH);
+        let graphbolt = graphbolt.as_deref();
         // of two forms, only one may have been copied
         let graphbolt = match (&dgl, form) {
             (Some(_), GraphForm::Dgl) => None,
@@ -240,7 +207,7 @@ impl Opened {
         })
     }
 
-    fn look(&self, own: Option<[u64; 2]>) -> Result<Part, Report> {
+    fn measure(&self, own: Option<[u64; 2]>) -> Result<Part, Report> {
         let mut report = Report::default();
         let mut keep = |result: Result<u64, Fault>| report.keep(result.map_err(Report::from));
         let [nodes, edges] = &self.features;

@@ -1,9 +1,7 @@
 //! Works out what memory each partition needs on its host, and whether it fits. `config`,
-//! `dgl_file`, `model` and `plan` map values to values; `disk` reads files and writes none.
+//! `model` and `plan` map values to values; `disk` reads files and writes none.
 
 pub mod args;
-pub mod config;
-pub mod dgl_file;
 pub mod disk;
 pub mod model;
 pub mod plan;

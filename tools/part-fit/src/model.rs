@@ -1,7 +1,7 @@
 //! The memory that a partition takes on a host while DGL's servers load it. part-fit(1) has the
 //! formula with its source, and predictions beside measurements.
 
-use crate::dgl_file::{GraphFile, Sparse, Tensor};
+use partition::dgl_file::{GraphFile, Sparse, Tensor};
 use record::python::Version;
 
 /// The memory of servers and trainers before there is any data; most of it is torch's.

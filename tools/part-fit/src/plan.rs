@@ -1,7 +1,7 @@
 //! Decides whether each partition fits its host, and what is missing if it does not.
 
-use crate::dgl_file::Sparse;
 use crate::model::{self, Data, Features, Graph, Process, Training};
+use partition::dgl_file::Sparse;
 use record::error::{Fault, Report};
 use record::python::version;
 use record::{Fit, Host, term};

@@ -3,9 +3,9 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-use part_fit::dgl_file::{GraphFile, Sparse, Tensor};
 use part_fit::model::{Data, Features, Graph, data, formats, process};
 use part_fit::plan::{self, Job, Part};
+use partition::dgl_file::{GraphFile, Sparse, Tensor};
 use record::python::{Version, version};
 use record::{Facts, Host};
 

@@ -1,7 +1,7 @@
 //! Checks how files of a partition begin, which is enough to recognise a file that was cut, a
 //! pointer of git-lfs, or a file in the place of another.
 
-use crate::config;
+use partition::{config, dgl_file};
 
 /// Enough of a file for every check here: numpy pads its header to a multiple of 64 bytes, and a
 /// shape of one number is short.
@@ -24,8 +24,6 @@ pub enum Format {
     Any,
 }
 
-const GRAPH: [u8; 8] = 0xDD2E_4FF0_46B4_A13F_u64.to_le_bytes();
-const TENSORS: [u8; 8] = 0xDD5A_9FBE_3FA2_443F_u64.to_le_bytes();
 const ZIP: [u8; 4] = *b"PK\x03\x04";
 
 impl Format {
@@ -54,8 +52,14 @@ impl Format {
             false => Err((format!("does not begin as {what} does"), again)),
         };
         match self {
-            Format::Graph => begins(&GRAPH, "a graph that DGL saved"),
-            Format::Tensors => begins(&TENSORS, "a file of tensors that DGL saved"),
+            Format::Graph => begins(
+                &dgl_file::GRAPH_FILE.to_le_bytes(),
+                "a graph that DGL saved",
+            ),
+            Format::Tensors => begins(
+                &dgl_file::TENSOR_FILE.to_le_bytes(),
+                "a file of tensors that DGL saved",
+            ),
             Format::Torch => begins(&ZIP, "a file that torch saved"),
             Format::Npy(ids) => npy(head, bytes, ids).map_err(|problem| (problem, again)),
             Format::NotEmpty | Format::Any => Ok(()),

@@ -3,11 +3,9 @@
 //! and write none.
 
 pub mod args;
-pub mod config;
 pub mod disk;
 pub mod format;
 pub mod layout;
-pub mod maps;
 pub mod plan;
 pub mod scripts;
 pub mod suits;
@@ -15,8 +13,8 @@ pub mod suits;
 pub use args::Args;
 
 use args::Parts;
-use config::PartConfig;
 use layout::{Layout, Place};
+use partition::PartConfig;
 use plan::{Item, Plan};
 use record::Host;
 use record::error::Report;

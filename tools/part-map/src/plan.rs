@@ -1,16 +1,16 @@
 //! Plans which file goes where, from the config, the hosts and the files that were found.
 
 use crate::args::{GraphForm, Parts};
-use crate::config::{self, Changes, DGL_GRAPH, GRAPHBOLT_GRAPH, PartConfig};
 use crate::format::Format;
 use crate::layout::{Layout, Place};
-use crate::maps::{KEYS, Map};
 use indexmap::IndexMap;
+use partition::config::{self, Changes, DGL_GRAPH, GRAPHBOLT_GRAPH, PartConfig};
+use partition::maps::{KEYS, Map};
 use record::error::{Fault, Report};
 use record::term;
 use record::{FileCopy, Graph, Host, LocalFile, Workspace, path_fields};
 use std::collections::{HashMap, HashSet};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// More bytes of scripts than this are usually data by mistake, and they go to every host.
 const MANY_BYTES: u64 = 100_000_000;
@@ -178,7 +178,7 @@ fn wanted_maps(config: &PartConfig, layout: &Layout) -> impl Iterator<Item = Wan
         Some(WantedFile {
             host: None,
             kind: "map",
-            candidates: candidates(config, path),
+            candidates: config.candidates(path),
             dst: layout.data.join(format!("{}.npy", keys.map)),
             key: Some(Key {
                 part: None,
@@ -203,7 +203,7 @@ pub fn wanted(config: &PartConfig, layout: &Layout) -> Vec<WantedFile> {
             let Some(file) = Path::new(&path).file_name() else {
                 continue;
             };
-            let candidates = candidates(config, &path);
+            let candidates = config.candidates(&path);
             let required = config::is_known(name);
             if required {
                 beside = candidates
@@ -257,38 +257,6 @@ pub fn beside_config(
         required: false,
         format: Format::NotEmpty,
     })
-}
-
-/// The paths at which a file of the config may be: relative to the config's folder or else to the
-/// working directory; or, because the folder may have been moved since (0.5, and .npy maps up to
-/// 0.9, have absolute paths), at the end of its path beside the config.
-fn candidates(config: &PartConfig, path: &str) -> Vec<PathBuf> {
-    let path = Path::new(path);
-    let mut found: Vec<PathBuf> = config
-        .folders
-        .iter()
-        .map(|folder| folder.join(path))
-        .collect();
-    if path.is_relative() {
-        found.extend(
-            config
-                .working_folder
-                .as_ref()
-                .map(|folder| folder.join(path)),
-        );
-    }
-    let names: Vec<Component<'_>> = path
-        .components()
-        .filter(|part| matches!(part, Component::Normal(_)))
-        .collect();
-    for from in [2, 1]
-        .iter()
-        .filter_map(|count| names.len().checked_sub(*count))
-    {
-        let end: PathBuf = names[from..].iter().collect();
-        found.extend(config.folders.iter().map(|folder| folder.join(&end)));
-    }
-    found
 }
 
 const NAME_IT_BELOW: &str =

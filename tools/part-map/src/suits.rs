@@ -2,8 +2,8 @@
 //! one is a fault; if not, forms that only old versions read are worth a warning.
 
 use crate::args::Paths;
-use crate::config::{DGL_GRAPH, PartConfig};
-use crate::maps::Map;
+use partition::config::{DGL_GRAPH, PartConfig};
+use partition::maps::Map;
 use record::Host;
 use record::error::{Fault, Report};
 use record::python::{Version, version};
@@ -94,7 +94,7 @@ fn limits(config: &PartConfig, paths: Paths) -> Vec<Limit> {
     };
     let [nodes, edges] = &config.maps;
     if paths == Paths::Config {
-        let what = if *nodes == Map::Ends {
+        let what = if matches!(nodes, Map::Ends { .. }) {
             PATHS
         } else {
             "DGL before 0.6 does not look for part files beside the config"
@@ -114,7 +114,7 @@ fn limits(config: &PartConfig, paths: Paths) -> Vec<Limit> {
             "partition with reshuffle=True",
         );
     }
-    if let Map::Ranges { canonical } = edges {
+    if let Map::Ranges { canonical, .. } = edges {
         let fix = "partition the graph again with the hosts' version of DGL";
         match canonical {
             true => limit(

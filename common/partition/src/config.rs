@@ -1,5 +1,6 @@
-//! The partition config, as the versions of DGL write it. Unknown parts of it stay unchanged,
-//! numbers included.
+//! The partition config, as the versions of DGL write it: [`PartConfig`] for whoever copies or
+//! measures its files, and [`Outline`] for whoever only compares it with a job. Unknown parts of it
+//! stay unchanged, numbers included.
 
 use crate::maps::{self, KEYS, Map};
 use indexmap::IndexMap;
@@ -7,7 +8,7 @@ use record::error::{Fault, Report};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// A JSON object whose values stay as they were written.
 pub type Object = IndexMap<String, Box<RawValue>>;
@@ -146,6 +147,51 @@ impl PartConfig {
         })
     }
 
+    /// The paths at which a file of the config may be: relative to the config's folder or else to
+    /// the working directory; or, because the folder may have been moved since (0.5, and .npy maps
+    /// up to 0.9, have absolute paths), at the end of its path beside the config.
+    pub fn candidates(&self, path: &str) -> Vec<PathBuf> {
+        let path = Path::new(path);
+        let mut found: Vec<PathBuf> = self
+            .folders
+            .iter()
+            .map(|folder| folder.join(path))
+            .collect();
+        if path.is_relative() {
+            found.extend(self.working_folder.as_ref().map(|folder| folder.join(path)));
+        }
+        let names: Vec<Component<'_>> = path
+            .components()
+            .filter(|part| matches!(part, Component::Normal(_)))
+            .collect();
+        for from in [2, 1]
+            .iter()
+            .filter_map(|count| names.len().checked_sub(*count))
+        {
+            let end: PathBuf = names[from..].iter().collect();
+            found.extend(self.folders.iter().map(|folder| folder.join(&end)));
+        }
+        found
+    }
+
+    /// Where a file of the config is on this machine; the first of its candidates if it is at none.
+    pub fn path_here(&self, path: &str) -> PathBuf {
+        let mut candidates = self.candidates(path);
+        let found = candidates.iter().position(|path| path.is_file());
+        candidates.swap_remove(found.unwrap_or(0))
+    }
+
+    /// The path under a key of a part.
+    pub fn path_of(&self, part: usize, key: &str) -> Option<String> {
+        text(self.parts.get(part)?.get(key)?)
+    }
+
+    /// How many nodes and edges a part owns; `None` if only .npy files say it (DGL up to 0.9).
+    pub fn owned(&self, part: usize) -> Option<[u64; 2]> {
+        let [nodes, edges] = &self.maps;
+        Some([nodes.owned(part)?, edges.owned(part)?])
+    }
+
     /// Whether every part has a key.
     pub fn all_have(&self, key: &str) -> bool {
         self.parts.iter().all(|part| part.contains_key(key))
@@ -200,6 +246,44 @@ impl PartConfig {
             );
         }
         Ok(text + "}\n")
+    }
+}
+
+/// What of a config tells whether it belongs to a job. It may be that of any file: what is missing
+/// or of another type is `None`.
+#[derive(Debug, Default)]
+pub struct Outline {
+    /// The field `num_parts`.
+    pub num_parts: Option<u64>,
+    /// The name by which the script must load the graph.
+    pub graph_name: Option<String>,
+    /// The paths of .npy maps, relative to the working directory of whoever loads the graph.
+    pub npy_maps: Vec<String>,
+    fields: Object,
+}
+
+impl Outline {
+    /// Reads a config.
+    pub fn parse(config: &[u8]) -> Outline {
+        let fields: Object = serde_json::from_slice(config).unwrap_or_default();
+        let maps = KEYS.iter().filter_map(|keys| field(&fields, keys.map).ok());
+        Outline {
+            num_parts: field(&fields, "num_parts").ok(),
+            graph_name: field(&fields, "graph_name").ok(),
+            npy_maps: maps.collect(),
+            fields,
+        }
+    }
+
+    /// The keys and paths of the files of a part, if there is such a part.
+    pub fn files(&self, part: u32) -> Option<Vec<(String, String)>> {
+        let part: Object = field(&self.fields, &format!("part-{part}")).ok()?;
+        let files = part.into_iter().filter(|(key, _)| is_known(key));
+        Some(
+            files
+                .filter_map(|(key, value)| Some((key, text(&value)?)))
+                .collect(),
+        )
     }
 }
 
@@ -264,6 +348,27 @@ fn field<'a, T: Deserialize<'a>>(fields: &'a Object, key: &str) -> Result<T, Str
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_outline_of_a_config_and_of_what_is_none() {
+        let config = Outline::parse(
+            br#"{"graph_name": "g", "node_map": {"_N": [[0, 1]]}, "edge_map": "maps/edge.npy",
+            "num_parts": 2, "halo": 1.5,
+            "part-0": {"node_feats": "a", "part_graph": "b", "num_nodes": 7, "other": "c"},
+            "part-1": {"edge_feats": "d", "part_graph_graphbolt": null}, "part-2": 3}"#,
+        );
+        assert_eq!(config.num_parts, Some(2));
+        assert_eq!(config.graph_name.as_deref(), Some("g"));
+        assert_eq!(config.npy_maps, ["maps/edge.npy"]);
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let first = [pair("node_feats", "a"), pair("part_graph", "b")];
+        assert_eq!(config.files(0).unwrap(), first);
+        assert_eq!(config.files(1).unwrap(), [pair("edge_feats", "d")]);
+        assert_eq!((config.files(2), config.files(3)), (None, None));
+        for text in ["", "[]", r#"{"num_parts": "2"}"#, r#"{"num_parts": 2, x"#] {
+            assert_eq!(Outline::parse(text.as_bytes()).num_parts, None, "{text}");
+        }
+    }
 
     fn parse(text: &str) -> Result<PartConfig, String> {
         PartConfig::parse(text.as_bytes(), "g.json", PathBuf::from("/d/g.json"))

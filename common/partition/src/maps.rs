@@ -18,12 +18,27 @@ pub enum Map {
         ids: u64,
     },
     /// The end of each partition's ids, which are of one type. DGL 0.5 writes this.
-    Ends,
+    Ends {
+        /// How many ids each partition owns.
+        owned: Vec<u64>,
+    },
     /// Ranges by type for each partition. DGL 0.6 and later write this.
     Ranges {
+        /// How many ids each partition owns, of all types together.
+        owned: Vec<u64>,
         /// Whether all types are written `src:etype:dst`, as DGL 1.0 and later want edge types.
         canonical: bool,
     },
+}
+
+impl Map {
+    /// How many ids a partition owns; `None` if only the .npy file says it.
+    pub fn owned(&self, part: usize) -> Option<u64> {
+        match self {
+            Map::Npy { .. } => None,
+            Map::Ends { owned } | Map::Ranges { owned, .. } => owned.get(part).copied(),
+        }
+    }
 }
 
 /// The keys that belong to one map.
@@ -80,13 +95,9 @@ pub fn check(place: &str, fields: &Object, keys: Keys, num_parts: u32) -> Result
             ids: total,
         }),
         Some(b'[') => {
-            tile(
-                &[("", from_ends(parse(map).map_err(wrong)?))],
-                num_parts,
-                total,
-            )
-            .map_err(wrong)?;
-            Ok(Map::Ends)
+            let ranges = [("", from_ends(parse(map).map_err(wrong)?))];
+            let owned = tile(&ranges, num_parts, total).map_err(wrong)?;
+            Ok(Map::Ends { owned })
         }
         _ => {
             let by_type: Object = parse(map).map_err(wrong)?;
@@ -101,8 +112,8 @@ pub fn check(place: &str, fields: &Object, keys: Keys, num_parts: u32) -> Result
                 .transpose()
                 .map_err(|error| fault(format!("{}: {error}", keys.types)))?;
             sort(&mut ranges, &by_type, ids, keys.types).map_err(wrong)?;
-            tile(&ranges, num_parts, total).map_err(wrong)?;
             Ok(Map::Ranges {
+                owned: tile(&ranges, num_parts, total).map_err(wrong)?,
                 canonical: by_type.keys().all(|name| name.split(':').count() == 3),
             })
         }
@@ -163,7 +174,8 @@ fn sort(
     }
 }
 
-fn tile(ranges: &[Ranges<'_>], num_parts: u32, total: u64) -> Result<(), String> {
+/// Checks that the ranges cover 0..total; returns how many ids each partition owns.
+fn tile(ranges: &[Ranges<'_>], num_parts: u32, total: u64) -> Result<Vec<u64>, String> {
     let of = |name: &str| {
         if name.is_empty() {
             String::new()
@@ -182,7 +194,9 @@ fn tile(ranges: &[Ranges<'_>], num_parts: u32, total: u64) -> Result<(), String>
         ));
     }
     let mut at = 0;
+    let mut owned = Vec::new();
     for k in 0..num_parts as usize {
+        let first = at;
         for (name, parts) in ranges {
             let [start, end] = parts[k];
             if start != at {
@@ -199,9 +213,10 @@ fn tile(ranges: &[Ranges<'_>], num_parts: u32, total: u64) -> Result<(), String>
             }
             at = end;
         }
+        owned.push(at - first);
     }
     if at == total {
-        Ok(())
+        Ok(owned)
     } else {
         Err(format!("ends at {at}, where there are {total}"))
     }
@@ -230,53 +245,55 @@ mod tests {
 
     #[test]
     fn what_each_version_writes() {
-        let ranges = |canonical| Ok(Map::Ranges { canonical });
+        let ends = |owned| Ok(Map::Ends { owned });
+        let ranges = |owned, canonical| Ok(Map::Ranges { owned, canonical });
+        let npy = Map::Npy {
+            path: "/d/node_map.npy".to_owned(),
+            ids: 120,
+        };
         let table = [
             // 0.5
-            ("120", "[68, 120]", "", Ok(Map::Ends)),
-            (
-                "120",
-                r#""/d/node_map.npy""#,
-                "",
-                Ok(Map::Npy {
-                    path: "/d/node_map.npy".to_owned(),
-                    ids: 120,
-                }),
-            ),
+            ("120", "[68, 120]", "", ends(vec![68, 52])),
+            ("120", r#""/d/node_map.npy""#, "", Ok(npy)),
             // 0.6 on; the types lie in a part in the order of their ids, whatever order they are
             // written in
             (
                 "120",
                 r#"{"_N":[[0,66],[66,120]]}"#,
                 r#"{"_N":0}"#,
-                ranges(false),
+                ranges(vec![66, 54], false),
             ),
             (
                 "100",
                 r#"{"user":[[21,52],[71,100]],"item":[[0,21],[52,71]]}"#,
                 r#"{"item":0,"user":1}"#,
-                ranges(false),
+                ranges(vec![52, 48], false),
             ),
             (
                 "100",
                 r#"{"a:b:c":[[0,21],[52,71]],"a:d:c":[[21,52],[71,100]]}"#,
                 r#"{"a:b:c":0,"a:d:c":1}"#,
-                ranges(true),
+                ranges(vec![52, 48], true),
             ),
             // ends by type, which 0.6 on reads
-            ("120", r#"{"_N": [ 66,120]}"#, r#"{"_N":0}"#, ranges(false)),
+            (
+                "120",
+                r#"{"_N": [ 66,120]}"#,
+                r#"{"_N":0}"#,
+                ranges(vec![66, 54], false),
+            ),
             // a type of which a part has nothing
             (
                 "3",
                 r#"{"a":[[0,1],[2,2]],"b":[[1,2],[2,3]]}"#,
                 r#"{"a":0,"b":1}"#,
-                ranges(false),
+                ranges(vec![2, 1], false),
             ),
             (
                 "12345678901234567",
                 "[1,12345678901234567]",
                 "",
-                Ok(Map::Ends),
+                ends(vec![1, 12_345_678_901_234_566]),
             ),
         ];
         for (total, map, types, expected) in table {

@@ -6,8 +6,10 @@
 
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 
-const GRAPH_FILE: u64 = 0xdd2e_4ff0_46b4_a13f;
-const TENSOR_FILE: u64 = 0xdd5a_9fbe_3fa2_443f;
+/// How a file of `dgl.save_graphs` begins.
+pub const GRAPH_FILE: u64 = 0xdd2e_4ff0_46b4_a13f;
+/// How a file of DGL's `save_tensors` begins.
+pub const TENSOR_FILE: u64 = 0xdd5a_9fbe_3fa2_443f;
 const HETEROGRAPH: u64 = 0xdd58_9fbe_3522_4abf;
 const META_GRAPH: u64 = 0xdd3c_5ffe_2004_6abf;
 const UNIT_GRAPH: u64 = 0xdd2e_60f0_f6b4_a127;
