@@ -14,7 +14,7 @@
 #   make train   pushes, then trains; make fails when a process of the job fails. With RETRY=3 SPARES=FILE, a file like
 #                HOSTS, spares take the places of lost hosts, up to three times; the script must continue from a
 #                checkpoint. Correct HOSTS afterwards, because it still names the lost hosts. NEED=4 takes the first four
-#                good hosts of a longer HOSTS, and NEED_FLAGS says what is good: --min-shm 64G --port auto; fetch and reap
+#                good hosts of a longer HOSTS, and NEED_FLAGS says what is good: --min shm=64G --port auto; fetch and reap
 #                then use the hosts of the last push
 #   make fetch   copies FETCH to RESULTS, with a folder for each host
 #   make reap    ends what is left of JOB on the hosts

@@ -265,10 +265,10 @@ fn on_one_of_real_hosts_it_is_told_what_each_lacks() {
     );
     for (option, least) in [
         ("", "is left out"),
-        ("--min-memory 900T", "of main memory, less than 900 TB"),
-        ("--min-shm 900T", "free in /dev/shm, less than 900 TB"),
+        ("--min memory=900T", "of main memory, less than 900 TB"),
+        ("--min shm=900T", "free in /dev/shm, less than 900 TB"),
         (
-            "--workspace / --min-disk 900T",
+            "--workspace / --min disk=900T",
             "free in the workspace, less than 900 TB",
         ),
     ] {
@@ -281,7 +281,7 @@ fn on_one_of_real_hosts_it_is_told_what_each_lacks() {
         (80_000, 0, ""),
     ] {
         executable(&folder.join("bin/nvidia-smi"), &nvidia_smi(free_mib));
-        let script = "PATH=$PWD/bin:$PATH host-probe --connect local --need 1 --min-gpu-memory 50G \
+        let script = "PATH=$PWD/bin:$PATH host-probe --connect local --need 1 --min gpu=50G \
             <hosts";
         let ran = on_host(script);
         assert!(

@@ -203,7 +203,7 @@ fn real_dgl_by_make() {
         "{}",
         fit.out
     );
-    let large = run("fit FIT_FLAGS='--trainer-mem 90T'");
+    let large = run("fit FIT_FLAGS='--mem trainer=90T'");
     assert!(
         large.status == 2 && large.out.contains("Error 65"),
         "{}",

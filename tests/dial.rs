@@ -197,7 +197,7 @@ fn agents_dial_the_address_that_was_said() {
     let lab = Lab::new("dial-address", 1);
     executable(&lab.folder.join("shows"), "#!/bin/sh\ncat \"$1\" >ticket\n");
     let ran = lab.sh(
-        "dgl-reap --list --dial-address 192.0.2.1 --dial-port 31997 --connect \
+        "DGL_TOOLS_DIAL_ADDRESS=192.0.2.1 DGL_TOOLS_DIAL_PORT=31997 dgl-reap --list --connect \
          'dial ./shows {ticket}' --connect-timeout 1s <hosts.jsonl",
     );
     assert_eq!(ran.status, 74, "{}", ran.err);
@@ -224,8 +224,8 @@ fn who_comes_twice_or_was_not_asked_for_is_named_and_harms_nobody() {
          'dport = :31998' | wc -l)\" -ge 3 ]; do sleep 0.1; done\n./engine \"$1\" n2; wait\n",
     );
     let ran = lab.sh(
-        "PATH=$PATH:/usr/sbin:/sbin; dgl-spawn --no-preflight --format human --dial-port 31998 \
-         --connect 'dial ./more {agent}' <job.jsonl | sort",
+        "PATH=$PATH:/usr/sbin:/sbin; DGL_TOOLS_DIAL_PORT=31998 dgl-spawn --no-preflight \
+         --format human --connect 'dial ./more {agent}' <job.jsonl | sort",
     );
     assert_eq!(
         (ran.status, ran.out.as_str()),
@@ -347,7 +347,7 @@ fn strangers_get_nowhere_and_keep_nobody_out() {
     assert_eq!(earlier.status, 0, "{}", earlier.err);
     let ran = lab.sh(
         "ulimit -n 400; agent=$(ls cache/dgl-tools/host-agent-*); export agent
-         dgl-spawn --no-preflight --format human --dial-port 31999 --connect \
+         DGL_TOOLS_DIAL_PORT=31999 dgl-spawn --no-preflight --format human --connect \
          'dial python3 strangers.py {agent} {ticket} '\"$PWD/$agent\" <job.jsonl | sort",
     );
     assert_eq!(

@@ -32,11 +32,10 @@ fn command_lines_of_every_generation() {
              --graph_format csc,coo --extra_envs A=1 'B=$X y' --num_server_threads 2 'python3 \
              t.py \"a b\"'",
             format!(
-                "{} --graph-format csc,coo --env A=1 --env 'B=$X y' --num-server-threads 2 \
-                 'python3 t.py \"a b\"' |\n  dgl-spawn --ssh-username bob --ssh-port 2222\n",
-                launch
-                    .replace(" /w ", " /w/ ")
-                    .replace("python3 |", "python3 --ssh-username bob --ssh-port 2222 |")
+                "export DGL_TOOLS_SSH_USERNAME=bob DGL_TOOLS_SSH_PORT=2222\n\
+                 {} --graph-format csc,coo --env A=1 --env 'B=$X y' --num-server-threads 2 \
+                 'python3 t.py \"a b\"' |\n  dgl-spawn\n",
+                launch.replace(" /w ", " /w/ ")
             ),
         ),
         // variables at the end: launch.py would have taken the command for one more

@@ -95,13 +95,13 @@ fn stand_ins(name: &str) -> PathBuf {
         &folder.join("bin/host-probe"),
         "#!/bin/sh\nexec jq -c '.cpus = 16'\n",
     );
-    let spawn = "#!/bin/sh\necho \"$*\" >>flags; jq -c 'select(.type == \"process\")' >>started\n\
-        exit ${ENDS:-0}\n";
+    let spawn = "#!/bin/sh\necho \"${DGL_TOOLS_SSH_USERNAME-}:${DGL_TOOLS_SSH_PORT-} $*\" >>flags; \
+        jq -c 'select(.type == \"process\")' >>started\nexit ${ENDS:-0}\n";
     executable(&folder.join("bin/dgl-spawn"), spawn);
     folder
 }
 
-/// What a command line starts: its processes, and the flags of each dgl-spawn.
+/// What a command line starts: its processes, and the user, port and flags of each dgl-spawn.
 fn run(folder: &Path, line: &str) -> (i32, Vec<Seen>, String) {
     let begin = "unset OMP_NUM_THREADS PYTHONPATH; PATH=$PWD/bin:$PATH; rm -f started flags";
     let ran = sh(folder, &format!("{begin}; {line}"));
@@ -134,11 +134,7 @@ fn processes_are_those_that_graphstorms_own_launchers_start() {
         assert_eq!(status, 0, "{line}");
         let theirs = case["processes"].as_array().unwrap();
         let logs_in = theirs[0]["login"] == "bob:2222";
-        assert_eq!(
-            flags.contains("--ssh-port 2222 --ssh-username bob"),
-            logs_in,
-            "{line}"
-        );
+        assert_eq!(flags.starts_with("bob:2222 "), logs_in, "{line}");
         let theirs: Vec<Seen> = theirs.iter().flat_map(started).collect();
         assert_eq!(ours.len(), theirs.len(), "{line}");
         for (ours, theirs) in ours.into_iter().zip(theirs) {
@@ -180,7 +176,10 @@ fn a_line_for_graphstorm_needs_but_a_word_before_it() {
             .all(|process| process.words[0] == "/v/bin/python3")
     );
     assert_eq!(with_python[0].words[1..], bare[0].words[1..]);
-    assert_eq!(spawned, "--job j --log-dir logs --format human\n".repeat(2));
+    assert_eq!(
+        spawned,
+        ": --job j --log-dir logs --format human\n".repeat(2)
+    );
 
     // what is shown can be pasted
     let shown = format!("gs-launch --print gs_edge_regression {flags} >shown && . ./shown");
@@ -359,9 +358,10 @@ fn what_the_hosts_have_already_is_not_looked_for_here() {
         --ip-config ip.txt --cf /nfs/c.yaml --inference --restore-model-path model --ssh-port 2 \
         --ssh-username bob --lm-encoder-only --num-trainers 2";
     let shown = sh(&folder, line);
-    let wanted = "ipconf-check ip.txt | host-probe --workspace /w --ssh-port 2 --ssh-username bob \
+    let wanted = "export DGL_TOOLS_SSH_PORT=2 DGL_TOOLS_SSH_USERNAME=bob\n\
+        ipconf-check ip.txt | host-probe --workspace /w \
         |\n  part-map --part-config d/g.json --workspace /w --rel-data-path d \\\n    \
-        --config-name g.json --ip-config ip.txt |\n  part-push --ssh-port 2 --ssh-username bob\n";
+        --config-name g.json --ip-config ip.txt |\n  part-push\n";
     assert_eq!(
         (shown.status, shown.out.as_str()),
         (0, wanted),

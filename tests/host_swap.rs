@@ -57,7 +57,7 @@ fn a_spare_stands_for_a_lost_host() {
     let stale = sh(
         &folder,
         "host-swap --run run.jsonl --spares spares.jsonl <plan.jsonl | dgl-env \
-         --num-trainers 1 -- python3 t.py",
+         --num-trainers 1 -- python3 t.py | dgl-spawn",
     );
     assert!(
         stale.status == 65 && stale.err.contains("were never copied"),

@@ -163,7 +163,19 @@ fn of_command_lines() {
                 "cannot be used with",
             ),
             (
-                "<hosts host-probe --need 2 --min-shm lots",
+                "<hosts host-probe --need 2 --min ram=1G",
+                2,
+                "command line",
+                "write it as NAME=SIZE, NAME being memory, gpu, shm, disk",
+            ),
+            (
+                "<hosts host-probe --need 2 --min disk=1G",
+                2,
+                "--min disk",
+                "is the space in the workspace, which is not given",
+            ),
+            (
+                "<hosts host-probe --need 2 --min shm=lots",
                 2,
                 "command line",
                 "write it as 500M, 64G or 2T",
@@ -456,8 +468,8 @@ fn of_files_and_streams() {
                 there twice"),
             ("echo x | dgl-env --role worker -- t", 65, "stdin: line 1", "not a record"),
             ("head -c 30 hosts | dgl-env --role worker -- t", 65, "stdin", "line 1 breaks off"),
-            ("echo '{\"type\":\"file\",\"id\":0,\"of\":1}' | dgl-env --role worker -- t", 65,
-                "stdin", "never copied"),
+            ("echo '{\"type\":\"file\",\"id\":0,\"of\":1}' | dgl-spawn", 65, "stdin",
+                "never copied"),
             ("echo '{\"type\":\"x\"}' | dgl-env --role worker -- t", 65, "stdin", "no host record \
                 came in"),
             ("sed 's/\"ip\":\"[^\"]*\"/\"ip\":\"x\"/' hosts | dgl-env --role worker -- t", 65,
@@ -665,7 +677,7 @@ fn of_real_hosts() {
             [" "; 2],
         ),
         (
-            "host-probe --host 1 --ssh-port 2 <hosts".into(),
+            "DGL_TOOLS_SSH_PORT=2 host-probe --host 1 <hosts".into(),
             74,
             "host 1 (10.77.0.2)",
             [
@@ -674,19 +686,19 @@ fn of_real_hosts() {
             ],
         ),
         (
-            "host-probe --host 1 --ssh-username nobody2 <hosts".into(),
+            "DGL_TOOLS_SSH_USERNAME=nobody2 host-probe --host 1 <hosts".into(),
             74,
             "host 1 (10.77.0.2)",
             ["login refused for nobody2", "Permission denied"],
         ),
         (
-            "host-probe --host 1 --identity wrong <hosts".into(),
+            "DGL_TOOLS_IDENTITY=wrong host-probe --host 1 <hosts".into(),
             74,
             "host 1 (10.77.0.2)",
             ["login refused", "Permission denied"],
         ),
         (
-            "host-probe --host 1 --ssh-config /none <hosts".into(),
+            "DGL_TOOLS_SSH_CONFIG=/none host-probe --host 1 <hosts".into(),
             74,
             "host 1 (10.77.0.2)",
             ["Can't open user config file /none"; 2],
@@ -758,7 +770,7 @@ fn of_real_hosts() {
             ["no such command: no-such-command"; 2],
         ),
         (
-            "part-push --connect-timeout 2s --host 0 --ssh-port 2 <plan".into(),
+            "DGL_TOOLS_SSH_PORT=2 part-push --connect-timeout 2s --host 0 <plan".into(),
             74,
             "host 0 (10.77.0.1)",
             ["Connection refused"; 2],
@@ -803,7 +815,7 @@ fn of_real_hosts() {
                 .next()
                 .unwrap()
                 .split_whitespace()
-                .next()
+                .find(|word| !word.starts_with("DGL_TOOLS_"))
                 .unwrap();
             println!("$ {script}\n{}", ran.err);
             let faults: Vec<&str> = ran.err.lines().filter(|line| !is_progress(line)).collect();

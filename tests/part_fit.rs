@@ -109,7 +109,7 @@ fn a_record_says_what_a_partition_has_and_needs() {
 fn flags_say_what_is_counted() {
     let folder = roomy("fit-flags");
     let bytes = |flags: &str, field: &str| number(&fits(&fit(&folder, flags).out)[0], field);
-    let bare = "--process-mem 100M --graph dgl --margin 0";
+    let bare = "--mem process=100M --graph dgl --margin 0";
     let run = |flags: &str| bytes(&format!("{bare} {flags}"), "run_bytes");
     let shm = bytes(bare, "shm_bytes");
     assert_eq!(run(""), 200_000_000 + shm);
@@ -119,9 +119,9 @@ fn flags_say_what_is_counted() {
         ("--num-trainers 3,1", 400_000_000),
         ("--num-trainers gpus", 500_000_000),
         ("--num-samplers 4", 600_000_000),
-        ("--trainer-mem 1G", 1_200_000_000),
-        ("--num-samplers 2 --sampler-mem 1G", 2_400_000_000),
-        ("--shm-extra 1G", 1_200_000_000),
+        ("--mem trainer=1G", 1_200_000_000),
+        ("--num-samplers 2 --mem sampler=1G", 2_400_000_000),
+        ("--mem shm=1G", 1_200_000_000),
     ];
     for (flags, expected) in table {
         assert_eq!(run(flags), expected + shm, "{flags}");
@@ -291,7 +291,7 @@ fn real_dgl_is_refused_where_it_does_not_fit_and_runs_where_it_just_does() {
     );
     let prepared = sh(&folder, &prepare);
     assert_eq!(prepared.status, 0, "{}", prepared.err);
-    let plan = "fit() { part-fit --margin 0 --process-mem $(cat process) --trainer-mem 300M \
+    let plan = "fit() { part-fit --margin 0 --mem process=$(cat process),trainer=300M \
         \"$@\"; }; \
         ipconf-check ip.txt | host-probe --workspace /srv/job | part-map --part-config out/g.json \
         --workspace /srv/job --script-folder code >plan && fit --warn-only <plan >fits && \

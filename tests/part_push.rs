@@ -1475,9 +1475,10 @@ fn somebody_who_connects_and_says_nothing_does_not_hold_up_the_end() {
     // below those that the kernel gives to others meanwhile
     let port = (28_000..32_000).find(|port| TcpListener::bind(("0.0.0.0", *port)).is_ok());
     let port: u16 = port.unwrap();
-    let mut push = begin(
+    let mut push = begin_with(
         &folder,
-        &format!("--wire direct --data-port {port} --limit 4M"),
+        &format!("DGL_TOOLS_DATA_PORT={port}"),
+        "--wire direct --limit 4M",
     );
     let mut silent = Vec::new();
     while push.try_wait().unwrap().is_none() {
@@ -2164,7 +2165,7 @@ fn real_hosts_on_shared_storage_behind_a_throttled_sshd() {
     let status = cluster.call(&["exec", "1", "ssh", "h2", &more]).status;
     assert_eq!(status, 0);
     let script = "ipconf-check ip.txt | part-map --workspace /srv/ws --extra src | \
-        DGL_TOOLS_HOST_KEY=accept-new part-push --ssh-port 2222 --connect-timeout 30s";
+        DGL_TOOLS_HOST_KEY=accept-new DGL_TOOLS_SSH_PORT=2222 part-push --connect-timeout 30s";
     let ran = cluster.sh(&folder, script);
     assert_eq!(ran.status, 0, "{}", ran.err);
     let records = pushed(&ran.out);

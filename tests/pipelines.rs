@@ -63,7 +63,7 @@ fn a_failed_stage_reaches_the_last_status_in_plain_sh() {
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     std::fs::write(folder.join("bad.txt"), "127.0.0.1 x\n").unwrap();
     let map = "part-map --part-config out/g.json --workspace /nowhere/ws";
-    let env = "dgl-env --num-trainers 1 --no-push-check -- true";
+    let env = "dgl-env --num-trainers 1 -- true";
     let table = [
         (
             format!("ipconf-check bad.txt | {map} | {env} | dgl-spawn"),
@@ -123,7 +123,7 @@ fn records_survive_jq_and_unknown_ones_pass() {
     partition(&folder, 1);
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let map = "part-map --part_config out/g.json --workspace /ws";
-    let env = "dgl-env --num_trainers 1 --no-push-check -- true";
+    let env = "dgl-env --num_trainers 1 -- true";
     let plain = sh(
         &folder,
         &format!("ipconf-check ip.txt | {map} | {env} 2>/dev/null"),
@@ -255,7 +255,7 @@ fn on_real_hosts() {
     let wrong = cluster.sh(
         &folder,
         "ssh-keygen -q -t ed25519 -N '' -f /tmp/wrong </dev/null; ipconf-check ip.txt | \
-         host-probe --identity /tmp/wrong >/dev/null",
+         DGL_TOOLS_IDENTITY=/tmp/wrong host-probe >/dev/null",
     );
     assert!(
         wrong.status == 74 && wrong.err.contains("login refused"),

@@ -111,7 +111,7 @@ fn ctrl_c_while_a_tool_still_reads() {
     partition(&folder, 1);
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let plan = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace \"$PWD/ws\" | \
-                dgl-env --role worker --no-push-check -- touch ran >all.jsonl";
+                dgl-env --role worker -- touch ran >all.jsonl";
     assert_eq!(sh(&folder, plan).status, 0);
     let tools = [
         "ipconf-check -",
@@ -305,9 +305,9 @@ fn a_reader_that_goes_away() {
     // one that acts does all of its work, says it once, and keeps its status
     let plan = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace \"$PWD/ws\" \
         >plan.jsonl
-                dgl-env --role worker --no-push-check -- sh -c 'seq 20000; touch done' \
+                dgl-env --role worker -- sh -c 'seq 20000; touch done' \
                     <plan.jsonl >well.jsonl
-                dgl-env --role worker --no-push-check -- sh -c 'seq 20000; exit 7' <plan.jsonl \
+                dgl-env --role worker -- sh -c 'seq 20000; exit 7' <plan.jsonl \
                     >fails.jsonl";
     assert_eq!(sh(&folder, plan).status, 0);
     let actors = [

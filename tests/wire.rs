@@ -11,6 +11,7 @@ const LARGE: usize = 40 << 20;
 /// An address that host 2 has and that leads wherever host 1 is told: its logins go to host 2.
 const CLUSTER_ADDRESS: &str = "10.77.0.50";
 const PORT: u16 = 7001;
+const SETTINGS: &str = "DGL_TOOLS_SSH_CONFIG=ssh_config DGL_TOOLS_DATA_PORT=7001";
 
 struct Lab {
     cluster: Cluster,
@@ -70,16 +71,14 @@ impl Lab {
     }
 
     fn push(&self, options: &str) -> Ran {
-        self.sh(&format!(
-            "part-push --ssh-config ssh_config --data-port {PORT} {options} <plan.jsonl"
-        ))
+        self.sh(&format!("{SETTINGS} part-push {options} <plan.jsonl"))
     }
 
     /// Brings back what is there.
     fn pull(&self, options: &str) -> Ran {
         let _ = fs::remove_dir_all(self.folder.join("back"));
         self.sh(&format!(
-            "ipconf-check ip.txt | part-pull --ssh-config ssh_config --data-port {PORT} {options} \
+            "ipconf-check ip.txt | {SETTINGS} part-pull {options} \
              --workspace /srv/ws --to back src"
         ))
     }
@@ -327,7 +326,7 @@ fn where_real_hosts_cannot_be_reached_directly_the_logins_are_used() {
         );
         let refused = lab.pull("--wire direct --connect-timeout 5s");
         assert!(
-            refused.status == 74 && refused.err.contains("--data-port"),
+            refused.status == 74 && refused.err.contains("DGL_TOOLS_DATA_PORT"),
             "{case}: {} {}",
             refused.status,
             refused.err
@@ -338,7 +337,7 @@ fn where_real_hosts_cannot_be_reached_directly_the_logins_are_used() {
             refused.status == 74
                 && !lab.ws().join("src/large").exists()
                 && refused.err.contains("there is no direct way to it")
-                && refused.err.contains("--data-port")
+                && refused.err.contains("DGL_TOOLS_DATA_PORT")
                 && said.is_none_or(|said| refused.err.contains(said)),
             "{case}: {} {}",
             refused.status,

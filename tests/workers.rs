@@ -116,7 +116,7 @@ fn a_workspace_is_said_once() {
     );
     let other = format!(
         "ipconf-check ip.txt | part-map --workspace {0} --extra ip.txt |
-         dgl-env --no-push-check --role worker --workspace /other -- t",
+         dgl-env --role worker --workspace /other -- t",
         place.display()
     );
     let refused = sh(&folder, &other);

@@ -79,7 +79,7 @@ EOF2
 printf '%-44s %10s %10s %11s\n' "medians of $rounds" time "its CPU" "its memory"
 records "$hosts" | jq -c '.login = .ip' >hosts.jsonl
 for ((round = 0; round < rounds; round++)); do
-    [ -n "${NO_LOGINS:-}" ] || measure logins dgl-reap --list --ssh-config ssh_config --connect ssh2
+    [ -n "${NO_LOGINS:-}" ] || measure logins env DGL_TOOLS_SSH_CONFIG=ssh_config dgl-reap --list --connect ssh2
     measure dialed dgl-reap --list --connect "dial ./engine {agent} $hosts"
 done
 [ -n "${NO_LOGINS:-}" ] || row logins "$hosts hosts of this machine, a login each"

@@ -34,10 +34,10 @@ P
     is "2: a job that stalls says why it does not tell" 'stalls && grep -q "ptrace_scope is 2" stalled.err && jq -se "map(select(.type == \"stalled\")) | length == 1" stalled.jsonl' stalled.err stalled.jsonl
     scope 3
     is "3: nobody can, and is told so" '! reads root && grep -q "ptrace_scope is 3" stacks.err && grep -q "until the host is started anew" stacks.err && ! grep -q "as root" stacks.err' stacks.err
-    is "dgl-reap --signal ABRT has Python itself tell" 'dgl-reap --ssh-username user --job user --signal ABRT <hosts.jsonl >/dev/null 2>err;
-        { dgl-spawn --ssh-username user --attach user <hosts.jsonl >told.jsonl 2>>err || true; }; grep -q "in trainer_waits" told.jsonl' err told.jsonl
+    is "dgl-reap --signal ABRT has Python itself tell" 'DGL_TOOLS_SSH_USERNAME=user dgl-reap --job user --signal ABRT <hosts.jsonl >/dev/null 2>err;
+        { DGL_TOOLS_SSH_USERNAME=user dgl-spawn --attach user <hosts.jsonl >told.jsonl 2>>err || true; }; grep -q "in trainer_waits" told.jsonl' err told.jsonl
     dgl-reap --all <hosts.jsonl >/dev/null 2>&1 || true
-    dgl-reap --ssh-username user --all <hosts.jsonl >/dev/null 2>&1 || true
+    DGL_TOOLS_SSH_USERNAME=user dgl-reap --all <hosts.jsonl >/dev/null 2>&1 || true
     is "nothing is left" 'soon 30 nothing_left'
 }
 
@@ -45,20 +45,20 @@ scope() { guest "sysctl -q kernel.yama.ptrace_scope=$1"; }
 
 leave() { # USER FOLDER PORT: a job of his name
     dgl-env --role worker --master-port "$3" --workspace "$2" -- python3 wait.py <hosts.jsonl >job.jsonl
-    dgl-spawn --ssh-username "$1" --detach --job "$1" <job.jsonl >run.jsonl 2>leave.err || { cat leave.err; return 1; }
+    DGL_TOOLS_SSH_USERNAME="$1" dgl-spawn --detach --job "$1" <job.jsonl >run.jsonl 2>leave.err || { cat leave.err; return 1; }
     soon 30 "guest pgrep -u $1 -fc wait.py | grep -qx 2"
     sleep 2 # a Python has begun
 }
 
 # All three threads of both Pythons.
 reads() { # USER
-    dgl-stacks --ssh-username "$1" --job "$1" --format human <hosts.jsonl >table.txt 2>stacks.err || return
+    DGL_TOOLS_SSH_USERNAME="$1" dgl-stacks --job "$1" --format human <hosts.jsonl >table.txt 2>stacks.err || return
     grep -q "trainer_waits (wait.py" table.txt && grep -q "sampler_waits (wait.py" table.txt && grep -q "thread loader" table.txt
 }
 
 # A job of the user that stalls while it is watched.
 stalls() {
     dgl-env --role worker --workspace /srv/user/ws -- python3 wait.py <hosts.jsonl >stall-job.jsonl
-    dgl-spawn --ssh-username user --job stalls --stall-timeout 4s --on-stall end --grace 2s <stall-job.jsonl >stalled.jsonl 2>stalled.err
+    DGL_TOOLS_SSH_USERNAME=user dgl-spawn --job stalls --stall-timeout 4s --on-stall end --grace 2s <stall-job.jsonl >stalled.jsonl 2>stalled.err
     [ $? = 124 ]
 }

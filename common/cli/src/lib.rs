@@ -7,7 +7,8 @@ pub mod signal;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
-use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::term;
@@ -32,6 +33,49 @@ fn notice(line: &str) {
     record::tell!("{tool}: {line}");
 }
 
+/// Options that the next version will not take, by their ids, and what to use in their place.
+const DEPRECATED: [(&str, &str); 16] = [
+    (
+        "ssh_port",
+        "set DGL_TOOLS_SSH_PORT, or Port in ssh_config(5)",
+    ),
+    (
+        "ssh_username",
+        "set DGL_TOOLS_SSH_USERNAME, or User in ssh_config(5)",
+    ),
+    (
+        "identity",
+        "set DGL_TOOLS_IDENTITY, or IdentityFile in ssh_config(5)",
+    ),
+    ("ssh_config", "set DGL_TOOLS_SSH_CONFIG"),
+    ("dial_port", "set DGL_TOOLS_DIAL_PORT"),
+    ("dial_address", "set DGL_TOOLS_DIAL_ADDRESS"),
+    ("data_port", "set DGL_TOOLS_DATA_PORT"),
+    ("max_bytes", "say --time"),
+    ("min_disk", "say --min disk=SIZE"),
+    ("min_shm", "say --min shm=SIZE"),
+    ("min_memory", "say --min memory=SIZE"),
+    ("min_gpu_memory", "say --min gpu=SIZE"),
+    ("trainer_mem", "say --mem trainer=SIZE"),
+    ("sampler_mem", "say --mem sampler=SIZE"),
+    ("shm_extra", "say --mem shm=SIZE"),
+    ("process_mem", "say --mem process=SIZE"),
+];
+
+/// Names the options on the command line that the next version will not take.
+fn warn_of_deprecated(matches: &ArgMatches) {
+    for (id, instead) in DEPRECATED {
+        let is_given = matches.try_contains_id(id).is_ok()
+            && matches.value_source(id) == Some(ValueSource::CommandLine);
+        if is_given {
+            let option = id.replace('_', "-");
+            notice(&format!(
+                "--{option} will not be taken by the next version: {instead}"
+            ));
+        }
+    }
+}
+
 /// Runs a tool: parses its command line, prints its faults, and exits with the status that they
 /// determine.
 pub fn run<A: Parser + CommandFactory + FromArgMatches>(
@@ -42,10 +86,10 @@ pub fn run<A: Parser + CommandFactory + FromArgMatches>(
     if let Some(exit) = remote::ssh_socket::begin() {
         return exit;
     }
-    let args = match command::<A>()
-        .try_get_matches()
-        .and_then(|matches| A::from_arg_matches(&matches))
-    {
+    let args = match command::<A>().try_get_matches().and_then(|matches| {
+        warn_of_deprecated(&matches);
+        A::from_arg_matches(&matches)
+    }) {
         Ok(args) => args,
         Err(error)
             if error.kind() == ErrorKind::DisplayHelp
@@ -150,25 +194,20 @@ pub struct Connect {
     #[arg(long, env = "DGL_TOOLS_CONNECT", value_name = "HOW", hide_env = true)]
     pub connect: Option<String>,
 
-    /// The port of the hosts' sshd [default: ssh's own configuration]
-    #[arg(long, env = "DGL_TOOLS_SSH_PORT", value_name = "PORT", hide_env = true)]
+    /// The port of the hosts' sshd, in place of the one in ssh_config.
+    #[arg(long, env = "DGL_TOOLS_SSH_PORT", hide = true)]
     pub ssh_port: Option<u16>,
 
-    /// The user to log in as [default: ssh's own configuration]
-    #[arg(
-        long,
-        env = "DGL_TOOLS_SSH_USERNAME",
-        value_name = "USER",
-        hide_env = true
-    )]
+    /// The user to log in as, in place of the one in ssh_config.
+    #[arg(long, env = "DGL_TOOLS_SSH_USERNAME", hide = true)]
     pub ssh_username: Option<String>,
 
-    /// A private key to log in with
-    #[arg(long, env = "DGL_TOOLS_IDENTITY", value_name = "FILE", hide_env = true)]
+    /// A private key to log in with, in place of those in ssh_config.
+    #[arg(long, env = "DGL_TOOLS_IDENTITY", hide = true)]
     pub identity: Option<PathBuf>,
 
-    /// An ssh_config file instead of the user's
-    #[arg(long, value_name = "FILE")]
+    /// An ssh_config file in place of the user's.
+    #[arg(long, env = "DGL_TOOLS_SSH_CONFIG", hide = true)]
     pub ssh_config: Option<PathBuf>,
 
     /// What to do with the key of an unknown host
@@ -182,22 +221,12 @@ pub struct Connect {
         value_parser = duration, value_name = "TIME")]
     pub connect_timeout: Duration,
 
-    /// The port of this machine for hosts that dial in
-    #[arg(
-        long,
-        env = "DGL_TOOLS_DIAL_PORT",
-        value_name = "PORT",
-        hide_env = true
-    )]
+    /// The port of this machine for hosts that dial in.
+    #[arg(long, env = "DGL_TOOLS_DIAL_PORT", hide = true)]
     pub dial_port: Option<u16>,
 
-    /// The address of this machine to which they connect
-    #[arg(
-        long,
-        env = "DGL_TOOLS_DIAL_ADDRESS",
-        value_name = "ADDRESS",
-        hide_env = true
-    )]
+    /// The address of this machine to which they connect.
+    #[arg(long, env = "DGL_TOOLS_DIAL_ADDRESS", hide = true)]
     pub dial_address: Option<Ipv4Addr>,
 
     /// Act on these hosts only
@@ -222,9 +251,9 @@ pub struct WireArgs {
         hide_possible_values = true, hide_short_help = true)]
     pub wire: WireChoice,
 
-    /// The port of the hosts for direct connections [default: a free one]
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..), value_name = "PORT",
-        hide_short_help = true)]
+    /// The port of the hosts for direct connections, in place of a free one.
+    #[arg(long, env = "DGL_TOOLS_DATA_PORT", hide = true,
+        value_parser = clap::value_parser!(u16).range(1..))]
     pub data_port: Option<u16>,
 
     /// The highest rate for all hosts together, such as 50MB/s
@@ -413,9 +442,46 @@ pub fn size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "is not a size; write it as 500M, 64G or 2T".to_owned())
 }
 
+/// A number of bytes of something: `shm=64G`.
+pub type NamedSize = (&'static str, u64);
+
+/// A parser of [`NamedSize`] for these names.
+pub fn named_size(
+    names: &'static [&'static str],
+) -> impl Fn(&str) -> Result<NamedSize, String> + Clone + Send + Sync {
+    move |text| {
+        let (given, bytes) = text.split_once('=').unwrap_or((text, ""));
+        match names.iter().find(|name| **name == given) {
+            Some(name) => Ok((*name, size(bytes)?)),
+            None => Err(format!(
+                "write it as NAME=SIZE, NAME being {}",
+                names.join(", ")
+            )),
+        }
+    }
+}
+
+/// The last size of this name.
+pub fn size_of(given: &[NamedSize], name: &str) -> Option<u64> {
+    let mut last = given.iter().rev();
+    last.find(|(other, _)| *other == name)
+        .map(|(_, bytes)| *bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_size_of_a_name_counts() {
+        let parse = named_size(&["disk", "shm"]);
+        let given = ["shm=1k", "disk=2k", "shm=3k"].map(|text| parse(text).unwrap());
+        assert_eq!(size_of(&given, "shm"), Some(3_000));
+        assert_eq!(size_of(&given[..1], "disk"), None);
+        for text in ["shm", "shm=", "ram=1G", "=1G", ""] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn sizes() {

@@ -5,7 +5,6 @@
 //! Names are permanent: a field is added, never renamed or given another meaning; a changed meaning
 //! needs a new type. No integer exceeds 2^53, because jq would change it.
 
-pub mod copied;
 pub mod cpus;
 mod encoded;
 pub mod error;

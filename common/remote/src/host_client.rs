@@ -205,7 +205,7 @@ impl HostClient {
             (Wire::Direct, none) => Err(HostFailure {
                 fix: Some(
                     "open the port for this machine in the firewall, choose one that is open with \
-                     --data-port, or leave out --wire direct"
+                     DGL_TOOLS_DATA_PORT, or leave out --wire direct"
                         .to_owned(),
                 ),
                 ..HostFailure::lost(format!("there is no direct way to it: {none}"))

@@ -77,7 +77,7 @@ pub(crate) fn settings(options: &Options, host: &Host) -> Result<Settings, HostF
                 .trim()
                 .replace('\n', "; ");
             Err(HostFault::new(format!("ssh -G: {said}"))
-                .fix("correct ssh's configuration, or what --ssh-config names"))
+                .fix("correct ssh's configuration, or what DGL_TOOLS_SSH_CONFIG names"))
         }
         Err(_) => {
             let user = options
@@ -298,7 +298,7 @@ mod tests {
             let beyond = expected.is_none().then(|| format!("identityfile {key}"));
             assert_eq!(settings.beyond_us, beyond, "{key}");
         }
-        // --identity names a file as it is
+        // the given key names a file as it is
         let given = Path::new("keys/50%");
         let settings = parse("identityfile keys/50%\n", Path::new("/"), Some(given));
         assert_eq!(settings.identities, [given]);

@@ -174,7 +174,7 @@ fn connect_to(hostname: &str, port: u16, options: &Options) -> Result<TcpStream,
                     timed_out,
                     ..HostFault::new(problem)
                 }
-                .fix("look whether the host is up and sshd listens there (--ssh-port)");
+                .fix("look whether the host is up and sshd listens there (DGL_TOOLS_SSH_PORT)");
             }
         }
     }
@@ -225,8 +225,8 @@ fn key(session: &Session) -> Result<(Vec<u8>, String), HostFault> {
     Ok((blob.to_vec(), format!("SHA256:{fingerprint}")))
 }
 
-/// Tries the keys that an agent holds, then key files, as OpenSSH would. The key of `--identity` or
-/// IdentitiesOnly is tried alone.
+/// Tries the keys that an agent holds, then key files, as OpenSSH would. The key of
+/// `DGL_TOOLS_IDENTITY` or IdentitiesOnly is tried alone.
 fn log_in(session: &Session, settings: &Settings) -> Result<(), HostFault> {
     let mut tried = Vec::new();
     let named: Option<Vec<Vec<u8>>> = settings.identities_only.then(|| {
@@ -291,8 +291,8 @@ fn refused(settings: &Settings, tried: &[String]) -> HostFault {
     let fault = HostFault::new(format!("login refused for {}: {tried}", settings.user));
     let login = record::quote::shown(format!("{}@{}", settings.user, settings.hostname));
     fault.fix(format!(
-        "name user and key with --ssh-username and --identity; load a key that has a passphrase \
-         into ssh-agent, with its .pub beside it; then `ssh {login}` must work without a question"
+        "name user and key in ssh_config, or in DGL_TOOLS_SSH_USERNAME and DGL_TOOLS_IDENTITY; \
+         load a key that has a passphrase into ssh-agent, with its .pub beside it; then `ssh {login}` must work without a question"
     ))
 }
 

@@ -150,9 +150,8 @@ pub struct Args {
     )]
     pub role: Vec<RoleArg>,
 
-    /// Accept files in the stream that were not pushed
-    #[arg(long, hide_short_help = true)]
-    pub no_push_check: bool,
+    #[arg(long, hide = true)]
+    no_push_check: bool,
 
     /// The command as one word of shell text
     #[arg(value_name = "COMMAND STRING")]

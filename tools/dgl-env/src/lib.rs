@@ -22,7 +22,7 @@ use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{self, Stream};
 use record::term;
-use record::{Graph, Host, Process, Workspace, copied};
+use record::{Graph, Host, Process, Workspace};
 use std::borrow::Cow;
 
 /// Runs the tool.
@@ -30,9 +30,6 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     let command = args.command()?;
     let env = UserEnv::new(&args.env_given(), &|name| std::env::var_os(name))?;
     let stream = Stream::from_stdin(false)?;
-    if !args.no_push_check {
-        copied::check(&stream)?;
-    }
     let hosts: Vec<Host> = stream.require("ipconf-check")?;
     let said = plan::Said {
         graph: stream.one::<Graph>()?,

@@ -4,6 +4,7 @@
 //! carries the job out, and [`output`] shows it to people and programs.
 
 mod args;
+mod copied;
 mod left;
 mod outcome;
 mod output;
@@ -20,7 +21,7 @@ use job::{Limit, StallRule};
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::Stream;
-use record::{Host, Process, copied};
+use record::{Host, Process};
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {

@@ -120,10 +120,10 @@ fn choose(
 ) -> Result<Vec<usize>, Report> {
     let need = Need {
         hosts: count,
-        min_disk: args.min_disk,
-        min_shm: args.min_shm,
-        min_memory: args.min_memory,
-        min_gpu_memory: args.min_gpu_memory,
+        min_disk: args.least("disk"),
+        min_shm: args.least("shm"),
+        min_memory: args.least("memory"),
+        min_gpu_memory: args.least("gpu"),
         free_ports: (args.port == ServerPort::Keep).then_some(args.num_servers),
         mixed_versions: args.mixed_versions,
     };

@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::{Parser, ValueEnum};
-use cli::{Connect, size};
+use cli::{Connect, NamedSize, named_size, size, size_of};
 
 /// Logs in once to each host and adds what it is and has to its record: network card, cores,
 /// memory, GPUs, disk, a free port, Python, DGL.
@@ -16,7 +16,7 @@ use cli::{Connect, size};
   ipconf-check ip_config.txt | host-probe --conda gnn | dgl-env … -- python3 train.py
   ipconf-check ip_config.txt | host-probe --venv '~/gnn' --format human
   ipconf-check ip_config.txt | host-probe --setup '. /etc/profile; module load dgl'
-  ipconf-check all.txt | host-probe --need 4 --min-shm 64G --workspace /data/job | part-map …
+  ipconf-check all.txt | host-probe --need 4 --min shm=64G --workspace /data/job | part-map …
   ipconf-check ip_config.txt | host-probe --port auto | part-map …"
 )]
 pub struct Args {
@@ -55,25 +55,20 @@ pub struct Args {
         conflicts_with_all = ["host", "partial"])]
     pub need: Option<u32>,
 
-    /// With --need: free space that the workspace must have, as 500G or 2T
-    #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = size,
-        requires_all = ["need", "workspace"])]
-    pub min_disk: Option<u64>,
+    /// With --need: what a host must have at least, as shm=64G,disk=2T: main memory (memory), free
+    /// memory of each GPU (gpu), free space in /dev/shm (shm) and in the workspace (disk)
+    #[arg(long, hide_short_help = true, value_delimiter = ',', value_name = "NAME=SIZE",
+        value_parser = named_size(&["memory", "gpu", "shm", "disk"]), requires = "need")]
+    pub min: Vec<NamedSize>,
 
-    /// With --need: free space that /dev/shm must have
-    #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = size,
-        requires = "need")]
-    pub min_shm: Option<u64>,
-
-    /// With --need: main memory that a host must have
-    #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = size,
-        requires = "need")]
-    pub min_memory: Option<u64>,
-
-    /// With --need: free memory that each GPU must have
-    #[arg(long, hide_short_help = true, value_name = "SIZE", value_parser = size,
-        requires = "need")]
-    pub min_gpu_memory: Option<u64>,
+    #[arg(long, hide = true, value_parser = size, requires = "need")]
+    min_disk: Option<u64>,
+    #[arg(long, hide = true, value_parser = size, requires = "need")]
+    min_shm: Option<u64>,
+    #[arg(long, hide = true, value_parser = size, requires = "need")]
+    min_memory: Option<u64>,
+    #[arg(long, hide = true, value_parser = size, requires = "need")]
+    min_gpu_memory: Option<u64>,
 
     /// The ports of the graph servers: those of the host records, or the first free on all hosts
     #[arg(long, value_enum, default_value_t = ServerPort::Keep, value_name = "keep|auto",
@@ -84,6 +79,19 @@ pub struct Args {
     // last: its heading would stand over all that follows
     #[command(flatten)]
     pub connect: Connect,
+}
+
+impl Args {
+    /// What a host must have at least of this, if that is given.
+    pub fn least(&self, name: &str) -> Option<u64> {
+        let deprecated = match name {
+            "memory" => self.min_memory,
+            "gpu" => self.min_gpu_memory,
+            "shm" => self.min_shm,
+            _ => self.min_disk,
+        };
+        size_of(&self.min, name).or(deprecated)
+    }
 }
 
 /// Where the ports of the graph servers come from.

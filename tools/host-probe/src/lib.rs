@@ -10,12 +10,19 @@ mod versions;
 
 pub use args::Args;
 
-use record::error::Report;
+use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::Stream;
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
+    if args.least("disk").is_some() && args.workspace.is_none() {
+        let fault = Fault::usage(
+            "--min disk",
+            "is the space in the workspace, which is not given",
+        );
+        return Err(fault.fix("add --workspace DIR").report());
+    }
     let stream = Stream::from_stdin(args.connect.partial)?;
     args.connect.say_partial("host-probe");
     let hosts = args.connect.choose(stream.require("ipconf-check")?)?;

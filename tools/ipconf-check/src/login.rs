@@ -52,7 +52,8 @@ fn one(
     if !is_name(login) && login.parse::<IpAddr>().is_err() {
         let fault = Fault::data(place, format!("{login:?} is neither a name nor an address"));
         return Err(fault.fix(
-            "the user and the port are --ssh-username and --ssh-port, or stand in ssh_config",
+            "the user and the port stand in ssh_config, or in DGL_TOOLS_SSH_USERNAME and \
+             DGL_TOOLS_SSH_PORT",
         ));
     }
     match host.login.replace(login.clone()) {

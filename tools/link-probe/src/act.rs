@@ -122,7 +122,7 @@ impl Peer<'_> {
             to,
             key: key.to_owned(),
             time_ms: term::millis(args.time),
-            max_bytes: args.max_bytes,
+            max_bytes: args.max_bytes(),
         });
         self.ask(&request, args, |event| match event {
             Event::LinkSent(sent) => Some(sent),

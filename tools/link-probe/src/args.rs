@@ -4,6 +4,10 @@ use clap::Parser;
 use cli::{Connect, duration, size};
 use std::time::Duration;
 
+/// How much a host sends for each second of `--time` at most, in bytes: what a link of 16 Gbit/s
+/// carries.
+const BYTES_PER_SECOND: u128 = 2_000_000_000;
+
 /// Measures how fast the hosts reach each other: rate, round trip, retransmits.
 ///
 /// Reads host records and adds a link record for each connection that was measured. In each round
@@ -23,9 +27,8 @@ pub struct Args {
     #[arg(long, default_value = "1s", value_parser = duration, value_name = "TIME")]
     pub time: Duration,
 
-    /// How much each host sends in a round at most, as 500M or 2G
-    #[arg(long, default_value = "2G", value_parser = size, value_name = "SIZE")]
-    pub max_bytes: u64,
+    #[arg(long, hide = true, value_parser = size)]
+    max_bytes: Option<u64>,
 
     /// The number of rounds at most [default: half the number of hosts]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -35,4 +38,13 @@ pub struct Args {
     // last: its heading would stand over all that follows
     #[command(flatten)]
     pub connect: Connect,
+}
+
+impl Args {
+    /// How much each host sends in a round at most, in bytes.
+    pub fn max_bytes(&self) -> u64 {
+        let bytes = BYTES_PER_SECOND * self.time.as_millis() / 1000;
+        self.max_bytes
+            .unwrap_or(u64::try_from(bytes).unwrap_or(u64::MAX))
+    }
 }

@@ -2,7 +2,7 @@
 
 use clap::{Parser, ValueEnum};
 use cli::counts::{PerHost, graph_format, per_host};
-use cli::{Format, size};
+use cli::{Format, NamedSize, named_size, size, size_of};
 use std::path::PathBuf;
 
 /// Works out what memory each partition needs on its host, and whether it fits.
@@ -16,7 +16,7 @@ use std::path::PathBuf;
     after_long_help = "Examples:
   ipconf-check ip_config.txt | host-probe |
     part-map --part-config out/g.json --workspace /data/job --script-folder code |
-    part-fit --num-trainers 8 --num-samplers 4 --trainer-mem 3G | part-push > pushed.jsonl
+    part-fit --num-trainers 8 --num-samplers 4 --mem trainer=3G | part-push > pushed.jsonl
   ipconf-check ip_config.txt | host-probe |
     part-fit --part-config out/g.json --num-trainers 8 --format human
   … | part-fit --num-trainers 8 --graph-format csc,coo --warn-only |
@@ -50,23 +50,20 @@ pub struct Args {
         value_name = "auto|dgl|graphbolt", hide_possible_values = true)]
     pub graph: GraphForm,
 
-    /// Memory of a trainer beyond a small model and small batches
-    #[arg(long, value_parser = size, default_value = "0", value_name = "SIZE")]
-    pub trainer_mem: u64,
+    /// Memory beyond small models and batches, as trainer=3G,sampler=1G; shm: what the script puts
+    /// into /dev/shm; process: any process without data, in place of what was measured
+    #[arg(long, value_delimiter = ',', value_name = "NAME=SIZE",
+        value_parser = named_size(&["trainer", "sampler", "shm", "process"]))]
+    pub mem: Vec<NamedSize>,
 
-    /// Memory of a sampler beyond small batches
-    #[arg(long, hide_short_help = true, value_parser = size, default_value = "0",
-        value_name = "SIZE")]
-    pub sampler_mem: u64,
-
-    /// What the script itself puts into /dev/shm of a host: embeddings, states of optimizers
-    #[arg(long, hide_short_help = true, value_parser = size, default_value = "0",
-        value_name = "SIZE")]
-    pub shm_extra: u64,
-
-    /// Memory of a process with DGL and torch but no data yet [default: as measured]
-    #[arg(long, hide_short_help = true, value_parser = size, value_name = "SIZE")]
-    pub process_mem: Option<u64>,
+    #[arg(long, hide = true, value_parser = size)]
+    trainer_mem: Option<u64>,
+    #[arg(long, hide = true, value_parser = size)]
+    sampler_mem: Option<u64>,
+    #[arg(long, hide = true, value_parser = size)]
+    shm_extra: Option<u64>,
+    #[arg(long, hide = true, value_parser = size)]
+    process_mem: Option<u64>,
 
     /// How much of a host's memory must stay free, in percent
     #[arg(long, hide_short_help = true, default_value_t = 10,
@@ -81,6 +78,19 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Format::Auto, value_name = "auto|human|jsonl",
         hide_possible_values = true)]
     pub format: Format,
+}
+
+impl Args {
+    /// The memory of this name, if it is given.
+    pub fn memory(&self, name: &str) -> Option<u64> {
+        let deprecated = match name {
+            "trainer" => self.trainer_mem,
+            "sampler" => self.sampler_mem,
+            "shm" => self.shm_extra,
+            _ => self.process_mem,
+        };
+        size_of(&self.mem, name).or(deprecated)
+    }
 }
 
 /// The form of the graph that the servers load.

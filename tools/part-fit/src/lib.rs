@@ -60,10 +60,10 @@ fn job(args: &Args, hosts: &[Host]) -> Result<Job, Report> {
         num_trainers: args.num_trainers.counts("--num-trainers", hosts)?,
         num_samplers: args.num_samplers.into(),
         formats: model::formats(&args.graph_format),
-        trainer_bytes: args.trainer_mem,
-        sampler_bytes: args.sampler_mem,
-        shm_extra_bytes: args.shm_extra,
-        process_bytes: args.process_mem,
+        trainer_bytes: args.memory("trainer").unwrap_or(0),
+        sampler_bytes: args.memory("sampler").unwrap_or(0),
+        shm_extra_bytes: args.memory("shm").unwrap_or(0),
+        process_bytes: args.memory("process"),
         margin_percent: args.margin,
     })
 }

@@ -308,7 +308,7 @@ fn listen(
                 "it cannot listen on {own}:{}: {error}",
                 options.dial_port
             ))
-            .fix("choose a port that is free with --dial-port, or leave that out")
+            .fix("name a port that is free in DGL_TOOLS_DIAL_PORT, or unset it")
         })?;
         listeners.push(listener);
         addresses.push(SocketAddrV4::new(address, port));
@@ -320,7 +320,7 @@ fn listen(
 fn toward(hosts: &[Host]) -> Result<Vec<Ipv4Addr>, HostFault> {
     let no_route = |host: &Host, error: std::io::Error| {
         HostFault::of_the_way(format!("no way leads from here to {}: {error}", host.ip))
-            .fix("name the address of this machine that the hosts reach with --dial-address")
+            .fix("name the address of this machine that the hosts reach in DGL_TOOLS_DIAL_ADDRESS")
     };
     let mut addresses: Vec<Ipv4Addr> = Vec::new();
     let mut fault = None;
@@ -396,7 +396,7 @@ impl Absence<'_> {
             .collect();
         format!(
             "look what the command says: on each host it must start the agent, which lies in {} \
-             and dials {} (--dial-address, --dial-port; is there a firewall?); \
+             and dials {} (DGL_TOOLS_DIAL_ADDRESS, DGL_TOOLS_DIAL_PORT; is there a firewall?); \
              --connect-timeout gives it more time",
             self.hall.folder.agent_folder().display(),
             addresses.join(" or ")

@@ -1,9 +1,9 @@
 //! The check that files were copied before a job starts: planned files reach the hosts only by
 //! part-push.
 
-use crate::error::{Fault, Report};
-use crate::jsonl::Stream;
-use crate::{FileCopy, Pushed};
+use record::error::{Fault, Report};
+use record::jsonl::Stream;
+use record::{FileCopy, Pushed};
 
 /// Refuses a stream whose files were planned and not copied.
 pub fn check(stream: &Stream) -> Result<(), Report> {
