@@ -19,6 +19,7 @@
 #   make fetch   copies FETCH to RESULTS, with a folder for each host
 #   make reap    ends what is left of JOB on the hosts
 #   make logs    shows the last TAIL lines of each process of the last run
+#   make why     says what ended the last run, or what it waits for; its records are in .dgl-run/logs/run.jsonl
 #
 # Hosts are reached as ssh is configured, or as DGL_TOOLS_CONNECT and similar variables say; see dgl-tools(7). A word of TRAIN
 # that contains a blank or a $ needs quotes, as in a shell. IPCONF_FLAGS, PROBE_FLAGS, MAP_FLAGS ... are more flags for each
@@ -81,7 +82,6 @@ push: $(PART_CONFIG)
 	@mv '$(RUN)/pushing.jsonl' '$(RUN)/pushed.jsonl'
 
 train: push
-	@rm -f '$(RUN)'/logs/*.log
 ifeq ($(RETRY),0)
 	$(dgl_stages) $(call dgl_last,$(dgl_spawn))
 else
@@ -108,6 +108,9 @@ reap:
 logs:
 	@tail -n $(TAIL) '$(RUN)'/logs/*.log
 
-.PHONY: probe fit push train fetch reap logs
+why:
+	@dgl-why '$(RUN)/logs/run.jsonl'
+
+.PHONY: probe fit push train fetch reap logs why
 # The default target stays that of the repo.
 .DEFAULT_GOAL := $(dgl_goal)

@@ -144,6 +144,8 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     (1..=HOSTS).for_each(|host| go(host, "well"));
     let ended = attach(&cluster, &folder, "--attach kept --log-dir logs");
     assert_eq!(ended.status, 0, "{}{}", ended.out, ended.err);
+    let records = std::fs::read_to_string(folder.join("logs/run.jsonl")).unwrap();
+    assert_eq!(records, ended.out);
     assert_eq!(
         (
             ended.out.matches(r#""type":"exited""#).count(),

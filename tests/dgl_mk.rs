@@ -114,10 +114,13 @@ fn on_this_machine() {
         "{}",
         failed.out
     );
+    let verdict = here("why").out;
+    assert!(verdict.contains("status 7"), "{verdict}");
     assert!(
         !here("logs").out.contains("trainer-1.log"),
-        "the run before the last is gone"
+        "the run before the last is not shown"
     );
+    assert!(folder.join(".dgl-run/logs/run-1/trainer-1.log").is_file());
     assert_eq!(here("reap").status, 0);
 
     // a stage that fails, first or in the midst, fails make

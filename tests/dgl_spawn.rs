@@ -103,6 +103,65 @@ fn the_exception_comes_before_the_last_lines() {
 }
 
 #[test]
+fn the_log_dir_has_the_records_of_this_run_and_keeps_those_of_earlier_ones() {
+    let folder = scratch("log-dir");
+    let why = |run: &str| {
+        let ran = sh(
+            &folder,
+            &format!("dgl-why logs/{run}run.jsonl && dgl-report logs/{run}run.jsonl"),
+        );
+        assert_eq!(ran.status, 0, "{}", ran.err);
+        ran.out
+    };
+    let names = |run: &str| sh(&folder, &format!("cd logs/{run} && echo *")).out;
+    let fails = "echo 'ValueError: nan' >&2; exit 3";
+    job(&folder, &[(None, "echo one"), (None, fails)]);
+    let first = spawn(&folder, "--format human --log-dir logs");
+    assert_eq!(first.status, 3, "{}", first.err);
+    assert!(first.out.contains("trainer 1] ValueError: nan"));
+    let verdict = why("");
+    assert!(
+        verdict.contains("trainer 1") && verdict.contains("ValueError: nan"),
+        "{verdict}"
+    );
+
+    // a note of the user's, and what stands in the place of a log, stay where they are
+    sh(
+        &folder,
+        "echo mine >logs/notes.log; mkfifo logs/trainer-7.log",
+    );
+    job(&folder, &[(None, "echo two")]);
+    let second = spawn(&folder, "--log-dir logs");
+    assert_eq!(
+        second.out,
+        sh(&folder, "cat logs/run.jsonl").out,
+        "the same records"
+    );
+    assert_eq!(
+        names(""),
+        "notes.log run-1 run.jsonl trainer-0.log trainer-7.log\n"
+    );
+    assert_eq!(names("run-1"), "run.jsonl trainer-0.log trainer-1.log\n");
+    assert_eq!(
+        sh(&folder, "cat logs/trainer-0.log logs/run-1/trainer-0.log").out,
+        "two\none\n"
+    );
+    assert_eq!(why("run-1/"), verdict);
+
+    // what was written before dgl-spawn was killed can be read, whatever line broke off
+    job(&folder, &[(None, "echo three; sleep 94")]);
+    let killed = "dgl-spawn --connect local --format human --log-dir logs <job.jsonl & \
+        until grep -q 'line\":\"three' logs/run.jsonl; do sleep 0.1; done; kill -KILL $!; wait; \
+        printf '{\"type\":\"outp' >>logs/run.jsonl";
+    sh(&folder, killed);
+    let (verdict, names) = (why(""), names(""));
+    assert!(
+        verdict.contains("three") && names.contains("run-1 run-2 run.jsonl"),
+        "{names}{verdict}"
+    );
+}
+
+#[test]
 fn only_those_are_shown_who_are_wanted() {
     let folder = scratch("show");
     job(

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 #[command(
     version,
     after_long_help = "Examples:
-  … | dgl-spawn > job.jsonl; dgl-report < job.jsonl > job.html
+  … | dgl-spawn --log-dir logs; dgl-report logs/run.jsonl > job.html
   dgl-report --lines 200 job.jsonl > job.html"
 )]
 pub struct Args {

@@ -30,7 +30,7 @@ pub struct Args {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Also write the output of each process to a file there: trainer-3.log
+    /// Also write there the output of each process (trainer-3.log) and all records (run.jsonl)
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
 

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 #[command(
     version,
     after_long_help = "Examples:
-  … | dgl-spawn > run.jsonl; dgl-why < run.jsonl
+  … | dgl-spawn --log-dir logs; dgl-why logs/run.jsonl
   dgl-why --brief run.jsonl"
 )]
 pub struct Args {

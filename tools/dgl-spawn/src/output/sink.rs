@@ -1,14 +1,13 @@
-//! The output of the job: records or tagged lines on stdout, and a log file for each process. The
-//! job does not wait for a slow reader of stdout.
+//! The output of the job: records or tagged lines on stdout, and the files of `--log-dir`. The job
+//! does not wait for a slow reader of stdout.
 
 use crate::output::fold::is_folded;
+use crate::output::log_dir::LogDir;
 use crate::output::queue::{OutputLines, Queue};
-use crate::plan::log_name;
 use record::jsonl;
 use record::term;
 use record::{Dropped, Output, Process, Record};
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -31,9 +30,11 @@ const BATCH_BYTES: usize = 64 << 10;
 pub struct OutputSink {
     human: bool,
     status: bool,
-    logs: Vec<Option<(String, BufWriter<File>)>>,
-    /// Whether a log could not be written, or stdout was closed from the beginning.
-    has_lost: bool,
+    log_dir: Option<LogDir>,
+    /// The ids of the processes in records.
+    ids: Vec<u32>,
+    /// Whether stdout was closed from the beginning.
+    is_closed: bool,
     queue: Arc<Queue>,
     /// The thread that writes stdout; it returns whether everything was written.
     writer: Option<JoinHandle<bool>>,
@@ -48,20 +49,15 @@ impl OutputSink {
         names: &[String],
         is_shown: impl Fn(&Process) -> bool,
     ) -> io::Result<OutputSink> {
-        if let Some(folder) = log_dir {
-            std::fs::create_dir_all(folder)?;
-        }
-        let logs = processes.iter().map(|process| {
-            let log = |folder: &Path| open_log(folder, log_name(process));
-            log_dir.map(log).transpose()
-        });
-        let logs = logs.collect::<io::Result<_>>()?;
+        let log_dir = log_dir
+            .map(|folder| LogDir::open(folder, processes))
+            .transpose()?;
         let tags = processes
             .iter()
             .zip(names)
             .map(|(process, name)| format!("[{name} {} {}]", process.role.name(), process.rank))
             .collect();
-        let ids = processes.iter().map(|process| process.id).collect();
+        let ids: Vec<u32> = processes.iter().map(|process| process.id).collect();
         let terminal = human && io::stdout().is_terminal();
         let status = terminal
             && io::stderr().is_terminal()
@@ -71,7 +67,7 @@ impl OutputSink {
             colours: human && term::colours(),
             terminal,
             tags,
-            ids,
+            ids: ids.clone(),
             shown: processes.iter().map(is_shown).collect(),
         };
         let queue = Arc::new(Queue::default());
@@ -84,57 +80,56 @@ impl OutputSink {
         Ok(OutputSink {
             human,
             status,
-            logs,
-            has_lost: is_closed(),
+            log_dir,
+            ids,
+            is_closed: is_closed(),
             queue,
             writer: Some(writer),
         })
     }
 
-    /// Writes bytes unchanged.
-    pub fn pass(&self, bytes: Vec<u8>) {
+    /// Writes records unchanged.
+    pub fn pass(&mut self, records: Vec<u8>) {
+        if let Some(log_dir) = &mut self.log_dir {
+            log_dir.write_records(&records);
+        }
         if !self.human {
-            self.queue.keep(bytes);
+            self.queue.keep(records);
         }
     }
 
-    /// Writes a record, if records are wanted.
-    pub fn record<T: Record>(&self, record: &T) {
+    /// Writes a record.
+    pub fn record<T: Record>(&mut self, record: &T) {
         self.pass(jsonl::line(record));
     }
 
-    /// Writes lines of a process, or a piece of one, to stdout.
-    pub fn output(&self, lines: OutputLines) {
+    /// Writes lines of a process, or a piece of one, to stdout and into the records of the run.
+    pub fn output(&mut self, lines: OutputLines) {
+        if let Some(log_dir) = &mut self.log_dir {
+            let id = self.ids[lines.at];
+            let records =
+                pieces(&lines).flat_map(|(text, partial)| output_record(id, &lines, text, partial));
+            log_dir.write_output_records(&records.collect::<Vec<_>>());
+        }
         self.queue.push(lines);
     }
 
     /// Writes lines of a process to its log: only whole ones, because both of its streams go there.
     pub fn log_lines(&mut self, at: usize, text: &[u8]) {
-        self.log(at, |file| file.write_all(text));
-    }
-
-    fn log(&mut self, at: usize, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) {
-        if let Some((name, file)) = &mut self.logs[at]
-            && let Err(error) = write(file)
-        {
-            record::tell!("dgl-spawn: --log-dir: {name}: {error}; it is not written any more");
-            // the buffered bytes would be tried once more, in vain
-            if let Some((_, file)) = self.logs[at].take() {
-                drop(file.into_parts());
-            }
-            self.has_lost = true;
+        if let Some(log_dir) = &mut self.log_dir {
+            log_dir.write_lines(at, text);
         }
     }
 
-    /// Whether something could not be written: a log, or all of stdout.
+    /// Whether something could not be written: a file of the log folder, or all of stdout.
     pub fn has_lost_something(&self) -> bool {
-        self.has_lost
+        self.is_closed || self.log_dir.as_ref().is_some_and(LogDir::has_failed)
     }
 
-    /// Writes buffered bytes to the logs, because nothing more is at hand.
+    /// Writes buffered bytes to the log folder, because nothing more is at hand.
     pub fn flush(&mut self) {
-        for at in 0..self.logs.len() {
-            self.log(at, BufWriter::flush);
+        if let Some(log_dir) = &mut self.log_dir {
+            log_dir.flush();
         }
     }
 
@@ -159,26 +154,16 @@ impl OutputSink {
         self.flush();
         self.queue.close();
         let Some(writer) = self.writer.take() else {
-            return !self.has_lost;
+            return !self.has_lost_something();
         };
         while !writer.is_finished() {
             if enough() {
-                return !self.has_lost;
+                return !self.has_lost_something();
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        writer.join().unwrap_or(false) && !self.has_lost
+        writer.join().unwrap_or(false) && !self.has_lost_something()
     }
-}
-
-/// The log of this name, emptied.
-fn open_log(folder: &Path, name: String) -> io::Result<(String, BufWriter<File>)> {
-    let file = OpenOptions::new()
-        .create(true)
-        .write(true)
-        .truncate(true)
-        .open(folder.join(&name))?;
-    Ok((name, BufWriter::new(file)))
 }
 
 /// Whether stdout was closed before this program began. In that case std opened /dev/null there,
@@ -256,15 +241,9 @@ impl Style {
             }
             _ => Vec::new(),
         };
-        for (nth, line) in lines
-            .text
-            .split_inclusive(|byte| *byte == b'\n')
-            .enumerate()
-        {
-            let whole = line.strip_suffix(b"\n");
-            let (text, partial) = (whole.unwrap_or(line), whole.is_none());
+        for (nth, (text, partial)) in pieces(lines).enumerate() {
             if !self.human {
-                out.extend(self.record(lines, text, partial));
+                out.extend(output_record(self.ids[lines.at], lines, text, partial));
                 continue;
             }
             // only the end of a line whose pieces were all shown
@@ -311,20 +290,6 @@ impl Style {
         out.push(b'\n');
     }
 
-    fn record(&self, lines: &OutputLines, text: &[u8], partial: bool) -> Vec<u8> {
-        let text = String::from_utf8_lossy(text);
-        let lossy = matches!(text, std::borrow::Cow::Owned(_));
-        jsonl::line(&Output {
-            id: self.ids[lines.at],
-            stream: if lines.stderr { "stderr" } else { "stdout" }.to_owned(),
-            line: text.into_owned(),
-            time_ms: lines.time_ms,
-            partial,
-            lossy,
-            while_ending: lines.while_ending,
-        })
-    }
-
     fn dropped(&self, lines: u64) -> Vec<u8> {
         match self.human {
             true => {
@@ -337,6 +302,30 @@ impl Style {
             }),
         }
     }
+}
+
+/// The lines without their ends, and whether each is a piece of which more follows.
+fn pieces(lines: &OutputLines) -> impl Iterator<Item = (&[u8], bool)> {
+    let ends = |byte: &u8| *byte == b'\n';
+    lines.text.split_inclusive(ends).map(|line| {
+        let whole = line.strip_suffix(b"\n");
+        (whole.unwrap_or(line), whole.is_none())
+    })
+}
+
+/// The record of a line, or of a piece of one, of the process with this id.
+fn output_record(id: u32, lines: &OutputLines, text: &[u8], partial: bool) -> Vec<u8> {
+    let text = String::from_utf8_lossy(text);
+    let lossy = matches!(text, std::borrow::Cow::Owned(_));
+    jsonl::line(&Output {
+        id,
+        stream: if lines.stderr { "stderr" } else { "stdout" }.to_owned(),
+        line: text.into_owned(),
+        time_ms: lines.time_ms,
+        partial,
+        lossy,
+        while_ending: lines.while_ending,
+    })
 }
 
 /// The body of the thread that writes stdout.

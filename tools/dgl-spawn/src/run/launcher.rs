@@ -468,7 +468,7 @@ pub fn open_sink(
         &names,
         |process| args.show.is_empty() || args.show.iter().any(|shown| shown.has(process)),
     );
-    let sink = sink.map_err(|error| {
+    let mut sink = sink.map_err(|error| {
         Fault::unreachable("--log-dir", error.to_string()).fix("name a folder that can be written")
     })?;
     sink.pass(stream.bytes_but(""));

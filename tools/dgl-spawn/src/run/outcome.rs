@@ -136,7 +136,7 @@ pub fn conclude(
     plan: &plan::Job,
     outcome: &Outcome,
     begun: Instant,
-    sink: OutputSink,
+    mut sink: OutputSink,
     signals: &Signals,
 ) -> Exit {
     let mut exit = outcome.exit;

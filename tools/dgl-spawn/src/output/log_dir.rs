@@ -1,0 +1,135 @@
+//! The folder of `--log-dir`: a log file for each process, and run.jsonl with all records, from
+//! which dgl-why and dgl-report explain a run whose output people have read on a terminal.
+
+use crate::plan::log_name;
+use record::{Process, Role};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+/// The file of the records, as examples in the manual name it.
+const RECORDS: &str = "run.jsonl";
+
+/// A file of the folder, with its name for messages; `None` once it could not be written.
+type LogFile = Option<(String, BufWriter<File>)>;
+
+/// The open files of the folder.
+pub struct LogDir {
+    records: LogFile,
+    logs: Vec<LogFile>,
+    has_failed: bool,
+}
+
+impl LogDir {
+    /// Creates the folder if necessary, moves away what an earlier run wrote there, and opens the
+    /// files of this run.
+    pub fn open(folder: &Path, processes: &[Process]) -> io::Result<LogDir> {
+        std::fs::create_dir_all(folder)?;
+        set_earlier_run_aside(folder)?;
+        let open = |name: String| {
+            let mut options = OpenOptions::new();
+            let options = options.create(true).write(true).truncate(true);
+            Ok(Some((
+                name.clone(),
+                BufWriter::new(options.open(folder.join(name))?),
+            )))
+        };
+        let logs = processes.iter().map(log_name).map(open);
+        Ok(LogDir {
+            logs: logs.collect::<io::Result<_>>()?,
+            records: open(RECORDS.to_owned())?,
+            has_failed: false,
+        })
+    }
+
+    /// Writes records of output, which may wait for the next [`LogDir::flush`].
+    pub fn write_output_records(&mut self, records: &[u8]) {
+        self.has_failed |= !write(&mut self.records, |file| file.write_all(records));
+    }
+
+    /// Writes other records at once: they must not be lost if this program is killed.
+    pub fn write_records(&mut self, records: &[u8]) {
+        self.write_output_records(records);
+        self.has_failed |= !write(&mut self.records, BufWriter::flush);
+    }
+
+    /// Writes whole lines of a process to its log.
+    pub fn write_lines(&mut self, at: usize, lines: &[u8]) {
+        self.has_failed |= !write(&mut self.logs[at], |file| file.write_all(lines));
+    }
+
+    /// Writes buffered bytes.
+    pub fn flush(&mut self) {
+        for file in self.logs.iter_mut().chain([&mut self.records]) {
+            self.has_failed |= !write(file, BufWriter::flush);
+        }
+    }
+
+    /// Whether a file could not be written.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+}
+
+/// Writes to a file unless it has failed before; returns whether it fails now for the first time.
+fn write(file: &mut LogFile, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> bool {
+    let Some((name, open)) = file else {
+        return true;
+    };
+    let Err(error) = write(open) else {
+        return true;
+    };
+    record::tell!("dgl-spawn: --log-dir: {name}: {error}; it is not written any more");
+    // the buffered bytes would be tried once more, in vain
+    if let Some((_, open)) = file.take() {
+        drop(open.into_parts());
+    }
+    false
+}
+
+/// Moves the files of an earlier run to a folder of their own, run-1, run-2 and so on, so that
+/// every log beside them is of this run. What a user has put in the place of a log, such as a link
+/// or a FIFO, is not a file of an earlier run.
+fn set_earlier_run_aside(folder: &Path) -> io::Result<()> {
+    let (mut files, mut last_run) = (Vec::new(), 0u32);
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if let Some(number) = name.strip_prefix("run-").and_then(|text| text.parse().ok()) {
+            last_run = last_run.max(number);
+        }
+        if is_of_a_run(&name) && entry.file_type()?.is_file() {
+            files.push(name);
+        }
+    }
+    if files.is_empty() {
+        return Ok(());
+    }
+    let aside = (last_run.saturating_add(1)..u32::MAX)
+        .map(|number| folder.join(format!("run-{number}")))
+        .find_map(|aside| match std::fs::create_dir(&aside) {
+            // another launcher was faster
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
+            created => Some(created.map(|()| aside)),
+        })
+        .unwrap_or_else(|| Err(io::ErrorKind::AlreadyExists.into()))?;
+    for name in files {
+        match std::fs::rename(folder.join(&name), aside.join(&name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            moved => moved?,
+        }
+    }
+    Ok(())
+}
+
+/// Whether a file of this name is one that dgl-spawn writes.
+fn is_of_a_run(name: &str) -> bool {
+    let log = name
+        .strip_suffix(".log")
+        .and_then(|log| log.split_once('-'));
+    let is_log = log.is_some_and(|(role, rank)| {
+        let roles = [Role::Server, Role::Trainer, Role::Worker];
+        roles.iter().any(|known| known.name() == role) && rank.parse::<u32>().is_ok()
+    });
+    is_log || name == RECORDS
+}
