@@ -83,6 +83,39 @@ fn real_hosts_say_what_to_do_with_them() {
             found.err
         );
     }
+    // a job's python3 on the launching machine is the one that a login finds, as on the other hosts
+    let folder = scratch("other-python");
+    executable(&folder.join("python3"), "#!/bin/sh\nexit 9\n");
+    let mut exec = Command::new(&script);
+    let own_first = format!("{}:/usr/bin:/bin", folder.display());
+    exec.env("LAB", &cluster.0).env("PATH", own_first);
+    exec.args([
+        "exec",
+        "1",
+        "sh",
+        "-c",
+        "command -v python3; ssh h2 command -v python3",
+    ]);
+    let pythons = ran(exec.output().unwrap());
+    let (here, there) = pythons.out.split_once('\n').unwrap();
+    assert_eq!(here, there.trim(), "{}", pythons.err);
+
+    // from outside the hosts are not reached, and it is said how they are
+    let outside = "printf '10.77.0.1\n' | ipconf-check - | host-probe";
+    for connect in ["ssh2", "ssh"] {
+        let probe =
+            format!("export DGL_TOOLS_CONNECT={connect} DGL_TOOLS_CONNECT_TIMEOUT=2s; {outside}");
+        let missed = sh(&folder, &probe);
+        assert!(
+            missed.status == 74
+                && missed
+                    .err
+                    .contains("fix: hosts of host-lab are reached only"),
+            "{}",
+            missed.err
+        );
+    }
+
     // tools that are called by their folder stay those
     let path = format!("PATH={}:/usr/bin:/bin", tools().display());
     let chosen = cluster.call(&[
@@ -98,6 +131,42 @@ fn real_hosts_say_what_to_do_with_them() {
         chosen.out.trim(),
         tools().join("dgl-spawn").to_str().unwrap()
     );
+    assert_eq!(call(&["down"]).status, 0);
+    assert!(!cluster.0.exists(), "keys and logs are gone too");
+}
+
+/// A terminal whose first process is exec, as of `xterm -e`, and one with a shell on the host.
+#[test]
+fn real_hosts_keep_nothing_that_ran_over_a_terminal_which_is_closed() {
+    let cluster = Cluster::up("terminal-closed", 1);
+    let folder = scratch("terminal-closed");
+    let script = root().join("tools/host-lab/host-lab");
+    let closes = "import os, pty, sys, time\n\
+        pid, terminal = pty.fork()\n\
+        if pid == 0: os.execv(sys.argv[1], sys.argv[1:])\n\
+        os.write(terminal, b'echo begun; sleep 1001 | sleep 1001\\n')\n\
+        seen = b''\n\
+        while b'begun\\r\\n' not in seen: seen += os.read(terminal, 4096)\n\
+        time.sleep(0.5)\n\
+        os.close(terminal)\n\
+        os.waitpid(pid, 0)\n";
+    for command in [
+        "sh -c 'echo begun; sleep 1001 | sleep 1001; true'",
+        "bash --norc",
+        "sh",
+    ] {
+        let run = format!(
+            "export LAB='{}'; python3 -c \"$CLOSES\" '{}' exec 1 {command}",
+            cluster.0.display(),
+            script.display()
+        );
+        let closed = sh(
+            &folder,
+            &format!("CLOSES=$(cat <<'END'\n{closes}END\n); {run}"),
+        );
+        assert_eq!(closed.status, 0, "{command}: {}", closed.err);
+        cluster.assert_clean();
+    }
 }
 
 #[test]

@@ -33,6 +33,13 @@ pub struct UnknownKey {
 }
 
 impl HostFault {
+    /// Whether nobody at the address has answered, so that another network may be the reason.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        // the words of the kernel, which `ssh` quotes too
+        let errors = ["Network is unreachable", "No route to host", "timed out"];
+        self.timed_out || errors.iter().any(|error| self.problem.contains(error))
+    }
+
     pub(crate) fn new(problem: impl Into<String>) -> HostFault {
         HostFault {
             problem: problem.into(),

@@ -233,6 +233,12 @@ impl Remote {
     /// Adds a cure to a fault that only quotes a connector: how to try that connector by hand.
     fn cured(&self, host: &Host, fault: HostFault) -> HostFault {
         const NEEDS: &str = "the host needs a POSIX sh with head, chmod and mv";
+        let is_no_host_of_lab = !self.here.iter().any(is_of_host_lab);
+        if fault.is_unanswered() && is_of_host_lab(&host.ip.0) && is_no_host_of_lab {
+            return fault.fix(
+                "hosts of host-lab are reached only from one another: run this by host-lab exec 1",
+            );
+        }
         if fault.fix.is_some() || fault.unknown_key.is_some() {
             return fault;
         }
@@ -287,6 +293,11 @@ impl Remote {
             _ => fault,
         }
     }
+}
+
+/// Whether host-lab gives hosts such addresses.
+fn is_of_host_lab(address: &Ipv4Addr) -> bool {
+    address.octets()[..3] == [10, 77, 0]
 }
 
 const DIAL_FIX: &str = "as in 'dial srun --overlap -N{count} -w {names} --ntasks-per-node=1'";
