@@ -164,3 +164,22 @@ fn wheel_in_a_clean_venv() {
         ""
     );
 }
+
+#[test]
+fn a_build_needs_less_than_a_rehearsal() {
+    let folder = scratch("need");
+    let machine = "mkdir bin && ln -s /usr/bin/* bin && rm -f bin/jq bin/ssh bin/apt-get";
+    assert_eq!(sh(&folder, machine).status, 0);
+    for (purpose, status, missing) in [("build", 0, ""), ("", 69, "openssh-client jq")] {
+        let line = format!(
+            "PATH=$PWD/bin:$(dirname \"$(command -v cargo)\") PYTHON=python3 '{}' {purpose}",
+            root().join("tests/need.sh").display()
+        );
+        let ran = sh(&folder, &line);
+        assert!(
+            ran.status == status && ran.err.contains(missing),
+            "{purpose}: {}",
+            ran.err
+        );
+    }
+}

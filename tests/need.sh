@@ -1,7 +1,8 @@
 #!/bin/sh
 # Sees to it that the system packages are there that building, testing and rehearsing need. As root where there is apt it installs
 # what is missing; otherwise it names the one command that does. Exit status 69: something is missing still.
-#   need.sh        for a build and a rehearsal
+#   need.sh build  for a build
+#   need.sh        for a rehearsal with DGL too
 #   need.sh test   for the tests too
 #   need.sh check  for a build and make check
 set -eu
@@ -32,13 +33,15 @@ esac
 need cc gcc
 links || missing="$missing libc6-dev"
 need make make
-need ssh openssh-client
-need sshd openssh-server
-need ip iproute2
-need pgrep procps
-need unshare util-linux
-need jq jq
-need busybox busybox
+if [ "${1:-}" != build ]; then
+  need ssh openssh-client
+  need sshd openssh-server
+  need ip iproute2
+  need pgrep procps
+  need unshare util-linux
+  need jq jq
+  need busybox busybox
+fi
 if [ "${1:-}" = check ]; then
   need mandoc mandoc
   need shellcheck shellcheck
@@ -74,7 +77,7 @@ fi
 
 # What tests/dgl/python.sh makes its venv with. Debian 12 has a torch (1.13, CPU only) and all that DGL needs: 100 MB, where
 # pip's torch brings CUDA.
-if [ -z "${PYTHON:-}" ]; then
+if [ -z "${PYTHON:-}" ] && [ "${1:-}" != build ]; then
   if is_debian_12; then
     for package in python3-venv python3-torch python3-scipy python3-networkx python3-psutil python3-requests python3-tqdm python3-numpy; do
       need_package "$package"
