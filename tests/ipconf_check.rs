@@ -136,6 +136,13 @@ fn names_and_logins() {
         "printf '10.0.0.1\\n10.0.0.2\\n' | ipconf-check --login logins | jq -r .login",
     );
     assert_eq!(logins.out, "203.0.113.1\ngate-2.example.org\n");
+    // for pipelines that another tool makes
+    let by_variable = sh(
+        &folder,
+        "echo 10.0.0.1 >ip.txt; sed '/10.0.0.1/!d' logins >login; \
+         export DGL_TOOLS_LOGIN=login; ipconf-check ip.txt | jq -r .login",
+    );
+    assert_eq!(by_variable.out, "203.0.113.1\n", "{}", by_variable.err);
     let wrong = sh(&folder, "echo 10.0.0.1 | ipconf-check --login logins");
     assert!(
         wrong.status == 65

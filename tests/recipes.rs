@@ -54,6 +54,7 @@ fn prepared(name: &str) -> PathBuf {
         real.display()
     );
     stand_in("dgl-spawn", &spawn);
+    stand_in("scontrol", "printf '10.0.0.1\\n10.0.0.2\\n'");
     stand_in(
         "mpirun",
         "for word; do case $word in */g) seq 0 39 | sed 's/$/ 0/; 1s/0$/1/' >${word}_part.2 ;; \

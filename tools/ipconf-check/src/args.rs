@@ -37,7 +37,7 @@ pub struct Args {
     pub resolve: bool,
 
     /// Lines `HOST LOGIN`: the address or name to log in by, where it is not the one that DGL uses
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, env = "DGL_TOOLS_LOGIN", hide_env = true, value_name = "FILE")]
     pub login: Option<PathBuf>,
 
     /// What to print: records, or an ip_config that DGL can read
