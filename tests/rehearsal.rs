@@ -83,7 +83,29 @@ fn real_hosts_say_what_to_do_with_them() {
             found.err
         );
     }
-    // a job's python3 on the launching machine is the one that a login finds, as on the other hosts
+    // tools that are called by their folder stay those
+    let path = format!("PATH={}:/usr/bin:/bin", tools().display());
+    let chosen = cluster.call(&[
+        "exec",
+        "1",
+        "env",
+        &path,
+        "sh",
+        "-c",
+        "command -v dgl-spawn",
+    ]);
+    assert_eq!(
+        chosen.out.trim(),
+        tools().join("dgl-spawn").to_str().unwrap()
+    );
+}
+
+/// A job's python3 on the launching machine is the one that a login finds, as on the other hosts;
+/// and who runs a tool outside the hosts is told where it belongs.
+#[test]
+fn real_hosts_are_alike_inside_and_out_of_reach_outside() {
+    let cluster = Cluster::up("alike", 2);
+    let script = root().join("tools/host-lab/host-lab");
     let folder = scratch("other-python");
     executable(&folder.join("python3"), "#!/bin/sh\nexit 9\n");
     let mut exec = Command::new(&script);
@@ -115,23 +137,7 @@ fn real_hosts_say_what_to_do_with_them() {
             missed.err
         );
     }
-
-    // tools that are called by their folder stay those
-    let path = format!("PATH={}:/usr/bin:/bin", tools().display());
-    let chosen = cluster.call(&[
-        "exec",
-        "1",
-        "env",
-        &path,
-        "sh",
-        "-c",
-        "command -v dgl-spawn",
-    ]);
-    assert_eq!(
-        chosen.out.trim(),
-        tools().join("dgl-spawn").to_str().unwrap()
-    );
-    assert_eq!(call(&["down"]).status, 0);
+    assert_eq!(cluster.call(&["down"]).status, 0);
     assert!(!cluster.0.exists(), "keys and logs are gone too");
 }
 
