@@ -137,7 +137,7 @@ fn what_cannot_be_bound_is_an_error() {
         (
             "",
             65,
-            "host 0 (127.0.0.1): --bind: nobody looked at its processors",
+            "host 0 (127.0.0.1): --bind: its CPU topology is unknown",
         ),
     ];
     for (flags, status, problem) in table {

@@ -137,7 +137,7 @@ fn faults_of_real_hosts_come_in_one_report() {
             "host 0 (10.77.0.1): a job of DGL has left 1 file, 4.1 kB in /dev/shm",
             "dgl-reap --stale-shm",
             "host 0 (10.77.0.1): no such file: /srv/job/code/job.py",
-            "host 1 (10.77.0.2): the partition config there is another than on the other hosts",
+            "host 1 (10.77.0.2): the partition config differs from the other hosts'",
             "host 1 (10.77.0.2): no such file: /srv/job/data/part1/graph.dgl",
             "host 1 (10.77.0.2): no module named torch",
             "host 2 (10.77.0.3): the ip_config there is not that of the records",

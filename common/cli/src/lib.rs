@@ -374,7 +374,7 @@ impl Connect {
     /// Warns on stderr that the stream may have holes.
     pub fn say_partial(&self, tool: &str) {
         if self.partial {
-            record::tell!("{tool}: --partial: what is missing in the stream is not missed");
+            record::tell!("{tool}: --partial: missing records are ignored");
         }
     }
 }

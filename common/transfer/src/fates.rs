@@ -32,7 +32,7 @@ pub struct Fates {
 }
 
 impl Fates {
-    /// Of so many, whose numbers begin there: all are lacking.
+    /// The fates of this many deliveries, numbered from `first` on; none has its file yet.
     pub fn new(first: u32, count: usize) -> Fates {
         Fates {
             first,

@@ -140,7 +140,7 @@ pub struct Args {
         conflicts_with = "group_id")]
     pub server_name: Option<String>,
 
-    /// Only these [default: server and trainer]; worker: plain processes
+    /// Plan only this role [default: server and trainer]; worker: plain processes
     #[arg(
         long,
         hide_short_help = true,

@@ -771,7 +771,7 @@ fn bound(
     }
     let unknown = hosts.iter().filter(|host| host.facts.numa_cores.is_empty());
     report.0.extend(unknown.map(|host| {
-        let problem = "--bind: nobody looked at its processors";
+        let problem = "--bind: its CPU topology is unknown";
         Fault::data(host.place(), problem).fix("put host-probe before dgl-env")
     }));
     report.check()?;

@@ -6,7 +6,7 @@ use wire::Failure;
 
 /// What a driver and a desktop keep for themselves is less of a card than this part.
 const SYSTEM_PART: u64 = 8;
-/// Of so many processes it is told who they are.
+/// At most this many processes that use a card are named.
 const USERS_SHOWN: usize = 4;
 
 /// Cards that others use, that are missing, or of which nothing can be told.
@@ -23,7 +23,7 @@ pub fn warnings(
     }
     let mut warnings = Vec::new();
     if !cards.is_empty() && cards.len() != count as usize {
-        let problem = format!("nvidia-smi tells of {} of {count} GPUs", cards.len());
+        let problem = format!("nvidia-smi lists {} of {count} GPUs", cards.len());
         warnings.push(warn(problem).fix(
             "where a batch system gave this login only some, say how many to --num-trainers; \
              otherwise see what dmesg says of the others, or restart the host",
@@ -169,7 +169,7 @@ mod tests {
         assert!(told(1, std::slice::from_ref(&used), None)[0].contains("its GPU is in use"));
         assert!(told(2, &[used.clone(), used], None)[0].contains("2 of its 2 GPUs are in use"));
         let lost = told(2, &[free], None).concat();
-        assert!(lost.contains("nvidia-smi tells of 1 of 2 GPUs"), "{lost}");
+        assert!(lost.contains("nvidia-smi lists 1 of 2 GPUs"), "{lost}");
         let failed = told(2, &[], Some("nvidia-smi fails: no driver")).concat();
         assert!(
             failed.contains("nvidia-smi fails: no driver\n  fix: "),

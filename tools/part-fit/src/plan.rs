@@ -108,7 +108,7 @@ fn room(host: &Host) -> Result<Room, Fault> {
             shm_free_bytes,
         })
         .ok_or_else(|| {
-            Fault::data(host.place(), "nobody looked how much memory it has")
+            Fault::data(host.place(), "its memory size is unknown")
                 .fix("put host-probe before part-fit")
         })
 }
@@ -259,8 +259,8 @@ fn cure(job: &Job, hosts: &[Host], fits: &[Fit]) -> String {
             "{hosts_with}; or partition into some {parts} parts, if the halo shrinks as they do"
         ),
         None => format!(
-            "{hosts_with}; more parts would not do, because what does not shrink with them takes \
-             too much: take fewer trainers or samplers"
+            "{hosts_with}; more partitions will not help: the fixed memory is too large; take \
+             fewer trainers or samplers"
         ),
     }
 }
@@ -418,7 +418,7 @@ mod tests {
                 5,
                 50,
                 "of memory are missing",
-                "more parts would not do, because what does not shrink with them",
+                "more partitions will not help: the fixed memory is too large",
             ),
         ];
         for (memory, shm, problem, fix) in table {

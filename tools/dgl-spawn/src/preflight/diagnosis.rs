@@ -207,7 +207,7 @@ impl<'a> Diagnosis<'a> {
         match num_parts {
             None => self.push(
                 at,
-                "the partition config there is none: it has no num_parts",
+                "this is not a partition config: num_parts is missing",
                 Some(COPY_ANEW),
                 false,
             ),
@@ -421,7 +421,7 @@ impl<'a> Diagnosis<'a> {
             .filter(|(_, sum)| *sum != usual)
             .map(|(at, _)| *at)
             .collect();
-        let problem = "the partition config there is another than on the other hosts";
+        let problem = "the partition config differs from the other hosts'";
         odd.into_iter()
             .for_each(|at| self.push(at, problem, Some(COPY_ANEW), false));
     }
@@ -531,7 +531,7 @@ mod tests {
                 "partition_config",
                 config(Value::Null, "g"),
                 "",
-                Some("the partition config there is none: it has no num_parts"),
+                Some("this is not a partition config: num_parts is missing"),
             ),
             (
                 1,
@@ -628,8 +628,7 @@ mod tests {
             find(&mut diagnosis, at, "no_folder", json!({"path": "/w"}), b"");
             find(&mut diagnosis, at, "no_folder", json!({"path": "/w"}), b"");
         }
-        let odd =
-            "host 1 (10.0.0.2): the partition config there is another than on the other hosts";
+        let odd = "host 1 (10.0.0.2): the partition config differs from the other hosts'";
         assert_eq!(
             report_lines(diagnosis),
             ["hosts 0-2: no such folder: /w", odd]

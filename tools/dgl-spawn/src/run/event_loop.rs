@@ -299,7 +299,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                     Ok(action) => action,
                     Err(ProtocolBreach(what)) => {
                         self.hosts.sessions[at].close();
-                        self.lost(at, format!("what it says cannot be: {what}"))
+                        self.lost(at, format!("protocol error: {what}"))
                     }
                 }
             }
