@@ -239,16 +239,16 @@ fn edited_records_are_checked_again() {
         (host(".cpus = \"8\""), "host record 1: invalid type"),
         (
             host(".iface = \"\""),
-            "iface \"\" is not a network card's name",
+            "iface \"\" is not a network interface's name",
         ),
         (host(".iface = \"eth0,eth1\""), "iface \"eth0,eth1\" is not"),
         (
             host(".iface = \"eth 0\\u0000\""),
-            "is not a network card's name",
+            "is not a network interface's name",
         ),
         (
             host(".iface = \"a-name-of-16-byt\""),
-            "is not a network card's name",
+            "is not a network interface's name",
         ),
         (
             host(".prefix = \"/v\\u0000\""),

@@ -17,8 +17,8 @@ fn a_second_address_of_a_card_on_real_hosts() {
     assert_eq!(add.status, 0, "{}", add.err);
     let probe = "ipconf-check ip.txt | host-probe --host-key accept-new";
     let probed = cluster.sh(&folder, probe);
-    let said = "host 1 (10.77.0.102): 10.77.0.102 is not the first address of a card there (eth0 \
-        10.77.0.2); DGL would take the host for machine 0";
+    let said = "host 1 (10.77.0.102): 10.77.0.102 is not the first address of an interface there \
+        (eth0 10.77.0.2); DGL would take the host for machine 0";
     assert!(
         probed.status == 74 && probed.err.contains(said),
         "{} {}",

@@ -725,7 +725,7 @@ fn of_real_hosts() {
             "host-probe <other".into(),
             74,
             "host 0 (10.77.0.2)",
-            ["10.77.0.2 is not the first address of a card there (eth0 10.77.0.1)"; 2],
+            ["10.77.0.2 is not the first address of an interface there (eth0 10.77.0.1)"; 2],
         ),
         (
             "host-probe --venv /srv/none <hosts".into(),

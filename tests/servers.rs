@@ -69,7 +69,7 @@ fn servers_of_real_dgl_stay_for_many_trainers() {
             && sockets.err.contains("net_type can only be 'tensorpipe'")
             && sockets
                 .err
-                .contains("servers that stay need net_type='tensorpipe'"),
+                .contains("persistent servers need net_type='tensorpipe'"),
         "{} {}",
         sockets.status,
         sockets.err

@@ -250,7 +250,8 @@ impl Remote {
                 let ssh = String::from_utf8_lossy(&quote::sh_words(words.map(OsString::into_vec)))
                     .into_owned();
                 fault.fix(format!(
-                    "`ssh {ssh}` must work here without a question, and {NEEDS}"
+                    "`ssh {ssh}` must work here without asking for a password, passphrase or host \
+                     key, and {NEEDS}"
                 ))
             }
             Kind::Local => fault.fix(

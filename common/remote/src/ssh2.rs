@@ -292,7 +292,8 @@ fn refused(settings: &Settings, tried: &[String]) -> HostFault {
     let login = record::quote::shown(format!("{}@{}", settings.user, settings.hostname));
     fault.fix(format!(
         "name user and key in ssh_config, or in DGL_TOOLS_SSH_USERNAME and DGL_TOOLS_IDENTITY; \
-         load a key that has a passphrase into ssh-agent, with its .pub beside it; then `ssh {login}` must work without a question"
+         load a key that has a passphrase into ssh-agent, with its .pub beside it; then \
+         `ssh {login}` must work without asking for a password, passphrase or host key"
     ))
 }
 

@@ -135,12 +135,12 @@ pub struct Args {
     #[arg(long, hide_short_help = true, requires = "server_name")]
     pub keep_alive: bool,
 
-    /// The name of servers that stay: these, or those that trainers will use
+    /// The name of persistent servers: these, or those that trainers will use
     #[arg(long, hide_short_help = true, value_name = "NAME", value_parser = job_name,
         conflicts_with = "group_id")]
     pub server_name: Option<String>,
 
-    /// Plan only this role [default: server and trainer]; worker: plain processes
+    /// Plan only this role [default: server and trainer]
     #[arg(
         long,
         hide_short_help = true,

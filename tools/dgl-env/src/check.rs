@@ -238,7 +238,7 @@ pub fn more_than_gpus(hosts: &[Host], counts: &[u32]) -> Option<String> {
     };
     let cards = if gpus == 1 { "GPU" } else { "GPUs" };
     Some(format!(
-        "{} has {gpus} {cards} for {count} processes{others}: a script that takes the card of its \
+        "{} has {gpus} {cards} for {count} processes{others}: a script that takes the GPU of its \
          LOCAL_RANK fails; `gpus` in place of the number takes as many as there are",
         host.place()
     ))
@@ -296,7 +296,7 @@ pub fn hosts(hosts: &[Host], num_servers: u32) -> Vec<Fault> {
         }
         if let Some(iface) = facts.iface.as_deref().filter(|name| !is_iface(name)) {
             fault(
-                format!("iface {iface:?} is not a network card's name"),
+                format!("iface {iface:?} is not a network interface's name"),
                 probe,
             );
         }
@@ -392,7 +392,7 @@ pub fn servers_that_stay(args: &Args, servers: bool, hosts: &[Host]) -> Option<F
         .iter()
         .find(|host| host.facts.dgl.as_deref().and_then(version).is_some() && !stays(host))?;
     let problem = format!(
-        "DGL {} does not know servers that stay: 0.8 to 1.1 do",
+        "DGL {} does not know persistent servers: 0.8 to 1.1 do",
         host.facts.dgl.as_deref().unwrap_or_default()
     );
     Some(
@@ -564,7 +564,7 @@ mod tests {
             host.facts.dgl = Some(dgl.to_owned());
             servers_that_stay(&args, servers, &[host]).map(|fault| fault.problem)
         };
-        let wrong = "DGL 2.1.0 does not know servers that stay: 0.8 to 1.1 do";
+        let wrong = "DGL 2.1.0 does not know persistent servers: 0.8 to 1.1 do";
         let table = [
             ("", "2.1.0", None),
             ("--keep-alive --server-name g", "1.0.4", None),
@@ -576,7 +576,7 @@ mod tests {
             (
                 "--keep-alive --server-name g",
                 "0.7.2",
-                Some("DGL 0.7.2 does not know servers that stay: 0.8 to 1.1 do"),
+                Some("DGL 0.7.2 does not know persistent servers: 0.8 to 1.1 do"),
             ),
             (
                 "--server-name g",

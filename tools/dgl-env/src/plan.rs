@@ -357,7 +357,7 @@ impl<'a> Plan<'a> {
             && !self.env.sets("GLOO_SOCKET_IFNAME")
         {
             warnings.push(
-                "gloo may choose the wrong network card; put host-probe before dgl-env \
+                "gloo may choose the wrong network interface; put host-probe before dgl-env \
                 to name the right one"
                     .to_owned(),
             );

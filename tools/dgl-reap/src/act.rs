@@ -98,7 +98,7 @@ fn left_over(hosts: &[Host], one: &Reaped) -> Fault {
     fault.fix(match one.processes {
         0 => "correct the permissions there, then run this again",
         _ => {
-            "--list shows what is left; what KILL does not end waits for a disk or a card: see \
+            "--list shows what is left; what KILL does not end waits for a disk or a GPU: see \
             ps and dmesg there"
         }
     })

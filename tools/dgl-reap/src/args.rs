@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     pub job: Option<String>,
 
-    /// End graph servers that stay (dgl-env --keep-alive)
+    /// End persistent graph servers (dgl-env --keep-alive)
     #[arg(long, value_name = "NAME", conflicts_with_all = ["job", "all"])]
     pub server_name: Option<String>,
 
@@ -92,7 +92,7 @@ impl Args {
         }
     }
 
-    /// The job that is meant; graph servers that stay are the job of their name.
+    /// The job that is meant; persistent graph servers are the job of their name.
     pub fn wanted_job(&self) -> Option<&String> {
         self.job.as_ref().or(self.server_name.as_ref())
     }

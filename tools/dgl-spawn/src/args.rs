@@ -87,7 +87,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["dry_run", "log_dir", "restart"])]
     pub detach: bool,
 
-    /// Follow a job that was left, with its output and exit status
+    /// Follow a detached job, with its output and exit status
     #[arg(long, value_name = "JOB", value_parser = job_name, conflicts_with_all = ["job",
         "dry_run", "detach", "restart", "timeout", "start_timeout", "stall_timeout", "on_stall",
         "fail_on_exception", "private_shm", "wait"])]

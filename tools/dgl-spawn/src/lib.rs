@@ -94,7 +94,7 @@ fn check_servers(args: &Args, name: &str, alone: bool) -> Result<(), Report> {
         () if alone && args.job.as_ref().is_some_and(|job| job != name) => Fault::usage(
             "--job",
             format!(
-                "graph servers that stay have the name that \
+                "persistent graph servers have the name that \
                 --server-name of dgl-env gave them: {name}"
             ),
         )

@@ -50,7 +50,7 @@ const START: Quantity = Quantity {
 const PROCESSOR: Quantity = Quantity {
     text: |host, own, others| {
         format!(
-            "the trainers of {host} took {} of processor time, those of the others {}",
+            "the trainers of {host} took {} of CPU time, those of the others {}",
             seconds(own),
             seconds(others)
         )

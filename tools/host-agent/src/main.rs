@@ -48,7 +48,7 @@ const USAGE: &str =
 Usage: host-agent                 serves requests until its stdin ends
        host-agent serve TOKEN     the same; says `TOKEN runs` first, for the tool that started it
        host-agent dial [FILE]     dials in to a tool that waits, with the ticket in FILE or on stdin
-       host-agent follow FOLDER [records]   tells what a job that was left has done and does
+       host-agent follow FOLDER [records]   reports what a detached job has done and does
        host-agent private-shm     ends with 0 if a job can have a /dev/shm of its own here
        host-agent stack PID TICKS [native]  tells where the threads of a Python stand, and what that
                                   has called; TICKS is when it began

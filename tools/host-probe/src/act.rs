@@ -306,7 +306,7 @@ fn table(chosen: &[Chosen<'_>]) -> String {
         )
     };
     let mut text = row([
-        "host", "ip", "card", "cpus", "gpus", "gpu free", "memory", "shm", "disk", "python", "dgl",
+        "host", "ip", "iface", "cpus", "gpus", "gpu free", "memory", "shm", "disk", "python", "dgl",
     ]);
     for one in chosen {
         let id = one.placement.id;

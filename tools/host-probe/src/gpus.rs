@@ -38,7 +38,7 @@ pub fn warnings(
             _ => problem,
         };
         warnings.push(warn(problem).details(in_use).fix(
-            "wait for these processes, take other hosts, or give trainers the free cards with \
+            "wait for these processes, take other hosts, or give trainers the free GPUs with \
              CUDA_VISIBLE_DEVICES",
         ));
     }

@@ -57,7 +57,7 @@ pub fn answer(host: &Host, python: &Python, mut probed: Probed) -> Result<Answer
     let iface = match probed.cards.iter().find(|card| card.address == host.ip.0) {
         Some(card) => Some(card.name.clone()),
         None if probed.cards.is_empty() => {
-            let problem = "its network cards could not be listed, so nobody knows whether DGL \
+            let problem = "its network interfaces could not be listed, so nobody knows whether DGL \
                 finds its address";
             warn(problem.to_owned(), "look what `ip addr` says there");
             None
@@ -198,12 +198,12 @@ fn no_card(host: &Host, cards: &[Card]) -> Fault {
         real.join(", ")
     };
     let problem = format!(
-        "{} is not the first address of a card there ({shown}); DGL would take the host for \
+        "{} is not the first address of an interface there ({shown}); DGL would take the host for \
          machine 0",
         host.ip
     );
-    let fix = "write the address of its card in ip_config (DGL compares only the first address of \
-        each card)";
+    let fix = "write the address of its interface in ip_config (DGL compares only the first \
+        address of each interface)";
     Fault::unreachable(host.place(), problem).fix(fix)
 }
 
@@ -344,7 +344,7 @@ mod tests {
                 "10.0.0.5",
                 whole,
                 Err(
-                    "10.0.0.5 is not the first address of a card there (eth0 10.77.0.2); DGL would",
+                    "10.0.0.5 is not the first address of an interface there (eth0 10.77.0.2); DGL",
                 ),
             ),
             (

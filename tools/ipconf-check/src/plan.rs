@@ -165,7 +165,7 @@ fn address(
 fn one_machine(place: &str, ip: Ipv4Addr) -> Result<Ipv4Addr, Fault> {
     match ip.is_unspecified() || ip.is_broadcast() || ip.is_multicast() {
         true => Err(Fault::data(place, format!("{ip} is not a host's address"))
-            .fix("write the address of the card that the other hosts reach")),
+            .fix("write the address of the interface that the other hosts reach")),
         false => Ok(ip),
     }
 }
@@ -202,7 +202,7 @@ fn together(place: &str, hosts: &[Host]) -> Report {
                     host.ip
                 ),
             );
-            report.push(fault.fix("write the address of the card that the other hosts reach"));
+            report.push(fault.fix("write the address of the interface that the other hosts reach"));
         }
     }
     report

@@ -75,7 +75,7 @@ pub fn slow(hosts: &[Host], links: &[Link]) -> Vec<Fault> {
             let problem = format!("it {word} {}", compared(rate));
             faults.push(
                 Fault::data(format!("warning: {}", place(id)), problem)
-                    .fix("look at its card and cable (ethtool), or take another host"),
+                    .fix("look at its interface and cable (ethtool), or take another host"),
             );
         }
     }

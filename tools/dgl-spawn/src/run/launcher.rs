@@ -60,7 +60,7 @@ pub fn run(
     if parts.servers.is_some() && matches!(outcome.cause, Some(Cause::Process | Cause::Time(_))) {
         // without it, clients never reach the servers again, or the servers end
         sink.notice(
-            "dgl-spawn: servers that stay need net_type='tensorpipe' in the script's \
+            "dgl-spawn: persistent servers need net_type='tensorpipe' in the script's \
             dgl.distributed.initialize (DGL 0.9 to 1.1)",
         );
     }
