@@ -119,6 +119,8 @@ fn the_log_dir_has_the_records_of_this_run_and_keeps_those_of_earlier_ones() {
     let first = spawn(&folder, "--format human --log-dir logs");
     assert_eq!(first.status, 3, "{}", first.err);
     assert!(first.out.contains("trainer 1] ValueError: nan"));
+    let mode = sh(&folder, "stat -c %a logs/run.jsonl").out;
+    assert_eq!(mode, "600\n", "values of --env may be secrets");
     let verdict = why("");
     assert!(
         verdict.contains("trainer 1") && verdict.contains("ValueError: nan"),

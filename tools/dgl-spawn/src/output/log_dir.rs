@@ -5,10 +5,15 @@ use crate::plan::log_name;
 use record::{Process, Role};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// The file of the records, as examples in the manual name it.
 const RECORDS: &str = "run.jsonl";
+/// Records have the values of `--env`, which may be secrets.
+const RECORDS_MODE: u32 = 0o600;
+/// The mode of logs, before the umask.
+const LOG_MODE: u32 = 0o666;
 
 /// A file of the folder, with its name for messages; `None` once it could not be written.
 type LogFile = Option<(String, BufWriter<File>)>;
@@ -26,18 +31,19 @@ impl LogDir {
     pub fn open(folder: &Path, processes: &[Process]) -> io::Result<LogDir> {
         std::fs::create_dir_all(folder)?;
         set_earlier_run_aside(folder)?;
-        let open = |name: String| {
+        let open = |name: String, mode: u32| {
             let mut options = OpenOptions::new();
-            let options = options.create(true).write(true).truncate(true);
+            let options = options.create(true).write(true).truncate(true).mode(mode);
             Ok(Some((
                 name.clone(),
                 BufWriter::new(options.open(folder.join(name))?),
             )))
         };
-        let logs = processes.iter().map(log_name).map(open);
+        let names = processes.iter().map(log_name);
+        let logs = names.map(|name| open(name, LOG_MODE));
         Ok(LogDir {
             logs: logs.collect::<io::Result<_>>()?,
-            records: open(RECORDS.to_owned())?,
+            records: open(RECORDS.to_owned(), RECORDS_MODE)?,
             has_failed: false,
         })
     }
