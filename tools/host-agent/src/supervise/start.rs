@@ -37,10 +37,12 @@ pub fn start(job: &Job, process: &Process) -> io::Result<Spawned> {
         .arg("run")
         .arg(process.cpus.as_deref().unwrap_or(EVERYWHERE))
         .arg(process.cwd.as_ref().map_or(OsStr::new("."), AsRef::as_ref));
-    command.args(shell::words(process));
-    command.env(JOB, &job.name).env(TOKEN, &job.token);
-    command.envs(process.env.iter().map(|(name, value)| (name, value)));
+    let invocation = shell::invocation(process);
     command
+        .args(invocation.words)
+        .env(JOB, &job.name)
+        .env(TOKEN, &job.token)
+        .envs(invocation.env)
         .stdin(Stdio::null())
         .stdout(stdout_writer)
         .stderr(stderr_writer);
