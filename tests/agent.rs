@@ -4,8 +4,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use support::{Ran, executable, scratch, sh, shells, soon, takes_seconds, tools};
 
@@ -18,7 +19,8 @@ impl Host {
     fn new(name: &str) -> Host {
         let folder = scratch(name);
         for part in ["home", "tmp"] {
-            std::fs::create_dir(folder.join(part)).unwrap();
+            let mut own = std::fs::DirBuilder::new();
+            own.mode(0o700).create(folder.join(part)).unwrap();
         }
         Host { folder }
     }
@@ -214,6 +216,51 @@ fn a_folder_that_is_a_link_or_somebody_elses_is_refused() {
     }
     well(&host.log_in_again());
     assert!(!host.folder.join("was-run").exists());
+    host.only_agent_in(&host.fallback());
+}
+
+/// Another user who can write the folder above the agent's puts theirs in its place, again and
+/// again, while the script looks at it.
+#[test]
+fn an_agent_that_others_can_replace_is_not_run() {
+    if takes_seconds() {
+        return;
+    }
+    let host = Host::new("agent-swapped");
+    well(&host.log_in("exec \"$@\""));
+    let agent = host.only_agent_in(&host.cache());
+    let name = agent.file_name().unwrap().to_str().unwrap();
+    let theirs = host.folder.join("home/.cache/theirs");
+    let evil = format!(
+        "#!/bin/sh\n: >'{}/was-run'\necho {}\n",
+        host.folder.display(),
+        name.replace("host-agent-", "")
+    );
+    executable(&theirs.join(name), &evil);
+    let stranger = Some(12345);
+    let given =
+        [&theirs, &theirs.join(name)].map(|path| std::os::unix::fs::chown(path, stranger, None));
+    if given.iter().any(Result::is_err) {
+        println!("skipped: only root can give a folder away");
+        return;
+    }
+    let above = host.folder.join("home/.cache");
+    std::fs::set_permissions(&above, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let is_over = AtomicBool::new(false);
+    let logins = std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let (here, cache) = (nix::fcntl::AT_FDCWD, host.cache());
+                let flags = nix::fcntl::RenameFlags::RENAME_EXCHANGE;
+                nix::fcntl::renameat2(here, &theirs, here, &cache, flags).unwrap();
+            }
+        });
+        let logins: Vec<Ran> = (0..15).map(|_| host.log_in_again()).collect();
+        is_over.store(true, Ordering::Relaxed);
+        logins
+    });
+    assert!(!host.folder.join("was-run").exists());
+    logins.iter().for_each(well);
     host.only_agent_in(&host.fallback());
 }
 
@@ -498,7 +545,7 @@ fn a_host_that_has_next_to_nothing() {
         mkdir -p root/bin root/proc root/dev root/home
         : >root/dev/null && chmod 666 root/dev/null
         cp "$(command -v busybox)" root/bin/busybox
-        for program in sh cat head chmod mkdir mv rm uname env; do
+        for program in sh cat head chmod ls mkdir mv rm uname env; do
             ln -s busybox root/bin/$program
         done
         for file in root/bin/busybox "$AGENT"; do

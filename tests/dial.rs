@@ -712,6 +712,32 @@ fn only_what_a_run_has_made_is_removed() {
     );
 }
 
+fn can_be_changed(ran: &Ran, folder: &str) {
+    assert_eq!(ran.status, 74, "{}", ran.err);
+    let problem = format!("{folder}, where hosts find host-agent, can be changed by others");
+    let is_named = ran.err.contains(&problem) && ran.err.contains("  fix: chmod go-w ");
+    assert!(is_named, "{}", ran.err);
+}
+
+/// Who can write the folder above puts another in the place of this one.
+#[test]
+fn a_folder_that_others_can_replace_is_refused() {
+    let lab = Lab::new("dial-replaced", 1);
+    for folder in ["above", "elsewhere"] {
+        let folder = lab.folder.join(folder);
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    std::os::unix::fs::symlink(lab.folder.join("elsewhere"), lab.folder.join("link")).unwrap();
+    for above in ["above", "link"] {
+        let list = format!(
+            "DGL_TOOLS_AGENT_DIR=$PWD/{above}/shared dgl-reap --list --connect 'dial ./engine \
+             {{agent}} n1' <hosts.jsonl"
+        );
+        can_be_changed(&lab.sh(&list), &format!("/{above}"));
+    }
+}
+
 /// Whoever can replace the agent that lies there runs what he likes on all hosts.
 #[test]
 fn a_folder_in_which_others_can_change_the_agent_is_refused() {
@@ -729,15 +755,7 @@ fn a_folder_in_which_others_can_change_the_agent_is_refused() {
         PathBuf::from(agents.trim())
     };
     for mode in [0o777, 0o775] {
-        let ran = with_mode(mode);
-        assert_eq!(ran.status, 74, "{}", ran.err);
-        assert!(
-            ran.err
-                .contains("/shared, where hosts find host-agent, can be changed by others")
-                && ran.err.contains("  fix: chmod go-w "),
-            "{}",
-            ran.err
-        );
+        can_be_changed(&with_mode(mode), "/shared");
     }
     // as /tmp, in which nobody removes what is another's
     let ran = with_mode(0o1777);

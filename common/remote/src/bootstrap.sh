@@ -1,5 +1,5 @@
 # Finds or takes host-agent on a host, and becomes it. Read as one line by a shell there (see bootstrap.rs), so every command ends with a
-# semicolon. POSIX sh, and of programs only cat, chmod, head, mkdir, mv, rm, uname; gzip where it is there.
+# semicolon. POSIX sh, and of programs only cat, chmod, head, ls, mkdir, mv, rm, uname; gzip where it is there.
 # In front of it: `token`, which marks our own lines among what the login shell says, and `agents`, words MACHINE=HASH.
 #   TOKEN need MACHINE gzip|plain      asks for the agent, which comes in pieces: a line with a length, and so many bytes
 #   TOKEN took                         a piece is read, and the next may come; a length of 0 ends the agent
@@ -7,6 +7,8 @@
 #   TOKEN refused folders TRIED        no folder can hold it and run it
 # A file tells its own hash before it is used: it may be cut (a machine that lost its power), and its folder noexec by now. What is no
 # program a shell would run as a script that succeeds.
+# Nothing in a folder is run or written before `guarded` has found that only the user and root can change or replace it: a path without
+# links is checked with all folders above it, and then nobody else can put something in its place.
 # Whatever was asked for is read to its end, because what follows is for the agent. Nothing may follow a piece before it is read: the head
 # of busybox reads beyond its count.
 # When nobody reads any longer, which a signal tells who writes, the part of an agent that came is still removed.
@@ -21,6 +23,21 @@ for agent in $agents; do
   case $agent in "$machine="*) hash=${agent#*=};; esac;
 done;
 if [ -z "$hash" ]; then echo "$token refused machine $machine"; exit 0; fi;
+guarded() {
+  path=$1; set --;
+  while [ -n "$path" ]; do
+    set -- "$@" "$path";
+    if [ "$path" = "$home" ]; then path=; else path=${path%/*}; fi;
+  done;
+  [ -z "$( { ls -ldn / "$@" 2>/dev/null || echo failed; } | {
+    trusted=;
+    while read -r mode rest owner rest; do
+      trusted=${trusted:-" 0 $user $owner "};
+      case $mode in (d????????[tT]*) ;; (?????w*|????????w*) echo others write;; esac;
+      case $trusted in (*" $owner "*) ;; (*) echo others own;; esac;
+    done; })" ];
+};
+physical() { cd -P "$1" 2>/dev/null && pwd -P; };
 whole() { [ "$("$1" hash 2>/dev/null </dev/null)" = "$hash" ]; };
 take() {
   while [ "$length" -gt 0 ]; do
@@ -33,24 +50,23 @@ if [ -n "${DGL_TOOLS_AGENT_DIR-}" ]; then set -- "$DGL_TOOLS_AGENT_DIR"; fi;
 if [ -n "${XDG_CACHE_HOME-}" ]; then set -- "$@" "$XDG_CACHE_HOME/dgl-tools";
 elif [ -n "${HOME-}" ]; then set -- "$@" "$HOME/.cache/dgl-tools"; fi;
 own=dgl-tools-${LOGNAME:-${USER:-agent}};
+user=unknown;
 while read -r name uid rest; do
-  if [ "$name" = Uid: ]; then own=dgl-tools-$uid; fi;
+  if [ "$name" = Uid: ]; then own=dgl-tools-$uid; user=$uid; fi;
 done 2>/dev/null </proc/self/status;
+home=$(physical "${HOME:-/}");
 set -- "$@" "${TMPDIR:-/tmp}/$own" "/dev/shm/$own" "/var/tmp/$own";
 for folder; do
-  file=$folder/host-agent-$hash;
-  if [ -f "$file" ] && [ ! -h "$folder" ] && [ -O "$folder" ] && [ -O "$file" ] && whole "$file"; then exec "$file" serve "$token"; fi;
+  file=$(physical "$folder")/host-agent-$hash;
+  if [ -f "$file" ] && guarded "$file" && whole "$file"; then exec "$file" serve "$token"; fi;
 done;
-if [ -n "${DGL_TOOLS_AGENT_DIR-}" ]; then
-  file=$DGL_TOOLS_AGENT_DIR/host-agent-$hash;
-  if [ -x "$file" ] && [ ! -w "$file" ] && [ ! -w "$DGL_TOOLS_AGENT_DIR" ] && whole "$file"; then exec "$file" serve "$token"; fi;
-fi;
 tried=;
 for folder; do
   tried="$tried $folder";
   mkdir -p "$folder" 2>/dev/null;
   if [ -h "$folder" ] || [ ! -d "$folder" ] || [ ! -O "$folder" ]; then tried="$tried (not ours)"; continue; fi;
-  chmod 700 "$folder" 2>/dev/null;
+  folder=$(physical "$folder");
+  if ! guarded "$folder"; then tried="$tried (others can write it or a folder above it)"; continue; fi;
   part=$folder/.$token;
   if (echo : >"$part") 2>/dev/null && chmod 700 "$part" && "$part" 2>/dev/null; then :; else
     rm -f "$part"; tried="$tried (full, read-only or noexec)"; continue;

@@ -1,14 +1,58 @@
-//! Whom a file or folder belongs to from which programs are run.
+//! Who can change or replace a file or folder from which programs are run.
 
-use std::fs::Metadata;
+use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
-/// Whether it belongs to this user or to root.
+/// In a folder with this bit, nobody removes or renames what is another's.
+const STICKY: u32 = 0o1000;
+
+/// Why another user can change what lies in a folder.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Exposure {
+    /// The folder, or a link to it, belongs to another user.
+    Owned,
+    /// The mode of the folder lets others write.
+    Writable,
+}
+
+/// Whether it belongs to this user, to root, or to the owner of the root directory, as whom a user
+/// namespace shows root.
 pub(crate) fn is_trusted(meta: &Metadata) -> bool {
     [0, nix::unistd::geteuid().as_raw()].contains(&meta.uid())
+        || fs::metadata("/").is_ok_and(|root| root.uid() == meta.uid())
 }
 
 /// Whether its mode lets others write.
 pub(crate) fn others_write(meta: &Metadata) -> bool {
     meta.mode() & 0o22 != 0
+}
+
+/// The first of a folder and those above it, up to the user's home as in sshd's StrictModes, in
+/// which another user could put something in the place of what lies there.
+pub(crate) fn exposed(folder: &Path) -> Option<(PathBuf, Exposure)> {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    // the path may lead through links, which can be replaced too
+    [std::path::absolute, Path::canonicalize]
+        .into_iter()
+        .find_map(|resolve| {
+            let folder = resolve(folder).ok()?;
+            let home = home.as_deref().and_then(|home| resolve(home).ok());
+            let above_home = home.as_deref().and_then(Path::parent);
+            folder
+                .ancestors()
+                .take_while(|path| home.is_none() || Some(*path) != above_home)
+                .find_map(|path| Some((path.to_owned(), exposure(path)?)))
+        })
+}
+
+fn exposure(folder: &Path) -> Option<Exposure> {
+    let (link, meta) = (
+        fs::symlink_metadata(folder).ok()?,
+        fs::metadata(folder).ok()?,
+    );
+    if !is_trusted(&link) || !is_trusted(&meta) {
+        return Some(Exposure::Owned);
+    }
+    (others_write(&meta) && meta.mode() & STICKY == 0).then_some(Exposure::Writable)
 }

@@ -5,19 +5,18 @@
 //! environment on to every process, keep it with a job, and send it in the clear.
 
 use crate::bootstrap::Agents;
-use crate::{HostFault, owner, random_token};
+use crate::owner::{self, Exposure};
+use crate::{HostFault, random_token};
 use record::quote;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use transfer::run_folder;
 use wire::dial::Ticket;
 
-/// In a folder with this bit, nobody removes or renames what is another's.
-const STICKY: u32 = 0o1000;
 /// Folders of tools that were cut off (by a loss of power, for instance) are removed after this
 /// time.
 const UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -116,34 +115,30 @@ fn candidates() -> impl Iterator<Item = PathBuf> {
 
 /// Why hosts must not run what lies in this folder, if others could replace it.
 fn endangered(folder: &Path, agents: &Agents) -> Option<HostFault> {
-    let (link, meta) = (
-        fs::symlink_metadata(folder).ok()?,
-        fs::metadata(folder).ok()?,
-    );
     let fault = |path: &Path, why: &str, fix: String| {
         let fault = HostFault::of_the_way(format!("{}{why}", path.display())).fix(fix);
         Some(fault)
     };
     let own = "name a folder of your own that the hosts share in DGL_TOOLS_AGENT_DIR";
-    let strange = [&link, &meta]
-        .into_iter()
-        .any(|meta| !owner::is_trusted(meta));
-    if strange {
-        return fault(
-            folder,
-            " belongs to another user, and hosts would run what lies there",
-            own.to_owned(),
-        );
-    }
-    if owner::others_write(&meta) && meta.mode() & STICKY == 0 {
-        return fault(
-            folder,
-            ", where hosts find host-agent, can be changed by others",
-            format!(
-                "chmod go-w {}, or {own}",
-                quote::shown(folder.as_os_str().as_encoded_bytes())
-            ),
-        );
+    match owner::exposed(folder) {
+        Some((path, Exposure::Owned)) => {
+            return fault(
+                &path,
+                " belongs to another user, and hosts would run what lies there",
+                own.to_owned(),
+            );
+        }
+        Some((path, Exposure::Writable)) => {
+            return fault(
+                &path,
+                ", where hosts find host-agent, can be changed by others",
+                format!(
+                    "chmod go-w {}, or {own}",
+                    quote::shown(path.as_os_str().as_encoded_bytes())
+                ),
+            );
+        }
+        None => {}
     }
     let agent = agents.of_others(folder)?;
     fault(&agent, " belongs to another user", own.to_owned())
