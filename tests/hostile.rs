@@ -23,6 +23,15 @@ fn what_hosts_say_is_shown_as_text() {
         &folder.join("way"),
         &format!("#!/bin/sh\nprintf '{EVIL}evil\\n  fix: paste this\\n' >&2\nexit 1\n"),
     );
+    // an agent that fails, and words the cure
+    let failed = r#"{"event":"failed","problem":"evil\u001b[2J\n  fix: paste","fix":"paste that"}"#;
+    executable(
+        &folder.join("agent"),
+        &format!(
+            "#!/bin/sh\nIFS= read -r script; token=${{script#token=}}; printf '\\n%s runs\\n' \
+             \"${{token%%;*}}\"\nprintf '%s\\n' '{failed}'; exec cat >/dev/null\n"
+        ),
+    );
     // an interpreter that names its version
     executable(
         &folder.join("python"),
@@ -81,6 +90,23 @@ fn what_hosts_say_is_shown_as_text() {
             r"\x1b[2Jevil; fix: paste this",
         ),
         (
+            "host-probe --connect './agent {name}' <hosts",
+            r"evil\x1b[2J\n  fix: paste",
+        ),
+        (
+            "dgl-reap --list --connect './agent {name}' <hosts",
+            r"evil\x1b[2J\n  fix: paste",
+        ),
+        (
+            "host-probe --connect local --python ./python <hosts | dgl-env --role worker -- t | \
+             dgl-spawn --connect './agent {name}'",
+            r"evil [2J   fix: paste",
+        ),
+        (
+            "part-push --connect './agent {name}' <plan",
+            r"evil\x1b[2J\n  fix: paste",
+        ),
+        (
             "host-probe --connect local --python ./python --format human <hosts",
             r"1.0\x1b]0;title",
         ),
@@ -107,7 +133,7 @@ fn what_hosts_say_is_shown_as_text() {
         let got = sh(&folder, script);
         let all = format!("{}{}", got.out, got.err);
         assert!(
-            is_text(&all.replace(r"\u001b", "")),
+            is_text(&all.replace(r"\u001b", "")) && !all.contains("\n  fix: paste"),
             "{script}: {}",
             all.escape_debug()
         );

@@ -73,11 +73,8 @@ impl<'a, A: Send> HostAnswers<'a, A> {
                 }
                 SessionEvent::Event(Event::Done, _) => self.is_answered = true,
                 SessionEvent::Event(Event::Failed(failure), _) => {
-                    let fault = Fault::item(self.host.place(), failure.problem);
-                    self.fault.get_or_insert(Fault {
-                        fix: failure.fix,
-                        ..fault
-                    });
+                    self.fault
+                        .get_or_insert(Fault::item(self.host.place(), failure.problem));
                 }
                 SessionEvent::Event(event, _) => self.take(read, event),
             }

@@ -254,11 +254,8 @@ impl Session {
             for heard in heard {
                 match heard {
                     SessionEvent::Event(Event::Done, _) => return Ok(events),
-                    SessionEvent::Event(Event::Failed(Failure { problem, fix }), _) => {
-                        return Err(HostFault {
-                            fix,
-                            ..HostFault::new(problem)
-                        });
+                    SessionEvent::Event(Event::Failed(Failure { problem }), _) => {
+                        return Err(HostFault::new(problem));
                     }
                     SessionEvent::Event(event, body) => events.push((event, body)),
                     SessionEvent::Lost(why) => {

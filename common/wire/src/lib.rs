@@ -196,27 +196,16 @@ pub enum Event {
 /// Why a request could not be carried out, in words for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// What is wrong, in one line.
+    /// What is wrong, in one line. The tool knows the cure: people may paste one, so that no host
+    /// words it.
     pub problem: String,
-    /// The cure, if it is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fix: Option<String>,
 }
 
 impl Failure {
-    /// A problem whose cure is not known.
+    /// A problem.
     pub fn new(problem: impl Into<String>) -> Failure {
         Failure {
             problem: problem.into(),
-            fix: None,
-        }
-    }
-
-    /// Adds the cure.
-    pub fn fix(self, fix: impl Into<String>) -> Failure {
-        Failure {
-            fix: Some(fix.into()),
-            ..self
         }
     }
 }

@@ -269,7 +269,7 @@ fn as_name(job: &str) -> Option<&str> {
 /// Removes the folders of left jobs that have ended on this host.
 pub fn forget(wanted: &Forget, output: &mut Output) -> Result<(), Failure> {
     let folder = kept_jobs().ok_or_else(|| {
-        Failure::new("HOME is not set there").fix("set it in what the login shell reads")
+        Failure::new("its login shell does not set HOME, where the folders of jobs are")
     })?;
     let entries = match fs::read_dir(&folder) {
         Ok(entries) => entries,

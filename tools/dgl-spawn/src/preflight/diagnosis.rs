@@ -95,8 +95,7 @@ impl<'a> Diagnosis<'a> {
             }
             PreflightEvent::Event(..) => {}
             PreflightEvent::Failed(failure) => {
-                let fix = failure.fix.map(|fix| plain(&fix));
-                self.push(at, plain(&failure.problem), fix.as_deref(), false);
+                self.push(at, plain(&failure.problem), None, false);
             }
             PreflightEvent::Lost(why) => {
                 let Fault { problem, fix, .. } = super::faults::lost(self.busy[at], why);
