@@ -664,8 +664,10 @@ fn what_ssh_is_told_on_real_hosts() {
     }
 
     // an ssh_config: another port, another user, the key under another name; a jump host
-    let second = "ssh h2 '\"$(command -v sshd || echo /usr/sbin/sshd)\" -f '$LAB'/h2/sshd_config \
-        -o PidFile=none -p 2222'";
+    let second = "ssh-keygen -q -t rsa -N '' -f /tmp/rsa </dev/null
+        ssh h2 'sshd=\"$(command -v sshd || echo /usr/sbin/sshd) -f '$LAB'/h2/sshd_config -o \
+        PidFile=none\"; $sshd -p 2222 && $sshd -p 2223 -o HostKey=/tmp/rsa -o \
+        HostKeyAlgorithms=ssh-rsa'";
     let started = cluster.sh(&folder, &format!("LAB='{}'; {second}", cluster.0.display()));
     assert_eq!(started.status, 0, "{}", started.err);
     soon("sshd listens on port 2222", || {
@@ -674,6 +676,18 @@ fn what_ssh_is_told_on_real_hosts() {
             .status
             == 0
     });
+    // a host that can show its key only with a signature over SHA-1
+    let outdated = cluster.sh(
+        &folder,
+        "echo 10.77.0.2 | ipconf-check | host-probe --connect ssh2 --ssh-port 2223 --host-key \
+         accept-new",
+    );
+    assert!(
+        outdated.status == 74 && outdated.err.contains("no SSH handshake"),
+        "{}{}",
+        outdated.out,
+        outdated.err
+    );
     let config = format!(
         "Host 10.77.0.2\n  Port 2222\n  User {user}\n  HostKeyAlias h2\nHost 10.77.0.3\n  \
          ProxyJump 10.77.0.2\n"
