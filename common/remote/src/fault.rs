@@ -1,5 +1,7 @@
 //! Why a host cannot be used.
 
+use std::path::PathBuf;
+
 /// Why a host cannot be used.
 #[derive(Clone, Debug)]
 pub struct HostFault {
@@ -22,14 +24,12 @@ pub struct HostFault {
 pub struct UnknownKey {
     /// The name for known_hosts: `10.0.0.1`, `[10.0.0.1]:2222`.
     pub name: String,
-    /// The address at which ssh-keyscan finds the key.
-    pub address: String,
-    /// The port at which ssh-keyscan finds the key.
-    pub port: u16,
     /// The type of the key: `ssh-ed25519`.
     pub kind: String,
     /// The fingerprint as ssh-keygen -l shows it: `SHA256:…`.
     pub fingerprint: String,
+    /// The known_hosts file to which the user's ssh adds new keys, and the line for this one.
+    pub entry: Option<(PathBuf, String)>,
 }
 
 impl HostFault {

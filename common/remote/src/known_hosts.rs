@@ -112,21 +112,27 @@ pub(crate) fn check(settings: &Settings, known: &[Known], blob: &[u8]) -> Result
 pub(crate) fn unknown(settings: &Settings, blob: &[u8], fingerprint: String) -> UnknownKey {
     UnknownKey {
         name: name(settings),
-        address: settings.hostname.clone(),
-        port: settings.port,
         kind: kind_of(blob).unwrap_or_else(|| "?".to_owned()),
         fingerprint,
+        entry: settings.new_keys.clone().zip(line(settings, blob)),
     }
+}
+
+/// The line of known_hosts for a key.
+fn line(settings: &Settings, blob: &[u8]) -> Option<String> {
+    let kind = kind_of(blob)?;
+    Some(format!("{} {kind} {}", name(settings), BASE64.encode(blob)))
 }
 
 /// The kind of a key, which stands in the key itself behind its length (RFC 4253, 6.6).
 fn kind_of(blob: &[u8]) -> Option<String> {
     let (length, rest) = blob.split_first_chunk::<4>()?;
     let kind = rest.get(..u32::from_be_bytes(*length) as usize)?;
-    String::from_utf8(kind.to_vec()).ok()
+    let kind = String::from_utf8(kind.to_vec()).ok()?;
+    record::quote::may_be_pasted(&kind).then_some(kind)
 }
 
-const BY_HAND: &str = "write its key into a known_hosts file by hand, with ssh-keyscan";
+const BY_HAND: &str = "write its key into a known_hosts file by hand";
 
 /// Writes a new host's key into the user's known_hosts, as OpenSSH's accept-new does.
 pub(crate) fn remember(settings: &Settings, blob: &[u8]) -> Result<(), HostFault> {
@@ -141,9 +147,7 @@ pub(crate) fn remember(settings: &Settings, blob: &[u8]) -> Result<(), HostFault
             .create(folder)
             .map_err(failed)?;
     }
-    let kind = kind_of(blob).ok_or_else(|| HostFault::new("its key has an unknown form"))?;
-    // one write, because ssh appends to the same file without a lock
-    let line = format!("{} {kind} {}\n", name(settings), BASE64.encode(blob));
+    let line = line(settings, blob).ok_or_else(|| HostFault::new("its key has an unknown form"))?;
     let known_hosts = OpenOptions::new()
         .read(true)
         .append(true)
@@ -151,7 +155,8 @@ pub(crate) fn remember(settings: &Settings, blob: &[u8]) -> Result<(), HostFault
         .mode(0o600)
         .open(file)
         .map_err(failed)?;
-    append_line(known_hosts, &line).map_err(failed)
+    // one write, because ssh appends to the same file without a lock
+    append_line(known_hosts, &format!("{line}\n")).map_err(failed)
 }
 
 /// Ends the last line of known_hosts before `ssh` writes a key: OpenSSH 9.2 appends it to a last

@@ -49,10 +49,11 @@ use rayon::prelude::*;
 use record::Host;
 use record::error::{Fault, Report};
 use record::quote;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
@@ -375,7 +376,6 @@ pub fn report<'a>(
 
 fn unknown_keys(unknown: &[(&Host, &UnknownKey)]) -> Fault {
     let problem = "these keys are not in known_hosts, so the hosts may be others than you think:";
-    let mut ports: Vec<u16> = unknown.iter().map(|(_, key)| key.port).collect();
     let details = unknown
         .iter()
         .map(|(host, key)| {
@@ -388,31 +388,23 @@ fn unknown_keys(unknown: &[(&Host, &UnknownKey)]) -> Fault {
             )
         })
         .collect();
-    ports.sort_unstable();
-    ports.dedup();
-    let scans: Vec<String> = ports
-        .iter()
-        .map(|port| {
-            let addresses: Vec<String> = unknown
-                .iter()
-                .filter(|(_, key)| key.port == *port)
-                .map(|(_, key)| quote::shown(&key.address))
-                .collect();
-            let option = if *port == 22 {
-                String::new()
-            } else {
-                format!("-p {port} ")
-            };
-            format!(
-                "ssh-keyscan {option}{} >> ~/.ssh/known_hosts",
-                addresses.join(" ")
-            )
-        })
-        .collect();
+    let mut lines: BTreeMap<&Path, BTreeSet<&str>> = BTreeMap::new();
+    for (file, line) in unknown.iter().filter_map(|(_, key)| key.entry.as_ref()) {
+        lines.entry(file).or_default().insert(line);
+    }
+    // an empty line first, because the last line of the file may have no end
+    let adding = lines.iter().map(|(file, lines)| {
+        let lines: Vec<String> = lines.iter().map(quote::shown).collect();
+        format!(
+            "printf '%s\\n' '' {} >> {}\n       or ",
+            lines.join(" \\\n         "),
+            quote::shown(file.as_os_str().as_bytes())
+        )
+    });
     let fix = format!(
-        "compare the fingerprints, then accept the keys with\n       {}\n       or once with \
+        "compare the fingerprints, then accept these keys with\n       {}once with \
          --host-key accept-new, or DGL_TOOLS_HOST_KEY=accept-new",
-        scans.join("\n       ")
+        adding.collect::<String>()
     );
     Fault::unreachable("host keys", problem)
         .details(details)
