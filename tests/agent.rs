@@ -97,6 +97,16 @@ fn with_mounts(first: &str) -> String {
     format!("exec unshare --user --map-root-user --mount sh -c '{first}; exec \"$@\"' sh \"$@\"")
 }
 
+/// Mounts an empty disk on each of the machine's own folders that are tried last. The working
+/// folder may lie below one of them; `.` still is the folder that the mount hides, unless mount(8)
+/// makes a path of it.
+fn own_disks(options: &str) -> String {
+    ["/dev/shm", "/var/tmp"]
+        .map(|folder| format!("mount -t tmpfs -o {options} tmpfs {folder}"))
+        .join(" && ")
+        + " && mkdir -p $PWD && mount --no-canonicalize --bind . $PWD"
+}
+
 #[test]
 fn every_shell_takes_the_agent_once() {
     if takes_seconds() {
@@ -267,11 +277,10 @@ fn an_agent_that_others_can_replace_is_not_run() {
 #[test]
 fn where_no_folder_will_do_all_are_named_with_the_cure() {
     let host = Host::new("agent-nowhere");
-    let mounts: Vec<String> = ["$HOME", "$TMPDIR", "/dev/shm", "/var/tmp"]
-        .iter()
-        .map(|folder| format!("mount -t tmpfs -o noexec tmpfs {folder}"))
-        .collect();
-    let refused = host.log_in(&with_mounts(&mounts.join(" && ")));
+    let mounts =
+        ["$HOME", "$TMPDIR"].map(|folder| format!("mount -t tmpfs -o noexec tmpfs {folder}"));
+    let mounts = format!("{} && {}", own_disks("noexec"), mounts.join(" && "));
+    let refused = host.log_in(&with_mounts(&mounts));
     assert_eq!(refused.status, 74, "{}", refused.err);
     for words in [
         "no folder there can hold and run host-agent",
@@ -284,7 +293,7 @@ fn where_no_folder_will_do_all_are_named_with_the_cure() {
     // the cure
     let cured = host.log_in(&format!(
         "export DGL_TOOLS_AGENT_DIR=$PWD/own\n{}",
-        with_mounts(&mounts.join(" && "))
+        with_mounts(&mounts)
     ));
     well(&cured);
     host.only_agent_in(&host.folder.join("own"));
@@ -514,10 +523,9 @@ fn another_machine_type_is_refused_with_the_cure() {
     );
     assert_eq!(sh(&host.folder, agents).status, 0);
     // every folder is tried in turn, and those of the machine are not to keep a trace of it
-    let own_disks = "mount -t tmpfs tmpfs /dev/shm && mount -t tmpfs tmpfs /var/tmp";
     let login = format!(
         "#!/bin/sh\nexport PATH=\"$PWD/bin:$PATH\"\n{}\n",
-        with_mounts(own_disks)
+        with_mounts(&own_disks("mode=1777"))
     );
     executable(&host.folder.join("login"), &login);
     let own = "env -u XDG_CACHE_HOME HOME=$PWD/home TMPDIR=$PWD/tmp USER=me LOGNAME=me \
