@@ -111,6 +111,9 @@ fn kind(shell: &OsStr) -> Kind {
 /// Shell text that evaluates [`EXPORTS`], on the line on which the user's text begins, and its
 /// value, which sets these variables in the shell's language and removes itself.
 fn exports(shell: &OsStr, variables: &[(String, Text)]) -> Option<(String, Vec<u8>)> {
+    if variables.is_empty() {
+        return None;
+    }
     let kind = kind(shell);
     let (set, equals, remove) = match kind {
         Kind::Posix => ("export", "=", "unset"),
