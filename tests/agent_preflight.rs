@@ -132,6 +132,20 @@ fn files_and_configs() {
         none,
         "its folder is told alone"
     );
+    let script = |path: &str| json!({"check": "script", "folder": ".", "path": path});
+    assert_eq!(
+        agent.look(script("iq.txt")),
+        [found(
+            "no_file",
+            json!({"path": "./iq.txt", "similar": "ip.txt"})
+        )]
+    );
+    let read = agent.look(script("ip.txt"));
+    assert_eq!(
+        (&read[0]["path"], read[0]["hash"].as_str().map(str::len)),
+        (&json!("ip.txt"), Some(64))
+    );
+    assert_eq!(agent.look(script("out")), none, "Python runs a folder too");
     let text = agent.look(json!({"check": "ip_config", "folder": ".", "path": "ip.txt"}));
     assert_eq!(
         (text[0]["found"].as_str(), text[0]["body"].as_str()),
@@ -413,6 +427,7 @@ fn shared_memory_of_jobs() {
     std::fs::remove_file(file).unwrap();
 }
 
+// Long because it is a table of cases for one agent.
 #[test]
 fn commands_are_asked_in_the_environment_of_their_process() {
     let folder = scratch("agent-command");
@@ -441,27 +456,32 @@ fn commands_are_asked_in_the_environment_of_their_process() {
         look(json!({"command": {"words": ["python9"]}}), Value::Null),
         [found("no_command", json!({"word": "python9"}))]
     );
-    let question = json!({"script": "no.py", "modules": ["dgl", "torch", "nothing"]});
+    let question = json!({"interpreter": "python3", "script": "job.py",
+        "modules": ["dgl", "torch", "nothing"]});
+    std::fs::write(
+        folder.join("job.py"),
+        "import os, side\ntry:\n    import torch\nexcept ImportError:\n    pass\n",
+    )
+    .unwrap();
+    std::fs::write(folder.join("side.py"), "from dgl.data import x\n").unwrap();
     let env = json!([
         ["PYTHONPATH", folder.join("mods")],
         ["PYTHONNOUSERSITE", "1"]
     ]);
     for command in [
-        json!({"words": ["python3", "no.py"]}),
-        json!({"shell": "python3 no.py"}),
+        json!({"words": ["python3", "job.py"]}),
+        json!({"shell": "python3 job.py"}),
     ] {
         let facts = look(
             json!({"command": command, "env": env, "setup": "echo noise; A=1"}),
             question.clone(),
         );
-        let script = std::fs::canonicalize(&folder).unwrap().join("no.py");
-        assert_eq!(facts[0], found("no_file", json!({"path": script})));
         assert_eq!(
-            (facts[1]["found"].as_str(), facts[1]["dgl"].as_str()),
-            (Some("python"), Some("unknown"))
+            (&facts[0]["found"], &facts[0]["dgl"], &facts[0]["imports"]),
+            (&json!("python"), &json!("unknown"), &json!(["dgl"]))
         );
         assert!(
-            facts[1]["missing"]
+            facts[0]["missing"]
                 .as_array()
                 .unwrap()
                 .contains(&json!("nothing")),
@@ -510,7 +530,8 @@ fn start_up_files_do_not_beat_the_environment_of_a_process() {
         &json!({"do": "process", "index": 0, "role": "trainer", "rank": 0, "cwd": ".",
         "env": [["PATH", path]], "command": {"shell": "tool"}}),
     );
-    let said = agent.look(json!({"check": "command", "process": 0, "python": {}}));
+    let said =
+        agent.look(json!({"check": "command", "process": 0, "python": {"interpreter": "tool"}}));
     assert_eq!(said, [found("no_python", json!({"said": "why venv"}))]);
 }
 
@@ -526,7 +547,7 @@ fn a_check_waits_for_its_program_and_not_for_what_that_leaves_running() {
         &json!({"do": "process", "index": 0, "role": "trainer", "rank": 0, "cwd": ".",
             "command": {"words": ["python3", "x.py"]}, "setup": "sleep 70 & echo $! >pid"}),
     );
-    let question = json!({"modules": []});
+    let question = json!({"interpreter": "python3"});
     let found = agent.look(json!({"check": "command", "process": 0, "python": question}));
     let pid = std::fs::read_to_string(folder.join("pid")).unwrap();
     let ended = Command::new("kill").arg(pid.trim()).status().unwrap();
@@ -569,7 +590,7 @@ fn a_check_that_hangs_keeps_no_claim_when_the_launcher_is_gone() {
             "setup": "exec >log 2>&1; echo $$ >pid.partial; mv pid.partial pid; sleep 600"}),
     );
     let check = json!({"do": "preflight", "check": "command", "process": 0,
-        "python": {"modules": []}});
+        "python": {"interpreter": "python3"}});
     writeln!(agent.stdin.as_ref().unwrap(), "{check}").unwrap();
     support::soon("the check runs", || folder.join("pid").exists());
     agent.stdin = None;

@@ -87,6 +87,96 @@ fn torch_workers_meet_on_real_hosts() {
     cluster.assert_clean();
 }
 
+/// A worker whose torch is beside it, imported by way of a module of the job.
+const IMPORTS: &[(&str, &str)] = &[
+    ("mods/torch/__init__.py", ""),
+    ("code/model.py", "import torch\n"),
+    (
+        "code/job.py",
+        "from model import torch\nprint('ran', torch.__name__)\n",
+    ),
+    (
+        "code/plain.py",
+        "try:\n    import torch\nexcept ImportError:\n    print('went on')\n",
+    ),
+];
+
+// Long because one cluster serves all of its steps, and takes longer to start than they do.
+#[test]
+fn workers_of_real_hosts_are_examined_before_they_start() {
+    let folder = scratch("workers-preflight");
+    ip_config(&folder, 3);
+    for (file, text) in IMPORTS {
+        fs::create_dir_all(folder.join(file).parent().unwrap()).unwrap();
+        fs::write(folder.join(file), text).unwrap();
+    }
+    let cluster = Cluster::up("workers-preflight", 3);
+    let made = cluster.sh(
+        &folder,
+        "python3 -m venv --without-pip venv && ipconf-check ip.txt | host-probe |
+         part-map --workspace /srv/job --script-folder code --script-folder mods |
+         part-push >pushed.jsonl",
+    );
+    assert_eq!(made.status, 0, "{}", made.err);
+    let run = |env: &str, script: &str| {
+        cluster.sh(
+            &folder,
+            &format!(
+                "<pushed.jsonl dgl-env --role worker --num-workers 2 {env} -- \
+                 $PWD/venv/bin/python3 {script} |
+                 dgl-spawn --connect-timeout 60s --format human"
+            ),
+        )
+    };
+    let with_torch = "--env PYTHONPATH=/srv/job/mods";
+    let healthy = run(with_torch, "code/job.py");
+    assert!(
+        healthy.status == 0 && healthy.out.matches("ran torch\n").count() == 6,
+        "{}{}",
+        healthy.out,
+        healthy.err
+    );
+
+    let break_hosts = "ssh h2 'rm -r /srv/job/mods/torch; PATH=$PATH:/usr/sbin:/sbin
+         ip route add blackhole 10.77.0.3'
+         ssh h3 'echo \"# edited\" >>/srv/job/code/job.py'";
+    let broken = cluster.call(&["exec", "1", "sh", "-c", break_hosts]);
+    assert_eq!(broken.status, 0, "{}", broken.err);
+    let refused = run(with_torch, "code/job.py");
+    assert_eq!(refused.status, 74, "{}{}", refused.out, refused.err);
+    for words in [
+        "host 1 (10.77.0.2): no module named torch",
+        "host 2 (10.77.0.3): code/job.py differs from the other hosts'",
+        "host 2 (10.77.0.3): cannot be reached on an ephemeral port from host 1 (10.77.0.2)",
+        "nothing was started",
+    ] {
+        assert!(refused.err.contains(words), "{words}: {}", refused.err);
+    }
+    assert_eq!(
+        refused.err.matches("dgl-spawn: host").count(),
+        4,
+        "{}",
+        refused.err
+    );
+
+    // what can do without torch is not kept from running by either
+    let without = run("", "code/plain.py");
+    assert!(
+        without.status == 0 && without.out.matches("went on\n").count() == 6,
+        "{}{}",
+        without.out,
+        without.err
+    );
+    let mistyped = run(with_torch, "code/jbo.py");
+    let told = "hosts 0-2: no such file: /srv/job/code/jbo.py; there is job.py";
+    assert!(
+        mistyped.status == 74 && mistyped.err.contains(told),
+        "{}",
+        mistyped.err
+    );
+    cluster.assert_clean();
+}
+
 #[test]
 fn a_workspace_is_said_once() {
     let folder = scratch("workers-workspace");

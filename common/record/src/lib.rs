@@ -20,6 +20,7 @@ mod process;
 pub mod python;
 pub mod quote;
 mod reap;
+pub mod similar;
 mod stack;
 pub mod stacks;
 pub mod stderr;

@@ -80,6 +80,15 @@ pub struct Process {
     /// The command as shell text, in place of words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shell: Option<String>,
+    /// The Python interpreter with which the command begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python: Option<String>,
+    /// The script that the Python runs, as the command names it, relative to `cwd`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<String>,
+    /// The port of torch's rendezvous, where the process has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub master_port: Option<u16>,
 }
 
 /// The command of a process.

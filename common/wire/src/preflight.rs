@@ -85,6 +85,13 @@ pub enum Check {
         /// The path of the file.
         path: Text,
     },
+    /// Reads the script that processes run: [`Finding::Script`], unless it is a folder.
+    Script {
+        /// The folder that `path` is relative to. If it does not exist, there are no findings.
+        folder: Text,
+        /// The path of the script.
+        path: Text,
+    },
     /// Reads the ip_config of the workspace: [`Finding::IpConfig`].
     IpConfig {
         /// The folder that `path` is relative to.
@@ -150,13 +157,16 @@ pub enum Check {
 }
 
 /// The questions to a Python.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PythonQuestion {
-    /// The script that it will run; absent if it runs a module.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The interpreter, as the command names it.
+    pub interpreter: Text,
+    /// The script that it will run; absent if it runs a module. What the script imports of dgl and
+    /// torch must be found too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<Text>,
     /// The modules that it must find.
+    #[serde(default)]
     pub modules: Vec<String>,
 }
 
@@ -173,11 +183,21 @@ pub enum Finding {
     NoFile {
         /// The whole path.
         path: Text,
+        /// The name of a file in that folder that may have been meant.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        similar: Option<Text>,
     },
     /// A file is there and cannot be read.
     Unreadable {
         /// The whole path.
         path: Text,
+    },
+    /// The script that processes run.
+    Script {
+        /// Its path as it was asked.
+        path: Text,
+        /// A hash of its content.
+        hash: String,
     },
     /// The ip_config; its text stands behind this event.
     IpConfig,
@@ -292,8 +312,11 @@ pub enum Finding {
         executable: String,
         /// The version of Python.
         version: String,
-        /// The modules that it does not find.
+        /// The modules that it does not find, and must.
         missing: Vec<String>,
+        /// Which of dgl and torch the script imports whenever it runs; absent if that is not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        imports: Option<Vec<String>>,
         /// The version of dgl that it would import.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         dgl: Option<String>,

@@ -142,14 +142,37 @@ impl UserCommand {
     /// The launcher that the command itself starts, if it does. There would be more processes than
     /// DGL knows of, and it would wait for ever.
     pub fn launcher(&self) -> Option<StartsLauncher> {
-        let commands = match self {
-            UserCommand::Words(words) => vec![plain(words)],
-            UserCommand::Shell(text) => shell::commands(text).unwrap_or_default(),
-        };
-        commands.iter().find_map(|words| {
+        self.simple_commands().iter().find_map(|words| {
             let script = program(words).ok().map(|program| program.script);
             launchers::find(words, script)
         })
+    }
+
+    /// The interpreter with which the command begins, if it does.
+    pub fn interpreter(&self) -> Option<String> {
+        let first = self
+            .simple_commands()
+            .into_iter()
+            .next()?
+            .into_iter()
+            .next()?;
+        (first.literal && is_interpreter(&first.text)).then_some(first.text)
+    }
+
+    /// The file that the command's only Python program runs, relative to the folder in which the
+    /// process starts, if that can be recognised.
+    pub fn script_file(&self) -> Option<String> {
+        let commands = self.simple_commands();
+        let mut files = commands.iter().filter_map(|words| script_of(words));
+        let (first, others) = (files.next()?, files.count());
+        (others == 0 && self.stays()).then(|| first.text.clone())
+    }
+
+    fn simple_commands(&self) -> Vec<Vec<Word>> {
+        match self {
+            UserCommand::Words(words) => vec![plain(words)],
+            UserCommand::Shell(text) => shell::commands(text).unwrap_or_default(),
+        }
     }
 
     /// The script or module of the command's Python program, if it can be recognised.
@@ -302,6 +325,24 @@ fn program(words: &[Word]) -> Result<Program, String> {
         return Ok(Program { behind, script });
     }
     Err(problem.unwrap_or_else(|| NO_PYTHON.to_owned()))
+}
+
+/// The word of a simple command that is the script of a Python.
+fn script_of(words: &[Word]) -> Option<&Word> {
+    let at = match program(words) {
+        Ok(program) if words[program.script - 1].text == "-m" => return None,
+        Ok(program) => program.script,
+        // behind options of Python that torch's launcher does not know
+        Err(_) => {
+            let python = words.iter().position(|word| is_interpreter(&word.text))?;
+            let mut options = words
+                .iter()
+                .take_while(|word| word.text != "-c")
+                .skip(python);
+            python + options.position(|word| word.text.ends_with(".py"))?
+        }
+    };
+    Some(&words[at]).filter(|word| word.literal)
 }
 
 fn refused(problem: &str, shell: bool) -> Fault {
@@ -538,6 +579,41 @@ mod tests {
             ),
             (None, None)
         );
+    }
+
+    #[test]
+    fn what_a_command_runs() {
+        let shell = |text: &str| UserCommand::Shell(text.to_owned());
+        let table = [
+            (
+                words("/v/python3 -u t.py u.py"),
+                Some("/v/python3"),
+                Some("t.py"),
+            ),
+            (words("python3 -X dev t.py"), Some("python3"), Some("t.py")),
+            (words("python3 -m pkg.t"), Some("python3"), None),
+            (words("python3 -c t.py"), Some("python3"), None),
+            (words("numactl -N0 python3 t.py"), None, Some("t.py")),
+            (words("nvidia-smi -L"), None, None),
+            (
+                shell("python3 'my t.py' >log"),
+                Some("python3"),
+                Some("my t.py"),
+            ),
+            (shell("python3 $SCRIPT"), Some("python3"), None),
+            (shell("cd x && python3 t.py"), None, None),
+            (shell("python3 a.py && python3 b.py"), Some("python3"), None),
+        ];
+        for (command, python, script) in table {
+            assert_eq!(
+                (
+                    command.interpreter().as_deref(),
+                    command.script_file().as_deref()
+                ),
+                (python, script),
+                "{command:?}"
+            );
+        }
     }
 
     #[test]

@@ -503,7 +503,7 @@ impl<'a> Plan<'a> {
         self.advice(&mut process, host);
         let place = self.place(host, rank, s);
         self.env.add_to(&mut process, &self.env.server, place);
-        with_command(process, host, self.command.filled(place))
+        self.with_command(process, host, self.command.filled(place), &[])
     }
 
     /// A trainer or worker that is started directly, with what torch's launcher would give it.
@@ -524,7 +524,9 @@ impl<'a> Plan<'a> {
             .local_rank_option(host)
             .and_then(|name| self.command.with_local_rank(name, t).ok());
         let command = command.unwrap_or_else(|| self.command.clone());
-        with_command(process, host, command.filled(place))
+        let port = process.env.get("MASTER_PORT");
+        process.master_port = port.and_then(|port| port.parse().ok());
+        self.with_command(process, host, command.filled(place), &[])
     }
 
     /// The option that tells the script its local rank. The launcher of torch passes `--local-rank`
@@ -544,6 +546,7 @@ impl<'a> Plan<'a> {
     fn torch(&self, host: &Host, of_host: HostShare) -> Process {
         let mut process = self.client_process(host, of_host, host.id, None);
         process.nproc = Some(of_host.count);
+        process.master_port = Some(self.master_port);
         let place = self.place(host, host.id, 0);
         self.add_advice(&mut process, host, place);
         let Args {
@@ -561,13 +564,7 @@ impl<'a> Plan<'a> {
             self.master_port,
             launcher_arg,
         );
-        // checked when the plan was made
-        let command = self
-            .command
-            .filled(place)
-            .under_torch(&torch)
-            .unwrap_or_else(|_| self.command.clone());
-        with_command(process, host, command)
+        self.with_command(process, host, self.command.filled(place), &torch)
     }
 
     /// The settings that all trainers, or all workers, have in common, whoever starts them.
@@ -603,6 +600,42 @@ impl<'a> Plan<'a> {
         self.env.add_to(process, of_role, place);
     }
 
+    /// Sets the command of a process, under torch's launcher if that has words, and what is known
+    /// of it. If host-probe found an environment, its interpreter is used by path, whatever PATH
+    /// will be.
+    fn with_command(
+        &self,
+        mut process: Process,
+        host: &Host,
+        command: UserCommand,
+        torch: &[OsString],
+    ) -> Process {
+        let Facts {
+            prefix,
+            python_path,
+            ..
+        } = &host.facts;
+        let command = match python_path.as_ref().filter(|_| prefix.is_some()) {
+            Some(python) => command.with_interpreter(python),
+            None => command,
+        };
+        process.python = command.interpreter();
+        // a setup that changes the folder leaves open where the script is
+        let setup = self.args.setup.clone().map(UserCommand::Shell);
+        let stays = setup.is_none_or(|setup| setup.stays());
+        process.script = command.script_file().filter(|_| stays);
+        let command = match torch {
+            [] => command,
+            // checked when the plan was made
+            torch => command.under_torch(torch).unwrap_or(command),
+        };
+        match command {
+            UserCommand::Words(words) => process.set_words(&words),
+            UserCommand::Shell(text) => process.shell = Some(text),
+        }
+        process
+    }
+
     fn place(&self, host: &Host, rank: u32, local_rank: u32) -> ProcessPlace {
         ProcessPlace {
             local_rank,
@@ -633,6 +666,9 @@ impl<'a> Plan<'a> {
             argv: None,
             argv_b64: None,
             shell: None,
+            python: None,
+            script: None,
+            master_port: None,
         }
     }
 
@@ -809,25 +845,6 @@ fn of_hosts(
         }
     };
     Ok(counts.into_iter().map(of_host).collect())
-}
-
-/// Sets the command of a process. If host-probe found an environment, its interpreter is used by
-/// path, whatever PATH will be.
-fn with_command(mut process: Process, host: &Host, command: UserCommand) -> Process {
-    let Facts {
-        prefix,
-        python_path,
-        ..
-    } = &host.facts;
-    let command = match python_path.as_ref().filter(|_| prefix.is_some()) {
-        Some(python) => command.with_interpreter(python),
-        None => command,
-    };
-    match command {
-        UserCommand::Words(words) => process.set_words(&words),
-        UserCommand::Shell(text) => process.shell = Some(text),
-    }
-    process
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use wire::probe::Interpreter;
 pub const QUESTION: &str = include_str!("python_facts.py");
 /// The variable that holds the question.
 pub const QUESTION_VARIABLE: &str = "DGL_TOOLS_QUESTION";
-/// The variable with the script that the Python will run, empty if it runs a module: the Python
-/// then searches for modules where the script will.
+/// The variable with the script that the Python will run, empty if it is not known: the Python then
+/// searches for modules where the script will.
 pub const SCRIPT_VARIABLE: &str = "DGL_TOOLS_SCRIPT";
 /// The argument of `-c` for a Python that is to answer. It contains no quote of the shells.
 pub const ASK: &str = "import os; exec(os.environ[\"DGL_TOOLS_QUESTION\"])";
@@ -19,8 +19,8 @@ const WHY_SHOWN: usize = 300;
 pub struct Facts {
     /// The facts about the interpreter.
     pub interpreter: Interpreter,
-    /// The path at which the script is missing, if it is.
-    pub missing_script: Option<String>,
+    /// Which of dgl and torch the script imports whenever it runs, if that is known.
+    pub imports: Option<Vec<String>>,
 }
 
 /// Parses the answer. A setup may write too: only marked lines count, and the last other line tells
@@ -37,6 +37,10 @@ pub fn facts_of(said: &str) -> Result<Facts, String> {
         };
         marked = true;
         let (name, value) = fact.split_once(' ').unwrap_or((fact, ""));
+        if name == "imports" {
+            facts.imports = Some(value.split_whitespace().map(str::to_owned).collect());
+            continue;
+        }
         let value = Some(value.to_owned()).filter(|value| !value.is_empty());
         let interpreter = &mut facts.interpreter;
         match name {
@@ -44,7 +48,6 @@ pub fn facts_of(said: &str) -> Result<Facts, String> {
             "executable" => interpreter.executable = value,
             "dgl" => interpreter.dgl = value,
             "torch" => interpreter.torch = value,
-            "no_script" => facts.missing_script = value,
             _ => {}
         }
     }
@@ -63,10 +66,10 @@ mod tests {
     fn a_python_tells_facts_or_why_it_does_not_run() {
         let whole = "Loading dgl/1.0\ndgl-tools-fact python 3.10.1\ndgl-tools-fact executable \
             /v/bin/python 3\n\
-                     dgl-tools-fact dgl 2.1.0\ndgl-tools-fact no_script /w/a b.py\nbye\n";
+                     dgl-tools-fact dgl 2.1.0\ndgl-tools-fact imports dgl torch\nbye\n";
         let Facts {
             interpreter,
-            missing_script,
+            imports,
         } = facts_of(whole).unwrap();
         assert_eq!(interpreter.version.as_deref(), Some("3.10.1"));
         assert_eq!(interpreter.executable.as_deref(), Some("/v/bin/python 3"));
@@ -74,7 +77,7 @@ mod tests {
             (interpreter.dgl.as_deref(), interpreter.torch),
             (Some("2.1.0"), None)
         );
-        assert_eq!(missing_script.as_deref(), Some("/w/a b.py"));
+        assert_eq!(imports, Some(vec!["dgl".to_owned(), "torch".to_owned()]));
         assert_eq!(
             facts_of("hello\nsh: python9: not found\n \n").unwrap_err(),
             "sh: python9: not found"

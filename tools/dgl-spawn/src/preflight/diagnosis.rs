@@ -15,9 +15,8 @@ use wire::Event;
 use wire::preflight::{Claimant, Claimed, Finding, Taken, Unreachable};
 
 const OPEN_PORTS: &str = "open to one another between the hosts the ports of ip_config.txt and \
-    all of net.ipv4.ip_local_port_range: \
-                          DGL's servers connect back to such ports of their clients, and without \
-                          them the job hangs";
+    all of net.ipv4.ip_local_port_range: DGL's servers connect back to such ports of their \
+    clients, and torch's processes to those of one another; without them the job hangs";
 /// A problem on one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct HostProblem {
@@ -31,8 +30,10 @@ struct Seen {
     /// The ports on which it listens for others: a port of the job, if it can, and an ephemeral
     /// one.
     listens: Option<(Option<u16>, u16)>,
-    /// The hash of its partition config.
-    config: Option<String>,
+    /// The hashes of files that must be the same on all hosts, by what they are.
+    contents: BTreeMap<String, String>,
+    /// Whether the job's Python uses torch or may; `None` before it has answered.
+    may_use_torch: Option<bool>,
     /// The version of DGL that the job's own Python finds.
     dgl: Option<String>,
     /// Files that lie where only DGL 0.5 looks for them.
@@ -139,6 +140,9 @@ impl<'a> Diagnosis<'a> {
                 num_parts,
                 graph_name,
             } => self.partition_config(at, hash, num_parts, graph_name),
+            Finding::Script { path, hash } => {
+                self.seen[at].contents.insert(words::shown(&path), hash);
+            }
             Finding::Elsewhere { path } => self.seen[at].elsewhere.push(words::shown(&path)),
             Finding::NameInUse => {
                 let Fault { problem, fix, .. } =
@@ -149,13 +153,19 @@ impl<'a> Diagnosis<'a> {
                 executable,
                 version,
                 missing,
+                imports,
                 dgl,
             } => {
+                let environment = self.busy[at].facts.prefix.is_some();
                 for module in missing {
-                    let words = words::of_missing_module(&module, &executable, &version);
+                    let words =
+                        words::of_missing_module(&module, &executable, &version, environment);
                     self.push_words(at, words);
                 }
-                self.seen[at].dgl = self.seen[at].dgl.take().or(dgl);
+                let seen = &mut self.seen[at];
+                seen.dgl = seen.dgl.take().or(dgl);
+                let torch = imports.is_none_or(|names| names.iter().any(|name| name == "torch"));
+                seen.may_use_torch = Some(torch || seen.may_use_torch == Some(true));
             }
             Finding::Listens { port, ephemeral } => self.seen[at].listens = Some((port, ephemeral)),
             Finding::Unreached { target, why } => self.unreached(at, target, why),
@@ -201,7 +211,9 @@ impl<'a> Diagnosis<'a> {
         num_parts: Option<u64>,
         graph_name: Option<String>,
     ) {
-        self.seen[at].config = Some(hash);
+        self.seen[at]
+            .contents
+            .insert("the partition config".to_owned(), hash);
         let hosts = self.busy[at].of;
         match num_parts {
             None => self.push(
@@ -229,6 +241,11 @@ impl<'a> Diagnosis<'a> {
             );
             self.push(at, problem, Some(COPY_ANEW), false);
         }
+    }
+
+    /// Whether the processes of a host may use torch, as far as their Pythons have answered.
+    pub fn may_use_torch(&self, at: usize) -> bool {
+        self.seen[at].may_use_torch != Some(false)
     }
 
     /// The hosts that listen, in order, each with the addresses to which it is to connect.
@@ -351,7 +368,7 @@ impl<'a> Diagnosis<'a> {
     /// All that is wrong as a report; the same problem on several hosts is one fault.
     pub fn report(mut self) -> Report {
         self.files_elsewhere();
-        self.configs_differ();
+        self.contents_differ();
         self.blocked_hosts();
         self.problems.sort_by_key(|problem| problem.at);
         let mut grouped: Vec<(Vec<usize>, HostProblem)> = Vec::new();
@@ -400,29 +417,29 @@ impl<'a> Diagnosis<'a> {
         }
     }
 
-    fn configs_differ(&mut self) {
-        let all = self.seen.iter().enumerate();
-        let sums: Vec<(usize, &String)> = all
-            .filter_map(|(at, seen)| Some((at, seen.config.as_ref()?)))
-            .collect();
-        let count = |sum: &String| sums.iter().filter(|(_, other)| *other == sum).count();
-        // the config that most hosts have, or of several the first host's
-        let Some(usual) = sums
-            .iter()
-            .rev()
-            .map(|(_, sum)| *sum)
-            .max_by_key(|sum| count(sum))
-        else {
-            return;
-        };
-        let odd: Vec<usize> = sums
-            .iter()
-            .filter(|(_, sum)| *sum != usual)
-            .map(|(at, _)| *at)
-            .collect();
-        let problem = "the partition config differs from the other hosts'";
-        odd.into_iter()
-            .for_each(|at| self.push(at, problem, Some(COPY_ANEW), false));
+    /// Finds the hosts whose file differs from that of most, or of the first host.
+    fn contents_differ(&mut self) {
+        let mut hosts_of: BTreeMap<&String, Vec<(usize, &String)>> = BTreeMap::new();
+        for (at, seen) in self.seen.iter().enumerate() {
+            for (file, hash) in &seen.contents {
+                hosts_of.entry(file).or_default().push((at, hash));
+            }
+        }
+        let mut odd = Vec::new();
+        for (file, hosts) in hosts_of {
+            let count = |(_, hash): &(usize, &String)| {
+                hosts.iter().filter(|(_, other)| other == hash).count()
+            };
+            let usual = hosts.iter().rev().max_by_key(|host| count(host));
+            let differs = hosts
+                .iter()
+                .filter(|(_, hash)| usual.is_some_and(|(_, usual)| usual != hash));
+            odd.extend(differs.map(|(at, _)| (*at, file.clone())));
+        }
+        for (at, file) in odd {
+            let problem = format!("{file} differs from the other hosts'");
+            self.push(at, problem, Some(COPY_ANEW), false);
+        }
     }
 
     fn blocked_hosts(&mut self) {

@@ -95,6 +95,8 @@ struct HostPlan {
     claim: Claim,
     checks: Vec<Check>,
     listen: Option<Check>,
+    /// Whether the hosts must reach each other only if its script uses torch.
+    listens_for_torch: bool,
     ports: Vec<Port>,
     /// Whether it runs more than plain processes.
     of_dgl: bool,
@@ -123,6 +125,9 @@ fn plans(
             claim: request::claim(session.host, &own, subject.private_shm),
             checks,
             listen: request::listen(session.host, &own).filter(|_| subject.looks),
+            listens_for_torch: own
+                .iter()
+                .all(|process| process.role == Role::Worker && process.nproc.is_none()),
             ports: request::ports(session.host, &own),
             of_dgl: own.iter().any(|process| process.role != Role::Worker),
         })
@@ -249,9 +254,10 @@ fn try_to_reach(
     diagnosis: &mut Diagnosis<'_>,
 ) -> Result<(), Stopped> {
     for (at, plan) in plans.iter().enumerate() {
-        plan.listen
-            .iter()
-            .for_each(|listen| talk.ask(at, Request::Preflight(listen.clone())));
+        let is_needed = !plan.listens_for_torch || diagnosis.may_use_torch(at);
+        for listen in plan.listen.iter().filter(|_| is_needed) {
+            talk.ask(at, Request::Preflight(listen.clone()));
+        }
     }
     // a host that cannot listen on its own address has reported that with its ports
     let late = talk.listen(LOOK_LIMIT, |at, said| {

@@ -1,10 +1,7 @@
 //! The requests to a host's agent before its processes start.
 
 use record::error::Fault;
-use record::python::is_interpreter;
 use record::{Command, Host, Process, Role};
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
 use wire::Text;
 use wire::preflight::{Check, Claim, Port, PythonQuestion};
 
@@ -17,30 +14,16 @@ pub fn claim(host: &Host, processes: &[&Process], private_shm: bool) -> Claim {
     let loads_a_graph = |process: &&&Process| {
         process.role == Role::Server && process.env.contains_key("DGL_CONF_PATH")
     };
-    let shared_memory = !private_shm && processes.iter().any(|process| loads_a_graph(&process));
-    let mut ports = ports(host, processes);
-    if !processes.iter().any(|process| meets_by_torch(process)) {
-        ports.retain(|port| port.address.is_some());
-    }
     Claim {
-        ports,
-        shared_memory,
+        ports: ports(host, processes),
+        shared_memory: !private_shm && processes.iter().any(|process| loads_a_graph(&process)),
     }
 }
 
-/// Whether the process will surely use torch's rendezvous. Every worker gets a port for it, but
-/// many are not Python at all (`nvidia-smi` on all hosts, say), and other jobs must not wait for
-/// those.
-fn meets_by_torch(process: &Process) -> bool {
-    let first = || match process.command().ok()? {
-        Command::Words(words) => words.first()?.to_str().map(str::to_owned),
-        Command::Shell(text) => text.split_whitespace().next().map(str::to_owned),
-    };
-    match process.role {
-        Role::Server => false,
-        Role::Trainer => true,
-        Role::Worker => first().is_some_and(|word| is_interpreter(&word)),
-    }
+/// Whether the process is one of DGL's, or may use torch. Many workers are not Python at all
+/// (`nvidia-smi` on all hosts, say).
+fn meets_others(process: &Process) -> bool {
+    process.role != Role::Worker || process.nproc.is_some() || process.python.is_some()
 }
 
 /// The checks of the host, each once.
@@ -54,6 +37,12 @@ pub fn checks(host: &Host, processes: &[&Process], private_shm: bool) -> Result<
     let part = servers().next().map(|_| host.id);
     for process in processes {
         checks.extend(files(process, part, private_shm));
+        checks.extend(
+            script(process, &process.command()?).map(|script| Check::Script {
+                folder: folder(process),
+                path: script.into(),
+            }),
+        );
     }
     let clients = servers()
         .filter_map(|server| server.env.get("DGL_NUM_CLIENT")?.parse::<u64>().ok())
@@ -76,18 +65,22 @@ pub fn checks(host: &Host, processes: &[&Process], private_shm: bool) -> Result<
     Ok(once)
 }
 
-/// How the host listens for the others; `None` if the job does not use DGL's network.
+/// How the host listens for the others; `None` if no process of it meets those of others.
 pub fn listen(host: &Host, processes: &[&Process]) -> Option<Check> {
-    let of_dgl = processes.iter().any(|process| process.role != Role::Worker);
-    let port = processes.iter().find_map(|process| process.port);
-    (of_dgl && host.of > 1).then_some(Check::Listen {
+    let meets = processes.iter().any(|process| meets_others(process));
+    let port = ports(host, processes).first().map(|port| port.port);
+    (meets && host.of > 1).then_some(Check::Listen {
         address: host.ip.0,
         port,
     })
 }
 
+fn folder(process: &Process) -> Text {
+    Text::from(process.cwd.as_deref().unwrap_or("."))
+}
+
 fn files(process: &Process, part: Option<u32>, private_shm: bool) -> Vec<Check> {
-    let folder = || Text::from(process.cwd.as_deref().unwrap_or("."));
+    let folder = || folder(process);
     let mut checks = vec![Check::Folder { path: folder() }];
     if let Some(config) = process.env.get("DGL_CONF_PATH") {
         let path = Text::from(config.as_str());
@@ -117,47 +110,22 @@ fn files(process: &Process, part: Option<u32>, private_shm: bool) -> Vec<Check> 
 }
 
 /// The ports to be bound on a host: the graph servers' on its own address, torch's rendezvous on
-/// any.
+/// any. Every worker gets a port for it, but other jobs must not wait for one that is not used.
 pub fn ports(host: &Host, processes: &[&Process]) -> Vec<Port> {
-    let own = processes.iter().filter_map(|process| process.port);
-    let mut ports: Vec<Port> = own
-        .map(|port| Port {
-            port,
-            address: Some(host.ip.0),
-        })
-        .collect();
-    let clients = processes
+    let servers = processes.iter().filter_map(|process| process.port);
+    let servers = servers.map(|port| Port {
+        port,
+        address: Some(host.ip.0),
+    });
+    let mut clients = processes
         .iter()
-        .filter(|process| host.id == 0 && process.role != Role::Server);
-    ports.extend(
-        clients
-            .take(1)
-            .filter_map(|process| master_port(process))
-            .map(|port| Port {
-                port,
-                address: None,
-            }),
-    );
-    ports
-}
-
-/// The port of torch's rendezvous: trainers have it in their environment, torch's launcher among
-/// its arguments.
-fn master_port(process: &Process) -> Option<u16> {
-    let option = |word: &str| word.strip_prefix("--master_port=")?.parse().ok();
-    let argument = || match process.command() {
-        Ok(Command::Words(words)) => words
-            .iter()
-            .filter_map(|word| word.to_str())
-            .find_map(option),
-        Ok(Command::Shell(text)) => text.split_whitespace().find_map(option),
-        Err(_) => None,
-    };
-    process
-        .env
-        .get("MASTER_PORT")
-        .and_then(|port| port.parse().ok())
-        .or_else(argument)
+        .filter(|process| host.id == 0 && process.role != Role::Server && meets_others(process));
+    let rendezvous = clients.next().and_then(|process| process.master_port);
+    let rendezvous = rendezvous.map(|port| Port {
+        port,
+        address: None,
+    });
+    servers.chain(rendezvous).collect()
 }
 
 /// The checks of the commands, each once.
@@ -165,52 +133,54 @@ fn commands(processes: &[&Process]) -> Result<Vec<Check>, Fault> {
     let mut seen = Vec::new();
     let mut checks = Vec::new();
     for (index, process) in (0..).zip(processes) {
-        let words: Vec<OsString> = match process.command()? {
-            Command::Words(words) => words,
-            Command::Shell(text) => text.split_whitespace().map(OsString::from).collect(),
+        let command = process.command()?;
+        let python = question(process, &command);
+        let first = match &command {
+            Command::Words(words) => words.first().cloned(),
+            // other shell text cannot be checked
+            Command::Shell(_) if python.is_none() => continue,
+            Command::Shell(_) => None,
         };
-        let Some(first) = words.first() else { continue };
-        let key = (
-            first.clone(),
-            process.setup.clone(),
-            process.role == Role::Worker,
-        );
-        if seen.contains(&key) {
-            continue;
-        }
-        let python = first
-            .to_str()
-            .is_some_and(is_interpreter)
-            .then(|| question(process, &words[1..]));
-        // other shell text cannot be checked
-        let is_shell_text = process.shell.is_some();
-        if python.is_some() || !is_shell_text {
+        let key = (first, python.clone(), process.setup.clone());
+        if !seen.contains(&key) {
             checks.push(Check::Command {
                 process: index,
                 python,
             });
+            seen.push(key);
         }
-        seen.push(key);
     }
     Ok(checks)
 }
 
-fn question(process: &Process, arguments: &[OsString]) -> PythonQuestion {
-    // the script is the first word that looks like one; a module (-m) has none
-    let mut words = arguments
-        .iter()
-        .map(OsString::as_os_str)
-        .take_while(|word| *word != OsStr::new("-c"));
-    let script = words.find(|word| word.as_bytes().ends_with(b".py"));
-    let modules: &[&str] = if process.role == Role::Worker {
-        &[]
-    } else {
-        &["dgl", "torch"]
+/// The question to the Python of a process, unless the command was edited since dgl-env wrote which
+/// Python it begins with.
+fn question(process: &Process, command: &Command) -> Option<PythonQuestion> {
+    let python = process.python.as_deref()?;
+    let is_its = match command {
+        Command::Words(words) => words.first()? == python,
+        Command::Shell(text) => text.contains(python),
     };
-    PythonQuestion {
-        script: script.map(|script| Text(script.to_owned())),
+    let modules: &[&str] = match (process.role, process.nproc) {
+        (Role::Worker, None) => &[],
+        (Role::Worker, Some(_)) => &["torch"],
+        _ => &["dgl", "torch"],
+    };
+    is_its.then(|| PythonQuestion {
+        interpreter: python.into(),
+        script: script(process, command).map(Text::from),
         modules: modules.iter().map(|module| (*module).to_owned()).collect(),
-    }
+    })
+}
+
+/// The script that a process runs, unless the command was edited since dgl-env wrote it down.
+fn script<'a>(process: &'a Process, command: &Command) -> Option<&'a str> {
+    let script = process.script.as_deref()?;
+    let is_its = match command {
+        Command::Words(words) => words.iter().any(|word| word == script),
+        Command::Shell(text) => text.contains(script),
+    };
+    is_its.then_some(script)
 }
 
 #[cfg(test)]
@@ -250,11 +220,12 @@ mod tests {
         let rest = json!({"role": "server", "port": 30050, "cwd": "/w", "argv": ["python3", "-u",
             "code/train.py", "--x"],
             "env": {"DGL_CONF_PATH": "d/g.json", "DGL_IP_CONFIG": "ip", "DGL_NUM_CLIENT": "8",
-            "MASTER_PORT": "29500"}});
+            "MASTER_PORT": "29500"}, "python": "python3", "script": "code/train.py"});
         let server = process(rest);
         let trainer = Process {
             role: Role::Trainer,
             port: None,
+            master_port: Some(29500),
             ..server.clone()
         };
         let wanted = [
@@ -263,13 +234,14 @@ mod tests {
             json!({"check": "partition_config", "folder": "/w", "path": "d/g.json", "part": 0}),
             json!({"check": "file", "folder": "/w", "path": "ip"}),
             json!({"check": "ip_config", "folder": "/w", "path": "ip"}),
+            json!({"check": "script", "folder": "/w", "path": "code/train.py"}),
             json!({"check": "open_files", "need": 116}),
             json!({"check": "ports", "ports": [{"port": 30050, "address": "10.0.0.1"},
                 {"port": 29500}]}),
             json!({"check": "jobs"}),
             json!({"check": "shared_memory"}),
-            json!({"check": "command", "process": 0, "python": {"script": "code/train.py",
-                "modules": ["dgl", "torch"]}}),
+            json!({"check": "command", "process": 0, "python": {"interpreter": "python3",
+                "script": "code/train.py", "modules": ["dgl", "torch"]}}),
         ];
         let processes = [server, trainer];
         assert_eq!(asked(&processes), wanted);
@@ -294,54 +266,58 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_python_claims_the_rendezvous_of_torch() {
-        let worker = |command: Value| {
-            process(json!({"role": "worker", "argv": command, "env": {"MASTER_PORT": "29500"}}))
-        };
+    fn workers_are_asked_what_their_records_say() {
+        let torch = json!({"interpreter": "python3", "script": "t.py", "modules": []});
         let table = [
-            (worker(json!(["nvidia-smi"])), 0),
-            (worker(json!(["/v/bin/python3", "t.py"])), 1),
-        ];
-        for (worker, ports) in table {
-            assert_eq!(
-                claim(&host(), &[&worker], false).ports.len(),
-                ports,
-                "{:?}",
-                worker.argv
-            );
-        }
-    }
-
-    #[test]
-    fn commands_are_asked_as_they_are_written() {
-        let table = [
+            // what is not Python needs no port and no other host
+            (json!({"argv": ["run", "x"]}), Some(Value::Null), false),
+            (json!({"shell": "sleep 1; x"}), None, false),
             (
-                json!({"argv": ["run", "x"]}),
-                Some(json!({"check": "command", "process": 0})),
+                json!({"argv": ["python3", "t.py"], "python": "python3", "script": "t.py"}),
+                Some(torch.clone()),
+                true,
             ),
             (
-                json!({"argv": ["/v/bin/python3.11", "-m", "pkg"]}),
-                Some(json!({"check": "command", "process": 0, "python": {"modules": []}})),
+                json!({"shell": "python3 t.py", "python": "python3", "script": "t.py"}),
+                Some(torch),
+                true,
             ),
-            (json!({"shell": "sleep 1; x"}), None),
             (
-                json!({"shell": "python3 t.py --master_port=29777"}),
-                Some(
-                    json!({"check": "command", "process": 0, "python": {"script": "t.py",
-                        "modules": []}}),
-                ),
+                json!({"argv": ["/v/python3", "-m", "torch"], "python": "/v/python3", "nproc": 2}),
+                Some(json!({"interpreter": "/v/python3", "modules": ["torch"]})),
+                true,
+            ),
+            // the command was edited since
+            (
+                json!({"argv": ["run", "x"], "python": "python3", "script": "t.py"}),
+                Some(Value::Null),
+                true,
             ),
         ];
-        for (mut rest, wanted) in table {
+        for (mut rest, python, meets) in table {
             rest["role"] = "worker".into();
-            let got = asked(&[process(rest.clone())]);
+            rest["master_port"] = 29777.into();
+            let process = process(rest.clone());
+            let got = asked(std::slice::from_ref(&process));
+            let find = |name: &str| got.iter().find(|check| check["check"] == name);
             assert_eq!(
-                got.iter().find(|check| check["check"] == "command"),
-                wanted.as_ref(),
+                find("command").map(|check| check["python"].clone()),
+                python,
                 "{rest}"
             );
-            let has_port = got.contains(&json!({"check": "ports", "ports": [{"port": 29777}]}));
-            assert_eq!(has_port, rest.to_string().contains("master_port"), "{rest}");
+            let has_script = python.is_some_and(|python| python["script"] == "t.py");
+            assert_eq!(find("script").is_some(), has_script, "{rest}");
+            let port = json!({"check": "ports", "ports": [{"port": 29777}]});
+            let claimed = claim(&host(), &[&process], false).ports.len();
+            assert_eq!(
+                (
+                    got.contains(&port),
+                    claimed,
+                    listen(&host(), &[&process]).is_some()
+                ),
+                (meets, usize::from(meets), meets),
+                "{rest}"
+            );
         }
     }
 }

@@ -61,6 +61,7 @@ pub fn of(finding: &Finding) -> Option<Words> {
         | Finding::ForeignAddress { .. } => of_ports(finding),
         Finding::IpConfig
         | Finding::PartitionConfig { .. }
+        | Finding::Script { .. }
         | Finding::Elsewhere { .. }
         | Finding::NameInUse
         | Finding::Python { .. }
@@ -73,7 +74,12 @@ pub fn of(finding: &Finding) -> Option<Words> {
 fn of_files(finding: &Finding) -> Option<Words> {
     let (problem, fix) = match finding {
         Finding::NoFolder { path } => (format!("no such folder: {}", shown(path)), COPY_THERE),
-        Finding::NoFile { path } => (format!("no such file: {}", shown(path)), COPY_THERE),
+        Finding::NoFile { path, similar } => {
+            let meant = similar
+                .as_ref()
+                .map_or(String::new(), |name| format!("; there is {}", shown(name)));
+            (format!("no such file: {}{meant}", shown(path)), COPY_THERE)
+        }
         Finding::Unreadable { path } => (
             format!("cannot be read: {}", shown(path)),
             "let this user read it there",
@@ -137,13 +143,24 @@ fn of_programs(finding: &Finding) -> Option<Words> {
     Some(Words::new(problem, fix))
 }
 
-/// A module that the job's Python lacks, in words.
-pub fn of_missing_module(module: &str, executable: &str, version: &str) -> Words {
+/// A module that the job's Python lacks, in words. `environment` is whether host-probe was given
+/// one: then that is the one to mend.
+pub fn of_missing_module(
+    module: &str,
+    executable: &str,
+    version: &str,
+    environment: bool,
+) -> Words {
     let (module, python, version) = (plain(module), plain(executable), plain(version));
+    let fix = match environment {
+        true => format!("install {module} into that environment"),
+        false => format!(
+            "begin the command with the path of the Python that has {module}, or install it there"
+        ),
+    };
     Words::new(
         format!("no module named {module} for {python} (Python {version})"),
-        "name the Python that has it, by its path, by host-probe --conda or --venv, or by --setup \
-         in dgl-env",
+        &fix,
     )
 }
 

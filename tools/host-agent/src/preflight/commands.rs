@@ -24,25 +24,20 @@ pub fn check(process: &Process, question: Option<&PythonQuestion>) -> Vec<Findin
     if !folder(process).is_dir() {
         return Vec::new();
     }
-    let Some(first) = first_word(&process.command) else {
-        return Vec::new();
-    };
-    let own_words = matches!(process.command, Command::Words(_));
-    if own_words && (process.setup.is_none() || question.is_none()) && !is_there(process, &first) {
-        return vec![Finding::NoCommand { word: Text(first) }];
+    if let Command::Words(words) = &process.command
+        && let Some(first) = words.first()
+        && (process.setup.is_none() || question.is_none())
+        && !is_there(process, &first.0)
+    {
+        return vec![Finding::NoCommand {
+            word: first.clone(),
+        }];
     }
-    question.map_or_else(Vec::new, |question| ask_python(process, &first, question))
+    question.map_or_else(Vec::new, |question| ask_python(process, question))
 }
 
 fn folder(process: &Process) -> &Path {
     process.cwd.as_ref().map_or(Path::new("."), Text::path)
-}
-
-fn first_word(command: &Command) -> Option<OsString> {
-    match command {
-        Command::Words(words) => words.first().map(|word| word.0.clone()),
-        Command::Shell(text) => text.split_whitespace().next().map(OsString::from),
-    }
 }
 
 /// Runs a command in the environment and folder of the process.
@@ -93,10 +88,11 @@ fn is_in_path(word: &OsStr, path: &OsStr, folder: &Path) -> bool {
     !word.is_empty() && env::split_paths(path).any(|place| runs(&folder.join(place).join(word)))
 }
 
-fn ask_python(process: &Process, interpreter: &OsStr, question: &PythonQuestion) -> Vec<Finding> {
+fn ask_python(process: &Process, question: &PythonQuestion) -> Vec<Finding> {
+    let interpreter = &question.interpreter.0;
     let invocation = match (&process.command, &process.setup) {
         (Command::Words(_), None) => Invocation {
-            words: vec![interpreter.to_owned(), "-c".into(), python::ASK.into()],
+            words: vec![interpreter.clone(), "-c".into(), python::ASK.into()],
             env: process.env.clone(),
         },
         _ => {
@@ -140,22 +136,17 @@ fn findings(facts: python::Facts, question: &PythonQuestion) -> Vec<Finding> {
         "torch" => found.torch.is_some(),
         _ => false,
     };
-    let missing = question
-        .modules
-        .iter()
-        .filter(|module| !has(module))
-        .cloned()
-        .collect();
-    let python = Finding::Python {
+    let imported = facts.imports.iter().flatten();
+    let mut missing: Vec<String> = question.modules.iter().chain(imported).cloned().collect();
+    missing.dedup();
+    missing.retain(|module| !has(module));
+    vec![Finding::Python {
         executable: found.executable.clone().unwrap_or_default(),
         version: found.version.clone().unwrap_or_default(),
         missing,
+        imports: facts.imports.clone(),
         dgl: found.dgl.clone(),
-    };
-    let no_script = facts.missing_script.map(|path| Finding::NoFile {
-        path: Text(path.into()),
-    });
-    no_script.into_iter().chain([python]).collect()
+    }]
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use nix::libc;
 use nix::unistd::{AccessFlags, access};
+use record::similar;
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,6 +10,9 @@ use std::path::{Path, PathBuf};
 use wire::Text;
 use wire::codec::MAX_BODY;
 use wire::preflight::Finding;
+
+/// A script that is longer, such as an archive, is compared by its beginning.
+const MAX_SCRIPT: u64 = 64 << 20;
 
 /// Checks that a folder exists.
 pub fn check_folder(path: &Text) -> Option<Finding> {
@@ -23,10 +27,30 @@ pub fn check_file(folder: &Text, path: &Text) -> Option<Finding> {
     missing(&folder.path().join(path.path()))
 }
 
+/// The content of a script, or why it cannot be read. Python runs folders too.
+pub fn check_script(folder: &Text, path: &Text) -> Option<Finding> {
+    let file = folder.path().join(path.path());
+    if !folder.path().is_dir() || file.is_dir() {
+        return None;
+    }
+    missing(&file).or_else(|| {
+        let mut hasher = blake3::Hasher::new();
+        let script = open_regular(&file)?.take(MAX_SCRIPT);
+        hasher.update_reader(script).ok()?;
+        Some(Finding::Script {
+            path: path.clone(),
+            hash: hasher.finalize().to_hex().to_string(),
+        })
+    })
+}
+
 /// Why a file cannot be read; `None` if it can.
 pub fn missing(file: &Path) -> Option<Finding> {
     match (file.is_file(), is_readable(file)) {
-        (false, _) => Some(Finding::NoFile { path: file.into() }),
+        (false, _) => Some(Finding::NoFile {
+            path: file.into(),
+            similar: similar::file(file).map(|name| Text(name.into())),
+        }),
         (true, false) => Some(Finding::Unreadable { path: file.into() }),
         (true, true) => None,
     }
