@@ -72,7 +72,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         }
         None => (0..hosts.len()).collect(),
     };
-    warnings(&kept, hosts, &outcomes).print("host-probe");
+    warnings(&kept, hosts, &outcomes).print("host-probe: warning");
     let chosen = placements(args, &kept, hosts, &outcomes)?;
 
     let mut out = Out::new("host-probe");
@@ -173,7 +173,7 @@ fn warnings(kept: &[usize], hosts: &[Host], outcomes: &[Result<Answer, Fault>]) 
         .collect();
     let facts = answers.iter().map(|(id, answer)| (*id, &answer.facts));
     let differ = plan::versions_differ(facts);
-    warnings.extend(differ.map(|text| Fault::data("warning", text).fix(ONE_DGL)));
+    warnings.extend(differ.map(|text| Fault::data("hosts", text).fix(ONE_DGL)));
     Report(warnings)
 }
 
@@ -286,7 +286,7 @@ fn line_of(line: &[u8], one: &Chosen<'_>) -> Result<Vec<u8>, serde_json::Error> 
 
 /// The table for people, a line for each host.
 fn table(chosen: &[Chosen<'_>]) -> String {
-    let row = |cells: [&str; 11]| {
+    let row = |cells: [&str; 12]| {
         let [
             id,
             ip,
@@ -298,15 +298,17 @@ fn table(chosen: &[Chosen<'_>]) -> String {
             shm,
             free,
             python,
+            torch,
             dgl,
         ] = cells.map(term::plain);
         format!(
             "{id:>4}  {ip:<15}  {card:<10}  {cpus:>4}  {gpus:>4}  {gpu_free:>8}  {memory:>7}  \
-             {shm:>7}  {free:>7}  {python:<8}  {dgl}\n"
+             {shm:>7}  {free:>7}  {python:<8}  {torch:<12}  {dgl}\n"
         )
     };
     let mut text = row([
-        "host", "ip", "iface", "cpus", "gpus", "gpu free", "memory", "shm", "disk", "python", "dgl",
+        "host", "ip", "iface", "cpus", "gpus", "gpu free", "memory", "shm", "disk", "python",
+        "torch", "dgl",
     ]);
     for one in chosen {
         let id = one.placement.id;
@@ -326,7 +328,7 @@ fn table(chosen: &[Chosen<'_>]) -> String {
     text
 }
 
-fn cells(id: u32, host: &Host, facts: &Facts) -> [String; 11] {
+fn cells(id: u32, host: &Host, facts: &Facts) -> [String; 12] {
     let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
     let number =
         |value: Option<u32>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
@@ -348,6 +350,7 @@ fn cells(id: u32, host: &Host, facts: &Facts) -> [String; 11] {
         shm,
         free,
         text(&facts.python),
+        text(&facts.torch),
         text(&facts.dgl),
     ]
 }

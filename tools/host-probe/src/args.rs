@@ -4,7 +4,7 @@ use clap::{Parser, ValueEnum};
 use cli::{Connect, NamedSize, named_size, size, size_of};
 
 /// Logs in once to each host and adds what it is and has to its record: network interface, cores,
-/// memory, GPUs, disk, a free port, Python, DGL.
+/// memory, GPUs, disk, a free port, Python, torch, DGL.
 ///
 /// Reads host records and writes them again with these facts; every other line stays as it is. A
 /// host that cannot be used gets "ok":false and makes every later tool of the pipeline fail.

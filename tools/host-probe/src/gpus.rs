@@ -16,7 +16,7 @@ pub fn warnings(
     cards: &[GpuCard],
     failure: Option<&Failure>,
 ) -> Vec<Fault> {
-    let warn = |problem: String| Fault::data(format!("warning: {}", host.place()), problem);
+    let warn = |problem: String| Fault::data(host.place(), problem);
     if let Some(failure) = failure {
         let fix = "run nvidia-smi there; until it works no process will find a GPU";
         return vec![warn(failure.problem.clone()).fix(fix)];

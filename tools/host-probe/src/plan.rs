@@ -52,7 +52,7 @@ pub fn answer(host: &Host, python: &Python, mut probed: Probed) -> Result<Answer
     let failure = probed.gpu_failure.as_ref();
     let mut warnings = gpus::warnings(host, probed.gpus, &probed.gpu_cards, failure);
     let mut warn = |problem: String, fix: &str| {
-        warnings.push(Fault::data(format!("warning: {}", host.place()), problem).fix(fix));
+        warnings.push(Fault::data(host.place(), problem).fix(fix));
     };
     let iface = match probed.cards.iter().find(|card| card.address == host.ip.0) {
         Some(card) => Some(card.name.clone()),
@@ -75,31 +75,33 @@ pub fn answer(host: &Host, python: &Python, mut probed: Probed) -> Result<Answer
     })
 }
 
-/// Why the job's Python does not run, or that it has no dgl, with the cure; `None` if it has one.
+/// Why the Python that was asked for does not run, with the cure; `None` if it does. What it must
+/// have, the tools know that know what runs.
 fn python_problem(python: &Python, probed: &Probed) -> Option<(String, String)> {
-    let name_it = "name the job's Python: --conda ENV, --venv DIR or --python CMD, with --setup \
-        where it needs one";
-    let asked = match (&probed.environment, python) {
-        (Some(environment), _) => environment.interpreter.as_str(),
-        (None, Python::Command(command)) => command,
-        (None, Python::Conda(_) | Python::Venv(_)) => "its Python",
-    };
     let found = probed.python.as_ref();
-    if found.and_then(|found| found.version.as_ref()).is_none() {
-        let why = probed.python_failure.as_ref();
-        let why = why
-            .map(|failure| failure.problem.as_str())
-            .filter(|why| !why.is_empty())
-            .map_or(String::new(), |why| format!(": {why}"));
-        let problem = format!("{asked} does not run there{why}");
-        return Some((problem, name_it.to_owned()));
+    if found.is_some_and(|found| found.version.is_some()) {
+        return None;
     }
-    let found = found.filter(|found| found.dgl.is_none())?;
-    let python = found.executable.as_deref().unwrap_or(asked);
-    Some((
-        format!("no dgl in {python}"),
-        format!("install dgl there, or {name_it}"),
-    ))
+    let (asked, fix) = match (&probed.environment, python) {
+        (None, Python::Command(command)) => (
+            command.as_str(),
+            "name the job's Python: --conda ENV, --venv DIR or --python CMD, with --setup where \
+             it needs one",
+        ),
+        (Some(environment), _) => (
+            environment.interpreter.as_str(),
+            "try it in a shell there; --setup is in force",
+        ),
+        (None, Python::Conda(_) | Python::Venv(_)) => {
+            ("its Python", "try it in a shell there; --setup is in force")
+        }
+    };
+    let why = probed.python_failure.as_ref();
+    let why = why
+        .map(|failure| failure.problem.as_str())
+        .filter(|why| !why.is_empty())
+        .map_or(String::new(), |why| format!(": {why}"));
+    Some((format!("{asked} does not run there{why}"), fix.to_owned()))
 }
 
 fn facts(iface: Option<String>, probed: Probed) -> Facts {
@@ -219,12 +221,7 @@ pub fn versions_differ<'a>(found: impl IntoIterator<Item = (u32, &'a Facts)>) ->
         .iter()
         .map(|(version, hosts)| format!("{version} on host {}", hosts.join(",")))
         .collect();
-    (shown.len() > 1).then(|| {
-        format!(
-            "the hosts have different versions of dgl: {}",
-            shown.join("; ")
-        )
-    })
+    (shown.len() > 1).then(|| format!("have different versions of dgl: {}", shown.join("; ")))
 }
 
 /// The fields of one Python and its environment, none of which may stay from an earlier probe.
@@ -355,7 +352,7 @@ mod tests {
             (
                 "10.77.0.2",
                 probed(&cards, Some("3.10.1"), None),
-                Ok((Some("eth0"), 1)),
+                Ok((Some("eth0"), 0)),
             ),
             ("10.77.0.2", Probed::default(), Ok((None, 2))),
         ];
@@ -430,17 +427,9 @@ mod tests {
     }
 
     #[test]
-    fn an_interpreter_is_named_by_its_path() {
-        let plain = probed(&[("eth0", "10.77.0.2")], Some("3.11.2"), None);
-        let with_path = Probed {
-            python: plain.python.clone().map(|python| Interpreter {
-                executable: Some("/usr/bin/python3".into()),
-                ..python
-            }),
-            ..plain.clone()
-        };
+    fn an_interpreter_that_does_not_run_is_named() {
+        let plain = probed(&[("eth0", "10.77.0.2")], None, None);
         let why = Probed {
-            python: None,
             python_failure: Some(Failure::new("sh: not found")),
             ..plain.clone()
         };
@@ -451,13 +440,10 @@ mod tests {
             path: "/bin".into(),
         };
         let in_venv = Probed {
-            python: None,
             environment: Some(environment),
-            ..plain.clone()
+            ..plain
         };
         let table = [
-            (with_path, command("python3"), "no dgl in /usr/bin/python3"),
-            (plain, command("python3"), "no dgl in python3"),
             (
                 why,
                 command("/o/python"),
@@ -477,7 +463,7 @@ mod tests {
             assert!(
                 warnings[0]
                     .to_string()
-                    .starts_with(&format!("warning: host 0 (10.77.0.2): {warning}\n  fix: ")),
+                    .starts_with(&format!("host 0 (10.77.0.2): {warning}\n  fix: ")),
                 "{}",
                 warnings[0]
             );

@@ -23,9 +23,7 @@ const NEVER: Version = (u32::MAX, 0, 0);
 
 /// Faults for known versions; warnings if no version is known.
 pub fn check(config: &PartConfig, paths: Paths, hosts: &[Host]) -> Result<Vec<String>, Report> {
-    if let Some(fault) = nobody_has_dgl(hosts) {
-        return Err(fault.report());
-    }
+    Report(lack_dgl(hosts).collect()).check()?;
     let limits = limits(config, paths);
     let versions: Vec<(&Host, Version)> = hosts
         .iter()
@@ -58,25 +56,20 @@ pub fn check(config: &PartConfig, paths: Paths, hosts: &[Host]) -> Result<Vec<St
     report.check().map(|()| Vec::new())
 }
 
-/// The fault that no host has DGL. If host-probe examined the environment of the job, that is known
-/// before anything is copied. If it examined some python3, the command may name another one.
-fn nobody_has_dgl(hosts: &[Host]) -> Option<Fault> {
-    let lacks = |host: &Host| host.facts.prefix.is_some() && host.facts.dgl.is_none();
-    let prefix = hosts
-        .first()
-        .filter(|_| hosts.iter().all(lacks))?
-        .facts
-        .prefix
-        .as_deref()?;
-    let fault = Fault::data(
-        "hosts",
-        format!(
-            "none has dgl in the job's environment, {prefix}, and the graph is for DGL to load"
-        ),
-    );
-    Some(fault.fix(
-        "install dgl there, or name another environment: host-probe --conda ENV or --venv DIR",
-    ))
+/// The hosts without DGL. If host-probe examined the environment of the job, they are known before
+/// anything is copied. If it examined some python3, the command may name another one.
+fn lack_dgl(hosts: &[Host]) -> impl Iterator<Item = Fault> {
+    hosts
+        .iter()
+        .filter(|host| host.facts.dgl.is_none())
+        .filter_map(|host| {
+            let prefix = host.facts.prefix.as_deref()?;
+            let problem = format!(
+                "no dgl in the job's environment, {prefix}, and the graph is for DGL to load"
+            );
+            let fix = "install dgl there, or give host-probe another environment";
+            Some(Fault::data(host.place(), problem).fix(fix))
+        })
 }
 
 const PATHS: &str = "was written by DGL 0.5, which does not look for part files beside the config";
@@ -159,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_must_have_dgl_where_the_environment_is_known() {
+    fn each_host_must_have_dgl_where_the_environment_is_known() {
         let host = |prefix: Option<&str>, dgl: Option<&str>| Host {
             facts: Facts {
                 prefix: prefix.map(str::to_owned),
@@ -169,19 +162,18 @@ mod tests {
             ..Host::default()
         };
         let table = [
-            (vec![host(None, None)], true),
-            (vec![host(Some("/v"), Some("1.0.4"))], true),
-            (vec![host(Some("/v"), Some("unknown"))], true),
+            (vec![host(None, None)], 0),
+            (vec![host(Some("/v"), Some("1.0.4"))], 0),
+            (vec![host(Some("/v"), Some("unknown"))], 0),
             (
                 vec![host(Some("/v"), None), host(Some("/v"), Some("1.0.4"))],
-                true,
+                1,
             ),
-            (vec![host(Some("/v"), None), host(None, None)], true),
-            (vec![host(Some("/v"), None)], false),
-            (vec![host(Some("/v"), None), host(Some("/u"), None)], false),
+            (vec![host(Some("/v"), None), host(None, None)], 1),
+            (vec![host(Some("/v"), None), host(Some("/u"), None)], 2),
         ];
-        for (hosts, goes_on) in table {
-            assert_eq!(nobody_has_dgl(&hosts).is_none(), goes_on, "{hosts:?}");
+        for (hosts, faults) in table {
+            assert_eq!(lack_dgl(&hosts).count(), faults, "{hosts:?}");
         }
     }
 
