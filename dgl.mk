@@ -6,7 +6,11 @@
 #   SCRIPTS     = code                       folders that go into the workspace
 #   TRAIN       = python3 code/train.py --part-config data/g.json
 #   FETCH       = 'model-*.pt'               what to bring back from the workspace
-#   include dgl.mk                           make -I PREFIX/include, where that is not /usr or /usr/local
+#   include dgl.mk                           by its whole path, where PREFIX is not /usr or /usr/local
+#
+# A job without DGL, such as a script of torch.distributed, has WORKERS in place of PART_CONFIG:
+#
+#   WORKERS     = gpus                       processes on each host: a number, or as many as it has GPUs
 #
 #   make probe   shows facts about each host
 #   make fit     checks whether each partition fits the memory of its host
@@ -27,6 +31,7 @@
 # job; its logs are then on the hosts, and ipconf-check HOSTS | dgl-spawn --attach JOB returns to it.
 
 HOSTS ?= ip_config.txt
+WORKERS ?=
 NUM_TRAINERS ?= 1
 NUM_SAMPLERS ?= 0
 NUM_SERVERS ?= 1
@@ -48,7 +53,8 @@ dgl_taken = $(if $(NEED),cat '$(RUN)/pushed.jsonl',$(dgl_hosts))
 # The shell of a recipe becomes the last tool, after the stages before it, because make passes TERM on to that shell alone.
 dgl_last = > '$(RUN)/$@.stages'; { rm -f '$(RUN)/$@.stages'; exec $(1); } < '$(RUN)/$@.stages'
 dgl_stages = $(dgl_probe) --format jsonl < '$(RUN)/pushed.jsonl' | \
-	dgl-env --num-trainers $(NUM_TRAINERS) --num-samplers $(NUM_SAMPLERS) --num-servers $(NUM_SERVERS) $(ENV_FLAGS) \
+	dgl-env $(if $(WORKERS),--role worker --num-workers $(WORKERS),--num-trainers $(NUM_TRAINERS) \
+	  --num-samplers $(NUM_SAMPLERS) --num-servers $(NUM_SERVERS)) $(ENV_FLAGS) \
 	  -- $(or $(TRAIN),$(error dgl.mk: set TRAIN, the command))
 dgl_spawn = dgl-spawn --format human --job '$(JOB)' $(if $(filter --detach,$(SPAWN_FLAGS)),,--log-dir '$(RUN)/logs') $(SPAWN_FLAGS)
 # All hosts are probed to find out which are lost, because processes elsewhere often fail before a host's silence is noticed.

@@ -122,6 +122,15 @@ fn on_this_machine() {
     );
     assert!(folder.join(".dgl-run/logs/run-1/trainer-1.log").is_file());
     assert_eq!(here("reap").status, 0);
+    let workers = here(concat!(
+        r#"train WORKERS=2 PART_CONFIG= NUM_SAMPLERS=3 "#,
+        r#"TRAIN="sh -c 'echo worker \$\$RANK of \$\$WORLD_SIZE'""#
+    ));
+    assert!(
+        workers.status == 0 && workers.out.contains("worker 1] worker 1 of 2"),
+        "{}",
+        workers.out
+    );
 
     // a stage that fails, first or in the midst, fails make
     for (goal, args) in [

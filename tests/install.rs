@@ -16,6 +16,8 @@ const USE: &str = r#"
     ipconf-check ip.txt | host-probe |
       dgl-env --workspace "$PWD/ws" --part-config data/g.json --ip-config ip.txt --role worker \
       -- sh 'code/run it.sh' installed | dgl-spawn --format human
+    cp "$EXAMPLE/Makefile" .
+    make probe HOSTS=ip.txt WORKSPACE="$PWD/ws" | grep 127.0.0.1
     printf '%s\n' 'include dgl.mk' | PATH=/usr/bin:/bin make -f - -I "$P/include" push \
       HOSTS=ip.txt WORKSPACE="$PWD/ws" PART_CONFIG=out/g.json
     ! command -v man >/dev/null || MANPATH=$P/share/man man dgl-copy | grep 'Differences from'"#;
@@ -42,7 +44,13 @@ fn into_an_empty_prefix() {
     };
 
     make("install");
-    let used = sh(&folder, &format!("P=$PWD/root/opt/dgl; {USE}"));
+    let used = sh(
+        &folder,
+        &format!(
+            "P=$PWD/root/opt/dgl EXAMPLE='{}/tests/example'; {USE}",
+            root().display()
+        ),
+    );
     assert!(
         used.status == 0 && used.out.contains("worker 0] installed"),
         "{}{}",
@@ -116,7 +124,13 @@ fn wheel_in_a_clean_venv() {
         &format!("python3 -m venv venv && venv/bin/pip install --quiet --no-index '{wheel}'"),
     );
     assert_eq!(made.status, 0, "{}", made.err);
-    let used = sh(&folder, &format!("P=$PWD/venv; {USE}"));
+    let used = sh(
+        &folder,
+        &format!(
+            "P=$PWD/venv EXAMPLE='{}/tests/example'; {USE}",
+            root().display()
+        ),
+    );
     assert!(
         used.status == 0 && used.out.contains("worker 0] installed"),
         "{}{}",

@@ -66,7 +66,7 @@ fn prepared(name: &str) -> PathBuf {
     fs::create_dir_all(folder.join("chunked/e")).unwrap();
     fs::write(folder.join("chunked/metadata.json"), metadata).unwrap();
     let script = "printf '10.0.0.1\n10.0.0.2\n' >ip_config.txt; cp ip_config.txt all-hosts.txt
-        echo 10.0.0.9 >spares.txt; touch nc.yaml; echo 0 1 | tee chunked/e/0 >chunked/e/1
+        echo 10.0.0.9 >spares.txt; touch nc.yaml words.txt; echo 0 1 | tee chunked/e/0 >chunked/e/1
         printf '10.0.0.1 a\n10.0.0.2 b\n' >logins.txt; cp -r code distpartitioning
         mkdir -p nfs/job/chunks data/job; cp -r out nfs/job/data; cp -r out data/job/out
         cp -r out/. data; for folder in data data/job/out; do cp out/g.json $folder/metadata.json
