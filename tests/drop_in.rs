@@ -130,6 +130,7 @@ fn what_is_missing_is_named() {
     }
 }
 
+// Long because one cluster serves all of its steps, and takes longer to start than they do.
 #[test]
 fn copied_and_launched_on_real_hosts() {
     let folder = scratch("drop-in-hosts");
@@ -170,6 +171,40 @@ fn copied_and_launched_on_real_hosts() {
     assert_eq!(
         std::fs::read_to_string(folder.join("logs/trainer-1.log")).unwrap(),
         "client 1 it is $5 data/g.json fail\n"
+    );
+
+    // a cure names what the user of dgl-launch can do
+    let no_dgl = cluster.sh(
+        &folder,
+        &format!(
+            "python3 -m venv --without-pip venv; for k in $(cat ip.txt); do
+               ssh $k rm /srv/job/code/dgl.py; done
+             {launch} \"$PWD/venv/bin/python3 code/job.py\""
+        ),
+    );
+    assert!(
+        no_dgl.status == 74
+            && no_dgl.err.contains("hosts 0-1: no module named dgl for ")
+            && no_dgl
+                .err
+                .contains("fix: begin the command with the path of the Python that has dgl")
+            && !no_dgl.err.contains("--")
+            && !no_dgl.err.contains("host-probe"),
+        "{}",
+        no_dgl.err
+    );
+    let no_python = cluster.sh(&folder, &format!("{launch} '/none/python3 code/job.py'"));
+    for words in [
+        "host-probe: warning: host 1 (10.77.0.2): /none/python3 does not run there: ",
+        "host-probe: warning: dgl-launch --print … shows the pipeline into which such options go",
+    ] {
+        assert!(no_python.err.contains(words), "{words}: {}", no_python.err);
+    }
+    assert_eq!(
+        no_python.err.matches("name the job's Python").count(),
+        1,
+        "{}",
+        no_python.err
     );
     cluster.assert_clean();
 }

@@ -489,6 +489,7 @@ fn of_files_and_streams() {
             ("dgl-why no.jsonl", 74, "no.jsonl", "No such file"),
             // the partition config and its files
             ("<hosts part-map --part-config no.json --workspace /w", 74, "no.json", "No such file"),
+            ("ipconf-check heer.txt", 74, "heer.txt", "(os error 2); there is here.txt"),
             ("<hosts part-map --part-config hosts --workspace \
                 /w", 65, "hosts", "not a partition config"),
             ("echo '{\"graph_name\":\"g\"}' >c; <hosts part-map --part-config c --workspace \

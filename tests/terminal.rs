@@ -336,3 +336,58 @@ fn a_reader_that_goes_away() {
     }
     assert!(folder.join("ws/done").exists() && folder.join("ws/data/part0/graph.dgl").exists());
 }
+
+#[test]
+fn what_people_read_fits_the_terminal() {
+    let folder = scratch("terminal-width");
+    std::fs::write(folder.join("ip_config.txt"), "127.0.0.1\n").unwrap();
+    let plan = "ipconf-check ip_config.txt | dgl-env --role worker --workspace \"$PWD\" -- \
+                sh -c 'echo \"frame #0: c10\"; sleep 2' >job.jsonl";
+    assert_eq!(sh(&folder, plan).status, 0);
+    let on_terminal = |command: &str| {
+        let script = format!(
+            "TERM=xterm script -qec 'stty cols 40 rows 20; {command}' /dev/null </dev/null"
+        );
+        sh(&folder, &script).out.replace('\r', "<")
+    };
+    let name = "a-job-with-a-name-that-is-longer-than-the-line";
+    let spawn = format!("dgl-spawn --connect local --no-preflight --job {name} <job.jsonl");
+    let shown = on_terminal(&spawn);
+    let status: Vec<&str> = shown
+        .split("\x1b[?7l")
+        .skip(1)
+        .filter_map(|rest| Some(rest.split_once("\x1b[?7h")?.0))
+        .collect();
+    assert!(!status.is_empty(), "{shown}");
+    for line in status {
+        assert!(
+            line.chars().count() <= 40 && line.ends_with('…'),
+            "{line:?}"
+        );
+    }
+    let (_, end) = shown.rsplit_once("\x1b[?7h").unwrap();
+    assert!(end.starts_with("<\x1b[K"), "it is cleared: {end:?}");
+
+    // what has no log is not said to be in one
+    let folded = "1 line not shown here: C++ frames, and what processes wrote because they were \
+                  ended";
+    for (log, ending) in [("", "<\n"), ("--log-dir logs", "; --log-dir has all<\n")] {
+        let shown = on_terminal(&spawn.replace("--job", &format!("{log} --job")));
+        assert!(shown.contains(&format!("{folded}{ending}")), "{shown}");
+    }
+
+    let wrong = "dgl-spawn --connect local --no-push-check <ip_config.txt";
+    let shown = on_terminal(wrong);
+    let (_, fix) = shown.split_once("  fix: ").unwrap();
+    assert!(fix.contains("<\n       "), "{shown}");
+    assert!(
+        fix.lines().all(|line| line.chars().count() <= 41),
+        "{shown}"
+    );
+    let piped = sh(&folder, wrong).err;
+    assert_eq!(
+        piped.lines().count(),
+        2,
+        "no line is broken in a pipe: {piped}"
+    );
+}

@@ -6,8 +6,11 @@
 
 use crate::exit::Exit;
 use crate::stderr;
-use crate::term::plain;
+use crate::term::{self, plain};
+use indexmap::IndexMap;
+use std::borrow::Cow;
 use std::fmt;
+use std::io;
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +77,14 @@ impl Fault {
         Fault { details, ..self }
     }
 
+    fn without_fix(&self) -> String {
+        let details = self.details.iter();
+        let details: String = details
+            .map(|line| format!("\n    {}", plain(line)))
+            .collect();
+        format!("{}: {}{details}", plain(&self.place), plain(&self.problem))
+    }
+
     /// A report with only this fault.
     pub fn report(self) -> Report {
         Report(vec![self])
@@ -82,19 +93,13 @@ impl Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", plain(&self.place), plain(&self.problem))?;
-        self.details
-            .iter()
-            .try_for_each(|line| write!(f, "\n    {}", plain(line)))?;
-        match &self.fix {
-            // some cures are commands, one on each line
-            Some(fix) => write!(
-                f,
-                "\n  fix: {}",
-                fix.split('\n').map(plain).collect::<Vec<_>>().join("\n")
-            ),
-            None => Ok(()),
-        }
+        f.write_str(&self.without_fix())?;
+        f.write_str(
+            &self
+                .fix
+                .as_ref()
+                .map_or(String::new(), |fix| cure(fix, None)),
+        )
     }
 }
 
@@ -148,35 +153,102 @@ impl Report {
         }
     }
 
-    /// The lines that people read. A cure that several faults in a row share stands once, behind
-    /// the last of them.
+    /// The lines that people read. A cure that several faults share stands once, behind the last of
+    /// them. On a terminal it is broken between words.
     pub fn lines(&self, tool: &str) -> Vec<String> {
-        let shown = self.0.len().min(Report::SHOWN);
-        let line = |(at, fault): (usize, &Fault)| {
-            let again =
-                self.0.get(at + 1).is_some_and(|next| next.fix == fault.fix) && at + 1 < shown;
-            let fix = fault.fix.clone().filter(|_| !again);
-            format!(
-                "{tool}: {}",
-                Fault {
-                    fix,
-                    ..fault.clone()
-                }
-            )
-        };
-        let mut lines: Vec<String> = self.0.iter().take(shown).enumerate().map(line).collect();
-        if self.0.len() > shown {
+        let mut by_fix: IndexMap<(Option<&str>, usize), Vec<&Fault>> = IndexMap::new();
+        for (at, fault) in self.0.iter().enumerate() {
+            // what has no cure shares none
+            let key = (
+                fault.fix.as_deref(),
+                if fault.fix.is_some() { 0 } else { at },
+            );
+            by_fix.entry(key).or_default().push(fault);
+        }
+        let columns = term::width(io::stderr());
+        let mut lines = Vec::new();
+        let mut names_option = false;
+        for ((fix, _), faults) in by_fix {
+            let shown = faults.iter().take(Report::SHOWN - lines.len());
+            let before = lines.len();
+            lines.extend(shown.map(|fault| format!("{tool}: {}", fault.without_fix())));
+            if let (Some(fix), Some(last)) = (fix, lines[before..].last_mut()) {
+                names_option |= fix.split(' ').any(|word| word.starts_with("--"));
+                *last += &cure(fix, columns);
+            }
+        }
+        let left = self.0.len() - lines.len();
+        if left > 0 {
+            lines.push(format!("{tool}: and {left} more like these"));
+        }
+        if let Some(wrapper) = std::env::var_os(WRAPPER).filter(|_| names_option) {
+            let wrapper = wrapper.to_string_lossy();
             lines.push(format!(
-                "{tool}: and {} more like these",
-                self.0.len() - shown
+                "{tool}: {wrapper} --print … shows the pipeline into which such options go"
             ));
         }
         lines
     }
 }
 
+/// The variable with the name of the script that made the pipeline. Its own options are those of
+/// another program, so a cure can name an option that it does not have.
+const WRAPPER: &str = "DGL_TOOLS_WRAPPER";
+
+/// A cure below its problem. Some are commands, one on each line.
+fn cure(fix: &str, columns: Option<usize>) -> String {
+    let mut lines = fix.split('\n').map(plain);
+    let first = format!("  fix: {}", lines.next().unwrap_or_default());
+    let first = match columns {
+        Some(columns) => term::wrapped(&first, columns, "       "),
+        None => first,
+    };
+    std::iter::once(first)
+        .chain(lines.map(Cow::into_owned))
+        .map(|line| format!("\n{line}"))
+        .collect()
+}
+
 impl From<Fault> for Report {
     fn from(fault: Fault) -> Report {
         fault.report()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_several_share_stands_once() {
+        let fault = |host: u32, problem: &str| Fault::data(format!("host {host}"), problem);
+        let port = |host| fault(host, "port 5 is taken").fix("take another");
+        let report = Report(vec![
+            port(0),
+            fault(0, "no such file: a").fix("copy it"),
+            fault(1, "is odd"),
+            port(1),
+            fault(2, "no such file: b").fix("copy it"),
+            fault(2, "is even"),
+        ]);
+        let lines = [
+            "t: host 0: port 5 is taken",
+            "t: host 1: port 5 is taken\n  fix: take another",
+            "t: host 0: no such file: a",
+            "t: host 2: no such file: b\n  fix: copy it",
+            "t: host 1: is odd",
+            "t: host 2: is even",
+        ];
+        assert_eq!(report.lines("t"), lines);
+        let many = Report((0..60).map(|host| fault(host, &host.to_string())).collect());
+        assert_eq!(many.lines("t").last().unwrap(), "t: and 20 more like these");
+        let everywhere = Report((0..60).map(port).collect()).lines("t");
+        assert_eq!(
+            (&*everywhere[39], &*everywhere[40]),
+            (
+                "t: host 39: port 5 is taken\n  fix: take another",
+                "t: and 20 more like these"
+            )
+        );
     }
 }

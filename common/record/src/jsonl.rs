@@ -328,6 +328,8 @@ fn stdin() -> Result<io::StdinLock<'static>, Report> {
     Ok(stdin.lock())
 }
 
+const WHOLE: &str = "run the stage before again to its end, without a filter that leaves some out; \
+    a tool that reaches hosts goes on without them by --partial";
 const PIPE: &str = "a record is a JSON object with a \"type\"; only records may go into the pipe";
 
 /// Checks the rules of the stream on each line as it comes, so that a line that breaks them is
@@ -394,7 +396,7 @@ impl Rules {
                 self.sets
                     .iter_mut()
                     .filter_map(|(name, set)| set.hole(name))
-                    .map(before),
+                    .map(|hole| Fault::data("stdin", hole).fix(WHOLE)),
             );
         }
         self.report.check()

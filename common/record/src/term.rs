@@ -3,7 +3,9 @@
 
 use std::borrow::Cow;
 use std::io::IsTerminal;
+use std::os::fd::AsFd;
 use std::time::Duration;
+use terminal_size::{Width, terminal_size_of};
 
 /// Bytes with a decimal unit and at most three digits before the point.
 pub fn bytes(count: u64) -> String {
@@ -54,6 +56,38 @@ pub fn now_ms() -> u64 {
 pub fn colours() -> bool {
     std::io::stdout().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// The number of columns of the terminal that a stream is; `None` if it is none.
+pub fn width(stream: impl AsFd) -> Option<usize> {
+    terminal_size_of(stream).map(|(Width(columns), _)| columns.into())
+}
+
+/// The text, cut to a number of columns.
+pub fn cut(text: &str, columns: usize) -> String {
+    match text.char_indices().nth(columns.saturating_sub(1)) {
+        Some((at, last)) if at + last.len_utf8() < text.len() => format!("{}…", &text[..at]),
+        _ => text.to_owned(),
+    }
+}
+
+/// The text in lines of at most so many columns, broken between words; all but the first are
+/// indented.
+pub fn wrapped(text: &str, columns: usize, indent: &str) -> String {
+    let mut lines = String::new();
+    let mut line = 0;
+    for word in text.split_inclusive(' ') {
+        let length = word.chars().count();
+        if line > indent.len() && line + word.trim_end().chars().count() > columns {
+            lines.truncate(lines.trim_end().len());
+            lines += "\n";
+            lines += indent;
+            line = indent.len();
+        }
+        lines += word;
+        line += length;
+    }
+    lines
 }
 
 /// The text in one of six colours, or unchanged if colours are not wanted.
@@ -222,6 +256,30 @@ mod tests {
         ];
         for (line, shown) in table {
             assert_eq!(super::coloured(line), shown, "{}", line.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn lines_fit_a_terminal() {
+        let table = [
+            ("job a", "job a"),
+            ("job ab", "job ab"),
+            ("job äbc", "job ä…"),
+        ];
+        for (text, cut) in table {
+            assert_eq!(super::cut(text, 6), cut);
+        }
+        let table = [
+            ("  fix: a bc", "  fix: a bc"),
+            ("  fix: a bc def", "  fix: a bc\n       def"),
+            (
+                "  fix: a long-long-word b",
+                "  fix: a\n       long-long-word\n       b",
+            ),
+            ("  fix: long-long-word", "  fix: long-long-word"),
+        ];
+        for (text, lines) in table {
+            assert_eq!(super::wrapped(text, 12, "       "), lines);
         }
     }
 

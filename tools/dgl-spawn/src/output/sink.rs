@@ -75,7 +75,8 @@ impl OutputSink {
             .name("stdout".to_owned())
             .spawn({
                 let queue = Arc::clone(&queue);
-                move || write_all(&queue, &style)
+                let has_logs = log_dir.is_some();
+                move || write_all(&queue, &style, has_logs)
             })?;
         Ok(OutputSink {
             human,
@@ -329,7 +330,7 @@ fn output_record(id: u32, lines: &OutputLines, text: &[u8], partial: bool) -> Ve
 }
 
 /// The body of the thread that writes stdout.
-fn write_all(queue: &Queue, style: &Style) -> bool {
+fn write_all(queue: &Queue, style: &Style, has_logs: bool) -> bool {
     let mut out = jsonl::Out::new("dgl-spawn");
     let mut status = String::new();
     let mut shown = LineState::default();
@@ -359,6 +360,10 @@ fn write_all(queue: &Queue, style: &Style) -> bool {
         }
         status = next.status;
         if !status.is_empty() {
+            // a terminal that does not know NO_WRAP would leave what stands above its last line
+            if let Some(columns) = term::width(io::stdout()) {
+                status = term::cut(&status, columns);
+            }
             [NO_WRAP, status.as_bytes(), WRAP]
                 .iter()
                 .for_each(|bytes| batch.extend_from_slice(bytes));
@@ -369,7 +374,8 @@ fn write_all(queue: &Queue, style: &Style) -> bool {
         let folded = term::count(shown.folded, "line");
         let note = format!(
             "dgl-spawn: {folded} not shown here: C++ frames, and what processes wrote because they \
-             were ended; --log-dir has all\n"
+             were ended{}\n",
+            if has_logs { "; --log-dir has all" } else { "" }
         );
         out.write(note.as_bytes());
     }
