@@ -1,17 +1,4 @@
-//! Facts about Python that several tools need: which word of a command is an interpreter, and how
-//! versions are written.
-
-/// Whether a word is a Python interpreter: `python`, `python3`, `/opt/env/bin/python3.11`,
-/// `python3.13t`, `python3-dbg`; not an option or an assignment.
-pub fn is_interpreter(word: &str) -> bool {
-    let name = word.rsplit('/').next().unwrap_or_default();
-    let version = name
-        .strip_prefix("python")
-        .map(|rest| rest.trim_end_matches("-dbg").trim_end_matches(['d', 't']));
-    !word.starts_with('-')
-        && !word.contains('=')
-        && version.is_some_and(|v| v.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
-}
+//! How versions of Python and its packages are written.
 
 /// Major, minor, patch.
 pub type Version = (u32, u32, u32);

@@ -4,7 +4,6 @@ use crate::launchers::{self, StartsLauncher};
 use crate::placeholders::{ProcessPlace, Template};
 use crate::shell::{self, Word};
 use record::error::Fault;
-use record::python::is_interpreter;
 use record::quote;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -325,6 +324,18 @@ fn program(words: &[Word]) -> Result<Program, String> {
         return Ok(Program { behind, script });
     }
     Err(problem.unwrap_or_else(|| NO_PYTHON.to_owned()))
+}
+
+/// Whether a word is a Python interpreter: `python`, `python3`, `/opt/env/bin/python3.11`,
+/// `python3.13t`, `python3-dbg`; not an option or an assignment.
+fn is_interpreter(word: &str) -> bool {
+    let name = word.rsplit('/').next().unwrap_or_default();
+    let version = name
+        .strip_prefix("python")
+        .map(|rest| rest.trim_end_matches("-dbg").trim_end_matches(['d', 't']));
+    !word.starts_with('-')
+        && !word.contains('=')
+        && version.is_some_and(|v| v.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
 }
 
 /// The word of a simple command that is the script of a Python.
