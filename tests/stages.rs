@@ -226,6 +226,10 @@ fn every_tool_refuses_a_set_with_a_hole() {
                 "host records: id 7 is not below 2",
             ),
             ("sed '1s/^{/[/'", "not a record"),
+            (
+                "sed '$a {\"type\":\"file\",\"id\":0,\"of\":1,\"host\":2}'",
+                "file record 0: names host 2, and there are 2 hosts",
+            ),
         ] {
             let got = local(&folder, &format!("ipconf-check ip.txt | {filter} | {tool}"));
             assert_eq!(

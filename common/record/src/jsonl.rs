@@ -9,7 +9,8 @@
 //!    is such a failure; a terminal as input is a usage error.
 //! 3. `--partial` and `--host` (tools that act): sets may have holes, and what is not `ok` counts
 //!    as one.
-//! 4. Input is read to its end before anything is done.
+//! 4. A record that names a host names one of the set of host records.
+//! 5. Input is read to its end before anything is done.
 //!
 //! A value that spans several lines, as `jq .` prints it, is accepted and goes on as one line.
 //! Windows line ends are white space.
@@ -143,6 +144,7 @@ impl Stream {
             partial,
             report: Report::default(),
             sets: BTreeMap::new(),
+            named: BTreeMap::new(),
         };
         let mut number = 0u64;
         loop {
@@ -338,6 +340,8 @@ struct Rules {
     partial: bool,
     report: Report,
     sets: BTreeMap<String, Set>,
+    /// The hosts that records name, each with the first record that does.
+    named: BTreeMap<u32, String>,
 }
 
 impl Rules {
@@ -370,6 +374,12 @@ impl Rules {
                 }
             }
         }
+        if let Some(host) = head.host.filter(|_| TYPES.contains(&head.r#type.as_str())) {
+            self.named.entry(host).or_insert_with(|| match head.id {
+                Some(id) => format!("{} record {id}", head.r#type),
+                None => format!("a {} record", head.r#type),
+            });
+        }
         match self.report.0.len() {
             ..MAX_FAULTS => Ok(()),
             _ => Err(std::mem::take(&mut self.report)),
@@ -390,6 +400,16 @@ impl Rules {
             self.report
                 .0
                 .extend(set.twice().take(room).map(|id| of_set(name, &is_twice(id))));
+        }
+        // with --partial a host record may be missing, but not one that never was
+        if let Some(hosts) = self.sets.get(Host::TYPE) {
+            let room = MAX_FAULTS.saturating_sub(self.report.0.len());
+            let unknown = self.named.range(hosts.of..).take(room);
+            self.report.0.extend(unknown.map(|(host, record)| {
+                let problem = format!("names host {host}, and there are {} hosts", hosts.of);
+                Fault::data(format!("stdin: {record}"), problem)
+                    .fix("hosts count from 0: correct what was edited, or make the stream anew")
+            }));
         }
         if !self.partial {
             self.report.0.extend(
@@ -742,6 +762,7 @@ mod tests {
 
     const A: &str = r#"{"type":"host","id":0,"of":2,"ip":"10.0.0.1","port":30050}"#;
     const B: &str = r#"{"type":"host", "id":1,"of":2,"ip":"10.0.0.2","port":30050,"unknown":1.50}"#;
+    const FILE: &str = r#"{"type":"file","id":0,"of":1,"host":1,"kind":"extra"}"#;
     const GRAPH: &str = concat!(
         r#"{"type":"graph","graph_name":"g","num_parts":2,"files":3,"workspace":"/w","#,
         r#""part_config":"g.json","ip_config":"ip.txt"}"#
@@ -850,6 +871,10 @@ mod tests {
             (format!("{A}\n{B}\n{A}\nhello"), "id 0 is there twice"),
             (format!("{A}\n").repeat(3), "id 0 is there twice"),
             ("{}\n".to_owned(), "missing field `type`"),
+            (
+                format!("{}\n{A}\n{B}", FILE.replace("host\":1", "host\":2")),
+                "stdin: file record 0: names host 2, and there are 2 hosts",
+            ),
         ];
         for (text, problem) in table {
             let got = read(&text, false).expect_err(problem);

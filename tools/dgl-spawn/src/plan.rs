@@ -5,6 +5,7 @@ use record::error::{Fault, Report};
 use record::quote;
 use record::{Command, Host, Process, Role};
 use remote::Options;
+use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
@@ -106,9 +107,10 @@ impl Parts {
 /// Checks every process record, and that its host is in the stream.
 pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
     let mut report = Report::default();
+    let by_id: HashMap<u32, &Host> = hosts.iter().map(|host| (host.id, host)).collect();
     for process in processes {
         let place = || format!("process record {}", process.id);
-        match hosts.iter().find(|host| host.id == process.host) {
+        match by_id.get(&process.host) {
             None => report.push(
                 Fault::data(
                     place(),
