@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::{create_dir_all, read_to_string, write};
 use std::path::Path;
@@ -435,6 +435,17 @@ fn warnings_name_what_disagrees_and_change_nothing() {
         "{}",
         parts.err
     );
+    // which proves nothing where the stream says what the hosts have
+    let known = sh(
+        &folder,
+        &format!(
+            "echo 127.0.0.1 | ipconf-check >hosts; (cat hosts; echo '{}') | dgl-env \
+             --num-trainers 1 -- python3 t.py",
+            json!({"type": "graph", "graph_name": "g", "num_parts": 1, "files": 0,
+                "workspace": folder, "part_config": "data/g.json", "ip_config": "ip_config.txt"})
+        ),
+    );
+    assert_eq!(known.status, 0, "{}", known.err);
     let unequal = sh(
         &folder,
         "printf '10.0.0.1\\n10.0.0.2\\n' | ipconf-check | dgl-env --workspace /ws --part-config \

@@ -327,8 +327,12 @@ impl<'a> Plan<'a> {
         self.hosts.len()
     }
 
-    /// The path of the partition config on this machine, if it is here too.
+    /// The path at which the partition config may be on this machine too. Where a graph record says
+    /// what the hosts have, an older file here proves nothing.
     pub fn config_here(&self) -> Option<PathBuf> {
+        if self.graph_name.is_some() {
+            return None;
+        }
         Some(Path::new(self.workspace.as_ref()?).join(self.part_config.as_ref()?))
     }
 
