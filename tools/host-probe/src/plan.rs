@@ -224,30 +224,11 @@ pub fn versions_differ<'a>(found: impl IntoIterator<Item = (u32, &'a Facts)>) ->
     (shown.len() > 1).then(|| format!("have different versions of dgl: {}", shown.join("; ")))
 }
 
-/// The fields of one Python and its environment, none of which may stay from an earlier probe.
-const OF_PYTHON: [&str; 7] = [
-    "python",
-    "python_path",
-    "prefix",
-    "conda_env",
-    "path",
-    "dgl",
-    "torch",
-];
-
-/// Fields that are left out if they do not apply any longer.
-const MAY_BE_MISSING: [&str; 3] = ["numa_cores", "mem_limit_bytes", "gpu_cards"];
-
-/// A host's line with its facts, or with why it cannot be used. Unknown fields stay as they were.
+/// A host's line with its facts, or with why it cannot be used. Nothing stays of an earlier probe,
+/// and fields that are no facts stay as they were.
 pub fn rewritten(line: &[u8], outcome: Result<&Facts, &str>) -> Result<Vec<u8>, serde_json::Error> {
     let mut fields: IndexMap<String, Box<RawValue>> = serde_json::from_slice(line)?;
-    for name in ["ok", "error"]
-        .iter()
-        .chain(&OF_PYTHON)
-        .chain(&MAY_BE_MISSING)
-    {
-        fields.shift_remove(*name);
-    }
+    fields.retain(|name, value| name != "ok" && name != "error" && !is_fact(name, value));
     match outcome {
         Ok(facts) => {
             let facts: IndexMap<String, Box<RawValue>> =
@@ -260,6 +241,12 @@ pub fn rewritten(line: &[u8], outcome: Result<&Facts, &str>) -> Result<Vec<u8>, 
         }
     }
     serde_json::to_vec(&fields)
+}
+
+/// Whether a field belongs to [`Facts`], which then reads something from it.
+fn is_fact(name: &str, value: &RawValue) -> bool {
+    let alone = serde_json::to_string(&IndexMap::from([(name, value)]));
+    alone.is_ok_and(|alone| serde_json::from_str(&alone).ok() != Some(Facts::default()))
 }
 
 /// The place of a chosen host in the new numbering.
@@ -476,7 +463,17 @@ mod tests {
             cpus: Some(8),
             ..Facts::default()
         };
-        let table: [(&str, Result<&Facts, &str>, &str); 4] = [
+        let table: [(&str, Result<&Facts, &str>, &str); 6] = [
+            (
+                r#"{"id":0,"iface":"e","home":"/h","free_bytes":1,"type":"host"}"#,
+                Ok(&facts),
+                r#"{"id":0,"type":"host","cpus":8}"#,
+            ),
+            (
+                r#"{"type":"host","shm_free_bytes":1,"master_port":1,"cpus":2,"mem_bytes":3}"#,
+                Err("no"),
+                r#"{"type":"host","ok":false,"error":"no"}"#,
+            ),
             (
                 r#"{"type":"host","id":0,"cpus":2,"prefix":"/v","path":"/bin","dgl":"1"}"#,
                 Ok(&facts),
@@ -485,7 +482,7 @@ mod tests {
             (
                 r#"{"type":"host","x":1.50,"cpus":2,"id":0}"#,
                 Ok(&facts),
-                r#"{"type":"host","x":1.50,"cpus":8,"id":0}"#,
+                r#"{"type":"host","x":1.50,"id":0,"cpus":8}"#,
             ),
             (
                 r#"{"type":"host","ok":true,"error":"old","y":[1e400]}"#,
