@@ -536,6 +536,34 @@ fn extras_go_where_they_are_told_and_nowhere_else() {
         &["l.py: goes to /ws/code, where other files need a folder"],
     );
     refused(&folder, "--extra lib/l.py:../x", 2, &["../x has .. in it"]);
+    // a lock or a stage of part-push there would keep every push out
+    assert_eq!(sh(&folder, "touch code/.part-push.lock").status, 0);
+    refused(
+        &folder,
+        "--script-folder code --extra lib/l.py:.part-push.kept/a",
+        65,
+        &[
+            "code/.part-push.lock: goes to /ws/code/.part-push.lock, but names that begin with",
+            "l.py: goes to /ws/.part-push.kept/a, but names",
+            "--exclude '.part-push.*'",
+        ],
+    );
+    assert_eq!(
+        map(&folder, "--script-folder code --exclude '.part-push.*'").status,
+        0
+    );
+    // a file of the graph on one host, and a script for all
+    let other = fixture("map-laid-over", "dgl-1.0.4-homo");
+    assert_eq!(
+        sh(&other, "mkdir -p data/part0; echo x >data/part0/graph.dgl").status,
+        0
+    );
+    refused(
+        &other,
+        "--part-config out/g.json --script-folder data",
+        65,
+        &["out/part0/graph.dgl: goes to /ws/data/part0/graph.dgl as does"],
+    );
 }
 
 #[test]

@@ -241,24 +241,31 @@ fn folders_that_cannot_be_read_are_told() {
 }
 
 #[test]
-fn empty_folders_come_too() {
+fn empty_folders_come_too_and_only_what_is_of_part_push_does_not() {
     let folder = scratch("pull-empty");
     fs::create_dir_all(folder.join("ws/out/empty/deep")).unwrap();
-    fs::create_dir_all(folder.join("ws/out/full")).unwrap();
-    fs::write(folder.join("ws/out/full/a"), "a").unwrap();
+    fs::create_dir_all(folder.join("ws/out/.part-push.kept")).unwrap();
+    fs::create_dir_all(folder.join("ws/out/.part-push.0123.4")).unwrap();
+    fs::create_dir_all(folder.join("ws/out/.part-pushed")).unwrap();
+    fs::write(folder.join("ws/out/.part-pushed/a"), "a").unwrap();
+    fs::write(folder.join("ws/out/.part-push.lock"), "of the user's").unwrap();
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let got = pull(&folder, "out");
     assert_eq!(got.status, 0, "{}", got.err);
-    assert!(folder.join("got/out/empty/deep").is_dir() && folder.join("got/out/full/a").is_file());
+    assert!(folder.join("got/out/empty/deep").is_dir());
+    assert_eq!(
+        files(&folder.join("got/out")),
+        [".part-push.lock", ".part-pushed/a"].map(PathBuf::from)
+    );
     assert_eq!(
         got.out.matches("\"type\":\"pulled\"").count(),
-        2,
+        3,
         "{}",
         got.out
     );
     let again = pull(&folder, "out");
     assert!(
-        again.status == 0 && again.out.matches("\"skipped\":true").count() == 2,
+        again.status == 0 && again.out.matches("\"skipped\":true").count() == 3,
         "{}{}",
         again.out,
         again.err

@@ -6,7 +6,11 @@ use serde::{Deserialize, Serialize};
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// What the names of part-push's own files on a host begin with. No file that it copies may have
+/// such a name: it would be taken for a lock, or left behind with a push that was interrupted.
+pub const RESERVED: &str = ".part-push.";
 
 /// The partitioned graph and its place on the hosts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -116,6 +120,12 @@ impl FileCopy {
         self.path_of("dst", &self.dst, &self.dst_b64)?
             .ok_or_else(missing)
     }
+}
+
+/// Whether a path on a host has a name of part-push's own in it.
+pub fn is_reserved(path: &Path) -> bool {
+    path.iter()
+        .any(|name| name.as_bytes().starts_with(RESERVED.as_bytes()))
 }
 
 /// A file on this machine, as file records describe it.

@@ -8,7 +8,7 @@ use partition::config::{self, Changes, DGL_GRAPH, GRAPHBOLT_GRAPH, PartConfig};
 use partition::maps::{KEYS, Map};
 use record::error::{Fault, Report};
 use record::term;
-use record::{FileCopy, Graph, Host, LocalFile, Workspace, path_fields};
+use record::{FileCopy, Graph, Host, LocalFile, RESERVED, Workspace, is_reserved, path_fields};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
@@ -505,14 +505,24 @@ fn check_clashes(made: &[(&str, PathBuf, Option<String>)], items: &[Item]) -> Re
     let made = made
         .iter()
         .map(|(kind, dst, _)| (dst, None, Recipient::Made(kind)));
-    let found = items
-        .iter()
-        .filter(|item| item.source != Source::Folder)
-        .map(|item| match &item.source {
-            Source::Copied(here) => (&item.dst, item.host, Recipient::File(&here.path)),
-            _ => (&item.dst, item.host, Recipient::File(&item.dst)),
-        });
-    for (dst, host, taker) in made.chain(found) {
+    let found = items.iter().map(|item| {
+        let from = match &item.source {
+            Source::Copied(here) => &here.path,
+            _ => &item.dst,
+        };
+        (&item.dst, item.host, Recipient::File(from))
+    });
+    for (dst, _, taker) in made.clone().chain(found.clone()) {
+        report.0.extend(reserved(dst, taker));
+    }
+    let found = found
+        .zip(items)
+        .filter(|(_, item)| item.source != Source::Folder);
+    let found = found.map(|(found, _)| found);
+    let mut all: Vec<_> = made.chain(found).collect();
+    // what every host gets comes first, so that what one host gets is compared with it
+    all.sort_by_key(|(_, host, _)| host.is_some());
+    for (dst, host, taker) in all {
         let everywhere = taken.get(&(dst.as_path(), None)).copied();
         let other = everywhere
             .or_else(|| taken.insert((dst, host), taker))
@@ -525,11 +535,25 @@ fn check_clashes(made: &[(&str, PathBuf, Option<String>)], items: &[Item]) -> Re
             report.push(fault.fix("rename one of them, or leave one out with --exclude"));
         }
     }
+    report.extend(above_files(taken, items));
+    report.extend(named_twice(items));
+    report.check()
+}
+
+/// Refuses a file where another one needs a folder.
+fn above_files(taken: HashMap<(&Path, Option<u32>), Recipient<'_>>, items: &[Item]) -> Report {
+    let mut report = Report::default();
     let files: HashMap<&Path, Recipient<'_>> = taken
         .into_iter()
         .map(|((dst, _), taker)| (dst, taker))
         .collect();
-    let folders: HashSet<&Path> = items.iter().filter_map(|item| item.dst.parent()).collect();
+    let folders: HashSet<&Path> = items
+        .iter()
+        .filter_map(|item| match item.source {
+            Source::Folder => Some(item.dst.as_path()),
+            _ => item.dst.parent(),
+        })
+        .collect();
     let above: HashSet<&Path> = folders.into_iter().flat_map(Path::ancestors).collect();
     for (folder, taker) in above
         .into_iter()
@@ -544,8 +568,19 @@ fn check_clashes(made: &[(&str, PathBuf, Option<String>)], items: &[Item]) -> Re
         );
         report.push(fault.fix("rename one of them, or leave one out with --exclude"));
     }
-    report.extend(named_twice(items));
-    report.check()
+    report
+}
+
+/// Refuses a name that part-push uses on the hosts.
+fn reserved(dst: &Path, taker: Recipient<'_>) -> Option<Fault> {
+    is_reserved(dst).then(|| {
+        let problem = format!(
+            "goes to {}, but names that begin with {RESERVED} are part-push's own",
+            dst.display()
+        );
+        let fix = format!("rename it, or leave it out with --exclude '{RESERVED}*'");
+        Fault::data(taker.to_string(), problem).fix(fix)
+    })
 }
 
 /// Refuses one file under two keys of the config, which would make two parts the same.
@@ -612,6 +647,13 @@ mod tests {
         }
     }
 
+    fn folder(dst: &str) -> Item {
+        Item {
+            source: Source::Folder,
+            ..item(None, dst, "/")
+        }
+    }
+
     fn keyed(part: u32, src: &str) -> Item {
         let key = Key {
             part: Some(part),
@@ -628,7 +670,7 @@ mod tests {
     #[test]
     fn two_sources_for_one_destination() {
         let made = [("ip_config", PathBuf::from("/ws/ip_config.txt"), None)];
-        let table: [(&[Item], Option<&str>); 10] = [
+        let table: [(&[Item], Option<&str>); 15] = [
             (
                 &[item(Some(0), "/ws/a", "/1"), item(Some(1), "/ws/a", "/2")],
                 None,
@@ -650,6 +692,23 @@ mod tests {
                 &[item(None, "/ws/a", "/1"), item(Some(0), "/ws/a", "/2")],
                 Some("/2: goes to /ws/a as does /1"),
             ),
+            (
+                &[item(Some(0), "/ws/a", "/1"), item(None, "/ws/a", "/2")],
+                Some("/1: goes to /ws/a as does /2"),
+            ),
+            (
+                &[item(None, "/ws/a", "/1"), folder("/ws/a")],
+                Some("/1: goes to /ws/a, where other files need a folder"),
+            ),
+            (
+                &[item(None, "/ws/.part-push.lock", "/1")],
+                Some("/1: goes to /ws/.part-push.lock, but names that begin with .part-push. are"),
+            ),
+            (
+                &[folder("/ws/b/.part-push.kept")],
+                Some("/ws/b/.part-push.kept: goes to /ws/b/.part-push.kept, but names"),
+            ),
+            (&[item(None, "/ws/.part-pushed", "/1")], None),
             (
                 &[item(None, "/ws/ip_config.txt", "/1")],
                 Some("/1: goes to /ws/ip_config.txt as does the ip_config that is made here"),

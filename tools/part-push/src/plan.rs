@@ -1,7 +1,7 @@
 //! Plans which host gets which file, in which order, and which files are already there.
 
 use record::error::{Fault, Report};
-use record::{FileCopy, Host};
+use record::{FileCopy, Host, RESERVED, is_reserved};
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -124,6 +124,11 @@ fn delivery(file: &FileCopy, workspace: Option<&Path>) -> Result<Delivery, Fault
             format!("dst {} is not an absolute path without ..", dst.display()),
         )
         .fix(ANEW));
+    }
+    if is_reserved(&dst) {
+        let problem = format!("dst {} has a name of part-push's own in it", dst.display());
+        return Err(Fault::data(place(), problem)
+            .fix(format!("rename it: no file may begin with {RESERVED}")));
     }
     if let Some(workspace) = workspace.filter(|workspace| !dst.starts_with(workspace)) {
         return Err(Fault::data(
@@ -527,7 +532,17 @@ mod tests {
         };
         let workspace = Some(Path::new("/w"));
         assert!(super::delivery(&file("/w/a"), workspace).is_ok());
-        for dst in ["a", "/w/../a", "/", "", "/w/\0", "/ws/a", "/etc/passwd"] {
+        for dst in [
+            "a",
+            "/w/../a",
+            "/",
+            "",
+            "/w/\0",
+            "/ws/a",
+            "/etc/passwd",
+            "/w/.part-push.lock",
+            "/w/.part-push.kept/a",
+        ] {
             assert!(super::delivery(&file(dst), workspace).is_err(), "{dst:?}");
         }
         assert!(super::delivery(&file("/etc/passwd"), None).is_ok());
