@@ -489,7 +489,15 @@ fn of_files_and_streams() {
             ("dgl-why no.jsonl", 74, "no.jsonl", "No such file"),
             // the partition config and its files
             ("<hosts part-map --part-config no.json --workspace /w", 74, "no.json", "No such file"),
-            ("ipconf-check heer.txt", 74, "heer.txt", "(os error 2); there is here.txt"),
+            ("ipconf-check heer.txt", 74, "heer.txt", "(os error 2); did you mean here.txt?"),
+            ("<hosts part-map --part-config ou/g.json --workspace /w", 74, "ou/g.json",
+                "did you mean out/g.json?"),
+            ("<hosts part-fit --part-config out/h.json --num-trainers 1", 74, "out/h.json",
+                "did you mean out/g.json?"),
+            ("<hosts part-map --workspace /w --script-folder oat", 74, "oat", "did you mean out?"),
+            ("sed 's/graph.dgl/grpah.dgl/' out/g.json >out/slip.json; <hosts part-map \
+                --part-config out/slip.json --workspace /w", 65,
+                "part-0.part_graph", "did you mean "),
             ("<hosts part-map --part-config hosts --workspace \
                 /w", 65, "hosts", "not a partition config"),
             ("echo '{\"graph_name\":\"g\"}' >c; <hosts part-map --part-config c --workspace \

@@ -70,6 +70,7 @@ impl PartConfig {
         let place = path.display().to_string();
         let unreadable = |error: std::io::Error| {
             Fault::unreachable(&place, error.to_string())
+                .did_you_mean(path)
                 .fix("name the JSON file that partition_graph wrote, such as out/GRAPH_NAME.json")
         };
         let mut text = Vec::new();

@@ -5,12 +5,13 @@
 //! here, where every fault passes on its way to people; records keep it unchanged.
 
 use crate::exit::Exit;
-use crate::stderr;
 use crate::term::{self, plain};
+use crate::{similar, stderr};
 use indexmap::IndexMap;
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
+use std::path::Path;
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +71,14 @@ impl Fault {
             fix: Some(fix.into()),
             ..self
         }
+    }
+
+    /// Adds which path may have been meant in place of one that is missing.
+    pub fn did_you_mean(mut self, missing: &Path) -> Fault {
+        if let Some(meant) = similar::path(missing) {
+            self.problem += &format!("; did you mean {}?", meant.display());
+        }
+        self
     }
 
     /// Adds lines below the problem.

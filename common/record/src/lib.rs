@@ -29,9 +29,7 @@ pub mod traceback;
 
 pub use encoded::path_fields;
 pub use events::{Dropped, Exited, FirstFailure, Listening, Output, Started, Summary};
-pub use files::{
-    FileCopy, Graph, LocalFile, Pulled, Pushed, RESERVED, Workspace, is_reserved,
-};
+pub use files::{FileCopy, Graph, LocalFile, Pulled, Pushed, RESERVED, Workspace, is_reserved};
 pub use fit::Fit;
 pub use host::{Facts, GpuCard, GpuUser, Host, IpAddr};
 pub use insight::{Culprit, Gpu, Resumed, Sample, Stalled};

@@ -1,6 +1,6 @@
-//! The name that somebody may have meant, of those that are there.
+//! What somebody may have meant, of the names and paths that are there.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A folder may hold more files than anybody wants to wait for.
 const MAX_FILES: usize = 10_000;
@@ -21,19 +21,20 @@ pub fn name(wrong: &str, names: impl IntoIterator<Item = String>) -> Option<Stri
         .map(|(_, name)| name)
 }
 
-/// The name of a file beside a file that is not there.
-pub fn file(missing: &Path) -> Option<String> {
-    let folder = missing.parent()?;
-    let folder = match folder.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => folder,
-    };
-    let files = std::fs::read_dir(folder).ok()?.take(MAX_FILES).flatten();
-    let names = files.filter(|file| file.path().is_file());
-    name(
-        missing.file_name()?.to_str()?,
-        names.filter_map(|file| file.file_name().into_string().ok()),
-    )
+/// A path that is there and differs from a missing one in the first name that is not.
+pub fn path(missing: &Path) -> Option<PathBuf> {
+    let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+    let wrong = missing.ancestors().take_while(is_missing).last()?;
+    let folder = wrong
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let entries = std::fs::read_dir(folder.unwrap_or(Path::new("."))).ok()?;
+    let names = entries.flatten().take(MAX_FILES);
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    let name = name(wrong.file_name()?.to_str()?, names)?;
+    let rest = missing.strip_prefix(wrong).ok()?;
+    let meant: PathBuf = wrong.with_file_name(name).join(rest).components().collect();
+    meant.exists().then_some(meant)
 }
 
 #[cfg(test)]

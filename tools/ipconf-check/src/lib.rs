@@ -12,7 +12,6 @@ use args::Emit;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl;
-use record::similar;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Read};
@@ -70,11 +69,8 @@ fn read(file: Option<&Path>) -> Result<(String, Vec<u8>), Report> {
         None => io::stdin().lock().take(limit).read_to_end(&mut text),
     };
     read.map_err(|error| {
-        let meant = named
-            .filter(|_| error.kind() == io::ErrorKind::NotFound)
-            .and_then(similar::file)
-            .map_or(String::new(), |name| format!("; there is {name}"));
-        Fault::unreachable(&place, format!("{error}{meant}"))
+        Fault::unreachable(&place, error.to_string())
+            .did_you_mean(named.unwrap_or(Path::new("")))
             .fix("name a file with a line a host")
             .report()
     })?;

@@ -68,7 +68,8 @@ pub fn find(wanted: impl Iterator<Item = WantedFile>) -> Result<Vec<Item>, Repor
             }
             (None, Some(first)) if required => {
                 let name = key.map_or(String::new(), |key| key.to_string());
-                let fault = Fault::data(name, format!("no such file: {}", first.display()));
+                let fault = Fault::data(name, format!("no such file: {}", first.display()))
+                    .did_you_mean(first);
                 report.push(fault.fix(
                     "run partition_graph again, or correct the path; it is \
                     relative to the folder of the config",

@@ -93,7 +93,9 @@ pub fn find(args: &Args, to: &Place<'_>, choice: &Choice) -> Result<Vec<Item>, R
 fn script_folder(folder: &Path, to: &Place<'_>, choice: &Choice) -> Result<Vec<Item>, Report> {
     let place = folder.display().to_string();
     let real = folder.canonicalize().map_err(|error| {
-        Fault::unreachable(&place, error.to_string()).fix("correct --script-folder")
+        Fault::unreachable(&place, error.to_string())
+            .did_you_mean(folder)
+            .fix("correct --script-folder")
     })?;
     if !real.is_dir() {
         return Err(
@@ -121,7 +123,9 @@ fn one_extra(extra: &str, to: &Place<'_>, choice: &Choice) -> Result<Vec<Item>, 
         _ => (PathBuf::from(extra), None),
     };
     let missing = |error: std::io::Error| {
-        Fault::unreachable(src.display().to_string(), error.to_string()).fix("correct --extra")
+        Fault::unreachable(src.display().to_string(), error.to_string())
+            .did_you_mean(&src)
+            .fix("correct --extra")
     };
     let real = src.canonicalize().map_err(missing)?;
     let name = src

@@ -77,7 +77,7 @@ fn of_files(finding: &Finding) -> Option<Words> {
         Finding::NoFile { path, similar } => {
             let meant = similar
                 .as_ref()
-                .map_or(String::new(), |name| format!("; there is {}", shown(name)));
+                .map_or(String::new(), |meant| format!("; did you mean {}?", shown(meant)));
             (format!("no such file: {}{meant}", shown(path)), COPY_THERE)
         }
         Finding::Unreadable { path } => (

@@ -49,7 +49,7 @@ pub fn missing(file: &Path) -> Option<Finding> {
     match (file.is_file(), is_readable(file)) {
         (false, _) => Some(Finding::NoFile {
             path: file.into(),
-            similar: similar::file(file).map(|name| Text(name.into())),
+            similar: similar::path(file).map(Text::from),
         }),
         (true, false) => Some(Finding::Unreadable { path: file.into() }),
         (true, true) => None,
