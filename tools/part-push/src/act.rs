@@ -18,7 +18,7 @@ use record::{Host, Pushed, Record};
 use remote::host_client::HostFailure;
 use remote::lanes::Streams;
 use remote::{self, Kind, Remote, Session};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -307,9 +307,9 @@ fn broken(tasks: &[Task<'_>]) -> Vec<Fault> {
 fn share(tasks: &[Task<'_>]) {
     let peers = |task: &Task<'_>| {
         task.on_target(Target::peers)
-            .map(|peers| (task.host.id, peers))
+            .map(|peers| (task.host.id, peers.into_iter().collect()))
     };
-    let seen: BTreeMap<u32, Vec<u32>> = tasks.par_iter().filter_map(peers).collect();
+    let seen: BTreeMap<u32, BTreeSet<u32>> = tasks.par_iter().filter_map(peers).collect();
     let leaders = plan::leaders(&seen);
     let mut taken: HashMap<(u32, &[u8]), (u32, u32)> = HashMap::new();
     for task in tasks {

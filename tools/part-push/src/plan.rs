@@ -2,7 +2,7 @@
 
 use record::error::{Fault, Report};
 use record::{FileCopy, Host, RESERVED, is_reserved};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -254,20 +254,15 @@ pub fn key(delivery: &Delivery) -> String {
 }
 
 /// The leader of each host: the first of the hosts that share its workspace, by the stages that
-/// each sees beside its own.
-pub fn leaders(seen: &BTreeMap<u32, Vec<u32>>) -> BTreeMap<u32, u32> {
-    let mut leaders: BTreeMap<u32, u32> = seen.keys().map(|host| (*host, *host)).collect();
+/// each sees beside its own. Two hosts share it only if each sees the other's, so that a host which
+/// reports stages that are not there harms nobody else.
+pub fn leaders(seen: &BTreeMap<u32, BTreeSet<u32>>) -> BTreeMap<u32, u32> {
+    let mut leaders = BTreeMap::new();
     for (host, others) in seen {
-        for other in others {
-            let (Some(a), Some(b)) = (leaders.get(host).copied(), leaders.get(other).copied())
-            else {
-                continue;
-            };
-            leaders
-                .values_mut()
-                .filter(|leader| **leader == a || **leader == b)
-                .for_each(|leader| *leader = a.min(b));
-        }
+        let sees_it = |other: &&u32| seen.get(other).is_some_and(|seen| seen.contains(host));
+        let first = others.range(..host).find(sees_it);
+        let leader = first.and_then(|first| leaders.get(first)).unwrap_or(host);
+        leaders.insert(*host, *leader);
     }
     leaders
 }
@@ -483,15 +478,16 @@ mod tests {
     #[test]
     fn hosts_that_see_one_another_share_a_workspace() {
         let seen = [
-            (0, vec![0]),
-            (1, vec![1, 2]),
-            (2, vec![2]),
-            (3, vec![2, 3]),
-            (4, vec![4, 9]),
+            (0, BTreeSet::from([0, 1, 4])),
+            (1, BTreeSet::from([1, 2])),
+            (2, BTreeSet::from([1, 2, 3])),
+            (3, BTreeSet::from([2, 3])),
+            (4, BTreeSet::from([4, 9])),
         ];
         assert_eq!(
             leaders(&BTreeMap::from(seen)),
-            BTreeMap::from([(0, 0), (1, 1), (2, 1), (3, 1), (4, 4)])
+            BTreeMap::from([(0, 0), (1, 1), (2, 1), (3, 1), (4, 4)]),
+            "nobody else sees what host 0 sees"
         );
     }
 
