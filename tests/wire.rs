@@ -214,6 +214,22 @@ fn files_go_directly_to_real_hosts_and_nobody_listens_afterwards() {
         let closed = lab.sh(&connect);
         assert!(closed.err.contains("refused"), "{options}: {}", closed.err);
     }
+    // the machine on which the tool runs: how it is reached decides, not its address
+    for (login, way) in [
+        (".login = env.USER + \"@10.77.0.1\"", ", directly"),
+        (".", ", through its login"),
+    ] {
+        let own = format!(
+            "rm -rf back /srv/own; echo 10.77.0.1 | ipconf-check - >one && \
+             USER=$(id -un) jq -c '{login}' one >own && \
+             part-map --workspace /srv/own --extra src/large <own | part-push && \
+             part-pull --workspace /srv/own --to back large <own"
+        );
+        let ran = lab.run(&own);
+        assert_eq!(ran.err.matches(way).count(), 2, "{login}: {}", ran.err);
+        let back = lab.folder.join("back/large");
+        assert!(same(&back, &lab.folder.join("src/large")), "{login}");
+    }
     lab.cluster.assert_clean();
 }
 

@@ -7,7 +7,8 @@
 # DISK=4g        the hosts' disks, in memory; with an empty value they all share this machine's
 # HOSTS=250      for the part that logs in to many
 # DGL_TOOLS=DIR  DGL's tools folder: its copy_files.py is a contender too
-# PARTS='bulk one small tiny slow far shared changed delay many'
+# OLD=DIR        the tools of an older build are contenders too, where the launching machine is among the hosts
+# PARTS='bulk one here small tiny slow far shared changed delay many'
 # shellcheck source=tests/bench/begin.sh
 . "$(dirname "$0")/begin.sh"
 rounds=${1:-3} mb=${2:-256}
@@ -126,6 +127,41 @@ one() {
     plan "$all"
     limit "peak memory, 2 GB file" "$("$cluster" exec 1 bash -c "cd '$work'; PATH='$PATH'; /usr/bin/time -f '%M' part-push --progress never <plan.jsonl 2>&1 >/dev/null" |
         awk '{ print $1 / 1024 }')" MB 64
+    rm -r src
+}
+
+# The machine on which the tool runs, alone and among the hosts: by itself, and by a login as any other host.
+here() {
+    local i k login old=""
+    login=$("$cluster" exec 1 id -un)@10.77.0.1
+    [ -z "${OLD:-}" ] || old="PATH='$OLD':\$PATH;"
+    by_login() { jq -c --arg login "$login" 'if .ip == "10.77.0.1" then .login = $login else . end' plan.jsonl >login.jsonl; }
+    mkdir -p src
+    for k in 0 1 2 3; do head -c "${mb}M" /dev/urandom >"src/f$k"; done
+    for all in h1 "h1 h2 h3 h4"; do
+        k=${all//[^h]/} k=${#k}
+        plan "$all"; own
+        jq -c --argjson of "$k" 'if .type == "file" then select(.host < $of) | .of = $of else . end' plan.jsonl >some && mv some plan.jsonl
+        by_login
+        for ((i = 0; i < rounds; i++)); do
+            shell "cp-$k" "mkdir -p /srv/ws/src; cp src/f0 /srv/ws/src/"
+            for way in plan login; do
+                shell "push-$way-$k" "part-push --progress never <$way.jsonl"
+                again "pull-$way-$k" "rm -rf back; part-pull --progress never --workspace /srv/ws --to back src <$way.jsonl"
+                [ -z "$old" ] || shell "old-$way-$k" "$old part-push --progress never <$way.jsonl"
+            done
+        done
+    done
+    limit "this machine alone, $mb MB: part-push / cp" "$(awk -v a="$(median push-plan-1)" -v b="$(median cp-1)" 'BEGIN { print a / b }')" x 1.5
+    goal "this machine alone, $mb MB: part-push by a login / without" push-login-1 push-plan-1
+    goal "4 hosts with this machine, $mb MB each: part-push by a login / without" push-login-4 push-plan-4
+    goal "4 hosts with this machine, $mb MB each: part-pull by a login / without" pull-login-4 pull-plan-4
+    if [ -n "$old" ]; then
+        goal "this machine alone, by a login: part-push of OLD / part-push" old-login-1 push-login-1
+        goal "this machine alone, without: part-push of OLD / part-push" old-plan-1 push-plan-1
+        goal "4 hosts with this machine, by a login: part-push of OLD / part-push" old-login-4 push-login-4
+        goal "4 hosts with this machine, without: part-push of OLD / part-push" old-plan-4 push-plan-4
+    fi
     rm -r src
 }
 
@@ -362,7 +398,7 @@ many() { # sshd's own limits on logins are in force
 }
 
 header
-for part in ${PARTS:-bulk one small tiny slow far shared changed delay many}; do
+for part in ${PARTS:-bulk one here small tiny slow far shared changed delay many}; do
     case $part in
         slow) "$cluster" up 2 --rate 1gbit --quiet >/dev/null && slow ;;
         far) "$cluster" up 2 --quiet >/dev/null && far ;;

@@ -39,13 +39,14 @@ pub struct WireOptions {
 }
 
 impl WireOptions {
-    /// Whether a direct connection to a host is worth a try for this many bytes.
-    pub fn is_worth(&self, host: Ipv4Addr, bytes: u64) -> bool {
+    /// Whether a direct connection to a host is worth a try for this many bytes. `is_local` is
+    /// whether only pipes lead to its agent, which no cipher slows down.
+    pub fn is_worth(&self, host: Ipv4Addr, is_local: bool, bytes: u64) -> bool {
         match self.wire {
             Wire::Ssh => false,
             Wire::Direct => bytes > 0,
-            // data for this machine goes through pipes, which no cipher slows down
-            Wire::Auto => bytes >= WORTH && !host.is_loopback() && !super::is_here(host),
+            // behind a loopback address may be a tunnel, which does not lead to the host's port
+            Wire::Auto => bytes >= WORTH && !is_local && !host.is_loopback(),
         }
     }
 

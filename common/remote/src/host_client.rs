@@ -194,7 +194,8 @@ impl HostClient {
         wire: &WireOptions,
         hosts: &[String],
     ) -> Result<Option<String>, HostFailure> {
-        if self.wire_chosen || !wire.is_worth(address, bytes) {
+        let is_local = self.connections().session.is_local();
+        if self.wire_chosen || !wire.is_worth(address, is_local, bytes) {
             return Ok(None);
         }
         self.wire_chosen = true;

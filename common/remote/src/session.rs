@@ -54,6 +54,8 @@ pub struct Session {
     received: u64,
     /// Whether nothing more can come.
     over: bool,
+    /// Whether the agent is a child of this process, so that only pipes lie between.
+    is_local: bool,
 }
 
 impl Session {
@@ -75,7 +77,11 @@ impl Session {
         let token = random_token()?;
         let agents = Agents::here()?;
         let transport = Transport::new(super::program::run(agents.own()?, &["serve", &token])?);
-        Session::greet(transport, token, agents, options)
+        let session = Session::greet(transport, token, agents, options)?;
+        Ok(Session {
+            is_local: true,
+            ..session
+        })
     }
 
     /// Begins a session over the connection of an agent that has dialed in and was told to serve.
@@ -94,6 +100,7 @@ impl Session {
             decoder: Decoder::default(),
             received: 0,
             over: false,
+            is_local: false,
         }
     }
 
@@ -124,6 +131,7 @@ impl Session {
                     decoder,
                     received: 0,
                     over: false,
+                    is_local: false,
                 })
             }
             Err(fault) => {
@@ -161,6 +169,11 @@ impl Session {
     /// An empty buffer; if possible one that was sent by [`Session::send_owned`].
     pub fn buffer(&mut self) -> Vec<u8> {
         self.transport.spare.pop().unwrap_or_default()
+    }
+
+    /// Whether the agent is a child of this process, so that only pipes lie between.
+    pub(crate) fn is_local(&self) -> bool {
+        self.is_local
     }
 
     /// Whether the bytes of a file are copied in any case.
