@@ -1156,6 +1156,77 @@ fn two_pushes_into_one_workspace_do_not_mix() {
     );
 }
 
+/// Leads to hosts 10.77.0.1 and so on, which are all this machine, but have workspaces of their
+/// own, `ws1` and so on; what the first says goes through a filter. `false` where there is no right
+/// to mount.
+fn with_own_workspaces(folder: &Path, hosts: u32, filter: &str) -> bool {
+    for name in (1..=hosts)
+        .map(|host| host.to_string())
+        .chain([String::new()])
+    {
+        fs::create_dir_all(folder.join(format!("ws{name}"))).unwrap();
+    }
+    let mount = "mount --bind \"ws$0\" ws && exec \"$@\"";
+    let own = format!(
+        "#!/bin/sh\nhost=${{1##*.}}; shift\nin_own() {{ unshare -m sh -c '{mount}' \"$host\" \
+         \"$@\"; }}\n[ \"$host\" = 1 ] || in_own \"$@\"\n[ \"$host\" != 1 ] || in_own \"$@\" | \
+         {filter}\n"
+    );
+    executable(&folder.join("own"), &own);
+    let lines: String = (1..=hosts)
+        .map(|host| format!("10.77.0.{host}\n"))
+        .collect();
+    fs::write(folder.join("ip.txt"), lines).unwrap();
+    map(folder);
+    sh(folder, "unshare -m mount --bind ws1 ws").status == 0
+}
+
+/// Both wait for a third: each could hold some hosts and keep out the other.
+#[test]
+fn pushes_that_wait_for_the_same_hosts_take_turns() {
+    if takes_seconds() {
+        return;
+    }
+    const HOSTS: u32 = 6;
+    let folder = plan("turns", &[("a", noise(1, 1 << 20))]);
+    if !with_own_workspaces(&folder, HOSTS, "cat") {
+        return println!("skipped: no right to mount");
+    }
+    let pushes = sh(
+        &folder,
+        "tac ip.txt | ipconf-check - | part-map --workspace \"$PWD/ws\" --extra src >down
+         part-push --limit 2MB/s --connect './own {ip} env' <plan.jsonl >third 2>&1 & third=$!
+         until [ -L ws6/.part-push.lock ]; do sleep 0.05; done
+         part-push --connect './own {ip} env' <plan.jsonl >one 2>&1 & one=$!
+         part-push --connect './own {ip} env' <down >two 2>&1 & two=$!
+         for push in $third $one $two; do wait $push; echo $?; done; cat third one two >&2",
+    );
+    assert_eq!(pushes.out, "0\n0\n0\n", "{}", pushes.err);
+    for host in 1..=HOSTS {
+        let ws = folder.join(format!("ws{host}"));
+        assert!(tree(&ws.join("src")) == tree(&folder.join("src")) && ours(&ws).is_empty());
+    }
+}
+
+/// It would be the one that gets the file for all.
+#[test]
+fn a_host_that_claims_the_workspaces_of_others_harms_nobody_else() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = plan("claims-others", &[("a", noise(1, 1000))]);
+    let lie = r#"sed -u 's/\("told":"peers","hosts":\)\[0\]/\1[0,1,2]/'"#;
+    if !with_own_workspaces(&folder, 3, lie) {
+        return println!("skipped: no right to mount");
+    }
+    let ran = push(&folder, "--wire ssh --connect './own {ip} env'");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    for host in 1..=3 {
+        let ws = folder.join(format!("ws{host}"));
+        assert!(tree(&ws.join("src")) == tree(&folder.join("src")), "{host}");
+    }
+}
+
 /// A way to this machine that hands on so many bytes of what it is sent, and the rest when there is
 /// a file `on`; the connection of that number alone.
 fn slow_way(folder: &Path, number: u32, bytes: u32) {

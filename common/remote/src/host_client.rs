@@ -68,6 +68,8 @@ pub struct HostClient {
 /// What a host reports at the beginning.
 #[derive(Clone, Debug, Default)]
 pub struct Ready {
+    /// The name of another push that is at work in the folder.
+    pub busy: Option<String>,
     /// Free space on the file system in bytes, if it is known.
     pub free_bytes: Option<u64>,
     /// Whether the destination was empty or missing.
@@ -124,19 +126,24 @@ impl HostClient {
         let is_lane = matches!(&first, FileRequest::Receive(receive) if receive.lane);
         let mut client = HostClient::new(session, stop, is_lane);
         client.send(first);
-        match client.next_event()?.0 {
+        let ready = client.ready()?;
+        Ok((client, ready))
+    }
+
+    /// Waits for what the host reports about its folder.
+    pub fn ready(&mut self) -> Result<Ready, HostFailure> {
+        match self.next_event()?.0 {
             FileEvent::Ready {
+                busy,
                 free_bytes,
                 empty,
                 key,
-            } => Ok((
-                client,
-                Ready {
-                    free_bytes,
-                    empty,
-                    key,
-                },
-            )),
+            } => Ok(Ready {
+                busy,
+                free_bytes,
+                empty,
+                key,
+            }),
             other => Err(HostFailure::unexpected(&other)),
         }
     }

@@ -36,6 +36,11 @@ pub enum FileRequest {
         /// Whether the checksum of each file's content is wanted.
         sums: bool,
     },
+    /// Asks for the folder again, in which another push was at work; answered by
+    /// [`FileEvent::Ready`].
+    Enter,
+    /// Leaves the folder to other pushes until [`FileRequest::Enter`].
+    LetGo,
     /// Asks which hosts of this push see the same folder; answered by [`FileEvent::Peers`].
     Peers,
     /// Takes over the partial file that an earlier push left; answered by [`FileEvent::Partial`].
@@ -336,8 +341,11 @@ pub struct Named {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "told", rename_all = "snake_case")]
 pub enum FileEvent {
-    /// The folder is open.
+    /// The folder is open, for this push alone unless another one is at work there.
     Ready {
+        /// The name of that other push. Nothing may be sent before [`FileRequest::Enter`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        busy: Option<String>,
         /// Free space for this user on its file system, in bytes.
         free_bytes: Option<u64>,
         /// Whether the folder is empty.

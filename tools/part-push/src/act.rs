@@ -8,6 +8,7 @@ use crate::push::Options;
 use crate::reporter::Reporter;
 use crate::target::Target;
 use crate::task::{State, Task};
+use crate::turn;
 use cli::progress::ProgressDisplay;
 use rayon::prelude::*;
 use record::error::{Fault, Report};
@@ -30,8 +31,6 @@ use transfer::{BEAT, source};
 
 /// How much space a file system needs beside the files themselves.
 const ROOM_TO_SPARE: u64 = 1 << 20;
-/// For how many hosts to wait at once until they are ready. Each waits; none computes.
-const BEGUN_AT_ONCE: usize = 256;
 
 /// Copies to these hosts what they lack, from the deliveries to all. The records for only some
 /// hosts form a set with holes.
@@ -58,6 +57,10 @@ pub fn run(
         run,
     };
     let tasks = open(&context, hosts, deliveries, &mut report)?;
+    if let Some(signal) = context.signal() {
+        return Ok(interrupted(signal));
+    }
+    turn::wait(&context, &tasks)?;
     if let Some(signal) = context.signal() {
         return Ok(interrupted(signal));
     }
@@ -138,10 +141,9 @@ fn open<'a>(
             },
         )
     };
-    // all at once, because hosts that share a folder wait for another push together
     let pairs: Vec<_> = hosts.iter().zip(opened).collect();
-    let begun: Vec<_> = remote::threads(hosts.len().min(BEGUN_AT_ONCE))?
-        .install(|| pairs.into_par_iter().map(begin).collect());
+    let begun: Vec<_> =
+        turn::threads(hosts.len())?.install(|| pairs.into_par_iter().map(begin).collect());
     let task = |(host, state): (&'a Host, State)| {
         let deliveries = by_host.remove(&host.id).unwrap_or_default();
         Task {

@@ -13,6 +13,7 @@ mod push;
 mod reporter;
 mod target;
 mod task;
+mod turn;
 
 pub use args::Args;
 

@@ -68,6 +68,24 @@ impl Target {
         })
     }
 
+    /// Asks for the folder again.
+    pub fn enter(&mut self) -> Result<(), HostFailure> {
+        self.client.send(FileRequest::Enter);
+        self.ready = self.client.ready()?;
+        Ok(())
+    }
+
+    /// Leaves the folder to other pushes until it is asked for again.
+    pub fn let_go(&mut self) -> Result<(), HostFailure> {
+        self.client.send(FileRequest::LetGo);
+        // it has done so when it answers what follows
+        let asked = self.client.sync();
+        match self.client.next_event()?.0 {
+            FileEvent::Synced { number } if number == asked => Ok(()),
+            other => Err(HostFailure::unexpected(&other)),
+        }
+    }
+
     /// The hosts of this push whose stages are visible from this one.
     pub fn peers(&mut self) -> Result<Vec<u32>, HostFailure> {
         self.client.send(FileRequest::Peers);

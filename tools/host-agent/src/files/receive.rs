@@ -22,6 +22,7 @@ use wire::files::{Batch, Begin, Fault, FileEvent, FileRequest, HandOn, Receive, 
 /// A push to this host, over one connection.
 pub struct Receiver {
     fsync: bool,
+    base: PathBuf,
     place: Option<Place>,
     /// The stage; `None` if nothing is written, and for a further connection of the push.
     stage: Option<Stage>,
@@ -61,8 +62,6 @@ impl Receiver {
                 "base is an absolute path, and run a word of letters and digits",
             ));
         }
-        // checked before the folder is made
-        let empty = stage::is_empty(base).map_err(failed)?;
         let folder = stage::folder(base, &receive.run, receive.host);
         let (stage, lane) = match (receive.dry, receive.lane) {
             (true, _) => (None, None),
@@ -72,20 +71,16 @@ impl Receiver {
                     "the push that this connection belongs to is not at work there",
                 ));
             }
-            (false, false) => (Some(Stage::enter(base, &receive.run, receive.host)?), None),
+            (false, false) => (Some(Stage::open(base, &receive.run, receive.host)?), None),
         };
         let place = if stage.is_some() {
             Some(Place::new(base).map_err(failed)?)
         } else {
             None
         };
-        told.tell(FileEvent::Ready {
-            free_bytes: free_bytes(base),
-            empty,
-            key: Some(arrivals.identity.public_key().to_string()),
-        });
-        Ok(Receiver {
+        let receiver = Receiver {
             fsync: receive.fsync,
+            base: base.to_owned(),
             place,
             stage,
             folder,
@@ -93,7 +88,27 @@ impl Receiver {
             files: BTreeMap::new(),
             compared: BTreeMap::new(),
             arrivals: Arc::clone(arrivals),
-        })
+        };
+        receiver.enter(told)?;
+        Ok(receiver)
+    }
+
+    /// Reports the folder, as other pushes have left it, or that one is still at work there.
+    fn enter(&self, told: &SharedOutput) -> Result<(), Failure> {
+        let busy = match &self.stage {
+            Some(stage) => stage.enter()?,
+            None => None,
+        };
+        let base = self.base.display();
+        let empty = stage::is_empty(&self.base)
+            .map_err(|error| Failure::new(format!("{base}: {error}")))?;
+        told.tell(FileEvent::Ready {
+            busy,
+            free_bytes: free_bytes(&self.base),
+            empty,
+            key: Some(self.arrivals.identity.public_key().to_string()),
+        });
+        Ok(())
     }
 
     fn finish_of(&self, file: &Small) -> Finish {
@@ -392,6 +407,8 @@ impl Serve for Receiver {
         }
         match step {
             FileRequest::Look { sums } => look::look(&body, sums, told),
+            FileRequest::Enter => self.enter(told)?,
+            FileRequest::LetGo => self.stage.iter().for_each(Stage::let_go),
             FileRequest::Peers => {
                 told.tell(FileEvent::Peers {
                     hosts: self.stage.as_ref().map_or_else(Vec::new, Stage::peers),

@@ -2,6 +2,7 @@
 
 use super::serve::Serve;
 use super::shared_output::SharedOutput;
+use super::stage;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -36,6 +37,7 @@ impl Sender {
             )));
         }
         told.tell(FileEvent::Ready {
+            busy: None,
             free_bytes: None,
             empty: false,
             key: None,
@@ -51,8 +53,8 @@ impl Sender {
     }
 
     /// Lists files and empty folders at the roots and below. Symbolic links are not followed, and
-    /// part-push's own files are left out. What does not exist is not told of; what cannot be read
-    /// is, because files that are wanted may be there.
+    /// part-push's own folders are left out. What does not exist is not told of; what cannot be
+    /// read is, because files that are wanted may be there.
     fn find(&self, roots: &[Text], told: &SharedOutput) {
         let mut found = Listing {
             told,
@@ -97,10 +99,8 @@ impl Sender {
                 continue;
             }
             let others = entries.into_iter().filter(|entry| {
-                !entry
-                    .file_name()
-                    .to_string_lossy()
-                    .starts_with(".part-push.")
+                let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+                !(is_folder && stage::is_ours(&entry.file_name()))
             });
             waiting.extend(others.map(|entry| path.join(entry.file_name())));
         }

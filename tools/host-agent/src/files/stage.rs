@@ -18,6 +18,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::statfs::{self, FsType, statfs};
 use nix::sys::time::TimeSpec;
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, symlink};
@@ -28,8 +29,6 @@ use transfer::partial;
 use transfer::parts::Parts;
 use wire::Failure;
 
-/// How long to wait for another push.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// On a network file system a stage that was not touched for this many seconds is abandoned; its
 /// owner touches it every ten seconds.
 const UNTOUCHED: i64 = 120;
@@ -41,7 +40,8 @@ const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Other connections note what they have when this one ends, which takes them at most this long.
 const LANES_END: Duration = Duration::from_secs(3);
 
-const PREFIX: &str = ".part-push.";
+const PREFIX: &str = record::RESERVED;
+const LOCK: &str = ".part-push.lock";
 
 /// The stage of a push.
 pub struct Stage {
@@ -66,27 +66,39 @@ pub fn is_word(run: &str) -> bool {
 }
 
 impl Stage {
-    /// Opens a folder for a push, and puts away what dead pushes have left there.
-    pub fn enter(base: &Path, run: &str, host: u32) -> Result<Stage, Failure> {
+    /// Opens a folder for a push, which is not at work there before it has entered.
+    pub fn open(base: &Path, run: &str, host: u32) -> Result<Stage, Failure> {
         let failed = |error: io::Error| Failure::new(format!("{}: {error}", base.display()));
-        let stage = Stage::make(base, run, host).map_err(failed)?;
-        let until = Instant::now() + PATIENCE;
-        while !stage.lock().map_err(failed)? {
-            if Instant::now() > until {
-                stage.leave();
-                return Err(Failure::new(format!(
-                    "another push is at work in {}",
-                    base.display()
-                )));
-            }
-            std::thread::sleep(Duration::from_millis(250));
+        Stage::make(base, run, host).map_err(failed)
+    }
+
+    /// Makes this push the one that is at work, and puts away what dead pushes have left. Returns
+    /// the name of the push that is at work instead, if there is one.
+    pub fn enter(&self) -> Result<Option<String>, Failure> {
+        let failed = |error: io::Error| Failure::new(format!("{}: {error}", self.base.display()));
+        let mut holder = self.lock().map_err(failed)?;
+        if let Some(dead) = &holder
+            && !self.is_at_work(dead)
+        {
+            self.unlock(Path::new(dead));
+            holder = self.lock().map_err(failed)?;
         }
-        for other in stages(base) {
-            if other != stage.folder && stage.is_dead(&other) {
-                salvage(base, &other);
+        if holder.is_none() {
+            for other in stages(&self.base) {
+                if other != self.folder && self.is_dead(&other) {
+                    salvage(&self.base, &other);
+                }
             }
         }
-        Ok(stage)
+        Ok(holder)
+    }
+
+    /// Leaves the folder to other pushes until this one enters again.
+    pub fn let_go(&self) {
+        let lock = self.base.join(LOCK);
+        if fs::read_link(&lock).is_ok_and(|holder| holder.as_os_str() == self.run.as_str()) {
+            let _ = fs::remove_file(lock);
+        }
     }
 
     /// The stage of a push whose process on this host has ended.
@@ -133,31 +145,30 @@ impl Stage {
         })
     }
 
-    /// Makes this push the running one; `false` while another one is.
-    fn lock(&self) -> io::Result<bool> {
-        let lock = self.base.join(".part-push.lock");
+    /// Makes this push the one that is at work, unless another one is, which is returned.
+    fn lock(&self) -> io::Result<Option<String>> {
+        let lock = self.base.join(LOCK);
         match symlink(&self.run, &lock) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Ok(()) => return Ok(true),
+            Ok(()) => return Ok(None),
             // links are not known here
-            Err(error) if error.raw_os_error() == Some(nix::libc::EPERM) => return Ok(true),
+            Err(error) if error.raw_os_error() == Some(nix::libc::EPERM) => return Ok(None),
             Err(error) => return Err(error),
         }
-        let Ok(holder) = fs::read_link(&lock) else {
-            return Ok(false);
-        };
-        if holder.as_os_str() == self.run.as_str() {
-            return Ok(true);
+        match fs::read_link(&lock) {
+            Ok(holder) if holder.as_os_str() == self.run.as_str() => Ok(None),
+            Ok(holder) => Ok(Some(holder.to_string_lossy().into_owned())),
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err(io::Error::other(
+                format!("{LOCK} there is no lock of part-push; remove it"),
+            )),
+            // it has just been removed
+            Err(_) => Ok(Some(String::new())),
         }
-        if !self.is_at_work(&holder.to_string_lossy()) {
-            self.unlock(&holder);
-        }
-        Ok(false)
     }
 
     /// Removes another push's lock. Somebody else may have just removed it and made another one.
     fn unlock(&self, holder: &Path) {
-        let (lock, moved) = (self.base.join(".part-push.lock"), self.folder.join("lock"));
+        let (lock, moved) = (self.base.join(LOCK), self.folder.join("lock"));
         if fs::rename(&lock, &moved).is_err() {
             return;
         }
@@ -277,11 +288,8 @@ impl Stage {
         }
         salvage(&self.base, &self.folder);
         let _ = fs::remove_dir(kept(&self.base));
-        let lock = self.base.join(".part-push.lock");
-        if !self.is_at_work(&self.run)
-            && fs::read_link(&lock).is_ok_and(|holder| holder.as_os_str() == self.run.as_str())
-        {
-            let _ = fs::remove_file(lock);
+        if !self.is_at_work(&self.run) {
+            self.let_go();
         }
     }
 }
@@ -431,6 +439,12 @@ pub fn is_empty(base: &Path) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
         Err(error) => Err(error),
     }
+}
+
+/// Whether a folder with this name is part-push's own, and its files incomplete.
+pub fn is_ours(name: &OsStr) -> bool {
+    let word = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+    word.is_some_and(|word| word == "kept" || word.contains('.'))
 }
 
 /// Whether a folder is the stage of a push.
