@@ -137,7 +137,7 @@ fn files_and_configs() {
         agent.look(script("iq.txt")),
         [found(
             "no_file",
-            json!({"path": "./iq.txt", "similar": "ip.txt"})
+            json!({"path": "./iq.txt", "similar": "./ip.txt"})
         )]
     );
     let read = agent.look(script("ip.txt"));

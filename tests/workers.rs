@@ -168,7 +168,7 @@ fn workers_of_real_hosts_are_examined_before_they_start() {
         without.err
     );
     let mistyped = run(with_torch, "code/jbo.py");
-    let told = "hosts 0-2: no such file: /srv/job/code/jbo.py; there is job.py";
+    let told = "hosts 0-2: no such file: /srv/job/code/jbo.py; did you mean /srv/job/code/job.py?";
     assert!(
         mistyped.status == 74 && mistyped.err.contains(told),
         "{}",

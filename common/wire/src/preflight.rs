@@ -183,7 +183,7 @@ pub enum Finding {
     NoFile {
         /// The whole path.
         path: Text,
-        /// The name of a file in that folder that may have been meant.
+        /// A path that is there and may have been meant.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         similar: Option<Text>,
     },
