@@ -3,9 +3,9 @@
 
 use super::channel::{Channel, Stream};
 use super::session::Session;
-use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::poll::PollFlags;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 use tls::{Identity, Link, PublicKey};
@@ -91,26 +91,13 @@ impl Door {
             true => NoDoor::OtherKey,
             false => NoDoor::Closed(format!("{}: {error}", self.address)),
         };
-        let late = || closed(io::ErrorKind::TimedOut.into());
-        let left = || until.saturating_duration_since(Instant::now());
-        if left().is_zero() {
-            return Err(late());
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(closed(io::ErrorKind::TimedOut.into()));
         }
-        let stream = TcpStream::connect_timeout(&self.address, left()).map_err(closed)?;
-        let mut link = Link::connect(stream, &self.identity, self.key).map_err(closed)?;
-        let mut plain = Vec::new();
         // the host's first event shows that it knows us too
-        while link.peer().is_none() || plain.is_empty() {
-            if left().is_zero() {
-                return Err(late());
-            }
-            let mut fds = [PollFd::new(link.as_fd(), link.wait_for())];
-            let _ = ppoll(&mut fds, Some(left().into()), None);
-            link.flush().map_err(closed)?;
-            if !link.receive(&mut plain).map_err(closed)? && plain.is_empty() {
-                return Err(closed(io::ErrorKind::ConnectionReset.into()));
-            }
-        }
+        let opened = Link::open(self.address, &self.identity, self.key, left, true);
+        let (link, plain) = opened.map_err(closed)?;
         Ok(Session::over(Box::new(Direct::over(link, plain))))
     }
 }

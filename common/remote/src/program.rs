@@ -461,7 +461,8 @@ impl Drop for Program {
         ];
         let child = Arc::new(Mutex::new(child));
         linger(&child);
-        std::thread::spawn(move || {
+        // without a thread it ends with this tool at the latest
+        let _ = std::thread::Builder::new().spawn(move || {
             let _streams = streams;
             let until = Instant::now() + CLEAN_UP;
             while !has_ended(&child) {

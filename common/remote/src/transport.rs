@@ -6,7 +6,7 @@ use super::ssh_socket;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -380,11 +380,7 @@ impl Waker {
 
     /// Wakes the thread. If the pipe is full, it has been woken already.
     pub fn wake(&self) {
-        let _ = std::fs::File::from(match self.writer.try_clone() {
-            Ok(writer) => writer,
-            Err(_) => return,
-        })
-        .write(b"w");
+        let _ = nix::unistd::write(&self.writer, b"w");
     }
 
     fn drain(&self) {

@@ -5,9 +5,11 @@
 //! told; there are no certificates, names or authorities (RFC 7250, raw public keys). Whoever has
 //! no such key gets nowhere.
 
+mod admission;
 mod identity;
 mod link;
 mod pinned;
 
+pub use admission::{Admission, Greeting, Handshake, Limits, Outcome, Port};
 pub use identity::{Identity, PublicKey};
 pub use link::{Guests, Link, is_wrong_key};

@@ -2,15 +2,16 @@
 
 use crate::identity::{Identity, PublicKey};
 use crate::pinned;
-use nix::poll::PollFlags;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{setsockopt, sockopt};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, Connection, ServerConfig, ServerConnection};
 use std::hint::black_box;
 use std::io::{self, BufRead, ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The most bytes that may wait to be sent. A side that accepts nothing for that long is lost.
 const MAX_WAITING: usize = 4 << 20;
@@ -21,6 +22,8 @@ const MAX_READ: usize = 256 << 10;
 const MAX_WRITTEN: usize = 512 << 10;
 /// How many bytes are read from the socket at once if little comes.
 const LITTLE: usize = 16 << 10;
+/// The same for a connection at a port, which has proved nothing yet.
+const LEAST: usize = 4 << 10;
 /// How many bytes are read from the socket at once if much comes; rustls itself asks for 4 KiB.
 const MUCH: usize = 512 << 10;
 
@@ -124,23 +127,54 @@ impl Link {
         let name = ServerName::from(IpAddr::from(Ipv4Addr::UNSPECIFIED));
         let tls = ClientConnection::new(pinned::client(identity, server)?, name)
             .map_err(io::Error::other)?;
-        Link::new(stream, tls.into())
+        Link::new(stream, tls.into(), LITTLE)
+    }
+
+    /// Connects within the time, and returns when the listening side has proved that it has the
+    /// key; with `welcomed` when something has come from there too, which shows that it has admitted
+    /// this side. Returns the connection and the bytes that came.
+    pub fn open(
+        address: SocketAddr,
+        identity: &Identity,
+        server: PublicKey,
+        limit: Duration,
+        welcomed: bool,
+    ) -> io::Result<(Link, Vec<u8>)> {
+        let until = Instant::now() + limit;
+        let stream = TcpStream::connect_timeout(&address, limit)?;
+        let mut link = Link::connect(stream, identity, server)?;
+        let mut received = Vec::new();
+        while link.peer().is_none() || (welcomed && received.is_empty()) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            let mut fds = [PollFd::new(link.as_fd(), link.wait_for())];
+            // one millisecond more than what poll(2) rounds down
+            let left = PollTimeout::try_from(left + Duration::from_millis(1));
+            let _ = poll(&mut fds, left.unwrap_or(PollTimeout::MAX));
+            link.flush()?;
+            if !link.receive(&mut received)? && received.is_empty() {
+                return Err(ErrorKind::ConnectionReset.into());
+            }
+        }
+        Ok((link, received))
     }
 
     /// Accepts a connection.
     pub fn accept(stream: TcpStream, guests: &Guests) -> io::Result<Link> {
         let tls = ServerConnection::new(Arc::clone(&guests.0)).map_err(io::Error::other)?;
-        Link::new(stream, tls.into())
+        Link::new(stream, tls.into(), LEAST)
     }
 
-    fn new(stream: TcpStream, mut tls: Connection) -> io::Result<Link> {
+    fn new(stream: TcpStream, mut tls: Connection, buffer: usize) -> io::Result<Link> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         tls.set_buffer_limit(Some(MAX_WAITING));
         let mut link = Link {
             stream,
             tls,
-            incoming: Incoming::new(LITTLE),
+            incoming: Incoming::new(buffer),
             came: 0,
             ended: false,
             begun: false,
@@ -256,8 +290,10 @@ impl Link {
     /// the connection.
     pub fn receive(&mut self, received: &mut impl Write) -> io::Result<bool> {
         let mut count = 0;
+        let until = self.came + MAX_READ as u64;
         // bytes that were read from the socket do not make poll report it again
-        while !self.ended && (count < MAX_READ || !self.incoming.is_empty()) {
+        while !self.ended && ((count < MAX_READ && self.came < until) || !self.incoming.is_empty())
+        {
             let mut source = Source {
                 stream: &mut self.stream,
                 incoming: &mut self.incoming,

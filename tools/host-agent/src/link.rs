@@ -4,19 +4,27 @@
 use crate::preflight::ports::bound;
 use crate::procfs;
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{SockaddrIn, connect, setsockopt, sockopt};
 use nix::sys::time::TimeVal;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tls::{Admission, Handshake, Limits, Outcome};
 use wire::Failure;
 use wire::link::{Expect, Expected, Received, Send, Sent};
 
 /// A connection between hosts takes milliseconds, and a lost packet is sent again after 1 s and 2
 /// s. The other host may be asked a moment later than this one.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// One connection is expected. Whoever has the key sends it at once.
+const LIMITS: Limits = Limits {
+    in_all: 256,
+    per_source: 64,
+    time: Duration::from_secs(2),
+};
 /// Enough for a median that one slow wake-up does not change.
 const ROUND_TRIPS: usize = 21;
 /// Large enough that system calls cost little, and small compared with what is sent.
@@ -37,9 +45,10 @@ impl Receiver {
         let failed = |error: io::Error| Failure::new(format!("{}: {error}", wanted.address));
         let listener = TcpListener::bind((wanted.address, 0)).map_err(failed)?;
         let port = listener.local_addr().map_err(failed)?.port();
-        listener.set_nonblocking(true).map_err(failed)?;
-        let receive = move || receive(&listener, &wanted);
-        self.0 = Some(std::thread::spawn(receive));
+        let admission = Admission::new(vec![listener], LIMITS).map_err(failed)?;
+        let failed = |error: io::Error| Failure::new(error.to_string());
+        let thread = std::thread::Builder::new().spawn(move || receive(admission, &wanted));
+        self.0 = Some(thread.map_err(failed)?);
         Ok(Expected { port })
     }
 
@@ -57,14 +66,17 @@ impl Receiver {
     }
 }
 
-fn receive(listener: &TcpListener, wanted: &Expect) -> io::Result<Received> {
+fn receive(admission: Admission<KeyReader>, wanted: &Expect) -> io::Result<Received> {
     let time = Duration::from_millis(wanted.time_ms);
+    let mut stream = admitted(admission, &wanted.key, Instant::now() + PATIENCE)?;
     let until = Instant::now() + PATIENCE;
-    let mut stream = accept(listener, &wanted.key, until)?;
     for _ in 0..ROUND_TRIPS {
         let mut byte = [0];
         stream.read_exact(&mut byte)?;
         stream.write_all(&byte)?;
+        if Instant::now() > until {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
     }
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut arrivals = Arrivals::new(time);
@@ -79,30 +91,82 @@ fn receive(listener: &TcpListener, wanted: &Expect) -> io::Result<Received> {
     }
 }
 
-/// Accepts the connection that begins with the key. Others get only a little time.
-fn accept(listener: &TcpListener, key: &str, until: Instant) -> io::Result<TcpStream> {
-    while Instant::now() < until {
-        let mut stream = match listener.accept() {
-            Ok((stream, _)) => stream,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                std::thread::sleep(Duration::from_millis(1));
+/// The connection that begins with the key.
+fn admitted(
+    mut admission: Admission<KeyReader>,
+    key: &str,
+    until: Instant,
+) -> io::Result<TcpStream> {
+    loop {
+        for outcome in admission.turn(|stream| KeyReader::begin(stream, key)) {
+            let Outcome::Admitted(reader, _) = outcome else {
                 continue;
-            }
-            Err(error) => return Err(error),
-        };
-        stream.set_nonblocking(false)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
-        let mut begins = vec![0; key.len()];
-        if stream.read_exact(&mut begins).is_ok() && begins == key.as_bytes() {
+            };
+            let stream = reader.stream;
+            stream.set_nonblocking(false)?;
+            stream.set_nodelay(true)?;
             stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_write_timeout(Some(PATIENCE))?;
             return Ok(stream);
         }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let problem = "no connection came";
+            return Err(io::Error::new(io::ErrorKind::TimedOut, problem));
+        }
+        let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        let timeout = admission.timeout();
+        let timeout = if timeout.is_none() {
+            left
+        } else {
+            left.min(timeout)
+        };
+        let _ = poll(
+            &mut [PollFd::new(admission.as_fd(), PollFlags::POLLIN)],
+            timeout,
+        );
     }
-    Err(io::Error::new(
-        io::ErrorKind::TimedOut,
-        "no connection came",
-    ))
+}
+
+/// A connection that has to begin with the key. It is not encrypted, because a cipher would be
+/// measured in place of the link.
+struct KeyReader {
+    stream: TcpStream,
+    key: Vec<u8>,
+    received: Vec<u8>,
+}
+
+impl KeyReader {
+    fn begin(stream: TcpStream, key: &str) -> io::Result<KeyReader> {
+        stream.set_nonblocking(true)?;
+        Ok(KeyReader {
+            stream,
+            key: key.as_bytes().to_vec(),
+            received: Vec::new(),
+        })
+    }
+}
+
+impl Handshake for KeyReader {
+    fn advance(&mut self) -> io::Result<bool> {
+        let (wanted, held) = (self.key.len(), self.received.len());
+        let mut rest = (&self.stream).take((wanted - held) as u64);
+        match rest.read_to_end(&mut self.received) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            read => read?,
+        };
+        // compared as a whole: whoever learned which byte is wrong could find the key
+        match self.received == self.key {
+            true => Ok(true),
+            false => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+impl AsFd for KeyReader {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
 }
 
 /// The bytes that came, in slices of equal length. A process that has to wait for a processor reads
@@ -217,8 +281,11 @@ fn measure(stream: &mut TcpStream, wanted: &Send) -> io::Result<(u64, u64)> {
         bytes += stream.write(&buffer)? as u64;
     }
     stream.shutdown(Shutdown::Write)?;
-    // all bytes have come when the other end has closed
-    stream.read_to_end(&mut Vec::new())?;
+    // all bytes have come when the other end has closed; it sends nothing more
+    match stream.read(&mut [0])? {
+        0 => {}
+        _ => return Err(io::Error::other("it sends more than it was sent")),
+    }
     Ok((round_trips[ROUND_TRIPS / 2], bytes))
 }
 

@@ -1,7 +1,6 @@
 //! The connection of an agent that has dialed in, as a connector's channel.
 
 use super::engine::Engine;
-use super::lobby::Parked;
 use crate::channel::{Channel, Stream};
 use crate::direct::Direct;
 use nix::poll::PollFlags;
@@ -10,6 +9,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::Arc;
+use tls::Link;
 use wire::codec;
 use wire::dial::Word;
 
@@ -26,13 +26,12 @@ pub(crate) struct Dialed {
 
 impl Dialed {
     /// Tells the agent to serve under a token.
-    pub(crate) fn begin(parked: Parked, token: &str, engine: Arc<Engine>) -> io::Result<Dialed> {
-        let Parked { mut link, plain } = parked;
+    pub(crate) fn begin(mut link: Link, token: &str, engine: Arc<Engine>) -> io::Result<Dialed> {
         link.be_patient()?;
         let token = token.to_owned();
         link.send(&codec::encode(&Word::Serve { token }, &[]))?;
         Ok(Dialed {
-            direct: Direct::over(link, plain),
+            direct: Direct::over(link, Vec::new()),
             said_before: engine.said_bytes(),
             engine,
             explained: false,

@@ -1,41 +1,38 @@
 //! The place where agents dial in: it checks who connects, and keeps the connections of those let
 //! in.
 //!
-//! One thread answers all connections. Only who has the key of this run gets in. The number of
-//! connections that may try at once, and their time, are bounded, and the oldest is dropped first,
-//! so that whoever holds the port busy keeps nobody out. An agent that was let in waits with one
-//! connection at a time; when that one is taken for a conversation, the agent dials again.
+//! One thread answers all connections. Only who has the key of this run is admitted. An admitted
+//! agent waits with one connection at a time; when that one is taken for a conversation, the agent
+//! dials again.
 
 use super::matching::Roll;
-use crate::transport::Waker;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{Backlog, listen};
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::{IpAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::{IpAddr, TcpListener};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tls::{Guests, Link};
+use tls::{Admission, Greeting, Guests, Limits, Link, Outcome, Port};
 use wire::codec::{self, Decoder};
 use wire::dial::{Ender, Hello, Word};
 
-/// How many connections may try to get in at once. Agents of thousands of hosts connect in the same
-/// second, and each takes milliseconds; one that was dropped in favour of another connects again.
-const KNOCKING: usize = 4096;
-/// An agent with the key proves it at once.
-const KNOCK_LIMIT: Duration = Duration::from_secs(10);
-/// The most that an agent reports of itself: some names and addresses.
-const MAX_HELLO: usize = 64 << 10;
+/// Agents of thousands of hosts connect in the same second, from one address where they are behind
+/// a router. Each takes milliseconds; one that was dropped in favour of another connects again.
+const LIMITS: Limits = Limits {
+    in_all: 4096,
+    per_source: 1024,
+    time: Duration::from_secs(10),
+};
+/// The most that an agent reports of itself: its names, and 16 bytes for each address. A node of
+/// Kubernetes has an address for each of its networks, some hundreds.
+const MAX_HELLO: usize = 16 << 10;
 /// How often those who wait check for what no event reports.
 const LOOK: Duration = Duration::from_millis(50);
 /// An agent waits with one connection; where one has broken without a word it has another.
 const MOST_PARKED: usize = 4;
-/// So many agents are listened to at most, asked for or not: a host that has the secret could make
-/// up names without end.
+/// So many agents are listened to at most, asked for or not, and so many bytes of what they report:
+/// a host that has the secret could make up agents without end. 65,536 honest ones report 20 MB.
 const MOST_AGENTS: usize = 65_536;
+const MAX_HELLOS: usize = 64 << 20;
 /// An agent whose connection was taken has dialed again by then, or never will.
 const REDIAL_LIMIT: Duration = Duration::from_secs(20);
 
@@ -43,24 +40,18 @@ const REDIAL_LIMIT: Duration = Duration::from_secs(20);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seat(usize);
 
-/// A connection that waits for a conversation, and the bytes that came behind its hello.
-pub(crate) struct Parked {
-    pub(crate) link: Link,
-    pub(crate) plain: Vec<u8>,
-}
-
-impl Parked {
-    /// Whether the agent is still at the other end.
-    fn is_there(&mut self) -> bool {
-        matches!(self.link.receive(&mut self.plain), Ok(true))
-    }
+/// Whether the agent is still at the other end of a connection that waits. It has nothing to send
+/// there, and is given up if it does: nobody would ever read that.
+fn is_there(link: &mut Link) -> bool {
+    let mut received = Vec::new();
+    matches!(link.receive(&mut received), Ok(true)) && received.is_empty()
 }
 
 /// An agent that was let in.
 struct Agent {
     hello: Hello,
     from: IpAddr,
-    parked: VecDeque<Parked>,
+    parked: VecDeque<Link>,
     /// When its last connection was taken.
     taken: Instant,
     /// Whether it has ended or does not answer.
@@ -69,7 +60,7 @@ struct Agent {
 
 impl Agent {
     /// Another of its connections waits.
-    fn park(&mut self, parked: Parked) {
+    fn park(&mut self, parked: Link) {
         while self.parked.len() >= MOST_PARKED {
             self.parked.pop_front();
         }
@@ -81,7 +72,7 @@ impl Agent {
     fn is_live(&mut self) -> bool {
         while !self.gone
             && let Some(first) = self.parked.front_mut()
-            && !first.is_there()
+            && !is_there(first)
         {
             self.parked.pop_front();
             // a process that has ended closes the waiting connection
@@ -119,16 +110,16 @@ pub(crate) struct Census {
 struct State {
     agents: Vec<Agent>,
     by_id: HashMap<String, usize>,
+    /// How many bytes the agents have reported of themselves.
+    hello_bytes: usize,
     turned_away: u64,
     last_from: Option<IpAddr>,
 }
 
+#[derive(Default)]
 struct Shared {
-    guests: Guests,
     state: Mutex<State>,
     arrived: Condvar,
-    closing: AtomicBool,
-    waker: Waker,
 }
 
 impl Shared {
@@ -140,33 +131,25 @@ impl Shared {
 /// The lobby. It is open until it is closed.
 pub(crate) struct Lobby {
     shared: Arc<Shared>,
-    doorkeeper: Mutex<Option<JoinHandle<()>>>,
+    port: Mutex<Option<Port>>,
 }
 
 impl Lobby {
     /// Opens the lobby on these listeners, for whoever has one of the keys.
     pub(crate) fn open(listeners: Vec<TcpListener>, guests: Guests) -> io::Result<Lobby> {
-        for listener in &listeners {
-            listener.set_nonblocking(true)?;
-            // all agents may connect at once; whatever does not fit is tried again a second later
-            listen(listener, Backlog::MAXALLOWABLE)?;
-        }
-        let shared = Arc::new(Shared {
-            guests,
-            state: Mutex::default(),
-            arrived: Condvar::new(),
-            closing: AtomicBool::new(false),
-            waker: Waker::new()?,
-        });
-        let keeper = Doorkeeper {
-            shared: Arc::clone(&shared),
-            listeners,
-            knocking: VecDeque::new(),
-        };
-        let thread = std::thread::Builder::new().spawn(move || keeper.run())?;
+        let shared: Arc<Shared> = Arc::default();
+        let all = Arc::clone(&shared);
+        let port = Port::serve(
+            Admission::new(listeners, LIMITS)?,
+            move |stream| Greeting::with_line(stream, &guests, &[], MAX_HELLO),
+            move |outcome| match outcome {
+                Outcome::Admitted(greeting, from) => all.admit(greeting, from),
+                Outcome::Refused(from) => all.turn_away(from),
+            },
+        )?;
         Ok(Lobby {
             shared,
-            doorkeeper: Mutex::new(Some(thread)),
+            port: Mutex::new(Some(port)),
         })
     }
 
@@ -220,7 +203,7 @@ impl Lobby {
     }
 
     /// Takes a waiting connection of an agent for a conversation; `None` if the agent is gone.
-    pub(crate) fn take(&self, seat: &Seat, until: Instant) -> Option<Parked> {
+    pub(crate) fn take(&self, seat: &Seat, until: Instant) -> Option<Link> {
         let mut state = self.shared.lock();
         loop {
             let agent = state.agents.get_mut(seat.0)?;
@@ -285,21 +268,17 @@ impl Lobby {
 
     /// Lets nobody else in, and tells the waiting agents to leave.
     pub(crate) fn close(&self) {
-        self.shared.closing.store(true, Ordering::Relaxed);
-        self.shared.waker.wake();
-        let thread = self
-            .doorkeeper
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if let Some(thread) = thread {
-            let _ = thread.join();
-        }
+        drop(
+            self.port
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
         let mut state = self.shared.lock();
         for parked in state.agents.iter_mut().flat_map(|agent| &mut agent.parked) {
             // an agent that cannot be told sees the end of its connection
-            let _ = parked.link.send(&codec::encode(&Word::Leave, &[]));
-            let _ = parked.link.close();
+            let _ = parked.send(&codec::encode(&Word::Leave, &[]));
+            let _ = parked.close();
         }
         state.agents.clear();
     }
@@ -312,175 +291,40 @@ fn assign(seats: &mut [Option<Seat>], roll: &Roll, hello: &Hello, agent: usize) 
     }
 }
 
-/// A connection that is not let in yet.
-struct Knock {
-    link: Link,
-    decoder: Decoder,
-    from: IpAddr,
-    until: Instant,
-}
-
-/// The state of a connection that tries to get in.
-enum Answer {
-    /// It needs more time.
-    Later,
-    /// It has introduced itself.
-    Come(Hello),
-    /// It does not have the key, or what it sends is useless.
-    Away,
-}
-
-impl Knock {
-    fn answer(&mut self) -> Answer {
-        let received = self.link.flush();
-        let received = received.and_then(|()| self.link.receive(&mut self.decoder));
-        let Ok(may_say_more) = received else {
-            return Answer::Away;
+impl Shared {
+    fn admit(&self, greeting: Greeting, from: IpAddr) {
+        let (link, bytes) = (greeting.link, greeting.received);
+        let mut decoder = Decoder::default();
+        decoder.push(&bytes);
+        let Ok(Some(message)) = decoder.next_message::<Hello>() else {
+            return self.turn_away(from);
         };
-        if self.link.peer().is_none() {
-            return if may_say_more {
-                Answer::Later
-            } else {
-                Answer::Away
-            };
-        }
-        match self.decoder.next_message::<Hello>() {
-            Ok(Some(message)) => Answer::Come(message.head),
-            // one that has ended would be ready to be read again and again
-            Ok(None) if may_say_more && self.decoder.waiting() <= MAX_HELLO => Answer::Later,
-            _ => Answer::Away,
-        }
-    }
-}
-
-/// Answers all connections.
-struct Doorkeeper {
-    shared: Arc<Shared>,
-    listeners: Vec<TcpListener>,
-    /// The connections that try to get in, the oldest first.
-    knocking: VecDeque<Knock>,
-}
-
-impl Doorkeeper {
-    fn run(mut self) {
-        while !self.shared.closing.load(Ordering::Relaxed) {
-            let ready = self.wait();
-            self.answer(&ready);
-            self.turn_away_the_late();
-            for at in 0..self.listeners.len() {
-                self.accept(at);
-            }
-        }
-    }
-
-    /// Waits until something happens; tells which connections have sent something.
-    fn wait(&self) -> Vec<bool> {
-        let readable = PollFlags::POLLIN;
-        let mut fds = vec![PollFd::new(self.shared.waker.as_fd(), readable)];
-        fds.extend(
-            self.listeners
-                .iter()
-                .map(|one| PollFd::new(one.as_fd(), readable)),
-        );
-        let first = fds.len();
-        let knocks = self.knocking.iter();
-        fds.extend(knocks.map(|knock| PollFd::new(knock.link.as_fd(), knock.link.wait_for())));
-        let limit = self.knocking.front().map_or(PollTimeout::NONE, |oldest| {
-            let left = oldest.until.saturating_duration_since(Instant::now());
-            PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
-        });
-        let _ = poll(&mut fds, limit);
-        fds[first..]
-            .iter()
-            .map(|fd| fd.any().unwrap_or(false))
-            .collect()
-    }
-
-    fn accept(&mut self, listener: usize) {
-        for _ in 0..KNOCKING {
-            match self.listeners[listener].accept() {
-                Ok((stream, from)) => self.begin(stream, from.ip()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // out of descriptors: an agent with the key connects again
-                Err(_) => match self.knocking.pop_front() {
-                    Some(oldest) => self.turn_away(oldest.from),
-                    None => return std::thread::sleep(LOOK),
-                },
-            }
-        }
-    }
-
-    fn begin(&mut self, stream: TcpStream, from: IpAddr) {
-        let Ok(link) = Link::accept(stream, &self.shared.guests) else {
-            return;
-        };
-        // an agent with the key connects again
-        if self.knocking.len() >= KNOCKING
-            && let Some(oldest) = self.knocking.pop_front()
-        {
-            self.turn_away(oldest.from);
-        }
-        self.knocking.push_back(Knock {
-            link,
-            decoder: Decoder::default(),
-            from,
-            until: Instant::now() + KNOCK_LIMIT,
-        });
-    }
-
-    /// Reads from the connections that have sent something.
-    fn answer(&mut self, ready: &[bool]) {
-        let knocking = std::mem::take(&mut self.knocking);
-        for (mut knock, is_ready) in knocking.into_iter().zip(ready) {
-            match is_ready.then(|| knock.answer()) {
-                None | Some(Answer::Later) => self.knocking.push_back(knock),
-                Some(Answer::Come(hello)) => self.let_in(hello, knock),
-                Some(Answer::Away) => self.turn_away(knock.from),
-            }
-        }
-    }
-
-    fn let_in(&self, hello: Hello, knock: Knock) {
-        let _ = knock.link.notice_silence();
-        let parked = Parked {
-            link: knock.link,
-            plain: knock.decoder.rest(),
-        };
-        let mut state = self.shared.lock();
+        let hello = message.head;
+        let _ = link.notice_silence();
+        let mut state = self.lock();
         match state.by_id.get(&hello.agent).copied() {
-            Some(at) => state.agents[at].park(parked),
-            None if state.agents.len() >= MOST_AGENTS => drop(parked),
+            Some(at) => state.agents[at].park(link),
+            None if state.agents.len() >= MOST_AGENTS
+                || state.hello_bytes + bytes.len() > MAX_HELLOS => {}
             None => {
                 let at = state.agents.len();
+                state.hello_bytes += bytes.len();
                 state.by_id.insert(hello.agent.clone(), at);
                 state.agents.push(Agent {
                     hello,
-                    from: knock.from,
-                    parked: VecDeque::from([parked]),
+                    from,
+                    parked: VecDeque::from([link]),
                     taken: Instant::now(),
                     gone: false,
                 });
             }
         }
-        self.shared.arrived.notify_all();
+        self.arrived.notify_all();
     }
 
     fn turn_away(&self, from: IpAddr) {
-        let mut state = self.shared.lock();
+        let mut state = self.lock();
         state.turned_away += 1;
         state.last_from = Some(from);
-    }
-
-    fn turn_away_the_late(&mut self) {
-        let now = Instant::now();
-        while self
-            .knocking
-            .front()
-            .is_some_and(|oldest| oldest.until <= now)
-        {
-            let late = self.knocking.pop_front();
-            late.iter().for_each(|late| self.turn_away(late.from));
-        }
     }
 }

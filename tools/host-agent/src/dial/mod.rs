@@ -15,7 +15,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use relay::Relay;
 use std::io::{self, Read};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::thread::JoinHandle;
@@ -231,20 +231,9 @@ impl Dialer {
             }
             _ => Failed::Again(error.to_string()),
         };
-        let stream = TcpStream::connect_timeout(&address, TRY_LIMIT).map_err(failed)?;
-        let mut link = Link::connect(stream, &self.identity, self.key).map_err(failed)?;
+        let opened = Link::open(address, &self.identity, self.key, TRY_LIMIT, false);
+        let (link, _) = opened.map_err(failed)?;
         link.notice_silence().map_err(failed)?;
-        let until = Instant::now() + TRY_LIMIT;
-        let mut said = Vec::new();
-        while link.peer().is_none() {
-            let left = until.saturating_duration_since(Instant::now());
-            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
-            let _ = poll(&mut [PollFd::new(link.as_fd(), link.wait_for())], timeout);
-            link.flush().map_err(failed)?;
-            if !link.receive(&mut said).map_err(failed)? || left.is_zero() {
-                return Err(failed(io::ErrorKind::TimedOut.into()));
-            }
-        }
         Ok(link)
     }
 }

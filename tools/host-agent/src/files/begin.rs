@@ -9,21 +9,31 @@ use tls::PublicKey;
 use wire::Failure;
 use wire::files::FileRequest;
 
-/// Creates what serves the first request of a conversation; `host` is the key of another host whose
-/// conversation it is.
+/// Who sends the requests of a conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// The tool: by its login, or with its key.
+    Tool,
+    /// Another host of the push, with this key.
+    Host(PublicKey),
+}
+
+/// Creates what serves the first request of a conversation.
 pub fn begin(
     first: FileRequest,
-    host: Option<PublicKey>,
+    caller: Caller,
     told: &SharedOutput,
     arrivals: &Arc<Arrivals>,
 ) -> Result<Box<dyn Serve>, Failure> {
-    match (first, host) {
-        (FileRequest::Receive(receive), None) => receive::Receiver::begin(receive, told, arrivals)
-            .map(|receiver| Box::new(receiver) as Box<dyn Serve>),
-        (FileRequest::Give(give), None) => {
+    match (first, caller) {
+        (FileRequest::Receive(receive), Caller::Tool) => {
+            receive::Receiver::begin(receive, told, arrivals)
+                .map(|receiver| Box::new(receiver) as Box<dyn Serve>)
+        }
+        (FileRequest::Give(give), Caller::Tool) => {
             send::Sender::begin(&give, told).map(|sender| Box::new(sender) as Box<dyn Serve>)
         }
-        (FileRequest::Handed { key }, Some(host)) => {
+        (FileRequest::Handed { key }, Caller::Host(host)) => {
             receive::Heir::begin(&key, host, arrivals).map(|heir| Box::new(heir) as Box<dyn Serve>)
         }
         _ => Err(Failure::new("neither receive nor give came before it")),

@@ -3,56 +3,64 @@
 //! that the login's conversation has begun.
 //!
 //! One connection may take over the conversation of the login; each of the others has its own. All
-//! keys came over the login, and nobody else is let in. The number and time of connections that try
-//! to get in are bounded. The port is closed when the conversation of the login ends.
+//! keys came over the login, and nobody else is admitted. The port is closed when the conversation
+//! of the login ends.
 
-use super::begin::begin;
+use super::begin::{Caller, begin};
 use super::coming::Arrivals;
 use super::serve::converse_alone;
 use super::shared_output::SharedOutput;
 use crate::output::{Output, SharedLink};
 use crate::requests::{Next, Requests};
-use nix::poll::{PollFd, PollTimeout, poll};
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-use tls::{Guests, Link, PublicKey};
+use std::time::Duration;
+use tls::{Admission, Greeting, Guests, Limits, Outcome, Port, PublicKey};
+use wire::codec;
 use wire::files::{FileEvent, FileRequest, Listen};
 use wire::{Event, Request};
 
-/// How many connections may try to get in at once; a tool has at most eight.
-const KNOCKING: usize = 64;
-/// Whoever has the key proves it at once.
-const KNOCK_LIMIT: Duration = Duration::from_secs(10);
+/// A push or pull and the hosts of its chains connect to a host within one second, each with a few
+/// connections; whoever has a key proves it and sends its first request at once.
+const LIMITS: Limits = Limits {
+    in_all: 256,
+    per_source: 64,
+    time: Duration::from_secs(10),
+};
+/// The longest first request: it holds a path of at most 4 KiB (PATH_MAX), in JSON up to six times
+/// as long.
+const MAX_FIRST: usize = 64 << 10;
+/// How many connections the tool or a host may have at once: the tool has at most eight
+/// (`--streams`), and a host one for each large file that it hands on at the time.
+const MOST_LANES: usize = 64;
 /// The tool sends `continue` over a connection before it sends `move` over the login.
 const MOVE_LIMIT: Duration = Duration::from_secs(10);
 
 /// The port, open as long as the conversation of the login.
 pub struct Door {
-    shared: Arc<Shared>,
+    port: Option<Port>,
+    lanes: Arc<Lanes>,
     moving: Receiver<(SharedLink, Requests)>,
 }
 
-struct Shared {
-    guests: Guests,
-    /// The tool's key. Whoever else was let in is a host that hands files on.
-    tool: PublicKey,
-    arrivals: Arc<Arrivals>,
-    state: Mutex<State>,
-    /// Receives the connection that takes over the conversation of the login.
-    arrived: SyncSender<(SharedLink, Requests)>,
+/// The connections that were admitted.
+#[derive(Default)]
+struct Lanes(Mutex<Vec<Lane>>);
+
+struct Lane {
+    key: PublicKey,
+    stream: TcpStream,
+    thread: JoinHandle<()>,
 }
 
-#[derive(Default)]
-struct State {
-    closed: bool,
-    knocking: usize,
-    /// The connections that have a conversation of their own.
-    lanes: Vec<(TcpStream, JoinHandle<()>)>,
+struct Shared {
+    arrivals: Arc<Arrivals>,
+    /// Receives the connection that takes over the conversation of the login.
+    arrived: SyncSender<(SharedLink, Requests)>,
 }
 
 impl Door {
@@ -92,17 +100,27 @@ impl Door {
         let port = listener.local_addr()?.port();
         let (arrived, moving) = sync_channel(1);
         let shared = Arc::new(Shared {
-            guests,
-            tool,
             arrivals: Arc::clone(arrivals),
-            state: Mutex::default(),
             arrived,
         });
+        let welcome = codec::encode(&Event::File(FileEvent::Welcome), &[]);
+        let lanes: Arc<Lanes> = Arc::default();
+        let all = Arc::clone(&lanes);
+        let served = Port::serve(
+            Admission::new(vec![listener], LIMITS)?,
+            move |stream| Greeting::with_line(stream, &guests, &welcome, MAX_FIRST),
+            move |outcome| {
+                if let Outcome::Admitted(greeting, _) = outcome {
+                    // without a descriptor or a thread the peer sees the end of its connection
+                    let _ = all.begin(greeting, tool, &shared);
+                }
+            },
+        )?;
         let door = Door {
-            shared: Arc::clone(&shared),
+            port: Some(served),
+            lanes,
             moving,
         };
-        std::thread::Builder::new().spawn(move || accept(&listener, &shared))?;
         Ok((door, port, identity.public_key().to_string()))
     }
 
@@ -114,118 +132,84 @@ impl Door {
     /// Ends the connections that have conversations of their own, and waits until their parts are
     /// noted.
     pub fn end_lanes(&self) {
-        // a thread that is not let in yet takes the lock before it ends
-        let lanes = std::mem::take(&mut self.shared.lock().lanes);
-        for (stream, thread) in lanes {
-            let _ = stream.shutdown(Shutdown::Both);
-            let _ = thread.join();
+        let lanes = std::mem::take(&mut *self.lanes.lock());
+        for lane in lanes {
+            let _ = lane.stream.shutdown(Shutdown::Both);
+            let _ = lane.thread.join();
         }
     }
 }
 
 impl Drop for Door {
     fn drop(&mut self) {
-        self.shared.lock().closed = true;
+        // nobody is admitted any longer
+        self.port = None;
         self.end_lanes();
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl Lanes {
+    fn lock(&self) -> MutexGuard<'_, Vec<Lane>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-/// Accepts connections until the door is closed.
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
-    loop {
-        let accepted = listener.accept();
-        let mut state = shared.lock();
-        if state.closed {
-            return;
-        }
-        let Ok((stream, _)) = accepted else {
-            drop(state);
-            // out of descriptors; one may become free
-            std::thread::sleep(Duration::from_millis(100));
-            continue;
+    /// Serves a peer in a thread of its own.
+    fn begin(&self, greeting: Greeting, tool: PublicKey, shared: &Arc<Shared>) -> io::Result<()> {
+        let mut lanes = self.lock();
+        lanes.retain(|lane| !lane.thread.is_finished());
+        let Some(key) = greeting.link.peer() else {
+            return Ok(());
         };
-        if state.knocking >= KNOCKING {
-            continue;
+        if lanes.iter().filter(|lane| lane.key == key).count() >= MOST_LANES {
+            return Ok(());
         }
-        let Ok(again) = stream.try_clone() else {
-            continue;
+        let caller = match key == tool {
+            true => Caller::Tool,
+            false => Caller::Host(key),
         };
+        let stream = TcpStream::from(greeting.link.as_fd().try_clone_to_owned()?);
         let one = Arc::clone(shared);
-        let thread = std::thread::Builder::new().spawn(move || {
-            let link = let_in(stream, &one.guests);
-            one.lock().knocking -= 1;
-            if let Ok((link, said)) = link {
-                serve(link, &said, &one);
-            }
+        let thread = std::thread::Builder::new().spawn(move || serve(greeting, caller, &one))?;
+        lanes.push(Lane {
+            key,
+            stream,
+            thread,
         });
-        state.lanes.retain(|(_, thread)| !thread.is_finished());
-        if let Ok(thread) = thread {
-            state.knocking += 1;
-            state.lanes.push((again, thread));
-        }
+        Ok(())
     }
 }
 
-/// Waits until the other side has proved its key; returns the connection and the bytes that came
-/// with the proof.
-fn let_in(stream: TcpStream, guests: &Guests) -> io::Result<(Link, Vec<u8>)> {
-    let mut link = Link::accept(stream, guests)?;
-    let mut said = Vec::new();
-    let until = Instant::now() + KNOCK_LIMIT;
-    while link.peer().is_none() {
-        let left = until.saturating_duration_since(Instant::now());
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
-        poll(&mut [PollFd::new(link.as_fd(), link.wait_for())], timeout)?;
-        link.flush()?;
-        if !link.receive(&mut said)? || left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-    }
+/// Serves a connection; its first request tells its purpose.
+fn serve(greeting: Greeting, caller: Caller, shared: &Shared) {
+    let Greeting {
+        mut link, received, ..
+    } = greeting;
     link.widen();
-    Ok((link, said))
-}
-
-/// Serves a connection that was let in; its first request tells its purpose.
-fn serve(link: Link, said: &[u8], shared: &Shared) {
-    let host = link.peer().filter(|peer| *peer != shared.tool);
     let link: SharedLink = Arc::new(Mutex::new(link));
-    let mut requests = Requests::over(Arc::clone(&link), said);
+    let mut requests = Requests::over(Arc::clone(&link), &received);
     let told = SharedOutput::new(Output::over(Arc::clone(&link)));
-    told.tell(FileEvent::Welcome);
-    let Ok(Next::Request(first)) = requests.next_within(Some(KNOCK_LIMIT)) else {
+    let Ok(Next::Request(first)) = requests.next_within(Some(LIMITS.time)) else {
         return;
     };
     let Request::File(first) = first.head else {
         return;
     };
-    match first {
-        FileRequest::Continue if host.is_none() => {
+    match (first, caller) {
+        (FileRequest::Continue, Caller::Tool) => {
             let _ = shared.arrived.try_send((link, requests));
         }
-        FileRequest::Give(_) if host.is_none() => lane((first, host), &mut requests, &told, shared),
-        FileRequest::Receive(ref receive) if host.is_none() && receive.lane => {
-            lane((first, host), &mut requests, &told, shared);
-        }
-        FileRequest::Handed { .. } if host.is_some() => {
-            lane((first, host), &mut requests, &told, shared);
-        }
-        _ => {}
+        (FileRequest::Receive(receive), Caller::Tool) if !receive.lane => {}
+        (first, caller) => lane((first, caller), &mut requests, &told, shared),
     }
 }
 
 fn lane(
-    (first, host): (FileRequest, Option<PublicKey>),
+    (first, caller): (FileRequest, Caller),
     requests: &mut Requests,
     told: &SharedOutput,
     shared: &Shared,
 ) {
-    match begin(first, host, told, &shared.arrivals) {
+    match begin(first, caller, told, &shared.arrivals) {
         Ok(mut serving) => converse_alone(serving.as_mut(), requests, told),
         Err(failure) => told.event(&Event::Failed(failure)),
     }

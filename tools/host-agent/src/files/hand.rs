@@ -31,22 +31,33 @@ pub fn begin(coming: Arc<Coming>, to: HandOn, arrivals: Arc<Arrivals>) {
     coming.begin_way(host);
     // afterwards the file may be renamed
     let opened = coming.open();
-    std::thread::spawn(move || {
+    let id = to.id;
+    let (one, all) = (Arc::clone(&coming), Arc::clone(&arrivals));
+    let thread = std::thread::Builder::new().spawn(move || {
         let ended = match opened {
-            Ok(file) => hand(&coming, &file, &to, &arrivals),
+            Ok(file) => hand(&one, &file, &to, &all),
             Err(error) => Err(Broken::after(error.to_string())),
         };
-        let (problem, unreached) = match ended {
-            Ok(()) => (None, false),
-            Err(broken) => (Some(broken.why), broken.unreached),
-        };
-        coming.stop_way(host);
-        arrivals.told.tell(FileEvent::HandedOn {
-            id: to.id,
-            host,
-            problem,
-            unreached,
-        });
+        end(&one, (id, host), ended, &all);
+    });
+    if let Err(error) = thread {
+        let ended = Err(Broken::after(format!("no thread can be started: {error}")));
+        end(&coming, (id, host), ended, &arrivals);
+    }
+}
+
+/// Reports the result for a host.
+fn end(coming: &Coming, (id, host): (u32, u32), ended: Result<(), Broken>, arrivals: &Arrivals) {
+    let (problem, unreached) = match ended {
+        Ok(()) => (None, false),
+        Err(broken) => (Some(broken.why), broken.unreached),
+    };
+    coming.stop_way(host);
+    arrivals.told.tell(FileEvent::HandedOn {
+        id,
+        host,
+        problem,
+        unreached,
     });
 }
 
@@ -101,28 +112,18 @@ struct NextHost {
 impl NextHost {
     /// Connects, and waits until both sides have proved their keys.
     fn connect(to: &HandOn, arrivals: &Arrivals) -> io::Result<NextHost> {
-        let until = Instant::now() + REACHED;
         let peer = PublicKey::try_from(to.peer.clone()).map_err(io::Error::other)?;
         let place = SocketAddr::from((to.address, to.port));
-        let stream = TcpStream::connect_timeout(&place, REACHED)?;
-        let again = stream.try_clone()?;
-        let link = Link::connect(stream, &arrivals.identity, peer)?;
+        let (link, received) = Link::open(place, &arrivals.identity, peer, REACHED, true)?;
         let mut next = NextHost {
-            stream: again,
+            stream: TcpStream::from(link.as_fd().try_clone_to_owned()?),
             link: Arc::new(Mutex::new(link)),
             heard: Decoder::default(),
         };
-        loop {
-            match next.hear()? {
-                Some(FileEvent::Welcome) => return Ok(next),
-                Some(_) => return Err(io::ErrorKind::InvalidData.into()),
-                None => {}
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            next.wait(left)?;
+        next.heard.push(&received);
+        match next.hear()? {
+            Some(FileEvent::Welcome) => Ok(next),
+            _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
 

@@ -21,7 +21,7 @@ mod stage;
 
 use crate::output::{Output, SharedLink, lock};
 use crate::requests::{Next, Requests};
-use begin::begin;
+use begin::{Caller, begin};
 use coming::Arrivals;
 use door::Door;
 use serve::{Serve, Stop, answer_all, end, while_beating};
@@ -53,7 +53,7 @@ pub fn serve(first: FileRequest, mut requests: Requests, output: Output) -> Exit
             return ExitCode::FAILURE;
         }
     };
-    match begin(first, None, &told, &arrivals) {
+    match begin(first, Caller::Tool, &told, &arrivals) {
         Ok(mut serving) => {
             requests.widen();
             crate::requests::widen(&std::io::stdout());
@@ -114,11 +114,15 @@ fn converse_directly(
     told.redirect(Output::over(Arc::clone(&link)));
     let direct_link = Arc::clone(&link);
     let (say, said) = channel();
-    std::thread::spawn(move || {
+    let listening = std::thread::Builder::new().spawn(move || {
         let word = word_by_login(&mut login);
         lock(&link).shutdown();
         let _ = say.send((word, login));
     });
+    if let Err(error) = listening {
+        let failure = Failure::new(format!("host-agent: no thread can be started: {error}"));
+        return Err(end(Stop::Failed(failure), told));
+    }
     match answer_all(serving, None, &mut direct, told) {
         stop @ Stop::Failed(_) => return Err(end(stop, told)),
         Stop::Listen(_) | Stop::Move => {

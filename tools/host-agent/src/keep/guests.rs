@@ -1,22 +1,22 @@
-//! The keepers of other hosts on their way to the leader. Anybody who reaches the port may connect;
-//! the number and time of such connections are bounded, and only keys that the launcher has named
-//! are let in. When all keepers have come, the port is closed.
+//! The keepers of other hosts on their way to the leader. Only keys that the launcher has named are
+//! admitted. When all keepers have come, the port is closed.
 
-use nix::poll::PollFlags;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
-use tls::{Guests, Identity, Link, PublicKey};
+use std::time::Duration;
+use tls::{Admission, Greeting, Guests, Identity, Limits, Link, Outcome, PublicKey};
 
-/// How many connections may try to get in beside the expected ones; beyond it the oldest is
-/// dropped.
-const STRANGERS: usize = 256;
-/// A keeper proves its key at once.
-const KNOCK_LIMIT: Duration = Duration::from_secs(30);
+/// The keepers of thousands of hosts connect in the same second, each once and from an address of
+/// its own, and prove their keys at once.
+const LIMITS: Limits = Limits {
+    in_all: 1024,
+    per_source: 64,
+    time: Duration::from_secs(10),
+};
 
-/// A keeper that was let in.
+/// A keeper that was admitted.
 pub struct NewGuest {
     pub host: u32,
     pub link: Link,
@@ -27,32 +27,29 @@ pub struct NewGuest {
 /// The listening side of the leader.
 #[derive(Debug)]
 pub struct GuestListener {
-    listener: TcpListener,
+    admission: Admission<Greeting>,
+    port: u16,
     /// The host that has each key. A host that has come is removed.
     awaited: BTreeMap<PublicKey, u32>,
     identity: Identity,
     guests: Option<Guests>,
-    knocking: VecDeque<(u64, Instant, Link)>,
-    knocks: u64,
 }
 
 impl GuestListener {
     /// Listens at this host's address, on a port that the system chooses.
     pub fn open(address: Ipv4Addr, identity: Identity) -> io::Result<GuestListener> {
         let listener = TcpListener::bind(SocketAddr::from((address, 0)))?;
-        listener.set_nonblocking(true)?;
         Ok(GuestListener {
-            listener,
+            port: listener.local_addr()?.port(),
+            admission: Admission::new(vec![listener], LIMITS)?,
             awaited: BTreeMap::new(),
             identity,
             guests: None,
-            knocking: VecDeque::new(),
-            knocks: 0,
         })
     }
 
-    pub fn port(&self) -> io::Result<u16> {
-        Ok(self.listener.local_addr()?.port())
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// Expects a keeper with this key.
@@ -66,65 +63,38 @@ impl GuestListener {
         self.awaited.is_empty()
     }
 
-    /// What to wait for: the listener, and each connection with its number.
-    pub fn wait_for(
-        &self,
-    ) -> (
-        BorrowedFd<'_>,
-        impl Iterator<Item = (u64, BorrowedFd<'_>, PollFlags)>,
-    ) {
-        (
-            self.listener.as_fd(),
-            self.knocking
-                .iter()
-                .map(|(number, _, link)| (*number, link.as_fd(), link.wait_for())),
-        )
+    /// Serves the port, without waiting; returns the keepers that were admitted.
+    pub fn turn(&mut self) -> Vec<NewGuest> {
+        let (guests, identity, awaited) = (&mut self.guests, &self.identity, &mut self.awaited);
+        let outcomes = self.admission.turn(|stream| {
+            let keys = || Guests::new(identity, awaited.keys().copied().collect());
+            let guests = match guests {
+                Some(guests) => guests,
+                None => guests.insert(keys()?),
+            };
+            Greeting::of_key(stream, guests)
+        });
+        let admitted = outcomes.into_iter().filter_map(|outcome| match outcome {
+            Outcome::Admitted(greeting, _) => Some(greeting),
+            Outcome::Refused(_) => None,
+        });
+        admitted
+            .filter_map(|Greeting { link, received, .. }| {
+                // a second keeper with the same key is not admitted
+                let host = awaited.remove(&link.peer()?)?;
+                Some(NewGuest {
+                    host,
+                    link,
+                    said: received,
+                })
+            })
+            .collect()
     }
+}
 
-    /// Accepts new connections.
-    pub fn accept(&mut self, now: Instant) {
-        while let Ok((stream, _)) = self.listener.accept() {
-            let Ok(guests) = self.guests() else { return };
-            if let Ok(link) = Link::accept(stream, &guests) {
-                if self.knocking.len() >= self.awaited.len() + STRANGERS {
-                    self.knocking.pop_front();
-                }
-                self.knocks += 1;
-                self.knocking.push_back((self.knocks, now, link));
-            }
-        }
-    }
-
-    fn guests(&mut self) -> io::Result<Guests> {
-        match &self.guests {
-            Some(guests) => Ok(guests.clone()),
-            None => {
-                let guests = Guests::new(&self.identity, self.awaited.keys().copied().collect())?;
-                Ok(self.guests.insert(guests).clone())
-            }
-        }
-    }
-
-    /// Continues with a connection; `None` if it is not let in yet, or never.
-    pub fn go_on(&mut self, number: u64) -> Option<NewGuest> {
-        let at = self.knocking.iter().position(|(one, ..)| *one == number)?;
-        let link = &mut self.knocking[at].2;
-        let mut said = Vec::new();
-        let open = link.flush().is_ok() && link.receive(&mut said).is_ok_and(|open| open);
-        let peer = link.peer();
-        if open && peer.is_none() {
-            return None;
-        }
-        let (_, _, link) = self.knocking.remove(at)?;
-        // a second keeper with the same key is not let in
-        let host = self.awaited.remove(&peer?)?;
-        Some(NewGuest { host, link, said })
-    }
-
-    /// Time has passed; drops connections that took too long.
-    pub fn tick(&mut self, now: Instant) {
-        self.knocking
-            .retain(|(_, since, _)| now < *since + KNOCK_LIMIT);
+impl AsFd for GuestListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.admission.as_fd()
     }
 }
 
@@ -133,6 +103,7 @@ mod tests {
     use super::*;
     use std::io::Read;
     use std::net::TcpStream;
+    use std::time::Instant;
 
     /// Serves the door until one arrives, or for a moment.
     fn serve(
@@ -142,9 +113,7 @@ mod tests {
     ) -> Option<NewGuest> {
         let (until, mut client) = (Instant::now() + limit, client);
         while Instant::now() < until {
-            door.accept(Instant::now());
-            let numbers: Vec<u64> = door.wait_for().1.map(|(number, ..)| number).collect();
-            if let Some(arrived) = numbers.into_iter().find_map(|number| door.go_on(number)) {
+            if let Some(arrived) = door.turn().pop() {
                 return Some(arrived);
             }
             if let Some(client) = &mut client {
@@ -161,7 +130,7 @@ mod tests {
         let mut door = GuestListener::open(Ipv4Addr::LOCALHOST, own.clone()).unwrap();
         let (guest, stranger) = (Identity::new().unwrap(), Identity::new().unwrap());
         door.expect(7, guest.public_key());
-        let address = (Ipv4Addr::LOCALHOST, door.port().unwrap());
+        let address = (Ipv4Addr::LOCALHOST, door.port());
         let knock = |identity: &Identity| {
             Link::connect(
                 TcpStream::connect(address).unwrap(),
@@ -190,9 +159,9 @@ mod tests {
             )
             .is_none()
         );
-        // who says nothing goes after a while
-        door.tick(Instant::now() + KNOCK_LIMIT);
-        for mut stream in silent {
+        // of those that say nothing, the oldest made room for others of their address
+        let made_room = silent.len() - LIMITS.per_source;
+        for mut stream in silent.into_iter().take(made_room) {
             stream
                 .set_read_timeout(Some(Duration::from_secs(10)))
                 .unwrap();

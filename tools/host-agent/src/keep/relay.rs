@@ -24,7 +24,8 @@ pub fn relay(rest: Vec<u8>) -> Result<ExitCode, Failure> {
     };
     let keeper = start().map_err(fault)?;
     let requests = keeper.try_clone().map_err(fault)?;
-    thread::spawn(move || carry_requests(&rest, requests));
+    let carrying = thread::Builder::new().spawn(move || carry_requests(&rest, requests));
+    carrying.map_err(fault)?;
     let kept = carry_events(keeper).map_err(fault)?;
     // after a job was left the thread goes on, because it carries the launcher's orders to the
     // keeper

@@ -134,11 +134,7 @@ impl Keeper {
                 .then(|| GuestListener::open(job.address, self.identity.clone()))
                 .transpose()
                 .map_err(leader)?;
-            let port = door
-                .as_ref()
-                .map(GuestListener::port)
-                .transpose()
-                .map_err(leader)?;
+            let port = door.as_ref().map(GuestListener::port);
             Ok((files, door, port))
         });
         let (files, door, port) = match made {

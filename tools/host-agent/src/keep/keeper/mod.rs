@@ -47,8 +47,7 @@ enum Ready {
     Supervisor,
     SupervisorIn,
     Signals,
-    GuestListener,
-    Knock(u64),
+    Guests,
     Peer(u32),
     Orders,
     Order(u64),
@@ -116,11 +115,7 @@ impl Keeper {
         match &self.place {
             Place::Leads { door, peers, .. } => {
                 if let Some(door) = door {
-                    let (listener, knocking) = door.wait_for();
-                    fds.push((listener, input, Ready::GuestListener));
-                    fds.extend(
-                        knocking.map(|(number, fd, flags)| (fd, flags, Ready::Knock(number))),
-                    );
+                    fds.push((door.as_fd(), input, Ready::Guests));
                 }
                 fds.extend(peers.iter().map(|(host, peer)| {
                     (peer.link.as_fd(), peer.link.wait_for(), Ready::Peer(*host))
@@ -159,15 +154,7 @@ impl Keeper {
             Ready::Supervisor => self.read_supervisor(),
             Ready::SupervisorIn => self.supervisor.requests.write(),
             Ready::Signals => self.read_signals(),
-            Ready::GuestListener => {
-                if let Place::Leads {
-                    door: Some(door), ..
-                } = &mut self.place
-                {
-                    door.accept(Instant::now());
-                }
-            }
-            Ready::Knock(number) => self.go_on_with_guest(number),
+            Ready::Guests => self.admit_guests(),
             Ready::Peer(host) => self.read_peer(host),
             Ready::Orders => {
                 if let Some(files) = &mut self.files {
@@ -216,12 +203,8 @@ impl Keeper {
 
     fn tick(&mut self) {
         let (now, patience, own) = (Instant::now(), self.patience(), self.own_host());
-        if let Place::Leads {
-            door: Some(door), ..
-        } = &mut self.place
-        {
-            door.tick(now);
-        }
+        // also those whose time is over, which nothing reports
+        self.admit_guests();
         if self.start.is_none() {
             return;
         }

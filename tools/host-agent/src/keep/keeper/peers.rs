@@ -3,7 +3,7 @@
 
 use super::peer::Peer;
 use super::state::{Keeper, Place};
-use crate::keep::guests::{GuestListener, NewGuest};
+use crate::keep::guests::NewGuest;
 use crate::keep::leader::Decision;
 use job::Loss;
 use std::time::{Duration, Instant};
@@ -27,19 +27,20 @@ impl Keeper {
         }
     }
 
-    pub(super) fn go_on_with_guest(&mut self, number: u64) {
+    pub(super) fn admit_guests(&mut self) {
         let Place::Leads { door, peers, .. } = &mut self.place else {
             return;
         };
-        let Some(NewGuest { host, link, said }) = door.as_mut().and_then(|door| door.go_on(number))
-        else {
-            return;
-        };
-        peers.insert(host, Peer::new(link, &said, Instant::now()));
-        if self.start.is_some() && door.as_ref().is_some_and(GuestListener::is_complete) {
+        let Some(listener) = door else { return };
+        let mut hosts = Vec::new();
+        for NewGuest { host, link, said } in listener.turn() {
+            peers.insert(host, Peer::new(link, &said, Instant::now()));
+            hosts.push(host);
+        }
+        if self.start.is_some() && listener.is_complete() {
             *door = None;
         }
-        self.read_peer(host);
+        hosts.into_iter().for_each(|host| self.read_peer(host));
     }
 
     pub(super) fn read_peer(&mut self, host: u32) {
