@@ -211,17 +211,18 @@ fn agents_dial_the_address_that_was_said() {
 }
 
 #[test]
-fn who_comes_twice_or_was_not_asked_for_is_named_and_harms_nobody() {
+fn who_was_not_asked_for_or_comes_later_is_named_and_harms_nobody() {
     if takes_seconds() {
         return;
     }
     let lab = Lab::new("dial-twice", 2);
-    lab.plan("sleep 3; echo well");
-    // those who are not needed are there before the last that is
+    lab.plan(": >began; sleep 3; echo well");
+    // the one nobody asked for is there before the last that is; the second of n1 when it serves
     executable(
         &lab.folder.join("more"),
-        "#!/bin/sh\n./engine \"$1\" n1 n1 n9 &\nuntil [ \"$(ss -Htn state established \
-         'dport = :31998' | wc -l)\" -ge 3 ]; do sleep 0.1; done\n./engine \"$1\" n2; wait\n",
+        "#!/bin/sh\n./engine \"$1\" n1 n9 &\nuntil [ \"$(ss -Htn state established \
+         'dport = :31998' | wc -l)\" -ge 2 ]; do sleep 0.1; done\n./engine \"$1\" n2 &\n\
+         until [ -e began ]; do sleep 0.1; done\n./engine \"$1\" n1; wait\n",
     );
     let ran = lab.sh(
         "PATH=$PATH:/usr/sbin:/sbin; DGL_TOOLS_DIAL_PORT=31998 dgl-spawn --no-preflight \
@@ -243,6 +244,65 @@ fn who_comes_twice_or_was_not_asked_for_is_named_and_harms_nobody() {
     };
     said("dgl-spawn: dialed in twice: ");
     said("dgl-spawn: dialed in, and nobody asked for it: ");
+    lab.assert_clean();
+}
+
+/// Which of two is the host nobody can tell here: it may be the second that was taken over.
+#[test]
+fn a_host_that_two_agents_claim_to_be_is_refused() {
+    if takes_seconds() {
+        return;
+    }
+    let lab = Lab::new("dial-claimed", 2);
+    executable(
+        &lab.folder.join("more"),
+        "#!/bin/sh\nSLURM_NODEID=4 ./engine \"$1\" n1 &\nSLURM_NODEID=5 ./engine \"$1\" n1 &\n\
+         until [ \"$(ss -Htn state established 'dport = :31996' | wc -l)\" -ge 2 ]; do sleep 0.1; \
+         done\n./engine \"$1\" n2; wait\n",
+    );
+    let ran = lab.sh(
+        "PATH=$PATH:/usr/sbin:/sbin; dgl-reap --list --dial-port 31996 --connect \
+         'dial ./more {agent}' <hosts.jsonl",
+    );
+    assert_eq!(ran.status, 74, "{}", ran.err);
+    for said in [
+        "host 0 (n1, 127.0.1.1): several agents dialed in as this host: n1 (127.0.0.1, SLURM_NODEID",
+        "SLURM_NODEID 4)",
+        "SLURM_NODEID 5)",
+    ] {
+        assert!(ran.err.contains(said), "{said}: {}", ran.err);
+    }
+    assert!(!ran.err.contains("host 1"), "{}", ran.err);
+    lab.assert_clean();
+}
+
+/// The ticket is shared, so a host that was taken over has it too.
+#[test]
+fn an_agent_that_connects_from_another_address_is_not_the_host_it_names() {
+    if takes_seconds() {
+        return;
+    }
+    let lab = Lab::new("dial-foreign", 1);
+    // documentation addresses, of no machine
+    let hosts = lab.read("hosts.jsonl").replace("127.0.1.1", "192.0.2.1");
+    fs::write(lab.folder.join("hosts.jsonl"), hosts).unwrap();
+    let list = |how: &str| {
+        lab.sh(&format!(
+            "dgl-reap --list --dial-address 127.0.0.1 --connect '{how} ./engine {{agent}} n1' \
+             --connect-timeout 3s <hosts.jsonl"
+        ))
+    };
+    let refused = list("dial");
+    assert_eq!(refused.status, 74, "{}", refused.err);
+    for said in [
+        "host 0 (n1, 192.0.2.1): n1 (127.0.0.1) tells that it is this host, whose address is \
+         another one",
+        "let agents in by what they tell with --connect 'dial-by-name ...'",
+    ] {
+        assert!(refused.err.contains(said), "{said}: {}", refused.err);
+    }
+    let believed = list("dial-by-name");
+    assert_eq!(believed.status, 0, "{}", believed.err);
     lab.assert_clean();
 }
 
@@ -318,8 +378,8 @@ fn a_command_that_fails_says_why() {
     }
 }
 
-/// One that has another run's secret, one that speaks no TLS, and as many that say nothing as the
-/// tool may have files open.
+/// One that has another run's secret, one that speaks no TLS, and more that say nothing than the
+/// tool may have files open, up to its end.
 #[test]
 fn strangers_get_nowhere_and_keep_nobody_out() {
     let lab = Lab::new("dial-strangers", 2);
@@ -327,16 +387,19 @@ fn strangers_get_nowhere_and_keep_nobody_out() {
     let strangers = "import json, os, socket, subprocess, sys\n\
         ticket = json.load(open(sys.argv[2]))\n\
         host, port = ticket['addresses'][0].split(':')\n\
-        held = []\n\
-        try:\n    while True: held.append(socket.create_connection((host, int(port))))\n\
-        except OSError: del held[-20:]\n\
-        held[0].sendall(b'GET / HTTP/1.1\\r\\n\\r\\n')\n\
+        hold = 'import socket, sys, time\\nheld = []\\nfor _ in range(350): '\n\
+        hold += 'held.append(socket.create_connection((sys.argv[1], int(sys.argv[2]))))\\n'\n\
+        hold += 'held[0].sendall(b\"GET / HTTP/1.1\")\\nprint(flush=True)\\ntime.sleep(600)'\n\
+        holders = [subprocess.Popen([sys.executable, '-c', hold, host, port],\n\
+            stdout=subprocess.PIPE) for _ in range(3)]\n\
+        for one in holders: one.stdout.readline()\n\
         old = json.load(open('old'))\n\
         ticket['secret'], ticket['patience_ms'] = old['secret'], 1\n\
         open('wrong', 'w').write(json.dumps(ticket))\n\
         wrong = subprocess.run([sys.argv[3], 'dial', 'wrong'], capture_output=True)\n\
         open('wrong.err', 'wb').write(wrong.stderr)\n\
-        subprocess.run(['./engine', sys.argv[1], 'n1', 'n2'])\n";
+        subprocess.run(['./engine', sys.argv[1], 'n1', 'n2'])\n\
+        for one in holders: one.kill()\n";
     fs::write(lab.folder.join("strangers.py"), strangers).unwrap();
     executable(
         &lab.folder.join("first"),

@@ -45,6 +45,7 @@ pub use settings::ssh_options;
 pub use token::random_token;
 pub use transport::Waker;
 
+use dial::Evidence;
 use rayon::prelude::*;
 use record::Host;
 use record::error::{Fault, Report};
@@ -99,9 +100,8 @@ impl Remote {
             Some("ssh2") => Kind::Ssh2,
             Some("ssh") => Kind::Ssh { bulk },
             Some("local") => Kind::Local,
-            Some(word) if word.trim() == "dial" => return Err(no_command()),
-            Some(dialed) if dialed.starts_with("dial ") => {
-                check_dialed(dialed)?;
+            Some(how) if dialed(how).is_some() => {
+                check_dialed(how)?;
                 Kind::Dial
             }
             Some(template) if template.contains(char::is_whitespace) => {
@@ -124,11 +124,9 @@ impl Remote {
             true => addresses_here(),
             false => HashSet::new(),
         };
-        let command = options.connect.as_deref().unwrap_or_default();
-        let dial = (kind == Kind::Dial).then(|| {
-            let command = command.trim_start_matches("dial ").trim();
-            dial::Dial::new(command, options.clone())
-        });
+        let dial = options.connect.as_deref().and_then(dialed);
+        let dial =
+            dial.map(|(evidence, command)| dial::Dial::new(command, evidence, options.clone()));
         Ok(Remote {
             options,
             kind,
@@ -309,9 +307,20 @@ fn no_command() -> Report {
     fault.fix(DIAL_FIX).report()
 }
 
+/// The command of a `--connect` with which hosts dial in, and what decides which host an agent is.
+fn dialed(how: &str) -> Option<(Evidence, &str)> {
+    let (word, command) = how.split_once(' ').unwrap_or((how, ""));
+    let evidence = match word {
+        "dial" => Evidence::Source,
+        "dial-by-name" => Evidence::OwnWord,
+        _ => return None,
+    };
+    Some((evidence, command.trim()))
+}
+
 /// Refuses placeholders of one host in a command that runs once for all hosts.
 fn check_dialed(command: &str) -> Result<(), Report> {
-    if command.trim() == "dial" {
+    if dialed(command).is_none_or(|(_, command)| command.is_empty()) {
         return Err(no_command());
     }
     match dial::OF_ONE_HOST

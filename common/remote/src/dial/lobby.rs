@@ -6,6 +6,7 @@
 //! dials again.
 
 use super::matching::Roll;
+use crate::HostFault;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, TcpListener};
@@ -25,6 +26,8 @@ const LIMITS: Limits = Limits {
 /// The most that an agent reports of itself: its names, and 16 bytes for each address. A node of
 /// Kubernetes has an address for each of its networks, some hundreds.
 const MAX_HELLO: usize = 16 << 10;
+/// So many agents that dialed in as the same host are named.
+const MOST_SHOWN: usize = 3;
 /// How often those who wait check for what no event reports.
 const LOOK: Duration = Duration::from_millis(50);
 /// An agent waits with one connection; where one has broken without a word it has another.
@@ -33,12 +36,58 @@ const MOST_PARKED: usize = 4;
 /// a host that has the secret could make up agents without end. 65,536 honest ones report 20 MB.
 const MOST_AGENTS: usize = 65_536;
 const MAX_HELLOS: usize = 64 << 20;
+/// From one address twice as many agents as there are hosts may dial in, and these beside them: a
+/// restart starts others while the first have not gone yet.
+const SPARE_AGENTS: usize = 64;
 /// An agent whose connection was taken has dialed again by then, or never will.
 const REDIAL_LIMIT: Duration = Duration::from_secs(20);
 
 /// Identifies an agent that was let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seat(usize);
+
+/// Who has dialed in as a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    Nobody,
+    /// Its agent.
+    Agent(Seat),
+    /// Several agents, of which at most one can be right: who they are.
+    Several(String),
+    /// Only an agent that tells it is this host and connects from another address: who it is.
+    Foreign(String),
+}
+
+impl Claim {
+    /// Whether the host's agent may still come.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self, Claim::Nobody | Claim::Foreign(_))
+    }
+
+    /// The seat of the host's agent, or why it has none; `absence` is the fault if nobody came.
+    pub(crate) fn seat(self, absence: &dyn Fn() -> HostFault) -> Result<Seat, HostFault> {
+        match self {
+            Claim::Agent(seat) => Ok(seat),
+            Claim::Nobody => Err(absence()),
+            Claim::Several(agents) => {
+                let problem = format!("several agents dialed in as this host: {agents}");
+                Err(HostFault::new(problem).fix(
+                    "have the command start one agent on each host; if it does, another host has \
+                     the ticket and claims to be this one",
+                ))
+            }
+            Claim::Foreign(agent) => {
+                let problem =
+                    format!("{agent} tells that it is this host, whose address is another one");
+                Err(HostFault::new(problem).fix(
+                    "correct the host's address; if hosts reach this machine from other \
+                     addresses, as through a router that translates them, let agents in by what \
+                     they tell with --connect 'dial-by-name ...'",
+                ))
+            }
+        }
+    }
+}
 
 /// Whether the agent is still at the other end of a connection that waits. It has nothing to send
 /// there, and is given up if it does: nobody would ever read that.
@@ -54,6 +103,8 @@ struct Agent {
     parked: VecDeque<Link>,
     /// When its last connection was taken.
     taken: Instant,
+    /// Whether a conversation has begun with it.
+    has_served: bool,
     /// Whether it has ended or does not answer.
     gone: bool,
 }
@@ -110,16 +161,32 @@ pub(crate) struct Census {
 struct State {
     agents: Vec<Agent>,
     by_id: HashMap<String, usize>,
+    by_source: HashMap<IpAddr, usize>,
     /// How many bytes the agents have reported of themselves.
     hello_bytes: usize,
     turned_away: u64,
     last_from: Option<IpAddr>,
 }
 
-#[derive(Default)]
+impl State {
+    /// Whether another agent may dial in from an address.
+    fn has_room_for(&mut self, from: IpAddr, most: usize) -> bool {
+        let count = self.by_source.entry(from).or_default();
+        if *count >= most {
+            // some may have gone since they were counted
+            let live = self.agents.iter_mut().filter(|agent| agent.from == from);
+            *count = live.map(Agent::is_live).filter(|is_live| *is_live).count();
+        }
+        *count += 1;
+        *count <= most
+    }
+}
+
 struct Shared {
     state: Mutex<State>,
     arrived: Condvar,
+    /// How many agents may dial in from one address, which all hosts have behind some routers.
+    most_of_source: usize,
 }
 
 impl Shared {
@@ -135,9 +202,17 @@ pub(crate) struct Lobby {
 }
 
 impl Lobby {
-    /// Opens the lobby on these listeners, for whoever has one of the keys.
-    pub(crate) fn open(listeners: Vec<TcpListener>, guests: Guests) -> io::Result<Lobby> {
-        let shared: Arc<Shared> = Arc::default();
+    /// Opens the lobby on these listeners, for whoever has one of the keys, and for so many hosts.
+    pub(crate) fn open(
+        listeners: Vec<TcpListener>,
+        guests: Guests,
+        hosts: usize,
+    ) -> io::Result<Lobby> {
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            arrived: Condvar::new(),
+            most_of_source: 2 * hosts + SPARE_AGENTS,
+        });
         let all = Arc::clone(&shared);
         let port = Port::serve(
             Admission::new(listeners, LIMITS)?,
@@ -153,49 +228,40 @@ impl Lobby {
         })
     }
 
-    /// For each host, the seat of its agent if it has dialed in.
-    pub(crate) fn seats(&self, roll: &Roll) -> Vec<Option<Seat>> {
+    /// Who has dialed in as each host.
+    pub(crate) fn claims(&self, roll: &Roll) -> Vec<Claim> {
         let mut state = self.shared.lock();
-        let mut seats = vec![None; roll.count()];
-        for at in 0..state.agents.len() {
-            if state.agents[at].is_live() {
-                assign(&mut seats, roll, &state.agents[at].hello, at);
-            }
-        }
-        seats
+        let mut claims = Claims::new(roll);
+        claims.add_new(&state.agents);
+        claims.decide(&mut state.agents)
     }
 
     /// Waits until the agents of all hosts have dialed in, until the time has come, or until
-    /// waiting is pointless. Returns the seats of those that have.
+    /// waiting is pointless. Returns who has dialed in as each host.
     pub(crate) fn wait(
         &self,
         roll: &Roll,
         until: Instant,
         mut is_pointless: impl FnMut() -> bool,
-    ) -> Vec<Option<Seat>> {
-        let mut seats = self.seats(roll);
+    ) -> Vec<Claim> {
         let mut state = self.shared.lock();
-        // an agent that dialed in meanwhile is only looked at twice
-        let mut seen = 0;
+        for agent in &mut state.agents {
+            agent.is_live();
+        }
+        let mut claims = Claims::new(roll);
         loop {
-            while seen < state.agents.len() {
-                if !state.agents[seen].gone {
-                    assign(&mut seats, roll, &state.agents[seen].hello, seen);
-                }
-                seen += 1;
-            }
-            let is_here = |seat: &Option<Seat>| {
-                let agent = seat.as_ref().map(|seat| &state.agents[seat.0]);
-                agent.is_some_and(|agent| !agent.parked.is_empty())
-            };
-            let missing = seats.iter().filter(|seat| !is_here(seat)).count();
+            claims.add_new(&state.agents);
             let left = until.saturating_duration_since(Instant::now());
-            if missing == 0 || left.is_zero() || is_pointless() {
-                let here: Vec<bool> = seats.iter().map(is_here).collect();
-                let kept = seats.into_iter().zip(here);
-                return kept
-                    .map(|(seat, is_here)| seat.filter(|_| is_here))
-                    .collect();
+            if claims.are_complete(&state.agents) || left.is_zero() || is_pointless() {
+                let mut decided = claims.decide(&mut state.agents);
+                for claim in &mut decided {
+                    if let Claim::Agent(seat) = claim
+                        && state.agents[seat.0].parked.is_empty()
+                    {
+                        *claim = Claim::Nobody;
+                    }
+                }
+                return decided;
             }
             let waited = self.shared.arrived.wait_timeout(state, left.min(LOOK));
             (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -212,6 +278,7 @@ impl Lobby {
             }
             if let Some(parked) = agent.parked.pop_front() {
                 agent.taken = Instant::now();
+                agent.has_served = true;
                 return Some(parked);
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -251,16 +318,19 @@ impl Lobby {
             last_from: state.last_from,
             ..Census::default()
         };
-        let mut seats = vec![None; roll.count()];
+        let mut claims = Claims::new(roll);
+        claims.add_new(&state.agents);
         for (at, agent) in state.agents.iter().enumerate() {
-            let hosts = roll.hosts_of(&agent.hello);
+            let hosts = roll.hosts_of(&agent.hello, agent.from);
+            let has_served = |other: &usize| *other != at && state.agents[*other].has_served;
             if hosts.is_empty() {
                 census.unasked.push(agent.shown());
-            } else if hosts.iter().all(|host| seats[*host].is_some()) {
+            } else if !agent.has_served
+                && hosts
+                    .iter()
+                    .all(|host| claims.by_host[*host].iter().any(has_served))
+            {
                 census.twice.push(agent.shown());
-            }
-            if !agent.gone {
-                assign(&mut seats, roll, &agent.hello, at);
             }
         }
         census
@@ -284,10 +354,70 @@ impl Lobby {
     }
 }
 
-/// Gives an agent's seat to the hosts that it is, unless they have one.
-fn assign(seats: &mut [Option<Seat>], roll: &Roll, hello: &Hello, agent: usize) {
-    for host in roll.hosts_of(hello) {
-        seats[host].get_or_insert(Seat(agent));
+/// The agents that have dialed in as each host, by their position among all.
+struct Claims<'a> {
+    roll: &'a Roll,
+    by_host: Vec<Vec<usize>>,
+    /// An agent that tells it is the host, and connects from another address.
+    foreign: Vec<Option<usize>>,
+    /// How many agents were looked at.
+    seen: usize,
+}
+
+impl Claims<'_> {
+    fn new(roll: &Roll) -> Claims<'_> {
+        Claims {
+            roll,
+            by_host: vec![Vec::new(); roll.count()],
+            foreign: vec![None; roll.count()],
+            seen: 0,
+        }
+    }
+
+    /// Adds the agents that dialed in since the last time.
+    fn add_new(&mut self, agents: &[Agent]) {
+        for (at, agent) in agents.iter().enumerate().skip(self.seen) {
+            let hosts = self.roll.hosts_of(&agent.hello, agent.from);
+            for host in self.roll.hosts_told(&agent.hello) {
+                if !hosts.contains(&host) && !agent.gone {
+                    self.foreign[host] = Some(at);
+                }
+            }
+            for host in hosts {
+                self.by_host[host].push(at);
+            }
+        }
+        self.seen = agents.len();
+    }
+
+    /// Whether an agent of each host waits.
+    fn are_complete(&self, agents: &[Agent]) -> bool {
+        self.by_host.iter().all(|claimants| {
+            claimants
+                .iter()
+                .any(|at| !agents[*at].gone && !agents[*at].parked.is_empty())
+        })
+    }
+
+    fn decide(&self, agents: &mut [Agent]) -> Vec<Claim> {
+        let decide = |(claimants, foreign): (&Vec<usize>, &Option<usize>)| {
+            let live = claimants.iter().filter(|at| agents[**at].is_live());
+            let live: Vec<usize> = live.copied().collect();
+            let shown = |at: &usize| agents[*at].shown();
+            // whoever comes behind an agent that serves already takes nothing from it
+            let serving = live.iter().find(|at| agents[**at].has_served);
+            match (serving, &live[..]) {
+                (Some(at), _) | (None, [at]) => Claim::Agent(Seat(*at)),
+                (None, [_, _, ..]) => {
+                    let names: Vec<String> = live.iter().take(MOST_SHOWN).map(shown).collect();
+                    Claim::Several(names.join(" and "))
+                }
+                (None, []) => foreign
+                    .as_ref()
+                    .map_or(Claim::Nobody, |at| Claim::Foreign(agents[*at].shown())),
+            }
+        };
+        self.by_host.iter().zip(&self.foreign).map(decide).collect()
     }
 }
 
@@ -305,7 +435,8 @@ impl Shared {
         match state.by_id.get(&hello.agent).copied() {
             Some(at) => state.agents[at].park(link),
             None if state.agents.len() >= MOST_AGENTS
-                || state.hello_bytes + bytes.len() > MAX_HELLOS => {}
+                || state.hello_bytes + bytes.len() > MAX_HELLOS
+                || !state.has_room_for(from, self.most_of_source) => {}
             None => {
                 let at = state.agents.len();
                 state.hello_bytes += bytes.len();
@@ -315,6 +446,7 @@ impl Shared {
                     from,
                     parked: VecDeque::from([link]),
                     taken: Instant::now(),
+                    has_served: false,
                     gone: false,
                 });
             }

@@ -1,16 +1,30 @@
-//! Decides which host an agent is that has dialed in: the one whose address is among those of the
-//! agent's network interfaces, else the one that has its name. The numbers of an engine decide
-//! nothing, because it orders the nodes differently.
+//! Decides which host an agent is that has dialed in. All agents have the same secret, so what one
+//! tells of itself proves nothing: a host that was taken over could tell the names of all others and
+//! receive what is theirs. So an agent is a host whose address it connects from. Agents on this
+//! machine may be any host whose address is one of this machine's, and of hosts that share an
+//! address, the one whose name it tells. The numbers of an engine decide nothing, because it orders
+//! the nodes differently.
 
 use record::Host;
 use std::collections::HashMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use wire::dial::Hello;
+
+/// What decides which host an agent is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Evidence {
+    /// The address from which it connects.
+    Source,
+    /// What it tells: the addresses of its network interfaces, or else its names. For agents that
+    /// connect from other addresses than their hosts have, as behind a router that translates them.
+    OwnWord,
+}
 
 /// The hosts that are asked for, by everything that identifies an agent. A host is given by its
 /// position among them.
 pub(crate) struct Roll {
-    count: usize,
+    evidence: Evidence,
+    addresses: Vec<Ipv4Addr>,
     by_address: HashMap<Ipv4Addr, Vec<usize>>,
     by_name: HashMap<String, Vec<usize>>,
     /// Hosts by the part of the name before its first dot.
@@ -18,9 +32,10 @@ pub(crate) struct Roll {
 }
 
 impl Roll {
-    pub(crate) fn new(hosts: &[Host]) -> Roll {
+    pub(crate) fn new(hosts: &[Host], evidence: Evidence) -> Roll {
         let mut roll = Roll {
-            count: hosts.len(),
+            evidence,
+            addresses: hosts.iter().map(|host| host.ip.0).collect(),
             by_address: HashMap::new(),
             by_name: HashMap::new(),
             by_label: HashMap::new(),
@@ -40,24 +55,46 @@ impl Roll {
 
     /// How many hosts are asked for.
     pub(crate) fn count(&self) -> usize {
-        self.count
+        self.addresses.len()
     }
 
-    /// The hosts that this agent is: usually one, none if nobody asked for it.
-    pub(crate) fn hosts_of(&self, hello: &Hello) -> Vec<usize> {
+    /// The hosts that an agent is which connects from this address: usually one, none if nobody asked
+    /// for it.
+    pub(crate) fn hosts_of(&self, hello: &Hello, from: IpAddr) -> Vec<usize> {
+        let mut found = self.hosts_told(hello);
+        found.retain(|host| self.evidence == Evidence::OwnWord || self.proves(from, *host));
+        match from {
+            IpAddr::V4(from) if found.is_empty() => {
+                self.by_address.get(&from).cloned().unwrap_or_default()
+            }
+            _ => found,
+        }
+    }
+
+    /// The hosts that an agent tells it is.
+    pub(crate) fn hosts_told(&self, hello: &Hello) -> Vec<usize> {
         let of_addresses = hello.addresses.iter();
         let mut found: Vec<usize> = of_addresses
             .filter_map(|address| self.by_address.get(address))
             .flatten()
             .copied()
             .collect();
-        if found.is_empty() {
+        // agents on this machine all have its addresses
+        if found.is_empty() || self.evidence == Evidence::Source {
             let names = hello.names.iter().map(|name| name.to_ascii_lowercase());
-            found = names.flat_map(|name| self.hosts_named(&name)).collect();
+            found.extend(names.flat_map(|name| self.hosts_named(&name)));
         }
         found.sort_unstable();
         found.dedup();
         found
+    }
+
+    /// Whether the source address of a connection shows that it comes from this host.
+    fn proves(&self, from: IpAddr, host: usize) -> bool {
+        let own = self.addresses[host];
+        let is_here = |address: Ipv4Addr| address.is_loopback() || crate::is_here(address);
+        let IpAddr::V4(from) = from else { return false };
+        from == own || (is_here(from) && is_here(own))
     }
 
     /// Finds hosts by the whole name; or by the first part of it, if only one of the two names has
@@ -124,7 +161,7 @@ mod tests {
             host([10, 0, 0, 5], Some("twin.b.example"), None),
             host([10, 0, 0, 6], Some("10.0.0.6"), None),
         ];
-        let roll = Roll::new(&hosts);
+        let roll = Roll::new(&hosts, Evidence::OwnWord);
         let lo = [127, 0, 0, 1];
         let table: [(&[&str], &[[u8; 4]], &[usize]); 13] = [
             (&["x"], &[lo, [10, 0, 0, 1]], &[0]),
@@ -146,11 +183,51 @@ mod tests {
         ];
         for (names, addresses, expected) in table {
             assert_eq!(
-                roll.hosts_of(&hello(names, addresses)),
+                roll.hosts_of(&hello(names, addresses), [192, 0, 2, 1].into()),
                 expected,
                 "{names:?} {addresses:?}"
             );
         }
         assert_eq!(roll.count(), hosts.len());
+    }
+    #[test]
+    fn the_source_address_decides_unless_the_word_of_agents_is_to_count() {
+        let hosts = [
+            host([10, 99, 0, 1], Some("n1"), None),
+            host([10, 99, 0, 2], Some("n2"), None),
+            // of this machine, one of them twice
+            host([127, 0, 1, 1], Some("n3"), None),
+            host([127, 0, 1, 2], Some("n4"), None),
+            host([127, 0, 1, 2], Some("n5"), None),
+        ];
+        let (source, word) = (Evidence::Source, Evidence::OwnWord);
+        let table: [(Evidence, [u8; 4], &[&str], &[[u8; 4]], &[usize]); 10] = [
+            (source, [10, 99, 0, 1], &["n1"], &[[10, 99, 0, 1]], &[0]),
+            // whatever it tells
+            (source, [10, 99, 0, 1], &["n2"], &[[10, 99, 0, 2]], &[0]),
+            (
+                source,
+                [10, 99, 0, 1],
+                &["n1", "n2"],
+                &[[10, 99, 0, 2], [10, 99, 0, 1]],
+                &[0],
+            ),
+            (source, [10, 99, 0, 9], &["n2"], &[[10, 99, 0, 2]], &[]),
+            (source, [10, 99, 0, 9], &["n3"], &[[127, 0, 1, 1]], &[]),
+            (word, [10, 99, 0, 9], &["n1"], &[[10, 99, 0, 2]], &[1]),
+            (word, [10, 99, 0, 1], &["x"], &[], &[0]),
+            // here each may be each
+            (source, [127, 0, 0, 1], &["n3"], &[[127, 0, 0, 1]], &[2]),
+            (source, [127, 0, 0, 1], &["n5"], &[[127, 0, 0, 1]], &[4]),
+            (source, [127, 0, 0, 1], &["n1"], &[[10, 99, 0, 1]], &[]),
+        ];
+        for (evidence, from, names, addresses, expected) in table {
+            let roll = Roll::new(&hosts, evidence);
+            assert_eq!(
+                roll.hosts_of(&hello(names, addresses), from.into()),
+                expected,
+                "{evidence:?} {from:?} {names:?} {addresses:?}"
+            );
+        }
     }
 }

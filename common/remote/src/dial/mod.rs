@@ -22,9 +22,10 @@ use super::options::Options;
 use super::session::Session;
 use super::{HostFault, random_token, threads};
 pub(crate) use engine::OF_ONE_HOST;
+pub(crate) use matching::Evidence;
 
 use engine::Engine;
-use lobby::{Lobby, Seat};
+use lobby::{Claim, Lobby, Seat};
 use matching::Roll;
 use notices::Notices;
 use rayon::prelude::*;
@@ -46,6 +47,7 @@ const MOST_ADDRESSES: usize = 4;
 /// The state of `--connect 'dial COMMAND'`.
 pub(crate) struct Dial {
     command: String,
+    evidence: Evidence,
     options: Options,
     state: Mutex<State>,
 }
@@ -80,9 +82,10 @@ struct Hall {
 }
 
 impl Dial {
-    pub(crate) fn new(command: &str, options: Options) -> Dial {
+    pub(crate) fn new(command: &str, evidence: Evidence, options: Options) -> Dial {
         Dial {
             command: command.to_owned(),
+            evidence,
             options,
             state: Mutex::default(),
         }
@@ -115,20 +118,20 @@ impl Dial {
     /// The seat of each host's agent, or why there is none.
     fn gather(&self, hosts: &[Host]) -> Result<Vec<Result<Seat, HostFault>>, HostFault> {
         let hall = self.hall(hosts)?;
-        let roll = Arc::new(Roll::new(hosts));
-        let here = hall.lobby.seats(&roll);
+        let roll = Arc::new(Roll::new(hosts, self.evidence));
+        let here = hall.lobby.claims(&roll);
         let missing: Vec<&Host> = hosts
             .iter()
             .zip(&here)
-            .filter(|(_, seat)| seat.is_none())
+            .filter(|(_, claim)| claim.is_open())
             .map(|(host, _)| host)
             .collect();
         if missing.is_empty() {
-            return Ok(here.into_iter().flatten().map(Ok).collect());
+            return Ok(here.into_iter().map(|claim| claim.seat(&gone)).collect());
         }
         let (engine, until, is_first) = self.engine(&hall, &missing)?;
         let mut failed: Option<Instant> = None;
-        let seats = hall.lobby.wait(&roll, until, || {
+        let claims = hall.lobby.wait(&roll, until, || {
             // notices stand behind the end of the command's own output
             self.options.is_stopped()
                 || engine.has_failed()
@@ -147,12 +150,12 @@ impl Dial {
             engine: &engine,
             hall: &hall,
         };
-        if is_first && seats.iter().all(Option::is_none) {
+        if is_first && claims.iter().all(|claim| *claim == Claim::Nobody) {
             return Err(absence.of_all());
         }
-        Ok(seats
+        Ok(claims
             .into_iter()
-            .map(|seat| seat.ok_or_else(|| absence.of_one()))
+            .map(|claim| claim.seat(&|| absence.of_one()))
             .collect())
     }
 
@@ -274,7 +277,7 @@ impl Hall {
         };
         let folder = TicketFolder::make(Agents::here()?, &ticket)?;
         Ok(Hall {
-            lobby: Lobby::open(listeners, guests).map_err(failed)?,
+            lobby: Lobby::open(listeners, guests, hosts.len()).map_err(failed)?,
             folder,
             addresses,
         })

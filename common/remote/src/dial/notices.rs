@@ -32,7 +32,7 @@ impl Notices {
         let twice = &census.twice[self.told.twice.len().min(census.twice.len())..];
         if !twice.is_empty() {
             lines.push(format!(
-                "dialed in twice: {}; the first one is taken; the command should start one agent \
+                "dialed in twice: {}; the first one serves; the command should start one agent \
                  on each host",
                 names(twice)
             ));
