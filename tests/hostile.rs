@@ -167,7 +167,7 @@ fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
         (
             format!("exec yes '{long}'"),
             "--list",
-            "it tells more than 32 MB",
+            "it tells more than 16 MB",
         ),
         (
             format!("echo '{found}'; echo '{{\"event\":\"done\"}}'; exec sleep 9"),
@@ -211,6 +211,90 @@ fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
         assert!(
             got.err.contains("host 0 (10.99.0.1): ") && got.err.contains(problem),
             "{says}: {}",
+            got.err
+        );
+    }
+}
+
+// Long because it is a table of cases.
+/// Whatever it sends, a tool keeps a bounded part of it.
+#[test]
+fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("hostile-memory");
+    let process = "{\"type\":\"process\",\"id\":0,\"of\":1,\"host\":0,\"ip\":\"10.99.0.1\",\
+        \"role\":\"worker\",\"rank\":0,\"argv\":[\"t\"]}";
+    let made = sh(&folder, "printf '10.99.0.1\n' | ipconf-check >hosts");
+    assert_eq!(made.status, 0, "{}", made.err);
+    let hosts = std::fs::read_to_string(folder.join("hosts")).unwrap();
+    std::fs::write(folder.join("job"), format!("{hosts}{process}\n")).unwrap();
+    let ready = "echo '{\"event\":\"file\",\"told\":\"ready\",\"free_bytes\":1,\"empty\":false}'\n";
+    let found = |names: usize, length: usize| {
+        let entry = format!(
+            "{{\"path\":\"./{}\",\"meta\":{{\"size\":1,\"mode\":33188,\"mtime\":[1,1],\"inode\":1}}}}",
+            "n".repeat(length)
+        );
+        let entries = vec![entry; names].join(",");
+        format!("{{\"event\":\"file\",\"told\":\"found\",\"entries\":[{entries}],\"last\":false}}")
+    };
+    let long = "x".repeat(500_000);
+    let record = process.replace("[\"t\"]", &format!("[\"{long}\"]"));
+    let record = serde_json::json!({"event": "record", "record": record}).to_string();
+    let by = serde_json::json!({"job": long, "age_ms": 1, "confirmed": true});
+    let taken = serde_json::json!({"event": "taken", "what": "name", "by": by});
+    let pull = "part-pull --workspace /w --to got '*' <hosts";
+    let spawn = "dgl-spawn --job j <job";
+    let attach = "dgl-spawn --attach j <hosts";
+    let table = [
+        (ready, found(1, 900_000), pull, "a path of more than 4096"),
+        (ready, found(100, 4000), pull, "64 MB of names"),
+        ("", record, attach, "more than 16 MB of them"),
+        (
+            "",
+            taken.to_string(),
+            spawn,
+            "more than 8 MB before the job starts",
+        ),
+        (
+            "",
+            "{\"event\":\"removed_shm\",\"files\":1}".to_owned(),
+            "host-probe <hosts",
+            "more than 8 MiB",
+        ),
+    ];
+    let peak = "import resource, subprocess, sys\n\
+        ran = subprocess.run(sys.argv[2:])\n\
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss\n\
+        open(sys.argv[1], 'w').write(str(peak >> 10))\nsys.exit(ran.returncode)\n";
+    std::fs::write(folder.join("peak.py"), peak).unwrap();
+    for (first, endless, tool, problem) in table {
+        let lines = format!("{endless}\n").repeat(500_000 / endless.len() + 1);
+        std::fs::write(folder.join("lines"), lines).unwrap();
+        executable(
+            &folder.join("way"),
+            &format!(
+                "#!/bin/sh\nIFS= read -r script; token=${{script#token=}}
+                 printf '\\n%s runs\\n' \"${{token%%;*}}\"
+                 {first}while cat lines; do :; done\n"
+            ),
+        );
+        let got = sh(
+            &folder,
+            &format!(
+                "ulimit -v 3000000; export DGL_TOOLS_CONNECT='./way {{name}}'
+                 python3 peak.py peak {tool}"
+            ),
+        );
+        let peak: u64 = std::fs::read_to_string(folder.join("peak"))
+            .unwrap()
+            .parse()
+            .unwrap();
+        assert!(
+            got.status == 74 && got.err.contains(problem) && peak < 200,
+            "{tool}: {}, {peak} MB: {:.2000}",
+            got.status,
             got.err
         );
     }

@@ -16,7 +16,7 @@ const MOST_ANSWERS: usize = 10_000;
 
 /// Many times what the processes of a host tell with all of their threads. Answers take up to five
 /// times as much memory as they have bytes.
-const MOST_BYTES: u64 = 32 << 20;
+const MOST_BYTES: u64 = 16 << 20;
 
 /// Reads an event of the host with this id as an answer; `None` if nobody asked for such an event.
 pub type Read<'r, A> = &'r (dyn Fn(u32, Event) -> Option<A> + Sync);

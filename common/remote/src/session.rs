@@ -33,8 +33,8 @@ const MAX_HEARD: usize = 256;
 /// The same in bytes; one message more may be held in part.
 const MAX_HEARD_BYTES: u64 = 2 << 20;
 /// The most bytes that may answer one request. The longest honest answer, a list of thousands of
-/// processes, is a megabyte.
-const MAX_ANSWER_BYTES: u64 = 64 << 20;
+/// processes, is a megabyte. Here an answer takes up to seven times as much.
+const MAX_ANSWER_BYTES: u64 = 8 << 20;
 
 /// What comes from a host.
 #[derive(Debug, PartialEq)]
@@ -235,7 +235,8 @@ impl Session {
         }
     }
 
-    /// Asks one request and returns all events up to its end. `limit` is the longest silence.
+    /// Asks one request and returns all events up to its end. `limit` is the longest time in which
+    /// nothing comes and nothing of the request is taken.
     pub fn ask(
         &mut self,
         request: &Request,
@@ -244,6 +245,7 @@ impl Session {
         self.send(request);
         let mut events = Vec::new();
         let until = self.received.saturating_add(MAX_ANSWER_BYTES);
+        let (mut pending, mut taken) = (self.pending(), Instant::now());
         loop {
             if self.received > until {
                 return Err(HostFault::new(format!(
@@ -258,7 +260,10 @@ impl Session {
                     self.transport.why_lost("the connection has ended"),
                 ));
             }
-            if heard.is_empty() && self.last_heard().elapsed() >= limit && self.pending() == 0 {
+            if self.pending() < pending {
+                (pending, taken) = (self.pending(), Instant::now());
+            }
+            if heard.is_empty() && self.last_heard().max(taken).elapsed() >= limit {
                 return Err(HostFault::new(format!(
                     "no answer within {} s",
                     limit.as_secs()

@@ -541,6 +541,10 @@ pub struct Read {
     pub fault: Option<Fault>,
 }
 
+/// How much of a path is shown that a host names: the longest that Linux knows (PATH_MAX). A tool
+/// keeps the fault of each file, and a message may hold a megabyte.
+const MAX_SHOWN: usize = 4096;
+
 /// Why a file could not be written or read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -578,11 +582,11 @@ impl std::fmt::Display for Fault {
                 f.write_str("it is larger than the limit on the size of files there (ulimit -f)")
             }
             Fault::System(number) => write!(f, "{}", std::io::Error::from_raw_os_error(*number)),
-            Fault::LeadsOut(folder) => write!(
-                f,
-                "{} leads out of the workspace by a link",
-                folder.path().display()
-            ),
+            Fault::LeadsOut(folder) => {
+                let folder = folder.path().display().to_string();
+                let shown: String = folder.chars().take(MAX_SHOWN).collect();
+                write!(f, "{shown} leads out of the workspace by a link")
+            }
             Fault::NotWhole => f.write_str("it did not arrive whole"),
             Fault::OtherSum => {
                 f.write_str("its content arrived with another sum than it was sent with")

@@ -20,6 +20,13 @@ use wire::files::{FILES_AT_ONCE, Fault, FileEvent, FileRequest, Give, Meta, Name
 /// The most files of a host that are listed, wanted or not; more are a mistake in the pattern, or
 /// of the host.
 const MOST_FILES: usize = 2_000_000;
+/// The longest path that Linux knows (PATH_MAX).
+const MAX_PATH: usize = 4096;
+/// What the wanted files of a host may take of this machine's memory while they are listed, in
+/// bytes: some 300,000 files. Two more copies of each path are made later.
+const MOST_LISTED: usize = 64 << 20;
+/// What a listed file takes beside its path, in bytes.
+const BESIDE_PATH: usize = 128;
 /// How many requests wait at the host, so that the link need not.
 const AHEAD: usize = 8;
 /// How much is requested of a file at once.
@@ -89,7 +96,7 @@ impl SourceHost {
                 .map(|root| root.as_str().into())
                 .collect(),
         });
-        let (mut chosen, mut told) = (Vec::new(), 0);
+        let (mut chosen, mut told, mut bytes) = (Vec::new(), 0, 0);
         loop {
             let FileEvent::Found {
                 entries,
@@ -103,17 +110,28 @@ impl SourceHost {
             let found = entries
                 .into_iter()
                 .filter(|found| found.meta.is_file() || found.meta.is_folder())
-                .map(|found| (PathBuf::from(found.path.0), Ok(found.meta)));
-            chosen.extend(found.filter(|(path, _)| wanted.takes(path)));
+                .map(|found| (PathBuf::from(found.path.0), Ok(found.meta)))
+                .filter(|(path, _)| wanted.takes(path));
             let hidden = unreadable.into_iter().map(|hidden| {
                 let why = format!("{HIDDEN}: {}", hidden.fault);
                 (PathBuf::from(hidden.path.0), Err(why))
             });
-            chosen.extend(hidden.filter(|(path, _)| wanted.may_be_at(path)));
-            if told > MOST_FILES {
+            let hidden = hidden.filter(|(path, _)| wanted.may_be_at(path));
+            for (path, meta) in found.chain(hidden) {
+                let length = path.as_os_str().len();
+                if length > MAX_PATH {
+                    return Err(HostFailure::reported(format!(
+                        "it tells of a path of more than {MAX_PATH} bytes"
+                    )));
+                }
+                bytes += length + meta.as_ref().err().map_or(0, String::len) + BESIDE_PATH;
+                chosen.push((path, meta));
+            }
+            if told > MOST_FILES || bytes > MOST_LISTED {
                 return Err(HostFailure::reported(format!(
-                    "it tells of more than {MOST_FILES} files: write a pattern that names fewer \
-                     folders"
+                    "it tells of more than {MOST_FILES} files, or of wanted ones with {} MB of \
+                     names: write a pattern that names fewer folders",
+                    MOST_LISTED >> 20
                 )));
             }
             if last {

@@ -26,6 +26,9 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 const AT_ONCE: usize = 256;
 /// More processes than any host has.
 const MAX_PROCESSES: usize = 65_536;
+/// The most that a host may tell of its processes, in bytes: a record has some KB, with the user's
+/// variables in it. Here it takes a few times as much.
+const MAX_RECORDS: u64 = 16 << 20;
 
 /// Follows the job until it ends or a signal comes.
 pub fn attach(args: &Args, stream: &Stream, hosts: &[Host], name: &str) -> Result<Exit, Report> {
@@ -124,7 +127,13 @@ fn records<'a>(
     }));
     let mut processes: Vec<Process> = Vec::new();
     let until = Instant::now() + ANSWER_LIMIT;
-    while Instant::now() < until && processes.len() <= MAX_PROCESSES {
+    while Instant::now() < until {
+        if processes.len() > MAX_PROCESSES || session.received() > MAX_RECORDS {
+            return Err(fault(format!(
+                "it tells of more than {MAX_PROCESSES} processes, or more than {} MB of them",
+                MAX_RECORDS >> 20
+            )));
+        }
         for heard in session.step(None, until.saturating_duration_since(Instant::now())) {
             match heard {
                 SessionEvent::Event(Event::Record(record), _) => {

@@ -21,6 +21,9 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How much of one host may wait to be handled; beyond it nothing more is read from the host.
 const MAX_WAITING_EVENTS: usize = 1024;
 const MAX_WAITING_BYTES: u64 = 1 << 20;
+/// The most that a host may tell before the job starts, in bytes: what the preflight finds and who
+/// has its ports are some KB. What is found is kept, and takes up to seven times as much here.
+const MAX_BEFORE_START: u64 = 8 << 20;
 /// How long the last requests to a host may take to be sent.
 const LAST_REQUESTS: Duration = Duration::from_secs(3);
 /// How often it is tried to send more of them.
@@ -308,6 +311,11 @@ impl HostThread {
                 return self.inbox.push(self.at, SessionEvent::Lost(why), 0);
             }
             let before = self.session.received();
+            if self.started.is_none() && before > MAX_BEFORE_START {
+                let megabytes = MAX_BEFORE_START >> 20;
+                let why = format!("it tells more than {megabytes} MB before the job starts");
+                return self.inbox.push(self.at, SessionEvent::Lost(why), 0);
+            }
             let all = self.session.step(Some(&self.waker), self.until_heartbeat());
             let share = (self.session.received() - before) / (all.len() as u64).max(1);
             for heard in all {

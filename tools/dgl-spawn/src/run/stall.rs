@@ -15,14 +15,17 @@ use wire::supervise::{Raised, Stands};
 
 /// More readable processes than any host has. Stacks beyond it are dropped.
 const MAX_STACKS: usize = 4096;
+/// The same in bytes of JSON: the stacks of a process have some KB, and of all hosts they are kept
+/// until the stall is reported.
+const MAX_STACK_BYTES: usize = 8 << 20;
 
 /// The reports of hosts about a job without a sign of life.
 #[derive(Debug, Default)]
 pub struct StallDesk {
     /// The watch, if this launcher decides.
     watch: Option<StallWatch>,
-    /// The stacks of each host that has not finished its answer.
-    coming: BTreeMap<usize, Vec<Stack>>,
+    /// The stacks of each host that has not finished its answer, and how many bytes it sent.
+    coming: BTreeMap<usize, (Vec<Stack>, usize)>,
     /// The last answer of each host.
     answers: BTreeMap<usize, Answer>,
     /// A stall that was found and not reported yet.
@@ -85,8 +88,9 @@ impl StallDesk {
 
     /// A host sends the stacks of a process.
     pub fn stack(&mut self, at: usize, stack: Stack) {
-        let stacks = self.coming.entry(at).or_default();
-        if stacks.len() < MAX_STACKS {
+        let (stacks, bytes) = self.coming.entry(at).or_default();
+        *bytes += serde_json::to_vec(&stack).map_or(0, |text| text.len());
+        if stacks.len() < MAX_STACKS && *bytes <= MAX_STACK_BYTES {
             stacks.push(stack);
         }
     }
@@ -96,7 +100,7 @@ impl StallDesk {
     pub fn stands(&mut self, at: usize, stands: &Stands, stopped: Vec<usize>) {
         let answer = Answer {
             number: stands.number,
-            stacks: self.coming.remove(&at).unwrap_or_default(),
+            stacks: self.coming.remove(&at).unwrap_or_default().0,
             stopped,
         };
         self.answers.insert(at, answer);

@@ -7,6 +7,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use wire::codec::{Decoder, Malformed, Message};
 
+/// The most that may wait for another process that takes nothing: the launcher's host, or the
+/// supervisor, which reads all the time. What waits is events of some KB a second.
+const MAX_WAITING: usize = 16 << 20;
 /// How much is read at once.
 const READ_AT_ONCE: usize = 64 << 10;
 
@@ -70,7 +73,8 @@ impl AsFd for MessageReader {
     }
 }
 
-/// Writes messages. What cannot be written yet waits; once nobody reads any longer, it is dropped.
+/// Writes messages. What cannot be written yet waits; once nobody reads any longer, or too much
+/// waits, it is dropped, and the other side sees the end.
 #[derive(Debug)]
 pub struct MessageWriter {
     descriptor: Option<OwnedFd>,
@@ -93,6 +97,9 @@ impl MessageWriter {
         if self.descriptor.is_some() {
             self.waiting.extend_from_slice(bytes);
             self.write();
+            if self.waiting() > MAX_WAITING {
+                self.close();
+            }
         }
     }
 
@@ -132,5 +139,26 @@ impl MessageWriter {
             .as_ref()
             .filter(|_| self.has_waiting())
             .map(AsFd::as_fd)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_reader_that_takes_nothing_is_given_up() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut writer = MessageWriter::new(ours.into()).unwrap();
+        let message = vec![b'x'; 1 << 20];
+        for _ in 0..100 {
+            writer.send(&message);
+            assert!(writer.waiting() <= MAX_WAITING);
+        }
+        assert!(writer.wants().is_none());
+        // it sees the end behind what had been written
+        theirs.read_to_end(&mut Vec::new()).unwrap();
     }
 }

@@ -156,7 +156,7 @@ impl Keeper {
                 );
                 Place::Leads {
                     leader: Box::new(leader),
-                    door: Some(door),
+                    door: Some(Box::new(door)),
                     peers: BTreeMap::new(),
                 }
             }

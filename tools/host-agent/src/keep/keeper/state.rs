@@ -42,7 +42,7 @@ pub(super) enum Place {
     /// It leads: it decides about the job.
     Leads {
         leader: Box<Leader>,
-        door: Option<GuestListener>,
+        door: Option<Box<GuestListener>>,
         peers: BTreeMap<u32, Peer>,
     },
     /// It will join the leader.
