@@ -266,7 +266,7 @@ fn a_host_that_two_agents_claim_to_be_is_refused() {
     );
     assert_eq!(ran.status, 74, "{}", ran.err);
     for said in [
-        "host 0 (n1, 127.0.1.1): several agents dialed in as this host: n1 (127.0.0.1, SLURM_NODEID",
+        "host 0 (n1, 127.0.1.1): several agents dialed in as this host: n1 (127.0.0.1, SLURM_NO",
         "SLURM_NODEID 4)",
         "SLURM_NODEID 5)",
     ] {

@@ -232,10 +232,9 @@ fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
     std::fs::write(folder.join("job"), format!("{hosts}{process}\n")).unwrap();
     let ready = "echo '{\"event\":\"file\",\"told\":\"ready\",\"free_bytes\":1,\"empty\":false}'\n";
     let found = |names: usize, length: usize| {
-        let entry = format!(
-            "{{\"path\":\"./{}\",\"meta\":{{\"size\":1,\"mode\":33188,\"mtime\":[1,1],\"inode\":1}}}}",
-            "n".repeat(length)
-        );
+        let meta = "{\"size\":1,\"mode\":33188,\"mtime\":[1,1],\"inode\":1}";
+        let name = "n".repeat(length);
+        let entry = format!("{{\"path\":\"./{name}\",\"meta\":{meta}}}");
         let entries = vec![entry; names].join(",");
         format!("{{\"event\":\"file\",\"told\":\"found\",\"entries\":[{entries}],\"last\":false}}")
     };

@@ -45,7 +45,6 @@ pub use settings::ssh_options;
 pub use token::random_token;
 pub use transport::Waker;
 
-use dial::Evidence;
 use rayon::prelude::*;
 use record::Host;
 use record::error::{Fault, Report};
@@ -308,11 +307,11 @@ fn no_command() -> Report {
 }
 
 /// The command of a `--connect` with which hosts dial in, and what decides which host an agent is.
-fn dialed(how: &str) -> Option<(Evidence, &str)> {
+fn dialed(how: &str) -> Option<(dial::Evidence, &str)> {
     let (word, command) = how.split_once(' ').unwrap_or((how, ""));
     let evidence = match word {
-        "dial" => Evidence::Source,
-        "dial-by-name" => Evidence::OwnWord,
+        "dial" => dial::Evidence::Source,
+        "dial-by-name" => dial::Evidence::OwnWord,
         _ => return None,
     };
     Some((evidence, command.trim()))

@@ -619,4 +619,18 @@ mod tests {
             );
         }
     }
+    /// As an agent whose host hangs: of a long request some waits here for ever.
+    #[test]
+    fn a_host_that_takes_nothing_is_not_waited_for_without_end() {
+        let sleeps = super::super::program::run("sleep".as_ref(), &["30"]).unwrap();
+        let mut session = Session::over(sleeps);
+        let record = "x".repeat(codec::MAX_LINE / 2);
+        let request = Request::Record(wire::keep::Record { record });
+        // more than any pipe holds
+        (0..8).for_each(|_| session.send(&request));
+        let fault = session.ask(&request, Duration::from_millis(500));
+        let problem = fault.unwrap_err().problem;
+        assert!(problem.contains("no answer within"), "{problem}");
+        assert!(session.pending() > 0);
+    }
 }

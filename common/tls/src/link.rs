@@ -131,8 +131,8 @@ impl Link {
     }
 
     /// Connects within the time, and returns when the listening side has proved that it has the
-    /// key; with `welcomed` when something has come from there too, which shows that it has admitted
-    /// this side. Returns the connection and the bytes that came.
+    /// key; with `welcomed` when it has sent something too, which shows that it has admitted this
+    /// side. Returns the connection and the bytes that came.
     pub fn open(
         address: SocketAddr,
         identity: &Identity,

@@ -6,7 +6,7 @@
 //! dials again.
 
 use super::matching::Roll;
-use crate::HostFault;
+use crate::fault::HostFault;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, TcpListener};
@@ -378,7 +378,7 @@ impl Claims<'_> {
     fn add_new(&mut self, agents: &[Agent]) {
         for (at, agent) in agents.iter().enumerate().skip(self.seen) {
             let hosts = self.roll.hosts_of(&agent.hello, agent.from);
-            for host in self.roll.hosts_told(&agent.hello) {
+            for host in self.roll.hosts_reported(&agent.hello) {
                 if !hosts.contains(&host) && !agent.gone {
                     self.foreign[host] = Some(at);
                 }

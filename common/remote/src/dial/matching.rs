@@ -1,9 +1,9 @@
 //! Decides which host an agent is that has dialed in. All agents have the same secret, so what one
-//! tells of itself proves nothing: a host that was taken over could tell the names of all others and
-//! receive what is theirs. So an agent is a host whose address it connects from. Agents on this
-//! machine may be any host whose address is one of this machine's, and of hosts that share an
-//! address, the one whose name it tells. The numbers of an engine decide nothing, because it orders
-//! the nodes differently.
+//! reports of itself proves nothing: a host that was taken over could report the names of all
+//! others and receive what is theirs. So an agent is the host whose address it connects from.
+//! Agents on this machine may be any host whose address is one of this machine's, and of hosts that
+//! share an address, the one whose name it reports. The numbers of an engine decide nothing,
+//! because it orders the nodes differently.
 
 use record::Host;
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use wire::dial::Hello;
 pub(crate) enum Evidence {
     /// The address from which it connects.
     Source,
-    /// What it tells: the addresses of its network interfaces, or else its names. For agents that
+    /// What it reports: the addresses of its network interfaces, or else its names. For agents that
     /// connect from other addresses than their hosts have, as behind a router that translates them.
     OwnWord,
 }
@@ -58,10 +58,10 @@ impl Roll {
         self.addresses.len()
     }
 
-    /// The hosts that an agent is which connects from this address: usually one, none if nobody asked
-    /// for it.
+    /// The hosts that an agent is which connects from this address: usually one, none if nobody
+    /// asked for it.
     pub(crate) fn hosts_of(&self, hello: &Hello, from: IpAddr) -> Vec<usize> {
-        let mut found = self.hosts_told(hello);
+        let mut found = self.hosts_reported(hello);
         found.retain(|host| self.evidence == Evidence::OwnWord || self.proves(from, *host));
         match from {
             IpAddr::V4(from) if found.is_empty() => {
@@ -71,8 +71,8 @@ impl Roll {
         }
     }
 
-    /// The hosts that an agent tells it is.
-    pub(crate) fn hosts_told(&self, hello: &Hello) -> Vec<usize> {
+    /// The hosts that an agent says it is.
+    pub(crate) fn hosts_reported(&self, hello: &Hello) -> Vec<usize> {
         let of_addresses = hello.addresses.iter();
         let mut found: Vec<usize> = of_addresses
             .filter_map(|address| self.by_address.get(address))
@@ -203,7 +203,7 @@ mod tests {
         let (source, word) = (Evidence::Source, Evidence::OwnWord);
         let table: [(Evidence, [u8; 4], &[&str], &[[u8; 4]], &[usize]); 10] = [
             (source, [10, 99, 0, 1], &["n1"], &[[10, 99, 0, 1]], &[0]),
-            // whatever it tells
+            // whatever it reports
             (source, [10, 99, 0, 1], &["n2"], &[[10, 99, 0, 2]], &[0]),
             (
                 source,
