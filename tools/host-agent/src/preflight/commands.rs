@@ -4,7 +4,7 @@ use crate::shell::Invocation;
 use crate::{command, python, shell};
 use nix::unistd::{AccessFlags, access};
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
