@@ -250,6 +250,121 @@ fn a_path_cannot_leave_the_workspace() {
     }
 }
 
+/// A workspace in which everybody can write, and what another user has put there before a push.
+// Long because it has one row for each attack.
+#[test]
+fn what_another_user_puts_into_a_workspace_leads_nowhere() {
+    let is_root = sh(Path::new("/"), "id -u").out == "0\n";
+    if !is_root {
+        return println!("skipped: only root can act as another user");
+    }
+    const OF_OTHER: &str = "is reached by a symbolic link that belongs to another user";
+    // of a push that is dead, as it seems
+    let old = "touch -h -d '2001-01-01' .part-push.evil.1";
+    let table = [
+        // old files in a folder of the user's are not taken for parts that were kept
+        ("ln -s ../home .part-push.kept", 0, ""),
+        // and files there are not moved as parts of a stage
+        (&format!("ln -s ../home .part-push.evil.1; {old}"), 0, ""),
+        (
+            &format!(
+                "mkdir .part-push.evil.1; ln -s ../../home/part.1 .part-push.evil.1/owner; {old}"
+            ),
+            0,
+            "",
+        ),
+        (
+            &format!("mkdir .part-push.evil.1; mkfifo .part-push.evil.1/owner; {old}"),
+            0,
+            "",
+        ),
+        // what seems to be kept stays the other user's
+        (
+            "mkdir -m 777 .part-push.kept; cp ../src/large \
+             .part-push.kept/0123456789abcdef.0123456789abcdef; touch -d 2001-01-01 \
+             .part-push.kept/*",
+            0,
+            "",
+        ),
+        // its destination
+        ("mkdir -m 777 src; mkfifo -m 666 src/large src/small", 0, ""),
+        ("ln -s ../home src", 1, OF_OTHER),
+        ("mkdir -m 777 elsewhere; ln -s elsewhere src", 1, OF_OTHER),
+        // a file there is not taken for the one that was to come, although it is the same
+        ("ln -s ../src src", 1, OF_OTHER),
+    ];
+    for (lays, status, message) in table {
+        let folder = plan(
+            "stranger",
+            &[("large", noise(1, 3 << 20)), ("small", noise(2, 9))],
+        );
+        let made = sh(
+            &folder,
+            "mkdir -m 777 ws; mkdir -m 700 home; head -c 2M src/large >home/part.1; \
+             touch -d 2001-01-01 home/part.1 home",
+        );
+        assert_eq!(made.status, 0, "{}", made.err);
+        let home = tree(&folder.join("home"));
+        fs::write(folder.join("lays"), lays).unwrap();
+        let laid = sh(
+            &folder,
+            "cd ws && setpriv --reuid 65534 --regid 65534 --clear-groups sh -e ../lays",
+        );
+        assert_eq!(laid.status, 0, "{lays}: {}", laid.err);
+        let theirs = "find ws -user 65534 ! -type p ! -type d | sort";
+        let before = sh(&folder, theirs).out;
+
+        let ran = sh(
+            &folder,
+            "DGL_TOOLS_CONNECT=local timeout 30 part-push <plan.jsonl",
+        );
+        assert_eq!(ran.status, status, "{lays}: {}", ran.err);
+        assert!(ran.err.contains(message), "{lays}: {}", ran.err);
+        let warning = format!("other users can write to {}", folder.join("ws").display());
+        assert!(ran.err.contains(&warning), "{lays}: {}", ran.err);
+        assert_eq!(tree(&folder.join("home")), home, "{lays}");
+        assert_eq!(sh(&folder, theirs).out, before, "{lays}");
+        if status == 0 {
+            let (ours, there) = (folder.join("src"), folder.join("ws/src"));
+            assert_eq!(tree(&ours), tree(&there), "{lays}");
+        }
+        let left = "cd ws; ls -d elsewhere/* .part-push.lock .part-push.[0-9a-d]* 2>/dev/null";
+        assert_eq!(sh(&folder, left).out, "", "{lays}");
+    }
+}
+
+/// Links of the user's own lead to the workspace, and from one of its folders to another.
+#[test]
+fn links_of_the_users_own_are_followed() {
+    let folder = plan("own-links", &[("a", noise(1, 3 << 20)), ("b", noise(2, 9))]);
+    let made = sh(
+        &folder,
+        "mkdir -p disk/real; ln -s disk ws; ln -s \"$PWD/ws/real\" disk/src",
+    );
+    assert_eq!(made.status, 0, "{}", made.err);
+    let ran = push(&folder, "");
+    assert!(
+        ran.status == 0 && !ran.err.contains("other users"),
+        "{}",
+        ran.err
+    );
+    assert_eq!(tree(&folder.join("src")), tree(&folder.join("disk/real")));
+    // what is there already may lie behind a link that leads out of the workspace
+    let moved = sh(
+        &folder,
+        "rm disk/src; mv disk/real .; ln -s ../real disk/src",
+    );
+    assert_eq!(moved.status, 0, "{}", moved.err);
+    for options in ["", "--verify"] {
+        let again = push(&folder, options);
+        assert!(
+            again.status == 0 && again.err.contains("3 there already"),
+            "{}",
+            again.err
+        );
+    }
+}
+
 // Long because each push goes on from what the one before it has left.
 #[test]
 fn sizes_times_and_modes_and_what_was_there() {
@@ -823,7 +938,7 @@ fn fsync_flushes_every_file_and_folder() {
         let ran = sh(
             &folder,
             &format!(
-                "strace -f -y -e trace=fsync,rename -o trace part-push --connect local {options} \
+                "strace -f -y -e trace=fsync,/^rename -o trace part-push --connect local {options} \
                  <plan.jsonl"
             ),
         );
@@ -831,7 +946,7 @@ fn fsync_flushes_every_file_and_folder() {
         let trace = fs::read_to_string(folder.join("trace")).unwrap();
         trace
             .lines()
-            .filter(|line| line.contains("fsync(") || line.contains("rename("))
+            .filter(|line| line.contains("fsync(") || line.contains("rename"))
             .map(str::to_owned)
             .collect::<Vec<_>>()
     };
@@ -846,7 +961,7 @@ fn fsync_flushes_every_file_and_folder() {
     let ws = folder.join("ws").display().to_string();
     // each file before it gets its name, its folder after that
     assert!(
-        at("/one>)") < at("/ws/src/small\"") && at("/part.") < at("/ws/src/large\""),
+        at("/one>)") < at("/ws/src>, \"small\"") && at("/part.") < at("/ws/src>, \"large\""),
         "{synced:#?}"
     );
     assert_eq!(

@@ -8,6 +8,7 @@ use crate::{Session, SessionEvent};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, MutexGuard};
@@ -76,6 +77,8 @@ pub struct Ready {
     pub empty: bool,
     /// The public key of the host's agent, by which other hosts know it.
     pub key: Option<String>,
+    /// The destination or a folder above it, if every user of the host may replace what is in it.
+    pub exposed: Option<PathBuf>,
 }
 
 /// Why a host cannot go on.
@@ -138,11 +141,13 @@ impl HostClient {
                 free_bytes,
                 empty,
                 key,
+                exposed,
             } => Ok(Ready {
                 busy,
                 free_bytes,
                 empty,
                 key,
+                exposed: exposed.map(|folder| folder.path().to_owned()),
             }),
             other => Err(HostFailure::unexpected(&other)),
         }

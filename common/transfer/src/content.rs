@@ -12,6 +12,12 @@ pub fn sum(content: &[u8]) -> Sum {
     Sum(*blake3::hash(content).as_bytes())
 }
 
+/// What the tool tells a host, and can be checked by whoever shares the secret: it holds for the
+/// bearer of this name alone.
+pub fn pass(secret: &Sum, bearer: &str) -> Sum {
+    Sum(*blake3::keyed_hash(&secret.0, bearer.as_bytes()).as_bytes())
+}
+
 /// Whether content need not be sent, because it is all zeros. A short piece is sent anyway: the
 /// line that announces zeros would be as long.
 pub fn is_hole(content: &[u8]) -> bool {

@@ -5,18 +5,19 @@
 //! connection adds its own. Several threads may write one [`Partial`].
 
 use crate::GRAIN;
+use crate::folder::Folder;
 use crate::parts::Parts;
 use crate::room::Room;
 use crate::source;
 use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, copy_file_range, fallocate};
+use nix::fcntl::{FallocateFlags, OFlag, copy_file_range, fallocate};
 use nix::sys::stat::futimens;
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Whence, lseek};
-use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Permissions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use wire::files::Fault;
 
@@ -41,8 +42,7 @@ pub struct Finish {
 #[derive(Debug)]
 pub struct Partial {
     file: File,
-    path: PathBuf,
-    notes: PathBuf,
+    names: Names,
     /// The size that it will have.
     bytes: u64,
     /// What it has taken of its file system, unless others have done so.
@@ -67,31 +67,77 @@ struct Notes {
     part: (u64, u64),
 }
 
-/// The path of the notes of a partial file.
-pub fn notes_of(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".good");
-    name.into()
+/// The names of a partial file and of its notes.
+#[derive(Clone, Debug)]
+pub struct Names {
+    /// The folder of both.
+    pub folder: Folder,
+    /// The partial file.
+    pub file: OsString,
+    /// The notes, which are missing while parts come in order.
+    pub notes: OsString,
 }
 
-/// The parts that are present of a file of `bytes`, as far as its length and its notes tell.
-pub fn kept(path: &Path, notes: &Path, bytes: u64) -> Parts {
-    let Ok(length) =
-        fs::symlink_metadata(path).map(|meta| if meta.is_file() { meta.len() } else { 0 })
-    else {
-        return Parts::default();
-    };
-    let parts = match fs::read_to_string(notes) {
-        Ok(text) => Parts::parse(&text),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Parts::beginning(length),
-        Err(_) => Parts::default(),
-    };
-    let end = |&(begin, end): &(u64, u64)| (begin, end.min(length));
-    let there = Parts::of(&parts.list().iter().map(end).collect::<Vec<_>>());
-    if length > bytes {
-        Parts::default()
-    } else {
-        there.whole_grains(bytes)
+impl Names {
+    /// A partial file whose notes have the same name and an ending.
+    pub fn new(folder: Folder, file: impl Into<OsString>) -> Names {
+        let file = file.into();
+        let mut notes = file.clone();
+        notes.push(".good");
+        Names {
+            folder,
+            file,
+            notes,
+        }
+    }
+
+    /// The parts that are present of a file of `bytes`, as far as its length and its notes tell.
+    pub fn kept(&self, bytes: u64) -> Parts {
+        let Ok(length) = self
+            .folder
+            .file(&self.file)
+            .and_then(|file| Ok(file.metadata()?.len()))
+        else {
+            return Parts::default();
+        };
+        let parts = match self.read_notes() {
+            Ok(text) => Parts::parse(&text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Parts::beginning(length),
+            Err(_) => Parts::default(),
+        };
+        let end = |&(begin, end): &(u64, u64)| (begin, end.min(length));
+        let there = Parts::of(&parts.list().iter().map(end).collect::<Vec<_>>());
+        if length > bytes {
+            Parts::default()
+        } else {
+            there.whole_grains(bytes)
+        }
+    }
+
+    fn read_notes(&self) -> io::Result<String> {
+        let mut text = String::new();
+        self.folder.file(&self.notes)?.read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    /// Gives back the space that was reserved behind the end of a partial file which nobody writes
+    /// any longer. Otherwise it would be missing when the rest is to come.
+    pub fn release(&self) -> io::Result<()> {
+        let file = self.folder.open_file(&self.file, OFlag::O_WRONLY)?;
+        file.set_len(file.metadata()?.len())
+    }
+
+    /// Moves both. The notes come first: without them all bytes of the file would count.
+    pub fn rename(&self, new: &Names) -> io::Result<()> {
+        new.folder.remove(&new.notes)?;
+        let _ = self.folder.rename(&self.notes, &new.folder, &new.notes);
+        self.folder.rename(&self.file, &new.folder, &new.file)
+    }
+
+    /// Removes both.
+    pub fn remove(&self) -> io::Result<()> {
+        self.folder.remove(&self.file)?;
+        self.folder.remove(&self.notes)
     }
 }
 
@@ -100,17 +146,19 @@ impl Partial {
     /// `earlier` file. Space for the rest is taken at once, and fails if there is none; not so for
     /// a sparse file, which will not need all of it.
     pub fn begin(
-        path: PathBuf,
-        notes: PathBuf,
+        names: Names,
         bytes: u64,
         keep: Parts,
         earlier: Option<&File>,
         is_sparse: bool,
     ) -> io::Result<Partial> {
-        let file = open(&path)?;
+        let flags = OFlag::O_RDWR | OFlag::O_CREAT;
+        let file = names.folder.open_file(&names.file, flags)?;
+        // a file that an older version left may be open to others
+        file.set_permissions(Permissions::from_mode(0o600))?;
         let end = keep.list().last().map_or(0, |(_, end)| *end);
         file.set_len(if earlier.is_some() { 0 } else { end })?;
-        remove(&notes)?;
+        names.folder.remove(&names.notes)?;
         if let Some(earlier) = earlier {
             for (begin, end) in keep.list() {
                 copy(earlier, &file, *begin, *end)?;
@@ -122,7 +170,7 @@ impl Partial {
             true => None,
             false => Some(Room::take(&file, &keep, bytes)?),
         };
-        let mut partial = Partial::new(file, path, notes, bytes, keep);
+        let mut partial = Partial::new(file, names, bytes, keep);
         partial.room = room;
         if !partial.lock().parts.is_beginning() {
             partial.scatter()?;
@@ -131,19 +179,18 @@ impl Partial {
     }
 
     /// Joins the writers of a file that another process has begun; its parts come in any order.
-    pub fn join(path: PathBuf, notes: PathBuf, bytes: u64) -> io::Result<Partial> {
-        let file = OpenOptions::new().write(true).open(&path)?;
-        let partial = Partial::new(file, path, notes, bytes, Parts::default());
+    pub fn join(names: Names, bytes: u64) -> io::Result<Partial> {
+        let file = names.folder.open_file(&names.file, OFlag::O_RDWR)?;
+        let partial = Partial::new(file, names, bytes, Parts::default());
         partial.scatter()?;
         Ok(partial)
     }
 
-    fn new(file: File, path: PathBuf, notes: PathBuf, bytes: u64, parts: Parts) -> Partial {
+    fn new(file: File, names: Names, bytes: u64, parts: Parts) -> Partial {
         let noted = None;
         Partial {
             file,
-            path,
-            notes,
+            names,
             bytes,
             room: None,
             state: Mutex::new(State { parts, noted }),
@@ -159,11 +206,8 @@ impl Partial {
     pub fn scatter(&self) -> io::Result<()> {
         let mut state = self.lock();
         if state.noted.is_none() {
-            let mut lines = OpenOptions::new()
-                .create(true)
-                .append(true)
-                .mode(0o600)
-                .open(&self.notes)?;
+            let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_APPEND;
+            let mut lines = self.names.folder.open_file(&self.names.notes, flags)?;
             let there = state.parts.list().iter();
             let text: String = there
                 .map(|(begin, end)| Parts::line(*begin, *end))
@@ -182,9 +226,9 @@ impl Partial {
         self.lock().parts.clone()
     }
 
-    /// The path of the partial file, from which its parts can be read.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// The open file, from which its parts can be read, whatever name it has by now.
+    pub fn file(&self) -> &File {
+        &self.file
     }
 
     /// The end of a part, if the part lies within the file.
@@ -307,12 +351,13 @@ impl Partial {
     }
 
     /// Gives the file its mode, its time and its name. All parts must be present.
-    pub fn finish(&self, dst: &Path, finish: Finish) -> Result<(), Fault> {
+    pub fn finish(&self, (folder, dst): (&Folder, &OsStr), finish: Finish) -> Result<(), Fault> {
         self.close().map_err(|error| Fault::system(&error))?;
         let mut parts = self.parts();
         if self.lock().noted.is_some() {
             // together with what others wrote
-            let text = fs::read_to_string(&self.notes).map_err(|error| Fault::system(&error))?;
+            let text = self.names.read_notes();
+            let text = text.map_err(|error| Fault::system(&error))?;
             parts = Parts::parse(&text);
         }
         let length = self
@@ -324,20 +369,20 @@ impl Partial {
             return Err(Fault::NotWhole);
         }
         let finished = stamp(&self.file, finish)
-            .and_then(|()| fs::rename(&self.path, dst))
-            .and_then(|()| remove(&self.notes));
+            .and_then(|()| self.names.folder.rename(&self.names.file, folder, dst))
+            .and_then(|()| self.names.folder.remove(&self.names.notes));
         finished.map_err(|error| Fault::system(&error))
     }
 
     /// Stops all writers and keeps what has come, without the space that was reserved for the rest.
     pub fn keep(&self) {
-        let _ = self.close().and_then(|()| release(&self.path));
+        let _ = self.close().and_then(|()| self.names.release());
     }
 
     /// Removes the partial file and stops all writers.
     pub fn discard(&self) {
         let _ = self.close();
-        let _ = remove(&self.path).and_then(|()| remove(&self.notes));
+        let _ = self.names.remove();
     }
 }
 
@@ -413,34 +458,25 @@ impl Drop for Partial {
 
 /// Writes a small file under a temporary name and renames it. A failure leaves nothing behind.
 pub fn write_small(
-    passing: &Path,
-    dst: &Path,
+    (passing, name): (&Folder, &OsStr),
+    (folder, dst): (&Folder, &OsStr),
     content: &[u8],
     finish: Finish,
 ) -> Result<(), Fault> {
-    let create = || {
-        let mut options = OpenOptions::new();
-        options
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(passing)
-    };
     let write = || {
-        let mut file = match create() {
+        let file = match passing.create(name, content) {
             // a push that lost its power has left it
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                remove(passing)?;
-                create()?
+                passing.remove(name)?;
+                passing.create(name, content)?
             }
             created => created?,
         };
-        file.write_all(content)?;
         stamp(&file, finish)?;
-        fs::rename(passing, dst)
+        passing.rename(name, folder, dst)
     };
     write().map_err(|error| {
-        let _ = remove(passing);
+        let _ = passing.remove(name);
         Fault::system(&error)
     })
 }
@@ -458,42 +494,11 @@ fn stamp(file: &File, finish: Finish) -> io::Result<()> {
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    let flags = nix::fcntl::OFlag::O_NOFOLLOW.bits();
-    let file = OpenOptions::new()
-        .create(true)
-        .write(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(flags)
-        .open(path)?;
-    // a file that an older version left may be open to others
-    file.set_permissions(Permissions::from_mode(0o600))?;
-    Ok(file)
-}
-
-/// Gives back the space that was reserved behind the end of a partial file which nobody writes any
-/// longer. Otherwise it would be missing when the rest is to come.
-pub fn release(path: &Path) -> io::Result<()> {
-    let flags = nix::fcntl::OFlag::O_NOFOLLOW.bits();
-    let file = OpenOptions::new()
-        .write(true)
-        .custom_flags(flags)
-        .open(path)?;
-    file.set_len(file.metadata()?.len())
-}
-
-/// Removes a file, which may be missing.
-pub fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::path::{Path, PathBuf};
 
     /// A folder of its own, and a file in it.
     fn folder(name: &str) -> PathBuf {
@@ -502,6 +507,10 @@ mod tests {
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir(&folder).unwrap();
         folder
+    }
+
+    fn names(folder: &Path) -> Names {
+        Names::new(Folder::open(folder).unwrap(), "part")
     }
 
     const FINISH: Finish = Finish {
@@ -518,20 +527,17 @@ mod tests {
         fs::write(folder.join("dst"), &earlier).unwrap();
         let (begin, end) = (GRAIN, 2 * GRAIN);
         let keep = Parts::of(&[(0, begin), (end, 3 * GRAIN)]);
-        let (path, notes) = (folder.join("part"), folder.join("good"));
+        let opened = Folder::open(&folder).unwrap();
+        let dst = (&opened, OsStr::new("dst"));
         let from = File::open(folder.join("dst")).unwrap();
-        let partial = Partial::begin(path, notes, 3 * GRAIN, keep, Some(&from), false).unwrap();
-        assert_eq!(
-            partial.finish(&folder.join("dst"), FINISH),
-            Err(Fault::NotWhole)
-        );
+        let partial = Partial::begin(names(&folder), 3 * GRAIN, keep, Some(&from), false).unwrap();
+        assert_eq!(partial.finish(dst, FINISH), Err(Fault::NotWhole));
         assert_eq!(fs::read(folder.join("dst")).unwrap(), earlier);
 
         let keep = Parts::of(&[(0, begin), (end, 3 * GRAIN)]);
-        let (path, notes) = (folder.join("part"), folder.join("good"));
-        let partial = Partial::begin(path, notes, 3 * GRAIN, keep, Some(&from), false).unwrap();
+        let partial = Partial::begin(names(&folder), 3 * GRAIN, keep, Some(&from), false).unwrap();
         partial.write(begin, &vec![2; grain]).unwrap();
-        partial.finish(&folder.join("dst"), FINISH).unwrap();
+        partial.finish(dst, FINISH).unwrap();
         let expected = [vec![1; grain], vec![2; grain], vec![1; grain]].concat();
         assert!(fs::read(folder.join("dst")).unwrap() == expected);
         fs::remove_dir_all(folder).unwrap();
@@ -540,8 +546,7 @@ mod tests {
     #[test]
     fn nothing_is_written_once_it_is_closed() {
         let folder = folder("closed");
-        let (path, notes) = (folder.join("part"), folder.join("good"));
-        let partial = Partial::begin(path, notes, 10, Parts::default(), None, false).unwrap();
+        let partial = Partial::begin(names(&folder), 10, Parts::default(), None, false).unwrap();
         partial.write(0, b"01234").unwrap();
         partial.close().unwrap();
         assert_eq!(partial.write(5, b"56789"), Err(Fault::OutOfOrder));
@@ -560,20 +565,18 @@ mod tests {
         // a file system that cannot take room, or counts it, leaves it at what is written
         let mut reserves = None;
         for earlier in [None, Some(&earlier)] {
-            let (path, notes) = (folder.join("part"), folder.join("good"));
             let keep = earlier.map_or_else(Parts::default, |_| Parts::beginning(GRAIN));
             let length = keep.bytes();
-            let partial =
-                Partial::begin(path.clone(), notes, 16 * GRAIN, keep, earlier, false).unwrap();
-            let meta = fs::metadata(&path).unwrap();
+            let partial = Partial::begin(names(&folder), 16 * GRAIN, keep, earlier, false).unwrap();
+            let meta = fs::metadata(folder.join("part")).unwrap();
             let occupied = meta.blocks() * 512;
             let reserves = *reserves.get_or_insert(occupied > 0);
             let room = if reserves { 16 * GRAIN } else { length };
             assert_eq!(meta.len(), length);
             assert!(occupied >= room, "{occupied} of {room}");
             partial.write(length, b"01234").unwrap();
-            release(&path).unwrap();
-            let meta = fs::metadata(&path).unwrap();
+            names(&folder).release().unwrap();
+            let meta = fs::metadata(folder.join("part")).unwrap();
             let occupied = meta.blocks() * 512;
             assert!(
                 meta.len() == length + 5 && occupied < 16 * GRAIN,
@@ -581,9 +584,8 @@ mod tests {
             );
             partial.discard();
         }
-        let (path, notes) = (folder.join("part"), folder.join("good"));
         let error =
-            Partial::begin(path, notes, 1 << 60, Parts::default(), None, false).unwrap_err();
+            Partial::begin(names(&folder), 1 << 60, Parts::default(), None, false).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(nix::libc::ENOSPC));
         fs::remove_dir_all(folder).unwrap();
     }

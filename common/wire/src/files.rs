@@ -103,6 +103,8 @@ pub enum FileRequest {
     Handed {
         /// The name of the partial file.
         key: String,
+        /// That of [`HandOn`].
+        pass: Sum,
     },
     /// No more of a file comes over this connection. If the file was begun over it, no more comes
     /// over any.
@@ -205,6 +207,8 @@ pub struct HandOn {
     pub id: u32,
     /// The name of the partial file, on both hosts.
     pub key: String,
+    /// What shows the other host that this one is to hand the file on to it.
+    pub pass: Sum,
     /// The number of the other host.
     pub host: u32,
     /// The number of the delivery on the other host.
@@ -284,10 +288,10 @@ pub struct Begin {
     /// order.
     #[serde(default)]
     pub scattered: bool,
-    /// Whether other hosts hand the file on, so that it comes in any order and [`FileEvent::Came`]
-    /// reports what has come.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub chained: bool,
+    /// A secret between the tool and this host, if other hosts hand the file on: it comes in any
+    /// order, and [`FileEvent::Came`] reports what has come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chained: Option<Sum>,
     /// Whether the file occupies less space than its size, so that no space is reserved.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sparse: bool,
@@ -353,6 +357,9 @@ pub enum FileEvent {
         /// The agent's public key, by which other hosts know it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<String>,
+        /// The workspace or a folder above it, if every user of the host may replace what is in it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        exposed: Option<Text>,
     },
     /// What exists under the names of the request.
     There {
@@ -541,9 +548,15 @@ pub struct Read {
     pub fault: Option<Fault>,
 }
 
-/// How much of a path is shown that a host names: the longest that Linux knows (PATH_MAX). A tool
+/// How many characters of a path are shown that a host names: the longest that Linux knows (PATH_MAX). A tool
 /// keeps the fault of each file, and a message may hold a megabyte.
 const MAX_SHOWN: usize = 4096;
+
+/// The beginning of a path that a host names.
+fn shown(folder: &Text) -> String {
+    let folder = folder.path().display().to_string();
+    folder.chars().take(MAX_SHOWN).collect()
+}
 
 /// Why a file could not be written or read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -553,6 +566,8 @@ pub enum Fault {
     System(i32),
     /// A symbolic link leads out of the folder below which all files belong.
     LeadsOut(Text),
+    /// A symbolic link on the way to this folder was made by another user.
+    LinkOfOther(Text),
     /// Bytes are missing.
     NotWhole,
     /// The checksum of what came differs from that of what was sent.
@@ -583,10 +598,13 @@ impl std::fmt::Display for Fault {
             }
             Fault::System(number) => write!(f, "{}", std::io::Error::from_raw_os_error(*number)),
             Fault::LeadsOut(folder) => {
-                let folder = folder.path().display().to_string();
-                let shown: String = folder.chars().take(MAX_SHOWN).collect();
-                write!(f, "{shown} leads out of the workspace by a link")
+                write!(f, "{} leads out of the workspace by a link", shown(folder))
             }
+            Fault::LinkOfOther(folder) => write!(
+                f,
+                "{} is reached by a symbolic link that belongs to another user",
+                shown(folder)
+            ),
             Fault::NotWhole => f.write_str("it did not arrive whole"),
             Fault::OtherSum => {
                 f.write_str("its content arrived with another sum than it was sent with")
@@ -763,7 +781,7 @@ mod tests {
             keep: Vec::new(),
             earlier: false,
             scattered: false,
-            chained: false,
+            chained: None,
             sparse: false,
         };
         let named = Named {

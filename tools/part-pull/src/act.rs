@@ -325,8 +325,10 @@ impl<'a> Task<'a> {
             |broken| (Err(broken), Vec::new()),
             |(giver, listed)| (Ok(giver), listed),
         );
+        let to: Arc<Path> = folder.into();
         let item = |(src, there): Listed| Item {
             id: 0,
+            folder: Arc::clone(&to),
             dst: folder.join(src.strip_prefix(".").unwrap_or(&src)),
             src,
             there: *there.as_ref().unwrap_or(&UNKNOWN),

@@ -2,15 +2,17 @@
 //! when they are complete.
 
 use crate::plan::Item;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{Flock, FlockArg, OFlag};
 use std::collections::{BTreeSet, HashSet};
-use std::fs::{self, File, OpenOptions};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::OnceLock;
-use transfer::partial::{self, Finish, Partial};
+use transfer::folder::{Folder, Links};
+use transfer::partial::{self, Finish, Names, Partial};
 use transfer::parts::Parts;
 use transfer::source::{self, Version};
 use wire::files::Fault;
@@ -18,11 +20,12 @@ use wire::files::Fault;
 const CRC64: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
 
 const EARLIER_CHANGED: &str = "the file that is here changed while it was compared";
+const LOCK: &str = ".part-pull.lock";
 
 /// A folder into which no other part-pull writes: two that write the same file under the same
 /// temporary name would rename it unfinished.
 pub struct Claim {
-    path: PathBuf,
+    folder: Folder,
     /// The lock; `None` on a file system without locks.
     _lock: Option<Flock<File>>,
 }
@@ -30,27 +33,30 @@ pub struct Claim {
 /// Claims a folder, which is made; `None` if another part-pull has it.
 pub fn claim(folder: &Path) -> io::Result<Option<Claim>> {
     fs::create_dir_all(folder)?;
-    let path = folder.join(".part-pull.lock");
-    let file = OpenOptions::new().create(true).append(true).open(&path)?;
+    let folder = Folder::open(folder)?;
+    let file = folder.open_file(LOCK, OFlag::O_WRONLY | OFlag::O_CREAT)?;
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(lock) => {
             // its previous owner removes the lock file
             let mine = lock.metadata()?;
-            let same = fs::metadata(&path)
-                .is_ok_and(|now| (now.dev(), now.ino()) == (mine.dev(), mine.ino()));
+            let now = folder.stat(LOCK);
+            let same = now.is_ok_and(|now| (now.dev(), now.ino()) == (mine.dev(), mine.ino()));
             Ok(same.then_some(Claim {
-                path,
+                folder,
                 _lock: Some(lock),
             }))
         }
         Err((_, nix::errno::Errno::EWOULDBLOCK)) => Ok(None),
-        Err(_) => Ok(Some(Claim { path, _lock: None })),
+        Err(_) => Ok(Some(Claim {
+            folder,
+            _lock: None,
+        })),
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        let _ = self.folder.remove(LOCK);
     }
 }
 
@@ -65,12 +71,35 @@ pub fn umask() -> u32 {
     })
 }
 
-/// The path of the partial file: the same for the same version of the file.
-fn path(item: &Item) -> PathBuf {
+/// The folder and the name of a file. The folder is made with `make`.
+fn destination(item: &Item, make: bool) -> Result<(Folder, &OsStr), Fault> {
+    let system = |error: io::Error| Fault::system(&error);
+    if make {
+        fs::create_dir_all(&item.folder).map_err(system)?;
+    }
+    let folder = Folder::open(&item.folder).map_err(system)?;
+    let below = item.dst.strip_prefix(&item.folder).unwrap_or(&item.dst);
+    let name = below.file_name().unwrap_or_default();
+    let parent = below.parent().unwrap_or(Path::new(""));
+    Ok((folder.descend(parent, Links::Anywhere, make)?, name))
+}
+
+/// The partial file in its folder: the same for the same version of the file.
+fn partial_names(folder: &Folder, item: &Item) -> Names {
     let version = format!("{} {:?}", item.there.bytes, item.there.mtime);
     let version = CRC64.checksum(version.as_bytes());
-    item.dst
-        .with_file_name(format!("{}{version:016x}", beginning(item)))
+    Names::new(folder.clone(), format!("{}{version:016x}", beginning(item)))
+}
+
+/// The same; what another user has put there in its place is removed first.
+fn own_partial(folder: &Folder, item: &Item) -> Names {
+    let names = partial_names(folder, item);
+    let me = nix::unistd::geteuid().as_raw();
+    let is_own = |meta: fs::Metadata| meta.is_file() && meta.uid() == me && meta.nlink() == 1;
+    if !folder.stat(&names.file).is_ok_and(is_own) {
+        let _ = names.remove();
+    }
+    names
 }
 
 /// How the names of the partial files of all versions of a file begin.
@@ -79,24 +108,27 @@ fn beginning(item: &Item) -> String {
     format!(".part-pull.{:016x}.", CRC64.checksum(name.as_bytes()))
 }
 
-/// What earlier runs have left of files in the folders of these.
-fn left(items: &[&Item]) -> impl Iterator<Item = PathBuf> {
-    let folders: BTreeSet<&Path> = items.iter().filter_map(|item| item.dst.parent()).collect();
-    let entries = folders
-        .into_iter()
-        .flat_map(|folder| fs::read_dir(folder).into_iter().flatten().flatten());
-    entries.map(|entry| entry.path()).filter(|path| {
-        let name = path.file_name().unwrap_or_default().as_bytes();
-        name.starts_with(b".part-pull.")
+/// The folders of these files, and what earlier runs have left there.
+fn left<'a>(items: &[&'a Item]) -> impl Iterator<Item = (&'a Path, Folder, OsString)> {
+    let mut seen = BTreeSet::new();
+    let mut first = items.to_vec();
+    first.retain(|item| seen.insert(item.dst.parent()));
+    first.into_iter().flat_map(|item| {
+        let folder = destination(item, false).map(|(folder, _)| folder).ok();
+        let names = folder.as_ref().and_then(|folder| folder.names().ok());
+        let names = names.unwrap_or_default().into_iter();
+        let ours = names.filter(|name| name.as_bytes().starts_with(b".part-pull."));
+        let parent = item.dst.parent().unwrap_or(Path::new(""));
+        ours.filter_map(move |name| Some((parent, folder.clone()?, name)))
     })
 }
 
 /// Gives back the space that runs which were killed had reserved for the rest of files. No other
 /// part-pull may be at work there.
 pub fn release_left(items: &[&Item]) {
-    for path in left(items) {
+    for (_, folder, name) in left(items) {
         // what cannot be given back stays
-        let _ = partial::release(&path);
+        let _ = Names::new(folder, name).release();
     }
 }
 
@@ -104,25 +136,24 @@ pub fn release_left(items: &[&Item]) {
 /// be at work there.
 pub fn remove_left(items: &[&Item]) {
     let here = items.iter().filter(|item| is_here(item));
-    let here: HashSet<PathBuf> = here
-        .map(|item| item.dst.with_file_name(beginning(item)))
+    let here: HashSet<(Option<&Path>, String)> = here
+        .map(|item| (item.dst.parent(), beginning(item)))
         .collect();
-    for path in left(items) {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let version = name.trim_end_matches(".good").rfind('.').unwrap_or(0);
-        if here.contains(&path.with_file_name(&name[..=version])) {
-            let _ = partial::remove(&path);
+    for (parent, folder, name) in left(items) {
+        let text = name.to_string_lossy();
+        let version = text.trim_end_matches(".good").rfind('.').unwrap_or(0);
+        if here.contains(&(Some(parent), text[..=version].to_owned())) {
+            let _ = folder.remove(&name);
         }
     }
 }
 
-fn notes(item: &Item) -> PathBuf {
-    partial::notes_of(&path(item))
-}
-
 /// Whether the host's file is already here.
 pub fn is_here(item: &Item) -> bool {
-    let Ok(here) = fs::symlink_metadata(&item.dst) else {
+    let Some(here) = destination(item, false)
+        .ok()
+        .and_then(|(folder, name)| folder.stat(name).ok())
+    else {
         return false;
     };
     if item.there.is_folder() {
@@ -146,11 +177,13 @@ pub struct Kept {
 
 /// The kept parts of a file: of the partial file, or else of the one with the final name.
 pub fn kept(item: &Item) -> Option<Kept> {
-    let path = path(item);
+    let (folder, name) = destination(item, false).ok()?;
+    let names = own_partial(&folder, item);
     let bytes = item.there.bytes;
-    let parts = partial::kept(&path, &notes(item), bytes);
+    let parts = names.kept(bytes);
     let is_earlier = parts.list().is_empty();
-    let file = source::open(if is_earlier { &item.dst } else { &path }).ok()?;
+    let file = folder.file(if is_earlier { name } else { &names.file });
+    let file = file.ok()?;
     let version = Version::of(&file).ok()?;
     let parts = if is_earlier {
         let length = file.metadata().ok()?.len();
@@ -175,10 +208,11 @@ pub fn begin(
     earlier: Option<&(File, Version)>,
 ) -> Result<Partial, String> {
     let begin = |earlier| {
-        make_folder(item)?;
+        let (folder, _) = destination(item, true)?;
         let there = &item.there;
-        let (path, notes) = (path(item), notes(item));
-        Partial::begin(path, notes, there.bytes, keep, earlier, there.sparse)
+        let names = own_partial(&folder, item);
+        Partial::begin(names, there.bytes, keep, earlier, there.sparse)
+            .map_err(|error| Fault::system(&error))
     };
     let begun = begin(earlier.map(|(file, _)| file));
     // asked when all is copied, so that no write before or during that is missed
@@ -187,12 +221,8 @@ pub fn begin(
             discard(item);
             Err(EARLIER_CHANGED.to_owned())
         }
-        _ => begun.map_err(|error| here(&Fault::system(&error))),
+        _ => begun.map_err(|fault| here(&fault)),
     }
-}
-
-fn make_folder(item: &Item) -> io::Result<()> {
-    item.dst.parent().map_or(Ok(()), fs::create_dir_all)
 }
 
 fn finish_of(item: &Item) -> Finish {
@@ -205,26 +235,36 @@ fn finish_of(item: &Item) -> Finish {
 
 /// Writes a small file completely.
 pub fn write_small(item: &Item, content: &[u8]) -> Result<(), String> {
-    make_folder(item).map_err(|error| error.to_string())?;
-    partial::write_small(&path(item), &item.dst, content, finish_of(item))
-        .map_err(|fault| here(&fault))
+    let write = || {
+        let (folder, name) = destination(item, true)?;
+        let passing = partial_names(&folder, item).file;
+        let (passing, dst) = ((&folder, passing.as_os_str()), (&folder, name));
+        partial::write_small(passing, dst, content, finish_of(item))
+    };
+    write().map_err(|fault| here(&fault))
 }
 
 /// Makes an empty folder.
 pub fn make_empty(item: &Item) -> Result<(), String> {
-    fs::create_dir_all(&item.dst).map_err(|error| error.to_string())
+    let made = destination(item, true).and_then(|(folder, name)| {
+        let empty = folder.descend(Path::new(name), Links::Anywhere, true);
+        empty.map(drop)
+    });
+    made.map_err(|fault| here(&fault))
 }
 
 /// Gives a file its mode, its time and its name.
 pub fn finish(item: &Item, partial: &Partial) -> Result<(), String> {
-    partial
-        .finish(&item.dst, finish_of(item))
+    destination(item, true)
+        .and_then(|dst| partial.finish((&dst.0, dst.1), finish_of(item)))
         .map_err(|fault| here(&fault))
 }
 
 /// Removes a partial file.
 pub fn discard(item: &Item) {
-    let _ = partial::remove(&path(item)).and_then(|()| partial::remove(&notes(item)));
+    if let Ok((folder, _)) = destination(item, false) {
+        let _ = partial_names(&folder, item).remove();
+    }
 }
 
 /// The message for a fault on this machine.

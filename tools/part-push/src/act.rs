@@ -22,12 +22,12 @@ use remote::{self, Kind, Remote, Session};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use transfer::fates::{Fate, Fates};
-use transfer::{BEAT, source};
+use transfer::{BEAT, content, source};
 
 /// How much space a file system needs beside the files themselves.
 const ROOM_TO_SPARE: u64 = 1 << 20;
@@ -44,9 +44,11 @@ pub fn run(
     let stop = cli::signal::stop()?;
     let remote = Remote::new(args.connect.options_until(&stop), Kind::Ssh { bulk: true })?;
     let mut report = Report::default();
-    let run = remote::random_token().map_err(|error| {
-        Fault::unreachable("/dev/urandom", error.to_string()).fix("this machine needs one")
-    })?;
+    let random = || {
+        remote::random_token().map_err(|error| {
+            Fault::unreachable("/dev/urandom", error.to_string()).fix("this machine needs one")
+        })
+    };
     let context = PushContext {
         args,
         remote,
@@ -54,7 +56,8 @@ pub fn run(
         limit: args.wire.limit(),
         stop,
         base,
-        run,
+        run: random()?,
+        secret: content::sum(random()?.as_bytes()),
     };
     let tasks = open(&context, hosts, deliveries, &mut report)?;
     if let Some(signal) = context.signal() {
@@ -155,7 +158,34 @@ fn open<'a>(
             was_refused: AtomicBool::new(false),
         }
     };
-    Ok(begun.into_iter().map(task).collect())
+    let tasks: Vec<_> = begun.into_iter().map(task).collect();
+    warn_of_other_users(&tasks);
+    Ok(tasks)
+}
+
+/// Names the folders in which other users of hosts could replace what is copied there.
+fn warn_of_other_users(tasks: &[Task<'_>]) {
+    let mut exposed: BTreeMap<PathBuf, Vec<&Host>> = BTreeMap::new();
+    for task in tasks {
+        if let Some(target) = &mut task.lock().target
+            && let Some(folder) = target.ready.exposed.take()
+        {
+            exposed.entry(folder).or_default().push(task.host);
+        }
+    }
+    for (folder, hosts) in exposed {
+        let others = match hosts.len() {
+            1 => String::new(),
+            count => format!(" and {} more", count - 1),
+        };
+        record::tell!(
+            "part-push: {}{others}: other users can write to {}, and so replace what is below \
+             it\n  fix: run chmod o-w on this folder there, or chmod +t if others have to write to \
+             it too; or choose another workspace",
+            hosts[0].place(),
+            folder.display()
+        );
+    }
 }
 
 /// All are lacking but those that go where another one goes.

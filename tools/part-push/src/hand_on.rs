@@ -23,11 +23,11 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use transfer::content::Way;
+use transfer::content::{self, Way};
 use transfer::parts::Parts;
 use transfer::source::{self, Pieces};
 use wire::files::{
-    BLOCK, Begin, Block, FileEvent, FileRequest, HandOn, PIECES_AT_ONCE, PieceSum, Zeros,
+    BLOCK, Begin, Block, FileEvent, FileRequest, HandOn, PIECES_AT_ONCE, PieceSum, Sum, Zeros,
 };
 
 /// How often a thread checks what others want of its host.
@@ -44,6 +44,8 @@ struct Member<'t, 'a> {
     kept: u64,
     /// The port on which its agent listens, and its public key.
     listens: (u16, String),
+    /// What only this machine and the host know, for this file.
+    secret: Sum,
 }
 
 /// Lets the hosts hand on to one another what is large and goes to several.
@@ -57,11 +59,13 @@ pub fn all(tasks: &[Task<'_>], context: &PushContext<'_>, options: Options, boar
             if plan::is_handed_on(delivery)
                 && let Some((kept, listens)) = task.for_chain(delivery)
             {
+                let bearer = format!("{} {}", task.host.id, delivery.file);
                 let member = Member {
                     task,
                     delivery,
                     kept,
                     listens,
+                    secret: content::pass(&context.secret, &bearer),
                 };
                 by_file.entry(delivery.file).or_default().push(member);
             }
@@ -280,7 +284,7 @@ impl Relay<'_, '_, '_> {
             keep: kept.list().to_vec(),
             earlier,
             scattered: false,
-            chained: true,
+            chained: Some(self.members[place].secret),
             sparse: feed::is_sparse(&self.file),
         }));
         let number = target.client.sync();
@@ -370,9 +374,11 @@ impl Relay<'_, '_, '_> {
         state.asked.insert((place, to));
         drop(state);
         let (port, peer) = next.listens.clone();
+        let own_key = &self.members[place].listens.1;
         target.client.send(FileRequest::HandOn(HandOn {
             id: self.members[place].delivery.id,
             key: key(next.delivery),
+            pass: content::pass(&next.secret, own_key),
             host: next.task.host.id,
             there: next.delivery.id,
             address: next.task.host.ip.0,

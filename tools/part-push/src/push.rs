@@ -288,7 +288,7 @@ impl<'d> Push<'_, 'd> {
             keep: keep.list().to_vec(),
             earlier,
             scattered: false,
-            chained: false,
+            chained: None,
             sparse,
         };
         self.target.client.send(FileRequest::Begin(begin));
@@ -631,7 +631,7 @@ fn send_range(
             keep: Vec::new(),
             earlier: false,
             scattered: true,
-            chained: false,
+            chained: None,
             sparse: false,
         };
         client.send(FileRequest::Begin(begin));

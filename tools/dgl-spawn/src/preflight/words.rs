@@ -75,9 +75,9 @@ fn of_files(finding: &Finding) -> Option<Words> {
     let (problem, fix) = match finding {
         Finding::NoFolder { path } => (format!("no such folder: {}", shown(path)), COPY_THERE),
         Finding::NoFile { path, similar } => {
-            let meant = similar
-                .as_ref()
-                .map_or(String::new(), |meant| format!("; did you mean {}?", shown(meant)));
+            let meant = similar.as_ref().map_or(String::new(), |meant| {
+                format!("; did you mean {}?", shown(meant))
+            });
             (format!("no such file: {}{meant}", shown(path)), COPY_THERE)
         }
         Finding::Unreadable { path } => (

@@ -33,8 +33,9 @@ pub fn begin(
         (FileRequest::Give(give), Caller::Tool) => {
             send::Sender::begin(&give, told).map(|sender| Box::new(sender) as Box<dyn Serve>)
         }
-        (FileRequest::Handed { key }, Caller::Host(host)) => {
-            receive::Heir::begin(&key, host, arrivals).map(|heir| Box::new(heir) as Box<dyn Serve>)
+        (FileRequest::Handed { key, pass }, Caller::Host(host)) => {
+            receive::Heir::begin(&key, pass, host, arrivals)
+                .map(|heir| Box::new(heir) as Box<dyn Serve>)
         }
         _ => Err(Failure::new("neither receive nor give came before it")),
     }

@@ -4,7 +4,6 @@
 
 use super::shared_output::SharedOutput;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -64,6 +63,13 @@ impl Arrivals {
     pub fn find(&self, key: &str) -> Option<Arc<Coming>> {
         self.lock().get(key)?.upgrade()
     }
+
+    /// The same, if the tool has let this host hand it on to this one.
+    pub fn find_handed(&self, key: &str, pass: Sum, host: PublicKey) -> Option<Arc<Coming>> {
+        let coming = self.find(key)?;
+        let secret = coming.begin.chained?;
+        (content::pass(&secret, &host.to_string()) == pass).then_some(coming)
+    }
 }
 
 /// A file that comes to this host.
@@ -72,7 +78,10 @@ pub struct Coming {
     pub begin: Begin,
     /// The partial file.
     pub partial: Partial,
-    /// What other hosts bring; held while a chained file is written.
+    /// What other hosts bring. The lock is held while a chained file is written or read back: what
+    /// is on the disk and what is known of it change together, or content of one host would count
+    /// by the digest of another's. Whoever waits for it would wait for the same disk. Nothing is
+    /// reported under it, because whoever reads the reports may be slow.
     handed: Mutex<Handed>,
     state: Mutex<State>,
     /// Notified when something has come, or nothing more will.
@@ -86,6 +95,25 @@ struct Handed {
     vouched: Vouched<Bringer>,
     /// The hosts that have brought something else, and since when they are known.
     refused: Vec<(PublicKey, Instant)>,
+}
+
+impl Handed {
+    /// Takes nothing more from a host; `false` if that was so before.
+    fn refuse(&mut self, host: PublicKey) -> bool {
+        let is_new = self.refused.iter().all(|(refused, _)| *refused != host);
+        if is_new {
+            self.refused.push((host, Instant::now()));
+        }
+        is_new
+    }
+}
+
+/// What has shown to be right.
+#[derive(Default)]
+struct Judged {
+    counted: bool,
+    /// The blocks that can be handed on as they came.
+    pieces: Vec<(u64, Piece)>,
 }
 
 /// Who has brought a piece.
@@ -210,7 +238,7 @@ impl Coming {
         (begin, end): (u64, u64),
         write: impl FnOnce() -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        if !self.begin.chained {
+        if self.begin.chained.is_none() {
             return write();
         }
         let mut handed = self.lock_handed();
@@ -247,7 +275,8 @@ impl Coming {
             }
             // it has read its own disk wrongly, or lies
             Err(_) => {
-                self.refuse(&mut self.lock_handed(), host, told);
+                let refused = self.lock_handed().refuse(host);
+                self.report_refused(refused.then_some(host), told);
                 Ok(())
             }
         }
@@ -289,6 +318,8 @@ impl Coming {
         }
         let new = Parts::of(&[part]).without(&self.partial.parts());
         for &(begin, end) in new.list() {
+            // a write that fails half-way leaves neither what was there nor what is brought now
+            handed.vouched.forget(begin, end);
             match content {
                 Some(content) => {
                     let range = [begin, end].map(|at| usize::try_from(at - part.0).unwrap_or(0));
@@ -322,45 +353,54 @@ impl Coming {
         parts: &[(u64, u64)],
         told: &SharedOutput,
     ) -> Result<(), Fault> {
-        let system = |error: io::Error| Fault::system(&error);
-        let is_of = |begin, end, digest: &Digest| digest.is_of(&self.open()?, begin, end);
-        let (mut pieces, mut counted) = (Vec::new(), false);
-        for part in parts {
-            loop {
-                let there = self.partial.parts();
-                let next = handed.vouched.next_verdict(*part, &there, &is_of);
-                match next.map_err(system)? {
-                    None => break,
-                    Some(Verdict::Wrong(from)) => self.refuse(&mut handed, from.host, told),
-                    Some(Verdict::Right { begin, end, whole }) => {
-                        self.partial.count(begin, end)?;
-                        counted = true;
-                        if let Some((Digest::Sum(sum), Bringer { packed, .. })) = whole {
-                            let length = u32::try_from(end - begin).unwrap_or(u32::MAX);
-                            pieces.push((
-                                begin,
-                                Piece {
-                                    length,
-                                    sum,
-                                    packed,
-                                },
-                            ));
-                        }
+        let (mut judged, mut refused) = (Judged::default(), Vec::new());
+        let parts = parts.iter().copied();
+        let result = parts
+            .into_iter()
+            .try_for_each(|part| self.judge_part(part, &mut handed, (&mut judged, &mut refused)));
+        drop(handed);
+        self.report_refused(refused, told);
+        if judged.counted {
+            self.came(judged.pieces, told);
+        }
+        result
+    }
+
+    fn judge_part(
+        &self,
+        part: (u64, u64),
+        handed: &mut Handed,
+        (judged, refused): (&mut Judged, &mut Vec<PublicKey>),
+    ) -> Result<(), Fault> {
+        let is_of = |begin, end, digest: &Digest| digest.is_of(self.partial.file(), begin, end);
+        loop {
+            let there = self.partial.parts();
+            let next = handed.vouched.next_verdict(part, &there, &is_of);
+            match next.map_err(|error| Fault::system(&error))? {
+                None => return Ok(()),
+                Some(Verdict::Wrong(from)) => {
+                    refused.extend(handed.refuse(from.host).then_some(from.host));
+                }
+                Some(Verdict::Right { begin, end, whole }) => {
+                    self.partial.count(begin, end)?;
+                    judged.counted = true;
+                    if let Some((Digest::Sum(sum), Bringer { packed, .. })) = whole {
+                        let length = u32::try_from(end - begin).unwrap_or(u32::MAX);
+                        let piece = Piece {
+                            length,
+                            sum,
+                            packed,
+                        };
+                        judged.pieces.push((begin, piece));
                     }
                 }
             }
         }
-        drop(handed);
-        if counted {
-            self.came(pieces, told);
-        }
-        Ok(())
     }
 
-    /// Takes nothing more from a host that has brought wrong content, and reports it.
-    fn refuse(&self, handed: &mut Handed, host: PublicKey, told: &SharedOutput) {
-        if handed.refused.iter().all(|(refused, _)| *refused != host) {
-            handed.refused.push((host, Instant::now()));
+    /// Reports hosts that have brought wrong content.
+    fn report_refused(&self, hosts: impl IntoIterator<Item = PublicKey>, told: &SharedOutput) {
+        for host in hosts {
             let (id, peer) = (self.begin.file.id, host.to_string());
             told.tell(FileEvent::Refused { id, peer });
         }
@@ -375,7 +415,7 @@ impl Coming {
 
     /// Parts have come, some of them in blocks that can be handed on as they came.
     fn came(&self, pieces: impl IntoIterator<Item = (u64, Piece)>, told: &SharedOutput) {
-        if !self.begin.chained {
+        if self.begin.chained.is_none() {
             return;
         }
         let mut state = self.lock();
@@ -461,12 +501,6 @@ impl Coming {
         drop(state);
         self.moved.notify_all();
     }
-
-    /// Opens the file for reading, under the name that it has by now.
-    pub fn open(&self) -> io::Result<File> {
-        let partial = transfer::source::open(self.partial.path());
-        partial.or_else(|_| transfer::source::open(self.begin.file.dst.path()))
-    }
 }
 
 impl HandingOn {
@@ -504,20 +538,28 @@ fn part(pieces: &BTreeMap<u64, Piece>, begin: u64, end: u64) -> Part {
 mod tests {
     use super::*;
 
+    use std::os::unix::fs::FileExt;
     use transfer::content::Way;
+    use transfer::folder::Folder;
+    use transfer::partial::Names;
 
     const SIZE: usize = 4 * GRAIN as usize;
 
     /// A file of four grains that other hosts bring, in a folder of its own.
     fn coming(name: &str) -> Coming {
+        let (begin, partial) = begun(name);
+        Coming::new(begin, partial)
+    }
+
+    fn begun(name: &str) -> (Begin, Partial) {
         let name = format!("dgl-tools-coming-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir(&folder).unwrap();
-        let (path, notes) = (folder.join("part"), folder.join("good"));
-        let partial =
-            Partial::begin(path, notes, SIZE as u64, Parts::default(), None, true).unwrap();
+        let names = Names::new(Folder::open(&folder).unwrap(), "part");
+        let partial = Partial::begin(names, SIZE as u64, Parts::default(), None, true).unwrap();
         partial.scatter().unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
         let file = files::Small {
             id: 1,
             dst: "/w/a".into(),
@@ -531,10 +573,10 @@ mod tests {
             keep: Vec::new(),
             earlier: false,
             scattered: false,
-            chained: true,
+            chained: Some(Sum([7; 32])),
             sparse: true,
         };
-        Coming::new(begin, partial)
+        (begin, partial)
     }
 
     /// A grain of this byte, at a place counted in grains.
@@ -572,7 +614,8 @@ mod tests {
         vouch(1, 7);
         assert_eq!(counted(), [(0, GRAIN)]);
         bring(0, 8, one).unwrap();
-        let there = std::fs::read(coming.partial.path()).unwrap();
+        let mut there = vec![0; GRAIN as usize];
+        coming.partial.file().read_exact_at(&mut there, 0).unwrap();
         assert!(
             there == vec![7; GRAIN as usize],
             "what is here is not overwritten"
@@ -599,7 +642,6 @@ mod tests {
         let (block, body) = grain(2, 7);
         coming.block(&block, body, &told).unwrap();
         assert_eq!(counted(), [(0, 3 * GRAIN)]);
-        std::fs::remove_dir_all(coming.partial.path().parent().unwrap()).unwrap();
     }
 
     #[test]
@@ -618,7 +660,69 @@ mod tests {
             coming.handed_block(&block, body, host, &told).unwrap();
             assert_eq!(coming.partial.parts().list(), counted, "{byte}");
         }
-        std::fs::remove_dir_all(coming.partial.path().parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn what_a_write_that_failed_may_have_replaced_does_not_count() {
+        let coming = coming("failed");
+        let told = SharedOutput::new(crate::output::Output::default());
+        let host = Identity::new().unwrap().public_key();
+        let (block, body) = grain(3, 7);
+        coming.handed_block(&block, body, host, &told).unwrap();
+        // it ends behind the end of the file
+        let content = vec![8; 2 * GRAIN as usize];
+        let other = Block {
+            content: content::plain(&content, Way::ByOthers),
+            ..block
+        };
+        let failed = coming.handed_block(&other, content, host, &told);
+        assert_eq!(failed, Err(Fault::OutOfOrder));
+        let piece = files::PieceSum {
+            at: block.at,
+            length: GRAIN,
+            sum: block.content.sum.strong(),
+        };
+        coming.vouch(&[piece], &told).unwrap();
+        assert_eq!(coming.partial.parts().list(), []);
+    }
+
+    #[test]
+    fn a_file_comes_only_from_a_host_that_the_tool_has_told_to_hand_it_on_here() {
+        let told = Arc::new(SharedOutput::new(crate::output::Output::default()));
+        let arrivals = Arrivals::new(told).unwrap();
+        let [host, other] = [(), ()].map(|()| Identity::new().unwrap().public_key());
+        let files = [
+            ("one", Some(Sum([7; 32]))),
+            ("two", Some(Sum([8; 32]))),
+            ("alone", None),
+        ];
+        let files = files.map(|(key, chained)| {
+            let (begin, partial) = begun(key);
+            let key = key.to_owned();
+            arrivals.begin(
+                Begin {
+                    key,
+                    chained,
+                    ..begin
+                },
+                partial,
+            )
+        });
+        let pass = content::pass(&Sum([7; 32]), &host.to_string());
+        let table = [
+            ("one", pass, host, true),
+            ("one", pass, other, false),
+            ("one", Sum([7; 32]), host, false),
+            ("two", pass, host, false),
+            ("alone", pass, host, false),
+            ("alone", Sum([0; 32]), host, false),
+            ("three", pass, host, false),
+        ];
+        for (key, pass, host, expected) in table {
+            let found = arrivals.find_handed(key, pass, host);
+            assert_eq!(found.is_some(), expected, "{key} {pass:?}");
+        }
+        drop(files);
     }
 
     #[test]
@@ -637,7 +741,6 @@ mod tests {
             let taken = coming.handed_zeros(&zeros, host, &told);
             assert_eq!(taken, Err(Fault::OutOfOrder), "{at} {length}");
         }
-        std::fs::remove_dir_all(coming.partial.path().parent().unwrap()).unwrap();
     }
 
     #[test]

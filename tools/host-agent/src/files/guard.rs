@@ -28,7 +28,8 @@ pub fn run(receive: &Receive, requests: &Requests, told: &SharedOutput) -> ExitC
     match start(receive, requests) {
         Ok(status) => match (status.signal(), status.code()) {
             (Some(signal), _) => {
-                Stage::abandoned(receive.base.path(), &receive.run, receive.host).leave();
+                let stage = Stage::abandoned(receive.base.path(), &receive.run, receive.host);
+                stage.iter().for_each(Stage::leave);
                 let name = nix::sys::signal::Signal::try_from(signal)
                     .map_or_else(|_| signal.to_string(), |name| name.to_string());
                 told.event(&Event::Failed(Failure::new(format!(

@@ -29,15 +29,10 @@ const LAST: Duration = Duration::from_secs(60);
 pub fn begin(coming: Arc<Coming>, to: HandOn, arrivals: Arc<Arrivals>) {
     let host = to.host;
     coming.begin_way(host);
-    // afterwards the file may be renamed
-    let opened = coming.open();
     let id = to.id;
     let (one, all) = (Arc::clone(&coming), Arc::clone(&arrivals));
     let thread = std::thread::Builder::new().spawn(move || {
-        let ended = match opened {
-            Ok(file) => hand(&one, &file, &to, &all),
-            Err(error) => Err(Broken::after(error.to_string())),
-        };
+        let ended = hand(&one, &to, &all);
         end(&one, (id, host), ended, &all);
     });
     if let Err(error) = thread {
@@ -76,7 +71,7 @@ impl Broken {
     }
 }
 
-fn hand(coming: &Coming, file: &File, to: &HandOn, arrivals: &Arrivals) -> Result<(), Broken> {
+fn hand(coming: &Coming, to: &HandOn, arrivals: &Arrivals) -> Result<(), Broken> {
     let unreached = |error: io::Error| Broken {
         why: format!("{}:{}: {error}", to.address, to.port),
         unreached: true,
@@ -86,13 +81,13 @@ fn hand(coming: &Coming, file: &File, to: &HandOn, arrivals: &Arrivals) -> Resul
     if !coming.connect_way(to.host, stream) {
         return Err(Broken::after("it is not handed on any more"));
     }
-    let key = to.key.clone();
-    next.send(FileRequest::Handed { key }, &[])?;
+    let (key, pass) = (to.key.clone(), to.pass);
+    next.send(FileRequest::Handed { key, pass }, &[])?;
     let mut wanted = Parts::of(&to.parts);
     while !wanted.list().is_empty() {
         match coming.next(&wanted, to.host, PATIENCE) {
             Next::Part(part) => {
-                next.part(file, to.there, part)?;
+                next.part(coming.partial.file(), to.there, part)?;
                 wanted = wanted.without(&Parts::of(&[(part.at, part.end)]));
             }
             Next::Nothing => next.send_request(&Request::Alive, &[])?,

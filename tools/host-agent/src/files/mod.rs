@@ -12,12 +12,12 @@ mod door;
 mod guard;
 mod hand;
 mod look;
-mod place;
 mod receive;
 mod send;
 mod serve;
 mod shared_output;
 mod stage;
+mod workspace;
 
 use crate::output::{Output, SharedLink, lock};
 use crate::requests::{Next, Requests};

@@ -1,33 +1,36 @@
 //! Receives files: each arrives whole or not at all.
 
 use super::coming::{Arrivals, Coming};
-use super::place::{self, Place};
 use super::serve::Serve;
 use super::shared_output::SharedOutput;
 use super::stage::{self, Stage};
+use super::workspace::{Workspace, split};
 use super::{hand, look};
 use nix::fcntl::Flock;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tls::PublicKey;
+use transfer::folder::{Folder, writable_by_others};
 use transfer::partial::{self, Finish, Partial};
 use transfer::parts::Parts;
-use transfer::source::{self, Version};
+use transfer::source::Version;
 use transfer::{content, sums};
 use wire::Failure;
-use wire::files::{Batch, Begin, Fault, FileEvent, FileRequest, HandOn, Receive, Small};
+use wire::files::{Batch, Begin, Fault, FileEvent, FileRequest, HandOn, Receive, Small, Sum};
 
 /// A push to this host, over one connection.
 pub struct Receiver {
     fsync: bool,
     base: PathBuf,
-    place: Option<Place>,
+    /// The folder below which all files go; `None` if it does not exist.
+    workspace: Option<Workspace>,
     /// The stage; `None` if nothing is written, and for a further connection of the push.
     stage: Option<Stage>,
-    /// Where partial files lie.
-    folder: PathBuf,
+    /// The folder of partial files; `None` if nothing is written.
+    folder: Option<Folder>,
     _lane: Option<Flock<File>>,
     files: BTreeMap<u32, Fate>,
     /// The files in whose places there are others whose checksums the tool has, by key: what those
@@ -62,26 +65,31 @@ impl Receiver {
                 "base is an absolute path, and run a word of letters and digits",
             ));
         }
-        let folder = stage::folder(base, &receive.run, receive.host);
-        let (stage, lane) = match (receive.dry, receive.lane) {
+        let (stage, folder) = match (receive.dry, receive.lane) {
             (true, _) => (None, None),
-            (false, true) if stage::is_stage(&folder) => (None, stage::lane(&folder)),
-            (false, true) => {
-                return Err(Failure::new(
-                    "the push that this connection belongs to is not at work there",
-                ));
+            (false, false) => {
+                let stage = Stage::open(base, &receive.run, receive.host)?;
+                let folder = stage.folder.clone();
+                (Some(stage), Some(folder))
             }
-            (false, false) => (Some(Stage::open(base, &receive.run, receive.host)?), None),
+            (false, true) => {
+                let base = Folder::open(base).map_err(failed)?;
+                let folder = stage::folder(&base, &receive.run, receive.host);
+                let missing = "the push that this connection belongs to is not at work there";
+                (None, Some(folder.ok_or_else(|| Failure::new(missing))?))
+            }
         };
-        let place = if stage.is_some() {
-            Some(Place::new(base).map_err(failed)?)
-        } else {
-            None
+        let lane = folder.as_ref().filter(|_| receive.lane);
+        let lane = lane.and_then(stage::lane);
+        let opened = match &stage {
+            Some(stage) => Some(stage.base().clone()),
+            None => Folder::open(base).ok(),
         };
+        let workspace = opened.map(|folder| Workspace::new(folder, base.to_owned()));
         let receiver = Receiver {
             fsync: receive.fsync,
             base: base.to_owned(),
-            place,
+            workspace,
             stage,
             folder,
             _lane: lane,
@@ -95,18 +103,18 @@ impl Receiver {
 
     /// Reports the folder, as other pushes have left it, or that one is still at work there.
     fn enter(&self, told: &SharedOutput) -> Result<(), Failure> {
+        let failed =
+            |error: std::io::Error| Failure::new(format!("{}: {error}", self.base.display()));
         let busy = match &self.stage {
-            Some(stage) => stage.enter()?,
+            Some(stage) => stage.enter().map_err(failed)?,
             None => None,
         };
-        let base = self.base.display();
-        let empty = stage::is_empty(&self.base)
-            .map_err(|error| Failure::new(format!("{base}: {error}")))?;
         told.tell(FileEvent::Ready {
             busy,
             free_bytes: free_bytes(&self.base),
-            empty,
+            empty: stage::is_empty(&self.base).map_err(failed)?,
             key: Some(self.arrivals.identity.public_key().to_string()),
+            exposed: writable_by_others(&self.base).map(Into::into),
         });
         Ok(())
     }
@@ -119,29 +127,36 @@ impl Receiver {
         }
     }
 
-    /// Makes the folder of a file.
-    fn make_folder(&mut self, dst: &Path) -> Result<PathBuf, Fault> {
-        let folder = dst
-            .parent()
-            .filter(|_| dst.is_absolute() && dst.file_name().is_some())
-            .ok_or(Fault::OutOfOrder)?;
-        self.place.as_mut().ok_or(Fault::OutOfOrder)?.make(folder)?;
-        Ok(folder.to_owned())
+    /// Opens the folder of a file, and makes it if it is missing. Returns it with the file's name.
+    fn make_folder<'a>(&mut self, dst: &'a Path) -> Result<(Folder, &'a OsStr), Fault> {
+        let (folder, name) = split(dst).ok_or(Fault::OutOfOrder)?;
+        Ok((self.make(folder)?, name))
     }
 
-    fn sync<'a>(&self, folders: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), Fault> {
-        let sync = |folder: &PathBuf| place::sync(folder).map_err(|error| Fault::system(&error));
-        if self.fsync {
-            folders.into_iter().try_for_each(sync)
-        } else {
-            Ok(())
+    fn make(&mut self, folder: &Path) -> Result<Folder, Fault> {
+        let writes = self.stage.is_some();
+        let workspace = self.workspace.as_mut().filter(|_| writes);
+        workspace.ok_or(Fault::OutOfOrder)?.make(folder)
+    }
+
+    fn sync<'a>(&self, folders: impl IntoIterator<Item = &'a Folder>) -> Result<(), Fault> {
+        if !self.fsync {
+            return Ok(());
         }
+        let sync = |folder: &Folder| folder.as_file()?.sync_all();
+        let synced = folders.into_iter().try_for_each(sync);
+        synced.map_err(|error| Fault::system(&error))
+    }
+
+    /// Whoever can write in the workspace may have moved folders or laid links since.
+    fn forget_folders(&mut self) {
+        self.workspace.iter_mut().for_each(Workspace::forget);
     }
 
     /// Receives small files; each succeeds or fails by itself.
     fn batch(&mut self, batch: &Batch, body: Vec<u8>, told: &SharedOutput) {
         let (mut done, mut failed) = (Vec::new(), Vec::new());
-        let mut folders = BTreeSet::new();
+        let mut folders = BTreeMap::new();
         match content::unpack(&batch.content, body) {
             Err(fault) => failed.extend(batch.files.iter().map(|file| (file.id, fault.clone()))),
             Ok(content) => {
@@ -156,7 +171,7 @@ impl Receiver {
                     });
                     match written {
                         Ok(folder) => {
-                            folders.insert(folder);
+                            folders.insert(file.dst.path().parent(), folder);
                             done.push(file.id);
                         }
                         Err(fault) => failed.push((file.id, fault)),
@@ -164,31 +179,27 @@ impl Receiver {
                 }
             }
         }
-        if let Err(fault) = self.sync(&folders) {
+        if let Err(fault) = self.sync(folders.values()) {
             failed.extend(done.drain(..).map(|id| (id, fault.clone())));
         }
-        if let Some(place) = &mut self.place {
-            place.forget();
-        }
+        self.forget_folders();
         told.tell(FileEvent::Landed { done, failed });
     }
 
     /// Writes a small file; returns its folder.
-    fn small(&mut self, file: &Small, content: &[u8]) -> Result<PathBuf, Fault> {
-        let folder = self.make_folder(file.dst.path())?;
-        partial::write_small(
-            &self.folder.join("one"),
-            file.dst.path(),
-            content,
-            self.finish_of(file),
-        )?;
+    fn small(&mut self, file: &Small, content: &[u8]) -> Result<Folder, Fault> {
+        let (folder, name) = self.make_folder(file.dst.path())?;
+        let stage = self.folder.as_ref().ok_or(Fault::OutOfOrder)?;
+        let finish = self.finish_of(file);
+        let passing = (stage, OsStr::new("one"));
+        partial::write_small(passing, (&folder, name), content, finish)?;
         Ok(folder)
     }
 
     fn start(&mut self, begin: Begin) -> Result<Fate, Fault> {
-        if !is_key(&begin.key) || (self.stage.is_none() && self._lane.is_none()) {
-            return Err(Fault::OutOfOrder);
-        }
+        let writes = self.stage.is_some() || self._lane.is_some();
+        let folder = self.folder.clone().filter(|_| writes && is_key(&begin.key));
+        let names = stage::part(&folder.ok_or(Fault::OutOfOrder)?, &begin.key);
         let system = |error: std::io::Error| Fault::system(&error);
         if begin.scattered
             && let Some(coming) = self.arrivals.find(&begin.key)
@@ -196,23 +207,21 @@ impl Receiver {
             coming.partial.scatter().map_err(system)?;
             return Ok(Fate::Comes(coming));
         }
-        let (path, notes) = stage::part(&self.folder, &begin.key);
         let bytes = begin.file.bytes;
         if begin.scattered {
-            let partial = Partial::join(path, notes, bytes).map_err(system)?;
+            let partial = Partial::join(names, bytes).map_err(system)?;
             return Ok(Fate::Comes(Arc::new(Coming::elsewhere(begin, partial))));
         }
         let keep = Parts::of(&begin.keep).whole_grains(bytes);
         let earlier = match begin.earlier {
             true => {
-                let dst = begin.file.dst.path();
-                self.make_folder(dst)?;
+                let (folder, name) = self.make_folder(begin.file.dst.path())?;
                 // whatever is there now instead cannot be opened
-                Some(source::open(dst).map_err(|_| Fault::EarlierChanged)?)
+                Some(folder.file(name).map_err(|_| Fault::EarlierChanged)?)
             }
             false => None,
         };
-        let begun = Partial::begin(path, notes, bytes, keep, earlier.as_ref(), begin.sparse);
+        let begun = Partial::begin(names, bytes, keep, earlier.as_ref(), begin.sparse);
         // asked when all is copied, so that no write before or during that is missed
         if let Some(earlier) = &earlier
             && Version::of(earlier).ok().as_ref() != self.compared.get(&begin.key)
@@ -220,7 +229,7 @@ impl Receiver {
             return Err(Fault::EarlierChanged);
         }
         let partial = begun.map_err(system)?;
-        if begin.chained {
+        if begin.chained.is_some() {
             partial.scatter().map_err(system)?;
         }
         Ok(Fate::Comes(self.arrivals.begin(begin, partial)))
@@ -263,22 +272,21 @@ impl Receiver {
             return;
         };
         let file = coming.begin.file.clone();
-        if let Some(place) = &mut self.place {
-            place.forget();
-        }
-        let landed = self.make_folder(file.dst.path()).and_then(|folder| {
-            coming
-                .partial
-                .finish(file.dst.path(), self.finish_of(&file))?;
-            self.sync([&folder])
-        });
+        self.forget_folders();
+        let landed = self
+            .make_folder(file.dst.path())
+            .and_then(|(folder, name)| {
+                let finish = self.finish_of(&file);
+                coming.partial.finish((&folder, name), finish)?;
+                self.sync([&folder])
+            });
         match landed {
             Ok(()) => {
                 if let Some(stage) = &self.stage {
                     stage.forget_kept(&coming.begin.key);
                 }
                 coming.end(true);
-                if coming.begin.chained {
+                if coming.begin.chained.is_some() {
                     self.files.insert(id, Fate::Landed(coming));
                 }
                 told.tell(FileEvent::Landed {
@@ -322,14 +330,8 @@ impl Receiver {
     }
 
     fn folder(&mut self, id: u32, dst: &Path, told: &SharedOutput) {
-        let made = self
-            .place
-            .as_mut()
-            .ok_or(Fault::OutOfOrder)
-            .and_then(|place| {
-                place.forget();
-                place.make(dst)
-            });
+        self.forget_folders();
+        let made = self.make(dst);
         let failed = made.err().map(|fault| (id, fault));
         told.tell(FileEvent::Landed {
             done: if failed.is_none() {
@@ -341,25 +343,34 @@ impl Receiver {
         });
     }
 
+    /// The file that has its name already, to be read.
+    fn earlier(&self, dst: &Path) -> Option<File> {
+        let (folder, name) = split(dst)?;
+        self.workspace.as_ref()?.find(folder).ok()?.file(name).ok()
+    }
+
     fn claim(&mut self, key: String, bytes: u64, dst: Option<&Path>, told: &SharedOutput) {
         let kept = self
             .stage
             .as_ref()
             .filter(|_| is_key(&key))
             .map_or_else(Parts::default, |stage| stage.claim(&key, bytes));
-        let (path, _) = stage::part(&self.folder, &key);
         let earlier = dst.filter(|_| kept.list().is_empty());
-        let summed = match earlier {
-            None => source::open(&path).map(|file| (kept, file)),
-            Some(dst) => source::open(dst).and_then(|file| {
-                self.compared.insert(key.clone(), Version::of(&file)?);
-                let length = file.metadata()?.len().min(bytes);
-                Ok((Parts::beginning(length).whole_grains(bytes), file))
+        let summed = match (earlier, &self.folder) {
+            (None, Some(folder)) if is_key(&key) => {
+                let file = folder.file(stage::part(folder, &key).file);
+                file.ok().map(|file| (kept, file))
+            }
+            (None, _) => None,
+            (Some(dst), _) => self.earlier(dst).and_then(|file| {
+                self.compared.insert(key.clone(), Version::of(&file).ok()?);
+                let length = file.metadata().ok()?.len().min(bytes);
+                Some((Parts::beginning(length).whole_grains(bytes), file))
             }),
         };
         let summed = summed.and_then(|(parts, file)| {
-            let sums = sums::of(&file, &parts, bytes)?;
-            Ok((parts, sums))
+            let sums = sums::of(&file, &parts, bytes).ok()?;
+            Some((parts, sums))
         });
         let (parts, sums) = summed.unwrap_or_default();
         let body: Vec<u8> = sums.iter().flat_map(|sum| sum.0).collect();
@@ -406,7 +417,7 @@ impl Serve for Receiver {
             stage.begin_files();
         }
         match step {
-            FileRequest::Look { sums } => look::look(&body, sums, told),
+            FileRequest::Look { sums } => look::look(&body, sums, self.workspace.as_ref(), told),
             FileRequest::Enter => self.enter(told)?,
             FileRequest::LetGo => self.stage.iter().for_each(Stage::let_go),
             FileRequest::Peers => {
@@ -476,7 +487,7 @@ impl Serve for Receiver {
 
     fn sign(&self) -> Option<Box<dyn Fn() + Send>> {
         let folder = self.stage.as_ref()?.folder.clone();
-        Some(Box::new(move || Stage::sign(&folder)))
+        Some(Box::new(move || folder.touch()))
     }
 }
 
@@ -499,10 +510,16 @@ pub struct Heir {
 }
 
 impl Heir {
-    /// The login's conversation must have begun the file.
-    pub fn begin(key: &str, host: PublicKey, arrivals: &Arc<Arrivals>) -> Result<Heir, Failure> {
-        let coming = arrivals.find(key).filter(|coming| coming.begin.chained);
-        let coming = coming.ok_or_else(|| Failure::new("it does not get that file"))?;
+    /// The login's conversation must have begun the file, and the tool must have told the other
+    /// host to hand it on to this one.
+    pub fn begin(
+        key: &str,
+        pass: Sum,
+        host: PublicKey,
+        arrivals: &Arc<Arrivals>,
+    ) -> Result<Heir, Failure> {
+        let coming = arrivals.find_handed(key, pass, host);
+        let coming = coming.ok_or_else(|| Failure::new("it does not get that file from you"))?;
         coming.begin_handed(host);
         Ok(Heir {
             coming,

@@ -3,10 +3,13 @@
 use super::serve::Serve;
 use super::shared_output::SharedOutput;
 use super::stage;
+use nix::libc;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use transfer::content::{self, Way};
+use transfer::folder::{Folder, Links};
 use transfer::parts::Parts;
 use transfer::source::Pieces;
 use transfer::{source, sums};
@@ -21,7 +24,9 @@ const FOUND_AT_ONCE: usize = 100;
 
 /// A folder whose files are fetched.
 pub struct Sender {
-    base: PathBuf,
+    base: Folder,
+    /// The folder below it that was used last, and its path.
+    last: Option<(PathBuf, Folder)>,
     /// What was read last.
     block: Vec<u8>,
 }
@@ -29,33 +34,41 @@ pub struct Sender {
 impl Sender {
     /// The folder must exist.
     pub fn begin(give: &Give, told: &SharedOutput) -> Result<Sender, Failure> {
-        let base = at_home(give.base.path());
-        if !base.is_dir() {
-            return Err(Failure::new(format!(
-                "there is no folder {}",
-                give.base.path().display()
-            )));
-        }
+        let base = Folder::open(&at_home(give.base.path())).map_err(|_| {
+            Failure::new(format!("there is no folder {}", give.base.path().display()))
+        })?;
         told.tell(FileEvent::Ready {
             busy: None,
             free_bytes: None,
             empty: false,
             key: None,
+            exposed: None,
         });
         Ok(Sender {
             base,
+            last: None,
             block: Vec::new(),
         })
     }
 
-    fn path(&self, path: &Text) -> PathBuf {
-        self.base.join(path.path())
+    /// The folder and the name of a file. The user's own links on the way may lead anywhere.
+    fn split<'p>(&mut self, path: &'p Path) -> Result<(Folder, &'p OsStr), Fault> {
+        let name = path.file_name().unwrap_or(OsStr::new("."));
+        let parent = path.parent().unwrap_or(Path::new(""));
+        if let Some((last, folder)) = &self.last
+            && last == parent
+        {
+            return Ok((folder.clone(), name));
+        }
+        let folder = self.base.descend(parent, Links::Anywhere, false)?;
+        self.last = Some((parent.to_owned(), folder.clone()));
+        Ok((folder, name))
     }
 
     /// Lists files and empty folders at the roots and below. Symbolic links are not followed, and
     /// part-push's own folders are left out. What does not exist is not told of; what cannot be
     /// read is, because files that are wanted may be there.
-    fn find(&self, roots: &[Text], told: &SharedOutput) {
+    fn find(&mut self, roots: &[Text], told: &SharedOutput) {
         let mut found = Listing {
             told,
             entries: Vec::new(),
@@ -71,39 +84,39 @@ impl Sender {
         });
     }
 
-    fn walk(&self, root: PathBuf, found: &mut Listing<'_>) {
-        let mut waiting = vec![root];
+    fn walk(&mut self, root: PathBuf, found: &mut Listing<'_>) {
+        let mut waiting = vec![root.clone()];
         while let Some(path) = waiting.pop() {
-            let meta = match fs::symlink_metadata(self.base.join(&path)) {
-                Ok(meta) => meta,
-                Err(error) => {
-                    found.add_unreadable(path, &error);
+            let is_ours = path.file_name().is_some_and(stage::is_ours) && path != root;
+            let (meta, names) = match self.list(&path) {
+                Ok((meta, _)) if is_ours && meta.is_dir() => continue,
+                Ok(listed) => listed,
+                Err(_) if is_ours => continue,
+                Err(fault) => {
+                    found.add_unreadable(path, fault);
                     continue;
                 }
             };
-            if !meta.is_dir() {
-                if meta.is_file() {
-                    found.add(path, &meta);
-                }
-                continue;
-            }
-            let entries = match list(&self.base.join(&path)) {
-                Ok(entries) => entries,
-                Err(error) => {
-                    found.add_unreadable(path, &error);
-                    continue;
-                }
-            };
-            if entries.is_empty() {
+            if meta.is_file() || names.as_ref().is_some_and(Vec::is_empty) {
                 found.add(path, &meta);
                 continue;
             }
-            let others = entries.into_iter().filter(|entry| {
-                let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-                !(is_folder && stage::is_ours(&entry.file_name()))
-            });
-            waiting.extend(others.map(|entry| path.join(entry.file_name())));
+            waiting.extend(names.into_iter().flatten().map(|name| path.join(name)));
         }
+    }
+
+    /// The attributes of a file or folder, and all names in a folder.
+    fn list(&mut self, path: &Path) -> Result<(fs::Metadata, Option<Vec<OsString>>), Fault> {
+        let (folder, name) = self.split(path)?;
+        let list = || {
+            let meta = folder.stat(name)?;
+            let names = match meta.is_dir() {
+                true => Some(folder.names_in(name)?),
+                false => None,
+            };
+            Ok((meta, names))
+        };
+        list().map_err(|error: io::Error| Fault::system(&error))
     }
 
     /// Sends small files, as many in one message as fit.
@@ -124,53 +137,53 @@ impl Sender {
 
     /// Reads a whole file into `block`; returns how many bytes.
     fn read_whole(&mut self, named: &Named) -> (Read, usize) {
-        let path = self.path(&named.path);
         let room = usize::try_from(BLOCK).unwrap_or(usize::MAX);
         self.block.resize(room, 0);
-        let read = source::open(&path).and_then(|file| {
-            let bytes = source::read_at(&file, 0, &mut self.block)?;
-            // a file that does not fit has grown; an error behind the end counts as one too
-            source::read_at(&file, bytes as u64, &mut [0])?;
-            Ok((bytes, file))
-        });
-        match read {
-            Ok((bytes, file)) => {
-                let meta = meta_now(&file, &path);
-                (
-                    Read {
-                        id: named.id,
-                        bytes: bytes as u64,
-                        meta,
-                        fault: None,
-                    },
-                    bytes,
-                )
-            }
-            Err(error) => (
-                Read {
-                    id: named.id,
-                    bytes: 0,
-                    meta: None,
-                    fault: Some(fault(&error)),
-                },
-                0,
-            ),
-        }
-    }
-
-    fn read(&mut self, named: &Named, at: u64, length: u64, told: &SharedOutput) {
-        let path = self.path(&named.path);
         let mut read = Read {
             id: named.id,
             bytes: 0,
             meta: None,
             fault: None,
         };
-        match source::open(&path) {
-            Err(error) => read.fault = Some(fault(&error)),
-            Ok(file) => {
-                read.fault = self.blocks(&file, named.id, (at, length), &mut read.bytes, told);
-                read.meta = meta_now(&file, &path);
+        let whole = self.open(named).and_then(|opened| {
+            let bytes = source::read_at(&opened.file, 0, &mut self.block);
+            let bytes = bytes.map_err(|error| fault(&error))?;
+            // a file that does not fit has grown; an error behind the end counts as one too
+            let behind = source::read_at(&opened.file, bytes as u64, &mut [0]);
+            behind.map_err(|error| fault(&error))?;
+            Ok((bytes, opened.meta_now()))
+        });
+        match whole {
+            Ok((bytes, meta)) => {
+                (read.bytes, read.meta) = (bytes as u64, meta);
+                (read, bytes)
+            }
+            Err(why) => {
+                read.fault = Some(why);
+                (read, 0)
+            }
+        }
+    }
+
+    fn open<'p>(&mut self, named: &'p Named) -> Result<Opened<'p>, Fault> {
+        let (folder, name) = self.split(named.path.path())?;
+        let file = folder.file(name).map_err(|error| fault(&error))?;
+        Ok(Opened { file, folder, name })
+    }
+
+    fn read(&mut self, named: &Named, at: u64, length: u64, told: &SharedOutput) {
+        let mut read = Read {
+            id: named.id,
+            bytes: 0,
+            meta: None,
+            fault: None,
+        };
+        match self.open(named) {
+            Err(fault) => read.fault = Some(fault),
+            Ok(opened) => {
+                let part = (at, length);
+                read.fault = self.blocks(&opened.file, named.id, part, &mut read.bytes, told);
+                read.meta = opened.meta_now();
             }
         }
         told.tell(FileEvent::Read(read));
@@ -203,10 +216,10 @@ impl Sender {
         None
     }
 
-    fn sum(&self, named: &Named, bytes: u64, parts: &[(u64, u64)], told: &SharedOutput) {
+    fn sum(&mut self, named: &Named, bytes: u64, parts: &[(u64, u64)], told: &SharedOutput) {
         let parts = Parts::of(parts);
-        let summed =
-            source::open(&self.path(&named.path)).and_then(|file| sums::of(&file, &parts, bytes));
+        let opened = self.open(named).ok();
+        let summed = opened.and_then(|opened| sums::of(&opened.file, &parts, bytes).ok());
         let body: Vec<u8> = summed
             .unwrap_or_default()
             .iter()
@@ -233,13 +246,13 @@ impl Listing<'_> {
     }
 
     /// What has just been removed, or never existed, is not there; anything else may hold files.
-    fn add_unreadable(&mut self, path: PathBuf, error: &io::Error) {
-        if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) {
+    fn add_unreadable(&mut self, path: PathBuf, fault: Fault) {
+        if matches!(fault, Fault::System(libc::ENOENT | libc::ENOTDIR)) {
             return;
         }
         self.unreadable.push(Unreadable {
             path: path.into(),
-            fault: Fault::system(error),
+            fault,
         });
         self.tell_if_many();
     }
@@ -255,11 +268,6 @@ impl Listing<'_> {
     }
 }
 
-/// The names in a folder: all of them, or the error that hides some.
-fn list(folder: &Path) -> io::Result<Vec<fs::DirEntry>> {
-    fs::read_dir(folder)?.collect()
-}
-
 fn send_batch(files: Vec<Read>, bytes: &[u8], told: &SharedOutput) {
     told.tell_with(
         FileEvent::Batch {
@@ -270,11 +278,20 @@ fn send_batch(files: Vec<Read>, bytes: &[u8], told: &SharedOutput) {
     );
 }
 
-/// The attributes of a file that was read, if its name still stands for it.
-fn meta_now(file: &File, path: &Path) -> Option<wire::files::Meta> {
-    let read = source::meta(&file.metadata().ok()?);
-    let named = source::meta(&fs::symlink_metadata(path).ok()?);
-    read.is_same_version(&named).then_some(read)
+/// A file that is read.
+struct Opened<'p> {
+    file: File,
+    folder: Folder,
+    name: &'p OsStr,
+}
+
+impl Opened<'_> {
+    /// The attributes of the file, if its name still stands for it.
+    fn meta_now(&self) -> Option<wire::files::Meta> {
+        let read = source::meta(&self.file.metadata().ok()?);
+        let named = source::meta(&self.folder.stat(self.name).ok()?);
+        read.is_same_version(&named).then_some(read)
+    }
 }
 
 fn fault(error: &io::Error) -> Fault {
@@ -300,6 +317,8 @@ impl Serve for Sender {
         _body: Vec<u8>,
         told: &SharedOutput,
     ) -> Result<(), Failure> {
+        // another folder may have its name by now
+        self.last = None;
         match step {
             FileRequest::Find { roots } => self.find(&roots, told),
             FileRequest::ReadSmall { files } => self.read_small(&files, told),

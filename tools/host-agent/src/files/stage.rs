@@ -13,19 +13,20 @@
 //! the process. Only on network file systems, whose locks need not reach from host to host, does
 //! the time of the last sign of life decide.
 
+use super::workspace;
 use crate::procfs::boot_id;
 use nix::fcntl::{Flock, FlockArg};
-use nix::sys::stat::{UtimensatFlags, utimensat};
-use nix::sys::statfs::{self, FsType, statfs};
-use nix::sys::time::TimeSpec;
-use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, symlink};
-use std::path::{Path, PathBuf};
+use nix::sys::statfs::{self, FsType, fstatfs};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
-use transfer::partial;
+use transfer::folder::Folder;
+use transfer::partial::Names;
 use transfer::parts::Parts;
 use wire::Failure;
 
@@ -39,15 +40,19 @@ const WORTH_KEEPING: u64 = 1 << 20;
 const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Other connections note what they have when this one ends, which takes them at most this long.
 const LANES_END: Duration = Duration::from_secs(3);
+/// The names of a machine and a boot are shorter.
+const MOST_OF_OWNER: u64 = 4096;
 
 const PREFIX: &str = record::RESERVED;
 const LOCK: &str = ".part-push.lock";
+const KEPT: &str = ".part-push.kept";
 
 /// The stage of a push.
 pub struct Stage {
-    base: PathBuf,
+    base: Folder,
     run: String,
-    pub folder: PathBuf,
+    name: String,
+    pub folder: Folder,
     /// Whether the push has come as far as to ask for what was kept of its files, or to send some.
     has_begun: AtomicBool,
     /// The lock, held as long as the push runs here; `None` for another push's stage, or if the
@@ -55,9 +60,14 @@ pub struct Stage {
     _owner: Option<Flock<File>>,
 }
 
-/// The folder of a stage.
-pub fn folder(base: &Path, run: &str, host: u32) -> PathBuf {
-    base.join(format!("{PREFIX}{run}.{host}"))
+fn name(run: &str, host: u32) -> String {
+    format!("{PREFIX}{run}.{host}")
+}
+
+/// The folder of a stage that this user's push has made.
+pub fn folder(base: &Folder, run: &str, host: u32) -> Option<Folder> {
+    let folder = base.folder(name(run, host)).ok();
+    folder.filter(Folder::is_ours)
 }
 
 /// Whether the name of a push can stand in a file's name.
@@ -69,24 +79,28 @@ impl Stage {
     /// Opens a folder for a push, which is not at work there before it has entered.
     pub fn open(base: &Path, run: &str, host: u32) -> Result<Stage, Failure> {
         let failed = |error: io::Error| Failure::new(format!("{}: {error}", base.display()));
-        Stage::make(base, run, host).map_err(failed)
+        let folder = workspace::make_all(base).map_err(failed)?;
+        Stage::make(folder, run, host).map_err(failed)
     }
 
     /// Makes this push the one that is at work, and puts away what dead pushes have left. Returns
     /// the name of the push that is at work instead, if there is one.
-    pub fn enter(&self) -> Result<Option<String>, Failure> {
-        let failed = |error: io::Error| Failure::new(format!("{}: {error}", self.base.display()));
-        let mut holder = self.lock().map_err(failed)?;
+    pub fn enter(&self) -> io::Result<Option<String>> {
+        let mut holder = self.lock()?;
         if let Some(dead) = &holder
             && !self.is_at_work(dead)
         {
-            self.unlock(Path::new(dead));
-            holder = self.lock().map_err(failed)?;
+            self.unlock(OsStr::new(dead));
+            holder = self.lock()?;
         }
         if holder.is_none() {
             for other in stages(&self.base) {
-                if other != self.folder && self.is_dead(&other) {
-                    salvage(&self.base, &other);
+                if *other != *self.name
+                    && self.is_dead(&other)
+                    && let Ok(folder) = self.base.folder(&other)
+                    && folder.is_private()
+                {
+                    salvage(&self.base, &other, &folder);
                 }
             }
         }
@@ -95,21 +109,38 @@ impl Stage {
 
     /// Leaves the folder to other pushes until this one enters again.
     pub fn let_go(&self) {
-        let lock = self.base.join(LOCK);
-        if fs::read_link(&lock).is_ok_and(|holder| holder.as_os_str() == self.run.as_str()) {
-            let _ = fs::remove_file(lock);
+        let is_held = |holder: OsString| *holder == *self.run;
+        if self.base.link_target(LOCK).is_ok_and(is_held) {
+            let _ = self.base.remove(LOCK);
         }
     }
 
     /// The stage of a push whose process on this host has ended.
-    pub fn abandoned(base: &Path, run: &str, host: u32) -> Stage {
+    pub fn abandoned(base: &Path, run: &str, host: u32) -> Option<Stage> {
+        let base = Folder::open(base).ok()?;
+        let folder = folder(&base, run, host)?;
+        Some(Stage::of(base, run, host, (folder, None)))
+    }
+
+    fn of(
+        base: Folder,
+        run: &str,
+        host: u32,
+        (folder, owner): (Folder, Option<Flock<File>>),
+    ) -> Stage {
         Stage {
-            base: base.to_owned(),
+            base,
             run: run.to_owned(),
-            folder: folder(base, run, host),
+            name: name(run, host),
+            folder,
             has_begun: AtomicBool::new(false),
-            _owner: None,
+            _owner: owner,
         }
+    }
+
+    /// The folder in which the stage lies.
+    pub fn base(&self) -> &Folder {
+        &self.base
     }
 
     /// Notes that the push asks for what was kept of its files, or sends some.
@@ -118,45 +149,32 @@ impl Stage {
     }
 
     /// Makes a stage, which has its owner before it has its name.
-    fn make(base: &Path, run: &str, host: u32) -> io::Result<Stage> {
-        super::place::make_all(base)?;
-        let (folder, new) = (
-            folder(base, run, host),
-            base.join(format!("{PREFIX}new.{run}.{host}")),
-        );
-        DirBuilder::new().mode(0o700).create(&new)?;
-        create(
-            &new.join("owner"),
-            &format!("{}\n{}\n", this_machine(), boot_id()),
-        )?;
-        create(&new.join("lanes"), "")?;
-        let owner = Flock::lock(
-            File::open(new.join("owner"))?,
-            FlockArg::LockExclusiveNonblock,
-        )
-        .ok();
-        fs::rename(&new, &folder)?;
-        Ok(Stage {
-            base: base.to_owned(),
-            run: run.to_owned(),
-            folder,
-            has_begun: AtomicBool::new(false),
-            _owner: owner,
-        })
+    fn make(base: Folder, run: &str, host: u32) -> io::Result<Stage> {
+        let new = format!("{PREFIX}new.{run}.{host}");
+        base.make(&new, 0o700)?;
+        let folder = base.folder(&new)?;
+        if !folder.is_ours() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let text = format!("{}\n{}\n", this_machine(), boot_id());
+        folder.create("owner", text.as_bytes())?;
+        folder.create("lanes", &[])?;
+        let owner = Flock::lock(folder.file("owner")?, FlockArg::LockExclusiveNonblock).ok();
+        base.rename(&new, &base, name(run, host))?;
+        Ok(Stage::of(base, run, host, (folder, owner)))
     }
 
     /// Makes this push the one that is at work, unless another one is, which is returned.
     fn lock(&self) -> io::Result<Option<String>> {
-        let lock = self.base.join(LOCK);
-        match symlink(&self.run, &lock) {
+        match self.base.link(LOCK, OsStr::new(&self.run)) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Ok(()) => return Ok(None),
             // links are not known here
             Err(error) if error.raw_os_error() == Some(nix::libc::EPERM) => return Ok(None),
             Err(error) => return Err(error),
         }
-        match fs::read_link(&lock) {
-            Ok(holder) if holder.as_os_str() == self.run.as_str() => Ok(None),
+        match self.base.link_target(LOCK) {
+            Ok(holder) if *holder == *self.run => Ok(None),
             Ok(holder) => Ok(Some(holder.to_string_lossy().into_owned())),
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err(io::Error::other(
                 format!("{LOCK} there is no lock of part-push; remove it"),
@@ -167,17 +185,16 @@ impl Stage {
     }
 
     /// Removes another push's lock. Somebody else may have just removed it and made another one.
-    fn unlock(&self, holder: &Path) {
-        let (lock, moved) = (self.base.join(LOCK), self.folder.join("lock"));
-        if fs::rename(&lock, &moved).is_err() {
+    fn unlock(&self, holder: &OsStr) {
+        if self.base.rename(LOCK, &self.folder, "lock").is_err() {
             return;
         }
-        if let Ok(other) = fs::read_link(&moved)
+        if let Ok(other) = self.folder.link_target("lock")
             && other != holder
         {
-            let _ = symlink(other, &lock);
+            let _ = self.base.link(LOCK, &other);
         }
-        let _ = fs::remove_file(&moved);
+        let _ = self.folder.remove("lock");
     }
 
     /// Whether any host of a push is alive.
@@ -187,17 +204,19 @@ impl Stage {
             .any(|stage| belongs(stage, run) && !self.is_dead(stage))
     }
 
-    /// Whether the process that made a stage has ended.
-    fn is_dead(&self, stage: &Path) -> bool {
+    /// Whether the process that made a stage has ended. Of another user's stage only its time
+    /// counts.
+    fn is_dead(&self, stage: &OsStr) -> bool {
         // a stage without its name may not have its owner yet
-        let owner = if belongs(stage, "new") {
-            None
-        } else {
-            File::open(stage.join("owner")).ok()
+        let folder = match belongs(stage, "new") {
+            true => None,
+            false => self.base.folder(stage).ok().filter(Folder::is_private),
         };
-        let Some(owner) = owner else {
-            return is_untouched(stage, &self.folder);
+        let Some(owner) = folder.and_then(|folder| folder.file("owner").ok()) else {
+            return self.is_untouched(stage);
         };
+        let mut text = String::new();
+        let _ = (&owner).take(MOST_OF_OWNER).read_to_string(&mut text);
         let locks = match Flock::lock(owner, FlockArg::LockExclusiveNonblock) {
             Ok(_) => true,
             Err((_, nix::errno::Errno::EWOULDBLOCK)) => return false,
@@ -206,214 +225,173 @@ impl Stage {
         if locks && is_local(&self.base) {
             return true;
         }
-        let owner = fs::read_to_string(stage.join("owner")).unwrap_or_default();
-        let (machine, kernel) = owner.trim_end().split_once('\n').unwrap_or_default();
+        let (machine, kernel) = text.trim_end().split_once('\n').unwrap_or_default();
         // what runs on the same kernel sees the same locks
         match kernel == boot_id() {
             true if locks => true,
             // the host has been restarted; but two hosts of one push may have the same name
             false if machine == this_machine() && !belongs(stage, &self.run) => true,
-            _ => is_untouched(stage, &self.folder),
+            _ => self.is_untouched(stage),
+        }
+    }
+
+    /// Whether a stage was not touched for long, by the clock of the file system, which is that of
+    /// our own stage.
+    fn is_untouched(&self, stage: &OsStr) -> bool {
+        self.folder.touch();
+        match (self.base.stat(stage), self.folder.metadata()) {
+            (Ok(theirs), Ok(ours)) => ours.mtime().saturating_sub(theirs.mtime()) > UNTOUCHED,
+            // it has just disappeared
+            _ => false,
         }
     }
 
     /// The hosts of this push whose stages are visible from this one.
     pub fn peers(&self) -> Vec<u32> {
         // makes a network file system look again
-        let new = self.folder.join("peers");
-        let _ = fs::create_dir(&new).and_then(|()| fs::remove_dir(&new));
+        let _ = self.folder.make("peers", 0o700);
+        let _ = self.folder.remove_folder("peers");
         let own = format!("{PREFIX}{}.", self.run);
-        let number = |stage: &PathBuf| {
-            stage
-                .file_name()?
-                .to_str()?
-                .strip_prefix(&own)?
-                .parse()
-                .ok()
-        };
-        stages(&self.base).iter().filter_map(number).collect()
-    }
-
-    /// The paths of a partial file and its notes.
-    pub fn part(&self, key: &str) -> (PathBuf, PathBuf) {
-        part(&self.folder, key)
+        let stages = stages(&self.base).into_iter();
+        stages
+            .filter_map(|stage| stage.to_str()?.strip_prefix(&own)?.parse().ok())
+            .collect()
     }
 
     /// Takes over the partial file of an earlier push. It is renamed, so that no other push takes
     /// it over too.
     pub fn claim(&self, key: &str, bytes: u64) -> Parts {
-        let (path, notes) = self.part(key);
-        if !path.exists() {
-            let left = kept(&self.base).join(key);
-            if fs::rename(&left, &path).is_ok() {
-                let _ = fs::rename(partial::notes_of(&left), &notes);
-                // an older version has kept what it had reserved, too
-                let _ = partial::release(&path);
-            }
+        let part = part(&self.folder, key);
+        if self.folder.stat(&part.file).is_err()
+            && let Some(kept) = kept(&self.base)
+            && Names::new(kept, key).rename(&part).is_ok()
+        {
+            // an older version has kept what it had reserved, too
+            let _ = part.release();
         }
-        partial::kept(&path, &notes, bytes)
+        part.kept(bytes)
     }
 
     /// Removes what is kept for a file that is in its place now.
     pub fn forget_kept(&self, key: &str) {
+        let Some(kept) = kept(&self.base) else { return };
         let place = key.split('.').next().unwrap_or(key);
-        for entry in fs::read_dir(kept(&self.base))
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            if entry.file_name().to_string_lossy().split('.').next() == Some(place) {
-                let _ = fs::remove_file(entry.path());
+        for name in kept.names().unwrap_or_default() {
+            if name.to_string_lossy().split('.').next() == Some(place) {
+                let _ = kept.remove(name);
             }
         }
-    }
-
-    /// Shows other hosts that the push is alive.
-    pub fn sign(folder: &Path) {
-        let now = TimeSpec::UTIME_NOW;
-        let _ = utimensat(
-            nix::fcntl::AT_FDCWD,
-            folder,
-            &now,
-            &now,
-            UtimensatFlags::NoFollowSymlink,
-        );
     }
 
     /// Removes the stage; partial files that are worth it are kept.
     pub fn leave(&self) {
         // what this push has come back for it has taken out of there, if it came so far
-        if self.has_begun.load(Ordering::Relaxed) {
-            expire(&kept(&self.base), SystemTime::now());
+        if self.has_begun.load(Ordering::Relaxed)
+            && let Some(kept) = kept(&self.base)
+        {
+            expire(&kept, SystemTime::now());
         }
-        salvage(&self.base, &self.folder);
-        let _ = fs::remove_dir(kept(&self.base));
+        salvage(&self.base, OsStr::new(&self.name), &self.folder);
+        if kept(&self.base).is_some() {
+            let _ = self.base.remove_folder(KEPT);
+        }
         if !self.is_at_work(&self.run) {
             self.let_go();
         }
     }
 }
 
-fn create(path: &Path, text: &str) -> io::Result<()> {
-    OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?
-        .write_all(text.as_bytes())
-}
-
-/// The paths of a partial file in a stage, and of its notes.
-pub fn part(stage: &Path, key: &str) -> (PathBuf, PathBuf) {
-    (
-        stage.join(format!("part.{key}")),
-        stage.join(format!("good.{key}")),
-    )
+/// A partial file in a stage, and its notes.
+pub fn part(stage: &Folder, key: &str) -> Names {
+    Names {
+        folder: stage.clone(),
+        file: format!("part.{key}").into(),
+        notes: format!("good.{key}").into(),
+    }
 }
 
 /// A lock that a further connection of a push holds as long as it may write.
-pub fn lane(stage: &Path) -> Option<Flock<File>> {
-    Flock::lock(
-        File::open(stage.join("lanes")).ok()?,
-        FlockArg::LockSharedNonblock,
-    )
-    .ok()
+pub fn lane(stage: &Folder) -> Option<Flock<File>> {
+    Flock::lock(stage.file("lanes").ok()?, FlockArg::LockSharedNonblock).ok()
 }
 
-fn kept(base: &Path) -> PathBuf {
-    base.join(".part-push.kept")
+/// What was kept of files; `None` if others could have put something there.
+fn kept(base: &Folder) -> Option<Folder> {
+    base.folder(KEPT).ok().filter(Folder::is_private)
 }
 
 /// The stages of all pushes in a folder.
-fn stages(base: &Path) -> Vec<PathBuf> {
-    let is_stage = |path: &PathBuf| {
-        let name = path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .and_then(|name| name.strip_prefix(PREFIX));
-        name.is_some_and(|name| name.contains('.')) && path.is_dir()
+fn stages(base: &Folder) -> Vec<OsString> {
+    let is_stage = |name: &OsString| {
+        let rest = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        rest.is_some_and(|rest| rest.contains('.')) && base.folder(name).is_ok()
     };
-    fs::read_dir(base)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(is_stage)
-        .collect()
+    let names = base.names().unwrap_or_default().into_iter();
+    names.filter(is_stage).collect()
 }
 
-fn belongs(stage: &Path, run: &str) -> bool {
-    stage.file_name().is_some_and(|name| {
-        name.to_string_lossy()
-            .starts_with(&format!("{PREFIX}{run}."))
-    })
+fn belongs(stage: &OsStr, run: &str) -> bool {
+    let own = format!("{PREFIX}{run}.");
+    stage.as_bytes().starts_with(own.as_bytes())
 }
 
-/// Removes a stage; partial files that are worth it are kept.
-fn salvage(base: &Path, stage: &Path) {
+/// Removes a stage and what pushes put there; partial files that are worth it are kept.
+fn salvage(base: &Folder, name: &OsStr, stage: &Folder) {
     let until = Instant::now() + LANES_END;
-    while let Ok(lanes) = File::open(stage.join("lanes"))
+    while let Ok(lanes) = stage.file("lanes")
         && let Err((_, nix::errno::Errno::EWOULDBLOCK)) =
             Flock::lock(lanes, FlockArg::LockExclusiveNonblock)
         && Instant::now() < until
     {
         std::thread::sleep(Duration::from_millis(20));
     }
-    for entry in fs::read_dir(stage).into_iter().flatten().flatten() {
-        if let Some(key) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.strip_prefix("part."))
-        {
-            keep(base, stage, key);
-        }
+    let names = stage.names().unwrap_or_default();
+    let keys = names
+        .iter()
+        .filter_map(|name| name.to_str()?.strip_prefix("part."));
+    keys.for_each(|key| keep(base, stage, key));
+    let is_of_push = |name: &&OsString| {
+        let kinds = ["part.", "good."];
+        let name = name.to_string_lossy();
+        ["owner", "lanes", "one", "lock"].contains(&&*name)
+            || kinds.iter().any(|kind| name.starts_with(kind))
+    };
+    for name in names.iter().filter(is_of_push) {
+        let _ = stage.remove(name);
     }
-    let _ = fs::remove_dir_all(stage);
+    let _ = base.remove_folder(name);
 }
 
-fn keep(base: &Path, stage: &Path, key: &str) {
-    let (path, notes) = part(stage, key);
-    if partial::kept(&path, &notes, u64::MAX).bytes() < WORTH_KEEPING {
+fn keep(base: &Folder, stage: &Folder, key: &str) {
+    let part = part(stage, key);
+    if part.kept(u64::MAX).bytes() < WORTH_KEEPING {
         return;
     }
-    let _ = partial::release(&path);
-    let left = kept(base).join(key);
-    let _ = DirBuilder::new().mode(0o700).create(kept(base));
-    let _ = partial::remove(&partial::notes_of(&left));
-    // the notes first: without them all bytes of the file would count
-    let _ = fs::rename(&notes, partial::notes_of(&left));
-    let _ = fs::rename(&path, &left);
+    let _ = part.release();
+    let _ = base.make(KEPT, 0o700);
+    if let Some(kept) = kept(base) {
+        let _ = part.rename(&Names::new(kept, key));
+    }
 }
 
 /// Removes what nobody came back for. A clock that stood years ahead has made what seems to come
 /// from a time that is far away.
-fn expire(kept: &Path, now: SystemTime) {
-    for entry in fs::read_dir(kept).into_iter().flatten().flatten() {
-        let Ok(time) = entry.metadata().and_then(|meta| meta.modified()) else {
+fn expire(kept: &Folder, now: SystemTime) {
+    for name in kept.names().unwrap_or_default() {
+        let Ok(time) = kept.stat(&name).and_then(|meta| meta.modified()) else {
             continue;
         };
         let age = now
             .duration_since(time)
             .unwrap_or_else(|ahead| ahead.duration());
         if age > KEPT_FOR {
-            let _ = fs::remove_file(entry.path());
+            let _ = kept.remove(name);
         }
     }
 }
 
-/// Whether a stage was not touched for long, by the clock of the file system, which is that of our
-/// own stage.
-fn is_untouched(stage: &Path, own: &Path) -> bool {
-    Stage::sign(own);
-    match (fs::metadata(stage), fs::metadata(own)) {
-        (Ok(theirs), Ok(ours)) => ours.mtime().saturating_sub(theirs.mtime()) > UNTOUCHED,
-        // it has just disappeared
-        _ => false,
-    }
-}
-
 /// Whether locks on this file system are visible to all who see its files.
-fn is_local(folder: &Path) -> bool {
+fn is_local(folder: &Folder) -> bool {
     const LOCAL: [FsType; 6] = [
         statfs::EXT4_SUPER_MAGIC,
         statfs::XFS_SUPER_MAGIC,
@@ -422,7 +400,9 @@ fn is_local(folder: &Path) -> bool {
         statfs::OVERLAYFS_SUPER_MAGIC,
         statfs::F2FS_SUPER_MAGIC,
     ];
-    statfs(folder).is_ok_and(|system| LOCAL.contains(&system.filesystem_type()))
+    folder.as_file().is_ok_and(|folder| {
+        fstatfs(folder).is_ok_and(|system| LOCAL.contains(&system.filesystem_type()))
+    })
 }
 
 fn this_machine() -> String {
@@ -432,10 +412,10 @@ fn this_machine() -> String {
 
 /// Whether a folder has only files of part-push.
 pub fn is_empty(base: &Path) -> io::Result<bool> {
-    match fs::read_dir(base) {
-        Ok(mut entries) => Ok(entries.all(|entry| {
-            entry.is_ok_and(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX))
-        })),
+    match Folder::open(base).and_then(|folder| folder.names()) {
+        Ok(names) => Ok(names
+            .iter()
+            .all(|name| name.as_bytes().starts_with(PREFIX.as_bytes()))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
         Err(error) => Err(error),
     }
@@ -445,15 +425,6 @@ pub fn is_empty(base: &Path) -> io::Result<bool> {
 pub fn is_ours(name: &OsStr) -> bool {
     let word = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
     word.is_some_and(|word| word == "kept" || word.contains('.'))
-}
-
-/// Whether a folder is the stage of a push.
-pub fn is_stage(folder: &Path) -> bool {
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(nix::fcntl::OFlag::O_DIRECTORY.bits())
-        .open(folder)
-        .is_ok()
 }
 
 #[cfg(test)]
@@ -477,7 +448,7 @@ mod tests {
             let file = File::create(folder.join(name)).unwrap();
             file.set_modified(time).unwrap();
         }
-        expire(&folder, now);
+        expire(&Folder::open(&folder).unwrap(), now);
         for (name, _, stays) in table {
             assert_eq!(folder.join(name).exists(), stays, "{name}");
         }

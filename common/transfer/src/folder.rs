@@ -1,0 +1,266 @@
+//! A folder by its descriptor, so that work below it stays there, whatever others rename or link
+//! meanwhile.
+//!
+//! Files are opened by their names in a folder, which are no symbolic links. A link on the path to
+//! a folder is followed only if this user, root or the owner of the workspace has made it.
+
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, openat, readlinkat, renameat};
+use nix::sys::stat::{Mode, UtimensatFlags, fstat, mkdirat, utimensat};
+use nix::sys::time::TimeSpec;
+use nix::unistd::{UnlinkatFlags, geteuid, symlinkat, unlinkat};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Metadata};
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use wire::files::Fault;
+
+const TYPE: u32 = 0o170_000;
+const STICKY: u32 = 0o1000;
+
+/// Where the links on a path may lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Links {
+    /// Into the folder in which the path begins.
+    Inside,
+    /// Anywhere, for what is only read.
+    Anywhere,
+}
+
+/// An open folder. It need not be readable.
+#[derive(Clone, Debug)]
+pub struct Folder(Arc<OwnedFd>);
+
+impl AsFd for Folder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Opens a folder without the right to read it.
+fn open(at: impl AsFd, path: &Path, more: OFlag) -> nix::Result<Folder> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | more;
+    openat(at, path, flags, Mode::empty()).map(|folder| Folder(Arc::new(folder)))
+}
+
+impl Folder {
+    /// Opens a folder by a path whose links are the user's own choice.
+    pub fn open(path: &Path) -> io::Result<Folder> {
+        Ok(open(AT_FDCWD, path, OFlag::empty())?)
+    }
+
+    /// Opens the folder of this name.
+    pub fn folder(&self, name: impl AsRef<OsStr>) -> io::Result<Folder> {
+        Ok(open(self, Path::new(name.as_ref()), OFlag::O_NOFOLLOW)?)
+    }
+
+    /// Opens the folder of a relative path, and with `make` makes what is missing of it, as the
+    /// umask allows.
+    pub fn descend(&self, path: &Path, links: Links, make: bool) -> Result<Folder, Fault> {
+        let system = |error: io::Error| Fault::system(&error);
+        let mut folder = self.clone();
+        for part in path.components() {
+            let name = match part {
+                Component::Normal(name) => name,
+                Component::CurDir => continue,
+                _ => return Err(Fault::LeadsOut(path.into())),
+            };
+            let next = match folder.folder(name) {
+                Err(error) if make && error.kind() == io::ErrorKind::NotFound => {
+                    folder.make(name, 0o777).map_err(system)?;
+                    folder.folder(name)
+                }
+                opened => opened,
+            };
+            folder = match next {
+                // the kernel's word for a link where a folder is to be
+                Err(error) if error.raw_os_error() == Some(Errno::ENOTDIR as i32) => {
+                    self.follow(&folder, name, (path, links))?
+                }
+                next => next.map_err(system)?,
+            };
+        }
+        Ok(folder)
+    }
+
+    /// Opens the folder to which a link below this folder leads.
+    fn follow(
+        &self,
+        folder: &Folder,
+        name: &OsStr,
+        (path, links): (&Path, Links),
+    ) -> Result<Folder, Fault> {
+        let system = |error: Errno| Fault::System(error as i32);
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let link = openat(folder, name, flags, Mode::empty()).map_err(system)?;
+        let meta = fstat(&link).map_err(system)?;
+        if meta.st_mode & TYPE != nix::libc::S_IFLNK {
+            return Err(system(Errno::ENOTDIR));
+        }
+        let owner = fstat(self).map_err(system)?.st_uid;
+        if ![0, geteuid().as_raw(), owner].contains(&meta.st_uid) {
+            return Err(Fault::LinkOfOther(path.into()));
+        }
+        // what this very link says, whatever has its name by now
+        let target = readlinkat(&link, "").map_err(system)?;
+        let next = open(folder, Path::new(&target), OFlag::empty()).map_err(system)?;
+        let real = |folder: &Folder| folder.real_path().map_err(|error| Fault::system(&error));
+        if links == Links::Inside && !real(&next)?.starts_with(real(self)?) {
+            return Err(Fault::LeadsOut(path.into()));
+        }
+        Ok(next)
+    }
+
+    /// The path of the folder without links.
+    fn real_path(&self) -> io::Result<PathBuf> {
+        fs::read_link(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+    }
+
+    /// Opens or makes the regular file of this name, for nobody else. A FIFO or device does not
+    /// block.
+    pub fn open_file(&self, name: impl AsRef<OsStr>, flags: OFlag) -> io::Result<File> {
+        let flags =
+            flags | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+        let mode = Mode::from_bits_truncate(0o600);
+        let file = File::from(openat(self, name.as_ref(), flags, mode)?);
+        if file.metadata()?.is_file() {
+            Ok(file)
+        } else {
+            Err(io::ErrorKind::InvalidInput.into())
+        }
+    }
+
+    /// Opens a file for reading.
+    pub fn file(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
+        self.open_file(name, OFlag::O_RDONLY)
+    }
+
+    /// Makes a file with this content.
+    pub fn create(&self, name: impl AsRef<OsStr>, content: &[u8]) -> io::Result<File> {
+        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
+        let mut file = self.open_file(name, flags)?;
+        file.write_all(content)?;
+        Ok(file)
+    }
+
+    /// Makes a folder, unless somebody else has just made it.
+    pub fn make(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<()> {
+        match mkdirat(self, name.as_ref(), Mode::from_bits_truncate(mode)) {
+            Ok(()) | Err(Errno::EEXIST) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Gives a file or folder another name, in place of what has it.
+    pub fn rename(
+        &self,
+        name: impl AsRef<OsStr>,
+        folder: &Folder,
+        new: impl AsRef<OsStr>,
+    ) -> io::Result<()> {
+        Ok(renameat(self, name.as_ref(), folder, new.as_ref())?)
+    }
+
+    /// Removes a file or a link, which may be missing.
+    pub fn remove(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
+        match unlinkat(self, name.as_ref(), UnlinkatFlags::NoRemoveDir) {
+            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Removes an empty folder.
+    pub fn remove_folder(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
+        Ok(unlinkat(self, name.as_ref(), UnlinkatFlags::RemoveDir)?)
+    }
+
+    /// Makes a symbolic link.
+    pub fn link(&self, name: &str, target: &OsStr) -> io::Result<()> {
+        Ok(symlinkat(target, self, name)?)
+    }
+
+    /// Where a symbolic link leads.
+    pub fn link_target(&self, name: &str) -> io::Result<OsString> {
+        Ok(readlinkat(self, name)?)
+    }
+
+    /// The attributes of what has this name; a link is not followed.
+    pub fn stat(&self, name: impl AsRef<OsStr>) -> io::Result<Metadata> {
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        File::from(openat(self, name.as_ref(), flags, Mode::empty())?).metadata()
+    }
+
+    /// The attributes of the folder itself.
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        self.stat(".")
+    }
+
+    /// All names: every one, or the error that hides some.
+    pub fn names(&self) -> io::Result<Vec<OsString>> {
+        self.names_in(OsStr::new("."))
+    }
+
+    /// All names in the folder of this name, which may forbid everything but to list them.
+    pub fn names_in(&self, name: &OsStr) -> io::Result<Vec<OsString>> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let mut folder = Dir::openat(self, name, flags, Mode::empty())?;
+        let mut names = Vec::new();
+        for entry in folder.iter() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                names.push(OsStr::from_bytes(name).to_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    /// The folder as a file, which needs the right to read it.
+    pub fn as_file(&self) -> io::Result<File> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        Ok(File::from(openat(self, ".", flags, Mode::empty())?))
+    }
+
+    /// Makes the folder's time that of now.
+    pub fn touch(&self) {
+        let now = TimeSpec::UTIME_NOW;
+        let _ = utimensat(self, ".", &now, &now, UtimensatFlags::FollowSymlink);
+    }
+
+    /// Whether this user has made the folder. Where a file system shows other owners than there
+    /// are, as NFS does to root, a file that is made here shows what it makes of this user.
+    pub fn is_ours(&self) -> bool {
+        const OWNER: &str = ".owner";
+        let Ok(owner) = fstat(self).map(|meta| meta.st_uid) else {
+            return false;
+        };
+        owner == geteuid().as_raw()
+            || self.create(OWNER, &[]).is_ok_and(|file| {
+                let _ = self.remove(OWNER);
+                file.metadata().is_ok_and(|meta| meta.uid() == owner)
+            })
+    }
+
+    /// Whether nobody else can have put anything into the folder.
+    pub fn is_private(&self) -> bool {
+        fstat(self).is_ok_and(|meta| meta.st_mode & 0o022 == 0) && self.is_ours()
+    }
+}
+
+/// The first of a folder and those above it, by the path as it is written and by the real one, in
+/// which every user may rename what others have made. The members of a folder's group are trusted
+/// by whoever lets them write.
+pub fn writable_by_others(path: &Path) -> Option<PathBuf> {
+    let real = path.canonicalize().unwrap_or_default();
+    let is_open = |folder: &&Path| {
+        fs::metadata(folder)
+            .is_ok_and(|meta| meta.is_dir() && meta.mode() & (0o002 | STICKY) == 0o002)
+    };
+    let mut all = path.ancestors().chain(real.ancestors());
+    all.find(is_open).map(Path::to_owned)
+}
