@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds host-agent as one static file, which runs on every Linux of its machine type from kernel 3.2 on, whatever lies beside it.
+# Builds host-agent as one static file, which runs on every Linux of its machine type from kernel 3.6 on, whatever lies beside it.
 #   agent.sh            for this machine's type: target/release/host-agent, beside the tools
 #   agent.sh TARGET     for another, such as aarch64-unknown-linux-gnu: target/release/host-agent-aarch64
 # CARGO_TARGET_DIR is obeyed. Exit status 69: something is missing that this says.

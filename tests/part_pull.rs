@@ -494,6 +494,59 @@ fn a_host_that_lies_is_given_up() {
     }
 }
 
+/// What another user puts into the folder on either side leads to no file of the user's.
+#[test]
+fn what_another_user_puts_into_a_folder_leads_nowhere() {
+    if sh(Path::new("/"), "id -u").out != "0\n" {
+        return println!("skipped: only root can act as another user");
+    }
+    const OF_OTHER: &str = "is reached by a symbolic link that belongs to another user";
+    let table = [
+        ("ln -s ../home/new got/.part-pull.lock", 1, "symbolic links"),
+        ("mkfifo -m 666 got/.part-pull.lock", 1, "got: "),
+        (
+            "mkdir -m 777 got/logs; mkfifo -m 666 got/logs/.part-pull.0",
+            0,
+            "",
+        ),
+        ("ln -s ../home got/logs", 1, OF_OTHER),
+        // and on the host
+        ("rm -r ws/logs; ln -s ../home ws/logs", 1, OF_OTHER),
+    ];
+    for (lays, status, message) in table {
+        let folder = scratch("pull-stranger");
+        let laid = sh(
+            &folder,
+            &format!(
+                "echo 127.0.0.1 >ip.txt; mkdir -m 777 got ws ws/logs; echo a >ws/logs/a; \
+                 mkdir -m 700 home; echo secret >home/a
+                 setpriv --reuid 65534 --regid 65534 --clear-groups sh -ec '{lays}'"
+            ),
+        );
+        assert_eq!(laid.status, 0, "{lays}: {}", laid.err);
+        let ran = sh(
+            &folder,
+            "ipconf-check ip.txt | timeout 30 part-pull --connect local --workspace \"$PWD/ws\" \
+             --to got logs/a",
+        );
+        assert_eq!(ran.status, status, "{lays}: {}", ran.err);
+        let all = format!("{}{}", ran.out, ran.err);
+        assert!(all.contains(message), "{lays}: {all}");
+        assert_eq!(files(&folder.join("home")), [PathBuf::from("a")], "{lays}");
+        assert_eq!(
+            fs::read(folder.join("home/a")).unwrap(),
+            b"secret\n",
+            "{lays}"
+        );
+        assert!(
+            !sh(&folder, "cat $(find got -type f) </dev/null")
+                .out
+                .contains("secret"),
+            "{lays}"
+        );
+    }
+}
+
 // Long because each pull goes on from what the one before it has brought.
 #[test]
 fn results_come_back_as_they_are() {
