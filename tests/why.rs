@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
 use std::path::Path;
-use support::{scratch, sh};
+use support::{scratch, sh, takes_seconds};
 
 /// Runs a worker of Python on this machine; the records are in job.jsonl. It waits for other tests'
 /// jobs that use the same port for torch.
@@ -121,4 +121,32 @@ fn what_is_no_run_is_refused() {
         "{}",
         hosts.out
     );
+}
+
+#[test]
+fn memory_does_not_grow_with_what_a_job_wrote() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("why-memory");
+    job(
+        &folder,
+        "why-memory",
+        "print('begun')\nraise KeyError('nothing')\n",
+    );
+    // 100 MB of output come before the exception
+    let long = r#"line=$(printf "%1000s" | tr " " x)
+        record="{\"type\":\"output\",\"id\":0,\"stream\":\"stdout\",\"line\":\"$line\",\"time_ms\":@}"
+        at=$(sed -n 's/.*"begun".*"time_ms":\([0-9]*\).*/\1/p' job.jsonl)
+        { sed '/"begun"/q' job.jsonl; yes "$record" | head -n 100000 | sed "s/@/$at/"
+          sed '1,/"begun"/d' job.jsonl; } >long.jsonl
+        wc -c <long.jsonl"#;
+    let bytes: u64 = sh(&folder, long).out.trim().parse().unwrap();
+    assert!(bytes > 100_000_000, "{bytes}");
+    for tool in ["dgl-why --brief", "dgl-report --lines 5"] {
+        // in KiB, of address space
+        let ran = sh(&folder, &format!("ulimit -v 65536; {tool} long.jsonl"));
+        assert_eq!(ran.status, 0, "{tool}: {}", ran.err);
+        assert!(ran.out.contains("raised KeyError: "), "{tool}: {}", ran.out);
+    }
 }

@@ -26,7 +26,6 @@ use serde::de::DeserializeOwned;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
-use std::path::Path;
 
 /// A record may hold the config of a graph with thousands of partitions (some 600 bytes each), but
 /// must not fill the memory.
@@ -39,6 +38,7 @@ pub const MAX_HOSTS: u32 = 1 << 20;
 const MAX_FAULTS: usize = 10;
 
 /// All lines that came in.
+#[derive(Default)]
 pub struct Stream {
     /// The lines one after another, each with its end. A separate allocation for each would double
     /// the memory.
@@ -59,9 +59,9 @@ struct Line {
 
 /// The fields that all records share. They are parsed first, then the record itself.
 #[derive(Deserialize, Default)]
-struct Head {
-    r#type: String,
-    id: Option<u32>,
+pub(crate) struct Head {
+    pub(crate) r#type: String,
+    pub(crate) id: Option<u32>,
     of: Option<u32>,
     ok: Option<bool>,
     error: Option<String>,
@@ -69,7 +69,7 @@ struct Head {
 }
 
 impl Head {
-    fn of(text: &[u8]) -> Result<Head, serde_json::Error> {
+    pub(crate) fn of(text: &[u8]) -> Result<Head, serde_json::Error> {
         #[derive(Deserialize)]
         struct Named {
             r#type: String,
@@ -91,55 +91,24 @@ impl Stream {
         Stream::read(stdin()?, partial)
     }
 
-    /// For a run that may have failed, been cut short or still be written: sets may have holes, and
-    /// a last line that breaks off is left out, which `tool` says. Reads stdin if `file` is absent
-    /// or `-`.
-    pub fn of_run(tool: &str, file: Option<&Path>) -> Result<Stream, Report> {
-        let leave_out = |place: &str, number: u64| {
-            stderr::write_line(format_args!(
-                "{tool}: {place}: line {number} breaks off; the records before it are read"
-            ));
-        };
-        let Some(file) = file.filter(|file| *file != "-") else {
-            let stdin = stdin()?;
-            return Stream::read_until_cut(stdin, true, &|number| {
-                leave_out("stdin", number);
-                Ok(())
-            });
-        };
-        let name = file.display().to_string();
-        let opened = std::fs::File::open(file).map_err(|error| {
-            Fault::unreachable(&name, error.to_string())
-                .fix("name the file that has dgl-spawn's records")
-        })?;
-        let at_cut = |number| {
-            leave_out(&name, number);
-            Ok(())
-        };
-        Stream::read_until_cut(opened, true, &at_cut).map_err(|mut report| {
-            for fault in &mut report.0 {
-                fault.place = fault.place.replacen("stdin", &name, 1);
-            }
-            report
-        })
-    }
-
     /// Reads the input to its end and checks the rules. `partial` allows sets with holes.
     pub fn read(input: impl Read, partial: bool) -> Result<Stream, Report> {
-        Stream::read_until_cut(input, partial, &|number| Err(cut(number)))
+        let mut stream = Stream::default();
+        let at_cut = &|number| Err(cut(number));
+        Stream::read_lines(input, partial, at_cut, |head, text| stream.push(head, text))?;
+        Ok(stream)
     }
 
-    /// Like [`Stream::read`]; `at_cut` decides about a last line that breaks off, by its number.
-    fn read_until_cut(
+    /// Like [`Stream::read`]; `at_cut` decides about a last line that breaks off, by its number,
+    /// and `take` gets each line.
+    pub(crate) fn read_lines(
         input: impl Read,
         partial: bool,
         at_cut: AtCut<'_>,
-    ) -> Result<Stream, Report> {
+        mut take: impl FnMut(&Head, &[u8]),
+    ) -> Result<(), Report> {
         let mut input = BufReader::with_capacity(1 << 16, input);
-        let mut stream = Stream {
-            text: Vec::new(),
-            lines: Vec::new(),
-        };
+        let mut is_empty = true;
         let mut rules = Rules {
             partial,
             report: Report::default(),
@@ -154,16 +123,17 @@ impl Stream {
             };
             let head = Head::of(&text).map_err(|error| not_a_record(begun, &text, &error))?;
             rules.follow(&head, &text)?;
-            stream.push(&head, &text);
+            take(&head, &text);
+            is_empty = false;
         }
-        if stream.lines.is_empty() {
+        if is_empty {
             return Err(before("no record came in").report());
         }
-        rules.finish()?;
-        Ok(stream)
+        rules.finish()
     }
 
-    fn push(&mut self, head: &Head, text: &[u8]) {
+    /// Adds a line.
+    pub(crate) fn push(&mut self, head: &Head, text: &[u8]) {
         self.lines.push(Line {
             begin: self.text.len(),
             length: u32::try_from(text.len()).unwrap_or(u32::MAX),
@@ -255,6 +225,14 @@ impl Stream {
         }
     }
 
+    /// Puts its lines into the order of these numbers, one for each.
+    pub(crate) fn sort(&mut self, numbers: Vec<u64>) {
+        let lines = std::mem::take(&mut self.lines).into_iter();
+        let mut numbered: Vec<(u64, Line)> = numbers.into_iter().zip(lines).collect();
+        numbered.sort_by_key(|(number, _)| *number);
+        self.lines = numbered.into_iter().map(|(_, line)| line).collect();
+    }
+
     /// The position in the stream of each record that [`Stream::all_including_failed`] returns.
     pub fn positions<T: Record>(&self) -> Vec<usize> {
         let lines = self.lines.iter().enumerate();
@@ -313,10 +291,10 @@ impl Stream {
 }
 
 /// What to do about a last line that breaks off, whose number this is.
-type AtCut<'a> = &'a dyn Fn(u64) -> Result<(), Report>;
+pub(crate) type AtCut<'a> = &'a dyn Fn(u64) -> Result<(), Report>;
 
 /// Stdin, unless it is a terminal.
-fn stdin() -> Result<io::StdinLock<'static>, Report> {
+pub(crate) fn stdin() -> Result<io::StdinLock<'static>, Report> {
     let stdin = io::stdin();
     if stdin.is_terminal() {
         let fault = Fault::usage(
@@ -893,9 +871,9 @@ mod tests {
             (B[..20].to_owned(), Err(())),
         ];
         for (text, lines) in table {
-            let read = Stream::read_until_cut(text.as_bytes(), true, &|_| Ok(()));
-            let read = read.map(|stream| stream.lines().count()).map_err(|_| ());
-            assert_eq!(read, lines, "{text}");
+            let mut count = 0;
+            let read = Stream::read_lines(text.as_bytes(), true, &|_| Ok(()), |_, _| count += 1);
+            assert_eq!(read.map(|()| count).map_err(|_| ()), lines, "{text}");
         }
     }
 

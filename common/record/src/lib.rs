@@ -22,6 +22,7 @@ pub mod quote;
 mod reap;
 pub mod similar;
 mod stack;
+pub mod run;
 pub mod stacks;
 pub mod stderr;
 pub mod term;

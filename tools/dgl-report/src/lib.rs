@@ -9,13 +9,14 @@ pub use args::Args;
 
 use record::error::Report;
 use record::exit::Exit;
-use record::jsonl::{self, Stream};
+use record::jsonl;
+use record::run::Run;
 use std::borrow::Cow;
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
-    let stream = Stream::of_run("dgl-report", args.file.as_deref())?;
-    let run = plan::run(&plan::Records::of(&stream)?, args.lines);
+    let run = Run::read("dgl-report", args.file.as_deref(), args.lines)?;
+    let run = plan::run(&plan::Records::of_run(&run)?, args.lines);
     jsonl::print(None, [Cow::Owned(page::page(&run).into_bytes())])?;
     Ok(Exit::Done)
 }

@@ -20,13 +20,14 @@ pub use show::{since, text};
 
 use record::error::Report;
 use record::exit::Exit;
-use record::jsonl::{self, Stream};
+use record::jsonl;
+use record::run::Run;
 use std::borrow::Cow;
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
-    let stream = Stream::of_run("dgl-why", args.file.as_deref())?;
-    let verdict = verdict(&Records::of(&stream)?);
+    let run = Run::read("dgl-why", args.file.as_deref(), 0)?;
+    let verdict = verdict(&Records::of_run(&run)?);
     let text = text(&verdict, !args.brief).into_bytes();
     jsonl::print(None, [Cow::Owned(text)])?;
     Ok(Exit::Done)

@@ -3,10 +3,12 @@
 use crate::lives::{self, Life};
 use record::error::Report;
 use record::jsonl::Stream;
+use record::run::{Pauses, Run};
 use record::{
-    Dropped, Exited, FileCopy, Host, Listening, Output, Process, Pushed, Resumed, Sample, Stack,
-    Stalled, Started, Summary,
+    Dropped, Exited, FileCopy, Host, Listening, Output, Process, Pushed, Resumed, Role, Sample,
+    Stack, Stalled, Started, Summary,
 };
+use std::collections::HashSet;
 
 /// The records of a run, those of each type in the order in which they came, sets by their ids.
 #[derive(Default)]
@@ -25,6 +27,8 @@ pub struct Records {
     pub samples: Vec<Sample>,
     pub stalled: Vec<Stalled>,
     pub resumed: Vec<Resumed>,
+    /// The pauses between all lines that trainers and workers wrote before the end of the job.
+    pub pauses: Pauses,
     /// The lives of all processes, in the order in which they began.
     pub lives: Vec<Life>,
     /// How the job ended, the last time.
@@ -32,7 +36,16 @@ pub struct Records {
 }
 
 impl Records {
-    /// Takes the records out of a stream.
+    /// Takes the records out of a run, of which not all lines of output are kept.
+    pub fn of_run(run: &Run) -> Result<Records, Report> {
+        let pauses = run.pauses.clone();
+        Ok(Records {
+            pauses,
+            ..Records::of(&run.stream)?
+        })
+    }
+
+    /// Takes the records out of a stream that has all of them.
     pub fn of(stream: &Stream) -> Result<Records, Report> {
         let mut records = Records {
             hosts: stream.all_including_failed()?,
@@ -48,6 +61,7 @@ impl Records {
             samples: stream.all_including_failed()?,
             stalled: stream.all_including_failed()?,
             resumed: stream.all_including_failed()?,
+            pauses: Pauses::default(),
             lives: Vec::new(),
             summary: stream.ends()?.pop(),
         };
@@ -57,6 +71,18 @@ impl Records {
             &records.listening,
             &records.exited,
         );
+        let servers = records
+            .processes
+            .iter()
+            .filter(|one| one.role == Role::Server);
+        let servers: HashSet<u32> = servers.map(|one| one.id).collect();
+        let lines = records.output.iter().filter(|line| !line.while_ending);
+        let lines = lines.filter(|line| !servers.contains(&line.id));
+        let mut times: Vec<u64> = lines.map(|line| line.time_ms).collect();
+        times.sort_unstable();
+        times
+            .into_iter()
+            .for_each(|time_ms| records.pauses.add(time_ms));
         Ok(records)
     }
 }

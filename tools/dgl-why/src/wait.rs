@@ -284,15 +284,10 @@ struct Pauses {
 }
 
 fn pauses(job: &Job) -> Pauses {
-    let mut words: Vec<u64> = job
-        .clients()
-        .flat_map(|life| &life.output)
-        .filter(|line| !line.while_ending)
-        .map(|line| line.time_ms)
-        .collect();
-    words.sort_unstable();
-    let longest = words.windows(2).map(|two| two[1] - two[0]).max();
-    let since = words.last().copied();
+    let words = job.clients().filter_map(|life| life.last_word());
+    let since = words.map(|word| word.time_ms).max();
+    let began_ms = job.began_ms.filter(|_| job.tries > 1).unwrap_or(0);
+    let longest_ms = job.records.pauses.longest_since(began_ms);
     // lines that belong to the end come later than all others
     let end_ms = job
         .lives
@@ -303,7 +298,7 @@ fn pauses(job: &Job) -> Pauses {
         .min()
         .unwrap_or(job.latest_ms);
     Pauses {
-        longest: Duration::from_millis(longest.unwrap_or(0)),
+        longest: Duration::from_millis(longest_ms),
         last: Duration::from_millis(since.map_or(0, |since| end_ms.saturating_sub(since))),
         since,
     }

@@ -10,6 +10,7 @@ use record::Host;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{self, Stream};
+use record::run::Run;
 use record::term;
 use std::borrow::Cow;
 use std::path::Path;
@@ -42,6 +43,6 @@ fn read(file: &Path) -> Result<Option<Stream>, Report> {
     })?;
     match found.len() {
         0 => Ok(None),
-        _ => Stream::of_run("host-swap", Some(file)).map(Some),
+        _ => Run::read("host-swap", Some(file), 0).map(|run| Some(run.stream)),
     }
 }
