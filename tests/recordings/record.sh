@@ -1,5 +1,5 @@
 #!/bin/bash
-# Records what dgl-spawn writes when real jobs of DGL go wrong on real hosts: the cases of dgl-why's table.
+# Records what dgl-spawn writes when real jobs of DGL, or of torch alone, go wrong on real hosts: the cases of dgl-why's table.
 #   record.sh [NAME...]     those faults; without a name all of them. Each becomes tools/dgl-why/tests/recordings/NAME.jsonl
 #   DGL=2.1.0 record.sh     the same with another version than 1.0.4, as recordings/2.1.0/NAME.jsonl; see tests/dgl/version.sh
 # A fault that this machine cannot be given (one of a cgroup, without root) is left out, and said so.
@@ -56,7 +56,8 @@ record() { # NAME SPAWN-OPTIONS -- TRAIN.PY-WORDS
     while [ "$1" != -- ]; do spawn+=("$1"); shift; done
     shift
     "$cluster" exec 1 sh -c "cd '$work' && <pushed.jsonl host-probe --workspace /srv/job --python '$python' |
-        dgl-env --num-trainers 1 --num-samplers ${SAMPLERS:-0} --num-omp-threads 1 --env FAULT=${FAULT:-} --env FAULT_RANK=1 \
+        dgl-env ${PROCESSES:---num-trainers 1 --num-samplers ${SAMPLERS:-0}} --num-omp-threads 1 --env FAULT=${FAULT:-} \
+        --env FAULT_RANK=${FAULT_RANK:-1} \
         -- '$python' $* >job.jsonl && dgl-spawn ${spawn[*]} --job $name <job.jsonl >run.jsonl 2>run.err" &
     local job=$!
     if [ -n "${DURING:-}" ]; then "$DURING" || say "$name: $DURING failed"; fi
@@ -151,6 +152,9 @@ fault() {
         trainer-hangs-in-barrier) FAULT=barrier record "$1" --timeout 75s -- "$faulty" ;;
         trainer-raises-and-stalls) FAULT=raise record "$1" --stall-timeout 20s --on-stall end -- "$faulty" ;;
         trainer-stalls-in-barrier) FAULT=barrier record "$1" --stall-timeout 20s --on-stall end -- "$faulty" ;;
+        ddp-*)
+            PROCESSES="--role worker --num-workers 2" FAULT=${1#ddp-} FAULT_RANK=3 \
+                record "$1" --stall-timeout 10s --on-stall end -- dgl/ddp.py ;;
         network-cut) DURING=cut_host record "$1" --host-timeout 5s -- "$train" --num-epochs 100000; "$cluster" mend 3 ;;
         server-out-of-memory)
             group memory memory.limit_in_bytes 90M memory.max 90M || { say "$1: left out: no cgroup can be made here"; return; }
@@ -175,7 +179,8 @@ main() {
     up
     copy out
     [ $# -gt 0 ] || set -- healthy trainer-raises trainer-raises-and-stays trainer-raises-and-stalls trainer-hangs-in-barrier \
-        trainer-stalls-in-barrier sampler-killed server-out-of-memory network-cut shm-full uneven-partitions slow-host
+        trainer-stalls-in-barrier sampler-killed server-out-of-memory network-cut shm-full uneven-partitions slow-host \
+        ddp-loader ddp-barrier ddp-all-reduce ddp-native ddp-stopped ddp-swallowed ddp-half
     for name; do fault "$name" || say "$name: not recorded"; done
 }
 

@@ -15,4 +15,4 @@ pub use model::{
     Action, Cause, Exit, ExitStatus, Failure, Limit, Loss, Member, Mode, Progress, Reason,
 };
 pub use record::Role;
-pub use stall::{StallRule, StallStep, StallWatch};
+pub use stall::{SHORTEST_STALL, StallRule, StallStep, StallWatch};

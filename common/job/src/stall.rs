@@ -10,6 +10,12 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// The shortest limit. A worker of torch that waits in gloo takes 2 to 4 hundredths of a second of
+/// processor time in 10 seconds, which may come at once, and the kernel counts in hundredths: only
+/// 5 of them are more than waiting, and a process that uses 1 % of a processor takes 5 seconds for
+/// them.
+pub const SHORTEST_STALL: Duration = Duration::from_secs(5);
+
 /// When a job stalls, and whether it is ended then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StallRule {

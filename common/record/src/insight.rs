@@ -106,6 +106,47 @@ pub struct Resumed {
     pub since_ms: u64,
     /// When the next sign of life was noticed, in milliseconds since 1970.
     pub time_ms: u64,
+    /// The process that gave it, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<Culprit>,
+    /// What the sign was, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sign: Option<Sign>,
+}
+
+/// A sign of life of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sign {
+    /// It was started.
+    Started,
+    /// It listens.
+    Listening,
+    /// It wrote something to stdout or stderr.
+    Output,
+    /// It took processor time.
+    Processor,
+    /// It read or wrote files.
+    Files,
+    /// It sent or received something over the network.
+    Network,
+    /// It ended.
+    Ended,
+}
+
+impl Sign {
+    /// What the process did, to be put behind its name.
+    pub fn words(self) -> &'static str {
+        match self {
+            Sign::Started => "was started",
+            Sign::Listening => "listens",
+            Sign::Output => "wrote something",
+            Sign::Processor => "computes",
+            Sign::Files => "reads or writes files",
+            Sign::Network => "moves data over the network",
+            Sign::Ended => "ended",
+        }
+    }
 }
 
 /// The process that the others wait for.

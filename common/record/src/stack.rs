@@ -1,6 +1,7 @@
 //! The Python stacks of processes, as dgl-stacks reads them.
 
 use crate::Role;
+use crate::stacks::{self, Member};
 use serde::{Deserialize, Serialize};
 
 /// The Python stacks of one process of a job.
@@ -35,6 +36,23 @@ pub struct Stack {
     pub error: Option<String>,
     /// When the stacks were read, in milliseconds since 1970.
     pub time_ms: u64,
+}
+
+impl Stack {
+    /// Where the main thread of the process stands; the oldest thread comes first, where Python has
+    /// no names for them.
+    pub fn main_frames(&self) -> Option<&[String]> {
+        let mut threads = self.threads.iter();
+        let main = threads.find(|one| one.name.as_deref() == Some("MainThread"));
+        Some(&main.or(self.threads.first())?.frames)
+    }
+
+    /// The process by its role and rank; `None` for a child such as a sampler, and where the role
+    /// and rank are not known.
+    pub fn member(&self) -> Option<Member> {
+        let is_child = self.parent.is_some() || stacks::child(self.main_frames()?).is_some();
+        (!is_child).then_some((self.role?, self.rank?))
+    }
 }
 
 /// A thread of Python, and where it stands.

@@ -1,5 +1,5 @@
-//! Groups the stacks of many processes: which processes stand where, and which stand elsewhere than
-//! the others. A frame is `function (file.py:123)`; the innermost comes first.
+//! What the stacks of many processes say together: for what each process waits, and which of them
+//! stand elsewhere than the others. A frame is `function (file.py:123)`; the innermost comes first.
 
 use crate::Role;
 
@@ -12,6 +12,12 @@ pub enum Wait {
     Barrier,
     /// A collective operation of torch.distributed, such as all_reduce.
     Collective,
+    /// A message of one other process, by torch.distributed.
+    Message,
+    /// The answer to a call of torch.distributed.rpc.
+    RemoteCall,
+    /// The forward pass, in which torch's DDP brings the buffers of all others into line.
+    Forward,
     /// The backward pass, in which torch's DDP waits for all others.
     Backward,
     /// The rendezvous of torch.distributed.
@@ -22,6 +28,8 @@ pub enum Wait {
     ServersStart,
     /// An answer from graph servers.
     Servers,
+    /// Threads that its script has left behind.
+    Threads,
 }
 
 impl Wait {
@@ -31,43 +39,50 @@ impl Wait {
             Wait::ExitBarrier => "waits at DGL's exit barrier for all others to end",
             Wait::Barrier => "waits in a barrier for all others",
             Wait::Collective => "waits in a collective operation for all others",
+            Wait::Message => "waits for a message of another process",
+            Wait::RemoteCall => "waits for the answer to a remote call",
+            Wait::Forward => "waits for all others in DDP's forward pass",
             Wait::Backward => "waits for all others in DDP's backward pass",
             Wait::Rendezvous => "waits for all others at torch's rendezvous",
             Wait::Samplers => "waits for its samplers",
             Wait::ServersStart => "waits for the graph servers to be there",
             Wait::Servers => "waits for an answer of the graph servers",
+            Wait::Threads => "waits, after the end of its script, for its own threads",
         }
     }
 
     /// The same for several processes: `wait for their samplers`.
     fn words_of_several(self) -> String {
         let words = self.words().replacen("waits", "wait", 1);
-        words.replacen("its samplers", "their samplers", 1)
+        words.replace(" its ", " their ")
     }
 
-    /// Whether the process waits for other trainers.
-    pub fn is_for_others(self) -> bool {
-        matches!(
-            self,
-            Wait::ExitBarrier
-                | Wait::Barrier
-                | Wait::Collective
-                | Wait::Backward
-                | Wait::Rendezvous
-        )
+    /// Whether the process waits for other trainers or workers.
+    fn is_for_others(self) -> bool {
+        use Wait::{Samplers, Servers, ServersStart, Threads};
+        !matches!(self, Samplers | ServersStart | Servers | Threads)
     }
 }
 
 /// What a stack waits for; `None` if it may be computing. The names are those of DGL 0.5 to 2.4 and
-/// torch 1 and 2.
+/// torch 1 and 2. They count in what the script has called, and for the script's own function only
+/// where they can mean nothing else.
 pub fn wait(frames: &[String]) -> Option<Wait> {
-    let function = |frame: &String| frame.split(" (").next().unwrap_or_default().to_owned();
-    let functions: Vec<String> = frames.iter().map(function).collect();
-    let has = |names: &[&str]| functions.iter().any(|name| names.contains(&name.as_str()));
-    let is_in = |file: &str| {
-        let ends = [format!("({file}:"), format!("/{file}:")];
-        (frames.iter()).any(|frame| ends.iter().any(|end| frame.contains(end)))
+    let own = own_position(frames);
+    let called = &frames[..own.unwrap_or(frames.len())];
+    let called_or_own = &frames[..own.map_or(frames.len(), |at| at + 1)];
+    let has_in = |frames: &[String], names: &[&str]| {
+        let mut functions = frames.iter().filter_map(|frame| frame.split(" (").next());
+        functions.any(|function| names.contains(&function))
     };
+    let has = |names: &[&str]| has_in(called_or_own, names);
+    let is_of = |frame: &String, file: &str| {
+        [" (", "/"]
+            .iter()
+            .any(|before| frame.contains(&format!("{before}{file}")))
+    };
+    let is_in = |file: &str| called.iter().any(|frame| is_of(frame, file));
+    let innermost_is_in = |file: &str| called.first().is_some_and(|frame| is_of(frame, file));
     Some(match () {
         () if has(&["exit_client"]) => Wait::ExitBarrier,
         () if has(&["init_process_group", "_store_based_barrier", "rendezvous"]) => {
@@ -76,29 +91,39 @@ pub fn wait(frames: &[String]) -> Option<Wait> {
         () if has(&["client_barrier", "barrier", "monitored_barrier"]) => Wait::Barrier,
         () if has(&["connect_to_server", "_wait_for_server"]) => Wait::ServersStart,
         () if has(&["recv_response", "remote_call", "wait_for_response"]) => Wait::Servers,
-        () if has(&["_next_data", "__next__"]) && (is_in("queues.py") || is_in("queue.py")) => {
+        () if has(&["_next_data", "__next__"]) && (is_in("queues.py:") || is_in("queue.py:")) => {
             Wait::Samplers
         }
-        () if has(&[
-            "all_reduce",
-            "all_gather",
-            "all_gather_object",
-            "all_to_all",
-            "all_to_all_single",
-            "broadcast",
-            "broadcast_object_list",
-            "gather",
-            "reduce",
-            "reduce_scatter",
-            "scatter",
-        ]) =>
+        () if own.is_none() && has(&["_shutdown"]) && is_in("threading.py:") => Wait::Threads,
+        () if is_in("torch/distributed/rpc/") => Wait::RemoteCall,
+        () if has_in(called, &["recv", "send", "batch_isend_irecv"])
+            && innermost_is_in("torch/distributed/") =>
+        {
+            Wait::Message
+        }
+        () if has(COLLECTIVES)
+            || has_in(called, AMBIGUOUS_COLLECTIVES)
+            || innermost_is_in("torch/distributed/") =>
         {
             Wait::Collective
         }
-        () if has(&["backward"]) => Wait::Backward,
+        () if innermost_is_in("nn/parallel/distributed.py:") => Wait::Forward,
+        () if has_in(called, &["backward"]) => Wait::Backward,
         () => return None,
     })
 }
+
+const COLLECTIVES: &[&str] = &[
+    "all_reduce",
+    "all_gather",
+    "all_gather_object",
+    "all_to_all",
+    "all_to_all_single",
+    "broadcast_object_list",
+    "reduce_scatter",
+];
+/// Names of collective operations that a script may well give to a function of its own.
+const AMBIGUOUS_COLLECTIVES: &[&str] = &["broadcast", "gather", "reduce", "scatter"];
 
 /// What a child process of a trainer does. It writes to the trainer's streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +152,13 @@ pub fn child(frames: &[String]) -> Option<Child> {
 
 /// The innermost frame in the user's own code: one whose file is neither in a package nor part of
 /// Python. Where no frame has its folder, it is the innermost one in the file of the `<module>`.
+/// Where there is none, it is the innermost frame of all.
 pub fn own_frame(frames: &[String]) -> Option<&str> {
+    let at = own_position(frames).unwrap_or(0);
+    frames.get(at).map(String::as_str)
+}
+
+fn own_position(frames: &[String]) -> Option<usize> {
     /// Files of Python itself in which a script waits.
     const PYTHONS: [&str; 9] = [
         "contextlib.py",
@@ -153,39 +184,130 @@ pub fn own_frame(frames: &[String]) -> Option<&str> {
         .rposition(|frame| frame.starts_with("<module> ("))
         .map(|at| files[at].as_str());
     let has_folders = files.iter().any(|file| file.contains('/'));
-    let is_own = |file: &String| match has_folders {
+    files.iter().position(|file| match has_folders {
         true => !file.contains('/') && !PYTHONS.contains(&file.as_str()),
         false => Some(file.as_str()) == script,
-    };
-    let at = files.iter().position(is_own).unwrap_or(0);
-    frames.get(at).map(String::as_str)
+    })
 }
 
-/// Processes that stand at the same place.
+/// A process by its role and rank.
+pub type Member = (Role, u32);
+
+/// Processes that stand at the same line of their script and wait for the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group<T> {
-    /// The frames that all members share, the innermost first.
+pub struct Group {
+    /// The line of the script: its innermost frame in the user's own code.
+    line: String,
+    /// What they wait for, if it is known.
+    pub wait: Option<Wait>,
+    /// Where all of them stand below that line, if it is the same frame.
+    inner: Option<String>,
+    /// The frames of the first of them, the innermost first.
     pub frames: Vec<String>,
     /// The processes of the group.
-    pub members: Vec<T>,
+    pub members: Vec<Member>,
 }
 
-impl<T> Group<T> {
+impl Group {
     /// What the group does, to be put behind its name: `waits for its samplers [train
     /// (train.py:93)]`.
     pub fn words(&self) -> String {
-        let place = own_frame(&self.frames).unwrap_or("no frame");
-        let inner = self.frames.first().filter(|inner| *inner != place);
-        let is_one = self.members.len() == 1;
-        match (wait(&self.frames), inner) {
-            (Some(wait), _) if is_one => format!("{} [{place}]", wait.words()),
-            (Some(wait), _) => format!("{} [{place}]", wait.words_of_several()),
+        let (line, is_one) = (&self.line, self.members.len() == 1);
+        match (self.wait, &self.inner) {
+            (Some(wait), _) if is_one => format!("{} [{line}]", wait.words()),
+            (Some(wait), _) => format!("{} [{line}]", wait.words_of_several()),
             (None, inner) => {
-                let inner = inner.map_or("", String::as_str);
+                let inner = inner.as_deref().filter(|inner| inner != line);
                 let verb = if is_one { "is" } else { "are" };
-                format!("{verb} in {place} {inner}").trim_end().to_owned()
+                format!("{verb} in {line} {}", inner.unwrap_or_default())
+                    .trim_end()
+                    .to_owned()
             }
         }
+    }
+
+    fn waits_for_others(&self) -> bool {
+        self.wait.is_some_and(Wait::is_for_others)
+    }
+
+    /// Whether both wait at the same place. Workers pass from DDP's forward into its backward pass
+    /// one after the other, so that where all wait for one of them it is chance who is in which.
+    fn waits_with(&self, other: &Group) -> bool {
+        let is_of_ddp = |group: &Group| matches!(group.wait, Some(Wait::Forward | Wait::Backward));
+        is_of_ddp(self) && is_of_ddp(other) || (self.wait, &self.line) == (other.wait, &other.line)
+    }
+}
+
+/// Where the processes of a job stand, and which of them stand elsewhere than the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Comparison {
+    /// Those that stand elsewhere first.
+    groups: Vec<Group>,
+    /// How many of the groups stand elsewhere.
+    outliers: usize,
+}
+
+impl Comparison {
+    /// Compares the stacks of trainers and workers; those of servers only if there is nothing else,
+    /// because they wait for the others.
+    pub fn of(stacks: impl IntoIterator<Item = (Member, Vec<String>)>) -> Comparison {
+        let (servers, clients): (Vec<_>, Vec<_>) = stacks
+            .into_iter()
+            .partition(|((role, _), _)| *role == Role::Server);
+        let mut groups = groups(if clients.is_empty() { servers } else { clients });
+        let is_outlier = outliers(&groups);
+        groups.sort_by_key(|group| !is_outlier.contains(&group.members));
+        Comparison {
+            groups,
+            outliers: is_outlier.len(),
+        }
+    }
+
+    /// All groups, those that stand elsewhere first.
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// The groups for which the others wait; none where nothing stands out.
+    pub fn outliers(&self) -> &[Group] {
+        &self.groups[..self.outliers]
+    }
+
+    /// The process for which all others wait, if it is a single one.
+    pub fn culprit(&self) -> Option<Member> {
+        match self.outliers() {
+            [group] if group.members.len() == 1 => group.members.first().copied(),
+            _ => None,
+        }
+    }
+
+    /// The comparison in a sentence without its full stop; `name` names the members of a group, and
+    /// `note` is added to what stands elsewhere.
+    pub fn sentence(&self, name: impl Fn(&[Member]) -> String, note: &str) -> String {
+        match self.groups.split_at(self.outliers) {
+            ([], all) => describe(all, name),
+            (outliers, others) => {
+                let outliers = describe(outliers, &name);
+                format!("{outliers}{note}, while {}", describe(others, name))
+            }
+        }
+    }
+
+    /// What stands elsewhere, in a sentence without its full stop; empty where nothing does.
+    pub fn describe_outliers(&self, name: impl Fn(&[Member]) -> String) -> String {
+        describe(self.outliers(), name)
+    }
+
+    /// A line for each group.
+    pub fn lines(&self) -> Vec<String> {
+        let line = |(at, group): (usize, &Group)| {
+            let unlike = match at < self.outliers {
+                true => ", unlike the others,",
+                false => "",
+            };
+            format!("{}{unlike} {}", names(&group.members), group.words())
+        };
+        self.groups.iter().enumerate().map(line).collect()
     }
 }
 
@@ -211,13 +333,31 @@ pub fn names(members: &[(Role, u32)]) -> String {
     }
 }
 
-/// Groups equal stacks, in the order in which they come.
-pub fn groups<T>(stacks: impl IntoIterator<Item = (T, Vec<String>)>) -> Vec<Group<T>> {
-    let mut groups: Vec<Group<T>> = Vec::new();
+fn describe(groups: &[Group], name: impl Fn(&[Member]) -> String) -> String {
+    let words = |group: &Group| format!("{} {}", name(&group.members), group.words());
+    groups.iter().map(words).collect::<Vec<_>>().join("; ")
+}
+
+/// Groups stacks by the line of the script and by what waits, in the order in which they come.
+fn groups(stacks: Vec<(Member, Vec<String>)>) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
     for (member, frames) in stacks {
-        match groups.iter_mut().find(|group| group.frames == frames) {
-            Some(group) => group.members.push(member),
+        let (wait, line) = (wait(&frames), own_frame(&frames).unwrap_or("no frame"));
+        match groups
+            .iter_mut()
+            .find(|one| (one.wait, one.line.as_str()) == (wait, line))
+        {
+            Some(group) => {
+                group.members.push(member);
+                group.inner = group
+                    .inner
+                    .take()
+                    .filter(|inner| frames.first() == Some(inner));
+            }
             None => groups.push(Group {
+                line: line.to_owned(),
+                wait,
+                inner: frames.first().cloned(),
                 frames,
                 members: vec![member],
             }),
@@ -226,32 +366,35 @@ pub fn groups<T>(stacks: impl IntoIterator<Item = (T, Vec<String>)>) -> Vec<Grou
     groups
 }
 
-/// The group for which the others wait, if the stacks tell: most processes wait for others and a
-/// few stand elsewhere. Processes in the largest group wait for those outside it.
-pub fn odd<T>(groups: &[Group<T>]) -> Option<&Group<T>> {
-    let all: usize = groups.iter().map(|group| group.members.len()).sum();
-    let largest = groups.iter().max_by_key(|group| group.members.len())?;
-    let is_waiting = |group: &Group<T>| wait(&group.frames).is_some_and(Wait::is_for_others);
-    let waiting: usize = groups
-        .iter()
-        .filter(|group| is_waiting(group))
-        .map(|group| group.members.len())
-        .sum();
-    // A process that waits for others is not what they wait for, if there is one that does not
-    // wait.
-    let mut busy = groups.iter().filter(|group| !is_waiting(group));
-    match (busy.next(), busy.next()) {
-        (Some(busy), None) if busy.members.len() * 2 <= all && waiting > 0 => return Some(busy),
-        (Some(_), _) => return None,
-        (None, _) => {}
+/// The members of each group for which the others wait, if the stacks tell.
+fn outliers(groups: &[Group]) -> Vec<Vec<Member>> {
+    let count = |of: &dyn Fn(&Group) -> bool| -> usize {
+        let counted = groups.iter().filter(|group| of(group));
+        counted.map(|group| group.members.len()).sum()
+    };
+    let members = |of: &dyn Fn(&Group) -> bool| -> Vec<Vec<Member>> {
+        let chosen = groups.iter().filter(|group| of(group));
+        chosen.map(|group| group.members.clone()).collect()
+    };
+    let all = count(&|_| true);
+    let is_busy = |group: &Group| !group.waits_for_others();
+    match count(&is_busy) {
+        0 => {}
+        // those who wait for others wait for those who do not
+        busy if busy < all && busy * 2 <= all => return members(&is_busy),
+        _ => return Vec::new(),
     }
-    // All processes wait for others, at two places: those at the rarer place are missing at the
-    // other.
-    match groups.len() {
-        2 if largest.members.len() * 2 > all => groups
-            .iter()
-            .find(|group| group.members.len() < largest.members.len()),
-        _ => None,
+    // All wait for others: those at the rarer place are missing at the other, where most are.
+    let Some(most) = groups
+        .iter()
+        .max_by_key(|one| count(&|group| group.waits_with(one)))
+    else {
+        return Vec::new();
+    };
+    let is_elsewhere = |group: &Group| !group.waits_with(most);
+    match count(&is_elsewhere) * 3 <= all {
+        true => members(&is_elsewhere),
+        false => Vec::new(),
     }
 }
 
@@ -281,34 +424,109 @@ mod tests {
         "<module> (train.py:131)",
     ];
     const LOOP: &[&str] = &["spin (train.py:12)", "<module> (train.py:131)"];
+    const FORWARD: &[&str] = &[
+        "_distributed_broadcast_coalesced (torch/nn/parallel/distributed.py:2040)",
+        "forward (torch/nn/parallel/distributed.py:1519)",
+        "_call_impl (torch/nn/modules/module.py:1520)",
+        "train (train.py:84)",
+        "<module> (train.py:131)",
+    ];
+    const BACKWARD: &[&str] = &[
+        "backward (torch/autograd/__init__.py:266)",
+        "backward (torch/_tensor.py:522)",
+        "train (train.py:84)",
+        "<module> (train.py:131)",
+    ];
+    const LOADER: &[&str] = &[
+        "__getitem__ (train.py:42)",
+        "fetch (torch/utils/data/_utils/fetch.py:51)",
+        "__next__ (torch/utils/data/dataloader.py:631)",
+        "train (train.py:79)",
+        "<module> (train.py:131)",
+    ];
 
+    // Long because it is a table of cases.
     #[test]
     fn stacks_tell_what_is_waited_for() {
-        let exit = [
-            "client_barrier (rpc.py:1109)",
-            "exit_client (dist_context.py:384)",
-        ];
-        let pull = ["recv_response (rpc.py:822)", "pull (kvstore.py:9)"];
-        let table: [(&[&str], Option<Wait>); 6] = [
+        let table: [(&[&str], Option<Wait>); 16] = [
             (REDUCE, Some(Wait::Collective)),
             (BARRIER, Some(Wait::Barrier)),
             (SAMPLERS, Some(Wait::Samplers)),
-            (&exit, Some(Wait::ExitBarrier)),
-            (&pull, Some(Wait::Servers)),
+            (FORWARD, Some(Wait::Forward)),
+            (BACKWARD, Some(Wait::Backward)),
+            (LOADER, None),
+            (
+                &[
+                    "client_barrier (rpc.py:1109)",
+                    "exit_client (dist_context.py:384)",
+                ],
+                Some(Wait::ExitBarrier),
+            ),
+            (
+                &["recv_response (rpc.py:822)", "pull (kvstore.py:9)"],
+                Some(Wait::Servers),
+            ),
             (LOOP, None),
+            (&["_shutdown (threading.py:1590)"], Some(Wait::Threads)),
+            (
+                &[
+                    "recv (torch/distributed/distributed_c10d.py:1640)",
+                    "wrapper (torch/distributed/c10d_logger.py:72)",
+                    "main (train.py:8)",
+                ],
+                Some(Wait::Message),
+            ),
+            (
+                &[
+                    "rpc_sync (torch/distributed/rpc/api.py:9)",
+                    "main (train.py:8)",
+                ],
+                Some(Wait::RemoteCall),
+            ),
+            (
+                &[
+                    "_verify_param_shape_across_processes (torch/distributed/utils.py:112)",
+                    "__init__ (torch/nn/parallel/distributed.py:655)",
+                    "main (train.py:8)",
+                ],
+                Some(Wait::Collective),
+            ),
+            // what the script calls so is its own
+            (
+                &[
+                    "reduce (train.py:3)",
+                    "backward (train.py:4)",
+                    "apply (torch/autograd/function.py:289)",
+                    "backward (torch/autograd/__init__.py:266)",
+                    "main (train.py:8)",
+                ],
+                None,
+            ),
+            // it computes in the forward pass, below DDP
+            (
+                &[
+                    "forward (torch/nn/modules/linear.py:116)",
+                    "forward (torch/nn/parallel/distributed.py:1519)",
+                    "main (train.py:8)",
+                ],
+                None,
+            ),
+            (
+                &[
+                    "barrier (torch/distributed/distributed_c10d.py:9)",
+                    "main (train.py:8)",
+                ],
+                Some(Wait::Barrier),
+            ),
         ];
         for (frames, found) in table {
             assert_eq!(wait(&stack(frames)), found, "{frames:?}");
         }
         assert_eq!(own_frame(&stack(SAMPLERS)), Some("train (train.py:93)"));
+        assert_eq!(own_frame(&stack(LOADER)), Some(LOADER[0]));
+        assert_eq!(own_frame(&stack(BACKWARD)), Some("train (train.py:84)"));
+        let exit = ["client_barrier (rpc.py:1109)", "exit_client (a/b.py:3)"];
         assert_eq!(own_frame(&stack(&exit)), Some(exit[0]));
-        let package = [
-            "wait (threading.py:320)",
-            "backward (torch/_tensor.py:488)",
-            "train (train.py:97)",
-            "<module> (main.py:3)",
-        ];
-        assert_eq!(own_frame(&stack(&package)), Some(package[2]));
     }
 
     #[test]
@@ -335,26 +553,62 @@ mod tests {
         assert_eq!(child(&stack(SAMPLERS)), None);
     }
 
+    fn compare(stacks: &[&[&str]]) -> Comparison {
+        let numbered = (0..).zip(stacks.iter().map(|frames| stack(frames)));
+        Comparison::of(numbered.map(|(rank, frames)| ((Role::Worker, rank), frames)))
+    }
+
     #[test]
-    fn the_odd_one_is_named_only_where_it_is_one() {
-        let table: [(&[&[&str]], Option<&[u32]>); 8] = [
-            (&[REDUCE, LOOP, REDUCE], Some(&[1])),
-            (&[REDUCE, BARRIER, REDUCE], Some(&[1])),
-            (&[REDUCE, SAMPLERS], Some(&[1])),
-            (&[REDUCE, BARRIER], None),
-            (&[REDUCE, REDUCE], None),
-            (&[LOOP, LOOP, REDUCE], None),
-            (&[LOOP, SAMPLERS, REDUCE, REDUCE, REDUCE], None),
-            (&[], None),
+    fn who_stands_elsewhere_is_named_only_where_somebody_does() {
+        let table: [(&[&[&str]], &[u32]); 14] = [
+            (&[REDUCE, LOOP, REDUCE], &[1]),
+            (&[REDUCE, BARRIER, REDUCE], &[1]),
+            (&[REDUCE, SAMPLERS], &[1]),
+            (&[REDUCE, BARRIER], &[]),
+            (&[REDUCE, REDUCE], &[]),
+            (&[LOOP, LOOP, REDUCE], &[]),
+            (&[LOOP, LOOP, LOOP], &[]),
+            (&[LOOP, SAMPLERS, REDUCE, REDUCE, REDUCE], &[0, 1]),
+            (&[], &[]),
+            (&[FORWARD, BACKWARD, FORWARD, LOADER, BACKWARD], &[3]),
+            (&[FORWARD, BARRIER, BACKWARD, BACKWARD], &[1]),
+            (&[FORWARD, BACKWARD, BACKWARD, BACKWARD], &[]),
+            (&[REDUCE, REDUCE, BACKWARD, BACKWARD], &[]),
+            (
+                &[REDUCE, BACKWARD, BARRIER, BACKWARD, BACKWARD, BACKWARD],
+                &[0, 2],
+            ),
         ];
         for (stacks, found) in table {
-            let numbered = (0u32..).zip(stacks.iter().map(|frames| stack(frames)));
-            let groups = groups(numbered);
+            let comparison = compare(stacks);
+            let outliers = comparison.outliers().iter().flat_map(|one| &one.members);
+            let ranks: Vec<u32> = outliers.map(|(_, rank)| *rank).collect();
+            assert_eq!(ranks, found, "{stacks:?}");
+            let culprit = comparison.culprit().map(|(_, rank)| rank);
             assert_eq!(
-                odd(&groups).map(|group| group.members.as_slice()),
-                found,
-                "{stacks:?}"
+                culprit.as_slice(),
+                if found.len() == 1 { found } else { &[] }
             );
         }
+    }
+
+    #[test]
+    fn who_stands_elsewhere_comes_first() {
+        let other: Vec<&str> = [&["step (torch/optim/sgd.py:80)"], &BACKWARD[2..]].concat();
+        let comparison = compare(&[FORWARD, BACKWARD, BACKWARD, LOADER, BACKWARD]);
+        assert_eq!(
+            comparison.lines(),
+            [
+                "worker 3, unlike the others, is in __getitem__ (train.py:42)",
+                "worker 0 waits for all others in DDP's forward pass [train (train.py:84)]",
+                "workers 1, 2 and 4 wait for all others in DDP's backward pass [train (train.py:84)]",
+            ]
+        );
+        let comparison = compare(&[&other, BACKWARD, BACKWARD, &BACKWARD[2..], BACKWARD]);
+        assert_eq!(
+            comparison.sentence(names, ", as it seems"),
+            "workers 0 and 3 are in train (train.py:84), as it seems, while workers 1, 2 and 4 \
+             wait for all others in DDP's backward pass [train (train.py:84)]"
+        );
     }
 }

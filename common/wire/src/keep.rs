@@ -20,6 +20,7 @@
 pub use crate::ending::{Ending, Failure};
 
 use crate::Event;
+use crate::supervise::Moves;
 use ::job::{Exit, Limit, Loss, Role, StallRule};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
@@ -142,6 +143,16 @@ pub struct Stalled {
     pub ends: bool,
 }
 
+/// The leader has found that the job moves again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resumed {
+    /// The `id` of the host that reported it.
+    pub host: u32,
+    /// What moves there.
+    #[serde(flatten)]
+    pub moves: Moves,
+}
+
 /// What happened, and when. The journal of a job consists of lines of this type.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Past {
@@ -191,7 +202,7 @@ pub enum PeerMessage {
         for_ms: u64,
     },
     /// To the leader: the processes give signs of life again.
-    Moves,
+    Moves(Moves),
     /// To the others: the leader asks where the processes stand.
     Stand {
         /// The number of the question.

@@ -122,7 +122,7 @@ pub enum Event {
     /// The job's processes give no sign of life.
     Idle(supervise::Idle),
     /// The job's processes give signs of life again.
-    Moves,
+    Moves(supervise::Moves),
     /// The answer to [`Request::Stand`], which follows the stacks.
     Stands(supervise::Stands),
     /// A process has raised an exception and does not end.
@@ -152,7 +152,7 @@ pub enum Event {
     /// The job stalls.
     Stalled(keep::Stalled),
     /// A job that stalled moves again.
-    Resumed,
+    Resumed(keep::Resumed),
     /// Nobody keeps the job any longer, and nobody knows how it ended.
     KeeperGone,
     /// The answer to [`Request::FindServers`].

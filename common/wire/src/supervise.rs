@@ -5,6 +5,7 @@
 //! means loss.
 
 use ::job::ExitStatus;
+use record::Sign;
 use serde::{Deserialize, Serialize};
 
 /// Starts all processes of the job.
@@ -183,6 +184,18 @@ pub struct ProcessUsage {
 pub struct Idle {
     /// For how long, in milliseconds.
     pub for_ms: u64,
+}
+
+/// The job's processes give signs of life again: which of them has, and what the sign was, as far
+/// as that is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moves {
+    /// The number of the process on its host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
+    /// The sign of life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sign: Option<Sign>,
 }
 
 /// Asks where all processes of the job stand: [`Event::Stack`](crate::Event::Stack) each, and then

@@ -2,6 +2,7 @@
 
 use clap::{Parser, ValueEnum};
 use cli::{Connect, duration, job_name};
+use job::SHORTEST_STALL;
 use record::{Process, Role};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -183,14 +184,17 @@ fn pace(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// Parses a stall timeout: zero, or as long as host-agent needs for a few looks.
+/// Parses a stall timeout: zero, or as long as it takes to tell work from waiting.
 fn stall_timeout(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }
     duration(text).and_then(|time| {
-        if time < Duration::from_secs(2) && !time.is_zero() {
-            Err("0, or 2s or more".to_owned())
+        if time < SHORTEST_STALL && !time.is_zero() {
+            let least = SHORTEST_STALL.as_secs();
+            Err(format!(
+                "0, or {least}s or more: in less, a process that waits cannot be told from one that works"
+            ))
         } else {
             Ok(time)
         }

@@ -1,6 +1,7 @@
 //! The stacks for people: threads that stand at the same place are shown once, with their
 //! processes.
 
+use record::stacks::{self, Comparison, Member};
 use record::term;
 use record::{Role, Stack, Thread};
 use std::collections::BTreeSet;
@@ -51,9 +52,10 @@ impl Kind {
     }
 }
 
-/// All groups, the most telling first: main threads before others, trainers before servers, and of
-/// several places where the same processes stand the one with the fewest.
-fn groups(stacks: &[Stack]) -> Vec<Group<'_>> {
+/// All groups, the most telling first: main threads before others, trainers before servers, those
+/// that stand elsewhere than the others before these, and of several places where the same
+/// processes stand the one with the fewest.
+fn groups<'a>(stacks: &'a [Stack], comparison: &Comparison) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for stack in stacks {
         for thread in &stack.threads {
@@ -81,7 +83,23 @@ fn groups(stacks: &[Stack]) -> Vec<Group<'_>> {
             }
         }
     }
-    groups.sort_by_key(|one| (one.name.is_some(), one.kind.place(), one.holders.len()));
+    let outliers = comparison.outliers().iter().flat_map(|one| &one.members);
+    let outliers: Vec<Member> = outliers.copied().collect();
+    let is_outlier = |group: &Group| {
+        let members = group
+            .holders
+            .iter()
+            .map(|(_, rank, _)| group.kind.role.zip(*rank));
+        members.flatten().any(|member| outliers.contains(&member))
+    };
+    groups.sort_by_cached_key(|one| {
+        (
+            one.name.is_some(),
+            one.kind.place(),
+            !is_outlier(one),
+            one.holders.len(),
+        )
+    });
     groups
 }
 
@@ -97,12 +115,21 @@ fn name(thread: &Thread) -> Option<&str> {
     }
 }
 
-/// The groups for people, and below them the processes that could not be read.
+/// Who stands elsewhere than the others, if anybody does, the groups for people, and below them the
+/// processes that could not be read.
 pub fn text(stacks: &[Stack]) -> String {
-    let mut text: Vec<String> = groups(stacks)
-        .iter()
-        .map(|group| group_text(group, stacks))
-        .collect();
+    let of_main = |stack: &Stack| Some((stack.member()?, stack.main_frames()?.to_vec()));
+    // processes of several jobs do not wait for each other
+    let is_one_job = stacks.windows(2).all(|two| two[0].job == two[1].job);
+    let compared = stacks.iter().filter(|_| is_one_job).filter_map(of_main);
+    let comparison = Comparison::of(compared);
+    let mut text = Vec::new();
+    if !comparison.outliers().is_empty() {
+        let sentence = comparison.sentence(stacks::names, "");
+        text.push(format!("{}.\n", term::plain(&sentence)));
+    }
+    let groups = groups(stacks, &comparison);
+    text.extend(groups.iter().map(|group| group_text(group, stacks)));
     text.extend(unread(stacks));
     text.join("\n")
 }
@@ -287,6 +314,9 @@ mod tests {
         );
         all.push(shell);
         let expected = "\
+trainer 3 is in step (train.py:30), while trainers 0, 1, 2 and 4 wait in a barrier for all others \
+[barrier (rpc.py:1012)].
+
 trainer 3 (1 of 5), computing:
     step (train.py:30)
     main (train.py:8)

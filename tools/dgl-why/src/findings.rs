@@ -1,5 +1,6 @@
 //! The verdict on a run, and the findings of which it consists.
 
+use record::stacks::Comparison;
 use record::{Culprit, Record, jsonl};
 
 /// The state of a run.
@@ -113,4 +114,6 @@ pub struct Verdict {
     pub others: Vec<Finding>,
     /// When the first process was started, in milliseconds since 1970.
     pub began_ms: Option<u64>,
+    /// Where the trainers and workers stood when nothing moved any longer, as far as is known.
+    pub comparison: Comparison,
 }

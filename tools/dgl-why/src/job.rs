@@ -1,7 +1,8 @@
 //! The last try of a job, as its records tell it: its processes, and when what happened.
 
 use crate::{Life, Records};
-use record::{Culprit, Exited, Host, Listening, Output, Process, Role, Started, stacks, traceback};
+use record::stacks::{self, Member};
+use record::{Culprit, Exited, Host, Listening, Output, Process, Role, Started, traceback};
 use std::collections::HashMap;
 
 /// What DGL writes when a client leaves, for whatever reason.
@@ -24,6 +25,11 @@ pub struct Raised<'a> {
 }
 
 impl ProcessHistory<'_> {
+    /// Its role and rank.
+    pub fn member(&self) -> Member {
+        (self.process.role, self.process.rank)
+    }
+
     pub fn culprit(&self) -> Culprit {
         Culprit {
             host: self.process.host,
@@ -207,7 +213,6 @@ impl<'a> Job<'a> {
 
 /// Several processes in words: `trainers 0, 2 and 3`.
 pub fn several(lives: &[&ProcessHistory]) -> String {
-    let member = |life: &&ProcessHistory| (life.process.role, life.process.rank);
-    let members: Vec<(Role, u32)> = lives.iter().map(member).collect();
+    let members: Vec<Member> = lives.iter().map(|life| life.member()).collect();
     stacks::names(&members)
 }

@@ -34,6 +34,7 @@ pub fn verdict(records: &Records) -> Verdict {
         cause,
         others,
         began_ms: job.began_ms,
+        comparison: wait::comparison(&job),
     }
 }
 

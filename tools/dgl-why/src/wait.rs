@@ -2,7 +2,7 @@
 
 use crate::findings::Finding;
 use crate::job::{Job, ProcessHistory, several};
-use record::stacks::{self, Child, Group, Wait};
+use record::stacks::{self, Child, Comparison, Member, Wait};
 use record::term;
 use record::{Output, Process, Role, Stack, Stalled};
 use std::collections::BTreeMap;
@@ -128,19 +128,27 @@ pub fn last_stall<'a>(job: &Job<'a>) -> Option<&'a Stalled> {
     (is_of_try && !has_moved).then_some(stalled)
 }
 
-/// The finding about a stall that was noticed while the job ran.
+/// The finding about a stall that was noticed while the job ran. What dgl-spawn noted besides the
+/// stacks, such as a signal that has stopped a process, counts more than these.
 fn stalled(job: &Job) -> Option<Finding> {
     let stalled = last_stall(job)?;
-    let by_stacks = stands(job).filter(|finding| finding.culprit.is_some());
-    let mut finding =
-        by_stacks.unwrap_or_else(|| Finding::new(stalled.reason.trim_end_matches('.')));
-    if let Some(culprit) = &stalled.culprit {
-        if finding.culprit.as_ref() != Some(culprit) {
-            let reason = stalled.reason.trim_end_matches('.');
-            finding = Finding::new(format!("{}: {reason}", job.name(culprit)));
+    let reason = stalled.reason.trim_end_matches('.');
+    let elsewhere = comparison(job).describe_outliers(stacks::names);
+    let is_of_stacks = !elsewhere.is_empty() && reason.starts_with(&elsewhere);
+    let by_stacks = stands(job).filter(|_| stalled.culprit.is_none() || is_of_stacks);
+    let finding = by_stacks.unwrap_or_else(|| match &stalled.culprit {
+        None => Finding::new(reason),
+        Some(culprit) => {
+            let member = culprit.role.zip(culprit.rank);
+            let short = member.map_or(String::new(), |member| stacks::names(&[member]));
+            let name = job.name(culprit);
+            let text = match reason.strip_prefix(&short) {
+                Some(rest) if !short.is_empty() => format!("{name}{rest}"),
+                _ => format!("{name}: {reason}"),
+            };
+            Finding::new(text).on_account_of(culprit.clone())
         }
-        finding.culprit = Some(culprit.clone());
-    }
+    });
     Some(finding.since(stalled.since_ms).shown_by(stalled))
 }
 
@@ -176,11 +184,9 @@ fn stacks_of<'a>(job: &Job<'a>, life: &ProcessHistory<'a>) -> Vec<Standing<'a>> 
     };
     let mut latest: BTreeMap<u32, Standing> = BTreeMap::new();
     for stack in job.records.stacks.iter().filter(belongs) {
-        let mut threads = stack.threads.iter();
-        let main = threads.find(|thread| thread.name.as_deref() == Some("MainThread"));
-        if let Some(main) = main.or(stack.threads.first()) {
+        if let Some(frames) = stack.main_frames() {
             let standing = Standing {
-                frames: main.frames.clone(),
+                frames: frames.to_vec(),
                 by: Shown::Stack(stack),
             };
             latest.insert(stack.pid, standing);
@@ -221,56 +227,43 @@ fn without_samplers(job: &Job, life: &ProcessHistory) -> &'static str {
     }
 }
 
+/// Where the trainers and workers stood when nothing moved any longer, as far as is known.
+pub fn comparison(job: &Job) -> Comparison {
+    if !is_silent(job) && last_stall(job).is_none() {
+        return Comparison::default();
+    }
+    let staying = job.clients().filter(|life| life.has_stayed());
+    Comparison::of(staying.filter_map(|life| Some((life.member(), stack_of(job, life)?.frames))))
+}
+
 /// The finding by the stacks: who stands elsewhere than the others, or where all stand.
 fn stands(job: &Job) -> Option<Finding> {
-    if !is_silent(job) && last_stall(job).is_none() {
-        return None;
-    }
-    let standing: Vec<(&ProcessHistory, Standing)> = job
+    let comparison = comparison(job);
+    let life = |member: &Member| job.clients().find(|life| life.member() == *member);
+    let culprit = comparison.culprit().as_ref().and_then(life);
+    let name = |members: &[Member]| match (members, culprit) {
+        ([one], Some(life)) if life.member() == *one => job.who(life),
+        _ => stacks::names(members),
+    };
+    let waits_for_samplers =
+        || (comparison.outliers().iter()).any(|one| one.wait == Some(Wait::Samplers));
+    let note = match culprit {
+        Some(life) if waits_for_samplers() => without_samplers(job, life),
+        _ => "",
+    };
+    let mut finding = match comparison.groups() {
+        [] => return None,
+        _ => Finding::new(comparison.sentence(name, note)),
+    };
+    finding.culprit = culprit.map(ProcessHistory::culprit);
+    finding.since_ms = job
         .clients()
-        .filter(|life| life.has_stayed())
-        .filter_map(|life| Some((life, stack_of(job, life)?)))
-        .collect();
-    let frames = standing
-        .iter()
-        .enumerate()
-        .map(|(at, (_, standing))| (at, standing.frames.clone()));
-    let groups = stacks::groups(frames);
-    let who = |group: &Group<usize>| -> Vec<&ProcessHistory> {
-        group.members.iter().map(|at| standing[*at].0).collect()
-    };
-    let told = |group: &Group<usize>| format!("{} {}", several(&who(group)), group.words());
-    let silent_since = || {
-        job.clients()
-            .filter_map(|life| Some(life.last_word()?.time_ms))
-            .max()
-    };
-    let mut finding = match stacks::odd(&groups) {
-        Some(odd) => {
-            let rest = groups.iter().filter(|group| *group != odd).map(&told);
-            let rest = rest.collect::<Vec<_>>().join("; ");
-            let is_for_samplers = stacks::wait(&odd.frames) == Some(Wait::Samplers);
-            let text = match who(odd).as_slice() {
-                [one] if is_for_samplers => {
-                    let gone = without_samplers(job, one);
-                    format!("{} {}{gone}; {rest}", job.who(one), odd.words())
-                }
-                [one] => format!("{} {}, while {rest}", job.who(one), odd.words()),
-                many => format!("{} {}, while {rest}", several(many), odd.words()),
-            };
-            let mut finding = Finding::new(text);
-            if let [one] = odd.members[..] {
-                finding = finding.on_account_of(standing[one].0.culprit());
-            }
-            finding
-        }
-        None if groups.is_empty() => return None,
-        None => Finding::new(groups.iter().map(&told).collect::<Vec<_>>().join("; ")),
-    };
-    finding.since_ms = silent_since();
-    for group in &groups {
-        if let Some(first) = group.members.first() {
-            finding = standing[*first].1.show(finding);
+        .filter_map(|life| Some(life.last_word()?.time_ms))
+        .max();
+    for group in comparison.groups() {
+        let first = group.members.first().and_then(life);
+        if let Some(standing) = first.and_then(|life| stack_of(job, life)) {
+            finding = standing.show(finding);
         }
     }
     Some(finding)

@@ -32,12 +32,13 @@ fn account(finding: &dgl_why::Finding) -> Account {
 }
 
 const TRAINER_1: Account = Some((1, Some((Role::Trainer, 1))));
+const WORKER_3: Account = Some((1, Some((Role::Worker, 3))));
 const SERVER_1: Account = Some((1, Some((Role::Server, 1))));
 
 // Long because it is a table of cases.
 #[test]
 fn verdicts_of_runs_that_failed() {
-    let table: [(&str, Account, &[&str]); 9] = [
+    let table: [(&str, Account, &[&str]); 16] = [
         (
             "trainer-raises",
             TRAINER_1,
@@ -110,6 +111,60 @@ fn verdicts_of_runs_that_failed() {
             &[
                 "was ended by SIGBUS, as by a /dev/shm that is full; before the \
                      start 1.0 MB were free",
+            ],
+        ),
+        (
+            "ddp-loader",
+            WORKER_3,
+            &[
+                "it stalled: worker 3 on host 1 (10.77.0.2) is in __getitem__ (ddp.py:",
+                ", while workers 0, ",
+                "for all others in DDP's forward pass [train (ddp.py:",
+                "wait for all others in DDP's backward pass [train (ddp.py:",
+            ],
+        ),
+        (
+            "ddp-barrier",
+            WORKER_3,
+            &[
+                "it stalled: worker 3 on host 1 (10.77.0.2) is in write_checkpoint (ddp.py:",
+                "while workers 0, 1, 2, 4 and 5 wait in a barrier for all others [go_wrong (ddp.py:",
+            ],
+        ),
+        (
+            "ddp-all-reduce",
+            WORKER_3,
+            &[
+                "it stalled: worker 3 on host 1 (10.77.0.2) waits in a collective operation for \
+                 all others [forward (ddp.py:",
+                "while workers 0, 1, 2, 4 and 5 wait for all others in DDP's backward pass",
+            ],
+        ),
+        (
+            "ddp-native",
+            WORKER_3,
+            &["it stalled: worker 3 on host 1 (10.77.0.2) is in go_wrong (ddp.py:"],
+        ),
+        (
+            "ddp-stopped",
+            WORKER_3,
+            &["it stalled: worker 3 on host 1 (10.77.0.2) is stopped by a signal"],
+        ),
+        (
+            "ddp-swallowed",
+            WORKER_3,
+            &[
+                "it stalled: worker 3 on host 1 (10.77.0.2) waits, after the end of its script, \
+                 for its own threads",
+            ],
+        ),
+        // half of them wait elsewhere, so that nobody stands out
+        (
+            "ddp-half",
+            None,
+            &[
+                "it stalled: workers 0, 2 and 4 wait for all others in DDP's backward pass",
+                "; workers 1, 3 and 5 wait in a collective operation for all others [forward",
             ],
         ),
     ];

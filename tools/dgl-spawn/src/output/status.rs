@@ -18,10 +18,10 @@ pub enum Phase {
 pub struct State<'a> {
     /// The hosts that use most, in words.
     pub busiest: &'a str,
-    /// Whether the job stalls.
-    pub stalls: bool,
-    /// The process that has written nothing for the longest time, and for how long.
-    pub silent: Option<(&'a str, Duration)>,
+    /// Why the job stalls, if it does; empty if that is not known.
+    pub stalls: Option<&'a str>,
+    /// For how long no trainer or worker has written anything.
+    pub silent: Option<Duration>,
 }
 
 /// A shorter silence is not mentioned.
@@ -67,13 +67,15 @@ pub fn line(
 
 fn state_text(state: State<'_>) -> String {
     let mut text = String::new();
-    if state.stalls {
-        text += ", stalls";
-    }
-    if let Some((who, time)) = state.silent
-        && time >= SILENCE_SHOWN
-    {
-        text += &format!(", {who} silent for {}", term::seconds(time));
+    match (state.stalls, state.silent) {
+        (Some(""), _) => text += ", stalls",
+        (Some(why), _) => text += &format!(", stalls: {}", term::plain(why)),
+        // most scripts let one process write: only when that one is silent too there is something
+        // to see
+        (None, Some(time)) if time >= SILENCE_SHOWN => {
+            text += &format!(", no output for {}", term::seconds(time));
+        }
+        (None, _) => {}
     }
     if !state.busiest.is_empty() {
         text += &format!(", {}", state.busiest);
@@ -116,19 +118,26 @@ mod tests {
         let with = |state| line("try7", (2, 3), progress, seconds(9), state, Phase::Running);
         let busy = with(State {
             busiest: "CPU 90 %",
-            silent: Some(("trainer 3", seconds(59))),
+            silent: Some(seconds(59)),
             ..state
         });
         assert!(busy.ends_with("running, 9 s, CPU 90 %"), "{busy}");
-        let silent = with(State {
-            stalls: true,
-            silent: Some(("trainer 3", seconds(245))),
+        let silent = State {
+            silent: Some(seconds(245)),
             ..state
-        });
-        assert!(
-            silent.ends_with("running, 9 s, stalls, trainer 3 silent for 4 min 5 s"),
-            "{silent}"
-        );
+        };
+        let table = [
+            (None, "running, 9 s, no output for 4 min 5 s"),
+            (Some(""), "running, 9 s, stalls"),
+            (
+                Some("worker 3 is in load (ddp.py:9)"),
+                "running, 9 s, stalls: worker 3 is in load (ddp.py:9)",
+            ),
+        ];
+        for (stalls, expected) in table {
+            let shown = with(State { stalls, ..silent });
+            assert!(shown.ends_with(expected), "{shown}");
+        }
         assert_eq!(
             shown(Phase::Running),
             "job try7: 2/3 hosts up, 1/2 servers listening, 3/4 trainers running, 9 s"

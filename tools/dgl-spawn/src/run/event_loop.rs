@@ -18,16 +18,16 @@ use crate::plan;
 use job::{Action, Cause, Failure, Job, LastLines, Loss, Mode, StallStep, StallWatch};
 use record::error::{Fault, Report};
 use record::exit::Exit;
-use record::stacks::{self, Group};
+use record::stacks::{self, Comparison};
 use record::term::{self, now_ms};
 use record::{
-    Exited, FirstFailure, Listening, Process, Resumed, Role, Stalled, Started, traceback,
+    Exited, FirstFailure, Listening, Process, Resumed, Role, Sign, Stalled, Started, traceback,
 };
 use remote::SessionEvent;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 use wire::keep;
-use wire::supervise::{self, End, Raised, Stand, Stream};
+use wire::supervise::{self, End, Moves, Raised, Stand, Stream};
 use wire::{Event, Request};
 
 /// How much is kept of a process's stacks: twice what faulthandler writes for a process with some
@@ -116,8 +116,10 @@ pub struct EventLoop<'a, 'h> {
     busiest: Busiest,
     /// Detects stalls.
     stall: StallDesk,
-    /// Whether a stall was reported and the job has not moved since.
-    stalls: bool,
+    /// Why the job stalls, as far as that is known, from the report of the stall until it moves.
+    stalls: Option<String>,
+    /// The process that gave the last sign of life after none had, by its position, and the sign.
+    moved: Option<(usize, Sign)>,
     /// Processes that have raised an exception and do not end.
     raised: BTreeMap<usize, Raised>,
     /// dgl-reap has ended the whole job.
@@ -141,7 +143,7 @@ pub struct Ended {
     /// Whether the graph servers that it used ended before the job was over.
     pub servers_ended: bool,
     /// Where processes stood when a time limit ended the job, as far as Python told.
-    pub stacks: Vec<Group<(Role, u32)>>,
+    pub stacks: Comparison,
     /// Processes that had raised an exception and did not end, a sentence each.
     pub raised: Vec<String>,
     /// dgl-reap has ended the whole of it.
@@ -198,7 +200,8 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             ending: None,
             busiest: Busiest::default(),
             stall: StallDesk::new(watch),
-            stalls: false,
+            stalls: None,
+            moved: None,
             raised: BTreeMap::new(),
             reaped: false,
             cut_off: None,
@@ -342,10 +345,10 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             }
             Event::Stack(_)
             | Event::Idle(_)
-            | Event::Moves
+            | Event::Moves(_)
             | Event::Stands(_)
             | Event::Stalled(_)
-            | Event::Resumed => return self.sign(at, event),
+            | Event::Resumed(_) => return self.sign(at, event),
             Event::Over(supervise::Over { survivors }) => return Ok(self.over(at, survivors)),
             Event::Failed(failure) if self.mode == Mode::Following => {
                 self.no_longer_told(at, failure.problem);
@@ -612,7 +615,11 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             Event::Idle(idle) => {
                 watch.and_then(|watch| watch.idle(id, Duration::from_millis(idle.for_ms)))
             }
-            Event::Moves => watch.and_then(|watch| watch.moves(id)),
+            Event::Moves(moves) => {
+                let step = watch.and_then(|watch| watch.moves(id));
+                self.moved = self.moved_by(at, moves)?;
+                step
+            }
             Event::Stands(stands) => {
                 let idle = Duration::from_millis(stands.idle_ms);
                 let step = watch.and_then(|watch| watch.answered(id, stands.number, idle));
@@ -631,7 +638,14 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 });
                 None
             }
-            Event::Resumed if at == 0 => Some(StallStep::Resumed),
+            Event::Resumed(resumed) if at == 0 => {
+                let mut sessions = self.hosts.sessions.iter();
+                let of_it = sessions.position(|session| session.host.id == resumed.host);
+                if let Some(at) = of_it {
+                    self.moved = self.moved_by(at, resumed.moves)?;
+                }
+                Some(StallStep::Resumed)
+            }
             _ => None,
         };
         Ok(self.stall_step(step, time_ms))
@@ -689,7 +703,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         for line in stall::lines(&self.plan.name, told, &why) {
             self.notice(&line);
         }
-        self.stalls = true;
+        self.stalls = Some(why.brief);
     }
 
     fn resumed(&mut self, time_ms: u64) {
@@ -698,14 +712,33 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             self.tell_stall(&told);
         }
         let Some(since_ms) = since_ms else { return };
-        self.stalls = false;
-        self.sink.record(&Resumed { since_ms, time_ms });
+        self.stalls = None;
+        let (process, sign) = self.moved.take().unzip();
+        let what = match (process, sign) {
+            (Some(at), Some(sign)) => {
+                let Process { role, rank, .. } = self.processes[at];
+                format!(": {} {}", stacks::names(&[(role, rank)]), sign.words())
+            }
+            _ => String::new(),
+        };
+        self.sink.record(&Resumed {
+            since_ms,
+            time_ms,
+            process: process.map(|at| stall::culprit_of(&self.processes[at])),
+            sign,
+        });
         let time = Duration::from_millis(time_ms.saturating_sub(since_ms));
         self.notice(&format!(
-            "job {} moves again, after {}",
+            "job {} moves again, after {}{what}",
             self.plan.name,
             term::seconds(time)
         ));
+    }
+
+    /// The process that moves again, by its position, and its sign of life.
+    fn moved_by(&self, at: usize, moves: Moves) -> Result<Option<(usize, Sign)>, ProtocolBreach> {
+        let index = moves.index.map(|index| self.own(at, index)).transpose()?;
+        Ok(index.zip(moves.sign))
     }
 
     fn notice(&self, text: &str) {
@@ -966,7 +999,6 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 kill_in: left.filter(|left| !left.is_zero()),
             },
         };
-        let silent = self.silent();
         let busiest = self.busiest.text();
         status::line(
             &self.plan.name,
@@ -975,23 +1007,23 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             self.age(),
             State {
                 busiest: &busiest,
-                stalls: self.stalls,
-                silent: silent.as_ref().map(|(who, time)| (who.as_str(), *time)),
+                stalls: self.stalls.as_deref(),
+                silent: self.silent(),
             },
             phase,
         )
     }
 
-    /// The trainer or worker that has written nothing for the longest time.
-    fn silent(&self) -> Option<(String, Duration)> {
+    /// For how long no trainer or worker has written anything.
+    fn silent(&self) -> Option<Duration> {
         let clients = self.processes.iter().zip(&self.states);
         let clients = clients.filter(|(process, state)| {
             process.role != Role::Server && state.started.is_some() && !state.exited
         });
-        let since = |state: &ProcessState| state.wrote.max(state.started);
-        let (process, state) = clients.min_by_key(|(_, state)| since(state))?;
-        let name = format!("{} {}", process.role.name(), process.rank);
-        Some((name, since(state)?.elapsed()))
+        let last = clients
+            .filter_map(|(_, state)| state.wrote.max(state.started))
+            .max();
+        last.map(|last| last.elapsed())
     }
 
     fn age(&self) -> Duration {
@@ -1057,9 +1089,8 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         }
     }
 
-    /// Groups the stacks that Python wrote when a time limit ended the job; servers only if there
-    /// is nothing else.
-    fn stacks(&self) -> Vec<Group<(Role, u32)>> {
+    /// Compares the stacks that Python wrote when a time limit ended the job.
+    fn stacks(&self) -> Comparison {
         let stack = |state: &ProcessState| {
             let text = String::from_utf8_lossy(&state.stacks);
             let lines: Vec<&str> = text.lines().collect();
@@ -1072,12 +1103,10 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             all.map(|(_, frames)| frames)
                 .find(|frames| stacks::child(frames).is_none())
         };
-        let found = self.processes.iter().zip(&self.states);
-        let found = found
-            .filter_map(|(process, state)| Some(((process.role, process.rank), stack(state)?)));
-        let (servers, clients): (Vec<_>, Vec<_>) =
-            found.partition(|((role, _), _)| *role == Role::Server);
-        stacks::groups(if clients.is_empty() { servers } else { clients })
+        let all = self.processes.iter().zip(&self.states);
+        Comparison::of(
+            all.filter_map(|(process, state)| Some(((process.role, process.rank), stack(state)?))),
+        )
     }
 }
 

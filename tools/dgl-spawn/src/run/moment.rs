@@ -76,7 +76,7 @@ mod tests {
                 time_ms,
                 uptime_ms: None,
                 ago_ms,
-                what: Box::new(Event::Moves),
+                what: Box::new(Event::Ready),
             };
             let told = Moment::told(&past, now);
             assert_eq!(now.time_ms - told.time_ms, expected_ms, "{what}");

@@ -8,9 +8,9 @@ use crate::plan;
 use job::{Cause, Limit};
 use record::error::Report;
 use record::exit::Exit;
-use record::stacks::{self, Group};
+use record::stacks::Comparison;
 use record::term::{self, millis};
-use record::{FirstFailure, Host, Role, Summary};
+use record::{FirstFailure, Host, Summary};
 use std::time::{Duration, Instant};
 
 /// How a job, or one try of it, ended.
@@ -30,7 +30,7 @@ pub struct Outcome {
     /// Whether the graph servers that it used have ended.
     pub graph_servers_lost: bool,
     /// Where processes stood when a time limit ended the job.
-    pub stacks: Vec<Group<(Role, u32)>>,
+    pub stacks: Comparison,
     /// Processes that had raised an exception and did not end, a sentence each.
     pub raised: Vec<String>,
     /// dgl-reap has ended the whole of it, which must not start again then.
@@ -122,7 +122,7 @@ impl Stopped {
             goes_on: false,
             age: Duration::ZERO,
             graph_servers_lost: false,
-            stacks: Vec::new(),
+            stacks: Comparison::default(),
             raised: Vec::new(),
             reaped: false,
             signalled: None,
@@ -205,7 +205,7 @@ pub fn explain(
                 plan.name,
                 term::seconds(*limit)
             ));
-            standing(&outcome.stacks).into_iter().for_each(notice);
+            outcome.stacks.lines().into_iter().for_each(notice);
         }
         (None, Some(Cause::Stalled(limit))) => notice(format!(
             "job {} was ended: it had stalled for {}",
@@ -276,23 +276,4 @@ fn how_it_failed(failure: &FirstFailure, cause: Option<&Cause>) -> String {
         }
         (_, code, _) => format!("exited with status {}", code.unwrap_or(1)),
     }
-}
-
-/// Where processes stood when a time limit ended their job; the odd one first, if the stacks tell.
-fn standing(groups: &[Group<(Role, u32)>]) -> Vec<String> {
-    let odd = stacks::odd(groups);
-    let rest = groups.iter().filter(|group| Some(*group) != odd);
-    let told = |group: &Group<(Role, u32)>| {
-        let unlike = if Some(group) == odd {
-            ", unlike the others,"
-        } else {
-            ""
-        };
-        format!(
-            "{}{unlike} {}",
-            stacks::names(&group.members),
-            group.words()
-        )
-    };
-    odd.into_iter().chain(rest).map(told).collect()
 }

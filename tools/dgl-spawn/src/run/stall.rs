@@ -5,8 +5,8 @@
 //! numbered question; each has sent its stacks, followed by that number. When all have, and the
 //! decision has come, the stall is reported.
 
-use job::{Role, StallStep, StallWatch};
-use record::stacks::{self, Group};
+use job::{StallStep, StallWatch};
+use record::stacks::{self, Comparison, Member};
 use record::{Culprit, Process, Stack, term};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -166,17 +166,18 @@ impl StallDesk {
     }
 }
 
-/// Why a job is believed to stall, in a sentence without its full stop, and the process that the
-/// others wait for.
+/// Why a job is believed to stall.
 #[derive(Debug, PartialEq)]
 pub struct Explanation {
+    /// The reason in a sentence without its full stop.
     pub reason: String,
+    /// The process that the others wait for.
     pub culprit: Option<Culprit>,
-    /// Where the processes stand: the odd ones first, then all others.
-    pub groups: Vec<Group<(Role, u32)>>,
-    /// Whether the first of the groups is unlike the others.
-    pub has_odd: bool,
-    /// Whether the reason tells more than the groups do.
+    /// Why, for a line with little room; empty if it is not known.
+    pub brief: String,
+    /// Where the processes stand.
+    pub comparison: Comparison,
+    /// Whether the reason tells more than the comparison does.
     pub says_more: bool,
 }
 
@@ -186,41 +187,61 @@ pub fn explain(
     processes: &[Process],
     raised: &BTreeMap<usize, Raised>,
 ) -> Explanation {
-    let mut groups = client_groups(&told.stacks);
-    let odd = stacks::odd(&groups).map(|odd| odd.members.clone());
-    if let Some(odd) = &odd {
-        groups.sort_by_key(|group| group.members != *odd);
-    }
+    let comparison = compare(&told.stacks);
     let name = |at: usize| stacks::names(&[member_of(&processes[at])]);
-    let (reason, culprit) = match (raised.first_key_value(), &told.stopped[..]) {
+    let (brief, others, culprit) = match (raised.first_key_value(), &told.stopped[..]) {
         (Some((at, raised)), _) => {
+            let one = member_of(&processes[*at]);
+            let rest = told
+                .stacks
+                .iter()
+                .filter(|stack| stack.member() != Some(one));
             let text = format!("{} raised {} and did not end", name(*at), raised.exception);
-            let others = others(&groups, member_of(&processes[*at]));
-            let all: Vec<String> = [text].into_iter().chain(others).collect();
-            (all.join("; "), Some(*at))
+            (text, compare(rest).sentence(stacks::names, ""), Some(*at))
         }
-        (None, [at]) => (format!("{} is stopped by a signal", name(*at)), Some(*at)),
-        (None, []) => match (odd.as_deref(), groups.first()) {
-            (Some(members), Some(group)) => {
-                let one = members.first().filter(|_| members.len() == 1);
-                let is_it = |process: &Process| Some(&member_of(process)) == one;
-                let reason = format!("{}, unlike the others", line(group));
-                (reason, processes.iter().position(is_it))
-            }
-            _ => (silence(told), None),
-        },
+        (None, [at]) => (
+            format!("{} is stopped by a signal", name(*at)),
+            String::new(),
+            Some(*at),
+        ),
+        (None, []) => {
+            let culprit = comparison.culprit();
+            let is_it = |process: &Process| Some(member_of(process)) == culprit;
+            let at = processes.iter().position(is_it);
+            (
+                comparison.describe_outliers(stacks::names),
+                String::new(),
+                at,
+            )
+        }
         (None, many) => {
             let count = many.len();
-            (format!("{count} processes are stopped by a signal"), None)
+            (
+                format!("{count} processes are stopped by a signal"),
+                String::new(),
+                None,
+            )
         }
+    };
+    let says_more = !raised.is_empty() || !told.stopped.is_empty();
+    let reason = match (says_more, others.is_empty(), brief.is_empty()) {
+        (true, true, _) => brief.clone(),
+        (true, false, _) => format!("{brief}; {others}"),
+        (false, _, false) => comparison.sentence(stacks::names, ""),
+        (false, _, true) => silence(told),
     };
     Explanation {
         reason,
         culprit: culprit.map(|at| culprit_of(&processes[at])),
-        has_odd: odd.is_some(),
-        says_more: !raised.is_empty() || !told.stopped.is_empty(),
-        groups,
+        brief,
+        comparison,
+        says_more,
     }
+}
+
+fn compare<'a>(all: impl IntoIterator<Item = &'a Stack>) -> Comparison {
+    let main = |stack: &Stack| Some((stack.member()?, stack.main_frames()?.to_vec()));
+    Comparison::of(all.into_iter().filter_map(main))
 }
 
 fn silence(told: &CompleteStall) -> String {
@@ -228,28 +249,12 @@ fn silence(told: &CompleteStall) -> String {
     format!("no process has written, computed or moved data for {silent}")
 }
 
-/// Where all processes but one stand.
-fn others(groups: &[Group<(Role, u32)>], one: (Role, u32)) -> Vec<String> {
-    let without = |group: &Group<(Role, u32)>| Group {
-        frames: group.frames.clone(),
-        members: group
-            .members
-            .iter()
-            .copied()
-            .filter(|member| *member != one)
-            .collect(),
-    };
-    let rest = groups.iter().map(without);
-    rest.filter(|group| !group.members.is_empty())
-        .map(|group| line(&group))
-        .collect()
-}
-
-fn member_of(process: &Process) -> (Role, u32) {
+fn member_of(process: &Process) -> Member {
     (process.role, process.rank)
 }
 
-fn culprit_of(process: &Process) -> Culprit {
+/// A process as records name it.
+pub fn culprit_of(process: &Process) -> Culprit {
     Culprit {
         host: process.host,
         id: Some(process.id),
@@ -258,21 +263,12 @@ fn culprit_of(process: &Process) -> Culprit {
     }
 }
 
-/// A group in words: `trainer 1 waits for its samplers [train (train.py:93)]`.
-fn line(group: &Group<(Role, u32)>) -> String {
-    format!("{} {}", stacks::names(&group.members), group.words())
-}
-
-/// The process that a stack is of.
-fn member_told(stack: &Stack) -> Option<(Role, u32)> {
-    Some((stack.role?, stack.rank?))
-}
-
 /// Why no process could be read: `workers 0-3 cannot be read: the kernel does not let …`.
 fn obstacles(all: &[Stack]) -> Vec<String> {
-    let mut members: BTreeMap<&str, Vec<(Role, u32)>> = BTreeMap::new();
+    let mut members: BTreeMap<&str, Vec<Member>> = BTreeMap::new();
     for stack in all {
-        if let (Some(member), Some(error)) = (member_told(stack), &stack.error) {
+        if let (Some(role), Some(rank), Some(error)) = (stack.role, stack.rank, &stack.error) {
+            let member = (role, rank);
             let same = members.entry(error).or_default();
             if !same.contains(&member) {
                 same.push(member);
@@ -281,34 +277,15 @@ fn obstacles(all: &[Stack]) -> Vec<String> {
     }
     // a shell that stands before a Python has nothing to be read
     let others = members.iter().filter(|(error, _)| **error != NO_PYTHON);
-    let told: Vec<(Role, u32)> = others.flat_map(|(_, members)| members.clone()).collect();
+    let told: Vec<Member> = others.flat_map(|(_, members)| members.clone()).collect();
     if let Some(shells) = members.get_mut(NO_PYTHON) {
         shells.retain(|member| !told.contains(member));
     }
     members.retain(|_, members| !members.is_empty());
-    let line = |(error, members): (&str, Vec<(Role, u32)>)| {
+    let line = |(error, members): (&str, Vec<Member>)| {
         format!("{} cannot be read: {error}", stacks::names(&members))
     };
     members.into_iter().map(line).collect()
-}
-
-/// Groups the main threads of trainers and workers by where they stand; those of servers only if
-/// there is nothing else.
-fn client_groups(all: &[Stack]) -> Vec<Group<(Role, u32)>> {
-    let main = |stack: &Stack| {
-        let main = stack
-            .threads
-            .iter()
-            .find(|one| one.name.as_deref() == Some("MainThread"));
-        let frames = main.or(stack.threads.first())?.frames.clone();
-        (stack.parent.is_none() && stacks::child(&frames).is_none()).then_some(frames)
-    };
-    let found = all
-        .iter()
-        .filter_map(|stack| Some((member_told(stack)?, main(stack)?)));
-    let (servers, clients): (Vec<_>, Vec<_>) =
-        found.partition(|((role, _), _)| *role == Role::Server);
-    stacks::groups(if clients.is_empty() { servers } else { clients })
 }
 
 /// The lines about a stall for people.
@@ -320,19 +297,8 @@ pub fn lines(job: &str, told: &CompleteStall, why: &Explanation) -> Vec<String> 
     if why.says_more {
         lines.push(why.reason.clone());
     }
-    for (at, group) in why.groups.iter().enumerate() {
-        let unlike = if at == 0 && why.has_odd {
-            ", unlike the others,"
-        } else {
-            ""
-        };
-        lines.push(format!(
-            "{}{unlike} {}",
-            stacks::names(&group.members),
-            group.words()
-        ));
-    }
-    if why.groups.is_empty() {
+    lines.extend(why.comparison.lines());
+    if why.comparison.groups().is_empty() {
         lines.extend(obstacles(&told.stacks));
     }
     if !told.stall.ends {
@@ -347,7 +313,7 @@ pub fn lines(job: &str, told: &CompleteStall, why: &Explanation) -> Vec<String> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use record::Thread;
+    use record::{Role, Thread};
 
     const REDUCE: &[&str] = &[
         "all_reduce (c10d.py:9)",
@@ -428,7 +394,8 @@ mod tests {
             (
                 complete_stall([REDUCE, REDUCE, LOOP], &[]),
                 None,
-                "trainer 2 is in spin (train.py:12), unlike the others",
+                "trainer 2 is in spin (train.py:12), while trainers 0 and 1 wait in a collective \
+                 operation for all others [step (train.py:75)]",
                 Some(3),
             ),
             (

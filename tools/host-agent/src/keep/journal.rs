@@ -129,7 +129,7 @@ mod tests {
             time_ms: 5,
             uptime_ms,
             ago_ms: None,
-            what: Box::new(Event::Moves),
+            what: Box::new(Event::Ready),
         };
         let table = [
             (

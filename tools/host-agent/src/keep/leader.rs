@@ -8,7 +8,8 @@ use job::{
 };
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use wire::keep::{Ending, Failure, Stalled};
+use wire::keep::{Ending, Failure, Resumed, Stalled};
+use wire::supervise::Moves;
 
 /// A host has fewer processes than this; one that reports more is lost.
 const MAX_PROCESSES: usize = 65_536;
@@ -34,7 +35,7 @@ pub enum Decision {
     /// The job stalls, which only this host writes down.
     Stalled(Stalled),
     /// The job moves again, which only this host writes down.
-    Resumed,
+    Resumed(Resumed),
 }
 
 /// The policy of a job.
@@ -167,9 +168,14 @@ impl Leader {
     }
 
     /// A process of the host has given a sign of life again.
-    pub fn moves(&mut self, host: u32) -> Vec<Decision> {
+    pub fn moves(&mut self, host: u32, moves: Moves) -> Vec<Decision> {
         let step = self.stall.as_mut().and_then(|watch| watch.moves(host));
-        self.stall_step(step)
+        match (step, self.rule, &self.ending) {
+            (Some(StallStep::Resumed), Some(_), None) => {
+                vec![Decision::Resumed(Resumed { host, moves })]
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// A host has written down where its processes stand.
@@ -185,7 +191,8 @@ impl Leader {
         };
         match step {
             StallStep::Ask(number) => vec![Decision::Ask(number)],
-            StallStep::Resumed => vec![Decision::Resumed],
+            // see `moves`
+            StallStep::Resumed => Vec::new(),
             StallStep::Stalled { number, silent } => {
                 let stalled = Decision::Stalled(Stalled {
                     number,
@@ -431,7 +438,7 @@ mod tests {
             },
         ];
         assert_eq!(leader.stands(1, 1, MINUTE), decisions);
-        assert_eq!(leader.moves(1), [], "it is ending");
+        assert_eq!(leader.moves(1, Moves::default()), [], "it is ending");
         assert_eq!(leader.exited(1, 1, Signal(15).into(), now), None);
     }
 

@@ -1,24 +1,28 @@
 //! Decides whether the job's processes on this host give signs of life, from one look to the next.
 //!
 //! Signs are processor time beyond what waiting takes, bytes read from or written to files, and
-//! bytes that the processes' own TCP sockets move, to other hosts or to this one. The sockets of a
-//! process that computes are not examined, so that a busy job costs little. What other programs do
-//! on the host does not count.
+//! bytes that the processes' own TCP sockets move, to other hosts or to this one. All of these are
+//! summed up over several looks, because little in a short time tells nothing: the kernel counts
+//! processor time in hundredths of a second, and disks move pages. The sockets of a process that
+//! computes are not examined, so that a busy job costs little. What other programs do on the host
+//! does not count.
 
 use super::usage::families;
 use crate::netlink;
 use crate::processes;
 use crate::procfs::{self, IoCounts, Stat};
+use job::SHORTEST_STALL;
+use record::Sign;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-/// Processor time above this is a sign, in thousandths of a processor for a process with all its
-/// threads. A trainer of DGL 1.0 that waits in a barrier of DGL's or of gloo takes 0.0 to 0.4 %
-/// with its sampler, a server 0.0 %.
-const BUSY_PER_MILLE: u64 = 10;
-/// Processor time below this is not a sign in any case: the kernel counts in hundredths of a
-/// second.
-const BUSY_MS: u64 = 20;
+/// For so long signs are summed up before it begins anew. In a window shorter than
+/// [`SHORTEST_STALL`], as much is a sign as in that time.
+const LONGEST_WINDOW: Duration = Duration::from_secs(10);
+/// Processor time above this is a sign, in milliseconds a second for a process with all its
+/// threads. A trainer of DGL 1.0 that waits in a barrier of DGL's or of gloo takes 0 to 4 with its
+/// sampler, a server none.
+const CPU_RATE: u64 = 10;
 /// Bytes a second above which disk input and output are a sign: a page in four seconds.
 const DISK_RATE: u64 = 1 << 10;
 /// Bytes a second above which read(2) and write(2) are a sign. They include pipes and events
@@ -48,18 +52,71 @@ pub struct Watched {
     pub computes: bool,
 }
 
-/// The last look, and the last sign of each process.
+/// The windows over which signs are summed up, and the last sign of each process.
 #[derive(Debug)]
 pub struct ActivityWatch {
     pace: Duration,
     looked: Instant,
-    cpu_ticks: HashMap<(i32, u64), u64>,
-    io: HashMap<(i32, u64), IoCounts>,
-    net: Option<NetCounts>,
+    windows: HashMap<u32, Window>,
     signs: HashMap<u32, Instant>,
     /// The time from which processes count as silent that have given no sign.
     begun: Instant,
     last_sign: Instant,
+    /// The process that gave the last sign, and which; `None` if none did since all silences were
+    /// started anew.
+    last_by: Option<(u32, Sign)>,
+}
+
+/// When the window of a process and its children began, and what was counted until then.
+#[derive(Debug)]
+struct Window {
+    begun: Instant,
+    counts: Counts,
+    /// `None` if the sockets were not examined.
+    net: Option<NetCounts>,
+}
+
+/// Counters of each process of a family, by process id and start time.
+#[derive(Debug, Default)]
+struct Counts {
+    cpu_ticks: HashMap<(i32, u64), u64>,
+    io: HashMap<(i32, u64), IoCounts>,
+}
+
+impl Counts {
+    fn now(stats: &BTreeMap<i32, Stat>, family: &BTreeSet<i32>) -> Counts {
+        let mut counts = Counts::default();
+        for pid in family {
+            let stat = &stats[pid];
+            let key = (*pid, stat.start_ticks);
+            // the time of children that have ended is counted with their parent
+            let ticks = stat.cpu_ticks.saturating_add(stat.children_ticks);
+            counts.cpu_ticks.insert(key, ticks);
+            // the kernel refuses them for a moment to a process that takes other rights
+            counts.io.extend(procfs::io(*pid).map(|io| (key, io)));
+        }
+        counts
+    }
+
+    /// The sign that has been given from `before` until now, if any.
+    fn sign_since(&self, before: &Counts, window: Duration, computes: bool) -> Option<Sign> {
+        let taken = self.cpu_ticks.iter().map(|(key, ticks)| {
+            ticks.saturating_sub(before.cpu_ticks.get(key).copied().unwrap_or(0))
+        });
+        let cpu_ms = procfs::ticks_to_ms(taken.max().unwrap_or(0));
+        let moved = |count: fn(&IoCounts) -> u64| -> u64 {
+            let each = self.io.iter();
+            each.map(|(key, io)| count(io).saturating_sub(before.io.get(key).map_or(0, count)))
+                .sum()
+        };
+        let moves_files = is_above(moved(|io| io.disk_bytes), DISK_RATE, window)
+            || is_above(moved(|io| io.file_bytes), FILE_RATE, window);
+        match () {
+            () if computes && is_above(cpu_ms, CPU_RATE, window) => Some(Sign::Processor),
+            () if moves_files => Some(Sign::Files),
+            () => None,
+        }
+    }
 }
 
 /// Bytes moved over the network until a look.
@@ -72,7 +129,7 @@ enum NetCounts {
 }
 
 impl NetCounts {
-    fn now() -> NetCounts {
+    fn of_host() -> NetCounts {
         netlink::tcp_bytes().map_or_else(
             || {
                 let host = procfs::host_counters();
@@ -80,6 +137,35 @@ impl NetCounts {
             },
             NetCounts::Sockets,
         )
+    }
+
+    /// Those of the sockets of these processes, which may share some.
+    fn of(&self, family: &BTreeSet<i32>) -> NetCounts {
+        match self {
+            NetCounts::Host(bytes) => NetCounts::Host(*bytes),
+            NetCounts::Sockets(all) => {
+                let inodes = family.iter().flat_map(|pid| procfs::socket_inodes(*pid));
+                let counts = inodes.filter_map(|inode| Some((inode, *all.get(&inode)?)));
+                NetCounts::Sockets(counts.collect())
+            }
+        }
+    }
+
+    /// Whether enough has been moved since then to be a sign. Sockets that were not examined then
+    /// count as moving, because nothing is known about them.
+    fn is_sign(&self, before: Option<&NetCounts>, window: Duration) -> bool {
+        match (before, self) {
+            (Some(NetCounts::Sockets(before)), NetCounts::Sockets(now)) => {
+                let moved = now.iter().map(|(inode, bytes)| {
+                    bytes.saturating_sub(before.get(inode).copied().unwrap_or(0))
+                });
+                is_above(moved.sum(), NET_RATE, window)
+            }
+            (Some(NetCounts::Host(before)), NetCounts::Host(now)) => {
+                is_above(now.saturating_sub(*before), HOST_NET_RATE, window)
+            }
+            _ => true,
+        }
     }
 }
 
@@ -89,12 +175,11 @@ impl ActivityWatch {
         ActivityWatch {
             pace,
             looked: now,
-            cpu_ticks: HashMap::new(),
-            io: HashMap::new(),
-            net: None,
+            windows: HashMap::new(),
             signs: HashMap::new(),
             begun: now,
             last_sign: now,
+            last_by: None,
         }
     }
 
@@ -104,14 +189,19 @@ impl ActivityWatch {
     }
 
     /// Notes a sign of life of a process.
-    pub fn sign(&mut self, index: u32, now: Instant) {
+    pub fn sign(&mut self, index: u32, sign: Sign, now: Instant) {
         self.signs.insert(index, now);
-        self.last_sign = now;
+        (self.last_sign, self.last_by) = (now, Some((index, sign)));
+    }
+
+    /// The process of the job that gave the last sign, and which, if that is known.
+    pub fn last_by(&self) -> Option<(u32, Sign)> {
+        self.last_by.filter(|(index, _)| *index != STRAYS)
     }
 
     /// Starts all silences anew, because something else prevents signs of life.
     pub fn excuse(&mut self, now: Instant) {
-        (self.begun, self.last_sign) = (now, now);
+        (self.begun, self.last_sign, self.last_by) = (now, now, None);
         self.signs.clear();
     }
 
@@ -128,8 +218,8 @@ impl ActivityWatch {
 
     /// Looks for signs of all processes together, and of each process in `wanted`.
     pub fn look(&mut self, all: &[Watched], wanted: &BTreeSet<u32>, now: Instant) {
-        let interval = now.saturating_duration_since(self.looked);
-        self.looked = now;
+        let looked = std::mem::replace(&mut self.looked, now);
+        let interval = now.saturating_duration_since(looked);
         let own = std::process::id().cast_signed();
         let stats: BTreeMap<i32, Stat> = procfs::pids()
             .into_iter()
@@ -149,139 +239,73 @@ impl ActivityWatch {
             let watched = all.iter().find(|one| one.index == index);
             watched.is_none_or(|one| one.computes)
         };
-        let busy = self.look_at_cpu(&stats, &families, interval);
-        let moving = self.look_at_io(&stats, &families, interval);
-        let mut moved: BTreeSet<u32> = busy.into_iter().filter(|one| computes(*one)).collect();
-        moved.extend(moving);
-        families.retain(|(index, _)| !moved.contains(index));
-        let asks = moved.is_empty() || families.iter().any(|(index, _)| wanted.contains(index));
-        match asks {
-            true => moved.extend(self.look_at_net(&families, interval)),
-            false => self.net = None,
+        let mut counted = Vec::new();
+        for (index, family) in &families {
+            let counts = Counts::now(&stats, family);
+            let window = self.windows.entry(*index).or_insert_with(|| Window {
+                begun: looked,
+                counts: Counts::default(),
+                net: None,
+            });
+            let time = now.saturating_duration_since(window.begun);
+            let sign = counts.sign_since(&window.counts, time, computes(*index));
+            counted.push((*index, counts, sign));
         }
-        for index in moved {
-            self.sign(index, now);
+        let all_rest = counted.iter().all(|(.., sign)| sign.is_none());
+        let asks = |index, sign: &Option<Sign>| sign.is_none() && wanted.contains(index);
+        let net = (all_rest || counted.iter().any(|(index, _, sign)| asks(index, sign)))
+            .then(NetCounts::of_host);
+        for ((index, counts, sign), (_, family)) in counted.into_iter().zip(&families) {
+            let net = net
+                .as_ref()
+                .filter(|_| sign.is_none())
+                .map(|net| net.of(family));
+            let sign = sign.or_else(|| {
+                let window = &self.windows[&index];
+                let time = now.saturating_duration_since(window.begun);
+                let moves = !family.is_empty() && net.as_ref()?.is_sign(window.net.as_ref(), time);
+                moves.then_some(Sign::Network)
+            });
+            if let Some(sign) = sign {
+                self.sign(index, sign, now);
+            }
+            self.go_on(index, counts, net, (sign.is_some(), now));
         }
         if interval > self.pace * LATE {
             self.excuse(now);
         }
     }
 
-    fn look_at_cpu(
+    /// Ends the window of a process after a sign, or when it has become too long.
+    fn go_on(
         &mut self,
-        stats: &BTreeMap<i32, Stat>,
-        families: &[(u32, BTreeSet<i32>)],
-        interval: Duration,
-    ) -> Vec<u32> {
-        // the time of children that have ended is counted with their parent
-        let ticks = |pid| {
-            let stat: &Stat = &stats[&pid];
-            Some(stat.cpu_ticks.saturating_add(stat.children_ticks))
+        index: u32,
+        mut counts: Counts,
+        net: Option<NetCounts>,
+        (is_sign, now): (bool, Instant),
+    ) {
+        let Some(window) = self.windows.get_mut(&index) else {
+            return;
         };
-        let is_sign = |changes: &[(u64, u64)]| {
-            let taken = changes.iter().map(|(was, is)| is.saturating_sub(*was));
-            is_busy(procfs::ticks_to_ms(taken.max().unwrap_or(0)), interval)
-        };
-        signs_of(&mut self.cpu_ticks, stats, families, ticks, is_sign)
-    }
-
-    fn look_at_io(
-        &mut self,
-        stats: &BTreeMap<i32, Stat>,
-        families: &[(u32, BTreeSet<i32>)],
-        interval: Duration,
-    ) -> Vec<u32> {
-        let is_sign = |changes: &[(IoCounts, IoCounts)]| {
-            let moved = |count: fn(&IoCounts) -> u64| {
-                let each = changes.iter();
-                each.map(|(was, is)| count(is).saturating_sub(count(was)))
-                    .sum()
-            };
-            is_above(moved(|one| one.disk_bytes), DISK_RATE, interval)
-                || is_above(moved(|one| one.file_bytes), FILE_RATE, interval)
-        };
-        signs_of(&mut self.io, stats, families, procfs::io, is_sign)
-    }
-
-    /// Sockets that were not examined before count as moving, because nothing is known about them.
-    fn look_at_net(
-        &mut self,
-        families: &[(u32, BTreeSet<i32>)],
-        interval: Duration,
-    ) -> BTreeSet<u32> {
-        let now = NetCounts::now();
-        let before = self.net.take();
-        let moves = |family: &BTreeSet<i32>| match (&before, &now) {
-            (Some(NetCounts::Sockets(before)), NetCounts::Sockets(now)) => {
-                let inodes = family.iter().flat_map(|pid| procfs::socket_inodes(*pid));
-                // processes of a job may share a socket
-                let moved = inodes
-                    .collect::<BTreeSet<u64>>()
-                    .iter()
-                    .fold(0, |sum, inode| {
-                        let earlier = before.get(inode).copied().unwrap_or(0);
-                        let bytes = now.get(inode).copied().unwrap_or(0);
-                        sum + bytes.saturating_sub(earlier)
-                    });
-                is_above(moved, NET_RATE, interval)
+        if is_sign || now.saturating_duration_since(window.begun) >= LONGEST_WINDOW {
+            for (key, io) in window.counts.io.drain() {
+                if counts.cpu_ticks.contains_key(&key) {
+                    counts.io.entry(key).or_insert(io);
+                }
             }
-            (Some(NetCounts::Host(before)), NetCounts::Host(now)) => {
-                is_above(now.saturating_sub(*before), HOST_NET_RATE, interval)
-            }
-            _ => true,
-        };
-        let moved = families
-            .iter()
-            .filter(|(_, family)| !family.is_empty() && moves(family))
-            .map(|(index, _)| *index)
-            .collect();
-        self.net = Some(now);
-        moved
-    }
-}
-
-/// The families whose counters have changed enough since the last look to be a sign of life.
-/// `counters` has those of the last look by process id and start time, and gets those of this one;
-/// `count` reads them, and `is_sign` judges the earlier and present ones of a family.
-fn signs_of<T: Copy + Default>(
-    counters: &mut HashMap<(i32, u64), T>,
-    stats: &BTreeMap<i32, Stat>,
-    families: &[(u32, BTreeSet<i32>)],
-    count: impl Fn(i32) -> Option<T>,
-    is_sign: impl Fn(&[(T, T)]) -> bool,
-) -> Vec<u32> {
-    let mut seen = HashMap::new();
-    let mut signs = Vec::new();
-    for (index, family) in families {
-        let mut changes = Vec::new();
-        for pid in family {
-            let key = (*pid, stats[pid].start_ticks);
-            let earlier = counters.get(&key).copied();
-            // the kernel refuses some for a moment to a process that takes other rights
-            let Some(now) = count(*pid).or(earlier) else {
-                continue;
-            };
-            changes.push((earlier.unwrap_or_default(), now));
-            seen.insert(key, now);
-        }
-        if is_sign(&changes) {
-            signs.push(*index);
+            let begun = now;
+            *window = Window { begun, counts, net };
+        } else if net.is_none() || window.net.is_none() {
+            window.net = net;
         }
     }
-    *counters = seen;
-    signs
 }
 
-/// Whether this processor time is more than waiting takes.
-fn is_busy(cpu_ms: u64, interval: Duration) -> bool {
-    let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
-    cpu_ms >= (interval_ms.saturating_mul(BUSY_PER_MILLE) / 1000).max(BUSY_MS)
-}
-
-/// Whether this number of bytes is more than `rate` a second.
-fn is_above(bytes: u64, rate: u64, interval: Duration) -> bool {
-    let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
-    bytes > 0 && bytes.saturating_mul(1000) >= rate.saturating_mul(interval_ms)
+/// Whether this is more than `rate` a second, as a sign must be.
+fn is_above(amount: u64, rate: u64, window: Duration) -> bool {
+    let window = window.max(SHORTEST_STALL).as_millis();
+    let window_ms = u64::try_from(window).unwrap_or(u64::MAX);
+    amount > 0 && amount.saturating_mul(1000) >= rate.saturating_mul(window_ms)
 }
 
 #[cfg(test)]
@@ -293,12 +317,9 @@ mod tests {
     #[test]
     fn waiting_takes_little() {
         let second = Duration::from_secs(1);
-        let busy = [(0, 1), (10, 1), (20, 1), (30, 10), (90, 10), (100, 10)];
-        let found = busy.map(|(ms, seconds)| is_busy(ms, second * seconds));
+        let busy = [(0, 1), (40, 1), (50, 1), (50, 6), (90, 10), (100, 10)];
+        let found = busy.map(|(ms, seconds)| is_above(ms, CPU_RATE, second * seconds));
         assert_eq!(found, [false, false, true, false, false, true]);
-        let above = [(0, 1), (1023, 1), (1024, 1), (5000, 10), (10_240, 10)];
-        let found = above.map(|(bytes, seconds)| is_above(bytes, 1024, second * seconds));
-        assert_eq!(found, [false, false, true, false, true]);
     }
 
     struct Shell(Child);
@@ -389,7 +410,7 @@ mod tests {
         looks.settle(watched);
         let stdin = shell.0.stdin.as_mut().unwrap();
         let mut read = vec![0; 60_000];
-        for _ in 0..2 {
+        for _ in 0..4 {
             stdin.write_all(&read).unwrap();
             shell
                 .0
@@ -416,9 +437,11 @@ mod tests {
         let (mut peer, _) = listener.accept().unwrap();
         let (watched, mut looks) = (shell.watched(true), Looks::begin());
         looks.settle(watched);
-        shell.go_on();
-        peer.read_exact(&mut [0; 3000]).unwrap();
-        assert!(looks.look(watched));
+        for (case, is_sign) in [("too little", false), ("enough together", true)] {
+            shell.go_on();
+            peer.read_exact(&mut [0; 3000]).unwrap();
+            assert_eq!(looks.look(watched), is_sign, "{case}");
+        }
         looks.settle(watched);
     }
 

@@ -8,15 +8,15 @@ use super::standing::{Root, Standing, Subject};
 use super::usage::families;
 use crate::procfs::{self, Stat};
 use job::Role;
+use record::Sign;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 use wire::Event;
 use wire::job::Job;
-use wire::supervise::{Idle, Stand, Stands, Start, Stream};
+use wire::supervise::{Idle, Moves, Stand, Stands, Start, Stream};
 
-/// The pace of looks is a tenth of the stall timeout within these limits. Quicker looks tell
-/// nothing, because processor time is counted in hundredths of a second; slower ones would notice a
+/// The pace of looks is a tenth of the stall timeout within these limits. Slower ones would notice a
 /// stall too late.
 const QUICKEST: Duration = Duration::from_secs(1);
 const SLOWEST: Duration = Duration::from_secs(10);
@@ -54,20 +54,20 @@ impl Signs {
     }
 
     /// Notes that a process was started, listens, or wrote something.
-    pub fn moved(&mut self, index: u32) {
-        self.activity.sign(index, Instant::now());
+    pub fn moved(&mut self, index: u32, sign: Sign) {
+        self.activity.sign(index, sign, Instant::now());
     }
 
     /// Notes that a process wrote something.
     pub fn wrote(&mut self, index: u32, stream: Stream, bytes: &[u8]) {
         let now = Instant::now();
-        self.activity.sign(index, now);
+        self.activity.sign(index, Sign::Output, now);
         self.exceptions.wrote(index, stream, bytes, now);
     }
 
     /// Notes that a process has ended.
     pub fn ended(&mut self, index: u32) {
-        self.moved(index);
+        self.moved(index, Sign::Ended);
         self.exceptions.ended(index);
     }
 
@@ -121,12 +121,15 @@ impl Signs {
         events
     }
 
-    /// Whether to report that a process moves again, because the launcher believes that all are
-    /// idle.
-    pub fn move_again(&mut self) -> bool {
+    /// The process that moves again, if that is to be reported because the launcher believes that
+    /// all are idle.
+    pub fn move_again(&mut self) -> Option<Moves> {
         let moves = self.told_idle && self.activity.idle(Instant::now()) < self.stall;
         self.told_idle &= !moves;
-        moves
+        moves.then(|| {
+            let (index, sign) = self.activity.last_by().unzip();
+            Moves { index, sign }
+        })
     }
 
     /// The descriptor that tells that stacks have been read.

@@ -24,6 +24,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, getppid};
+use record::Sign;
 use std::fs::File;
 use std::io::{self, PipeReader, Read, Write};
 use std::os::fd::AsFd;
@@ -232,7 +233,7 @@ impl Supervisor {
             }) => {
                 let pid = child.id();
                 self.outbox.news(&Event::Started(Started { index, pid }));
-                self.signs.moved(index);
+                self.signs.moved(index, Sign::Started);
                 self.desk.iter().for_each(|desk| desk.wrote(pid));
                 self.oom.look(index, pid);
                 Supervised {
@@ -326,8 +327,8 @@ impl Supervisor {
                 Ready::Pipe(at, stream) => self.relay(at, stream),
             }
         }
-        if self.signs.move_again() {
-            self.outbox.news(&Event::Moves);
+        if let Some(moves) = self.signs.move_again() {
+            self.outbox.news(&Event::Moves(moves));
         }
         self.keep_alive();
         Ok(())
@@ -564,7 +565,7 @@ impl Supervisor {
                 .is_some_and(|port| listen::listens(one.pid.cast_signed(), port))
             {
                 one.awaited = None;
-                self.signs.moved(one.process.index);
+                self.signs.moved(one.process.index, Sign::Listening);
                 self.outbox.news(&Event::Listening(Listening {
                     index: one.process.index,
                 }));

@@ -109,8 +109,8 @@ impl Keeper {
                 let decisions = leader.idle(host, Duration::from_millis(for_ms));
                 return self.apply_all(decisions);
             }
-            PeerMessage::Moves => {
-                let decisions = leader.moves(host);
+            PeerMessage::Moves(moves) => {
+                let decisions = leader.moves(host, moves);
                 return self.apply_all(decisions);
             }
             PeerMessage::Stands { number, idle_ms } => {
@@ -140,7 +140,7 @@ impl Keeper {
             Decision::Kill => PeerMessage::Kill,
             Decision::Ask(number) => PeerMessage::Stand { number },
             Decision::Stalled(stalled) => return self.note(Event::Stalled(stalled)),
-            Decision::Resumed => return self.note(Event::Resumed),
+            Decision::Resumed(resumed) => return self.note(Event::Resumed(resumed)),
         };
         if let Place::Leads { peers, .. } = &mut self.place {
             peers.values_mut().for_each(|peer| peer.tell(&message));

@@ -54,7 +54,7 @@ impl Keeper {
             | Event::Over(_) => {
                 self.note(head.clone());
             }
-            Event::Idle(_) | Event::Moves => {}
+            Event::Idle(_) | Event::Moves(_) => {}
             _ => return,
         }
         self.tell_leader(head);
@@ -75,7 +75,7 @@ impl Keeper {
             Event::Idle(idle) => self.tell(PeerMessage::Idle {
                 for_ms: idle.for_ms,
             }),
-            Event::Moves => self.tell(PeerMessage::Moves),
+            Event::Moves(moves) => self.tell(PeerMessage::Moves(moves)),
             Event::Stands(stands) => self.tell(PeerMessage::Stands {
                 number: stands.number,
                 idle_ms: stands.idle_ms,
