@@ -36,6 +36,11 @@ fn a_page_that_needs_nothing_beside_it() {
     ] {
         assert!(page.out.contains(part), "{part}: {}", page.out);
     }
+    for (role, is_there) in [("server", true), ("trainer", true), ("worker", false)] {
+        let legend = format!("<span class=\"{role}\">{role}</span>");
+        assert_eq!(page.out.contains(&legend), is_there, "{role}");
+    }
+    assert!(page.out.contains("ended: trainer 1 failed"), "{}", page.out);
     for outside in ["http", "src=", "url(", "@import"] {
         assert!(!page.out.contains(outside), "{outside}");
     }
@@ -314,14 +319,17 @@ fn what_is_drawn_fits_wide_and_narrow_screens() {
         .map(label => label.getBoundingClientRect()).filter(label => label.width)
         .map(label => label.left + ' ' + label.right).join(';') + '|' +
         [...document.querySelectorAll('.bar.copy')]
-        .map(bar => bar.getBoundingClientRect().width).join(';')";
+        .map(bar => bar.getBoundingClientRect().width).join(';') + '|' +
+        [...document.querySelectorAll('body *')]
+        .filter(one => one.scrollWidth > one.clientWidth && getComputedStyle(one).overflowX == 'auto').length";
     for width in [320, 400, 700, 900, 1200] {
         let Some(said) = drawn(&folder, &page, width, script) else {
             return;
         };
-        let [page_width, labels, bars] = said.split('|').collect::<Vec<_>>()[..] else {
+        let [page_width, labels, bars, scrolled] = said.split('|').collect::<Vec<_>>()[..] else {
             panic!("{said}")
         };
+        assert_eq!(scrolled, "0", "{width}: nothing is to be scrolled sideways");
         assert!(
             page_width.parse::<u32>().unwrap() <= width,
             "{width}: the page is {page_width} wide"

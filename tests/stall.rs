@@ -219,6 +219,17 @@ fn a_worker_of_ddp_that_sleeps_in_its_loader_is_named_everywhere() {
         )),
         "{why}"
     );
+    let page = sh(&folder, "dgl-report run.jsonl").out;
+    let stacks: Vec<&str> = page.split("<summary>worker").skip(1).collect();
+    assert!(stacks.len() >= 2, "{page}");
+    assert!(
+        stacks[0].starts_with(" 3, unlike the others, is in __getitem__"),
+        "{page}"
+    );
+    assert!(
+        stacks[0].contains("_next_data (torch/utils/data/dataloader.py:"),
+        "{page}"
+    );
 }
 
 /// Each does something for 12 seconds that is not stall, and says nothing.

@@ -6,6 +6,7 @@ use crate::samples::{Line, Panel};
 use dgl_why::{Finding, Outcome};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use record::FirstFailure;
+use record::stacks::Comparison;
 use record::term;
 use std::ops::Range;
 use std::time::{Duration, UNIX_EPOCH};
@@ -83,6 +84,7 @@ fn verdict(run: &Run) -> Markup {
             p.cause { "The job " (verdict.outcome.words()) ": " (finding(run, &verdict.cause)) }
             (culprit(run))
             (evidence(&verdict.cause))
+            (stacks(&verdict.comparison))
             @if !verdict.others.is_empty() {
                 p { "Also:" }
                 ul {
@@ -92,6 +94,19 @@ fn verdict(run: &Run) -> Markup {
                 }
             } @else if is_fine {
                 p { "Nothing unusual." }
+            }
+        }
+    }
+}
+
+/// Where the processes stand, those that stand elsewhere than the others first.
+fn stacks(comparison: &Comparison) -> Markup {
+    let outliers = comparison.outliers().len();
+    html! {
+        @for (at, (group, line)) in comparison.groups().iter().zip(comparison.lines()).enumerate() {
+            details.stack open[at < outliers] {
+                summary { (term::plain(&line)) }
+                pre { @for frame in &group.frames { (term::plain(frame)) "\n" } }
             }
         }
     }
@@ -237,12 +252,18 @@ fn more(count: usize, one: &str, several: &str) -> Markup {
 
 fn timeline(run: &Run) -> Markup {
     let step = step(run.length_ms);
+    let bars = || run.hosts.iter().flat_map(|host| &host.processes);
     html! {
         section {
             h2 { "Processes" }
             p.legend {
-                span.server { "server" } span.trainer { "trainer" } span.worker { "worker" }
-                span.culprit { "failed first, or the others wait for it" } span.tick { "listens" }
+                @for role in ["server", "trainer", "worker"] {
+                    @if bars().any(|bar| bar.role == role) { span.(role) { (role) } }
+                }
+                @if bars().any(|bar| bar.culprit) {
+                    span.culprit { "failed first, or the others wait for it" }
+                }
+                @if bars().any(|bar| bar.listening_ms.is_some()) { span.tick { "listens" } }
                 @if has(run, EventKind::Restart) { span.again { "another try" } }
                 @if has(run, EventKind::Stall) { span.stall { "stalled" } }
             }
@@ -308,7 +329,8 @@ fn marks(run: &Run) -> Markup {
 
 fn row(bar: &Bar, run: &Run) -> Markup {
     let length_ms = run.length_ms;
-    let end = bar.end.as_deref().unwrap_or(if bar.from_ms.is_some() {
+    let end = bar.why.as_deref().or(bar.end.as_deref());
+    let end = end.unwrap_or(if bar.from_ms.is_some() {
         "no end was recorded"
     } else {
         "never started"
@@ -337,6 +359,7 @@ fn row(bar: &Bar, run: &Run) -> Markup {
             }
             p {
                 (end) "; "
+                @if let (Some(_), Some(how)) = (&bar.why, &bar.end) { (how) "; " }
                 @if let Some(pid) = bar.pid { "process " (pid) "; " }
                 @if let Some(since_ms) = bar.silent_ms {
                     "silent from " (time(since_ms)) " on, for " (time(silence(bar, run))) "; "
@@ -456,16 +479,16 @@ fn copies(hosts: &[HostRun]) -> Markup {
                     @for (host, copied) in hosts.iter().filter_map(|host| Some((host,
                         host.copied.as_ref()?))) {
                         tr id={ "copied-" (host.id) } {
-                            td { (host.name) }
-                            td { (copied.files) }
-                            td { (copied.skipped) }
-                            td {
+                            td data-name="host" { (host.name) }
+                            td data-name="files" { (copied.files) }
+                            td data-name="there already" { (copied.skipped) }
+                            td data-name="failed" {
                                 (copied.failed)
                                 @if let Some(error) = &copied.error { ": " (error) }
                             }
-                            td { (term::bytes(copied.sent_bytes)) }
-                            td { (time(copied.elapsed_ms)) }
-                            td.rate {
+                            td data-name="sent" { (term::bytes(copied.sent_bytes)) }
+                            td data-name="time" { (time(copied.elapsed_ms)) }
+                            td.rate data-name="rate" {
                                 @if let Some(rate) = rate(copied) {
                                     span.scale { span.bar.copy style={ "width:" (percent(rate,
                                         fastest)) } {} }

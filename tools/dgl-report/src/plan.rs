@@ -99,6 +99,8 @@ pub struct Bar {
     pub listening_ms: Option<u64>,
     /// How it ended: `status 0`, `SIGKILL`.
     pub end: Option<String>,
+    /// Why it was ended, if the end of the job had begun before.
+    pub why: Option<String>,
     /// Whether it ended with a status other than 0 before the job was ended. A death by a signal
     /// does not count, because innocent processes die so too.
     pub failed: bool,
@@ -116,10 +118,25 @@ fn how_it_ended(exited: &Exited) -> String {
         || format!("status {}", exited.code.unwrap_or(0)),
         |name| format!("SIG{name}"),
     );
-    match (exited.oom, exited.while_ending) {
-        (true, _) => how + ", out of memory",
-        (false, true) => how + ", after the job's end had begun",
-        (false, false) => how,
+    match exited.oom {
+        true => how + ", out of memory",
+        false => how,
+    }
+}
+
+/// Why processes were ended that have not failed.
+fn why_ended(summary: Option<&Summary>) -> String {
+    let cause = summary.and_then(|summary| summary.cause.as_deref());
+    let failure = summary.and_then(|summary| summary.first_failure.as_ref());
+    match (cause, failure) {
+        (Some("stalled"), _) => "ended: the job stalled".to_owned(),
+        (Some("timeout"), _) => "ended: its time was up".to_owned(),
+        (Some("signal"), _) => "ended: interrupted".to_owned(),
+        (_, Some(failure)) => match (failure.role, failure.rank) {
+            (Some(role), Some(rank)) => format!("ended: {} {rank} failed", role.name()),
+            _ => format!("ended: host {} was lost", failure.host),
+        },
+        _ => "ended with the job".to_owned(),
     }
 }
 
@@ -143,11 +160,17 @@ pub fn run(records: &Records, lines: usize) -> Run {
         .collect();
     for process in &records.processes {
         if let Some(host) = hosts.get_mut(&process.host) {
+            let bar = lives.bar(process);
+            let is_culprit = culprit == Some(process.id);
             host.processes.push(Bar {
-                culprit: culprit == Some(process.id),
+                culprit: is_culprit,
+                why: bar.why.map(|why| match is_culprit {
+                    true => "the others waited for it".to_owned(),
+                    false => why,
+                }),
                 last_lines: last_lines.remove(&process.id).unwrap_or_default(),
                 panels: panels.remove(&process.id).unwrap_or_default(),
-                ..lives.bar(process)
+                ..bar
             });
         }
     }
@@ -166,6 +189,7 @@ pub fn run(records: &Records, lines: usize) -> Run {
 struct Lives<'a> {
     records: &'a Records,
     began_ms: u64,
+    why_ended: String,
     /// The last life of each process.
     last: HashMap<u32, Life>,
     /// When each process last wrote something before the end of the job began.
@@ -178,6 +202,7 @@ impl<'a> Lives<'a> {
         Lives {
             records,
             began_ms,
+            why_ended: why_ended(records.summary.as_ref()),
             last: records.lives.iter().map(|life| (life.id, *life)).collect(),
             wrote_ms: output.map(|line| (line.id, line.time_ms)).collect(),
         }
@@ -209,6 +234,9 @@ impl<'a> Lives<'a> {
             }),
             listening_ms: listening.map(|one| self.since(one.time_ms)),
             end: end.map(how_it_ended),
+            why: end
+                .filter(|end| end.while_ending && !end.oom)
+                .map(|_| self.why_ended.clone()),
             failed: end
                 .is_some_and(|end| !end.while_ending && end.code.is_some_and(|code| code != 0)),
             culprit: false,
@@ -476,30 +504,26 @@ mod tests {
     }
 
     #[test]
-    fn what_the_job_took_with_it_is_no_failure() {
-        let ended = |code: Option<u8>, oom: bool, while_ending: bool| Exited {
-            id: 1,
-            host: 0,
-            role: record::Role::Trainer,
-            rank: 0,
-            code,
-            signal: code.is_none().then(|| "KILL".to_owned()),
-            elapsed_ms: 8,
-            cpu_s: None,
-            max_rss_bytes: None,
-            oom,
-            while_ending,
-        };
+    fn what_the_job_took_with_it_has_the_reason() {
+        let innocent = r#"{"type":"exited","id":0,"host":0,"role":"server","rank":0,"signal":"TERM","elapsed_ms":9,"while_ending":true}"#;
+        let failure = r#""cause":"process","first_failure":{"host":0,"id":1,"role":"trainer","rank":0,"signal":"KILL"}"#;
+        let lost = r#""cause":"host","first_failure":{"host":3,"error":"no route"}"#;
         let table = [
-            (ended(Some(3), false, false), "status 3"),
-            (
-                ended(Some(1), false, true),
-                "status 1, after the job's end had begun",
-            ),
-            (ended(None, true, false), "SIGKILL, out of memory"),
+            (failure, "ended: trainer 0 failed"),
+            (lost, "ended: host 3 was lost"),
+            (r#""cause":"stalled""#, "ended: the job stalled"),
+            (r#""cause":"timeout""#, "ended: its time was up"),
+            (r#""cause":"signal""#, "ended: interrupted"),
         ];
-        table
-            .iter()
-            .for_each(|(exited, expected)| assert_eq!(how_it_ended(exited), *expected));
+        for (cause, why) in table {
+            let run = read(&format!("{}\n{innocent}", RECORDS.replace(failure, cause)));
+            let server = &run.hosts[0].processes[0];
+            assert_eq!(server.why.as_deref(), Some(why));
+            assert_eq!(
+                (server.end.as_deref(), server.failed),
+                (Some("SIGTERM"), false)
+            );
+            assert_eq!(run.hosts[0].processes[1].why, None, "it failed by itself");
+        }
     }
 }
