@@ -321,7 +321,8 @@ fn what_is_drawn_fits_wide_and_narrow_screens() {
         [...document.querySelectorAll('.bar.copy')]
         .map(bar => bar.getBoundingClientRect().width).join(';') + '|' +
         [...document.querySelectorAll('body *')]
-        .filter(one => one.scrollWidth > one.clientWidth && getComputedStyle(one).overflowX == 'auto').length";
+        .filter(one => one.scrollWidth > one.clientWidth)
+        .filter(one => getComputedStyle(one).overflowX == 'auto').length";
     for width in [320, 400, 700, 900, 1200] {
         let Some(said) = drawn(&folder, &page, width, script) else {
             return;

@@ -136,7 +136,8 @@ fn memory_does_not_grow_with_what_a_job_wrote() {
     );
     // 100 MB of output come before the exception
     let long = r#"line=$(printf "%1000s" | tr " " x)
-        record="{\"type\":\"output\",\"id\":0,\"stream\":\"stdout\",\"line\":\"$line\",\"time_ms\":@}"
+        record="{\"type\":\"output\",\"id\":0,\"stream\":\"stdout\",\"time_ms\":@"
+        record="$record,\"line\":\"$line\"}"
         at=$(sed -n 's/.*"begun".*"time_ms":\([0-9]*\).*/\1/p' job.jsonl)
         { sed '/"begun"/q' job.jsonl; yes "$record" | head -n 100000 | sed "s/@/$at/"
           sed '1,/"begun"/d' job.jsonl; } >long.jsonl

@@ -167,7 +167,8 @@ mod tests {
 
     fn output(id: u32, time_ms: u64, rest: &str) -> String {
         format!(
-            "{{\"type\":\"output\",\"id\":{id},\"stream\":\"stdout\",\"line\":\"{}\",\"time_ms\":{time_ms}{rest}}}\n",
+            "{{\"type\":\"output\",\"id\":{id},\"stream\":\"stdout\",\"line\":\"{}\",\
+             \"time_ms\":{time_ms}{rest}}}\n",
             "x".repeat(900)
         )
     }

@@ -601,7 +601,8 @@ mod tests {
             [
                 "worker 3, unlike the others, is in __getitem__ (train.py:42)",
                 "worker 0 waits for all others in DDP's forward pass [train (train.py:84)]",
-                "workers 1, 2 and 4 wait for all others in DDP's backward pass [train (train.py:84)]",
+                "workers 1, 2 and 4 wait for all others in DDP's backward pass \
+                 [train (train.py:84)]",
             ]
         );
         let comparison = compare(&[&other, BACKWARD, BACKWARD, &BACKWARD[2..], BACKWARD]);

@@ -505,8 +505,14 @@ mod tests {
 
     #[test]
     fn what_the_job_took_with_it_has_the_reason() {
-        let innocent = r#"{"type":"exited","id":0,"host":0,"role":"server","rank":0,"signal":"TERM","elapsed_ms":9,"while_ending":true}"#;
-        let failure = r#""cause":"process","first_failure":{"host":0,"id":1,"role":"trainer","rank":0,"signal":"KILL"}"#;
+        let innocent = concat!(
+            r#"{"type":"exited","id":0,"host":0,"role":"server","rank":0,"signal":"TERM","#,
+            r#""elapsed_ms":9,"while_ending":true}"#
+        );
+        let failure = concat!(
+            r#""cause":"process","first_failure":{"host":0,"id":1,"#,
+            r#""role":"trainer","rank":0,"signal":"KILL"}"#
+        );
         let lost = r#""cause":"host","first_failure":{"host":3,"error":"no route"}"#;
         let table = [
             (failure, "ended: trainer 0 failed"),

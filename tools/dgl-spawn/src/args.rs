@@ -193,7 +193,7 @@ fn stall_timeout(text: &str) -> Result<Duration, String> {
         if time < SHORTEST_STALL && !time.is_zero() {
             let least = SHORTEST_STALL.as_secs();
             Err(format!(
-                "0, or {least}s or more: in less, a process that waits cannot be told from one that works"
+                "0, or {least}s or more: in less, a process that waits looks like one that works"
             ))
         } else {
             Ok(time)

@@ -128,7 +128,7 @@ fn verdicts_of_runs_that_failed() {
             WORKER_3,
             &[
                 "it stalled: worker 3 on host 1 (10.77.0.2) is in write_checkpoint (ddp.py:",
-                "while workers 0, 1, 2, 4 and 5 wait in a barrier for all others [go_wrong (ddp.py:",
+                "while workers 0, 1, 2, 4 and 5 wait in a barrier for all others [go_wrong",
             ],
         ),
         (

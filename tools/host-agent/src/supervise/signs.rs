@@ -16,8 +16,8 @@ use wire::Event;
 use wire::job::Job;
 use wire::supervise::{Idle, Moves, Stand, Stands, Start, Stream};
 
-/// The pace of looks is a tenth of the stall timeout within these limits. Slower ones would notice a
-/// stall too late.
+/// The pace of looks is a tenth of the stall timeout within these limits. Slower ones would notice
+/// a stall too late.
 const QUICKEST: Duration = Duration::from_secs(1);
 const SLOWEST: Duration = Duration::from_secs(10);
 
