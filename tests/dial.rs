@@ -318,6 +318,27 @@ fn the_command_may_do_more_after_its_agents_have_left() {
     lab.assert_clean();
 }
 
+/// What a script has started and does not wait for is of its process group.
+#[test]
+fn all_that_the_command_has_started_ends_with_the_tool() {
+    let lab = Lab::new("dial-group", 1);
+    executable(
+        &lab.folder.join("starts"),
+        "#!/bin/sh\nsleep 600 & echo $! >pids\n(trap '' TERM; exec sleep 600) & echo $! >>pids\n",
+    );
+    let ran = lab
+        .sh("dgl-reap --list --connect 'dial ./starts {agent}' --connect-timeout 1s <hosts.jsonl");
+    assert_eq!(ran.status, 74, "{}", ran.err);
+    let pids = lab.read("pids");
+    assert_eq!(pids.lines().count(), 2, "{pids}");
+    for pid in pids.lines() {
+        // one that nobody has waited for stays as a zombie
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
+    }
+    lab.assert_clean();
+}
+
 #[test]
 fn a_command_that_fails_says_why() {
     if takes_seconds() {

@@ -4,21 +4,20 @@
 //!
 //! stdin is the tool: `e` tells that all agents were told to leave, `n` that no agent ever came,
 //! and its end alone that the tool is gone. The command's exit status is written to stdout as soon
-//! as it is known.
+//! as it is known. A pipeline or a script that only started others may have ended before them, so
+//! what ends is the whole process group of the command.
 
+use crate::procfs;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
-use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the command has to end by itself after all agents have left; kubectl polls only now and
 /// then.
@@ -27,28 +26,20 @@ const LEAVE: Duration = Duration::from_secs(10);
 const CLEAN_UP: Duration = Duration::from_secs(60);
 /// From TERM to KILL: srun has to tell Slurm first.
 const GRACE: Duration = Duration::from_secs(5);
+/// How often to check whether a process of the command is left.
+const PACE: Duration = Duration::from_millis(20);
 /// The status of a shell for a command that it does not find.
 const NOT_FOUND: i32 = 127;
-
-enum Happened {
-    /// The command has ended.
-    Ended,
-    /// The tool has ended, or announced that it will; the command has so long to end by itself.
-    ToolIsGone { leave: Duration },
-}
 
 /// `host-agent engine FOLDER INPUT COMMAND`: runs the command with a file as its stdin, and removes
 /// the folder with the ticket when the tool is gone.
 pub fn watch(folder: &OsStr, input: &OsStr, command: &OsStr) -> ExitCode {
-    let (happens, happened) = channel();
-    let told = happens.clone();
-    std::thread::spawn(move || await_tool(&told));
     match start(input, command) {
-        Ok(child) => see_to_its_end(&child, happens, &happened),
+        Ok(child) => see_to_its_end(&child),
         Err(error) => {
             record::tell!("host-agent: sh: {error}");
             report_status(NOT_FOUND);
-            while matches!(happened.recv(), Ok(Happened::Ended)) {}
+            await_tool();
         }
     }
     transfer::run_folder::remove(Path::new(folder));
@@ -67,43 +58,34 @@ fn start(input: &OsStr, command: &OsStr) -> io::Result<Child> {
         .spawn()
 }
 
-fn see_to_its_end(child: &Child, happens: Sender<Happened>, happened: &Receiver<Happened>) {
-    let Ok(pid) = i32::try_from(child.id()).map(Pid::from_raw) else {
+fn see_to_its_end(child: &Child) {
+    let Ok(leader) = i32::try_from(child.id()).map(Pid::from_raw) else {
         return;
     };
-    // nobody has waited for it, so its number is its own as long as we live
-    let descriptor = rustix::process::Pid::from_raw(pid.as_raw())
-        .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-    std::thread::spawn(move || {
-        await_end(pid);
-        let _ = happens.send(Happened::Ended);
-    });
-    let mut has_ended = false;
-    let leave = loop {
-        match happened.recv() {
-            Ok(Happened::Ended) => has_ended = true,
-            Ok(Happened::ToolIsGone { leave }) => break leave,
-            Err(_) => break CLEAN_UP,
+    std::thread::spawn(move || await_end(leader));
+    let leave = await_tool();
+    // nobody has waited for the leader, so the number of the group is its own as long as we live
+    for (limit, signal) in [(leave, Signal::SIGTERM), (GRACE, Signal::SIGKILL)] {
+        if ends_within(leader, limit) {
+            return;
         }
-    };
-    let mut wait = |limit| {
-        has_ended = has_ended || happened.recv_timeout(limit).is_ok();
-        has_ended
-    };
-    if wait(leave) {
-        return;
-    }
-    terminate(descriptor.as_ref());
-    if !wait(GRACE) {
-        // its own group, and it has not been waited for
-        let _ = killpg(pid, Signal::SIGKILL);
+        let _ = killpg(leader, signal);
     }
 }
 
-fn terminate(descriptor: Option<&OwnedFd>) {
-    if let Some(descriptor) = descriptor {
-        let _ = pidfd_send_signal(descriptor, rustix::process::Signal::TERM);
+/// Whether no process of the group is left after this time at the latest.
+fn ends_within(group: Pid, limit: Duration) -> bool {
+    let until = Instant::now() + limit;
+    let is_left = |pid: i32| {
+        procfs::stat(pid).is_some_and(|stat| stat.group == group.as_raw() && !stat.has_ended())
+    };
+    while procfs::pids().into_iter().any(is_left) {
+        if Instant::now() >= until {
+            return false;
+        }
+        std::thread::sleep(PACE);
     }
+    true
 }
 
 /// Waits for the end of the command and reports its status as a shell would. The command stays a
@@ -125,12 +107,13 @@ fn report_status(code: i32) {
     let _ = writeln!(stdout, "{code}").and_then(|()| stdout.flush());
 }
 
-fn await_tool(told: &Sender<Happened>) {
+/// Waits until the tool has ended or announced that it will; returns how long the command then has
+/// to end by itself.
+fn await_tool() -> Duration {
     let mut byte = [0];
-    let leave = match (io::stdin().lock().read(&mut byte), byte) {
+    match (io::stdin().lock().read(&mut byte), byte) {
         (Ok(1), [b'n']) => Duration::ZERO,
         (Ok(1), _) => LEAVE,
         _ => CLEAN_UP,
-    };
-    let _ = told.send(Happened::ToolIsGone { leave });
+    }
 }
