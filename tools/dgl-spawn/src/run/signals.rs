@@ -48,8 +48,9 @@ impl Signals {
                             .as_ref()
                             .is_some_and(|tell| tell(event()))
                     };
-                    // between two tries nobody listens for a moment
-                    while !is_told() {
+                    // between two tries nobody listens for a moment; a question about the state
+                    // that nobody takes must not keep back the signals behind it
+                    while !is_told() && number != SIGUSR1 {
                         std::thread::sleep(Duration::from_millis(10));
                     }
                 }
@@ -97,6 +98,25 @@ impl Signals {
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use signal_hook::consts::SIGTERM;
+    use signal_hook::low_level::raise;
+
+    #[test]
+    fn a_question_that_nobody_takes_keeps_no_signal_back() {
+        let signals = Signals::watch().unwrap();
+        raise(SIGUSR1).unwrap();
+        raise(SIGTERM).unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        while signals.first() != Some(SIGTERM) {
+            assert!(Instant::now() < until, "SIGTERM was not taken");
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 }
