@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
-use support::{Cluster, ip_config, partition, scratch, sh};
+use support::{Cluster, TOOLS, ip_config, partition, scratch, sh};
 
 #[test]
 fn without_ssh_and_without_root() {
@@ -288,4 +288,34 @@ fn on_real_hosts() {
         full.err
     );
     cluster.assert_clean();
+}
+
+/// Rust's runtime opens /dev/null in the place of a closed stdout, so that no write fails.
+#[test]
+fn a_closed_stdout_is_an_error_in_every_tool() {
+    let folder = scratch("closed");
+    std::fs::write(folder.join("ip.txt"), "10.0.0.1\n").unwrap();
+    let commands = TOOLS.map(|tool| format!("{tool} --help"));
+    let works = "ipconf-check ip.txt".to_owned();
+    for command in commands.into_iter().chain([works]) {
+        let status = |redirected: &str| {
+            let script = format!("{command} {redirected}; echo $? >status");
+            let err = sh(&folder, &script).err;
+            let status = std::fs::read_to_string(folder.join("status")).unwrap();
+            (status.trim().to_owned(), err)
+        };
+        let (closed, err) = status(">&-");
+        assert!(
+            closed == "74" && err.contains(": stdout: it is closed"),
+            "{command}: {closed} {err}"
+        );
+        // the second as Python's subprocess.DEVNULL
+        for discarded in [">/dev/null", "1<>/dev/null"] {
+            assert_eq!(
+                status(discarded),
+                ("0".to_owned(), String::new()),
+                "{command}"
+            );
+        }
+    }
 }

@@ -346,8 +346,12 @@ fn records_and_logs_that_cannot_be_written_make_the_status() {
         "{}",
         closed.err
     );
-    let unwanted = sh(&folder, "dgl-spawn --connect local <job.jsonl >/dev/null");
-    assert_eq!(unwanted.status, 0, "{}", unwanted.err);
+    // the second as Python's subprocess.DEVNULL is opened
+    for null in [">", "1<>"] {
+        let unwanted = format!("dgl-spawn --connect local <job.jsonl {null}/dev/null");
+        let unwanted = sh(&folder, &unwanted);
+        assert_eq!(unwanted.status, 0, "{}", unwanted.err);
+    }
     std::fs::remove_file(folder.join("done")).unwrap();
     std::fs::create_dir_all(folder.join("logs")).unwrap();
     std::os::unix::fs::symlink("/dev/full", folder.join("logs/trainer-0.log")).unwrap();

@@ -9,6 +9,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
+use nix::fcntl::{FcntlArg, fcntl};
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::term;
@@ -20,12 +21,23 @@ use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// The name of the running tool.
 static TOOL: OnceLock<String> = OnceLock::new();
+
+/// Whether stdout was closed when the program began (`>&-`).
+static STDOUT_IS_CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Runs before `main`, because Rust's runtime opens /dev/null in the place of a closed stdout. What
+/// others open there, as Python's `subprocess.DEVNULL`, looks the same from then on.
+#[ctor::ctor]
+fn look_at_stdout() {
+    let is_closed = fcntl(std::io::stdout(), FcntlArg::F_GETFD).is_err();
+    STDOUT_IS_CLOSED.store(is_closed, Ordering::Relaxed);
+}
 
 /// Shows people a line that is not an error.
 fn notice(line: &str) {
@@ -86,30 +98,48 @@ pub fn run<A: Parser + CommandFactory + FromArgMatches>(
     if let Some(exit) = remote::ssh_socket::begin() {
         return exit;
     }
-    let args = match command::<A>().try_get_matches().and_then(|matches| {
+    let is_closed = STDOUT_IS_CLOSED.load(Ordering::Relaxed);
+    if is_closed {
+        let fault = Fault::unreachable("stdout", "it is closed; the work goes on without it");
+        fault
+            .fix("give it a file or a pipe, or >/dev/null to discard what is written")
+            .report()
+            .print(tool);
+    }
+    let exit = match command::<A>().try_get_matches().and_then(|matches| {
         warn_of_deprecated(&matches);
         A::from_arg_matches(&matches)
     }) {
-        Ok(args) => args,
-        Err(error)
-            if error.kind() == ErrorKind::DisplayHelp
-                && std::env::args_os().any(|word| word == "--help") =>
-        {
-            return help(command::<A>());
-        }
-        Err(error) if error.use_stderr() => {
-            let fault = usage(tool, &error);
-            fault.clone().report().print(tool);
-            return fault.exit.into();
-        }
-        Err(error) => error.exit(),
+        Ok(args) => main(args).unwrap_or_else(|report| {
+            report.print(tool);
+            report.exit()
+        }),
+        Err(error) => describe::<A>(tool, &error),
     };
-    let exit = main(args).unwrap_or_else(|report| {
-        report.print(tool);
-        report.exit()
-    });
     remote::end_connectors();
-    exit.into()
+    let lost = if is_closed {
+        Exit::Unreachable
+    } else {
+        Exit::Done
+    };
+    exit.worst(lost).into()
+}
+
+/// Prints what a command line without work asks for: the help, the version, or what is wrong.
+fn describe<A: CommandFactory>(tool: &str, error: &clap::Error) -> Exit {
+    if error.use_stderr() {
+        let fault = usage(tool, error);
+        let exit = fault.exit;
+        fault.report().print(tool);
+        return exit;
+    }
+    let is_long = std::env::args_os().any(|word| word == "--help");
+    // a pager that was closed early has read enough
+    let _ = match error.kind() {
+        ErrorKind::DisplayHelp if is_long => help(command::<A>()),
+        _ => error.print(),
+    };
+    Exit::Done
 }
 
 /// clap's message about a wrong command line, in the form of all other faults. In a pipeline nobody
@@ -163,7 +193,7 @@ fn command<A: CommandFactory>() -> clap::Command {
 
 /// Prints `--help`: all options, the description and the examples, as compact as `-h`. clap's long
 /// form has an empty line between any two options and fills three screens.
-fn help(mut command: clap::Command) -> ExitCode {
+fn help(mut command: clap::Command) -> std::io::Result<()> {
     if let Some(about) = command.get_long_about().cloned() {
         command = command.about(about);
     }
@@ -178,9 +208,7 @@ fn help(mut command: clap::Command) -> ExitCode {
     } else {
         text.to_string()
     };
-    // a pager that was closed early has read enough
-    let _ = std::io::stdout().write_all(text.as_bytes());
-    ExitCode::SUCCESS
+    std::io::stdout().write_all(text.as_bytes())
 }
 
 /// The heading of these options; `-h` leaves them out.

@@ -20,9 +20,6 @@ const LINE_ABOVE: &[u8] = b"\x1b[1A\r\x1b[K";
 /// Turns wrapping off, so that a long line is cut.
 const NO_WRAP: &[u8] = b"\x1b[?7l";
 const WRAP: &[u8] = b"\x1b[?7h";
-/// The access mode in the flags of open(2) (O_ACCMODE), and its value O_RDWR.
-const ACCESS_MODE: u32 = 3;
-const READ_AND_WRITE: u32 = 2;
 /// How many bytes are written to stdout in one go, before a slow reader is waited for.
 const BATCH_BYTES: usize = 64 << 10;
 
@@ -33,8 +30,6 @@ pub struct OutputSink {
     log_dir: Option<LogDir>,
     /// The ids of the processes in records.
     ids: Vec<u32>,
-    /// Whether stdout was closed from the beginning.
-    is_closed: bool,
     queue: Arc<Queue>,
     /// The thread that writes stdout; it returns whether everything was written.
     writer: Option<JoinHandle<bool>>,
@@ -83,7 +78,6 @@ impl OutputSink {
             status,
             log_dir,
             ids,
-            is_closed: is_closed(),
             queue,
             writer: Some(writer),
         })
@@ -122,9 +116,9 @@ impl OutputSink {
         }
     }
 
-    /// Whether something could not be written: a file of the log folder, or all of stdout.
+    /// Whether a file of the log folder could not be written.
     pub fn has_lost_something(&self) -> bool {
-        self.is_closed || self.log_dir.as_ref().is_some_and(LogDir::has_failed)
+        self.log_dir.as_ref().is_some_and(LogDir::has_failed)
     }
 
     /// Writes buffered bytes to the log folder, because nothing more is at hand.
@@ -165,23 +159,6 @@ impl OutputSink {
         }
         writer.join().unwrap_or(false) && !self.has_lost_something()
     }
-}
-
-/// Whether stdout was closed before this program began. In that case std opened /dev/null there,
-/// for reading too, which nobody else does.
-fn is_closed() -> bool {
-    let is_null =
-        std::fs::read_link("/proc/self/fd/1").is_ok_and(|target| target == Path::new("/dev/null"));
-    let info = std::fs::read_to_string("/proc/self/fdinfo/1").unwrap_or_default();
-    let flags = info
-        .lines()
-        .find_map(|line| line.strip_prefix("flags:"))
-        .and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
-    let is_closed = is_null && flags.is_some_and(|flags| flags & ACCESS_MODE == READ_AND_WRITE);
-    if is_closed {
-        record::tell!("dgl-spawn: stdout: it is closed; the work goes on without it");
-    }
-    is_closed
 }
 
 /// A line of a process, made fit to stand behind something else on a terminal: only its colours
