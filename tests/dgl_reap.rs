@@ -574,26 +574,40 @@ fn folders_of_ended_jobs_are_forgotten() {
 #[test]
 fn what_answers_dgl_reap_with_a_status_of_its_own_is_told_as_ended_by_it() {
     let folder = scratch("reap-answer");
-    let record = serde_json::json!({"type": "process", "id": 0, "of": 1, "host": 0,
-        "ip": "127.0.0.1", "role": "worker", "rank": 0, "cwd": folder,
-        "argv": ["sh", "-c", "trap 'exit 3' TERM; : >up; while :; do sleep 0.1; done"]});
-    std::fs::write(folder.join("process"), record.to_string()).unwrap();
-    let script = "echo 127.0.0.1 | ipconf-check >hosts; cat hosts process >job.jsonl
-        dgl-spawn --connect local --no-preflight --job reap-answer <job.jsonl >out & p=$!
-        until [ -e up ] || ! kill -0 $p; do sleep 0.1; done
-        dgl-reap --connect local --job reap-answer <hosts >reaped; wait $p; echo $?; cat out";
-    let ran = sh(&folder, script);
-    let first = &summary(&ran.out)["first_failure"];
-    assert!(
-        ran.out.starts_with("3\n") && first["code"] == 3 && first["reaped"] == true,
-        "{}{}",
-        ran.out,
-        ran.err
+    let spawn = "dgl-spawn --connect local --no-preflight";
+    let attached = format!("{spawn} --job reap-answer <job.jsonl >out & p=$!");
+    let detached = format!(
+        "{spawn} --job reap-answer --detach <job.jsonl >/dev/null
+         dgl-spawn --connect local --attach reap-answer <hosts >out & p=$!"
     );
-    assert!(
-        ran.err
-            .contains("worker 0 exited with status 3 because of dgl-reap"),
-        "{}",
-        ran.err
-    );
+    // who succeeds at ending has not done its work
+    let table = [(&attached, 3, 3), (&attached, 0, 143), (&detached, 0, 143)];
+    for (begin, code, status) in table {
+        let command = format!("trap 'exit {code}' TERM; : >up; while :; do sleep 0.1; done");
+        let record = serde_json::json!({"type": "process", "id": 0, "of": 1, "host": 0,
+            "ip": "127.0.0.1", "role": "worker", "rank": 0, "cwd": folder,
+            "argv": ["sh", "-c", command]});
+        std::fs::write(folder.join("process"), record.to_string()).unwrap();
+        let script = format!(
+            "rm -f up; export HOME=$PWD; echo 127.0.0.1 | ipconf-check >hosts
+             cat hosts process >job.jsonl; {begin}
+             until [ -e up ] || ! kill -0 $p; do sleep 0.1; done
+             dgl-reap --connect local --job reap-answer <hosts >reaped; wait $p; echo $?; cat out"
+        );
+        let ran = sh(&folder, &script);
+        let first = &summary(&ran.out)["first_failure"];
+        assert!(
+            ran.out.starts_with(&format!("{status}\n"))
+                && first["code"] == code
+                && first["reaped"] == true,
+            "{begin}: {}{}",
+            ran.out,
+            ran.err
+        );
+        let said = format!("worker 0 exited with status {code} because of dgl-reap");
+        assert!(ran.err.contains(&said), "{begin}: {}", ran.err);
+        let why = sh(&folder, "dgl-why out").out;
+        let said = "The job was ended: worker 0 on host 0 (127.0.0.1) was ended by dgl-reap.\n";
+        assert!(why.starts_with(said), "{begin}: {why}");
+    }
 }

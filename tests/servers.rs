@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
+use serde_json::json;
 use support::{Cluster, ip_config, python_with_dgl, root, scratch, sh, soon};
 
 const HOSTS: u32 = 4;
@@ -189,7 +190,9 @@ fn servers_of_real_dgl_stay_for_many_trainers() {
     );
     let status = killed.out.trim_start_matches("status ").trim();
     assert!(
-        status != "0" && killed.err.contains("graph servers"),
+        status != "0"
+            && killed.err.contains("graph servers")
+            && !killed.err.contains("lost: its graph servers"),
         "{}{}",
         killed.out,
         killed.err
@@ -224,6 +227,71 @@ fn servers_of_real_dgl_stay_for_many_trainers() {
     assert_eq!(reaped.status, 0, "{}", reaped.err);
     cluster.assert_clean();
     soon("their guards are gone", || !list().contains("job g"));
+}
+
+/// Three hosts of loopback; what stands for servers and trainers only waits.
+#[test]
+fn the_host_of_a_dead_server_is_named_and_no_host_is_lost() {
+    let folder = scratch("servers-dead");
+    let (mut hosts, mut servers, mut trainers) = (String::new(), String::new(), String::new());
+    for id in 0..3 {
+        let ip = format!("127.0.0.{}", id + 1);
+        let host = json!({"type": "host", "id": id, "of": 3, "ip": ip, "port": 30050});
+        let process = |role: &str| {
+            json!({"type": "process", "id": id, "of": 3, "host": id, "ip": ip, "role": role,
+                "rank": id, "server_name": "dead", "cwd": folder,
+                "env": {"DGL_NUM_CLIENT": "3", "DGL_NUM_SERVER": "1", "DGL_NUM_SAMPLER": "0"},
+                "argv": ["sh", "-c", "echo up; exec sleep 600"]})
+        };
+        hosts += &format!("{host}\n");
+        servers += &format!("{}\n", process("server"));
+        trainers += &format!("{}\n", process("trainer"));
+    }
+    for (name, text) in [
+        ("hosts", &hosts),
+        ("servers", &servers),
+        ("trainers", &trainers),
+    ] {
+        std::fs::write(folder.join(name), text).unwrap();
+    }
+    let spawn = "dgl-spawn --no-preflight --connect local --grace 1s";
+    let kill = "kill -9 $(sed -n 's/.*\"pid\":\\([0-9]*\\).*/\\1/p' \
+        .local/state/dgl-tools/dead/127.0.0.3/journal)";
+    let wait = "until [ $(grep -c '\"started\"' out.jsonl) = 3 ] || ! kill -0 $p; do sleep 0.1; \
+        done";
+    let start = format!("cat hosts servers | {spawn} --detach >/dev/null");
+    let attached = format!("cat hosts trainers | {spawn} --job uses >out.jsonl & p=$!; {wait}");
+    let detached = format!(
+        "cat hosts trainers | {spawn} --job uses --detach >/dev/null
+         {spawn} --attach uses <hosts >out.jsonl & p=$!; {wait}"
+    );
+    for begin in [attached, detached] {
+        let script = format!("export HOME=$PWD; {start}; {begin}; {kill}; wait $p");
+        let ran = sh(&folder, &script);
+        assert!(
+            ran.status == 74
+                && ran
+                    .err
+                    .contains("job uses was ended: the graph servers that it used have ended\n")
+                && ran
+                    .err
+                    .contains("host 2 (127.0.0.3): graph server ended by SIGKILL\n"),
+            "{} {}",
+            ran.status,
+            ran.err
+        );
+        let why = sh(&folder, "dgl-why out.jsonl").out;
+        let said = "The job failed: the graph servers that it used have ended, first on host 2 \
+            (127.0.0.3): ended by SIGKILL.\n";
+        assert!(why.starts_with(said), "{why}");
+        let swap = sh(&folder, "host-swap --run out.jsonl --spares hosts <hosts");
+        assert!(
+            swap.status == 65 && swap.err.contains("no host was lost"),
+            "{} {}",
+            swap.status,
+            swap.err
+        );
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
+use serde_json::json;
 use std::path::Path;
 use support::{scratch, sh, takes_seconds};
 
@@ -150,4 +151,131 @@ fn memory_does_not_grow_with_what_a_job_wrote() {
         assert_eq!(ran.status, 0, "{tool}: {}", ran.err);
         assert!(ran.out.contains("raised KeyError: "), "{tool}: {}", ran.out);
     }
+}
+
+/// Writes the records of a worker on each of so many addresses of this machine, with a home of the
+/// test's own: hosts to hosts.jsonl, all to job.jsonl.
+fn workers(folder: &Path, hosts: u32, command: &str) {
+    let (mut all, mut own) = (String::new(), String::new());
+    for id in 0..hosts {
+        let ip = format!("127.0.0.{}", id + 1);
+        all += &format!(
+            "{}\n",
+            json!({"type": "host", "id": id, "of": hosts, "ip": ip, "port": 30050})
+        );
+        let process = json!({"type": "process", "id": id, "of": hosts, "host": id, "ip": ip,
+            "role": "worker", "rank": id, "cwd": folder, "env": {"K": id.to_string()},
+            "argv": ["sh", "-c", command]});
+        own += &format!("{process}\n");
+    }
+    std::fs::write(folder.join("hosts.jsonl"), &all).unwrap();
+    std::fs::write(folder.join("job.jsonl"), all + &own).unwrap();
+}
+
+const SPAWN: &str = "export HOME=$PWD; spawn='dgl-spawn --no-preflight --connect local --grace 1s \
+    --host-timeout 6s'; ";
+
+#[test]
+fn an_attached_stream_has_what_the_verdict_needs() {
+    let folder = scratch("why-attached");
+    let raises = "[ $K = 2 ] || exec sleep 600; python3 -c 'raise KeyError(7)'";
+    let table = [
+        (
+            raises,
+            1,
+            "The job failed: worker 2 on host 2 (127.0.0.3) raised KeyError: 7.\n  since: ",
+        ),
+        ("sleep 1", 0, "The job ended well: 3 processes, "),
+    ];
+    for (command, status, verdict) in table {
+        workers(&folder, 3, command);
+        let script = format!(
+            "{SPAWN} $spawn --job attached --detach <job.jsonl >/dev/null
+             $spawn --attach attached <hosts.jsonl >attached.jsonl"
+        );
+        let ran = sh(&folder, &script);
+        assert_eq!(ran.status, status, "{}", ran.err);
+        let why = sh(&folder, "dgl-why attached.jsonl").out;
+        assert!(why.starts_with(verdict), "{why}");
+        let page = sh(&folder, "dgl-report attached.jsonl");
+        assert!(page.out.contains("3 processes"), "{}{}", page.out, page.err);
+        // what is not there is not made up
+        let without = sh(&folder, "grep -v '\"process\"' attached.jsonl | dgl-why").out;
+        assert!(
+            without.starts_with(verdict)
+                && without.contains("Also: 3 process records are missing in the records."),
+            "{without}"
+        );
+        let job_s = |file: &str| {
+            let text = std::fs::read_to_string(folder.join(file)).unwrap();
+            let last: serde_json::Value =
+                serde_json::from_str(text.lines().last().unwrap()).unwrap();
+            last["elapsed_ms"].as_u64().unwrap() / 1000
+        };
+        // an attached tool that comes late does not count its own coming
+        let again = format!("sleep 5; {SPAWN} $spawn --attach attached <hosts.jsonl >again.jsonl");
+        sh(&folder, &again);
+        assert!(job_s("again.jsonl") < job_s("attached.jsonl") + 5);
+    }
+}
+
+#[test]
+fn a_pause_of_who_decides_is_no_lost_host() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("why-paused");
+    workers(&folder, 2, "echo up; exec sleep 600");
+    let wait = "until [ $(grep -c '\"started\"' out.jsonl) = 2 ]; do sleep 0.1; done; sleep 1";
+    let launcher = format!(
+        "{SPAWN} $spawn --job paused <job.jsonl >out.jsonl & p=$!
+         {wait}; kill -STOP $p; sleep 9; kill -CONT $p; wait $p"
+    );
+    let leader = format!(
+        "{SPAWN} $spawn --job paused --detach <job.jsonl >/dev/null
+         p=$(cat .local/state/dgl-tools/paused/127.0.0.1/guard)
+         sleep 1; kill -STOP $p; sleep 9; kill -CONT $p
+         $spawn --attach paused <hosts.jsonl >out.jsonl"
+    );
+    for (script, who) in [
+        (launcher, "the launcher"),
+        (leader, "the agent that keeps it on its first host"),
+    ] {
+        let ran = sh(&folder, &script);
+        assert_eq!(ran.status, 74, "{}", ran.err);
+        let said = format!("dgl-spawn: job paused was ended: {who} was stopped for ");
+        assert!(
+            ran.err.contains(&said)
+                && ran.err.contains("; no host was lost\n  fix: ")
+                && !ran.err.contains("lost: ")
+                && !ran.err.contains("could not be ended"),
+            "{}",
+            ran.err
+        );
+        let why = sh(&folder, "dgl-why out.jsonl").out;
+        let said = format!("The job failed: {who} was stopped for ");
+        assert!(
+            why.starts_with(&said) && why.contains("; no host was lost.\n"),
+            "{why}"
+        );
+    }
+}
+
+/// The hosts have not given a launcher up that was stopped for less than their patience.
+#[test]
+fn a_short_pause_of_the_launcher_harms_nothing() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("why-short-pause");
+    workers(&folder, 2, "echo up; exec sleep 16");
+    let ran = sh(
+        &folder,
+        &format!(
+            "{SPAWN} $spawn --job short-pause <job.jsonl >out.jsonl & p=$!
+             until [ $(grep -c '\"started\"' out.jsonl) = 2 ]; do sleep 0.1; done
+             sleep 1; kill -STOP $p; sleep 4; kill -CONT $p; wait $p"
+        ),
+    );
+    assert_eq!(ran.status, 0, "{}", ran.err);
 }

@@ -7,6 +7,7 @@
 mod last_lines;
 mod machine;
 mod model;
+mod pause;
 mod stall;
 
 pub use last_lines::LastLines;
@@ -14,5 +15,6 @@ pub use machine::{Job, ONE_SIGNAL, SERVERS_LINGER};
 pub use model::{
     Action, Cause, Exit, ExitStatus, Failure, Limit, Loss, Member, Mode, Progress, Reason,
 };
+pub use pause::{PauseWatch, heartbeat};
 pub use record::Role;
 pub use stall::{SHORTEST_STALL, StallRule, StallStep, StallWatch};

@@ -1,6 +1,7 @@
 //! The state machine that decides when a job ends, and why.
 
 use crate::model::{Action, Cause, Exit, Failure, Limit, Loss, Member, Mode, Progress, Reason};
+use crate::pause::heartbeat;
 use record::Role;
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,16 @@ pub struct Job {
     linger: Option<Instant>,
     /// The first signal that arrived, and when.
     signalled: Option<(i32, Instant)>,
+    /// A pause of whoever runs this machine, as long as it explains what happens.
+    pause: Option<Pause>,
+}
+
+/// A time in which nobody listened to the hosts.
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    time: Duration,
+    failures_until: Instant,
+    losses_until: Instant,
 }
 
 impl Job {
@@ -64,6 +75,7 @@ impl Job {
             failure: None,
             linger: None,
             signalled: None,
+            pause: None,
         }
     }
 
@@ -99,7 +111,11 @@ impl Job {
             return None;
         }
         // servers that outlive their clients have nothing left to fail at
-        if !exit.status.is_success() && self.linger.is_none() {
+        if (!exit.status.is_success() || exit.reaped) && self.linger.is_none() {
+            let pause = self.pause.filter(|pause| now < pause.failures_until);
+            if let Some(pause) = pause {
+                return self.end(Cause::Paused(pause.time));
+            }
             self.fail(at, Reason::Ended(exit));
             return self.end(Cause::Process);
         }
@@ -123,12 +139,35 @@ impl Job {
         if self.ending || self.mode != Mode::Deciding {
             return None;
         }
+        if let Some(pause) = self.pause {
+            return self.end(Cause::Paused(pause.time));
+        }
         self.failure = Some(Failure {
             host,
             member: None,
             reason: Reason::Lost(why.into()),
         });
         self.end(Cause::Host)
+    }
+
+    /// The graph servers that the job uses have ended, of which this host or process failed first.
+    pub fn servers_ended(&mut self, failure: Option<Failure>) -> Option<Action> {
+        if self.ending || self.mode != Mode::Deciding {
+            return None;
+        }
+        self.failure = failure;
+        self.end(Cause::Servers)
+    }
+
+    /// Whoever runs this machine did not run for so long that hosts may have taken it for gone. It
+    /// is not the doing of a host that is lost within `patience` from now, nor of a process of which
+    /// is heard at once that it failed, because its peers on other hosts were ended.
+    pub fn paused(&mut self, time: Duration, now: Instant, patience: Duration) {
+        self.pause = Some(Pause {
+            time,
+            failures_until: now + heartbeat(patience),
+            losses_until: now + patience + heartbeat(patience),
+        });
     }
 
     /// A process has raised an exception that nobody caught, and does not end by itself.
@@ -178,6 +217,7 @@ impl Job {
 
     /// Time has passed; checks all limits.
     pub fn tick(&mut self, now: Instant) -> Option<Action> {
+        self.pause = self.pause.filter(|pause| now < pause.losses_until);
         if self.ending || self.mode != Mode::Deciding {
             return None;
         }
@@ -307,6 +347,57 @@ mod tests {
             (job.cause(), job.failure()),
             (Some(&Cause::Process), Some(&first))
         );
+    }
+
+    #[test]
+    fn a_success_because_of_dgl_reap_is_none() {
+        let reaped = |status: ExitStatus| Exit {
+            reaped: true,
+            ..status.into()
+        };
+        for (status, shell) in [(Code(0), 143), (Code(3), 3), (Signal(9), 137)] {
+            let (mut job, now) = job(&members(&[Role::Trainer, Role::Trainer]));
+            let exit = reaped(status);
+            assert_eq!(job.exited(0, exit, now), Some(Action::End));
+            assert_eq!(job.failure().unwrap().reason, Reason::Ended(exit));
+            assert_eq!(exit.shell_code(), shell);
+        }
+    }
+
+    #[test]
+    fn neither_dead_graph_servers_nor_a_pause_are_a_lost_host() {
+        let members = members(&[Role::Trainer, Role::Trainer]);
+        let (mut job, now) = job(&members);
+        let killed = Failure {
+            host: 1,
+            member: None,
+            reason: ended(Signal(9)),
+        };
+        assert_eq!(job.servers_ended(Some(killed.clone())), Some(Action::End));
+        assert_eq!(job.lost(0, "gone"), None);
+        assert_eq!(
+            (job.cause(), job.failure()),
+            (Some(&Cause::Servers), Some(&killed))
+        );
+        let [time, patience] = [14, 12].map(Duration::from_secs);
+        let lost = |job: &mut Job, _| job.lost(0, "gone");
+        let failed = |job: &mut Job, now| job.exited(0, Code(1).into(), now);
+        let table: [(fn(&mut Job, Instant) -> Option<Action>, u64, Cause); 4] = [
+            (lost, 13, Cause::Paused(time)),
+            (lost, 14, Cause::Host),
+            (failed, 1, Cause::Paused(time)),
+            (failed, 2, Cause::Process),
+        ];
+        for (happens, after_s, cause) in table {
+            let (mut job, _) = self::job(&members);
+            job.paused(time, now, patience);
+            let later = now + Duration::from_secs(after_s);
+            assert_eq!(job.tick(later), None);
+            assert_eq!(happens(&mut job, later), Some(Action::End));
+            assert_eq!(job.cause(), Some(&cause), "{after_s}");
+            let is_of_pause = cause == Cause::Paused(time);
+            assert_eq!(job.failure().is_none(), is_of_pause, "{after_s}");
+        }
     }
 
     #[test]

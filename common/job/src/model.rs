@@ -5,6 +5,8 @@ use record::Role;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
+const SIGTERM: i32 = 15;
+
 /// A process, as far as the life of its job depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
@@ -64,6 +66,17 @@ pub struct Exit {
     pub out_of_memory: bool,
 }
 
+impl Exit {
+    /// The status in a shell's numbers. A process that dgl-reap asked to end and that reports
+    /// success has not done its work: it counts as ended by TERM.
+    pub fn shell_code(self) -> u8 {
+        match self.status.is_success() && self.reaped {
+            true => ExitStatus::Signal(SIGTERM).shell_code(),
+            false => self.status.shell_code(),
+        }
+    }
+}
+
 impl From<ExitStatus> for Exit {
     fn from(status: ExitStatus) -> Exit {
         Exit {
@@ -92,6 +105,11 @@ pub enum Cause {
     Time(Limit),
     /// The job gave no sign of life for longer than this.
     Stalled(Duration),
+    /// The graph servers that the job uses have ended.
+    Servers,
+    /// Whoever decides about the job did not run for this long, so that the hosts took it for gone
+    /// and ended their parts.
+    Paused(Duration),
 }
 
 /// What may not take longer than its time.
@@ -139,8 +157,6 @@ pub enum Loss {
     KeeperGone,
     /// The agent that supervised the processes there is gone.
     SupervisorGone,
-    /// The graph servers that the job uses have ended, as seen from there.
-    ServersEnded,
     /// Not all hosts joined the job in time.
     NotJoined {
         /// How many hosts joined.

@@ -98,6 +98,9 @@ pub struct Exited {
     /// Whether the kernel killed the process because memory ran out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub oom: bool,
+    /// Whether dgl-reap ended the process.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reaped: bool,
     /// Whether the end of the job had begun before, so that this is not a failure of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub while_ending: bool,
@@ -111,13 +114,17 @@ pub struct Summary {
     /// The tool's exit status.
     pub code: u8,
     /// What determined `code`: `input`, `preflight`, `host`, `process`, `timeout`,
-    /// `stalled` or `signal`.
+    /// `stalled`, `servers`, `paused` or `signal`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
+    /// The cause in words, if neither a process nor a host of the job has failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// What failed first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_failure: Option<FirstFailure>,
-    /// Milliseconds from the start of the tool to its end.
+    /// Milliseconds from the start of the tool to its end; of a job that was attached to, at least
+    /// those from the start of the job to its end.
     pub elapsed_ms: u64,
     /// The job's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -179,4 +186,26 @@ pub struct FirstFailure {
     /// The last lines that the process wrote.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_lines: Vec<String>,
+}
+
+impl FirstFailure {
+    /// What happened to the process or host, in words behind its name.
+    pub fn words(&self) -> String {
+        let code = self.code.unwrap_or(1);
+        match (&self.error, &self.signal) {
+            (Some(error), _) => error.clone(),
+            (_, Some(signal)) if self.oom => {
+                format!("ended by SIG{signal}: the kernel killed it because memory ran out")
+            }
+            (_, Some(signal)) if self.reaped => {
+                format!("ended by a signal of dgl-reap, SIG{signal}")
+            }
+            (_, Some(signal)) => format!("ended by SIG{signal}"),
+            (_, None) if self.oom => format!(
+                "exited with status {code}: the kernel killed what it ran because memory ran out"
+            ),
+            (_, None) if self.reaped => format!("exited with status {code} because of dgl-reap"),
+            (_, None) => format!("exited with status {code}"),
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Text for people: numbers with units, colours where they are wanted, and foreign text without
 //! what a terminal would obey.
 
+use nix::time::{ClockId, clock_gettime};
 use std::borrow::Cow;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
@@ -50,6 +51,11 @@ pub fn now_ms() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, millis)
+}
+
+/// How long the machine has run, also while it slept, by a clock that nobody sets.
+pub fn uptime() -> Duration {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
 }
 
 /// Whether stdout should be coloured: it is a terminal, and NO_COLOR (no-color.org) is not set.

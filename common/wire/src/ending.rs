@@ -2,6 +2,7 @@
 
 use ::job::{Cause, Loss, Reason};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// The end of a job has begun, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +16,14 @@ pub struct Ending {
 }
 
 impl Ending {
+    /// Whoever keeps the job did not run for this long.
+    pub fn paused(time: Duration) -> Ending {
+        Ending {
+            cause: Some(Cause::Paused(time)),
+            failure: None,
+        }
+    }
+
     /// A host was lost.
     pub fn lost(host: u32, loss: Loss) -> Ending {
         Ending {

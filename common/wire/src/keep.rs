@@ -20,6 +20,7 @@
 pub use crate::ending::{Ending, Failure};
 
 use crate::Event;
+use crate::servers::ServersEnded;
 use crate::supervise::Moves;
 use ::job::{Exit, Limit, Loss, Role, StallRule};
 use serde::{Deserialize, Serialize};
@@ -227,6 +228,8 @@ pub enum PeerMessage {
         /// The reason.
         loss: Loss,
     },
+    /// To the leader: the graph servers that the job uses have ended.
+    ServersEnded(ServersEnded),
     /// To the leader: somebody wants the job to end.
     Stop {
         /// The signal that the keeper got, a second one of which ends the job at once; absent if

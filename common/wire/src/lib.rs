@@ -128,7 +128,7 @@ pub enum Event {
     /// A process has raised an exception and does not end.
     Raised(supervise::Raised),
     /// The graph servers that the job uses have ended.
-    ServersEnded,
+    ServersEnded(servers::ServersEnded),
     /// All processes have ended.
     Over(supervise::Over),
     /// The agent is alive. Sent at a fixed interval while processes run.

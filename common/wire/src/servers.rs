@@ -1,7 +1,7 @@
 //! Messages about graph servers that stay: a job of its own that groups of trainers use one after
 //! another.
 
-use crate::ending::Ending;
+use crate::ending::{Ending, Failure};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 
@@ -63,6 +63,14 @@ pub enum Liveness {
     Alive,
     /// They have ended; with the cause, if it is known.
     Dead(Option<Ending>),
+}
+
+/// The graph servers that a job uses have ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServersEnded {
+    /// What failed first among the servers, as their keeper has written; absent if nothing did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
 }
 
 /// A setting in which graph servers and trainers differ.

@@ -63,7 +63,6 @@ fn loss_label(loss: &Loss) -> String {
         Loss::Silent(time) => format!("nothing was heard of it for {} s", time.as_secs_f32()),
         Loss::KeeperGone => "its guard is gone".to_owned(),
         Loss::SupervisorGone => "the agent that supervised its processes is gone".to_owned(),
-        Loss::ServersEnded => "its graph servers have ended".to_owned(),
         Loss::NotJoined { joined, hosts } => {
             format!("of {hosts} hosts only {joined} have joined the job")
         }
@@ -76,11 +75,9 @@ pub fn exit(job: &Job) -> Exit {
     match (job.cause(), job.failure().map(|failure| &failure.reason)) {
         (None, _) => Exit::Done,
         (Some(Cause::Signal(number)), _) => Exit::Signal(*number),
-        (Some(Cause::Host), _) => Exit::Unreachable,
+        (Some(Cause::Host | Cause::Servers | Cause::Paused(_)), _) => Exit::Unreachable,
         (Some(Cause::Time(_) | Cause::Stalled(_)), _) => Exit::TimeLimit,
-        (Some(Cause::Process), Some(Reason::Ended(exit))) => {
-            Exit::Process(exit.status.shell_code())
-        }
+        (Some(Cause::Process), Some(Reason::Ended(exit))) => Exit::Process(exit.shell_code()),
         (Some(Cause::Process), _) => Exit::Process(1),
     }
 }

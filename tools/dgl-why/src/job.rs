@@ -48,7 +48,7 @@ impl ProcessHistory<'_> {
     /// Whether it failed by itself.
     pub fn has_failed(&self) -> bool {
         self.exited
-            .is_some_and(|exited| !exited.while_ending && exited.code != Some(0))
+            .is_some_and(|exited| !exited.while_ending && (exited.code != Some(0) || exited.reaped))
     }
 
     /// Whether it was alive when the end of the job began, or is still alive.
@@ -66,11 +66,13 @@ impl ProcessHistory<'_> {
 impl<'a> ProcessHistory<'a> {
     /// The last exception that it wrote, if it has done nothing since.
     pub fn raised(&self) -> Option<Raised<'a>> {
+        // the log of a detached job, which an attached stream repeats, has both streams in one
+        let is_in_one = self.output.iter().all(|line| line.stream == "stdout");
         let errors: Vec<&'a Output> = self
             .output
             .iter()
             .copied()
-            .filter(|line| line.stream == "stderr" && !line.while_ending)
+            .filter(|line| (is_in_one || line.stream == "stderr") && !line.while_ending)
             .collect();
         let texts: Vec<&str> = errors.iter().map(|line| line.line.as_str()).collect();
         let (from, at, exception) = traceback::exceptions(&texts).pop()?;

@@ -46,7 +46,10 @@ fn ended(job: &Job, summary: &Summary) -> (Outcome, Finding) {
         ("timeout", _) => (Outcome::Failed, time_limit(job, failure)),
         ("stalled", _) => (Outcome::Failed, ended_stall(job)),
         ("signal", _) => (Outcome::Interrupted, interrupted(job, summary)),
+        ("paused", _) => (Outcome::Failed, paused(summary)),
+        ("servers", _) => (Outcome::Failed, servers(job, failure)),
         ("preflight", _) => (Outcome::NotStarted, Finding::new(PREFLIGHT)),
+        (_, Some(failure)) if failure.reaped => (Outcome::Interrupted, failed(job, failure)),
         (_, Some(failure)) => (Outcome::Failed, failed(job, failure)),
         _ if job.tries == 0 => (Outcome::NotStarted, Finding::new(NO_FAILURE)),
         _ => (Outcome::Failed, Finding::new(NO_FAILURE)),
@@ -58,6 +61,31 @@ const PREFLIGHT: &str = "the look before the start found faults, which dgl-spawn
                          stderr; the records do not have them";
 const NO_FAILURE: &str =
     "the records do not say which process or host failed; dgl-spawn's stderr does";
+
+/// The cause of a job whose launcher, or the agent that kept it, did not run.
+fn paused(summary: &Summary) -> Finding {
+    let reason = summary.reason.as_deref();
+    Finding::new(reason.unwrap_or("the launcher was stopped; no host was lost"))
+        .fix("bridge such a pause with a longer --host-timeout")
+}
+
+/// The cause of a job whose graph servers have ended.
+fn servers(job: &Job, failure: Option<&FirstFailure>) -> Finding {
+    let text = "the graph servers that it used have ended";
+    match failure {
+        Some(failure) => {
+            let lost = if failure.error.is_some() {
+                "lost: "
+            } else {
+                ""
+            };
+            let (host, how) = (job.host(failure.host), failure.words());
+            Finding::new(format!("{text}, first on {host}: {lost}{how}"))
+        }
+        None => Finding::new(text),
+    }
+    .fix("… | dgl-spawn --attach NAME of the servers tells more; start them anew")
+}
 
 fn all_ended(job: &Job, summary: &Summary) -> Finding {
     let count = term::count(job.lives.len() as u64, "process");
@@ -166,7 +194,17 @@ fn of_failure(job: &Job, failure: &FirstFailure) -> Finding {
 }
 
 fn host(job: &Job, failure: &FirstFailure) -> Finding {
-    let why = failure.error.as_deref().unwrap_or("no reason was noted");
+    let host = job.host(failure.host);
+    let summary = job.records.summary.as_ref();
+    let is_lost = summary.is_some_and(|summary| summary.cause.as_deref() == Some("host"));
+    let text = match &failure.error {
+        Some(error) if is_lost => format!("{host} was lost: {error}"),
+        None if is_lost => format!("{host} failed; the records do not say how"),
+        _ => format!(
+            "a process on {host} {}; the records do not say which",
+            failure.words()
+        ),
+    };
     let of_host = || {
         job.lives
             .iter()
@@ -175,7 +213,7 @@ fn host(job: &Job, failure: &FirstFailure) -> Finding {
     let last = of_host()
         .filter_map(|life| life.last_word())
         .max_by_key(|word| word.time_ms);
-    let mut finding = Finding::new(format!("{} was lost: {why}", job.host(failure.host)))
+    let mut finding = Finding::new(text)
         .on_account_of(Culprit {
             host: failure.host,
             id: None,
@@ -193,7 +231,7 @@ fn process(job: &Job, life: &ProcessHistory, failure: &FirstFailure) -> Finding 
     let host = job.host_record(life.process.host);
     let finding = match (&failure.error, failure.signal.as_deref()) {
         (Some(error), _) => Finding::new(format!("{who} {error}")).shown_by_all(life.last_word()),
-        (None, Some(_)) if failure.reaped => Finding::new(format!("{who} was ended by dgl-reap")),
+        (None, _) if failure.reaped => Finding::new(format!("{who} was ended by dgl-reap")),
         (None, _) if failure.oom => out_of_memory(job, life, host, failure.signal.is_none()),
         (None, Some("KILL")) => Finding::new(format!(
             "{who} was ended by SIGKILL, which neither dgl-spawn nor, by its count, the kernel \
@@ -225,8 +263,10 @@ fn process(job: &Job, life: &ProcessHistory, failure: &FirstFailure) -> Finding 
 fn status(life: &ProcessHistory, failure: &FirstFailure, who: &str) -> Finding {
     let code = failure.code.unwrap_or(1);
     if let Some(raised) = life.raised() {
+        // an attached stream has the time at which the log was read
+        let end_ms = life.end_ms().unwrap_or(u64::MAX);
         return Finding::new(format!("{who} raised {}", raised.exception))
-            .since(raised.named.time_ms)
+            .since(raised.named.time_ms.min(end_ms))
             .shown_by(raised.named);
     }
     let error = failure
@@ -307,12 +347,14 @@ fn unfinished(job: &Job) -> (Outcome, Finding) {
             code: exited.code,
             signal: exited.signal.clone(),
             oom: exited.oom,
+            reaped: exited.reaped,
             ..FirstFailure::default()
         };
-        return (
-            Outcome::Failed,
-            failed(job, &failure).on_account_of(life.culprit()),
-        );
+        let outcome = match failure.reaped {
+            true => Outcome::Interrupted,
+            false => Outcome::Failed,
+        };
+        return (outcome, failed(job, &failure).on_account_of(life.culprit()));
     }
     if job.tries == 0 {
         return (
@@ -370,6 +412,17 @@ fn beside(job: &Job, cause: &Finding) -> Vec<Finding> {
                 .on_account_of(life.culprit())
                 .shown_by(raised.named),
         );
+    }
+    if job.records.unrecorded > 0 {
+        let count = term::count(job.records.unrecorded as u64, "process record");
+        let verb = if job.records.unrecorded == 1 {
+            "is"
+        } else {
+            "are"
+        };
+        findings.push(Finding::new(format!(
+            "{count} {verb} missing in the records"
+        )));
     }
     let lines: u64 = job
         .records

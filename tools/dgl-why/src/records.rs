@@ -5,10 +5,11 @@ use record::error::Report;
 use record::jsonl::Stream;
 use record::run::{Pauses, Run};
 use record::{
-    Dropped, Exited, FileCopy, Host, Listening, Output, Process, Pushed, Resumed, Role, Sample,
-    Stack, Stalled, Started, Summary,
+    Dropped, Exited, FileCopy, Host, IpAddr, Listening, Output, Process, Pushed, Resumed, Role,
+    Sample, Stack, Stalled, Started, Summary,
 };
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::Ipv4Addr;
 
 /// The records of a run, those of each type in the order in which they came, sets by their ids.
 #[derive(Default)]
@@ -18,6 +19,9 @@ pub struct Records {
     pub files: Vec<FileCopy>,
     pub pushed: Vec<Pushed>,
     pub processes: Vec<Process>,
+    /// How many processes have no record of their own: what other records tell of them is all that
+    /// is known.
+    pub unrecorded: usize,
     pub started: Vec<Started>,
     pub listening: Vec<Listening>,
     pub output: Vec<Output>,
@@ -52,6 +56,7 @@ impl Records {
             files: stream.all_including_failed()?,
             pushed: stream.all_including_failed()?,
             processes: stream.all_including_failed()?,
+            unrecorded: 0,
             started: stream.all_including_failed()?,
             listening: stream.all_including_failed()?,
             output: stream.all_including_failed()?,
@@ -71,6 +76,7 @@ impl Records {
             &records.listening,
             &records.exited,
         );
+        records.add_unrecorded();
         let servers = records
             .processes
             .iter()
@@ -84,5 +90,48 @@ impl Records {
             .into_iter()
             .for_each(|time_ms| records.pauses.add(time_ms));
         Ok(records)
+    }
+
+    /// Adds the processes that only other records name, as in a stream from which somebody has left
+    /// out records.
+    fn add_unrecorded(&mut self) {
+        let known: BTreeSet<u32> = self.processes.iter().map(|process| process.id).collect();
+        let started = self.started.iter();
+        let started = started.map(|one| (one.id, (one.host, one.role, one.rank)));
+        let exited = self.exited.iter();
+        let exited = exited.map(|one| (one.id, (one.host, one.role, one.rank)));
+        let failure = self.summary.as_ref();
+        let failure = failure.and_then(|summary| summary.first_failure.as_ref());
+        let failed = failure.and_then(|one| Some((one.id?, (one.host, one.role?, one.rank?))));
+        let named: BTreeMap<u32, (u32, Role, u32)> = started
+            .chain(exited)
+            .chain(failed)
+            .filter(|(id, _)| !known.contains(id))
+            .collect();
+        self.unrecorded = named.len();
+        let processes = named.into_iter().map(|(id, (host, role, rank))| Process {
+            id,
+            of: 0,
+            host,
+            ip: IpAddr(Ipv4Addr::UNSPECIFIED),
+            role,
+            rank,
+            nproc: None,
+            port: None,
+            server_name: None,
+            cwd: None,
+            cpus: None,
+            env: Default::default(),
+            env_b64: Default::default(),
+            setup: None,
+            argv: None,
+            argv_b64: None,
+            shell: None,
+            python: None,
+            script: None,
+            master_port: None,
+        });
+        self.processes.extend(processes);
+        self.processes.sort_by_key(|process| process.id);
     }
 }

@@ -189,6 +189,49 @@ fn verdicts_of_runs_that_failed() {
     }
 }
 
+/// Of jobs without DGL, whose records tests/why.rs and tests/servers.rs make anew each time.
+#[test]
+fn verdicts_of_runs_that_no_host_has_ended() {
+    let table = [
+        (
+            "attached-raises",
+            Some((2, Some((Role::Worker, 2)))),
+            Some(956),
+            "worker 2 on host 2 (127.0.0.3) raised KeyError: 'loss'",
+        ),
+        (
+            "graph-server-killed",
+            None,
+            None,
+            "the graph servers that it used have ended, first on host 2 (127.0.0.3): ended by \
+             SIGKILL",
+        ),
+        (
+            "launcher-stopped",
+            None,
+            None,
+            "the launcher was stopped for 9.2 s; no host was lost",
+        ),
+    ];
+    for (name, whose, after_ms, text) in table {
+        let Verdict { outcome, cause, .. } = of(&recording(name));
+        assert_eq!((outcome, &*cause.text), (Outcome::Failed, text), "{name}");
+        assert_eq!(account(&cause), whose, "{name}");
+        let end_ms = after_ms.map(|after| 1_795_545_871_203 + after);
+        assert_eq!(cause.since_ms, end_ms, "{name}");
+    }
+    // of records that somebody has left out nothing is made up
+    let attached = recording("attached-raises");
+    let without: Vec<&str> = attached
+        .lines()
+        .filter(|line| !line.contains(r#""type":"process""#))
+        .collect();
+    let verdict = of(&without.join("\n"));
+    assert_eq!(verdict.cause.text, table[0].3);
+    let missing = "3 process records are missing in the records";
+    assert!(verdict.others.iter().any(|other| other.text == missing));
+}
+
 #[test]
 fn verdicts_of_runs_that_ended_well() {
     let table: [(&str, Account, &str); 3] = [
@@ -480,8 +523,22 @@ fn what_dgl_spawn_noted_is_weighed() {
                 r#""code":137,"cause":"process","first_failure":{"host":2,"id":5,"#,
                 r#""role":"trainer","rank":2,"signal":"KILL","reaped":true}"#
             )),
-            Outcome::Failed,
+            Outcome::Interrupted,
             "trainer 2 on host 2 (10.77.0.3) was ended by dgl-reap",
+        ),
+        (
+            summary(concat!(
+                r#""code":74,"cause":"servers","first_failure":{"host":2,"#,
+                r#""role":"server","signal":"KILL"}"#
+            )),
+            Outcome::Failed,
+            "the graph servers that it used have ended, first on host 2 (10.77.0.3): ended by \
+             SIGKILL",
+        ),
+        (
+            summary(r#""code":1,"cause":"process","first_failure":{"host":2,"code":1}"#),
+            Outcome::Failed,
+            "a process on host 2 (10.77.0.3) exited with status 1; the records do not say which",
         ),
         (
             summary(concat!(

@@ -17,7 +17,7 @@ pub use tcp::{TcpSocket, tcp_sockets};
 pub use thread::{of_thread, switches, threads};
 pub use topology::{cores_by_node, usable_cpus};
 
-use rustix::time::{ClockId, clock_gettime};
+use record::term::{self, millis};
 use std::fs;
 
 /// The ports on which something listens in this network namespace, on whatever address.
@@ -46,10 +46,7 @@ pub fn uptime_ticks() -> u64 {
 /// How long the machine has run, in milliseconds, by a clock that nobody sets. A container may have
 /// a /proc/uptime of its own, which does not fit the start times of processes.
 pub fn uptime_ms() -> Option<u64> {
-    let since_start = clock_gettime(ClockId::Boottime);
-    let seconds = u64::try_from(since_start.tv_sec).ok()?;
-    let milliseconds = u64::try_from(since_start.tv_nsec / 1_000_000).ok()?;
-    seconds.checked_mul(1000)?.checked_add(milliseconds)
+    Some(millis(term::uptime()))
 }
 
 /// This run of the kernel, which has another name after each start of the machine.

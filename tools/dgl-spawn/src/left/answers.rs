@@ -38,7 +38,7 @@ pub fn wait_for<T>(
         let host = |at: usize| hosts.sessions[at].host;
         match hosts.next_event(until.saturating_duration_since(Instant::now())) {
             Some(RunEvent::Signal(number)) => return Err(Stopped::Signal(number)),
-            Some(RunEvent::StatusAsked) => {}
+            Some(RunEvent::StatusAsked | RunEvent::Paused(_)) => {}
             Some(RunEvent::Host(at, SessionEvent::Lost(why))) => faults.push(fault(host(at), why)),
             Some(RunEvent::Host(at, SessionEvent::Event(event, body))) => match event {
                 Event::Failed(failure) => faults.push(fault(host(at), failure.problem)),

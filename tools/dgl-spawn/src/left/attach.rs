@@ -58,6 +58,9 @@ pub fn attach(args: &Args, stream: &Stream, hosts: &[Host], name: &str) -> Resul
         sessions.push((host, members, session));
     }
     let mut sink = open_sink(args, stream, hosts, &processes)?;
+    if !stream.has::<Process>() {
+        processes.iter().for_each(|process| sink.record(process));
+    }
     let signals = Signals::watch().map_err(|error| own_fault(&error))?;
     let mut connected =
         ConnectedHosts::new(sessions, args.host_timeout).map_err(|error| own_fault(&error))?;

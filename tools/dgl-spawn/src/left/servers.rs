@@ -150,6 +150,7 @@ fn end_label(host: &Host, ending: Option<&Ending>, all: &[Host]) -> String {
         },
         (Some(Cause::Host), Some(failure)) => format!("{} was lost", place(failure.host)),
         (Some(Cause::Time(_) | Cause::Stalled(_)), _) => "a time limit was over".to_owned(),
+        (Some(Cause::Paused(_)), _) => "the agent that kept them was stopped".to_owned(),
         _ => "by order".to_owned(),
     }
 }

@@ -69,7 +69,7 @@ impl<'a, 'h> Conversation<'a, 'h> {
             let left = until.saturating_duration_since(Instant::now());
             match self.hosts.next_event(left) {
                 Some(RunEvent::Signal(number)) => return Err(Stopped::Signal(number)),
-                Some(RunEvent::StatusAsked) => {}
+                Some(RunEvent::StatusAsked | RunEvent::Paused(_)) => {}
                 Some(RunEvent::Host(at, heard)) => self.handle(at, heard, &mut said),
                 None if left.is_zero() => break,
                 None => {}

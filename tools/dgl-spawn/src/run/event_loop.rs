@@ -15,7 +15,7 @@ use crate::output::queue::OutputLines;
 use crate::output::sink::OutputSink;
 use crate::output::status::{self, Phase, State};
 use crate::plan;
-use job::{Action, Cause, Failure, Job, LastLines, Loss, Mode, StallStep, StallWatch};
+use job::{Action, Cause, Failure, Job, LastLines, Mode, StallStep, StallWatch};
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::stacks::{self, Comparison};
@@ -104,6 +104,8 @@ pub struct EventLoop<'a, 'h> {
     hearsay: Option<(Option<Cause>, Option<Failure>)>,
     /// When the event that is being handled happened, if its host reports past events.
     past: Option<Moment>,
+    /// When the last event that a host reports of the past happened.
+    last_past: Option<Instant>,
     /// Whether the graph servers that the job uses have ended.
     servers_ended: bool,
     states: Vec<ProcessState>,
@@ -191,6 +193,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             end_was_told: vec![false; hosts.sessions.len()],
             hearsay: None,
             past: None,
+            last_past: None,
             servers_ended: false,
             states: processes.iter().map(|_| ProcessState::default()).collect(),
             hosts,
@@ -290,6 +293,11 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 self.sink.notice(&format!("dgl-spawn: {}", self.status()));
                 None
             }
+            RunEvent::Paused(time) => {
+                self.job
+                    .paused(time, Instant::now(), self.plan.host_timeout);
+                None
+            }
             RunEvent::Host(at, _) if self.host_states[at] == HostState::Over => None,
             RunEvent::Host(at, SessionEvent::Lost(why)) => {
                 if self.is_being_left() {
@@ -326,6 +334,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 let told = Moment::told(&past, Moment::now());
                 self.past = Some(told);
                 self.begun = self.begun.min(told.at);
+                self.last_past = self.last_past.max(Some(told.at));
                 let heard = self.handle_host_event(at, *past.what, Vec::new());
                 self.past = None;
                 return heard;
@@ -337,11 +346,14 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 return Err(ProtocolBreach::out_of_phase(&other));
             }
             Event::Ending(ending) if is_followed => self.apply_ending(at, ending)?,
-            Event::ServersEnded => {
+            Event::ServersEnded(ended) => {
                 self.servers_ended = self.job.ending() || self.hearsay.is_some();
-                return Ok(self
-                    .job
-                    .lost(self.hosts.sessions[at].host.id, Loss::ServersEnded));
+                let failure = ended.failure.map(|failure| Failure {
+                    host: failure.host,
+                    member: None,
+                    reason: failure.reason,
+                });
+                return Ok(self.job.servers_ended(failure));
             }
             Event::Stack(_)
             | Event::Idle(_)
@@ -567,6 +579,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             cpu_s: Some(exited.cpu_s).filter(|seconds| seconds.is_finite() && *seconds >= 0.0),
             max_rss_bytes: Some(exited.max_rss_bytes),
             oom: exited.oom,
+            reaped: exited.reaped,
             while_ending,
         });
         Ok(self.job.exited(
@@ -826,6 +839,8 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 )
                 .fix("go back to it later with --attach"),
             );
+        } else if matches!(self.job.cause(), Some(Cause::Paused(_))) {
+            // the hosts have taken this launcher for gone, and end the job themselves
         } else if self.job.ending() || self.mode == Mode::Detaching {
             self.left.push(
                 Fault::unreachable(host.place(), format!("lost while the job was ended: {why}"))
@@ -1027,7 +1042,10 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     }
 
     fn age(&self) -> Duration {
-        self.begun.elapsed()
+        // a job that is followed may have ended long ago
+        let is_over = !self.host_states.contains(&HostState::Up);
+        let end = self.last_past.filter(|_| is_over);
+        end.unwrap_or_else(Instant::now).duration_since(self.begun)
     }
 
     fn end(mut self) -> Ended {
@@ -1055,10 +1073,15 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             .into_iter()
             .map(|state| state.last_lines)
             .collect();
-        let failure = self
-            .job
-            .failure()
-            .map(|failure| first_failure(failure, self.processes, &last_lines));
+        let failure = (self.job.failure())
+            .map(|failure| first_failure(failure, self.processes, &last_lines))
+            .map(|failure| FirstFailure {
+                role: match self.job.cause() {
+                    Some(Cause::Servers) => Some(Role::Server),
+                    _ => failure.role,
+                },
+                ..failure
+            });
         let signalled = self.job.signalled();
         let exit = match (self.mode, signalled, self.job.cause()) {
             // the hosts end a job that is being left by a signal of their own

@@ -5,7 +5,8 @@
 //! makes only itself wait; it neither fills the memory nor delays a signal, a deadline or another
 //! host.
 
-use record::Host;
+use job::{PauseWatch, heartbeat};
+use record::{Host, term};
 use remote::{Session, SessionEvent, Waker};
 use std::collections::VecDeque;
 use std::io;
@@ -15,9 +16,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
 
-/// How often a host gets a sign of life of the launcher; more often if six of them would not fit
-/// into --host-timeout.
-const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How much of one host may wait to be handled; beyond it nothing more is read from the host.
 const MAX_WAITING_EVENTS: usize = 1024;
 const MAX_WAITING_BYTES: u64 = 1 << 20;
@@ -40,6 +38,8 @@ pub enum RunEvent {
     Signal(i32),
     /// A signal that asks how far the job is (SIGUSR1).
     StatusAsked,
+    /// This launcher did not run for so long that hosts may have taken it for gone.
+    Paused(Duration),
 }
 
 /// A host of the job: its record, its processes, and the session with its agent.
@@ -107,7 +107,8 @@ impl<'a> ConnectedHosts<'a> {
                 inbox: Arc::clone(&inbox),
                 beaten: None,
                 started: None,
-                full: None,
+                unread: None,
+                pauses: PauseWatch::default(),
             };
             // a thread that mostly waits needs little stack, and there may be thousands of them
             let thread = std::thread::Builder::new()
@@ -285,8 +286,11 @@ struct HostThread {
     beaten: Option<Instant>,
     /// When the job was started. Before that, a host may take its time for an answer.
     started: Option<Instant>,
-    /// When nothing was read from the host last, because its inbox was full.
-    full: Option<Instant>,
+    /// When nothing was read from the host last, because its inbox was full or the launcher was
+    /// stopped.
+    unread: Option<Instant>,
+    /// Notices that the launcher did not run.
+    pauses: PauseWatch,
 }
 
 impl HostThread {
@@ -298,9 +302,10 @@ impl HostThread {
                 return;
             }
             if !self.inbox.wait_for_room(self.at) {
-                self.full = Some(Instant::now());
+                self.unread = Some(Instant::now());
                 // a host that hears nothing takes us for gone
                 self.session.flush();
+                self.notice_pause();
                 continue;
             }
             if self.is_silent() {
@@ -317,6 +322,8 @@ impl HostThread {
                 return self.inbox.push(self.at, SessionEvent::Lost(why), 0);
             }
             let all = self.session.step(Some(&self.waker), self.until_heartbeat());
+            // before what the host did because nobody listened is handled
+            self.notice_pause();
             let share = (self.session.received() - before) / (all.len() as u64).max(1);
             for heard in all {
                 let is_last = matches!(heard, SessionEvent::Lost(_));
@@ -370,8 +377,19 @@ impl HostThread {
         }
     }
 
+    /// Once the job was started, this thread never waits longer than for the next heartbeat.
+    fn notice_pause(&mut self) {
+        if self.started.is_none() {
+            return;
+        }
+        if let Some(time) = self.pauses.turn(term::uptime(), self.patience) {
+            self.unread = Some(Instant::now());
+            self.inbox.signal(RunEvent::Paused(time));
+        }
+    }
+
     fn until_heartbeat(&self) -> Duration {
-        let pace = HEARTBEAT.min(self.patience / 6);
+        let pace = heartbeat(self.patience);
         self.beaten.map_or(Duration::from_secs(60), |last| {
             pace.saturating_sub(last.elapsed())
         })
@@ -381,7 +399,7 @@ impl HostThread {
     fn is_silent(&self) -> bool {
         self.started.is_some_and(|start| {
             let heard = self.session.last_heard().max(start);
-            let since = self.full.map_or(heard, |full| full.max(heard));
+            let since = self.unread.map_or(heard, |unread| unread.max(heard));
             since.elapsed() >= self.patience
         })
     }

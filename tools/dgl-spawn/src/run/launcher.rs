@@ -78,7 +78,14 @@ pub fn run(
 fn is_worth_another_try(outcome: &Outcome, tries: u32) -> bool {
     let failed = matches!(
         outcome.cause,
-        Some(Cause::Process | Cause::Host | Cause::Time(Limit::Start(_)) | Cause::Stalled(_))
+        Some(
+            Cause::Process
+                | Cause::Host
+                | Cause::Servers
+                | Cause::Paused(_)
+                | Cause::Time(Limit::Start(_))
+                | Cause::Stalled(_)
+        )
     );
     // a first try that started nothing has found what is wrong; a later one may only have come too
     // early
@@ -133,8 +140,11 @@ impl<'a> Launcher<'a> {
             }
             tries += 1;
             explain(self.hosts, plan, &outcome, begun, sink);
-            // a host that was lost needs time to notice it
-            let pause = if outcome.cause == Some(Cause::Host) {
+            // a host that was lost needs time to notice it, and to end its part
+            let pause = if matches!(
+                outcome.cause,
+                Some(Cause::Host | Cause::Servers | Cause::Paused(_))
+            ) {
                 plan.host_timeout + plan.grace
             } else {
                 RESTART_AFTER

@@ -95,6 +95,8 @@ pub fn cause_label(cause: &Cause) -> &'static str {
         Cause::Signal(_) => "signal",
         Cause::Time(_) => "timeout",
         Cause::Stalled(_) => "stalled",
+        Cause::Servers => "servers",
+        Cause::Paused(_) => "paused",
     }
 }
 
@@ -147,8 +149,9 @@ pub fn conclude(
         ok: exit == Exit::Done,
         code: exit.code(),
         cause: outcome.cause_label.map(str::to_owned),
+        reason: reason(plan, outcome.cause.as_ref()),
         first_failure: outcome.failure.clone(),
-        elapsed_ms: millis(begun.elapsed()),
+        elapsed_ms: millis(begun.elapsed().max(outcome.age)),
         job: Some(plan.name.clone()),
         tool: None,
     });
@@ -192,8 +195,14 @@ pub fn explain(
     for raised in &outcome.raised {
         notice(raised.clone());
     }
+    if let Some(reason) = reason(plan, outcome.cause.as_ref()) {
+        notice(format!("job {} was ended: {reason}", plan.name));
+    }
     match (&outcome.failure, &outcome.cause) {
         (Some(failure), cause) => explain_failure(hosts, failure, cause.as_ref(), sink),
+        (None, Some(Cause::Paused(_))) => {
+            sink.notice("  fix: bridge such a pause with a longer --host-timeout");
+        }
         (None, Some(Cause::Signal(number))) => notice(format!(
             "job {} was ended by SIG{}",
             plan.name,
@@ -235,11 +244,12 @@ fn explain_failure(
         .map_or_else(|| format!("host {}", failure.host), Host::place);
     let who = match (failure.role, failure.rank) {
         (Some(role), Some(rank)) => format!("{host}: {} {rank}", role.name()),
+        (Some(Role::Server), None) => format!("{host}: graph server"),
         _ => host,
     };
     let what = how_it_failed(failure, cause);
     let (lines, error) = telling(&failure.last_lines);
-    let last = match (failure.role, lines.is_empty()) {
+    let last = match (failure.id, lines.is_empty()) {
         (None, _) => "",
         (Some(_), true) => "; it wrote no output",
         (Some(_), false) => "; its last lines:",
@@ -256,24 +266,26 @@ fn explain_failure(
 }
 
 fn how_it_failed(failure: &FirstFailure, cause: Option<&Cause>) -> String {
-    match (&failure.error, failure.code, &failure.signal) {
-        (Some(error), ..) if cause == Some(&Cause::Host) => format!("lost: {error}"),
-        (Some(error), ..) => error.clone(),
-        (_, _, Some(signal)) if failure.oom => {
-            format!("ended by SIG{signal}: the kernel killed it because memory ran out")
+    match &failure.error {
+        Some(error) if matches!(cause, Some(Cause::Host | Cause::Servers)) => {
+            format!("lost: {error}")
         }
-        (_, _, Some(signal)) if failure.reaped => {
-            format!("ended by a signal of dgl-reap, SIG{signal}")
+        _ => failure.words(),
+    }
+}
+
+/// Why the job ended, if neither a process nor a host of it has failed.
+fn reason(plan: &plan::Job, cause: Option<&Cause>) -> Option<String> {
+    match cause? {
+        Cause::Servers => Some("the graph servers that it used have ended".to_owned()),
+        Cause::Paused(time) => {
+            let who = match plan.detach {
+                true => "the agent that keeps it on its first host",
+                false => "the launcher",
+            };
+            let time = term::seconds(*time);
+            Some(format!("{who} was stopped for {time}; no host was lost"))
         }
-        (_, _, Some(signal)) => format!("ended by SIG{signal}"),
-        (_, code, _) if failure.oom => format!(
-            "exited with status {}: the kernel killed what it ran because memory ran out",
-            code.unwrap_or(1)
-        ),
-        (_, code, _) if failure.reaped => {
-            let code = code.unwrap_or(1);
-            format!("exited with status {code} because of dgl-reap")
-        }
-        (_, code, _) => format!("exited with status {}", code.unwrap_or(1)),
+        _ => None,
     }
 }

@@ -276,6 +276,24 @@ impl Leader {
         }
     }
 
+    /// The graph servers that the job uses have ended, of which this failed first.
+    pub fn servers_ended(&mut self, failure: Option<Failure>) -> Option<Decision> {
+        let job = self.job.as_mut()?;
+        let action = job.servers_ended(failure.map(|failure| job::Failure {
+            host: failure.host,
+            member: None,
+            reason: failure.reason,
+        }));
+        self.act(action)
+    }
+
+    /// This keeper itself did not run for so long that others may have taken it for gone.
+    pub fn paused(&mut self, time: Duration, now: Instant) {
+        if let Some(job) = &mut self.job {
+            job.paused(time, now, self.patience);
+        }
+    }
+
     fn act(&mut self, action: Option<Action>) -> Option<Decision> {
         match action? {
             Action::Kill => Some(Decision::Kill),

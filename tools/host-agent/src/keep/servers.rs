@@ -3,15 +3,17 @@
 //! the first host `groups`, with a folder for each group of trainers.
 
 use super::folder::Folder;
-use super::journal;
+use super::journal::{self, JOURNAL, Tail};
 use super::orders;
 use crate::procfs;
+use job::Loss;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use wire::codec::Decoder;
 use wire::keep::Ending;
 use wire::servers::{
     Data, DataKey, Difference, Find, Group, Liveness, Servers, StartClaimed, State,
@@ -233,8 +235,10 @@ fn free_port(group: u32, taken: &[u16]) -> u16 {
 
 /// The graph servers that a job uses, checked from time to time.
 pub struct Watched {
-    folder: Folder,
     keeper: Option<UnixStream>,
+    /// What their keeper writes, of which each byte is read once.
+    journal: Tail,
+    entries: Decoder,
 }
 
 impl Watched {
@@ -243,28 +247,42 @@ impl Watched {
         let keeper = orders::connect(&folder)
             .ok()
             .filter(|keeper| keeper.set_nonblocking(true).is_ok());
-        Some(Watched { folder, keeper })
+        Some(Watched {
+            keeper,
+            journal: Tail::new(folder.file(JOURNAL)),
+            entries: Decoder::default(),
+        })
     }
 
-    /// Whether they have ended, or are about to.
-    pub fn have_ended(&mut self) -> bool {
-        let gone = match &mut self.keeper {
+    /// Why they have ended, or are about to; `None` while they live. A keeper that is gone without
+    /// a word is one that was lost.
+    pub fn ending(&mut self, host: u32) -> Option<Ending> {
+        let is_gone = match &mut self.keeper {
             Some(keeper) => match io::Read::read(keeper, &mut [0; 64]) {
                 Ok(count) => count == 0,
                 Err(error) => error.kind() != io::ErrorKind::WouldBlock,
             },
             None => true,
         };
-        gone || self.ending().is_some()
+        let written = self.written_ending();
+        written.or_else(|| is_gone.then(|| Ending::lost(host, Loss::KeeperGone)))
     }
 
-    fn ending(&self) -> Option<Ending> {
-        journal::entries(&self.folder)
-            .into_iter()
-            .find_map(|past| match *past.what {
-                Event::Ending(ending) => Some(ending),
-                _ => None,
-            })
+    fn written_ending(&mut self) -> Option<Ending> {
+        loop {
+            let block = self.journal.read();
+            self.entries.push(&block);
+            while let Ok(Some(message)) = self.entries.next_message::<Event>() {
+                if let Event::Past(past) = message.head
+                    && let Event::Ending(ending) = *past.what
+                {
+                    return Some(ending);
+                }
+            }
+            if block.is_empty() {
+                return None;
+            }
+        }
     }
 }
 

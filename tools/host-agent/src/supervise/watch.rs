@@ -16,7 +16,7 @@ use crate::keep::servers::Watched;
 use crate::processes::{END_NOTICE, REAP_NOTICE};
 use crate::shm::ShmFile;
 use crate::stacks::desk::Desk;
-use job::ExitStatus;
+use job::{ExitStatus, heartbeat};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -34,6 +34,7 @@ use std::time::{Duration, Instant};
 use wait4::Wait4;
 use wire::codec::Decoder;
 use wire::job::{Job, Process};
+use wire::servers::ServersEnded;
 use wire::supervise::{
     Drained, End, Exited, Listening, Output, Over, ShmRemoved, Start, Started, Stream,
 };
@@ -45,8 +46,6 @@ const PACE: Duration = Duration::from_secs(1);
 const QUICK_PACE: Duration = Duration::from_millis(200);
 /// How often to check whether a process is left while the job ends.
 const END_PACE: Duration = Duration::from_millis(100);
-/// How often to send a sign of life; more often if the launcher's patience is short.
-const ALIVE_PACE: Duration = Duration::from_secs(5);
 /// Processes that were started less than this ago are not ended yet: if all fail at once, each
 /// should be able to write its own message.
 const FIRST_WORDS: Duration = Duration::from_millis(200);
@@ -393,7 +392,7 @@ impl Supervisor {
 
     fn keep_alive(&mut self) {
         let patience = Duration::from_millis(self.job.host_timeout_ms);
-        if self.said_alive.elapsed() >= ALIVE_PACE.min(patience / 6) {
+        if self.said_alive.elapsed() >= heartbeat(patience) {
             self.said_alive = Instant::now();
             self.outbox.alive();
         }
@@ -552,9 +551,13 @@ impl Supervisor {
     }
 
     fn look_at_used_servers(&mut self) {
-        if self.used_servers.as_mut().is_some_and(Watched::have_ended) {
+        let host = self.job.host;
+        let servers = self.used_servers.as_mut();
+        if let Some(ending) = servers.and_then(|servers| servers.ending(host)) {
             self.used_servers = None;
-            self.outbox.news(&Event::ServersEnded);
+            self.outbox.news(&Event::ServersEnded(ServersEnded {
+                failure: ending.failure,
+            }));
         }
     }
 
@@ -662,12 +665,13 @@ impl Supervisor {
     fn has_reaped(&mut self, status: ExitStatus) -> bool {
         // the notice came before the death, and perhaps after the last look
         self.read_signals();
-        let limit = match status {
-            ExitStatus::Code(0) => return false,
-            ExitStatus::Code(_) => REAP_EXIT_LIMIT,
-            ExitStatus::Signal(_) => REAP_LIMIT,
+        let (noticed, limit) = match status {
+            // who succeeds at ending when asked to has not done its work, if the whole job ends
+            ExitStatus::Code(0) => (self.job_reaped, REAP_EXIT_LIMIT),
+            ExitStatus::Code(_) => (self.reaped, REAP_EXIT_LIMIT),
+            ExitStatus::Signal(_) => (self.reaped, REAP_LIMIT),
         };
-        self.reaped.is_some_and(|at| at.elapsed() < limit)
+        noticed.is_some_and(|at| at.elapsed() < limit)
     }
 
     fn dead_child(&self) -> Option<Pid> {

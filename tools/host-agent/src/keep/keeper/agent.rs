@@ -15,6 +15,8 @@ pub(super) struct Supervisor {
     pub(super) heard: Instant,
     /// Whether it was told to start the processes.
     pub(super) started: bool,
+    /// When it had nothing more to say before everything had ended: its guardian ends the rest.
+    pub(super) gone: Option<Instant>,
     /// Whether everything has ended there.
     pub(super) over: bool,
 }
@@ -38,6 +40,7 @@ impl Supervisor {
             events,
             heard: Instant::now(),
             started: false,
+            gone: None,
             over: false,
         })
     }

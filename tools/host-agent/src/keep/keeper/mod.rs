@@ -8,11 +8,12 @@ mod peers;
 mod state;
 mod supervisor;
 
-use job::Loss;
+use job::{Loss, heartbeat};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use peer::Peer;
+use record::term;
 use state::{Keeper, Place};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,8 +24,6 @@ use wire::{Event, Failure, Request};
 
 /// How often time limits are checked.
 const PACE: Duration = Duration::from_secs(1);
-/// How often a sign of life is sent; more often if the patience is short.
-const ALIVE_PACE: Duration = Duration::from_secs(5);
 
 /// `host-agent keep on`: keeps a job for the launcher behind stdin and stdout, a socket.
 pub fn keep() -> ExitCode {
@@ -60,6 +59,10 @@ impl Keeper {
                 Ok(ready) => ready,
                 Err(_) => return ExitCode::FAILURE,
             };
+            let paused = self.pauses.turn(term::uptime(), self.patience());
+            if let Some(time) = paused.filter(|_| self.start.is_some()) {
+                self.was_paused(time);
+            }
             for one in ready {
                 self.handle(one);
             }
@@ -182,7 +185,7 @@ impl Keeper {
     }
 
     fn keep_alive(&mut self) {
-        if self.said_alive.elapsed() < ALIVE_PACE.min(self.patience() / 6) {
+        if self.said_alive.elapsed() < heartbeat(self.patience()) {
             return;
         }
         self.said_alive = Instant::now();
@@ -232,6 +235,7 @@ impl Keeper {
                 loss: Loss::SupervisorGone,
             });
         }
+        self.await_guardian();
         if let Place::Leads { leader, .. } = &mut self.place {
             let decision = leader.tick(own, now);
             self.apply(decision);

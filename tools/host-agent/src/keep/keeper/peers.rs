@@ -79,8 +79,25 @@ impl Keeper {
                 let decision = leader.lost(host, loss);
                 self.apply(decision);
             }
-            Place::Joins { .. } if was_there => self.end(false, Ending::lost(host, loss)),
+            Place::Joins { .. } if was_there => {
+                let patience = self.patience();
+                let pause = self.paused.filter(|(_, at)| at.elapsed() < patience);
+                let ending = match pause {
+                    Some((time, _)) => Ending::paused(time),
+                    None => Ending::lost(host, loss),
+                };
+                self.end(false, ending);
+            }
             _ => {}
+        }
+    }
+
+    /// This keeper did not run for so long that others may have taken it for gone.
+    pub(super) fn was_paused(&mut self, time: Duration) {
+        let now = Instant::now();
+        self.paused = Some((time, now));
+        if let Place::Leads { leader, .. } = &mut self.place {
+            leader.paused(time, now);
         }
     }
 
@@ -96,6 +113,7 @@ impl Keeper {
             PeerMessage::Listening { index } => leader.listening(host, index),
             PeerMessage::Exited { index, exit } => leader.exited(host, index, exit, now),
             PeerMessage::Lost { loss } => leader.lost(host, loss),
+            PeerMessage::ServersEnded(ended) => leader.servers_ended(ended.failure),
             PeerMessage::Stop {
                 signal: Some(signal),
             } => leader.stop(host, signal, now),

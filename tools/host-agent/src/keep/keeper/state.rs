@@ -8,6 +8,7 @@ use crate::keep::journal::Journal;
 use crate::keep::leader::Leader;
 use crate::keep::orders::Orders;
 use crate::keep::pipes::{MessageReader, MessageWriter};
+use job::PauseWatch;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -74,6 +75,10 @@ pub(super) struct Keeper {
     pub(super) signals: SignalFd,
     pub(super) said_alive: Instant,
     pub(super) looked: Instant,
+    /// Notices that this process did not run.
+    pub(super) pauses: PauseWatch,
+    /// For how long it did not run the last time, and when that was over.
+    pub(super) paused: Option<(Duration, Instant)>,
     /// When everything had ended here.
     pub(super) over: Option<Instant>,
 }
@@ -116,6 +121,8 @@ impl Keeper {
             signals,
             said_alive: now,
             looked: now,
+            pauses: PauseWatch::default(),
+            paused: None,
             over: None,
         })
     }

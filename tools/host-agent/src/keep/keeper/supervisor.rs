@@ -2,13 +2,17 @@
 //! reported to the leader.
 
 use super::state::Keeper;
+use crate::processes;
 use job::{Exit, Loss};
 use std::io::Write;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use wire::Event;
 use wire::codec::{self, Message};
 use wire::keep::PeerMessage;
 use wire::supervise::{Exited, Output, Over};
+
+/// How long a guardian may take beyond the grace, for KILL and the removal of shared memory.
+const GUARDIAN_LIMIT: Duration = Duration::from_secs(15);
 
 impl Keeper {
     pub(super) fn read_supervisor(&mut self) {
@@ -47,7 +51,7 @@ impl Keeper {
             | Event::Listening(_)
             | Event::Exited(_)
             | Event::ShmRemoved(_)
-            | Event::ServersEnded
+            | Event::ServersEnded(_)
             | Event::Stack(_)
             | Event::Stands(_)
             | Event::Raised(_)
@@ -92,9 +96,7 @@ impl Keeper {
                     });
                 }
             }
-            Event::ServersEnded => self.tell(PeerMessage::Lost {
-                loss: Loss::ServersEnded,
-            }),
+            Event::ServersEnded(ended) => self.tell(PeerMessage::ServersEnded(ended)),
             Event::Over(_) => {
                 self.supervisor.over = true;
                 self.over = Some(Instant::now());
@@ -131,18 +133,34 @@ impl Keeper {
         if self.start.is_none() {
             // the launcher notices by our end
             self.launcher = None;
-        } else if !self.supervisor.over {
-            self.supervisor.over = true;
+        } else if !self.supervisor.over && self.supervisor.gone.is_none() {
+            self.supervisor.gone = Some(Instant::now());
             if self.ending.is_none() {
                 self.tell(PeerMessage::Lost {
                     loss: Loss::SupervisorGone,
                 });
             }
-            self.note(Event::Over(Over {
-                survivors: u32::from(self.supervisor.started),
-            }));
-            self.over = Some(Instant::now());
+            self.await_guardian();
         }
+    }
+
+    /// Once the guardian of a supervisor that is gone has ended too, or takes too long, counts what
+    /// is left of the job.
+    pub(super) fn await_guardian(&mut self) {
+        let (Some(since), Some(job)) = (self.supervisor.gone, &self.job) else {
+            return;
+        };
+        let limit = Duration::from_millis(job.grace_ms) + GUARDIAN_LIMIT;
+        let has_ended = !matches!(self.supervisor.child.try_wait(), Ok(None));
+        if self.supervisor.over || !has_ended && since.elapsed() < limit {
+            return;
+        }
+        let left = processes::find_by_token(&job.token).len();
+        self.supervisor.over = true;
+        self.note(Event::Over(Over {
+            survivors: u32::try_from(left).unwrap_or(u32::MAX),
+        }));
+        self.over = Some(Instant::now());
     }
 }
 
