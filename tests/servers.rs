@@ -230,6 +230,7 @@ fn servers_of_real_dgl_stay_for_many_trainers() {
 }
 
 /// Three hosts of loopback; what stands for servers and trainers only waits.
+// Long because it makes all records of two jobs itself.
 #[test]
 fn the_host_of_a_dead_server_is_named_and_no_host_is_lost() {
     let folder = scratch("servers-dead");

@@ -159,9 +159,9 @@ impl Job {
         self.end(Cause::Servers)
     }
 
-    /// Whoever runs this machine did not run for so long that hosts may have taken it for gone. It
-    /// is not the doing of a host that is lost within `patience` from now, nor of a process of which
-    /// is heard at once that it failed, because its peers on other hosts were ended.
+    /// Whoever runs this machine did not run for so long that hosts may have taken it for gone. A
+    /// host that is lost within `patience` from now is not to blame, nor is a process of which is
+    /// heard at once that it failed, because its peers on other hosts were ended.
     pub fn paused(&mut self, time: Duration, now: Instant, patience: Duration) {
         self.pause = Some(Pause {
             time,

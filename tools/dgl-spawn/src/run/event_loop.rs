@@ -1073,15 +1073,10 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             .into_iter()
             .map(|state| state.last_lines)
             .collect();
-        let failure = (self.job.failure())
-            .map(|failure| first_failure(failure, self.processes, &last_lines))
-            .map(|failure| FirstFailure {
-                role: match self.job.cause() {
-                    Some(Cause::Servers) => Some(Role::Server),
-                    _ => failure.role,
-                },
-                ..failure
-            });
+        let failure = self
+            .job
+            .failure()
+            .map(|failure| first_failure(failure, self.processes, &last_lines));
         let signalled = self.job.signalled();
         let exit = match (self.mode, signalled, self.job.cause()) {
             // the hosts end a job that is being left by a signal of their own

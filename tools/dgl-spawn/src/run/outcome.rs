@@ -58,7 +58,7 @@ impl Outcome {
         let Ended {
             exit,
             cause,
-            failure,
+            mut failure,
             report,
             age,
             goes_on,
@@ -69,6 +69,11 @@ impl Outcome {
             signalled,
         } = ended;
         let cause_label = cause.as_ref().map(self::cause_label);
+        if cause == Some(Cause::Servers)
+            && let Some(server) = &mut failure
+        {
+            server.role = Some(Role::Server);
+        }
         Outcome {
             exit,
             cause,
@@ -192,17 +197,10 @@ pub fn explain(
                 .to_owned(),
         );
     }
-    for raised in &outcome.raised {
-        notice(raised.clone());
-    }
-    if let Some(reason) = reason(plan, outcome.cause.as_ref()) {
-        notice(format!("job {} was ended: {reason}", plan.name));
-    }
+    outcome.raised.iter().cloned().for_each(&notice);
+    explain_reason(plan, outcome.cause.as_ref(), sink);
     match (&outcome.failure, &outcome.cause) {
         (Some(failure), cause) => explain_failure(hosts, failure, cause.as_ref(), sink),
-        (None, Some(Cause::Paused(_))) => {
-            sink.notice("  fix: bridge such a pause with a longer --host-timeout");
-        }
         (None, Some(Cause::Signal(number))) => notice(format!(
             "job {} was ended by SIG{}",
             plan.name,
@@ -227,6 +225,17 @@ pub fn explain(
             term::seconds(begun.elapsed().max(outcome.age))
         )),
         _ => {} // the report has told it
+    }
+}
+
+/// Tells people why the job ended, if neither a process nor a host of it has failed.
+fn explain_reason(plan: &plan::Job, cause: Option<&Cause>, sink: &OutputSink) {
+    if let Some(reason) = reason(plan, cause) {
+        let name = &plan.name;
+        sink.notice(&format!("dgl-spawn: job {name} was ended: {reason}"));
+    }
+    if let Some(Cause::Paused(_)) = cause {
+        sink.notice("  fix: bridge such a pause with a longer --host-timeout");
     }
 }
 
