@@ -10,7 +10,7 @@ use record::error::Report;
 use record::exit::Exit;
 use record::stacks::Comparison;
 use record::term::{self, millis};
-use record::{FirstFailure, Host, Summary};
+use record::{FirstFailure, Host, Role, Summary};
 use std::time::{Duration, Instant};
 
 /// How a job, or one try of it, ended.
