@@ -401,7 +401,8 @@ fn a_host_that_asks_for_the_agent_again_and_again_is_refused() {
         ),
         (
             "insatiable",
-            "while need; read -r length; do head -c \"$length\" >/dev/null || exit; done",
+            "while need; do while read -r length && [ \"$length\" -gt 0 ]; do\n\
+                head -c \"$length\" >/dev/null; echo \"$token took\"; done; done",
             "more than 8 times",
         ),
     ];

@@ -452,7 +452,7 @@ impl Greeting {
     /// Begins to send the agent. An honest host takes one to its end before it asks for the next.
     fn bring(&mut self, agent: Arc<[u8]>) -> Result<(), HostFault> {
         self.brought += 1;
-        if self.transport.pending() > 0 {
+        if self.delivery.is_some() || self.transport.pending() > 0 {
             return Err(HostFault::new(
                 "it asks for host-agent again before it has taken the last",
             ));
