@@ -62,7 +62,8 @@ fn see_to_its_end(child: &Child) {
     let Ok(leader) = i32::try_from(child.id()).map(Pid::from_raw) else {
         return;
     };
-    std::thread::spawn(move || await_end(leader));
+    // without a thread nobody is told its status, and its group is ended all the same
+    let _ = std::thread::Builder::new().spawn(move || await_end(leader));
     let leave = await_tool();
     // nobody has waited for the leader, so the number of the group is its own as long as we live
     for (limit, signal) in [(leave, Signal::SIGTERM), (GRACE, Signal::SIGKILL)] {

@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire::stacks::Stack;
 
-/// How many questions may wait; further ones are dropped.
+/// How many questions about one process may wait; further ones are dropped.
 const MAX_WAITING: usize = 16;
 /// All of a host are read in less, also where it has much else to do.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -63,8 +63,15 @@ struct Busy {
 
 impl Standing {
     /// Asks for a reading as soon as possible; whether there will be one. Too many others may wait.
+    /// The question about all processes always has its turn, because whoever asks it waits for an
+    /// answer; it takes the place of an earlier one, whose number counts no longer.
     pub fn ask(&mut self, subject: Subject) -> bool {
         if self.waiting.contains(&subject) {
+            return true;
+        }
+        if let Subject::All(_) = subject {
+            self.waiting.retain(|one| matches!(one, Subject::One(_)));
+            self.waiting.push_front(subject);
             return true;
         }
         let has_room = self.waiting.len() < MAX_WAITING;
@@ -178,6 +185,16 @@ fn known_processes(token: &str, roots: &[Root], subject: Subject) -> Vec<Known> 
 mod tests {
     use super::*;
     use std::sync::mpsc;
+
+    #[test]
+    fn the_question_about_all_always_has_its_turn() {
+        let mut standing = Standing::default();
+        let one = (0..20).map(|index| standing.ask(Subject::One(index)));
+        assert_eq!(one.filter(|has_turn| *has_turn).count(), MAX_WAITING);
+        assert!(standing.ask(Subject::All(1)) && standing.ask(Subject::All(2)));
+        let all: Vec<Subject> = standing.waiting.iter().copied().take(2).collect();
+        assert_eq!(all, [Subject::All(2), Subject::One(0)]);
+    }
 
     #[test]
     fn one_that_hangs_is_given_up_and_nothing_is_read_beside_it() {
