@@ -3,6 +3,7 @@
 use crate::Role;
 use crate::exit::Exit;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 /// A process runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -71,6 +72,7 @@ pub struct Dropped {
 }
 
 /// A process ended.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Exited {
     /// The `id` of the process record.
@@ -82,18 +84,14 @@ pub struct Exited {
     /// The number of the process among those of its role, on all hosts.
     pub rank: u32,
     /// The exit status of the process.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<u8>,
     /// The signal that ended the process, in place of `code`: `KILL`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
     /// Milliseconds since the process was started.
     pub elapsed_ms: u64,
     /// Seconds of processor time, of the process and of the children that it waited for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_s: Option<f64>,
     /// The largest resident memory, in bytes, of the process or of any child that it waited for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rss_bytes: Option<u64>,
     /// Whether the kernel killed the process because memory ran out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -107,6 +105,7 @@ pub struct Exited {
 }
 
 /// How a tool that acts on a job ended; its last record.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Summary {
     /// Whether all went well.
@@ -115,22 +114,17 @@ pub struct Summary {
     pub code: u8,
     /// What determined `code`: `input`, `preflight`, `host`, `process`, `timeout`,
     /// `stalled`, `servers`, `paused` or `signal`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
     /// The cause in words, if neither a process nor a host of the job has failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// What failed first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_failure: Option<FirstFailure>,
     /// Milliseconds from the start of the tool to its end; of a job that was attached to, at least
     /// those from the start of the job to its end.
     pub elapsed_ms: u64,
     /// The job's name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
     /// The tool, if it only asked hosts, so that this is not the end of a job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
 }
 
@@ -155,27 +149,22 @@ impl Summary {
 }
 
 /// What failed first in a job.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstFailure {
     /// The `id` of the host.
     pub host: u32,
     /// The `id` of the process record, if a process failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u32>,
     /// The role of the process in its job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
     /// The number of the process among those of its role, on all hosts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
     /// The exit status of the process.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<u8>,
     /// The signal that ended the process, in place of `code`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
     /// What happened to the host, or that the server did not listen in time; in words.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Whether the kernel killed the process because memory ran out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

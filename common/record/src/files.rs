@@ -3,6 +3,7 @@
 use crate::encoded::{edited, path_fields, unbase64};
 use crate::error::Fault;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -42,6 +43,7 @@ pub struct Workspace {
 /// (`content`). With neither it must already be on the host, as the parts are that the distributed
 /// partitioning pipeline leaves there: part-push checks that it is and sends nothing. A `dst` that
 /// ends in `/` is an empty folder.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct FileCopy {
     /// The number of this record in its set: 0 to `of` - 1.
@@ -49,34 +51,26 @@ pub struct FileCopy {
     /// How many records the set has.
     pub of: u32,
     /// The host that gets the file; absent if every host gets it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<u32>,
     /// The kind of file: config, ip_config, partition, map, script, extra or chunk.
     pub kind: String,
     /// The path of the file on this machine, absolute.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub src: Option<String>,
     /// `src` in base64, where the path is not UTF-8.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub src_b64: Option<String>,
     /// The text of a file that is made, not found, in place of `src`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
     /// The path of the file on the host, absolute.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dst: Option<String>,
     /// `dst` in base64, where the path is not UTF-8.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dst_b64: Option<String>,
     /// The size in bytes; 0 if the file must already be on the host, because its size is not known
     /// here.
     pub bytes: u64,
     /// When the file was last changed, in seconds since 1970; absent for a file made from
     /// `content`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtime_s: Option<i64>,
     /// The nanoseconds of that time, beside `mtime_s`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtime_nsec: Option<u32>,
     /// Permission bits, as a decimal number: 420 is 0644.
     pub mode: u32,
@@ -174,6 +168,7 @@ impl LocalFile {
 }
 
 /// A delivery: one file that goes to one host.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Pushed {
     /// The number of this delivery: 0 to `of` - 1.
@@ -195,32 +190,26 @@ pub struct Pushed {
     /// Milliseconds from the beginning of the sending to the host's confirmation.
     pub elapsed_ms: u64,
     /// Why the file is not on the host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
 /// A file that was brought from a host. Without a file, a host that gave none.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Pulled {
     /// The number of this file: 0 to `of` - 1; absent where the host gave no file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u32>,
     /// How many files there are.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<u32>,
     /// The `id` of the host.
     pub host: u32,
     /// The path of the file on the host, relative to the workspace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub src: Option<String>,
     /// `src` in base64, where the path is not UTF-8.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub src_b64: Option<String>,
     /// The path of the file on this machine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dst: Option<String>,
     /// `dst` in base64, where the path is not UTF-8.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dst_b64: Option<String>,
     /// Whether the whole file is on this machine.
     pub ok: bool,
@@ -231,6 +220,5 @@ pub struct Pulled {
     /// The whole file was on this machine already.
     pub skipped: bool,
     /// Why the file is not on this machine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

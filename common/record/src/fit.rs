@@ -1,8 +1,10 @@
 //! The needs of a partition, compared with its host.
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 /// What a partition needs of its host, and whether the host has it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
     /// The number of the partition: 0 to `of` - 1.
@@ -16,10 +18,8 @@ pub struct Fit {
     /// The edges that the partition owns.
     pub edges: u64,
     /// Nodes of other partitions of which it has a copy; absent if its files do not tell.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halo_nodes: Option<u64>,
     /// Edges of other partitions of which it has a copy; absent if its files do not tell.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halo_edges: Option<u64>,
     /// The size of the partition's files in bytes.
     pub disk_bytes: u64,
@@ -43,9 +43,7 @@ pub struct Fit {
     /// Whether the host has what the partition needs, and the margin above it.
     pub fits: bool,
     /// Bytes of memory that are missing; absent if none are.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing_mem_bytes: Option<u64>,
     /// Bytes of /dev/shm that are missing; absent if none are.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing_shm_bytes: Option<u64>,
 }

@@ -1,9 +1,11 @@
 //! A machine of the job, and the facts that host-probe finds about it.
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use std::net::Ipv4Addr;
 
 /// A machine of the job; host k holds partition k.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Host {
     /// The number of this record in its set: 0 to `of` - 1, in the order of ip_config.
@@ -15,22 +17,17 @@ pub struct Host {
     /// The port of the host's first graph server.
     pub port: u16,
     /// The line of ip_config that names the host, counted from 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
     /// The name in ip_config from which the address was resolved.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Where to log in, if not at `name` or `ip`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub login: Option<String>,
     /// The facts that host-probe found.
     #[serde(flatten)]
     pub facts: Facts,
     /// `false` if host-probe failed on this host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ok: Option<bool>,
     /// Why the host cannot be used.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
@@ -70,69 +67,52 @@ impl std::fmt::Display for IpAddr {
 }
 
 /// The facts that host-probe adds to a host record. A fact that could not be found is absent.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Facts {
     /// The network interface that holds `ip`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub iface: Option<String>,
     /// The number of processors that a job may use there.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
     /// The processors by NUMA node and core: `[[[0,2],[1,3]]]` is one node of two cores with two
     /// hyper-threads each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub numa_cores: Vec<Vec<Vec<u32>>>,
     /// Main memory in bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mem_bytes: Option<u64>,
     /// The memory in bytes that a control group allows a job, if it is less than `mem_bytes`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mem_limit_bytes: Option<u64>,
     /// Free space in bytes in /dev/shm, where graph servers keep their data.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub shm_free_bytes: Option<u64>,
     /// Free space in bytes where the workspace is or will be.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub free_bytes: Option<u64>,
     /// The number of NVIDIA GPUs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub gpus: Option<u32>,
     /// What nvidia-smi tells of each of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpu_cards: Vec<GpuCard>,
     /// The hard limit on open files (`ulimit -Hn`).
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub nofile: Option<u64>,
     /// A port on which nothing listens, for torch's rendezvous.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub master_port: Option<u16>,
     /// The user's home folder.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub home: Option<String>,
     /// The type of the workspace's file system: `ext4`, `nfs4`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace_fs: Option<String>,
     /// The version of Python.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub python: Option<String>,
     /// The path of the interpreter itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub python_path: Option<String>,
     /// The folder of the environment that was asked for, a venv or one of conda's.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
     /// The name of the environment in conda, if it is one of conda's.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub conda_env: Option<String>,
     /// The value of PATH, without that environment.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// The version of DGL.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub dgl: Option<String>,
     /// The version of PyTorch.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub torch: Option<String>,
 }
 
@@ -145,16 +125,15 @@ impl Facts {
 }
 
 /// A card of NVIDIA's, as nvidia-smi tells of it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GpuCard {
     /// Its number on the host.
     pub index: u32,
     /// Memory; absent where it does not tell, as a card in parts may not.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mem_bytes: Option<u64>,
     /// What of that is free.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mem_free_bytes: Option<u64>,
     /// How many parts (MIG instances) it is divided into, each a device of its own for CUDA; 0
     /// where it is whole.
@@ -171,21 +150,18 @@ fn is_whole(parts: &u32) -> bool {
 }
 
 /// A process that computes on a card.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GpuUser {
     /// Its number, as the driver counts: of a process in another container it is no number here.
     pub pid: u32,
     /// Whose it is; absent where the process cannot be seen.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// Its command line, cut.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
     /// The job that it belongs to.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
     /// What of the card's memory it uses; absent where the driver does not tell.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mem_used_bytes: Option<u64>,
 }

@@ -2,60 +2,47 @@
 
 use crate::Role;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 /// What a process or a whole host used in an interval. Fields that concern only the other are
 /// absent.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sample {
     /// The `id` of the host.
     pub host: u32,
     /// The `id` of the process record; absent for the host itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<u32>,
     /// The role of the process in its job.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
     /// The number of the process among those of its role, on all hosts.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
     /// The end of the interval, in milliseconds since 1970.
     pub time_ms: u64,
     /// The length of the interval in milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub interval_ms: Option<u64>,
     /// Seconds of processor time in the interval.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_s: Option<f64>,
     /// Resident memory of a process in bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rss_bytes: Option<u64>,
     /// Bytes of a process's resident memory that are shared memory.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub shm_bytes: Option<u64>,
     /// The number of processors of a host.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
     /// Main memory of a host in use, in bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mem_used_bytes: Option<u64>,
     /// Main memory of a host, in bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mem_bytes: Option<u64>,
     /// Bytes that a host's /dev/shm holds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub shm_used_bytes: Option<u64>,
     /// Bytes that a host received in the interval.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub net_rx_bytes: Option<u64>,
     /// Bytes that a host sent in the interval.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub net_tx_bytes: Option<u64>,
     /// Bytes that a host read from disks in the interval.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_read_bytes: Option<u64>,
     /// Bytes that a host wrote to disks in the interval.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_write_bytes: Option<u64>,
     /// The NVIDIA GPUs of a host.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -84,6 +71,7 @@ pub struct Gpu {
 }
 
 /// The job gives no sign of life any longer.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stalled {
     /// When the last sign of life was, in milliseconds since 1970.
@@ -93,13 +81,13 @@ pub struct Stalled {
     /// Why the job is believed to stall, in one sentence.
     pub reason: String,
     /// The process that the others wait for, if it is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub culprit: Option<Culprit>,
     /// When the stall was noticed, in milliseconds since 1970.
     pub time_ms: u64,
 }
 
 /// A job that stalled moves again.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resumed {
     /// When the last sign of life before the stall was, in milliseconds since 1970.
@@ -107,10 +95,8 @@ pub struct Resumed {
     /// When the next sign of life was noticed, in milliseconds since 1970.
     pub time_ms: u64,
     /// The process that gave it, if it is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<Culprit>,
     /// What the sign was, if it is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sign: Option<Sign>,
 }
 
@@ -150,17 +136,15 @@ impl Sign {
 }
 
 /// The process that the others wait for.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Culprit {
     /// The `id` of the host.
     pub host: u32,
     /// The `id` of the process record.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u32>,
     /// The role of the process in its job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
     /// The number of the process among those of its role, on all hosts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
 }

@@ -6,6 +6,7 @@ use crate::encoded::{edited, encode, unbase64};
 use crate::error::Fault;
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
@@ -33,6 +34,7 @@ impl Role {
 }
 
 /// A process to be started.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Process {
     /// The number of this record in its set: 0 to `of` - 1.
@@ -48,19 +50,14 @@ pub struct Process {
     /// The number of the process among those of its role, on all hosts.
     pub rank: u32,
     /// How many trainers this process starts, if it is torchrun.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nproc: Option<u32>,
     /// The port that a server will listen on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
     /// The name of the graph servers that stay; the process is one of them or uses them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_name: Option<String>,
     /// The working directory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
     /// The processors on which it may run, as `0-3,8`; absent if it may run on all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<String>,
     /// Environment variables that are added to those of the login.
     #[serde(default)]
@@ -69,25 +66,18 @@ pub struct Process {
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub env_b64: IndexMap<String, String>,
     /// Shell text that runs before the command, in the same shell.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setup: Option<String>,
     /// The command's words.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub argv: Option<Vec<String>>,
     /// All words of the command in base64, where one is not UTF-8.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub argv_b64: Option<Vec<String>>,
     /// The command as shell text, in place of words.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shell: Option<String>,
     /// The Python interpreter with which the command begins.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub python: Option<String>,
     /// The script that the Python runs, as the command names it, relative to `cwd`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
     /// The port of torch's rendezvous, where the process has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub master_port: Option<u16>,
 }
 

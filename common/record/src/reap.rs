@@ -2,8 +2,10 @@
 
 use crate::Role;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 /// A process of a job, found on a host.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Found {
     /// The `id` of the host.
@@ -13,10 +15,8 @@ pub struct Found {
     /// The process id on that host.
     pub pid: u32,
     /// The role of the process in its job, if it is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
     /// The number of the process among those of its role, on all hosts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
     /// How long the process has run, in seconds.
     pub age_s: u64,
@@ -25,7 +25,6 @@ pub struct Found {
     pub cpu_s: f64,
     /// Seconds since the process wrote its last output; only for processes that dgl-spawn itself
     /// started, not for their children.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_s: Option<f64>,
     /// The resident memory of the process in bytes.
     pub rss_bytes: u64,
@@ -38,13 +37,13 @@ pub struct Found {
     pub ports: Vec<u16>,
     /// How many groups of trainers have used these graph servers; only for servers that stay, on
     /// the first host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<u32>,
     /// The command of the process, cut at 200 characters.
     pub command: String,
 }
 
 /// A job was ended on a host, or signalled, or shared memory that nobody uses was removed.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Reaped {
     /// The `id` of the host.
@@ -52,7 +51,6 @@ pub struct Reaped {
     /// The job's name; empty for shared memory whose job is not known.
     pub job: String,
     /// The signal that was sent, in place of ending the job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
     /// Whether nothing of the job is left on the host.
     pub ok: bool,
@@ -64,7 +62,6 @@ pub struct Reaped {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub folders: u32,
     /// What could not be ended or removed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 

@@ -3,8 +3,10 @@
 use crate::Role;
 use crate::stacks::{self, Member};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 /// The Python stacks of one process of a job.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stack {
     /// The job's name.
@@ -12,19 +14,15 @@ pub struct Stack {
     /// The `id` of the host.
     pub host: u32,
     /// The `id` of the process record, if that record came in.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u32>,
     /// The role of the process in its job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
     /// The number of the process among those of its role, on all hosts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
     /// The process id on that host.
     pub pid: u32,
     /// The process of the same role and rank that started this one, such as the trainer of a
     /// sampler.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<u32>,
     /// The command of the process, cut at 200 characters.
     pub command: String,
@@ -32,7 +30,6 @@ pub struct Stack {
     #[serde(default)]
     pub threads: Vec<Thread>,
     /// Why there are no threads.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// When the stacks were read, in milliseconds since 1970.
     pub time_ms: u64,
@@ -56,20 +53,18 @@ impl Stack {
 }
 
 /// A thread of Python, and where it stands.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thread {
     /// The name that Python gives the thread.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The thread id in the kernel; Pythons before 3.11 do not tell it for every thread.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tid: Option<u32>,
     /// Whether the thread computed at that moment.
     pub active: bool,
     /// The frames as `function (file.py:123)`, the innermost first.
     pub frames: Vec<String>,
     /// The system call in which the kernel holds it, where that was asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_call: Option<String>,
     /// What the innermost frame has called in C and C++, where that was asked for: `function
     /// (file)`, innermost first.

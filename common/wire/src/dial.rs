@@ -2,6 +2,7 @@
 //! needs, its introduction, and the tool's answer.
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -29,6 +30,7 @@ impl fmt::Debug for Ticket {
 }
 
 /// The introduction of an agent, its first message.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// 128 random bits in hexadecimal, the same over all connections of an agent.
@@ -38,10 +40,8 @@ pub struct Hello {
     /// The IPv4 addresses of its network interfaces.
     pub addresses: Vec<Ipv4Addr>,
     /// The position that the engine has given it, in the engine's own terms: `SLURM_NODEID 3`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
     /// The engine that ends whatever the agent leaves behind, if one does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ender: Option<Ender>,
 }
 

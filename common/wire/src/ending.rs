@@ -2,16 +2,16 @@
 
 use ::job::{Cause, Loss, Reason};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use std::time::Duration;
 
 /// The end of a job has begun, and why.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ending {
     /// The cause; absent if every process succeeded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,
     /// What failed first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
 }
 
@@ -38,12 +38,12 @@ impl Ending {
 }
 
 /// What failed first, in the form in which all hosts know it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// The number of the host.
     pub host: u32,
     /// The number of the process on its host; absent if the host itself was lost.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<u32>,
     /// What happened to the process or host.
     pub reason: Reason,

@@ -11,6 +11,7 @@
 
 use crate::Text;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_with::skip_serializing_none;
 use std::net::Ipv4Addr;
 
 /// The most content in one message, in bytes.
@@ -23,6 +24,7 @@ pub const FILES_AT_ONCE: usize = 128;
 pub const PIECES_AT_ONCE: usize = 4096;
 
 /// A request about files: `{"do":"file","step":"…",…}`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
 pub enum FileRequest {
@@ -51,7 +53,6 @@ pub enum FileRequest {
         #[serde(rename = "size")]
         bytes: u64,
         /// The file that is in its place now, to be used if there is no partial file.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         dst: Option<Text>,
     },
     /// Makes an empty folder; answered by [`FileEvent::Landed`].
@@ -231,6 +232,7 @@ pub struct Give {
 }
 
 /// A small file.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Small {
     /// The number of the delivery.
@@ -243,7 +245,6 @@ pub struct Small {
     /// Permission bits.
     pub mode: u32,
     /// When the file was changed: seconds and nanoseconds since 1970.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtime: Option<(i64, u32)>,
 }
 
@@ -270,6 +271,7 @@ pub struct Content {
 }
 
 /// A file whose content comes in blocks.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begin {
     /// The attributes of the finished file.
@@ -290,7 +292,6 @@ pub struct Begin {
     pub scattered: bool,
     /// A secret between the tool and this host, if other hosts hand the file on: it comes in any
     /// order, and [`FileEvent::Came`] reports what has come.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chained: Option<Sum>,
     /// Whether the file occupies less space than its size, so that no space is reserved.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -321,6 +322,7 @@ pub struct Zeros {
 }
 
 /// What the tool has read of a file.
+#[skip_serializing_none]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PieceSum {
     /// The offset of the piece in the file, in bytes.
@@ -328,7 +330,6 @@ pub struct PieceSum {
     /// The length of the piece, in bytes.
     pub length: u64,
     /// The BLAKE3 sum of its content; `None` if it is all zeros.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sum: Option<Sum>,
 }
 
@@ -342,23 +343,21 @@ pub struct Named {
 }
 
 /// An event about files: `{"event":"file","told":"…",…}`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "told", rename_all = "snake_case")]
 pub enum FileEvent {
     /// The folder is open, for this push alone unless another one is at work there.
     Ready {
         /// The name of that other push. Nothing may be sent before [`FileRequest::Enter`].
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         busy: Option<String>,
         /// Free space for this user on its file system, in bytes.
         free_bytes: Option<u64>,
         /// Whether the folder is empty.
         empty: bool,
         /// The agent's public key, by which other hosts know it.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<String>,
         /// The workspace or a folder above it, if every user of the host may replace what is in it.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         exposed: Option<Text>,
     },
     /// What exists under the names of the request.
@@ -398,7 +397,6 @@ pub enum FileEvent {
         /// The number of the other host.
         host: u32,
         /// Why the other host gets no more.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         problem: Option<String>,
         /// Whether the other host could not be reached at all.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -426,7 +424,6 @@ pub enum FileEvent {
         /// The agent's public key.
         key: String,
         /// Why no port could be opened.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         problem: Option<String>,
     },
     /// The first message over a connection to that port: the connection is let in.
@@ -474,6 +471,7 @@ pub enum FileEvent {
 }
 
 /// The attributes of a file on a host.
+#[skip_serializing_none]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
     /// The size of the whole file.
@@ -490,7 +488,6 @@ pub struct Meta {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sparse: bool,
     /// The checksum of the content, if it was asked for and could be read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sum: Option<Sum>,
 }
 
@@ -533,6 +530,7 @@ pub struct Unreadable {
 }
 
 /// The result of reading a file.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Read {
     /// The number that the caller chose.
@@ -541,15 +539,13 @@ pub struct Read {
     #[serde(rename = "size")]
     pub bytes: u64,
     /// The attributes of the file after everything was read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<Meta>,
     /// Why not all of it came.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
 }
 
-/// How many characters of a path are shown that a host names: the longest that Linux knows (PATH_MAX). A tool
-/// keeps the fault of each file, and a message may hold a megabyte.
+/// How many characters of a path are shown that a host names: the longest that Linux knows
+/// (PATH_MAX). A tool keeps the fault of each file, and a message may hold a megabyte.
 const MAX_SHOWN: usize = 4096;
 
 /// The beginning of a path that a host names.

@@ -3,6 +3,7 @@
 use crate::Text;
 use ::job::Role;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use std::net::Ipv4Addr;
 
 /// The identity of a job. It comes first; its processes follow, one message each.
@@ -26,6 +27,7 @@ pub struct Job {
 }
 
 /// A process of the job on this host. The messages come in the order of `index`, from 0 on.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     /// The number of the process on its host, by which events name it.
@@ -37,19 +39,15 @@ pub struct Process {
     /// The command of the process.
     pub command: Command,
     /// Shell text that runs before the command, in the user's `$SHELL`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setup: Option<String>,
     /// The working directory, relative to the home of the login.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<Text>,
     /// The processors on which it may run, as `0-3,8`; absent for those of the login.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<String>,
     /// Environment variables that are added to those of the login.
     #[serde(default)]
     pub env: Vec<(String, Text)>,
     /// The port that a graph server will listen on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
 }
 

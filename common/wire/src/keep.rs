@@ -24,9 +24,11 @@ use crate::servers::ServersEnded;
 use crate::supervise::Moves;
 use ::job::{Exit, Limit, Loss, Role, StallRule};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use std::net::Ipv4Addr;
 
 /// What the keeper must know besides the job and its processes; answered by [`Prepared`].
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prepare {
     /// Whether this host leads.
@@ -35,11 +37,9 @@ pub struct Prepare {
     #[serde(default)]
     pub limits: Vec<Limit>,
     /// When the job stalls, for which the leader watches; absent if nobody wants to know.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stall: Option<StallRule>,
     /// For graph servers that stay: what their trainers must have in common with them, by
     /// [`crate::servers`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serves: Option<crate::servers::Data>,
 }
 
@@ -52,12 +52,12 @@ pub struct Record {
 }
 
 /// The keeper has the job's name on this host, and its folder.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prepared {
     /// Its public key for this job.
     pub key: String,
     /// The port on which the leader listens for the other keepers; absent on other hosts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
 }
 
@@ -155,22 +155,22 @@ pub struct Resumed {
 }
 
 /// What happened, and when. The journal of a job consists of lines of this type.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Past {
     /// Milliseconds since 1970, by the clock of the host, which may be wrong and may jump.
     pub time_ms: u64,
     /// Milliseconds since the host was started, by a clock that does neither; in a journal.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uptime_ms: Option<u64>,
     /// How many milliseconds ago that was when it is told. Absent in a journal, and where the host
     /// has been started anew since.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ago_ms: Option<u64>,
     /// What happened.
     pub what: Box<Event>,
 }
 
 /// A message from one keeper to another.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "tell", rename_all = "snake_case")]
 pub enum PeerMessage {
@@ -234,7 +234,6 @@ pub enum PeerMessage {
     Stop {
         /// The signal that the keeper got, a second one of which ends the job at once; absent if
         /// somebody who follows the job asks for its end.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         signal: Option<i32>,
     },
     /// To the leader: somebody wants the job to end at once. To the others: it does.

@@ -6,6 +6,7 @@
 
 use crate::Text;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// What a job claims on a host besides its name, from the beginning of the preflight and for as
@@ -21,12 +22,12 @@ pub struct Claim {
 }
 
 /// A port that a process will listen on.
+#[skip_serializing_none]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Port {
     /// The number of the port.
     pub port: u16,
     /// The address to which it is bound; absent for any address of the host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<Ipv4Addr>,
 }
 
@@ -52,16 +53,14 @@ pub enum Claimed {
 }
 
 /// A job that holds a claim.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claimant {
     /// The name of the job, as its holder tells it; absent if the holder does not answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
     /// The user to whom the job belongs, if that is not the one who asks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The process that holds the claim, which is the job's agent; absent if it is in a container.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     /// How long it has had the claim, in milliseconds.
     pub age_ms: u64,
@@ -70,6 +69,7 @@ pub struct Claimant {
 }
 
 /// One thing to examine. Paths are relative to a folder, and that folder to the home of the login.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "check", rename_all = "snake_case")]
 pub enum Check {
@@ -107,7 +107,6 @@ pub enum Check {
         /// The path of the partition config.
         path: Text,
         /// The partition that graph servers of this host load; absent if none runs here.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         part: Option<u32>,
         /// Whether the job gets a /dev/shm of its own, which may hold half of the memory.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -135,7 +134,6 @@ pub enum Check {
         /// The `index` of the process.
         process: u32,
         /// The questions to the command if it is a Python; absent if it is not.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         python: Option<PythonQuestion>,
     },
     /// Listens so that the other hosts can connect: on a free port, and on `port` unless another
@@ -144,7 +142,6 @@ pub enum Check {
         /// The host's address.
         address: Ipv4Addr,
         /// A port of the job, which it has claimed.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         port: Option<u16>,
     },
     /// Connects to other hosts that listen.
@@ -157,13 +154,13 @@ pub enum Check {
 }
 
 /// The questions to a Python.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PythonQuestion {
     /// The interpreter, as the command names it.
     pub interpreter: Text,
     /// The script that it will run; absent if it runs a module. What the script imports of dgl and
     /// torch must be found too.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<Text>,
     /// The modules that it must find.
     #[serde(default)]
@@ -171,6 +168,7 @@ pub struct PythonQuestion {
 }
 
 /// A finding of a check.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "found", rename_all = "snake_case")]
 pub enum Finding {
@@ -184,7 +182,6 @@ pub enum Finding {
         /// The whole path.
         path: Text,
         /// A path that is there and may have been meant.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         similar: Option<Text>,
     },
     /// A file is there and cannot be read.
@@ -206,10 +203,8 @@ pub enum Finding {
         /// A hash of its content.
         hash: String,
         /// Its `num_parts`.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         num_parts: Option<u64>,
         /// Its `graph_name`.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         graph_name: Option<String>,
     },
     /// The partition config does not have this host's partition.
@@ -315,16 +310,13 @@ pub enum Finding {
         /// The modules that it does not find, and must.
         missing: Vec<String>,
         /// Which of dgl and torch the script imports whenever it runs; absent if that is not known.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         imports: Option<Vec<String>>,
         /// The version of dgl that it would import.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         dgl: Option<String>,
     },
     /// The host listens for the others.
     Listens {
         /// The named port, if the host could listen on it.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         port: Option<u16>,
         /// The free port on which the host listens as well.
         ephemeral: u16,
@@ -339,20 +331,17 @@ pub enum Finding {
 }
 
 /// A process, as people know it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Owner {
     /// The process id; absent if only its user may see it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     /// The beginning of its command line, or its name if that is empty.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
     /// The job to which it belongs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
     /// Its user, if that is not the one who asks.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
 }
 

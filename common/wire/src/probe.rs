@@ -3,6 +3,7 @@
 use crate::{Failure, Text};
 pub use record::{GpuCard, GpuUser};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use std::ops::RangeInclusive;
 
 /// The ports that graph servers may get without being named: from DGL's default up to the first
@@ -10,20 +11,18 @@ use std::ops::RangeInclusive;
 pub const SERVER_PORTS: RangeInclusive<u16> = 30050..=32767;
 
 /// The question about a host.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probe {
     /// The folder whose free space and file system are reported; if it does not exist yet, the
     /// nearest parent that does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
     /// The first and last port that must not be chosen for torch's rendezvous, because graph
     /// servers will listen there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_ports: Option<(u16, u16)>,
     /// The Python to examine.
     pub python: Python,
     /// Shell text that runs before the Python, in the user's `$SHELL`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setup: Option<String>,
     /// Whether to report the jobs and ports that are in use.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -43,6 +42,7 @@ pub enum Python {
 }
 
 /// The facts about a host. A fact that could not be found is absent.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Probed {
@@ -57,7 +57,6 @@ pub struct Probed {
     /// Main memory in bytes.
     pub mem_bytes: Option<u64>,
     /// The memory in bytes that a control group allows, if it is less than `mem_bytes`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mem_limit_bytes: Option<u64>,
     /// Free space in /dev/shm, in bytes.
     pub shm_free_bytes: Option<u64>,
@@ -71,7 +70,6 @@ pub struct Probed {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpu_cards: Vec<GpuCard>,
     /// Why it does not.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_failure: Option<Failure>,
     /// The hard limit on open files; absent where there is none.
     pub nofile: Option<u64>,
@@ -113,6 +111,7 @@ pub struct Card {
 }
 
 /// A venv or a conda environment.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Environment {
     /// The folder of the environment.
@@ -120,7 +119,6 @@ pub struct Environment {
     /// The path of its Python.
     pub interpreter: String,
     /// The name of the environment in conda, if it is one of conda's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conda_env: Option<String>,
     /// The value of PATH without the environment.
     pub path: String,

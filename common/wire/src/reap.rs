@@ -3,20 +3,19 @@
 
 use ::job::Role;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use std::net::Ipv4Addr;
 
 /// Which processes of a job are meant. Those that will get a signal or be ended are held until that
 /// comes, so that it reaches all hosts at once.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pick {
     /// The job's name; absent for all jobs of this user.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
     /// Only processes of this role.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
     /// Only the process of this rank, with what it started.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
 }
 
@@ -28,10 +27,10 @@ pub struct Signal {
 }
 
 /// The jobs that are to be ended.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
     /// The name of the jobs; absent for all jobs of this user.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
     /// The grace from TERM to KILL, in milliseconds.
     pub grace_ms: u64,
@@ -45,6 +44,7 @@ pub struct Forget {
 }
 
 /// A process of a job.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
     /// The job's name.
@@ -52,10 +52,8 @@ pub struct Found {
     /// The process id.
     pub pid: u32,
     /// The role of the process in its job, if it is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
     /// The number of the process among those of its role, on all hosts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
     /// How long the process has run, in seconds.
     pub age_s: u64,
@@ -63,7 +61,6 @@ pub struct Found {
     pub cpu_ms: u64,
     /// Milliseconds since the process wrote its last output; only for processes that dgl-spawn
     /// itself started.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_ms: Option<u64>,
     /// The resident memory of the process in bytes.
     pub rss_bytes: u64,
@@ -74,7 +71,6 @@ pub struct Found {
     pub ports: Vec<u16>,
     /// How many groups of trainers have used the servers of this job; only for graph servers that
     /// stay, on the first host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<u32>,
     /// The beginning of its command line.
     pub command: String,
@@ -109,11 +105,11 @@ pub struct RemovedShm {
 }
 
 /// The folder of a job that was left and has ended.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forgotten {
     /// The job's name.
     pub job: String,
     /// Why it could not be removed, in the words of the operating system.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

@@ -3,6 +3,7 @@
 
 use crate::ending::{Ending, Failure};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use std::net::Ipv4Addr;
 
 /// Identifies graph servers that stay.
@@ -66,23 +67,22 @@ pub enum Liveness {
 }
 
 /// The graph servers that a job uses have ended.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServersEnded {
     /// What failed first among the servers, as their keeper has written; absent if nothing did.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
 }
 
 /// A setting in which graph servers and trainers differ.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
     /// The setting.
     pub key: DataKey,
     /// The servers' value; absent if they have none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub theirs: Option<String>,
     /// The trainers' value; absent if they have none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ours: Option<String>,
 }
 

@@ -4,6 +4,7 @@ use crate::reap::Pick;
 use ::job::Role;
 pub use record::Thread;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 /// The problem of a process that is not a Python, such as a shell before one.
 pub const NO_PYTHON: &str = "no Python runs in it";
@@ -20,6 +21,7 @@ pub struct Take {
 }
 
 /// The Python stacks of one process of a job.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stack {
     /// The job's name.
@@ -28,13 +30,10 @@ pub struct Stack {
     pub pid: u32,
     /// The process of the same job, role and rank that started this one, such as the trainer of a
     /// sampler.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<u32>,
     /// The role of the process in its job, if it is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
     /// The number of the process among those of its role, on all hosts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
     /// The beginning of its command line.
     pub command: String,
@@ -108,13 +107,13 @@ fn cut(text: &str, chars: usize) -> String {
 }
 
 /// The stacks of a process, or why they could not be read.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
     /// The Python threads of the process.
     #[serde(default)]
     pub threads: Vec<Thread>,
     /// Why there are no threads.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Unreadable>,
 }
 

@@ -7,6 +7,7 @@
 use ::job::ExitStatus;
 use record::Sign;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 /// Starts all processes of the job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -188,13 +189,12 @@ pub struct Idle {
 
 /// The job's processes give signs of life again: which of them has, and what the sign was, as far
 /// as that is known.
+#[skip_serializing_none]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moves {
     /// The number of the process on its host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<u32>,
     /// The sign of life.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sign: Option<Sign>,
 }
 
@@ -219,6 +219,7 @@ pub struct Stands {
 }
 
 /// A process has written a traceback and nothing since, and does not end.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Raised {
     /// The number of the process on its host.
@@ -230,7 +231,6 @@ pub struct Raised {
     /// Whether its main thread has left its script, which proves that nobody caught the exception.
     /// Absent if that is not known: the stack could not be read, or the exception was another
     /// thread's or a child's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_script: Option<bool>,
     /// Where the process stands, the innermost frame first; empty if that is not known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
