@@ -95,8 +95,12 @@ impl Stream {
     pub fn read(input: impl Read, partial: bool) -> Result<Stream, Report> {
         let mut stream = Stream::default();
         let at_cut = &|number| Err(cut(number));
-        Stream::read_lines(input, partial, at_cut, |head, text| stream.push(head, text))?;
-        Ok(stream)
+        let mut hosts = NamedHosts::default();
+        Stream::read_lines(input, partial, at_cut, |head, text| {
+            hosts.add(head);
+            stream.push(head, text);
+        })?;
+        hosts.check().map(|()| stream)
     }
 
     /// Like [`Stream::read`]; `at_cut` decides about a last line that breaks off, by its number,
@@ -113,7 +117,6 @@ impl Stream {
             partial,
             report: Report::default(),
             sets: BTreeMap::new(),
-            named: BTreeMap::new(),
         };
         let mut number = 0u64;
         loop {
@@ -318,8 +321,6 @@ struct Rules {
     partial: bool,
     report: Report,
     sets: BTreeMap<String, Set>,
-    /// The hosts that records name, each with the first record that does.
-    named: BTreeMap<u32, String>,
 }
 
 impl Rules {
@@ -352,12 +353,6 @@ impl Rules {
                 }
             }
         }
-        if let Some(host) = head.host.filter(|_| TYPES.contains(&head.r#type.as_str())) {
-            self.named.entry(host).or_insert_with(|| match head.id {
-                Some(id) => format!("{} record {id}", head.r#type),
-                None => format!("a {} record", head.r#type),
-            });
-        }
         match self.report.0.len() {
             ..MAX_FAULTS => Ok(()),
             _ => Err(std::mem::take(&mut self.report)),
@@ -379,16 +374,6 @@ impl Rules {
                 .0
                 .extend(set.twice().take(room).map(|id| of_set(name, &is_twice(id))));
         }
-        // with --partial a host record may be missing, but not one that never was
-        if let Some(hosts) = self.sets.get(Host::TYPE) {
-            let room = MAX_FAULTS.saturating_sub(self.report.0.len());
-            let unknown = self.named.range(hosts.of..).take(room);
-            self.report.0.extend(unknown.map(|(host, record)| {
-                let problem = format!("names host {host}, and there are {} hosts", hosts.of);
-                Fault::data(format!("stdin: {record}"), problem)
-                    .fix("hosts count from 0: correct what was edited, or make the stream anew")
-            }));
-        }
         if !self.partial {
             self.report.0.extend(
                 self.sets
@@ -398,6 +383,42 @@ impl Rules {
             );
         }
         self.report.check()
+    }
+}
+
+/// The hosts that records name, which must be among those of the stream. With `--partial` a host
+/// record may be missing, but not one that never was. Tools that only explain a run take it as it
+/// is.
+#[derive(Default)]
+struct NamedHosts {
+    /// How many hosts there are.
+    of: Option<u32>,
+    /// The first record that names each host.
+    named: BTreeMap<u32, String>,
+}
+
+impl NamedHosts {
+    fn add(&mut self, head: &Head) {
+        if head.r#type == Host::TYPE {
+            self.of = self.of.or(head.of);
+        }
+        if let Some(host) = head.host.filter(|_| TYPES.contains(&head.r#type.as_str())) {
+            self.named.entry(host).or_insert_with(|| match head.id {
+                Some(id) => format!("{} record {id}", head.r#type),
+                None => format!("a {} record", head.r#type),
+            });
+        }
+    }
+
+    fn check(&self) -> Result<(), Report> {
+        let Some(of) = self.of else { return Ok(()) };
+        let unknown = self.named.range(of..).take(MAX_FAULTS);
+        let faults = unknown.map(|(host, record)| {
+            let problem = format!("names host {host}, and there are {of} hosts");
+            Fault::data(format!("stdin: {record}"), problem)
+                .fix("hosts count from 0: correct what was edited, or make the stream anew")
+        });
+        Report(faults.collect()).check()
     }
 }
 
