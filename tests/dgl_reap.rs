@@ -604,8 +604,14 @@ fn what_answers_dgl_reap_with_a_status_of_its_own_is_told_as_ended_by_it() {
             ran.out,
             ran.err
         );
-        let said = format!("worker 0 exited with status {code} because of dgl-reap");
-        assert!(ran.err.contains(&said), "{begin}: {}", ran.err);
+        let said = format!("exited with status {code} because of dgl-reap");
+        assert!(
+            ran.err.contains(&format!("worker 0 {said}")),
+            "{begin}: {}",
+            ran.err
+        );
+        let page = sh(&folder, "dgl-report out").out;
+        assert!(page.contains(&said), "{begin}: {page}");
         let why = sh(&folder, "dgl-why out").out;
         let said = "The job was ended: worker 0 on host 0 (127.0.0.1) was ended by dgl-reap.\n";
         assert!(why.starts_with(said), "{begin}: {why}");

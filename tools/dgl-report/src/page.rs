@@ -164,16 +164,7 @@ fn failure(run: &Run) -> Markup {
                     (place(run, failure))
                     @if let (Some(role), Some(rank)) = (failure.role,
                         failure.rank) { ", " (role.name()) " " (rank) }
-                    ": "
-                    @if let Some(error) = &failure.error { (error) }
-                    @else if let Some(signal) = &failure.signal {
-                        "ended by SIG" (signal)
-                        @if failure.oom { ", because memory ran out" }
-                    }
-                    @else {
-                        "exited with status " (failure.code.unwrap_or(1))
-                        @if failure.oom { ", because memory ran out for what it ran" }
-                    }
+                    ": " (failure.words())
                 }
                 @if !failure.last_lines.is_empty() { pre { (failure.last_lines.join("\n")) } }
             }
