@@ -12,10 +12,12 @@ CARGO_TARGET_DIR ?= target
 # may have just installed them.
 export OPENSSL_NO_VENDOR ?= $(shell pkg-config --exists openssl 2>/dev/null && echo 1 || echo 0)
 
-# The hosts' half is built by itself, because it is static: any host can run it.
+# The hosts' half is built by itself, because it is static: any host can run it. It has a profile of its own, and its last step uses one
+# processor, so both are built at the same time.
 build:
-	packaging/agent.sh
-	cargo build --release --locked --workspace --exclude host-agent
+	@packaging/agent.sh & agent=$$!; \
+		cargo build --release --locked --workspace --exclude host-agent; tools=$$?; \
+		wait $$agent && exit $$tools
 
 # For hosts of another machine type too: make agent TARGET=aarch64-unknown-linux-gnu; `make install` then takes it along.
 agent:
