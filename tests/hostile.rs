@@ -29,7 +29,8 @@ fn what_hosts_say_is_shown_as_text() {
         &folder.join("agent"),
         &format!(
             "#!/bin/sh\nIFS= read -r script; token=${{script#token=}}; printf '\\n%s runs\\n' \
-             \"${{token%%;*}}\"\nprintf '%s\\n' '{failed}'; while read -r _; do printf '%s\\n' '{failed}'; done\n"
+             \"${{token%%;*}}\"\nprintf '%s\\n' '{failed}'\n\
+             while read -r _; do printf '%s\\n' '{failed}'; done\n"
         ),
     );
     // an interpreter that names its version
