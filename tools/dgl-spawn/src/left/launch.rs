@@ -26,6 +26,8 @@ fn record(process: &Process) -> Record {
         argv: Some(Vec::new()),
         argv_b64: None,
         shell: None,
+        python: None,
+        script: None,
         ..process.clone()
     };
     Record {
