@@ -34,7 +34,7 @@ static STDOUT_IS_CLOSED: AtomicBool = AtomicBool::new(false);
 /// Runs before `main`, because Rust's runtime opens /dev/null in the place of a closed stdout. What
 /// others open there, as Python's `subprocess.DEVNULL`, looks the same from then on.
 #[ctor::ctor]
-fn look_at_stdout() {
+fn examine_stdout() {
     let is_closed = fcntl(std::io::stdout(), FcntlArg::F_GETFD).is_err();
     STDOUT_IS_CLOSED.store(is_closed, Ordering::Relaxed);
 }

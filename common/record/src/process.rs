@@ -91,6 +91,32 @@ pub enum Command {
 }
 
 impl Process {
+    /// A process with its role and place in the job alone, in a set that is not counted yet.
+    pub fn new(id: u32, host: u32, ip: IpAddr, role: Role, rank: u32) -> Process {
+        Process {
+            id,
+            of: 0,
+            host,
+            ip,
+            role,
+            rank,
+            nproc: None,
+            port: None,
+            server_name: None,
+            cwd: None,
+            cpus: None,
+            env: IndexMap::new(),
+            env_b64: IndexMap::new(),
+            setup: None,
+            argv: None,
+            argv_b64: None,
+            shell: None,
+            python: None,
+            script: None,
+            master_port: None,
+        }
+    }
+
     /// The process in messages: `host 1 server 2`.
     pub fn place(&self) -> String {
         format!("host {} {} {}", self.host, self.role.name(), self.rank)

@@ -653,26 +653,9 @@ impl<'a> Plan<'a> {
 
     fn process(&self, host: &Host, role: Role, rank: u32) -> Process {
         Process {
-            id: 0,
-            of: 0,
-            host: host.id,
-            ip: host.ip,
-            role,
-            rank,
-            nproc: None,
-            port: None,
-            server_name: None,
-            cpus: None,
             cwd: self.workspace.clone(),
-            env: Default::default(),
-            env_b64: Default::default(),
             setup: self.args.setup.clone(),
-            argv: None,
-            argv_b64: None,
-            shell: None,
-            python: None,
-            script: None,
-            master_port: None,
+            ..Process::new(0, host.id, host.ip, role, rank)
         }
     }
 

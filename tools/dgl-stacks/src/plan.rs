@@ -115,27 +115,10 @@ mod tests {
 
     #[test]
     fn a_record_has_the_id_of_its_process_where_that_came_in() {
+        let ip = record::IpAddr([10, 0, 0, 1].into());
         let process = Process {
-            id: 9,
             of: 10,
-            host: 1,
-            ip: record::IpAddr([10, 0, 0, 1].into()),
-            role: Role::Trainer,
-            rank: 3,
-            nproc: None,
-            python: None,
-            script: None,
-            master_port: None,
-            port: None,
-            server_name: None,
-            cpus: None,
-            cwd: None,
-            env: Default::default(),
-            env_b64: Default::default(),
-            setup: None,
-            argv: None,
-            argv_b64: None,
-            shell: None,
+            ..Process::new(9, 1, ip, Role::Trainer, 3)
         };
         for (host, rank, id) in [(1, 3, Some(9)), (0, 3, None), (1, 2, None)] {
             let one = answer(

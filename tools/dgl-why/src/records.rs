@@ -109,28 +109,10 @@ impl Records {
             .filter(|(id, _)| !known.contains(id))
             .collect();
         self.unrecorded = named.len();
-        let processes = named.into_iter().map(|(id, (host, role, rank))| Process {
-            id,
-            of: 0,
-            host,
-            ip: IpAddr(Ipv4Addr::UNSPECIFIED),
-            role,
-            rank,
-            nproc: None,
-            port: None,
-            server_name: None,
-            cwd: None,
-            cpus: None,
-            env: Default::default(),
-            env_b64: Default::default(),
-            setup: None,
-            argv: None,
-            argv_b64: None,
-            shell: None,
-            python: None,
-            script: None,
-            master_port: None,
-        });
+        let nowhere = IpAddr(Ipv4Addr::UNSPECIFIED);
+        let processes = named
+            .into_iter()
+            .map(|(id, (host, role, rank))| Process::new(id, host, nowhere, role, rank));
         self.processes.extend(processes);
         self.processes.sort_by_key(|process| process.id);
     }
