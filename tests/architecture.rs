@@ -437,41 +437,6 @@ fn one() {
     assert_eq!(names, ["a", "b", "c"]);
 }
 
-/// A function that is longer than this does several things, or has a reason.
-const LONGEST: usize = 60;
-
-/// The functions of a source that are longer than [`LONGEST`], with their lengths, unless the
-/// comment above says "Long because".
-fn long_functions(text: &str) -> Vec<(String, usize)> {
-    let lines: Vec<&str> = text.lines().collect();
-    let mut long = Vec::new();
-    for (at, line) in lines.iter().enumerate() {
-        let Some(name) = function_name(line) else {
-            continue;
-        };
-        let indent = &line[..line.len() - line.trim_start().len()];
-        let body = lines[at..]
-            .iter()
-            .take_while(|line| !line.ends_with(';') || line.starts_with(&format!("{indent}    ")));
-        let end = body
-            .take_while(|line| **line != format!("{indent}}}"))
-            .count();
-        let closes = lines
-            .get(at + end)
-            .is_some_and(|line| *line == format!("{indent}}}"));
-        let has_reason = lines[..at]
-            .iter()
-            .rev()
-            .map(|line| line.trim_start())
-            .take_while(|line| line.starts_with("//") || line.starts_with("#["))
-            .any(|line| line.contains("Long because "));
-        if closes && end + 1 > LONGEST && !has_reason {
-            long.push((name, end + 1));
-        }
-    }
-    long
-}
-
 /// The name of the function that begins on a line.
 fn function_name(line: &str) -> Option<String> {
     let mut words = line.split_whitespace().peekable();
@@ -482,17 +447,6 @@ fn function_name(line: &str) -> Option<String> {
     let name = words.next_if_eq(&"fn").and(words.next())?;
     let end = name.find(['(', '<']).unwrap_or(name.len());
     Some(name[..end].to_owned())
-}
-
-#[test]
-fn functions_are_short_or_say_why_not() {
-    let mut long = Vec::new();
-    for path in sources(&["common", "tools", "tests"], "rs") {
-        let text = fs::read_to_string(&path).unwrap();
-        let functions = long_functions(&text).into_iter();
-        long.extend(functions.map(|(name, lines)| format!("{}: {name}: {lines}", shown(&path))));
-    }
-    assert!(long.is_empty(), "{long:#?}");
 }
 
 /// `eprintln!` panics where nobody reads stderr any longer, which would end a tool and its job;

@@ -209,7 +209,10 @@ fn of_real_hosts_those_are_taken_that_are_up_and_free() {
     assert!(!ran.out.contains("10.77.0.5"), "{}", ran.out);
 }
 
-// Long because one cluster serves all of its steps, and takes longer to start than they do.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one cluster serves all of its steps, and takes longer to start than they do"
+)]
 /// By --connect local on one host, where no job of another test is.
 #[test]
 fn on_one_of_real_hosts_it_is_told_what_each_lacks() {

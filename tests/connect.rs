@@ -47,7 +47,7 @@ fn a_command_template_carries_the_whole_path() {
     );
 }
 
-// Long because it is a table of cases.
+#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 #[test]
 fn a_template_that_fails_says_why() {
     if takes_seconds() {
@@ -416,7 +416,10 @@ fn local_and_underscores() {
     assert_eq!(taken.status, 74, "{}", taken.err);
 }
 
-// Long because one cluster serves all of its steps, and takes longer to start than they do.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one cluster serves all of its steps, and takes longer to start than they do"
+)]
 #[test]
 fn some_hosts_only_on_real_hosts() {
     let folder = scratch("some");
@@ -586,7 +589,10 @@ fn some_hosts_only_on_real_hosts() {
     cluster.assert_clean();
 }
 
-// Long because one cluster serves all of its steps, and takes longer to start than they do.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one cluster serves all of its steps, and takes longer to start than they do"
+)]
 #[test]
 fn what_ssh_is_told_on_real_hosts() {
     let folder = scratch("ssh-config");
@@ -776,7 +782,10 @@ fn nothing_is_lent_to_real_hosts() {
     );
 }
 
-// Long because one cluster serves all of its steps, and takes longer to start than they do.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one cluster serves all of its steps, and takes longer to start than they do"
+)]
 #[test]
 fn known_hosts_of_real_hosts() {
     let folder = scratch("known-hosts");

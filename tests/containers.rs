@@ -143,7 +143,10 @@ fn real_hosts_the_whole_path_through_engines() {
     engine.cluster.assert_clean();
 }
 
-// Long because one cluster serves all of its steps, and takes longer to start than they do.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one cluster serves all of its steps, and takes longer to start than they do"
+)]
 #[test]
 fn real_hosts_what_an_engine_says_is_not_what_the_job_says() {
     let engine = Engine::up("engine-faults");

@@ -79,7 +79,10 @@ fn up(name: &str) -> (Cluster, std::path::PathBuf) {
 const WAITS: &str = "echo trainer {k} begins; while [ ! -e /srv/go ]; do sleep 0.1; done; echo \
     trainer {k} ends; [ $(cat /srv/go) = well ]";
 
-// Long because one job on one cluster is left, followed and ended, each step after the other.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one job on one cluster is left, followed and ended, each step after the other"
+)]
 #[test]
 fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     let (cluster, folder) = up("detach");
@@ -304,7 +307,10 @@ fn attach_list(cluster: &Cluster, folder: &Path) -> String {
         .out
 }
 
-// Long because one job on one cluster is left, followed and ended, each step after the other.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one job on one cluster is left, followed and ended, each step after the other"
+)]
 #[test]
 fn a_detached_job_on_real_hosts_that_loses_one_ends_on_all() {
     let (cluster, folder) = up("detach-lost");

@@ -93,7 +93,10 @@ fn run_plan(folder: &Path, plan: &str) -> Vec<Seen> {
     seen
 }
 
-// Long because it compares each process of a recording.
+#[expect(
+    clippy::too_many_lines,
+    reason = "it compares each process of a recording"
+)]
 #[test]
 fn processes_see_what_dgls_own_launcher_gives_them() {
     let folder = scratch("launch_py");
@@ -189,7 +192,7 @@ fn processes_see_what_dgls_own_launcher_gives_them() {
     assert!(compared > 100, "the table was read: {compared}");
 }
 
-// Long because it is a table of cases.
+#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 #[test]
 fn edited_records_are_checked_again() {
     let folder = scratch("edited");
@@ -352,7 +355,7 @@ fn words_and_values_arrive_as_they_were_given() {
     assert_eq!(plan.out.trim_end(), text);
 }
 
-// Long because it is a table of cases.
+#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 #[test]
 fn warnings_name_what_disagrees_and_change_nothing() {
     let folder = scratch("warnings");

@@ -45,7 +45,10 @@ fn tools_that_path_does_not_lead_to_are_those_of_the_checkout() {
     );
 }
 
-// Long because each make goes on from what the one before it has left.
+#[expect(
+    clippy::too_many_lines,
+    reason = "each make goes on from what the one before it has left"
+)]
 #[test]
 fn on_this_machine() {
     if takes_seconds() {

@@ -33,7 +33,10 @@ fn start(cluster: &Cluster, command: &str) -> String {
     .to_owned()
 }
 
-// Long because one cluster serves all of its steps, and takes longer to start than they do.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one cluster serves all of its steps, and takes longer to start than they do"
+)]
 #[test]
 fn jobs_on_real_hosts_are_shown_and_signalled() {
     let folder = scratch("reap");
@@ -166,7 +169,6 @@ fn on_real_hosts_an_attached_job_tells_what_dgl_reap_did() {
     }
 }
 
-// Long because one cluster serves all of its steps, and takes longer to start than they do.
 #[test]
 fn on_real_hosts_only_what_is_meant_ends() {
     let folder = scratch("meant");

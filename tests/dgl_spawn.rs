@@ -418,6 +418,10 @@ fn usr1_asks_how_far_it_is() {
 /// Starts a job with a secret in every form that a command can have, in every shell whose start-up
 /// files set another value, and looks at the command lines of this machine all the while.
 #[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "a shell after the other, watched by one loop"
+)]
 fn no_value_of_the_environment_is_on_a_command_line() {
     if takes_seconds() {
         return;

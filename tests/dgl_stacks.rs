@@ -72,7 +72,7 @@ fn beside_job(folder: &Path, job: &str, script: &str) -> support::Ran {
 
 const STACKS: &str = "dgl-stacks --connect local";
 
-// Long because one job serves all of its readings.
+#[expect(clippy::too_many_lines, reason = "one job serves all of its readings")]
 #[test]
 fn every_python_of_a_job_tells_where_it_stands_and_goes_on() {
     if takes_seconds() {

@@ -4,7 +4,7 @@
 
 use support::{Cluster, ip_config, partition, scratch, sh};
 
-// Long because it is a table of cases.
+#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 #[test]
 fn command_lines_of_every_generation() {
     let folder = scratch("drop-in");
@@ -130,7 +130,10 @@ fn what_is_missing_is_named() {
     }
 }
 
-// Long because one cluster serves all of its steps, and takes longer to start than they do.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one cluster serves all of its steps, and takes longer to start than they do"
+)]
 #[test]
 fn copied_and_launched_on_real_hosts() {
     let folder = scratch("drop-in-hosts");

@@ -9,7 +9,6 @@ use support::{Cluster, ip_config, scratch};
 const SHOW: &str = "{ pwd; env -0 | tr '\\0\\n' '\\n\\1' | grep -avE \
     '^(SSH_|DGL_TOOLS_|PWD=|OLDPWD=|SHLVL=|_=)' | sort; printf '<%s>' \"$@\"; echo; } | od -An -c";
 
-// Long because one cluster serves all of its steps, and takes longer to start than they do.
 #[test]
 fn pasted_commands_run_the_same_on_real_hosts() {
     let folder = scratch("dry-run");

@@ -49,7 +49,10 @@ fn a_second_address_of_a_card_on_real_hosts() {
     assert!(!cluster.0.join("h1/srv/ran").exists());
 }
 
-// Long because one cluster serves all of its steps, and takes longer to start than they do.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one cluster serves all of its steps, and takes longer to start than they do"
+)]
 #[test]
 fn preflight_reports_all_faults_of_real_hosts() {
     let folder = scratch("faults-preflight");

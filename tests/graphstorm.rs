@@ -137,7 +137,10 @@ fn infer_on_own_disks(cluster: &Cluster, folder: &Path, python: &str, own: &str)
     );
 }
 
-// Long because training, inference and remapping each need the results of the one before.
+#[expect(
+    clippy::too_many_lines,
+    reason = "training, inference and remapping each need the results of the one before"
+)]
 #[test]
 #[ignore = "make test-graphstorm runs it: minutes, and 700 MB of packages"]
 fn graphstorm_on_real_hosts() {

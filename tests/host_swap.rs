@@ -125,7 +125,10 @@ fn epochs(log: &str) -> Vec<u32> {
         .collect()
 }
 
-// Long because it follows one training through the loss of two hosts.
+#[expect(
+    clippy::too_many_lines,
+    reason = "it follows one training through the loss of two hosts"
+)]
 #[test]
 fn real_dgl_goes_on_with_a_spare_when_a_host_loses_its_power() {
     let Some(python) = python_with_dgl() else {

@@ -13,7 +13,10 @@ fn is_text(text: &str) -> bool {
     text.chars().all(|c| c == '\n' || !c.is_control())
 }
 
-// Long because it provokes one kind of text after another.
+#[expect(
+    clippy::too_many_lines,
+    reason = "it provokes one kind of text after another"
+)]
 #[test]
 fn what_hosts_say_is_shown_as_text() {
     let folder = scratch("hostile-text");
@@ -142,7 +145,7 @@ fn what_hosts_say_is_shown_as_text() {
     }
 }
 
-// Long because it is a table of cases.
+#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 /// A host that was taken over speaks in host-agent's place.
 #[test]
 fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
@@ -217,7 +220,7 @@ fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
     }
 }
 
-// Long because it is a table of cases.
+#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 /// Whatever it sends, a tool keeps a bounded part of it.
 #[test]
 fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {

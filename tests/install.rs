@@ -104,7 +104,10 @@ fn what_cargo_built_elsewhere() {
     );
 }
 
-// Long because one venv, which takes seconds to make, serves all of its checks.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one venv, which takes seconds to make, serves all of its checks"
+)]
 /// The wheel takes minutes to build: it is tried where `make wheel` has made one.
 #[test]
 fn wheel_in_a_clean_venv() {

@@ -231,7 +231,10 @@ const DGL_ENDS: [(&str, i32, &str); 5] = [
     ("KILL", 137, ""),
 ];
 
-// Long because one cluster serves all of its steps, and takes longer to start than they do.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one cluster serves all of its steps, and takes longer to start than they do"
+)]
 #[test]
 fn real_dgl_whatever_ends_a_job_nothing_is_left() {
     let Some(python) = python_with_dgl() else {
@@ -304,7 +307,6 @@ fn real_dgl_whatever_ends_a_job_nothing_is_left() {
     }
 }
 
-// Long because one cluster serves all of its steps, and takes longer to start than they do.
 /// A job of each shape, all three at once on the same hosts, as the same user; then the event.
 fn one_round(
     cluster: &Cluster,

@@ -78,7 +78,6 @@ fn stages(text: &str, help: &BTreeMap<&str, Names>) -> Vec<(String, String)> {
     stages
 }
 
-// Long because it reads the examples of all kinds of pages.
 #[test]
 fn examples_have_flags_that_their_tools_have() {
     let dashed = |flags: Names| flags.iter().map(|flag| flag.replace('_', "-")).collect();

@@ -83,7 +83,7 @@ fn made(name: &str) -> std::path::PathBuf {
     folder
 }
 
-// Long because it is a table of cases.
+#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 #[test]
 fn of_command_lines() {
     let folder = made("messages-usage");
@@ -415,7 +415,7 @@ fn of_command_lines() {
     );
 }
 
-// Long because it is a table of cases.
+#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 #[test]
 fn of_files_and_streams() {
     let folder = made("messages-data");
@@ -659,7 +659,10 @@ fn of_files_and_streams() {
     );
 }
 
-// Long because it is a table of cases on one cluster.
+#[expect(
+    clippy::too_many_lines,
+    reason = "it is a table of cases on one cluster"
+)]
 #[test]
 fn of_real_hosts() {
     let folder = scratch("messages-hosts");

@@ -272,7 +272,6 @@ fn skew_is_said() {
     assert_eq!(ran.err, said);
 }
 
-// Long because one job of real DGL serves all of its steps.
 /// The most memory of a server, and what part-fit says of it on what the process takes by itself.
 #[test]
 fn real_dgl_is_refused_where_it_does_not_fit_and_runs_where_it_just_does() {

@@ -60,7 +60,10 @@ fn refused(folder: &Path, flags: &str, status: i32, problems: &[&str]) {
         .for_each(|problem| assert!(got.err.contains(problem), "{flags}: {problem}: {}", got.err));
 }
 
-// Long because one plan shows the place of each kind of file.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one plan shows the place of each kind of file"
+)]
 #[test]
 fn each_part_goes_to_its_host_and_the_rest_to_all() {
     let folder = fixture("map-local", "dgl-0.9.1-noshuffle");
@@ -295,7 +298,7 @@ fn the_form_of_the_graph() {
     );
 }
 
-// Long because it is a table of cases.
+#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 #[test]
 fn what_would_fail_on_the_hosts_is_refused_here() {
     let table: [(&str, &str, &[&str]); 12] = [
@@ -371,7 +374,7 @@ fn what_would_fail_on_the_hosts_is_refused_here() {
     }
 }
 
-// Long because it is a table of cases.
+#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 #[test]
 fn a_version_that_cannot_load_it() {
     let table = [

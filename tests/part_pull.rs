@@ -51,7 +51,6 @@ fn ask_agent(folder: &Path, requests: &str) -> Vec<(Value, Vec<u8>)> {
     heard
 }
 
-// Long because it is a table of cases.
 /// A part of a file is as long as was asked for, or it is said that it is not.
 #[test]
 fn a_host_gives_exactly_what_was_asked_for() {
@@ -547,7 +546,6 @@ fn what_another_user_puts_into_a_folder_leads_nowhere() {
     }
 }
 
-// Long because each pull goes on from what the one before it has brought.
 #[test]
 fn results_come_back_as_they_are() {
     if takes_seconds() {
@@ -720,7 +718,10 @@ fn only_what_differs_comes() {
     }
 }
 
-// Long because each pull goes on from what the one before it has brought.
+#[expect(
+    clippy::too_many_lines,
+    reason = "each pull goes on from what the one before it has brought"
+)]
 #[test]
 fn a_large_file_comes_over_several_connections() {
     if takes_seconds() {

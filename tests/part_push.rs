@@ -109,7 +109,10 @@ fn busybox(folder: &Path, without: &[&str]) -> String {
     format!("--connect 'env PATH={}'", bin.display())
 }
 
-// Long because the same odd names go to three kinds of hosts, and are compared.
+#[expect(
+    clippy::too_many_lines,
+    reason = "the same odd names go to three kinds of hosts, and are compared"
+)]
 #[test]
 fn odd_names_arrive_as_they_are_and_are_never_run() {
     if takes_seconds() {
@@ -185,7 +188,6 @@ fn odd_names_arrive_as_they_are_and_are_never_run() {
     }
 }
 
-// Long because each push goes on from what the one before it has left.
 #[test]
 fn a_path_cannot_leave_the_workspace() {
     let folder = plan("out", &[("a", b"new".to_vec()), ("b", b"new".to_vec())]);
@@ -251,7 +253,6 @@ fn a_path_cannot_leave_the_workspace() {
 }
 
 /// A workspace in which everybody can write, and what another user has put there before a push.
-// Long because it has one row for each attack.
 #[test]
 fn what_another_user_puts_into_a_workspace_leads_nowhere() {
     let is_root = sh(Path::new("/"), "id -u").out == "0\n";
@@ -365,7 +366,10 @@ fn links_of_the_users_own_are_followed() {
     }
 }
 
-// Long because each push goes on from what the one before it has left.
+#[expect(
+    clippy::too_many_lines,
+    reason = "each push goes on from what the one before it has left"
+)]
 #[test]
 fn sizes_times_and_modes_and_what_was_there() {
     let folder = plan(
@@ -1188,7 +1192,10 @@ fn ours(ws: &Path) -> Vec<String> {
     names
 }
 
-// Long because each push goes on from what the one before it has left.
+#[expect(
+    clippy::too_many_lines,
+    reason = "each push goes on from what the one before it has left"
+)]
 #[test]
 fn two_pushes_into_one_workspace_do_not_mix() {
     if takes_seconds() {
@@ -1408,7 +1415,10 @@ fn what_is_secret_is_secret_on_its_way() {
     );
 }
 
-// Long because one push is begun, stopped, continued and repeated.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one push is begun, stopped, continued and repeated"
+)]
 /// As after a laptop's lid was closed: what was delivered stays delivered, and the rest is sent the
 /// next time.
 #[test]
@@ -2011,7 +2021,10 @@ fn large_sent(out: &str) -> u64 {
     records.map(|line| pushed(line)[0].1).sum()
 }
 
-// Long because one cluster serves all of its steps, and takes longer to start than they do.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one cluster serves all of its steps, and takes longer to start than they do"
+)]
 #[test]
 fn real_hosts_and_every_fault() {
     let lab = Lab::up("faults");
@@ -2213,7 +2226,10 @@ fn real_hosts_and_every_fault() {
     }
 }
 
-// Long because one cluster serves all of its steps, and takes longer to start than they do.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one cluster serves all of its steps, and takes longer to start than they do"
+)]
 /// What has arrived over any of them is not sent again.
 #[test]
 fn real_hosts_when_one_of_several_connections_breaks() {

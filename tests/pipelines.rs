@@ -147,7 +147,10 @@ fn records_survive_jq_and_unknown_ones_pass() {
     );
 }
 
-// Long because the stages of a whole pipeline follow one another on one cluster.
+#[expect(
+    clippy::too_many_lines,
+    reason = "the stages of a whole pipeline follow one another on one cluster"
+)]
 #[test]
 fn on_real_hosts() {
     let folder = scratch("hosts");

@@ -4,7 +4,7 @@
 
 use support::{partition, scratch, sh};
 
-// Long because it is a table of cases.
+#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 #[test]
 fn flags_of_planners_are_seen_in_the_records() {
     let folder = scratch("planner-flags");

@@ -91,7 +91,10 @@ fn went_well(got: &Ran) {
     );
 }
 
-// Long because one cluster serves all of its steps, and takes longer to start than they do.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one cluster serves all of its steps, and takes longer to start than they do"
+)]
 #[test]
 fn faults_of_real_hosts_come_in_one_report() {
     let folder = scratch("preflight");
@@ -246,7 +249,10 @@ fn faults_of_real_hosts_come_in_one_report() {
     cluster.assert_clean();
 }
 
-// Long because one cluster serves all of its steps, and takes longer to start than they do.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one cluster serves all of its steps, and takes longer to start than they do"
+)]
 #[test]
 fn jobs_share_real_hosts_with_a_shm_of_their_own() {
     let folder = scratch("private");

@@ -38,7 +38,7 @@ fn conda(prefix: &Path) {
 
 const FOUND: &str = "jq -r '[.prefix, .conda_env // \"-\", .python_path] | join(\" \")'";
 
-// Long because it is a table of cases.
+#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 #[test]
 fn conda_is_found_as_people_have_it() {
     if takes_seconds() {
@@ -198,7 +198,7 @@ fn processors_are_those_that_a_job_may_use() {
     }
 }
 
-// Long because it is a table of cases.
+#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 #[test]
 fn what_is_no_environment_is_told() {
     if takes_seconds() {
@@ -413,7 +413,10 @@ fn went_well(ran: &Ran, lines: &[&str]) {
     });
 }
 
-// Long because one cluster serves all of its steps, and takes longer to start than they do.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one cluster serves all of its steps, and takes longer to start than they do"
+)]
 #[test]
 fn the_job_runs_in_its_environment_on_real_hosts() {
     let folder = scratch("env-hosts");

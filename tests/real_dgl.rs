@@ -5,7 +5,10 @@
 use std::path::Path;
 use support::{Cluster, ip_config, python_with_dgl, root, scratch, sh};
 
-// Long because one job of real DGL serves all of its steps.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one job of real DGL serves all of its steps"
+)]
 #[test]
 fn real_dgl_trains_to_its_end() {
     let Some(python) = python_with_dgl() else {

@@ -303,7 +303,6 @@ fn a_host_that_was_lost_is_led_to() {
     );
 }
 
-// Long because the drawing on each width is measured in several ways.
 #[test]
 fn what_is_drawn_fits_wide_and_narrow_screens() {
     if takes_seconds() {

@@ -9,7 +9,10 @@ use support::{Cluster, ip_config, python_with_dgl, root, scratch, sh, soon};
 
 const HOSTS: u32 = 4;
 
-// Long because groups of trainers use the same graph servers one after another.
+#[expect(
+    clippy::too_many_lines,
+    reason = "groups of trainers use the same graph servers one after another"
+)]
 #[test]
 fn servers_of_real_dgl_stay_for_many_trainers() {
     let Some(python) = python_with_dgl() else {
@@ -230,7 +233,6 @@ fn servers_of_real_dgl_stay_for_many_trainers() {
 }
 
 /// Three hosts of loopback; what stands for servers and trainers only waits.
-// Long because it makes all records of two jobs itself.
 #[test]
 fn the_host_of_a_dead_server_is_named_and_no_host_is_lost() {
     let folder = scratch("servers-dead");

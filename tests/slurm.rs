@@ -98,7 +98,6 @@ fn the_manual_shows_the_example() {
     assert_eq!(shown.trim_end(), file.trim_end());
 }
 
-// Long because one Slurm serves all of its steps, and takes longer to start than they do.
 #[test]
 fn real_dgl_by_sbatch_to_its_end_and_cancelled_in_its_middle() {
     let Some(python) = python_with_dgl() else {
@@ -295,7 +294,10 @@ impl Job {
     }
 }
 
-// Long because one Slurm serves all of its steps, and takes longer to start than they do.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one Slurm serves all of its steps, and takes longer to start than they do"
+)]
 #[test]
 fn real_hosts_copies_through_slurm_and_what_it_refuses() {
     let folder = scratch("slurm-copy");

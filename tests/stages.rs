@@ -112,7 +112,6 @@ fn assert_refused(folder: &Path, at: usize, broken: &str, how: &str, said: &str)
     );
 }
 
-// Long because it breaks each stage in each way.
 #[test]
 fn every_stage_failing_in_every_way_fails_the_last_one() {
     if takes_seconds() {
@@ -249,7 +248,7 @@ fn every_tool_refuses_a_set_with_a_hole() {
     }
 }
 
-// Long because it is a table of cases.
+#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 #[test]
 fn what_other_programs_make_of_a_stream_is_named_and_the_cure_helps() {
     let folder = scratch("foreign");

@@ -165,7 +165,10 @@ fn a_process_that_is_stopped_is_named() {
     );
 }
 
-// Long because every tool that names the worker is asked.
+#[expect(
+    clippy::too_many_lines,
+    reason = "every tool that names the worker is asked"
+)]
 #[test]
 fn a_worker_of_ddp_that_sleeps_in_its_loader_is_named_everywhere() {
     if takes_seconds() {

@@ -156,7 +156,6 @@ fn ctrl_c_while_a_tool_still_reads() {
     }
 }
 
-// Long because one cluster serves all of its steps, and takes longer to start than they do.
 #[test]
 fn ctrl_c_ends_a_job_on_real_hosts() {
     let folder = scratch("ctrl-c");
@@ -259,7 +258,10 @@ fn term_hup_and_nohup() {
     assert!(went_on.err.contains("ended well"), "{}", went_on.err);
 }
 
-// Long because each kind of tool loses its reader in its own way.
+#[expect(
+    clippy::too_many_lines,
+    reason = "each kind of tool loses its reader in its own way"
+)]
 #[test]
 fn a_reader_that_goes_away() {
     if takes_seconds() {

@@ -197,7 +197,10 @@ fn fate(job: &Ran, other: &str) -> Option<Fate> {
     }
 }
 
-// Long because one job of real DGL serves all of its steps.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one job of real DGL serves all of its steps"
+)]
 /// The second job comes 0 to 30 s after the first, spread evenly over the rounds: while the first
 /// one's hosts are looked at, while its processes load torch, while they train. Each second one
 /// comes from another machine. `make two-jobs` runs 20 rounds, TWO_JOBS_ROUNDS says how many.

@@ -273,7 +273,10 @@ fn all_connections_to_real_hosts_together_keep_to_a_limit() {
     lab.cluster.assert_clean();
 }
 
-// Long because one cluster serves all of its steps, and takes longer to start than they do.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one cluster serves all of its steps, and takes longer to start than they do"
+)]
 #[test]
 fn where_real_hosts_cannot_be_reached_directly_the_logins_are_used() {
     let lab = Lab::up("wire-closed", "");

@@ -101,7 +101,10 @@ const IMPORTS: &[(&str, &str)] = &[
     ),
 ];
 
-// Long because one cluster serves all of its steps, and takes longer to start than they do.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one cluster serves all of its steps, and takes longer to start than they do"
+)]
 #[test]
 fn workers_of_real_hosts_are_examined_before_they_start() {
     let folder = scratch("workers-preflight");

@@ -406,7 +406,7 @@ mod tests {
         assert!(parse(&written).unwrap().says(&changes));
     }
 
-    // Long because it is a table of cases.
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn what_is_no_config_is_refused() {
         const REST: &str = r#""num_nodes":1,"num_edges":1,"node_map":[1],"edge_map":[1]"#;

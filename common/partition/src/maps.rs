@@ -301,7 +301,7 @@ mod tests {
         }
     }
 
-    // Long because it is a table of cases.
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn what_would_mix_up_ids() {
         let table = [

@@ -799,7 +799,7 @@ mod tests {
         );
     }
 
-    // Long because it is a table of cases.
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn broken_streams() {
         let table = [

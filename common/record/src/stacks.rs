@@ -445,7 +445,7 @@ mod tests {
         "<module> (train.py:131)",
     ];
 
-    // Long because it is a table of cases.
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn stacks_tell_what_is_waited_for() {
         let table: [(&[&str], Option<Wait>); 16] = [

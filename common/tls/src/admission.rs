@@ -433,7 +433,6 @@ mod tests {
         received
     }
 
-    // Long because it goes from one kind of stranger to the next at one port.
     #[test]
     fn whoever_has_the_key_is_admitted_whatever_strangers_do() {
         let (ours, theirs, other) = (

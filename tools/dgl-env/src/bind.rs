@@ -144,7 +144,7 @@ mod tests {
         (show(&found.servers), show(&found.clients), found.is_crowded)
     }
 
-    // Long because it is a table of cases.
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn places_on_hosts() {
         let (one, two, four) = (host(1, 8), host(2, 8), host(4, 4));

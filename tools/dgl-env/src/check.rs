@@ -252,7 +252,10 @@ fn listed(counts: &[u32]) -> String {
         .join(",")
 }
 
-// Long because it is a list of checks that do not depend on one another.
+#[expect(
+    clippy::too_many_lines,
+    reason = "it is a list of checks that do not depend on one another"
+)]
 /// Faults of each host record, by itself and compared with the others.
 pub fn hosts(hosts: &[Host], num_servers: u32) -> Vec<Fault> {
     let mut faults = Vec::new();

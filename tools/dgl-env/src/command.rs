@@ -486,7 +486,7 @@ mod tests {
         }
     }
 
-    // Long because it is a table of cases.
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn what_torch_cannot_start() {
         let table = [

@@ -128,7 +128,7 @@ mod tests {
         homes.iter().map(host).collect()
     }
 
-    // Long because it is a table of cases.
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn which_path_counts() {
         let home: &[Option<&str>] = &[Some("/home/u"), Some("/home/u")];

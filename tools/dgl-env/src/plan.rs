@@ -896,7 +896,6 @@ mod tests {
         }
     }
 
-    // Long because it is a table of cases.
     #[test]
     fn the_table_of_launch_py() {
         let here = LauncherFacts {
@@ -995,7 +994,10 @@ mod tests {
         );
     }
 
-    // Long because one plan shows each variable of the environment.
+    #[expect(
+        clippy::too_many_lines,
+        reason = "one plan shows each variable of the environment"
+    )]
     #[test]
     fn the_environment_that_host_probe_was_told_to_take() {
         let mut three = hosts(3);
@@ -1467,7 +1469,7 @@ mod tests {
         assert_eq!((env(&all[0], "A"), env(&all[0], "B")), ("2;x", "from here"));
     }
 
-    // Long because it is a table of cases.
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn what_cannot_be_is_refused() {
         let table = [

@@ -126,7 +126,7 @@ mod tests {
         warnings(&command, &job, &[host]).join("; ")
     }
 
-    // Long because it is a table of cases.
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn what_the_script_is_told_is_held_against_the_plan() {
         let fine = [

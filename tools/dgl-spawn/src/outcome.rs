@@ -118,7 +118,7 @@ mod tests {
         );
     }
 
-    // Long because it is a table of cases.
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn each_cause_has_its_exit_status_and_its_fields() {
         let minute = Duration::from_secs(60);

@@ -35,7 +35,7 @@ const TRAINER_1: Account = Some((1, Some((Role::Trainer, 1))));
 const WORKER_3: Account = Some((1, Some((Role::Worker, 3))));
 const SERVER_1: Account = Some((1, Some((Role::Server, 1))));
 
-// Long because it is a table of cases.
+#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 #[test]
 fn verdicts_of_runs_that_failed() {
     let table: [(&str, Account, &[&str]); 16] = [
@@ -289,7 +289,6 @@ fn later(text: &str, after_ms: u64) -> String {
     )
 }
 
-// Long because it is a table of cases.
 #[test]
 fn verdicts_of_runs_that_go_on() {
     // the exception is there before the end; of a barrier and of samplers the records say nothing
@@ -371,7 +370,10 @@ fn records_that_break_off_anywhere() {
     }
 }
 
-// Long because records of each kind are added to the same run.
+#[expect(
+    clippy::too_many_lines,
+    reason = "records of each kind are added to the same run"
+)]
 /// What another tool's records add: stacks, a stall, samples.
 #[test]
 fn stacks_stalls_and_samples_tell_more() {
@@ -458,7 +460,7 @@ fn stacks_stalls_and_samples_tell_more() {
     );
 }
 
-// Long because it is a table of cases.
+#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 /// A failure that is only the echo of another, tries, and ends without a failure.
 #[test]
 fn what_dgl_spawn_noted_is_weighed() {

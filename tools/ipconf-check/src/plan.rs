@@ -276,7 +276,7 @@ mod tests {
         }
     }
 
-    // Long because it is a table of cases.
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn all_that_is_wrong_is_said_at_once() {
         let table: [(&str, &[&str]); 20] = [

@@ -217,7 +217,7 @@ mod tests {
             .map_err(|report| report.0[0].to_string())
     }
 
-    // Long because it is a table of cases.
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn names_in_the_config_are_what_dgl_looks_for() {
         let table = [
@@ -306,7 +306,7 @@ mod tests {
         }
     }
 
-    // Long because it is a table of cases.
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn paths_are_absolute_or_below_the_workspace_or_the_home() {
         let homes = &[Some("/home/me"), Some("/home/me")];

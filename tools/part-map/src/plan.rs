@@ -666,7 +666,7 @@ mod tests {
         }
     }
 
-    // Long because it is a table of cases.
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn two_sources_for_one_destination() {
         let made = [("ip_config", PathBuf::from("/ws/ip_config.txt"), None)];

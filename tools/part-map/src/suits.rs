@@ -74,7 +74,6 @@ fn lack_dgl(hosts: &[Host]) -> impl Iterator<Item = Fault> {
 
 const PATHS: &str = "was written by DGL 0.5, which does not look for part files beside the config";
 
-// Long because it is a list.
 fn limits(config: &PartConfig, paths: Paths) -> Vec<Limit> {
     let mut limits = Vec::new();
     let mut limit = |from, until, what, fix| {
@@ -177,7 +176,7 @@ mod tests {
         }
     }
 
-    // Long because it is a table of cases.
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn what_suits_which_version() {
         let ends = r#""node_map":[1],"edge_map":[1]"#;

@@ -217,7 +217,7 @@ fn shape() -> impl Strategy<Value = Shape> {
 }
 
 impl Shape {
-    // Long because it writes each file of a partition.
+    #[expect(clippy::too_many_lines, reason = "it writes each file of a partition")]
     /// Writes it; the config, and the files that it names.
     fn write(&self, root: &Path) -> (PathBuf, BTreeMap<(Option<u32>, String), Vec<u8>>) {
         let config_folder = if self.config_apart {

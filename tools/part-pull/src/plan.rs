@@ -260,7 +260,7 @@ mod tests {
         chosen
     }
 
-    // Long because it is a table of cases.
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn patterns_choose_files_below_the_workspace() {
         let list = b"./logs/a.log\0./logs/deep/b.log\0./model.pt\0./emb/0/x\0./../etc/passwd\0\

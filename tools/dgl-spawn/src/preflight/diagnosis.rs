@@ -514,7 +514,7 @@ mod tests {
             .collect()
     }
 
-    // Long because it is a table of cases.
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn what_was_found_is_judged() {
         let config =

@@ -402,7 +402,7 @@ fn free_bytes(base: &Path) -> Option<u64> {
 }
 
 impl Serve for Receiver {
-    // Long because it has one arm for each request.
+    #[expect(clippy::too_many_lines, reason = "it has one arm for each request")]
     fn step(
         &mut self,
         step: FileRequest,

@@ -132,7 +132,7 @@ fn is_below_agent(pid: i32) -> bool {
 mod tests {
     use super::*;
 
-    // Long because it is a table of cases.
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn jobs_are_alive_or_abandoned() {
         let own = Job {

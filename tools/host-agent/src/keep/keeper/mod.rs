@@ -91,7 +91,6 @@ impl Keeper {
         }
     }
 
-    // Long because it lists each descriptor of the loop.
     fn wait(&self) -> io::Result<Vec<Ready>> {
         let mut fds: Vec<(BorrowedFd<'_>, PollFlags, Ready)> =
             vec![(self.signals.as_fd(), PollFlags::POLLIN, Ready::Signals)];
