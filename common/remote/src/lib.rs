@@ -15,7 +15,6 @@
 
 mod bootstrap;
 mod channel;
-mod choices;
 mod connections;
 pub mod conversation;
 mod dial;
@@ -31,9 +30,8 @@ mod pacing;
 mod program;
 mod reasons;
 mod session;
-mod settings;
 mod ssh2;
-pub mod ssh_socket;
+mod ssh_config;
 mod token;
 mod transport;
 
@@ -41,7 +39,7 @@ pub use fault::{HostFault, UnknownKey};
 pub use options::{HostKey, Options};
 pub use program::end_connectors;
 pub use session::{Session, SessionEvent};
-pub use settings::ssh_options;
+pub use ssh_config::ssh_options;
 pub use token::random_token;
 pub use transport::Waker;
 
@@ -242,7 +240,7 @@ impl Remote {
         }
         match self.kind_for(host) {
             Kind::Ssh2 | Kind::Ssh { .. } => {
-                let words = settings::ssh_options(&self.options)
+                let words = ssh_config::ssh_options(&self.options)
                     .into_iter()
                     .chain([host.target().into()]);
                 let ssh = String::from_utf8_lossy(&quote::sh_words(words.map(OsString::into_vec)))

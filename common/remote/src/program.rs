@@ -86,10 +86,12 @@ pub(crate) fn ssh(
             options.connect_timeout.as_secs().max(1)
         ),
     ]);
+    let config = super::ssh_config::ask(options, host)?;
     ssh.args(match options.host_key {
         HostKey::Strict => ["-o", "StrictHostKeyChecking=yes"],
         HostKey::AcceptNew => {
-            super::known_hosts::end_last_line(&super::settings::settings(options, host)?);
+            let settings = super::ssh_config::parse(&config, options.identity.as_deref());
+            super::known_hosts::end_last_line(&settings);
             ["-o", "StrictHostKeyChecking=accept-new"]
         }
     });
@@ -104,17 +106,11 @@ pub(crate) fn ssh(
             "-o",
             "Compression=no",
         ]);
-        if let Some(first) = super::choices::quick_exchange(options, host) {
+        if let Some(first) = super::ssh_config::quick_exchange(&config) {
             ssh.args(["-o", &format!("KexAlgorithms=^{first}")]);
         }
-        if super::choices::may_connect(options, host)
-            && let Some(command) = super::ssh_socket::command(host, options.connect_timeout)
-        {
-            ssh.args(["-o", &format!("ProxyCommand={command}")]);
-            ssh.args(["-o", "ProxyUseFdpass=yes"]);
-        }
     }
-    for option in super::settings::ssh_options(options) {
+    for option in super::ssh_config::ssh_options(options) {
         ssh.arg(option);
     }
     ssh.arg("--")
