@@ -6,6 +6,8 @@ SCRIPTS = dgl-copy dgl-launch gs-copy gs-launch host-lab
 COMMANDS = $(TOOLS) $(SCRIPTS)
 # host-agent is not a command of users, but they may read what it does on their hosts.
 PAGES = $(COMMANDS) host-agent
+GUIDES = dgl-tools dgl-tools-clusters dgl-tools-connect dgl-tools-jobs dgl-tools-partition dgl-tools-trouble
+FORMATS = dgl-tools-records
 CARGO_TARGET_DIR ?= target
 
 # Building OpenSSL takes minutes; where the system has its headers, they are used. Asked anew for each target, because `need`
@@ -31,7 +33,7 @@ check: need-check
 	shellcheck tests/example/train.sbatch
 	shellcheck -s bash completions/dgl-tools.bash
 	shellcheck tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/debian.sh tests/kernel.sh tests/kernel/*.sh tests/kernel/init tests/py-spy.sh tests/recordings/record.sh tests/graphstorm/python.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/wheel.sh .ci/run
-	mandoc -T lint -W warning $(PAGES:%=man/%.1) man/dgl-tools.7
+	mandoc -T lint -W warning $(PAGES:%=man/%.1) $(FORMATS:%=man/%.5) $(GUIDES:%=man/%.7)
 
 # What tests/architecture.rs cannot know of dependencies: the licence texts of what is linked in, yanked versions, and known faults from
 # the database of advisories.
@@ -86,7 +88,7 @@ test-graphstorm: need-test
 	cargo test -p dgl-tools-tests --test graphstorm -- --ignored --nocapture
 
 # DGL's distributed partitioning pipeline on real hosts; DGL_TOOLS=DIR is the folder tools/ of DGL's repository, 1.0 to 2.4. Where
-# mpirun and pm_dglpart are in PATH, by ParMETIS too (2.1 and later); dgl-tools(7) says how that is built.
+# mpirun and pm_dglpart are in PATH, by ParMETIS too (2.1 and later); dgl-tools-partition(7) says how that is built.
 test-partitioning: need-test
 	cargo build --workspace --locked
 	cargo test -p dgl-tools-tests --test partitioning -- --ignored --nocapture
@@ -138,13 +140,14 @@ FISH = share/fish/vendor_completions.d
 ZSH = share/zsh/site-functions
 
 install:
-	install -d $(addprefix $(PLACE)/,bin $(MAN1) share/man/man7 $(BASH) $(FISH) $(ZSH) include $(AGENTS))
+	install -d $(addprefix $(PLACE)/,bin $(MAN1) share/man/man5 share/man/man7 $(BASH) $(FISH) $(ZSH) include $(AGENTS))
 	install -m 755 $(TOOLS:%=$(BUILT)/%) $(foreach script,$(SCRIPTS),tools/$(script)/$(script)) $(PLACE)/bin
 	for agent in $(BUILT)/host-agent $(BUILT)/host-agent-*; do \
 		case $$agent in *.d | *'*') ;; *) install -m 755 "$$agent" $(PLACE)/$(AGENTS) || exit ;; esac; \
 	done
 	install -m 644 $(PAGES:%=man/%.1) $(PLACE)/$(MAN1)
-	install -m 644 man/dgl-tools.7 $(PLACE)/share/man/man7
+	install -m 644 $(FORMATS:%=man/%.5) $(PLACE)/share/man/man5
+	install -m 644 $(GUIDES:%=man/%.7) $(PLACE)/share/man/man7
 	install -m 644 completions/_dgl-tools $(PLACE)/$(ZSH)
 	install -m 644 dgl.mk $(PLACE)/include
 	for command in $(COMMANDS); do \
@@ -153,7 +156,7 @@ install:
 	done
 
 uninstall:
-	rm -f $(addprefix $(PLACE)/,$(COMMANDS:%=bin/%) $(PAGES:%=$(MAN1)/%.1) share/man/man7/dgl-tools.7 \
+	rm -f $(addprefix $(PLACE)/,$(COMMANDS:%=bin/%) $(PAGES:%=$(MAN1)/%.1) $(FORMATS:%=share/man/man5/%.5) $(GUIDES:%=share/man/man7/%.7) \
 		include/dgl.mk $(ZSH)/_dgl-tools $(COMMANDS:%=$(BASH)/%) $(COMMANDS:%=$(FISH)/%.fish))
 	rm -rf $(PLACE)/$(AGENTS)
 

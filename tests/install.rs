@@ -63,10 +63,16 @@ fn into_an_empty_prefix() {
         "share/bash-completion/completions/{}",
         "share/fish/vendor_completions.d/{}.fish",
     ];
-    let of_agent = ["share/man/man1/host-agent.1".to_owned()];
+    let other_pages = [
+        "man1/host-agent.1",
+        "man5/dgl-tools-records.5",
+        "man7/dgl-tools.7",
+        "man7/dgl-tools-trouble.7",
+    ]
+    .map(|page| format!("share/man/{page}"));
     for path in commands()
         .flat_map(|command| places.map(|place| place.replace("{}", command)))
-        .chain(of_agent)
+        .chain(other_pages)
     {
         assert!(folder.join("root/opt/dgl").join(&path).is_file(), "{path}");
     }

@@ -16,6 +16,54 @@ fn page(tool: &str) -> String {
     read(&format!("man/{tool}.1"))
 }
 
+/// The paths of all manual pages, those that describe no command too.
+fn all_pages() -> Vec<String> {
+    let files = std::fs::read_dir(root().join("man")).unwrap();
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    names.map(|name| format!("man/{name}")).collect()
+}
+
+/// Where a page names a section of another one, the other has it.
+#[test]
+fn sections_that_pages_name_are_there() {
+    let mut seen = 0;
+    for name in all_pages() {
+        let text = read(&name);
+        let lines: Vec<&str> = text.lines().collect();
+        for (number, line) in lines.iter().enumerate() {
+            let Some(section) = line.strip_prefix(".Sx ") else {
+                continue;
+            };
+            let section = section.trim_end_matches([' ', '.', ',', ';', ':']);
+            let other = match &lines[number + 1..] {
+                ["in", link, ..] => link.strip_prefix(".Xr ").map(|link| {
+                    let mut words = link.split(' ');
+                    format!("man/{}.{}", words.next().unwrap(), words.next().unwrap())
+                }),
+                _ => None,
+            };
+            // a list names the page before its sections
+            let listed = lines[..number].iter().rev();
+            let listed = listed.take_while(|line| line.starts_with(".Sx ")).count();
+            let heads = lines[number - listed - 1].strip_suffix(" :");
+            let heads = heads
+                .and_then(|line| line.strip_prefix(".Xr "))
+                .map(|link| {
+                    let (page, part) = link.split_once(' ').unwrap();
+                    format!("man/{page}.{part}")
+                });
+            let place = other.or(heads).unwrap_or_else(|| name.clone());
+            let text = read(&place);
+            let is_there = [".Ss", ".Sh"]
+                .iter()
+                .any(|kind| text.contains(&format!("\n{kind} {section}\n")));
+            assert!(is_there, "{name}: {place} has no section {section}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 40, "{seen}");
+}
+
 /// What follows a macro on the lines of a page that begin so: `.It Fl -a | Fl -b` has the flags a
 /// and b.
 fn flags_of(page: &str, begin: &str) -> Names {
@@ -44,11 +92,8 @@ fn pages_have_the_flags_of_the_tools() {
         );
         all.extend(help);
     }
-    for name in commands()
-        .map(|tool| format!("{tool}.1"))
-        .chain(["dgl-tools.7".to_owned()])
-    {
-        let unknown: Vec<_> = flags_of(&read(&format!("man/{name}")), ".")
+    for name in all_pages() {
+        let unknown: Vec<_> = flags_of(&read(&name), ".")
             .difference(&all)
             .cloned()
             .collect();
@@ -103,11 +148,8 @@ fn examples_have_flags_that_their_tools_have() {
         );
     }
     let mut texts: Vec<(String, String)> = Vec::new();
-    for name in commands()
-        .map(|tool| format!("{tool}.1"))
-        .chain(["dgl-tools.7".to_owned()])
-    {
-        let page = read(&format!("man/{name}"));
+    for name in all_pages() {
+        let page = read(&name);
         let displays = page
             .split("\n.Bd -literal")
             .skip(1)
@@ -308,9 +350,9 @@ fn records_source() -> String {
 }
 
 #[test]
-fn dgl_tools_7_has_every_record_and_field() {
+fn the_manual_has_every_record_and_field() {
     let source = records_source();
-    let manual = read("man/dgl-tools.7");
+    let manual = read("man/dgl-tools-records.5");
     let records = manual
         .split_once(".Sh RECORDS\n")
         .unwrap()
@@ -396,12 +438,9 @@ fn dgl_tools_7_has_every_variable() {
 
 #[test]
 fn pages_are_clean_mdoc() {
-    let pages = pages()
-        .map(|name| format!("man/{name}.1"))
-        .chain(["man/dgl-tools.7".to_owned()]);
     match Command::new("mandoc")
         .args(["-T", "lint", "-W", "warning"])
-        .args(pages)
+        .args(all_pages())
         .current_dir(root())
         .output()
     {

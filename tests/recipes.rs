@@ -1,4 +1,4 @@
-//! The recipes of dgl-tools(7), each run as it stands there: planners and gs-launch are real, what
+//! The recipes of the manual, each run as it stands there: planners and gs-launch are real, what
 //! reaches hosts is a stand-in that adds what hosts would say, and dgl-spawn only looks at the job.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
@@ -90,12 +90,22 @@ fn run(folder: &Path, script: &str) -> (i32, String) {
     (ran.status, said)
 }
 
-/// The sections of EXAMPLES, each with what its displays say.
-fn sections() -> Vec<(String, String)> {
-    let manual = fs::read_to_string(root().join("man/dgl-tools.7")).unwrap();
-    let (_, examples) = manual.split_once("\n.Sh EXAMPLES\n").unwrap();
+/// The pages with recipes, and the section that holds them.
+const PAGES: [(&str, &str); 6] = [
+    ("dgl-tools", "EXAMPLES"),
+    ("dgl-tools-clusters", "EXAMPLES"),
+    ("dgl-tools-connect", "EXAMPLES"),
+    ("dgl-tools-jobs", "EXAMPLES"),
+    ("dgl-tools-partition", "EXAMPLES"),
+    ("dgl-tools-trouble", "SYMPTOMS"),
+];
+
+/// The recipes of a page, each with what its displays say.
+fn recipes_of(page: &str, section: &str) -> Vec<(String, String)> {
+    let manual = fs::read_to_string(root().join(format!("man/{page}.7"))).unwrap();
+    let (_, examples) = manual.split_once(&format!("\n.Sh {section}\n")).unwrap();
     let (examples, _) = examples.split_once("\n.Sh ").unwrap();
-    let section = |text: &str| {
+    let recipe = |text: &str| {
         let (name, rest) = text.split_once('\n').unwrap();
         let shown: Vec<&str> = rest
             .split(".Bd -literal -offset indent\n")
@@ -107,7 +117,13 @@ fn sections() -> Vec<(String, String)> {
         (name.to_owned(), shown.join("\n"))
     };
     let texts = examples.split(".Ss ").skip(1);
-    texts.map(section).collect()
+    texts.map(recipe).collect()
+}
+
+/// All recipes, in the order of [`PAGES`].
+fn sections() -> Vec<(String, String)> {
+    let recipes = |(page, section): (&str, &str)| recipes_of(page, section);
+    PAGES.into_iter().flat_map(recipes).collect()
 }
 
 /// The commands of a display, on paths that are there; the output of one is left out.

@@ -80,7 +80,7 @@ impl Slurm {
 /// The lines of the manual are those of the file, which the next test runs.
 #[test]
 fn the_manual_shows_the_example() {
-    let manual = std::fs::read_to_string(root().join("man/dgl-tools.7")).unwrap();
+    let manual = std::fs::read_to_string(root().join("man/dgl-tools-clusters.7")).unwrap();
     let recipe = manual
         .split_once("\n.Ss A Slurm job\n")
         .unwrap()

@@ -188,7 +188,8 @@ impl Stream {
                     );
                     let fault = Fault::data(place.trim_end(), error.to_string());
                     report.push(fault.fix(
-                        "correct what was edited, as dgl-tools(7) has it, or make the stream anew",
+                        "correct what was edited, as dgl-tools-records(5) has it, or make the \
+                         stream anew",
                     ));
                 }
             }

@@ -1,6 +1,6 @@
 //! Every record of the stream, the stream itself with its rules, faults, and exit statuses:
-//! everything that all tools share, whether they reach hosts or not. dgl-tools(7) describes it for
-//! users.
+//! everything that all tools share, whether they reach hosts or not. dgl-tools(7) and
+//! dgl-tools-records(5) describe it for users.
 //!
 //! Names are permanent: a field is added, never renamed or given another meaning; a changed meaning
 //! needs a new type. No integer exceeds 2^53, because jq would change it.
